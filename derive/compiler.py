@@ -18,7 +18,7 @@ from derive.errors import DeriveError, refuse
 from derive.formulas import read_formula
 from derive.frontend.modules import hold
 from derive.frontend.system import refuse_depth, to_system
-from derive.ir.nodes import Call, Index, Number, ScalarInput, Size, Tensor
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.recurrences import find_groups
 from derive.ir.text import to_text
@@ -31,7 +31,6 @@ from derive.plan.shards import RANKS, count_transfers, find_sharding, is_same_fo
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from derive.ir.nodes import Expr, System
     from derive.judge.compare import Judgement, Layer, Pull
     from derive.notation.formula import Formula
     from derive.plan.backward import Passes
@@ -52,7 +51,7 @@ class Built:
 
     name: str
     formula: Formula
-    system: System
+    system: ir.System
     plan: Plan
     source: str
     request: Request = field(default_factory=Request)
@@ -93,7 +92,7 @@ class Built:
         return ({}, {ALONE: True}, *found)
 
     @property
-    def shares(self) -> tuple[tuple[Expr, str], ...]:
+    def shares(self) -> tuple[tuple[ir.Expr, str], ...]:
         """The extents that are cut over ranks, and the dimension of the mesh of each."""
         return () if self.sharding is None else tuple(self.sharding.shares.values())
 
@@ -266,7 +265,7 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
     )
 
 
-def find_layer(system: System, formula: Formula) -> Layer:
+def find_layer(system: ir.System, formula: Formula) -> Layer:
     """What a class of a file is judged by."""
     from derive.judge.compare import Layer
 
@@ -311,14 +310,14 @@ def find_pull(formula: Formula, variants: Sequence[Mapping[str, Any]]) -> Pull |
     if not variants:
         return None
     found = find_backward(formula)
-    numbers = [e.name for e in to_system(formula).inputs if isinstance(e, ScalarInput)]
+    numbers = [e.name for e in to_system(formula).inputs if isinstance(e, ir.ScalarInput)]
     made = to_system(found.formula)
     given = dict.fromkeys(numbers, 1.0)
     return Pull(found.formula, made, variants, found.given, found.made, given)
 
 
 def _plan_passes(
-    formula: Formula, system: System, sizes: Mapping[str, int], request: Request
+    formula: Formula, system: ir.System, sizes: Mapping[str, int], request: Request
 ) -> Passes:
     """The plans of the results and of the gradients."""
     from derive.frontend.gradient import find_backward
@@ -331,13 +330,15 @@ def _plan_passes(
     return plan_passes(system, gradients, (found.given, found.made), sizes, request)
 
 
-def _refuse_long(system: System) -> None:
+def _refuse_long(system: ir.System) -> None:
     """Raise where an extent has a number that no tensor's extent can be."""
-    tensors = [entry for entry in system.inputs if isinstance(entry, Tensor)]
-    indices = (part for e in system.equations for part in walk(e.value) if isinstance(part, Index))
+    tensors = [entry for entry in system.inputs if isinstance(entry, ir.Tensor)]
+    indices = (
+        part for e in system.equations for part in walk(e.value) if isinstance(part, ir.Index)
+    )
     extents = [extent for tensor in tensors for extent in tensor.shape]
     for part in (part for e in (*extents, *(i.extent for i in indices)) for part in walk(e)):
-        if isinstance(part, Number) and abs(part.value) >= LONGEST:
+        if isinstance(part, ir.Number) and abs(part.value) >= LONGEST:
             raise refuse(
                 "extent-too-large",
                 f"{part.value} is no extent of a tensor",
@@ -347,7 +348,7 @@ def _refuse_long(system: System) -> None:
 
 
 def _find_typical(
-    system: System, formula: Formula, sizes: Mapping[str, int] | None
+    system: ir.System, formula: Formula, sizes: Mapping[str, int] | None
 ) -> dict[str, int]:
     """A number for every size: what is asked for, what is typical, else a default."""
     for size, number in dict(sizes or {}).items():
@@ -370,7 +371,7 @@ def _find_typical(
             if size not in wanted and size not in defaults:
                 found[size] = SHORT
     for index in find_all_indices(system):
-        sizes_in = [part.name for part in walk(index.extent) if isinstance(part, Size)]
+        sizes_in = [part.name for part in walk(index.extent) if isinstance(part, ir.Size)]
         if evaluate_extent(index.extent, found) < 0:
             at = ", ".join(f"{size}={found[size]}" for size in dict.fromkeys(sizes_in))
             raise refuse(
@@ -381,14 +382,14 @@ def _find_typical(
     return found
 
 
-def _find_shortening(extent: Expr) -> set[str]:
+def _find_shortening(extent: ir.Expr) -> set[str]:
     """The sizes that are taken away from others, K in L - K + 1 or in (L - K)//2 + 1."""
     found: set[str] = set()
     for monomial, number in Polynomial.of(extent).terms.items():
         for atom, _ in monomial:
             match atom:
-                case Size(name) if number < 0:
+                case ir.Size(name) if number < 0:
                     found.add(name)
-                case Call("floordiv", (over, _)) if number > 0:
+                case ir.Call("floordiv", (over, _)) if number > 0:
                     found |= _find_shortening(over)
     return found

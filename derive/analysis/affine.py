@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from derive.analysis import facts as known_facts
 from derive.analysis.facts import Facts, is_never_negative, is_positive
-from derive.ir.nodes import Add, Call, Expr, Index, Mul, Number, Pow, Size
+from derive.ir import nodes as ir
 from derive.ir.pieces import to_text
 from derive.ir.polynomial import (
     NOTHING,
@@ -29,7 +29,7 @@ class Affine:
 
     __slots__ = ("_hash", "constant", "terms")
 
-    def __init__(self, terms: Mapping[Expr, Polynomial], constant: Polynomial = NOTHING) -> None:
+    def __init__(self, terms: Mapping[ir.Expr, Polynomial], constant: Polynomial = NOTHING) -> None:
         self.terms = {atom: each for atom, each in terms.items() if each.terms}
         self.constant = constant
         self._hash: int | None = None
@@ -62,11 +62,11 @@ class Affine:
         return Affine({atom: each * by for atom, each in self.terms.items()}, self.constant * by)
 
     @property
-    def index(self) -> Index | None:
+    def index(self) -> ir.Index | None:
         """The index that it is, if it is one alone."""
         if len(self.terms) == 1 and not self.constant.terms:
             ((atom, each),) = self.terms.items()
-            if isinstance(atom, Index) and each == ONE:
+            if isinstance(atom, ir.Index) and each == ONE:
                 return atom
         return None
 
@@ -77,7 +77,7 @@ class Affine:
             total = total + each * Polynomial.of(atom)
         return total
 
-    def to_expr(self) -> Expr:
+    def to_expr(self) -> ir.Expr:
         """The expression, terms in order of their text."""
         plain = self.index
         if plain is not None:
@@ -86,24 +86,24 @@ class Affine:
         parts = [_to_product(self.terms[atom], atom) for atom in atoms]
         if self.constant.terms or not parts:
             constant = self.constant.to_expr()
-            parts += constant.terms if isinstance(constant, Add) else (constant,)
-        return parts[0] if len(parts) == 1 else Add(tuple(parts))
+            parts += constant.terms if isinstance(constant, ir.Add) else (constant,)
+        return parts[0] if len(parts) == 1 else ir.Add(tuple(parts))
 
     def __repr__(self) -> str:
         return f"Affine({to_text(self.to_expr())})"
 
 
 @lru_cache(maxsize=20000)
-def order_atom(atom: Expr) -> tuple[str, str]:
+def order_atom(atom: ir.Expr) -> tuple[str, str]:
     """What sorts atoms: their text."""
-    return to_text(atom), repr(atom) if isinstance(atom, Index) else ""
+    return to_text(atom), repr(atom) if isinstance(atom, ir.Index) else ""
 
 
-def _to_product(factor: Polynomial, atom: Expr) -> Expr:
+def _to_product(factor: Polynomial, atom: ir.Expr) -> ir.Expr:
     if factor == ONE:
         return atom
     made = factor.to_expr()
-    return Mul((*made.factors, atom) if isinstance(made, Mul) else (made, atom))
+    return ir.Mul((*made.factors, atom) if isinstance(made, ir.Mul) else (made, atom))
 
 
 # Index expressions as linear forms over ranged atoms, and their simplification by ranges.
@@ -126,7 +126,7 @@ Bound: TypeAlias = Polynomial | None
 Relation: TypeAlias = tuple[str, Affine, bool]
 
 
-def _read(value: Affine | Expr | Polynomial | int) -> Affine:
+def _read(value: Affine | ir.Expr | Polynomial | int) -> Affine:
     match value:
         case Affine():
             return value
@@ -138,43 +138,43 @@ def _read(value: Affine | Expr | Polynomial | int) -> Affine:
             return to_affine(value)
 
 
-def _of_atom(atom: Expr) -> Affine:
+def _of_atom(atom: ir.Expr) -> Affine:
     return Affine({atom: ONE})
 
 
 @lru_cache(maxsize=50000)
-def to_affine(expr: Expr) -> Affine:
+def to_affine(expr: ir.Expr) -> Affine:
     """The simplified affine of an integer expression; what is not linear becomes an atom."""
     match expr:
-        case Number(value):
+        case ir.Number(value):
             return Affine({}, Polynomial.of(value))
-        case Size():
+        case ir.Size():
             return Affine({}, Polynomial.of(expr))
-        case Index(_, extent):
+        case ir.Index(_, extent):
             return Affine({}) if Polynomial.of(extent) == ONE else _of_atom(expr)
-        case Add(terms):
+        case ir.Add(terms):
             total = Affine({})
             for term in terms:
                 total = total + to_affine(term)
             return total
-        case Mul(factors):
+        case ir.Mul(factors):
             return _multiply([to_affine(factor) for factor in factors])
-        case Pow(base, Number(power)):
+        case ir.Pow(base, ir.Number(power)):
             inner = to_affine(base)
             if not inner.terms and power.denominator == 1:
-                return Affine({}, Polynomial.of(Pow(inner.constant.to_expr(), Number(power))))
-        case Call("floordiv", (over, under)):
+                return Affine({}, Polynomial.of(ir.Pow(inner.constant.to_expr(), ir.Number(power))))
+        case ir.Call("floordiv", (over, under)):
             return _divide_by(to_affine(over), to_affine(under))
-        case Call("mod", (over, under)):
+        case ir.Call("mod", (over, under)):
             return _find_remainder(to_affine(over), to_affine(under))
-        case Call("clip", (value, low, high)):
+        case ir.Call("clip", (value, low, high)):
             return _clip(to_affine(value), to_affine(low), to_affine(high))
     return _of_atom(map_children(expr, simplify_place))
 
 
-def simplify_place(expr: Expr) -> Expr:
+def simplify_place(expr: ir.Expr) -> ir.Expr:
     """The expression of a place or an extent, simplified."""
-    if isinstance(expr, (Index, Size, Number, Add, Mul, Call)):
+    if isinstance(expr, (ir.Index, ir.Size, ir.Number, ir.Add, ir.Mul, ir.Call)):
         return to_affine(expr).to_expr()
     return map_children(expr, simplify_place)
 
@@ -183,7 +183,7 @@ def _multiply(parts: list[Affine]) -> Affine:
     total = Affine({}, ONE)
     for part in sorted(parts, key=lambda each: bool(each.terms)):
         if total.terms and part.terms:
-            made = Mul(tuple(each.to_expr() for each in sorted(parts, key=_order_whole)))
+            made = ir.Mul(tuple(each.to_expr() for each in sorted(parts, key=_order_whole)))
             return _of_atom(made)
         total = part.scale(total.constant) if part.terms else total.scale(part.constant)
     return total
@@ -195,13 +195,13 @@ def _order_whole(value: Affine) -> tuple[str, str]:
 
 def _divide_by(over: Affine, under: Affine) -> Affine:
     if under.terms:
-        return _of_atom(Call("floordiv", (over.to_expr(), under.to_expr())))
+        return _of_atom(ir.Call("floordiv", (over.to_expr(), under.to_expr())))
     return divide(over, under.constant)
 
 
 def _find_remainder(over: Affine, under: Affine) -> Affine:
     if under.terms or not is_never_negative(under.constant):
-        return _of_atom(Call("mod", (over.to_expr(), under.to_expr())))
+        return _of_atom(ir.Call("mod", (over.to_expr(), under.to_expr())))
     return modulo(over, under.constant)
 
 
@@ -210,7 +210,7 @@ def _clip(value: Affine, low: Affine, high: Affine) -> Affine:
         return low
     if _is_least_zero(value - low) and _is_least_zero(high - value):
         return value
-    return _of_atom(Call("clip", (value.to_expr(), low.to_expr(), high.to_expr())))
+    return _of_atom(ir.Call("clip", (value.to_expr(), low.to_expr(), high.to_expr())))
 
 
 def find_range(value: Affine, facts: Facts = ()) -> tuple[Bound, Bound]:
@@ -226,7 +226,7 @@ def _is_least_zero(value: Affine) -> bool:
     return low is not None and is_never_negative(low)
 
 
-def divide(value: Affine | Expr, under: Expr | Polynomial | int, facts: Facts = ()) -> Affine:
+def divide(value: Affine | ir.Expr, under: ir.Expr | Polynomial | int, facts: Facts = ()) -> Affine:
     """The value // under, simplified."""
     over, divisor = _read(value), _read(under).constant
     if divisor == ONE:
@@ -239,7 +239,7 @@ def divide(value: Affine | Expr, under: Expr | Polynomial | int, facts: Facts = 
     if found is not None:
         return found
     for divisor_part in find_divisors(divisor):
-        wide: dict[Expr, Polynomial] = {}
+        wide: dict[ir.Expr, Polynomial] = {}
         for atom, each in over.terms.items():
             times = divide_wholly(each, divisor_part)
             if times is not None:
@@ -313,7 +313,7 @@ def _merge_quotients(rest: Affine, divisor: Polynomial, facts: Facts) -> Affine 
     if len(inner) != 1 or inner[0][1] != ONE:
         return None
     atom = inner[0][0]
-    assert isinstance(atom, Call)
+    assert isinstance(atom, ir.Call)
     over, under = atom.arguments
     times = Polynomial.of(under)
     if not is_positive(times, facts):
@@ -322,15 +322,15 @@ def _merge_quotients(rest: Affine, divisor: Polynomial, facts: Facts) -> Affine 
     return divide(to_affine(over) + others, divisor * times, facts)
 
 
-def _is_quotient(atom: Expr) -> bool:
+def _is_quotient(atom: ir.Expr) -> bool:
     match atom:
-        case Call("floordiv", (_, under)):
+        case ir.Call("floordiv", (_, under)):
             return not to_affine(under).terms
     return False
 
 
 def _keep_quotient(over: Affine, divisor: Polynomial) -> Affine:
-    made = Call("floordiv", (over.to_expr(), divisor.to_expr()))
+    made = ir.Call("floordiv", (over.to_expr(), divisor.to_expr()))
     if over.terms:
         return _of_atom(made)
     if not over.constant.terms:
@@ -340,13 +340,13 @@ def _keep_quotient(over: Affine, divisor: Polynomial) -> Affine:
     return Affine({}, Polynomial.of(made))
 
 
-def modulo(value: Affine | Expr, under: Expr | Polynomial | int, facts: Facts = ()) -> Affine:
+def modulo(value: Affine | ir.Expr, under: ir.Expr | Polynomial | int, facts: Facts = ()) -> Affine:
     """The value % under: what a quotient leaves."""
     over, divisor = _read(value), _read(under).constant
     return over - divide(over, divisor, facts).scale(divisor)
 
 
-def ravel(places: Sequence[Affine | Expr], shape: Sequence[Expr | int]) -> Affine:
+def ravel(places: Sequence[Affine | ir.Expr], shape: Sequence[ir.Expr | int]) -> Affine:
     """The position in row-major order of an element of a tensor of this shape."""
     total = Affine({})
     for place, extent in zip(places, shape, strict=True):
@@ -355,7 +355,7 @@ def ravel(places: Sequence[Affine | Expr], shape: Sequence[Expr | int]) -> Affin
 
 
 def unravel(
-    position: Affine | Expr, shape: Sequence[Expr | int], facts: Facts = ()
+    position: Affine | ir.Expr, shape: Sequence[ir.Expr | int], facts: Facts = ()
 ) -> tuple[Affine, ...]:
     """The places in a tensor of this shape of an element by its position in row-major order."""
     left = _read(position)
@@ -384,21 +384,23 @@ def find_truth(kind: str, subject: Affine) -> bool | None:
     return False if below or above else None
 
 
-def put(value: Affine, new: dict[Index, Affine]) -> Affine:
+def put(value: Affine, new: dict[ir.Index, Affine]) -> Affine:
     """The affine with others in place of its indices, simplified."""
     total = Affine({}, value.constant)
     for atom, each in value.terms.items():
-        if isinstance(atom, Index):
+        if isinstance(atom, ir.Index):
             total = total + (new[atom].scale(each) if atom in new else Affine({atom: each}))
         elif any(index in new for index in find_free(atom)):
-            written: dict[Expr, Expr] = {i: new[i].to_expr() for i in find_free(atom) if i in new}
+            written: dict[ir.Expr, ir.Expr] = {
+                i: new[i].to_expr() for i in find_free(atom) if i in new
+            }
             total = total + to_affine(substitute(atom, written)).scale(each)
         else:
             total = total + Affine({atom: each})
     return total
 
 
-def is_never_empty(index: Index | None, relations: Sequence[Relation]) -> bool:
+def is_never_empty(index: ir.Index | None, relations: Sequence[Relation]) -> bool:
     """Do all relations hold for some value of the index, whatever the others and all tensors are?
 
     Tried are the ends of its range, and where a relation just holds.
@@ -413,7 +415,7 @@ def is_never_empty(index: Index | None, relations: Sequence[Relation]) -> bool:
     return False
 
 
-def _find_witnesses(index: Index | None, relations: Sequence[Relation]) -> Iterator[Affine]:
+def _find_witnesses(index: ir.Index | None, relations: Sequence[Relation]) -> Iterator[Affine]:
     if index is None:
         yield Affine({})
         return

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.errors import DeriveError, Diagnostic, suggest
-from derive.ir.nodes import Equation, Expr, Index, Size, SizeInput, System, Tensor
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_atom, is_same_extent
 from derive.ir.text import find_marks, write_extent
 from derive.ir.walk import find_accesses, find_all_indices, find_free, find_sizes, walk
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def find_left(equation: Equation) -> tuple[Index, ...]:
+def find_left(equation: ir.Equation) -> tuple[ir.Index, ...]:
     """The indices of the left side, in order, each once."""
     inside = (index for place in equation.target.places for index in find_free(place))
     return tuple(dict.fromkeys(inside))
 
 
-def find_broadcast(equation: Equation) -> tuple[Index, ...]:
+def find_broadcast(equation: ir.Equation) -> tuple[ir.Index, ...]:
     """The indices that the left side holds and the right side does not."""
     free = find_free(equation.value)
     return tuple(index for index in find_left(equation) if index not in free)
@@ -35,7 +35,7 @@ class FromShape:
     """The size is the extent of one place of an argument."""
 
     name: str
-    tensor: Tensor
+    tensor: ir.Tensor
     place: int
 
 
@@ -44,10 +44,10 @@ class FromEquation:
     """The size solves `coefficient * size + rest == extent of that place`."""
 
     name: str
-    tensor: Tensor
+    tensor: ir.Tensor
     place: int
-    coefficient: Expr
-    rest: Expr
+    coefficient: ir.Expr
+    rest: ir.Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class FromKeyword:
 SizeSource: TypeAlias = FromShape | FromEquation | FromKeyword
 
 
-def find_size_sources(system: System) -> tuple[SizeSource, ...]:
+def find_size_sources(system: ir.System) -> tuple[SizeSource, ...]:
     """How each size is obtained, in an order in which each needs only those before it.
 
     Raises DeriveError (`size-untold`) for a size that nothing tells.
@@ -71,7 +71,7 @@ def find_size_sources(system: System) -> tuple[SizeSource, ...]:
     return _find_told(system)
 
 
-def find_size_mistakes(system: System) -> Iterator[Diagnostic]:
+def find_size_mistakes(system: ir.System) -> Iterator[Diagnostic]:
     """Sizes that nothing tells."""
     told = sorted(source.name for source in _find_told(system))
     for name in find_sizes(system):
@@ -79,7 +79,7 @@ def find_size_mistakes(system: System) -> Iterator[Diagnostic]:
             yield _untold(name, system, told)
 
 
-def find_open_sizes(system: System) -> tuple[str, ...]:
+def find_open_sizes(system: ir.System) -> tuple[str, ...]:
     """The sizes that nothing tells: they must be arguments.
 
     An extent with several unknowns, `H*D`, is solved for its last one if the others are arguments.
@@ -94,23 +94,23 @@ def find_open_sizes(system: System) -> tuple[str, ...]:
         keywords[missing[0]] = None
 
 
-def _with_keywords(system: System, names: tuple[str, ...]) -> System:
-    keywords = tuple(SizeInput(name) for name in names)
+def _with_keywords(system: ir.System, names: tuple[str, ...]) -> ir.System:
+    keywords = tuple(ir.SizeInput(name) for name in names)
     return replace(system, sizes=(*system.sizes, *keywords))
 
 
-def _find_told(system: System) -> tuple[SizeSource, ...]:
+def _find_told(system: ir.System) -> tuple[SizeSource, ...]:
     sources: dict[str, SizeSource] = {
         size.name: FromKeyword(size.name, size.default) for size in system.sizes
     }
     places = [
         (tensor, place, extent)
         for tensor in system.inputs
-        if isinstance(tensor, Tensor)
+        if isinstance(tensor, ir.Tensor)
         for place, extent in enumerate(tensor.shape)
     ]
     for tensor, place, extent in places:
-        if isinstance(extent, Size):
+        if isinstance(extent, ir.Size):
             sources.setdefault(extent.name, FromShape(extent.name, tensor, place))
     count = -1
     while count != len(sources):
@@ -123,10 +123,10 @@ def _find_told(system: System) -> tuple[SizeSource, ...]:
 
 
 def _solve(
-    tensor: Tensor, place: int, extent: Expr, known: dict[str, SizeSource]
+    tensor: ir.Tensor, place: int, extent: ir.Expr, known: dict[str, SizeSource]
 ) -> FromEquation | None:
     """The one unknown size of an extent that is linear in it."""
-    inside = dict.fromkeys(here for here in walk(extent) if isinstance(here, Size))
+    inside = dict.fromkeys(here for here in walk(extent) if isinstance(here, ir.Size))
     unknown = [size for size in inside if size.name not in known]
     if len(unknown) != 1:
         return None
@@ -140,17 +140,17 @@ def _solve(
     return FromEquation(unknown[0].name, tensor, place, coefficient.to_expr(), rest.to_expr())
 
 
-def _untold(name: str, system: System, told: list[str]) -> Diagnostic:
+def _untold(name: str, system: ir.System, told: list[str]) -> Diagnostic:
     facts = []
     for tensor in system.inputs:
-        for place, extent in enumerate(tensor.shape if isinstance(tensor, Tensor) else ()):
-            if any(isinstance(here, Size) and here.name == name for here in walk(extent)):
+        for place, extent in enumerate(tensor.shape if isinstance(tensor, ir.Tensor) else ()):
+            if any(isinstance(here, ir.Size) and here.name == name for here in walk(extent)):
                 facts.append(
                     f"place {place} of {tensor.name} has extent {write_extent(extent)}, "
                     f"which alone does not tell {name}"
                 )
     for index in find_all_indices(system):
-        if any(isinstance(here, Size) and here.name == name for here in walk(index.extent)):
+        if any(isinstance(here, ir.Size) and here.name == name for here in walk(index.extent)):
             facts.append(f"index {index.name} has extent {write_extent(index.extent)}")
     return Diagnostic(
         "size-untold",
@@ -161,9 +161,9 @@ def _untold(name: str, system: System, told: list[str]) -> Diagnostic:
     )
 
 
-def find_extent_mistakes(system: System) -> Iterator[Diagnostic]:
+def find_extent_mistakes(system: ir.System) -> Iterator[Diagnostic]:
     """Indices with two extents, and extents that are no whole numbers."""
-    first: dict[str, Index] = {}
+    first: dict[str, ir.Index] = {}
     for index in find_all_indices(system):
         if not is_whole(index.extent):
             extent = write_extent(index.extent)
@@ -176,7 +176,7 @@ def find_extent_mistakes(system: System) -> Iterator[Diagnostic]:
         if not is_same_extent(known.extent, index.extent):
             yield _two_extents(known, index, system)
     for tensor in system.inputs:
-        for place, length in enumerate(tensor.shape if isinstance(tensor, Tensor) else ()):
+        for place, length in enumerate(tensor.shape if isinstance(tensor, ir.Tensor) else ()):
             if not is_whole(length):
                 yield Diagnostic(
                     "extent-form",
@@ -186,10 +186,10 @@ def find_extent_mistakes(system: System) -> Iterator[Diagnostic]:
                 )
 
 
-def is_whole(extent: Expr) -> bool:
+def is_whole(extent: ir.Expr) -> bool:
     """Is the extent a whole number at a few sizes?"""
     value = Polynomial.of(extent)
-    sizes = dict.fromkeys(here.name for here in walk(extent) if isinstance(here, Size))
+    sizes = dict.fromkeys(here.name for here in walk(extent) if isinstance(here, ir.Size))
     for start in range(1, 7):
         chosen = {name: start + k for k, name in enumerate(sizes)}
         try:
@@ -200,7 +200,7 @@ def is_whole(extent: Expr) -> bool:
     return True
 
 
-def _two_extents(one: Index, other: Index, system: System) -> Diagnostic:
+def _two_extents(one: ir.Index, other: ir.Index, system: ir.System) -> Diagnostic:
     equation = next((e for e in system.equations if find_marks(e, other)), system.equations[-1])
     return Diagnostic(
         "index-extents",
@@ -212,7 +212,7 @@ def _two_extents(one: Index, other: Index, system: System) -> Diagnostic:
     )
 
 
-def say_extent(index: Index, system: System) -> str:
+def say_extent(index: ir.Index, system: ir.System) -> str:
     """`c has extent 64, from place 2 of K`."""
     says = f"{index.name} has extent {write_extent(index.extent)}"
     origin = find_origin(index, system)
@@ -221,9 +221,9 @@ def say_extent(index: Index, system: System) -> str:
     return f"{says}, from place {origin[1]} of {origin[0].name}"
 
 
-def find_origin(index: Index, system: System) -> tuple[Tensor, int] | None:
+def find_origin(index: ir.Index, system: ir.System) -> tuple[ir.Tensor, int] | None:
     """The first plain use that has the index's extent: its tensor and place, arguments first."""
-    given = {entry for entry in system.inputs if isinstance(entry, Tensor)}
+    given = {entry for entry in system.inputs if isinstance(entry, ir.Tensor)}
     uses = [
         (access.tensor, number)
         for equation in system.equations

@@ -26,28 +26,7 @@ from itertools import chain, combinations
 from math import inf, lcm, prod
 from typing import TYPE_CHECKING, TypeAlias
 
-from derive.ir.nodes import (
-    NEGATED,
-    Access,
-    Add,
-    Along,
-    And,
-    Call,
-    Compare,
-    Expr,
-    Index,
-    Mul,
-    Not,
-    Number,
-    Or,
-    Pow,
-    Reduce,
-    Scalar,
-    Size,
-    Tensor,
-    Truth,
-    Where,
-)
+from derive.ir import nodes as ir
 from derive.ir.polynomial import (
     NOTHING,
     ONE,
@@ -77,7 +56,7 @@ def is_never_negative(value: Polynomial, facts: Facts = ()) -> bool:
     terms = value.terms
     if all(number >= 0 for number in terms.values()) and all(map(_is_counting, value.atoms)):
         return True
-    if not facts and sum(terms.values()) < 0 and all(isinstance(a, Size) for a in value.atoms):
+    if not facts and sum(terms.values()) < 0 and all(isinstance(a, ir.Size) for a in value.atoms):
         return False  # that is the value where every size is 1
     cleared = _clear_divisors(value)
     if _has_no_minus(cleared) or any(_has_no_minus(each) for each in _relax(cleared)):
@@ -99,25 +78,25 @@ def is_positive(value: Polynomial, facts: Facts = ()) -> bool:
 
 def _clear_divisors(value: Polynomial) -> Polynomial:
     """The value times the sizes that it is divided by, which are positive."""
-    least: dict[Expr, int] = {}
+    least: dict[ir.Expr, int] = {}
     for monomial in value.terms:
         for atom, power in monomial:
             least[atom] = min(least.get(atom, 0), power)
     for atom, power in least.items():
-        if power < 0 and isinstance(atom, Size):
+        if power < 0 and isinstance(atom, ir.Size):
             value = value * Polynomial({((atom, -power),): Fraction(1)})
     return value
 
 
 def _has_no_minus(value: Polynomial) -> bool:
     """Are all coefficients >= 0, written in size - 1?"""
-    shifted: dict[tuple[tuple[Expr, int], ...], Fraction] = {}
+    shifted: dict[tuple[tuple[ir.Expr, int], ...], Fraction] = {}
     for monomial, number in value.terms.items():
         parts: list[tuple[Monomial, Fraction]] = [((), number)]
         for atom, power in monomial:
             if power < 0 or not _is_counting(atom):
                 return False
-            if isinstance(atom, Size):
+            if isinstance(atom, ir.Size):
                 row = _binomials(power)
                 parts = [
                     ((*left, (atom, k)) if k else left, times * row[k])
@@ -138,20 +117,20 @@ def _binomials(power: int) -> list[int]:
     return row
 
 
-def _is_counting(atom: Expr) -> bool:
+def _is_counting(atom: ir.Expr) -> bool:
     """Is the atom of an extent known to be >= 0?"""
     match atom:
-        case Size():
+        case ir.Size():
             return True
-        case Call("floordiv", (over, under)):
+        case ir.Call("floordiv", (over, under)):
             return is_never_negative(Polynomial.of(over)) and is_positive(Polynomial.of(under))
-        case Call("mod", (_, under)):
+        case ir.Call("mod", (_, under)):
             return is_positive(Polynomial.of(under))
-        case Call("max", arguments):
+        case ir.Call("max", arguments):
             return any(is_never_negative(Polynomial.of(argument)) for argument in arguments)
-        case Call("min", arguments):
+        case ir.Call("min", arguments):
             return all(is_never_negative(Polynomial.of(argument)) for argument in arguments)
-        case Pow(base, Number(power)) if power.denominator == 1:
+        case ir.Pow(base, ir.Number(power)) if power.denominator == 1:
             return is_never_negative(Polynomial.of(base))
     return False
 
@@ -160,11 +139,11 @@ def _relax(value: Polynomial) -> list[Polynomial]:
     """The value with its quotients `a // n`, n >= 1, at the bound that makes it smallest."""
     for atom in value.atoms:
         match atom:
-            case Call("floordiv", (over, under)) if is_positive(Polynomial.of(under)):
+            case ir.Call("floordiv", (over, under)) if is_positive(Polynomial.of(under)):
                 split = value.split(atom)
                 if split is None:
                     continue
-                times = split[0] * Polynomial.of(Pow(under, Number(Fraction(-1))))
+                times = split[0] * Polynomial.of(ir.Pow(under, ir.Number(Fraction(-1))))
                 above = Polynomial.of(over)
                 if _has_no_minus(_clear_divisors(times)):
                     above = above + ONE - Polynomial.of(under)
@@ -188,7 +167,7 @@ class Range:
     high: Bound
 
 
-def find_range(value: Expr | Polynomial, facts: Facts = ()) -> Range:
+def find_range(value: ir.Expr | Polynomial, facts: Facts = ()) -> Range:
     """The range of an expression over indices, sizes and integer tensors.
 
     The facts are over sizes alone.
@@ -214,7 +193,7 @@ def _open_quotient(value: Polynomial) -> Iterator[Polynomial]:
     """What is >= 0 exactly where `rest + a // n` or `rest - a // n` is: n * rest + a, .."""
     for atom in value.atoms:
         match atom:
-            case Call("floordiv", (over, under)) if is_positive(Polynomial.of(under)):
+            case ir.Call("floordiv", (over, under)) if is_positive(Polynomial.of(under)):
                 slope, rest = value.split(atom) or (NOTHING, NOTHING)
                 times, above = Polynomial.of(under), Polynomial.of(over)
                 if slope == ONE:
@@ -223,14 +202,14 @@ def _open_quotient(value: Polynomial) -> Iterator[Polynomial]:
                     yield times * rest + times - ONE - above
 
 
-def find_facts(condition: Expr) -> Facts:
+def find_facts(condition: ir.Expr) -> Facts:
     """What a condition that holds keeps >= 0."""
     match condition:
-        case And(parts):
+        case ir.And(parts):
             return tuple(chain.from_iterable(find_facts(part) for part in parts))
-        case Not(Compare(relation, left, right)):
-            return find_facts(Compare(NEGATED[relation], left, right))
-        case Compare(relation, left, right):
+        case ir.Not(ir.Compare(relation, left, right)):
+            return find_facts(ir.Compare(ir.NEGATED[relation], left, right))
+        case ir.Compare(relation, left, right):
             facts = _compare(relation, Polynomial.of(left), Polynomial.of(right))
             return tuple(chain.from_iterable(_open_abs(fact) for fact in facts))
     return ()
@@ -240,7 +219,7 @@ def _open_abs(fact: Polynomial) -> Facts:
     """What is at least `abs(e)` is at least e and at least -e."""
     for atom in fact.atoms:
         match atom:
-            case Call("abs", (inside,)):
+            case ir.Call("abs", (inside,)):
                 split = fact.split(atom)
                 if split is None or split[0].constant is None or split[0].constant > 0:
                     continue
@@ -275,15 +254,15 @@ def is_integer(value: Polynomial) -> bool:
     return all(_is_integer_atom(atom) for atom in value.atoms)
 
 
-def _is_integer_atom(atom: Expr) -> bool:
+def _is_integer_atom(atom: ir.Expr) -> bool:
     match atom:
-        case Size() | Index() | Reduce("argmax", _, _, _):
+        case ir.Size() | ir.Index() | ir.Reduce("argmax", _, _, _):
             return True
-        case Access(tensor, _):
+        case ir.Access(tensor, _):
             return tensor.kind == "int"
-        case Call("floordiv" | "mod" | "clip" | "max" | "min" | "abs", arguments):
+        case ir.Call("floordiv" | "mod" | "clip" | "max" | "min" | "abs", arguments):
             return all(is_whole(Polynomial.of(argument)) for argument in arguments)
-        case Where(_, then, other):
+        case ir.Where(_, then, other):
             return is_whole(Polynomial.of(then)) and is_whole(Polynomial.of(other))
     return False
 
@@ -304,7 +283,7 @@ def fold_remainders(value: Polynomial) -> Polynomial:
     """The same value with each `l - n*(l // n)` in it as `l % n`."""
     for atom in value.atoms:
         match atom:
-            case Call("floordiv", (over, under)) if _is_ranged(atom):
+            case ir.Call("floordiv", (over, under)) if _is_ranged(atom):
                 split = value.split(atom)
                 found = _find_remainder(value, atom, over, under) if split is not None else None
                 if split is not None and found is not None:
@@ -314,8 +293,8 @@ def fold_remainders(value: Polynomial) -> Polynomial:
 
 
 def _find_remainder(
-    value: Polynomial, quotient: Expr, over: Expr, under: Expr
-) -> tuple[Polynomial, Expr, Polynomial] | None:
+    value: Polynomial, quotient: ir.Expr, over: ir.Expr, under: ir.Expr
+) -> tuple[Polynomial, ir.Expr, Polynomial] | None:
     """A slope, a remainder and a rest that make up the value and lessen the quotient's share."""
     whole = Polynomial.of(under)
     for divisor in (whole, *find_divisors(whole)):
@@ -330,7 +309,7 @@ def _find_remainder(
         if _count_terms(rest, quotient) < _count_terms(value, quotient) and not any(
             part in rest.atoms for part in inner.atoms if _is_ranged(part)
         ):
-            return slope, Call("mod", (inner.to_expr(), divisor.to_expr())), rest
+            return slope, ir.Call("mod", (inner.to_expr(), divisor.to_expr())), rest
     return None
 
 
@@ -341,7 +320,9 @@ def _divide(over: Polynomial, under: Polynomial) -> Polynomial:
         term = Polynomial({monomial: number})
         times = divide_wholly(term, under)
         whole, rest = (whole, rest + term) if times is None else (whole + times, rest)
-    return whole + _of(Call("floordiv", (rest.to_expr(), under.to_expr()))) if rest.terms else whole
+    return (
+        whole + _of(ir.Call("floordiv", (rest.to_expr(), under.to_expr()))) if rest.terms else whole
+    )
 
 
 def _find_multiple(value: Polynomial, inner: Polynomial) -> Polynomial | None:
@@ -354,7 +335,7 @@ def _find_multiple(value: Polynomial, inner: Polynomial) -> Polynomial | None:
     return None
 
 
-def _find_slope(value: Polynomial, atom: Expr) -> Polynomial:
+def _find_slope(value: Polynomial, atom: ir.Expr) -> Polynomial:
     """The coefficient of an atom's first power, wherever else the atom may stand."""
     return Polynomial(
         {
@@ -365,7 +346,7 @@ def _find_slope(value: Polynomial, atom: Expr) -> Polynomial:
     )
 
 
-def _count_terms(value: Polynomial, atom: Expr) -> int:
+def _count_terms(value: Polynomial, atom: ir.Expr) -> int:
     return sum(any(part is atom for part, _ in monomial) for monomial in value.terms)
 
 
@@ -418,29 +399,29 @@ def _put_powers(value: Polynomial, *, low: bool) -> Bound:
     return total
 
 
-def _of(atom: Expr) -> Polynomial:
+def _of(atom: ir.Expr) -> Polynomial:
     return Polynomial({((atom, 1),): Fraction(1)})
 
 
-def _is_ranged(atom: Expr) -> bool:
+def _is_ranged(atom: ir.Expr) -> bool:
     """Does the atom vary, or is it one of the functions whose bounds are known?"""
     match atom:
-        case Size():
+        case ir.Size():
             return False
-        case Call("floordiv", (over, under)):
-            holds = any(isinstance(part, Access) for part in Polynomial.of(over).atoms)
+        case ir.Call("floordiv", (over, under)):
+            holds = any(isinstance(part, ir.Access) for part in Polynomial.of(over).atoms)
             return bool(find_free(over) or find_free(under)) or holds
     return True
 
 
-def _find_atom_range(atom: Expr) -> Range:
+def _find_atom_range(atom: ir.Expr) -> Range:
     match atom:
-        case Index(_, extent):
+        case ir.Index(_, extent):
             return Range(NOTHING, Polynomial.of(extent) - ONE)
-        case Access(tensor, _) if tensor.kind == "int":
+        case ir.Access(tensor, _) if tensor.kind == "int":
             high = Polynomial.of(tensor.below) - ONE if tensor.below is not None else None
             return Range(NOTHING if high is not None else None, high)
-        case Call("floordiv", (over, under)):
+        case ir.Call("floordiv", (over, under)):
             divisor = Polynomial.of(under)
             # A position that is there has an extent above 0, and so have the divisors of that.
             extents = (Polynomial.of(i.extent) for i in find_free(over))
@@ -449,22 +430,22 @@ def _find_atom_range(atom: Expr) -> Range:
             if not is_nonnegative(divisor - ONE, known):
                 return Range(None, None)
             return _find_quotient_range(find_range(over), divisor, known)
-        case Call("mod", (_, under)):
+        case ir.Call("mod", (_, under)):
             if not is_nonnegative(Polynomial.of(under) - ONE):
                 return Range(None, None)
             high = _find_sum_range(Polynomial.of(under)).high
             return Range(NOTHING, None if high is None else high - ONE)
-        case Call("clip", (_, least, most)):
+        case ir.Call("clip", (_, least, most)):
             return _join(find_range(least), find_range(most))
-        case Call("max", arguments):
+        case ir.Call("max", arguments):
             return Range(_choose([find_range(a).low for a in arguments], _is_at_least), None)
-        case Call("min", arguments):
+        case ir.Call("min", arguments):
             return Range(None, _choose([find_range(a).high for a in arguments], _is_at_most))
-        case Call("abs", (inside,)):
+        case ir.Call("abs", (inside,)):
             return Range(NOTHING, _find_largest(find_range(inside)))
-        case Where(_, then, other):
+        case ir.Where(_, then, other):
             return _join(find_range(then), find_range(other))
-        case Reduce("argmax", (index,), _, _):
+        case ir.Reduce("argmax", (index,), _, _):
             return Range(NOTHING, Polynomial.of(index.extent) - ONE)
     return Range(None, None)
 
@@ -485,7 +466,7 @@ def _divide_bound(bound: Bound, under: Polynomial, facts: Facts) -> Bound:
         left = rest - step * under
         if is_never_negative(left, facts) and is_never_negative(under - ONE - left, facts):
             return quotient + step
-    return _of(Call("floordiv", (bound.to_expr(), under.to_expr())))
+    return _of(ir.Call("floordiv", (bound.to_expr(), under.to_expr())))
 
 
 def _choose(bounds: Iterable[Bound], is_better: Callable[[Polynomial, Polynomial], bool]) -> Bound:
@@ -535,7 +516,7 @@ def _pick(
 LONGEST = 46_340  # of sizes: the last one whose square is held in 32 bits
 
 
-def find_magnitude(expr: Expr, known: Mapping[Tensor, float]) -> float:
+def find_magnitude(expr: ir.Expr, known: Mapping[ir.Tensor, float]) -> float:
     """A bound of the size of whole numbers, for sizes up to LONGEST; infinite where there is none.
 
     Polynomials of positions have one that is soon told; a power with a position in its exponent and
@@ -547,7 +528,7 @@ def find_magnitude(expr: Expr, known: Mapping[Tensor, float]) -> float:
         return inf
 
 
-def _find_largest_size(expr: Expr) -> float:
+def _find_largest_size(expr: ir.Expr) -> float:
     """By the range of a polynomial of positions."""
     ends = find_range(expr)
     if ends.low is None or ends.high is None:
@@ -558,48 +539,48 @@ def _find_largest_size(expr: Expr) -> float:
 def _put_sizes(bound: Polynomial) -> float:
     total = 0.0
     for monomial, number in bound.terms.items():
-        if not all(isinstance(atom, Size) and power > 0 for atom, power in monomial):
+        if not all(isinstance(atom, ir.Size) and power > 0 for atom, power in monomial):
             return inf
         degree = sum(power for _, power in monomial)
         total += float(number) * (float(LONGEST) ** degree if number > 0 else 1.0)
     return total
 
 
-def _find_growth(expr: Expr, known: Mapping[Tensor, float]) -> float:
+def _find_growth(expr: ir.Expr, known: Mapping[ir.Tensor, float]) -> float:
     """By the parts: what is not known is not bounded."""
     measure = partial(find_magnitude, known=known)
     match expr:
-        case Number(value):
+        case ir.Number(value):
             return abs(float(value))
-        case Size() | Scalar():
+        case ir.Size() | ir.Scalar():
             return float(LONGEST)
-        case Index(_, extent):
+        case ir.Index(_, extent):
             return measure(extent) - 1
-        case Access(tensor, _):
+        case ir.Access(tensor, _):
             if tensor.kind == "bool":
                 return 1.0
             below = known.get(tensor, float(LONGEST)) + 1
             return (below if tensor.below is None else measure(tensor.below)) - 1
-        case Truth() | Compare() | And() | Or() | Not() | Call("sign"):
+        case ir.Truth() | ir.Compare() | ir.And() | ir.Or() | ir.Not() | ir.Call("sign"):
             return 1.0
-        case Add(terms):
+        case ir.Add(terms):
             return sum(map(measure, terms))
-        case Mul(factors):
+        case ir.Mul(factors):
             return prod(map(measure, factors))
-        case Pow(base, exponent):
+        case ir.Pow(base, exponent):
             inner, most = measure(base), measure(exponent)
-            if isinstance(exponent, Number) and exponent.value < 0:
+            if isinstance(exponent, ir.Number) and exponent.value < 0:
                 return 1.0  # a divisor
             return float(max(inner, 1.0) ** most)
-        case Where(_, then, other):
+        case ir.Where(_, then, other):
             return max(measure(then), measure(other))
-        case Call("mod", (_, under)):
+        case ir.Call("mod", (_, under)):
             return measure(under)
-        case Call("floordiv" | "abs" | "floor" | "ceiling", (inside, *_)):
+        case ir.Call("floordiv" | "abs" | "floor" | "ceiling", (inside, *_)):
             return measure(inside)
-        case Call("max" | "min" | "clip", arguments):
+        case ir.Call("max" | "min" | "clip", arguments):
             return max(map(measure, arguments))
-        case Reduce(kind, bound, _, body):
+        case ir.Reduce(kind, bound, _, body):
             count = prod(measure(index.extent) for index in bound)
             if kind.startswith("arg"):
                 return count
@@ -607,9 +588,9 @@ def _find_growth(expr: Expr, known: Mapping[Tensor, float]) -> float:
             if kind == "prod":
                 return float(max(inner, 1.0) ** count)
             return inner * count if kind == "sum" else inner if kind in _KEPT else inf
-        case Along("cumsum", index, _, body):
+        case ir.Along("cumsum", index, _, body):
             return measure(body) * measure(index.extent)
-        case Along("softmax"):
+        case ir.Along("softmax"):
             return 1.0
     return inf
 

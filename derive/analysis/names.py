@@ -10,27 +10,8 @@ from derive.analysis.places import find_cover_mistakes
 from derive.analysis.reads import find_read_mistakes
 from derive.analysis.scopes import find_scope_mistakes
 from derive.errors import DeriveError, Diagnostic, suggest
+from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS
-from derive.ir.nodes import (
-    Access,
-    Along,
-    And,
-    Call,
-    Compare,
-    Equation,
-    Expr,
-    Index,
-    Not,
-    Or,
-    Reduce,
-    Scalar,
-    ScalarInput,
-    Size,
-    System,
-    Tensor,
-    Truth,
-    Where,
-)
 from derive.ir.recurrences import find_start, find_start_mistakes
 from derive.ir.text import find_marks, to_count, to_text, write_extent
 from derive.ir.walk import find_accesses, find_all_indices, find_children, walk
@@ -38,8 +19,6 @@ from derive.notation.formula import FUNCTION_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from derive.ir.nodes import System
 
 
 _INSTEAD = {
@@ -49,13 +28,13 @@ _INSTEAD = {
 }
 
 
-def check_names(system: System) -> None:
+def check_names(system: ir.System) -> None:
     """Raise the first name that is unknown or has two roles."""
     for mistake in find_name_mistakes(system):
         raise DeriveError(mistake)
 
 
-def find_name_mistakes(system: System) -> Iterator[Diagnostic]:
+def find_name_mistakes(system: ir.System) -> Iterator[Diagnostic]:
     """Names that are unknown, have two roles, or cannot be names in code."""
     roles = find_names(system)
     yield from _find_bad_names(roles)
@@ -63,13 +42,13 @@ def find_name_mistakes(system: System) -> Iterator[Diagnostic]:
     for equation in system.equations:
         for here in walk(equation.value):
             match here:
-                case Scalar(name) if ("scalar", "an argument") not in roles.get(name, ()):
+                case ir.Scalar(name) if ("scalar", "an argument") not in roles.get(name, ()):
                     yield _unknown_name(here, equation, list(roles))
-                case Call(function, arguments):
+                case ir.Call(function, arguments):
                     yield from _find_bad_call(here, function, len(arguments), equation)
 
 
-def find_names(system: System) -> dict[str, tuple[tuple[str, str], ...]]:
+def find_names(system: ir.System) -> dict[str, tuple[tuple[str, str], ...]]:
     """name: its roles as (kind, how it came by it); a name with two roles is a mistake."""
     found: dict[str, dict[tuple[str, str], None]] = {}
 
@@ -77,7 +56,7 @@ def find_names(system: System) -> dict[str, tuple[tuple[str, str], ...]]:
         found.setdefault(name, {})[kind, how] = None
 
     for entry in system.inputs:
-        if isinstance(entry, ScalarInput):
+        if isinstance(entry, ir.ScalarInput):
             note(entry.name, "scalar", "an argument")
             continue
         note(entry.name, "tensor", "an argument")
@@ -90,16 +69,16 @@ def find_names(system: System) -> dict[str, tuple[tuple[str, str], ...]]:
     for index in find_all_indices(system):
         note(index.name, "index", "an index")
         for here in walk(index.extent):
-            if isinstance(here, Size):
+            if isinstance(here, ir.Size):
                 note(here.name, "size", f"the extent of index {index.name}")
     return {name: tuple(roles) for name, roles in found.items()}
 
 
-def find_symbols(tensor: Tensor) -> tuple[str, ...]:
+def find_symbols(tensor: ir.Tensor) -> tuple[str, ...]:
     """The sizes in a tensor's shape and bounds, in order."""
     parts = (*tensor.shape, tensor.below, tensor.lower, tensor.upper)
     inside = (here for part in parts if part is not None for here in walk(part))
-    return tuple(dict.fromkeys(here.name for here in inside if isinstance(here, Size)))
+    return tuple(dict.fromkeys(here.name for here in inside if isinstance(here, ir.Size)))
 
 
 def _find_bad_names(roles: dict[str, tuple[tuple[str, str], ...]]) -> Iterator[Diagnostic]:
@@ -143,7 +122,7 @@ def _article(kind: str) -> str:
     return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
-def _unknown_name(here: Scalar, equation: Equation, known: list[str]) -> Diagnostic:
+def _unknown_name(here: ir.Scalar, equation: ir.Equation, known: list[str]) -> Diagnostic:
     return Diagnostic(
         "unknown-name",
         f"{here.name} is not declared",
@@ -155,7 +134,7 @@ def _unknown_name(here: Scalar, equation: Equation, known: list[str]) -> Diagnos
 
 
 def _find_bad_call(
-    here: Expr, function: str, count: int, equation: Equation
+    here: ir.Expr, function: str, count: int, equation: ir.Equation
 ) -> Iterator[Diagnostic]:
     if function not in FUNCTIONS:
         yield Diagnostic(
@@ -177,11 +156,11 @@ def _find_bad_call(
         )
 
 
-def find_order_mistakes(system: System) -> Iterator[Diagnostic]:
+def find_order_mistakes(system: ir.System) -> Iterator[Diagnostic]:
     """Tensors used before they are defined, defined twice, or by themselves."""
     given = {entry.name for entry in system.inputs}
     places = {equation.target.tensor.name: k for k, equation in enumerate(system.equations)}
-    plain: dict[str, Equation] = {}  # of each tensor, the first equation for all its places
+    plain: dict[str, ir.Equation] = {}  # of each tensor, the first equation for all its places
     for number, equation in enumerate(system.equations):
         target, name = equation.target, equation.target.tensor.name
         if name in given:
@@ -191,7 +170,7 @@ def find_order_mistakes(system: System) -> Iterator[Diagnostic]:
                 find_marks(equation, target),
                 help="give the result a name of its own",
             )
-        if all(isinstance(place, Index) for place in target.places):
+        if all(isinstance(place, ir.Index) for place in target.places):
             if name in plain:
                 before = plain[name]
                 marks = (*find_marks(before, before.target), *find_marks(equation, target))
@@ -203,7 +182,7 @@ def find_order_mistakes(system: System) -> Iterator[Diagnostic]:
 
 
 def _find_early(
-    access: Access, equation: Equation, places: dict[str, int], number: int, system: System
+    access: ir.Access, equation: ir.Equation, places: dict[str, int], number: int, system: ir.System
 ) -> Iterator[Diagnostic]:
     """Does an equation use a tensor that is not defined yet?"""
     name = access.tensor.name
@@ -217,7 +196,7 @@ def _find_early(
         )
 
 
-def _recur(tensor: Tensor, equation: Equation, system: System) -> bool:
+def _recur(tensor: ir.Tensor, equation: ir.Equation, system: ir.System) -> bool:
     """Is what an equation reads made of what it defines?"""
     reached, waiting = {tensor}, [tensor]
     while waiting:
@@ -233,17 +212,17 @@ def _recur(tensor: Tensor, equation: Equation, system: System) -> bool:
 # Numbers where numbers are asked for, conditions where conditions are asked for.
 
 
-def is_condition(expr: Expr) -> bool:
+def is_condition(expr: ir.Expr) -> bool:
     """Is the expression true or false, and no number?"""
     match expr:
-        case Access(tensor, _):
+        case ir.Access(tensor, _):
             return tensor.kind == "bool"
-        case Truth() | Compare() | And() | Or() | Not():
+        case ir.Truth() | ir.Compare() | ir.And() | ir.Or() | ir.Not():
             return True
     return False
 
 
-def find_kind_mistakes(system: System) -> Iterator[Diagnostic]:
+def find_kind_mistakes(system: ir.System) -> Iterator[Diagnostic]:
     """Truth values used as numbers, and numbers used as conditions."""
     for equation in system.equations:
         wants_condition = equation.target.tensor.kind == "bool"
@@ -253,7 +232,7 @@ def find_kind_mistakes(system: System) -> Iterator[Diagnostic]:
 
 
 def _find_mistakes(
-    expr: Expr, equation: Equation, *, wants_condition: bool
+    expr: ir.Expr, equation: ir.Equation, *, wants_condition: bool
 ) -> Iterator[Diagnostic]:
     if wants_condition is not is_condition(expr):
         yield _say_kind(expr, equation, wants_condition=wants_condition)
@@ -263,23 +242,25 @@ def _find_mistakes(
         yield from _find_mistakes(child, equation, wants_condition=wanted)
 
 
-def _find_conditions(expr: Expr) -> tuple[Expr, ...]:
+def _find_conditions(expr: ir.Expr) -> tuple[ir.Expr, ...]:
     """The children that must be conditions."""
     match expr:
-        case Where(condition, _, _) | Reduce(_, _, condition, _) | Along(_, _, condition, _):
+        case (
+            ir.Where(condition, _, _) | ir.Reduce(_, _, condition, _) | ir.Along(_, _, condition, _)
+        ):
             return (condition,)
-        case And(parts) | Or(parts):
+        case ir.And(parts) | ir.Or(parts):
             return parts
-        case Not(part):
+        case ir.Not(part):
             return (part,)
     return ()
 
 
-def _say_kind(expr: Expr, equation: Equation, *, wants_condition: bool) -> Diagnostic:
+def _say_kind(expr: ir.Expr, equation: ir.Equation, *, wants_condition: bool) -> Diagnostic:
     """A number stands where a condition is needed, or a truth value where a number is."""
     written, declared = to_text(expr), "bool m[B, S]"
     facts: tuple[str, ...] = ()
-    if isinstance(expr, Access):
+    if isinstance(expr, ir.Access):
         name, kind = expr.tensor.name, _KINDS.get(expr.tensor.kind, "real numbers")
         facts = (f"{name} is a tensor of {kind}",)
         declared = f"bool {name}[{', '.join(map(write_extent, expr.tensor.shape))}]"
@@ -300,7 +281,7 @@ _KINDS = {"int": "integers", "bool": "truth values"}
 # names, definitions, indices and places, kinds of values, extents, reads, sizes
 
 
-def find_unplanned(system: System) -> Diagnostic | None:
+def find_unplanned(system: ir.System) -> Diagnostic | None:
     """The refusal of a result that has a meaning but no code yet, or nothing."""
     for equation in system.equations:
         if equation.target.tensor.kind == "bool":
@@ -313,13 +294,13 @@ def find_unplanned(system: System) -> Diagnostic | None:
     return None
 
 
-def check_system(system: System) -> None:
+def check_system(system: ir.System) -> None:
     """Raise the first mistake of the formula, if it holds one."""
     for mistake in find_mistakes(system):
         raise DeriveError(mistake)
 
 
-def find_mistakes(system: System) -> Iterator[Diagnostic]:
+def find_mistakes(system: ir.System) -> Iterator[Diagnostic]:
     """The mistakes of the formula; those of a stage only if the stages before it found none."""
     if not system.equations:
         yield Diagnostic(

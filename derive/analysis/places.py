@@ -24,22 +24,7 @@ from typing import TYPE_CHECKING
 from derive.analysis.affine import simplify_place
 from derive.analysis.facts import find_range, is_never_negative, is_positive
 from derive.errors import Diagnostic, refuse
-from derive.ir.nodes import (
-    Access,
-    Add,
-    Along,
-    Call,
-    Compare,
-    Equation,
-    Expr,
-    Index,
-    Mul,
-    Number,
-    Reduce,
-    System,
-    Tensor,
-    Where,
-)
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent, is_same_extent
 from derive.ir.recurrences import find_start
 from derive.ir.text import find_marks, write_extent
@@ -61,14 +46,14 @@ if TYPE_CHECKING:
 ONE = Polynomial.of(1)
 
 
-def fills_once(place: Expr, extent: Expr) -> bool:
+def fills_once(place: ir.Expr, extent: ir.Expr) -> bool:
     """Does a place of a left side meet every position once?"""
     return bool(split_merged(place, extent)) or find_reversed(place, extent) is not None
 
 
-def find_reversed(place: Expr, extent: Expr) -> Index | None:
+def find_reversed(place: ir.Expr, extent: ir.Expr) -> ir.Index | None:
     """The index of a place that runs from the last position to the first, N - 1 - n."""
-    indices = () if isinstance(place, Index) else find_free(place)
+    indices = () if isinstance(place, ir.Index) else find_free(place)
     if len(indices) != 1 or Polynomial.of(indices[0].extent) != Polynomial.of(extent):
         return None
     last = Polynomial.of(extent) - ONE
@@ -76,22 +61,22 @@ def find_reversed(place: Expr, extent: Expr) -> Index | None:
 
 
 @lru_cache(maxsize=1 << 12)
-def split_merged(place: Expr, extent: Expr) -> tuple[Index, ...]:
+def split_merged(place: ir.Expr, extent: ir.Expr) -> tuple[ir.Index, ...]:
     """The indices of a merged place, slowest first, or () where it is no mixed-radix number.
 
     `h*D + d` is one if d runs over D and the whole over H*D, so that every position is met once.
     """
-    parts: list[tuple[Index, Polynomial]] = []
+    parts: list[tuple[ir.Index, Polynomial]] = []
     rest = Polynomial.of(place)
     for index in find_free(place):
         halves = rest.split(index)
-        if halves is None or any(isinstance(a, Index) for a in halves[0].atoms):
+        if halves is None or any(isinstance(a, ir.Index) for a in halves[0].atoms):
             return ()
         parts.append((index, halves[0]))
         rest = halves[1]
     if rest.terms:
         return ()
-    ordered: list[Index] = []
+    ordered: list[ir.Index] = []
     stride = ONE
     while parts:
         found = next((p for p in parts if p[1] == stride), None)
@@ -110,7 +95,7 @@ class Run:
     low: Polynomial
     high: Polynomial
     apart: int
-    core: Expr
+    core: ir.Expr
 
     @property
     def count(self) -> Polynomial:
@@ -118,7 +103,7 @@ class Run:
         return (self.high - self.low) * Polynomial.of(Fraction(1, self.apart)) + ONE
 
 
-def find_run(place: Expr) -> Run | None:
+def find_run(place: ir.Expr) -> Run | None:
     """The positions of a place, or None where they are no such run."""
     value = Polynomial.of(place)
     inside = find_range(value)
@@ -146,15 +131,15 @@ def is_apart(one: Run, other: Run, facts: Facts) -> bool:
     return last % shared != 0 and all(n % shared == 0 for m, n in gap.terms.items() if m)
 
 
-def group_parts(system: System) -> dict[Tensor, list[Equation]]:
+def group_parts(system: ir.System) -> dict[ir.Tensor, list[ir.Equation]]:
     """The equations of each tensor."""
-    found: dict[Tensor, list[Equation]] = {}
+    found: dict[ir.Tensor, list[ir.Equation]] = {}
     for equation in system.equations:
         found.setdefault(equation.target.tensor, []).append(equation)
     return found
 
 
-def find_cover_mistakes(system: System) -> Iterator[Diagnostic]:
+def find_cover_mistakes(system: ir.System) -> Iterator[Diagnostic]:
     """Tensors that several equations, or a fixed place, do not fill once."""
     for tensor, each in group_parts(system).items():
         parts = [part for part in each if find_start(part.target) is None]
@@ -166,7 +151,7 @@ def find_cover_mistakes(system: System) -> Iterator[Diagnostic]:
             yield _say_unfilled(tensor, parts, system)
 
 
-def _is_filled_once(tensor: Tensor, parts: Sequence[Equation]) -> bool:
+def _is_filled_once(tensor: ir.Tensor, parts: Sequence[ir.Equation]) -> bool:
     """Are the parts apart, each within the tensor, and together as many as its positions?"""
     runs: list[tuple[Run, ...]] = []
     facts, left = _find_facts(parts), ONE
@@ -191,7 +176,7 @@ def _is_filled_once(tensor: Tensor, parts: Sequence[Equation]) -> bool:
     return not left.terms
 
 
-def _find_facts(parts: Sequence[Equation]) -> Facts:
+def _find_facts(parts: Sequence[ir.Equation]) -> Facts:
     """What is >= 0: the extents of the indices, at all sizes for which there is a formula."""
     indices = (i for part in parts for place in part.target.places for i in find_free(place))
     return tuple(dict.fromkeys(Polynomial.of(index.extent) for index in indices))
@@ -200,7 +185,7 @@ def _find_facts(parts: Sequence[Equation]) -> Facts:
 MOST_TRIED = 4096  # positions of a tensor at sizes at which a place is looked for
 
 
-def _say_unfilled(tensor: Tensor, parts: Sequence[Equation], system: System) -> Diagnostic:
+def _say_unfilled(tensor: ir.Tensor, parts: Sequence[ir.Equation], system: ir.System) -> Diagnostic:
     """The first position that no equation fills, or that two fill, at small sizes."""
     names = find_sizes(system)
     marks = tuple(mark for part in parts for mark in find_marks(part, part.target))
@@ -239,7 +224,7 @@ def _say_unfilled(tensor: Tensor, parts: Sequence[Equation], system: System) -> 
 
 
 def _find_unfilled(
-    tensor: Tensor, parts: Sequence[Equation], sizes: dict[str, int]
+    tensor: ir.Tensor, parts: Sequence[ir.Equation], sizes: dict[str, int]
 ) -> tuple[tuple[int, ...], int] | None:
     """A position and how often it is filled, where that is not once."""
     shape = [evaluate_extent(extent, sizes) for extent in tensor.shape]
@@ -248,8 +233,8 @@ def _find_unfilled(
         indices = dict.fromkeys(i for place in part.target.places for i in find_free(place))
         extents = [range(evaluate_extent(index.extent, sizes)) for index in indices]
         for values in islice(product(*extents), MOST_TRIED):
-            here: dict[Expr, Expr] = {
-                i: Number(Fraction(value)) for i, value in zip(indices, values, strict=True)
+            here: dict[ir.Expr, ir.Expr] = {
+                i: ir.Number(Fraction(value)) for i, value in zip(indices, values, strict=True)
             }
             place = tuple(evaluate_extent(substitute(p, here), sizes) for p in part.target.places)
             filled[place] = filled.get(place, 0) + 1
@@ -260,7 +245,7 @@ def _find_unfilled(
 # Several equations of one tensor as one.
 
 
-def join_parts(system: System) -> System:
+def join_parts(system: ir.System) -> ir.System:
     """The system with one equation for each tensor; what was written is kept beside it."""
     groups = group_parts(system)
     if all(len(parts) == 1 and not _is_fixed(parts[0]) for parts in groups.values()):
@@ -268,7 +253,7 @@ def join_parts(system: System) -> System:
     names = {entry.name for entry in (*system.inputs, *system.sizes)}
     names |= {tensor.name for tensor in groups} | {i.name for i in find_all_indices(system)}
     names |= set(find_sizes(system))
-    equations: list[Equation] = []
+    equations: list[ir.Equation] = []
     for tensor, parts in groups.items():
         if len(parts) == 1 and not _is_fixed(parts[0]):
             equations += parts
@@ -283,25 +268,27 @@ def join_parts(system: System) -> System:
     return replace(system, equations=tuple(e for _, _, e in ordered), written=written)
 
 
-def _is_fixed(part: Equation) -> bool:
+def _is_fixed(part: ir.Equation) -> bool:
     return any(not find_free(place) for place in part.target.places)
 
 
-Leaf = tuple[dict[int, Run], "Expr"]  # where a part is, and its value at the places of the whole
+Leaf = tuple[dict[int, Run], "ir.Expr"]  # where a part is, and its value at the places of the whole
 
 
 class _Joiner:
     """One equation out of those that fill one tensor."""
 
-    def __init__(self, tensor: Tensor, names: set[str]) -> None:
+    def __init__(self, tensor: ir.Tensor, names: set[str]) -> None:
         self.tensor = tensor
         self.names = names
-        self.made: list[Equation] = []
-        self.axes: list[Expr] = []  # the places of the joined left side
+        self.made: list[ir.Equation] = []
+        self.axes: list[ir.Expr] = []  # the places of the joined left side
         self.facts: Facts = ()
-        self.split: dict[int, Index] = {}  # the places in which the parts differ, and their index
+        self.split: dict[
+            int, ir.Index
+        ] = {}  # the places in which the parts differ, and their index
 
-    def join(self, parts: Sequence[Equation]) -> list[Equation]:
+    def join(self, parts: Sequence[ir.Equation]) -> list[ir.Equation]:
         """The joined equation, behind those of parts that have to stand alone."""
         self.facts = _find_facts(parts)
         targets = [[*part.target.places] for part in parts]
@@ -313,23 +300,23 @@ class _Joiner:
                 self.axes.append(column[0])
                 continue
             name = next((i.name for place in column for i in find_free(place)), "i")
-            self.split[number] = self._name(Index(name, extent))
+            self.split[number] = self._name(ir.Index(name, extent))
             self.axes.append(self.split[number])
         leaves = [
             self._find_leaf(target, part.value) for target, part in zip(targets, parts, strict=True)
         ]
         places = [
-            place if turn is None else Add((Mul((shape[turn], place)), self.axes[turn]))
+            place if turn is None else ir.Add((ir.Mul((shape[turn], place)), self.axes[turn]))
             for place, turn in zip(self.axes, woven.values(), strict=False)
         ]
-        return [*self.made, Equation(Access(self.tensor, tuple(places)), self._cut(leaves))]
+        return [*self.made, ir.Equation(ir.Access(self.tensor, tuple(places)), self._cut(leaves))]
 
-    def _name(self, index: Index) -> Index:
+    def _name(self, index: ir.Index) -> ir.Index:
         named = rename_apart(index, self.names)
         self.names.add(named.name)
         return named
 
-    def _weave(self, targets: list[list[Expr]], shape: list[Expr], number: int) -> int | None:
+    def _weave(self, targets: list[list[ir.Expr]], shape: list[ir.Expr], number: int) -> int | None:
         """Parts that take turns in a place, 2*p and 2*p + 1: p, and a place more for the turn."""
         runs = [run for target in targets if (run := find_run(target[number])) is not None]
         count = len({run.low for run in runs})
@@ -341,19 +328,21 @@ class _Joiner:
             target[number] = run.core
             target.append(run.low.to_expr())
         shape[number] = runs[0].count.to_expr()
-        shape.append(Number(Fraction(count)))
+        shape.append(ir.Number(Fraction(count)))
         return len(shape) - 1
 
-    def _find_leaf(self, target: Sequence[Expr], value: Expr) -> Leaf:
+    def _find_leaf(self, target: Sequence[ir.Expr], value: ir.Expr) -> Leaf:
         """Where a part is, and its value at the places of the whole.
 
         What holds a reduction is an equation of its own, which the whole reads.
         """
         runs: dict[int, Run] = {}
-        new: dict[Expr, Expr] = {}
-        own: list[tuple[Expr, Expr]] = []  # the places of an equation of its own, and their extents
-        reads: list[Expr] = []
-        is_plain = not any(isinstance(part, (Reduce, Along)) for part in walk(value))
+        new: dict[ir.Expr, ir.Expr] = {}
+        own: list[
+            tuple[ir.Expr, ir.Expr]
+        ] = []  # the places of an equation of its own, and their extents
+        reads: list[ir.Expr] = []
+        is_plain = not any(isinstance(part, (ir.Reduce, ir.Along)) for part in walk(value))
         for number, place in enumerate(target):
             run = find_run(place)
             assert run is not None  # the parts are known to fill the tensor once
@@ -361,25 +350,25 @@ class _Joiner:
             if number in self.split:
                 runs[number] = run
                 position = _divide(Polynomial.of(position) - run.low, run.apart)
-                is_plain = is_plain and (isinstance(run.core, Index) or not find_free(place))
-                if isinstance(run.core, Index):
+                is_plain = is_plain and (isinstance(run.core, ir.Index) or not find_free(place))
+                if isinstance(run.core, ir.Index):
                     new[run.core] = position
             else:
                 new |= zip(find_free(place), find_free(position), strict=True)
             if find_free(place):
                 own.append((run.core, run.count.to_expr()))
                 reads.append(position)
-        recurs = any(isinstance(p, Access) and p.tensor is self.tensor for p in walk(value))
+        recurs = any(isinstance(p, ir.Access) and p.tensor is self.tensor for p in walk(value))
         if is_plain or recurs:
             return runs, rewrite_bottom_up(substitute(value, new), _simplify_read)
         numbered = (f"{self.tensor.name}_{k}" for k in range(1, len(self.names) + 2))
         name = next(name for name in numbered if name not in self.names)
         self.names.add(name)
-        alone = Tensor(name, tuple(n for _, n in own), self.tensor.kind, self.tensor.below)
-        self.made.append(Equation(Access(alone, tuple(place for place, _ in own)), value))
-        return runs, Access(alone, tuple(reads))
+        alone = ir.Tensor(name, tuple(n for _, n in own), self.tensor.kind, self.tensor.below)
+        self.made.append(ir.Equation(ir.Access(alone, tuple(place for place, _ in own)), value))
+        return runs, ir.Access(alone, tuple(reads))
 
-    def _cut(self, leaves: Sequence[Leaf]) -> Expr:
+    def _cut(self, leaves: Sequence[Leaf]) -> ir.Expr:
         """A choice between what is on either side of a position, or by the turn of a position."""
         if len(leaves) == 1:
             return leaves[0][1]
@@ -391,19 +380,19 @@ class _Joiner:
                 below = (edge - ONE - runs[number].high for runs, _ in before)
                 above = (runs[number].low - edge for runs, _ in after)
                 if all(is_never_negative(gap, self.facts) for gap in (*below, *above)):
-                    condition = Compare("<", index, edge.to_expr())
-                    return Where(condition, self._cut(before), self._cut(after))
+                    condition = ir.Compare("<", index, edge.to_expr())
+                    return ir.Where(condition, self._cut(before), self._cut(after))
             apart = gcd(*(runs[number].apart for runs, _ in leaves))
-            turns: dict[Expr, list[Leaf]] = {}
+            turns: dict[ir.Expr, list[Leaf]] = {}
             for leaf in leaves:
                 low = leaf[0][number].low
                 rest = {m: n % apart for m, n in low.terms.items() if n % apart}
                 turns.setdefault(Polynomial(rest).to_expr(), []).append(leaf)
-            if len(turns) > 1 and all(isinstance(turn, Number) for turn in turns):
+            if len(turns) > 1 and all(isinstance(turn, ir.Number) for turn in turns):
                 turn, *others = turns
-                met = Compare("==", Call("mod", (index, Number(Fraction(apart)))), turn)
+                met = ir.Compare("==", ir.Call("mod", (index, ir.Number(Fraction(apart)))), turn)
                 left = [leaf for each in others for leaf in turns[each]]
-                return Where(met, self._cut(turns[turn]), self._cut(left))
+                return ir.Where(met, self._cut(turns[turn]), self._cut(left))
         raise refuse(
             "not-yet",
             f"the equations of {self.tensor.name} fill it in a way that cannot be cut apart yet",
@@ -421,23 +410,23 @@ class _Joiner:
         return ordered
 
 
-def _is_alike(one: Expr, other: Expr) -> bool:
+def _is_alike(one: ir.Expr, other: ir.Expr) -> bool:
     """Are the places the same but for the names of their indices?"""
     names, others = find_free(one), find_free(other)
     if len(names) != len(others) or not names:
         return False
     if not all(is_same_extent(a.extent, b.extent) for a, b in zip(names, others, strict=True)):
         return False
-    new: dict[Expr, Expr] = dict(zip(others, names, strict=True))
+    new: dict[ir.Expr, ir.Expr] = dict(zip(others, names, strict=True))
     return Polynomial.of(one) == Polynomial.of(substitute(other, new))
 
 
-def _simplify_read(expr: Expr) -> Expr:
-    if not isinstance(expr, Access):
+def _simplify_read(expr: ir.Expr) -> ir.Expr:
+    if not isinstance(expr, ir.Access):
         return expr
-    return Access(expr.tensor, tuple(map(simplify_place, expr.places)))
+    return ir.Access(expr.tensor, tuple(map(simplify_place, expr.places)))
 
 
-def _divide(value: Polynomial, by: int) -> Expr:
+def _divide(value: Polynomial, by: int) -> ir.Expr:
     expr = simplify_place(value.to_expr())
-    return expr if by == 1 else Call("floordiv", (expr, Number(Fraction(by))))
+    return expr if by == 1 else ir.Call("floordiv", (expr, ir.Number(Fraction(by))))

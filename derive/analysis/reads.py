@@ -21,26 +21,7 @@ from derive.analysis.facts import (
     is_whole,
 )
 from derive.errors import Diagnostic, Mark
-from derive.ir.nodes import (
-    ONE,
-    ZERO,
-    Access,
-    Along,
-    And,
-    Call,
-    Compare,
-    Equation,
-    Expr,
-    Index,
-    Mul,
-    Not,
-    Number,
-    Pow,
-    Reduce,
-    System,
-    Where,
-    all_of,
-)
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.recurrences import find_lowest
 from derive.ir.text import find_marks, find_untold, to_text, write_extent
@@ -56,18 +37,18 @@ _ONE = Polynomial.of(1)
 class Read:
     """One place of an access in an equation."""
 
-    access: Access
+    access: ir.Access
     number: int
-    equation: Equation
-    system: System
+    equation: ir.Equation
+    system: ir.System
 
     @property
-    def place(self) -> Expr:
+    def place(self) -> ir.Expr:
         """The position that is read."""
         return self.access.places[self.number]
 
     @property
-    def extent(self) -> Expr:
+    def extent(self) -> ir.Expr:
         """The extent of the tensor there."""
         return self.access.tensor.shape[self.number]
 
@@ -77,7 +58,7 @@ class Read:
         return find_marks(self.equation, self.access, self.place)
 
 
-def find_read_mistakes(system: System) -> Iterator[Diagnostic]:
+def find_read_mistakes(system: ir.System) -> Iterator[Diagnostic]:
     """Reads that may leave their tensors, and places of another extent than their index."""
     declared = {index.name for index in find_untold(system)}
     counts = Counter(equation.target.tensor for equation in system.equations)
@@ -93,29 +74,29 @@ def find_read_mistakes(system: System) -> Iterator[Diagnostic]:
             if counts[equation.target.tensor] > 1:
                 break  # it fills a part of the tensor
             read = Read(equation.target, number, equation, system)
-            if isinstance(place, Index) and not is_same_extent(place.extent, read.extent):
+            if isinstance(place, ir.Index) and not is_same_extent(place.extent, read.extent):
                 yield _two_extents(read, place)
 
 
-def find_guarded(expr: Expr, facts: Facts) -> Iterator[tuple[Access, Facts]]:
+def find_guarded(expr: ir.Expr, facts: Facts) -> Iterator[tuple[ir.Access, Facts]]:
     """Every access with what the guards around it keep >= 0."""
     match expr:
-        case Access(_, places):
+        case ir.Access(_, places):
             yield expr, facts
             for place in places:
                 yield from find_guarded(place, facts)
-        case Where(condition, then, other):
+        case ir.Where(condition, then, other):
             yield from find_guarded(condition, facts)
             yield from find_guarded(then, (*facts, *find_facts(condition)))
-            yield from find_guarded(other, (*facts, *find_facts(Not(condition))))
-        case Reduce(_, _, condition, body) | Along(_, _, condition, body):
+            yield from find_guarded(other, (*facts, *find_facts(ir.Not(condition))))
+        case ir.Reduce(_, _, condition, body) | ir.Along(_, _, condition, body):
             yield from find_guarded(condition, facts)
             yield from find_guarded(body, (*facts, *find_facts(condition)))
-        case And(parts):
+        case ir.And(parts):
             for number, part in enumerate(parts):
-                before = all_of(*parts[:number])
+                before = ir.all_of(*parts[:number])
                 yield from find_guarded(part, (*facts, *find_facts(before)))
-        case Mul(factors):
+        case ir.Mul(factors):
             yield from _find_guarded_product(factors, facts)
         case _:
             for child in find_children(expr):
@@ -123,8 +104,8 @@ def find_guarded(expr: Expr, facts: Facts) -> Iterator[tuple[Access, Facts]]:
 
 
 def _find_guarded_product(
-    factors: tuple[Expr, ...], facts: Facts
-) -> Iterator[tuple[Access, Facts]]:
+    factors: tuple[ir.Expr, ...], facts: Facts
+) -> Iterator[tuple[ir.Access, Facts]]:
     brackets = [bracket for factor in factors for bracket in find_brackets(factor)]
     for factor in factors:
         own = set(find_brackets(factor))
@@ -133,14 +114,14 @@ def _find_guarded_product(
         yield from find_guarded(factor, (*facts, *known))
 
 
-def find_brackets(factor: Expr) -> tuple[Where, ...]:
+def find_brackets(factor: ir.Expr) -> tuple[ir.Where, ...]:
     """The Iverson brackets that a factor multiplies by: itself, or in nested products."""
     match factor:
-        case Where(_, then, other) if then is ONE and other is ZERO:
+        case ir.Where(_, then, other) if then is ir.ONE and other is ir.ZERO:
             return (factor,)
-        case Mul(factors):
+        case ir.Mul(factors):
             return tuple(bracket for part in factors for bracket in find_brackets(part))
-        case Pow(base, Number(value)) if value > 0:
+        case ir.Pow(base, ir.Number(value)) if value > 0:
             return find_brackets(base)
     return ()
 
@@ -149,11 +130,11 @@ def _find_position_mistakes(read: Read) -> Iterator[Diagnostic]:
     """Positions told by tensors that hold no integers, or integers without a bound or a clip."""
     access, equation = read.access, read.equation
     clips = [
-        part for part in walk(read.place) if isinstance(part, Call) and part.function == "clip"
+        part for part in walk(read.place) if isinstance(part, ir.Call) and part.function == "clip"
     ]
     clipped = {inside for clip in clips for inside in walk(clip.arguments[0])}
     for here in walk(read.place):
-        if not isinstance(here, Access):
+        if not isinstance(here, ir.Access):
             continue
         name = here.tensor.name
         if here.tensor.kind != "int":
@@ -175,7 +156,7 @@ def _find_position_mistakes(read: Read) -> Iterator[Diagnostic]:
 def _find_fractions(read: Read) -> Iterator[Diagnostic]:
     """Positions that are no whole numbers, though no tensor is to blame."""
     value = Polynomial.of(read.place)
-    if is_whole(value) or any(isinstance(here, Access) for here in walk(read.place)):
+    if is_whole(value) or any(isinstance(here, ir.Access) for here in walk(read.place)):
         return
     yield Diagnostic(
         "position-not-integer",
@@ -187,7 +168,7 @@ def _find_fractions(read: Read) -> Iterator[Diagnostic]:
     )
 
 
-def _declare_int(here: Access, read: Read) -> str:
+def _declare_int(here: ir.Access, read: Read) -> str:
     shape = ", ".join(map(write_extent, here.tensor.shape))
     below = write_extent(read.extent) if read.place is here else "N"
     return f"int {here.tensor.name}[{shape}] < {below}"
@@ -196,13 +177,13 @@ def _declare_int(here: Access, read: Read) -> str:
 def _judge(read: Read, facts: Facts, declared: set[str], lowest: int) -> Iterator[Diagnostic]:
     """Is this read in range?"""
     place, extent = read.place, read.extent
-    if isinstance(place, Index) and is_same_extent(place.extent, extent):
+    if isinstance(place, ir.Index) and is_same_extent(place.extent, extent):
         return
     length = Polynomial.of(extent)
     starts, ends = _find_sides(place, length, facts)
     if lowest:  # a recurrence begins before its first place
         starts = is_nonnegative(Polynomial.of(place) - Polynomial.of(lowest), facts)
-    if isinstance(place, Index):
+    if isinstance(place, ir.Index):
         # An index that took its extent from a shape must not fall short of another one unnoticed.
         falls_short = is_nonnegative(length - Polynomial.of(place.extent))
         is_own = read.access.tensor is read.equation.target.tensor  # h[t + 1] from h[t]
@@ -212,10 +193,10 @@ def _judge(read: Read, facts: Facts, declared: set[str], lowest: int) -> Iterato
         yield _outside(read, starts=starts, ends=ends)
 
 
-def _find_sides(place: Expr, length: Polynomial, facts: Facts) -> tuple[bool, bool]:
+def _find_sides(place: ir.Expr, length: Polynomial, facts: Facts) -> tuple[bool, bool]:
     """Is a place at least 0, and below the length? Of a max or min one part is enough on a side."""
     match place:
-        case Call("max" | "min" as which, parts):
+        case ir.Call("max" | "min" as which, parts):
             starts, ends = zip(*(_find_sides(each, length, facts) for each in parts), strict=True)
             is_max = which == "max"
             return (any if is_max else all)(starts), (all if is_max else any)(ends)
@@ -223,7 +204,7 @@ def _find_sides(place: Expr, length: Polynomial, facts: Facts) -> tuple[bool, bo
     return is_nonnegative(value, facts), is_nonnegative(length - _ONE - value, facts)
 
 
-def _two_extents(read: Read, index: Index) -> Diagnostic:
+def _two_extents(read: Read, index: ir.Index) -> Diagnostic:
     here, there = write_extent(read.extent), write_extent(index.extent)
     tensor = read.access.tensor.name
     told = f"{index.name} has extent {here}, from place {read.number} of {tensor}"
@@ -236,7 +217,7 @@ def _two_extents(read: Read, index: Index) -> Diagnostic:
     )
 
 
-def _propose_indices(read: Read, index: Index, here: str) -> str:
+def _propose_indices(read: Read, index: ir.Index, here: str) -> str:
     """Another index, a fixed place for what has one element, or a guard."""
     tensor = read.access.tensor.name
     if Polynomial.of(read.extent) == _ONE:
@@ -286,7 +267,7 @@ def _propose_extent(read: Read, starts: bool) -> str:
     """A shorter index on the left, where that alone keeps the read inside."""
     value = Polynomial.of(read.place)
     for index in read.equation.target.places:
-        if not isinstance(index, Index) or not starts:
+        if not isinstance(index, ir.Index) or not starts:
             continue
         split = value.split(index)
         if split is None or split[0].constant != 1:
@@ -300,26 +281,26 @@ def _propose_extent(read: Read, starts: bool) -> str:
     return ""
 
 
-def find_guard(place: Expr, extent: Expr) -> Expr:
+def find_guard(place: ir.Expr, extent: ir.Expr) -> ir.Expr:
     """The condition under which a place is inside, without what always holds."""
     value, length = Polynomial.of(place), Polynomial.of(extent)
-    parts: list[Expr] = [] if is_nonnegative(value) else [Compare(">=", place, ZERO)]
+    parts: list[ir.Expr] = [] if is_nonnegative(value) else [ir.Compare(">=", place, ir.ZERO)]
     if not is_nonnegative(length - _ONE - value):
-        parts.append(Compare("<", place, extent))
-    return all_of(*parts)
+        parts.append(ir.Compare("<", place, extent))
+    return ir.all_of(*parts)
 
 
-def is_told(condition: Expr) -> bool:
+def is_told(condition: ir.Expr) -> bool:
     """Is the condition all that its facts say?"""
     match condition:
-        case And(parts):
+        case ir.And(parts):
             return all(map(is_told, parts))
-        case Compare(relation) | Not(Compare(relation)):
+        case ir.Compare(relation) | ir.Not(ir.Compare(relation)):
             return relation != "!=" and bool(find_facts(condition))
     return False
 
 
-def is_always(condition: Expr, facts: Facts = ()) -> bool:
+def is_always(condition: ir.Expr, facts: Facts = ()) -> bool:
     """Does it hold at all places, by the ranges of indices and sizes, as far as can be shown?"""
     told = find_facts(condition) if is_told(condition) else ()
     return bool(told) and all(is_nonnegative(each, facts) for each in told)

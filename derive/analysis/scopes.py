@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from derive.analysis.extents import find_broadcast, say_extent
 from derive.analysis.places import fills_once
 from derive.errors import Diagnostic
+from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
-from derive.ir.nodes import TRUE, Access, Along, Equation, Expr, Index, Reduce, System
 from derive.ir.polynomial import is_same_extent
 from derive.ir.recurrences import find_start
 from derive.ir.text import find_free_marks, find_marks, to_count, to_text, write_extent
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _COUNTING = {"sum", "prod", "logsumexp"}
 
 
-def find_scope_mistakes(system: System) -> Iterator[Diagnostic]:
+def find_scope_mistakes(system: ir.System) -> Iterator[Diagnostic]:
     """Indices that repeat on the left, dangle, are bound twice, or are not where they are bound."""
     counts = Counter(equation.target.tensor for equation in system.equations)
     for equation in system.equations:
@@ -40,7 +40,7 @@ def find_scope_mistakes(system: System) -> Iterator[Diagnostic]:
         yield from _find_dangling(equation, system)
 
 
-def find_missing(system: System, declared: Collection[str]) -> Iterator[Diagnostic]:
+def find_missing(system: ir.System, declared: Collection[str]) -> Iterator[Diagnostic]:
     """Indices that only the left side holds, unless they are declared: a reader must know of it."""
     for equation in system.equations:
         is_start = find_start(equation.target) is not None  # the equation behind it tells of them
@@ -57,7 +57,7 @@ def find_missing(system: System, declared: Collection[str]) -> Iterator[Diagnost
 
 
 def _find_left_mistakes(
-    equation: Equation, system: System, *, is_part: bool
+    equation: ir.Equation, system: ir.System, *, is_part: bool
 ) -> Iterator[Diagnostic]:
     target = equation.target
     if len(target.places) != len(target.tensor.shape):
@@ -86,21 +86,21 @@ def _find_left_mistakes(
             met[index.name] = None
 
 
-def _propose_diagonal(equation: Equation, number: int, index: Index) -> str:
+def _propose_diagonal(equation: ir.Equation, number: int, index: ir.Index) -> str:
     fresh = rename_apart(index, {i.name for i in _find_all(equation)})
     places = [*equation.target.places]
     if places[number] is not index:
         return "take another name for one of them"
     places[number] = fresh
-    target = to_text(Access(equation.target.tensor, tuple(places)))
+    target = to_text(ir.Access(equation.target.tensor, tuple(places)))
     return f"write {target} and multiply by [{index.name} == {fresh.name}] for a diagonal"
 
 
-def _find_all(equation: Equation) -> tuple[Index, ...]:
-    return find_all_indices(System("", (), (), (equation,), ()))
+def _find_all(equation: ir.Equation) -> tuple[ir.Index, ...]:
+    return find_all_indices(ir.System("", (), (), (equation,), ()))
 
 
-def _find_rank_mistakes(equation: Equation) -> Iterator[Diagnostic]:
+def _find_rank_mistakes(equation: ir.Equation) -> Iterator[Diagnostic]:
     for access in (equation.target, *find_accesses(equation.value)):
         tensor = access.tensor
         if len(access.places) != len(tensor.shape):
@@ -116,12 +116,12 @@ def _find_rank_mistakes(equation: Equation) -> Iterator[Diagnostic]:
 
 
 def _find_binding_mistakes(
-    expr: Expr, equation: Equation, scope: set[str], system: System
+    expr: ir.Expr, equation: ir.Equation, scope: set[str], system: ir.System
 ) -> Iterator[Diagnostic]:
     """What is wrong with the indices that reductions inside bind, given the indices around them."""
     inner = scope
     match expr:
-        case Reduce(kind, bound, _, _):
+        case ir.Reduce(kind, bound, _, _):
             inner = set(scope)
             for index in bound:
                 if index.name in inner:
@@ -129,7 +129,7 @@ def _find_binding_mistakes(
                 inner.add(index.name)
             yield from _find_absent(expr, kind, bound, equation)
             yield from _find_matrix_mistakes(expr, bound, equation)
-        case Along(kind):
+        case ir.Along(kind):
             inner = scope | {index.name for index in expr.indices}
             yield from _find_absent(expr, kind, expr.indices, equation)
             yield from _find_matrix_mistakes(expr, expr.indices, equation)
@@ -137,7 +137,9 @@ def _find_binding_mistakes(
         yield from _find_binding_mistakes(child, equation, inner, system)
 
 
-def _bound_again(expr: Expr, index: Index, equation: Equation, system: System) -> Diagnostic:
+def _bound_again(
+    expr: ir.Expr, index: ir.Index, equation: ir.Equation, system: ir.System
+) -> Diagnostic:
     fresh = rename_apart(index, {i.name for i in find_all_indices(system)} | {index.name})
     return Diagnostic(
         "index-bound-again",
@@ -148,7 +150,7 @@ def _bound_again(expr: Expr, index: Index, equation: Equation, system: System) -
 
 
 def _find_absent(
-    expr: Reduce | Along, kind: str, bound: tuple[Index, ...], equation: Equation
+    expr: ir.Reduce | ir.Along, kind: str, bound: tuple[ir.Index, ...], equation: ir.Equation
 ) -> Iterator[Diagnostic]:
     """An index that is reduced over and does not occur in what is reduced."""
     if kind in _COUNTING:
@@ -166,7 +168,7 @@ def _find_absent(
 
 
 def _find_matrix_mistakes(
-    expr: Reduce | Along, indices: tuple[Index, ...], equation: Equation
+    expr: ir.Reduce | ir.Along, indices: tuple[ir.Index, ...], equation: ir.Equation
 ) -> Iterator[Diagnostic]:
     """A function of a matrix that is not square, or of some of its entries alone."""
     if not ROWS[expr.kind].is_matrix:
@@ -180,7 +182,7 @@ def _find_matrix_mistakes(
             tuple(f"{i.name} has extent {write_extent(i.extent)}" for i in indices),
             f"give {rows.name} and {columns.name} one extent",
         )
-    if expr.condition is not TRUE:
+    if expr.condition is not ir.TRUE:
         yield Diagnostic(
             "matrix-condition",
             f"{expr.kind} takes all entries of its matrix",
@@ -189,12 +191,12 @@ def _find_matrix_mistakes(
         )
 
 
-def _list(indices: tuple[Index, ...]) -> str:
+def _list(indices: tuple[ir.Index, ...]) -> str:
     names = [index.name for index in indices]
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names) or "none"
 
 
-def _find_dangling(equation: Equation, system: System) -> Iterator[Diagnostic]:
+def _find_dangling(equation: ir.Equation, system: ir.System) -> Iterator[Diagnostic]:
     left = {index.name for place in equation.target.places for index in find_free(place)}
     dangling = [index for index in find_free(equation.value) if index.name not in left]
     for index in dangling:
@@ -216,25 +218,25 @@ def _find_dangling(equation: Equation, system: System) -> Iterator[Diagnostic]:
         )
 
 
-def _find_free_use(expr: Expr, index: Index) -> Access | Along | None:
+def _find_free_use(expr: ir.Expr, index: ir.Index) -> ir.Access | ir.Along | None:
     """The first access or kept index through which the index is free."""
     match expr:
-        case Reduce(_, bound, _, _) if index in bound:
+        case ir.Reduce(_, bound, _, _) if index in bound:
             return None
-        case Access(_, places) if index in places:
+        case ir.Access(_, places) if index in places:
             return expr
-        case Along() if index in expr.indices:
+        case ir.Along() if index in expr.indices:
             return expr
     found = (_find_free_use(child, index) for child in find_children(expr))
     return next((use for use in found if use is not None), None)
 
 
 def _propose_end(
-    index: Index, use: Access | Along | None, others: list[Index], equation: Equation
+    index: ir.Index, use: ir.Access | ir.Along | None, others: list[ir.Index], equation: ir.Equation
 ) -> str:
     """Another index of the same extent in this place, a sum, or a place on the left."""
     name = index.name
-    if isinstance(use, Access):
+    if isinstance(use, ir.Access):
         known = [(other, equation.value) for other in others]
         known += [pair for pair in _find_around(equation.value, use) if pair[0] not in use.places]
         for other, scope in known:
@@ -242,7 +244,7 @@ def _propose_end(
             if partner is not None and is_same_extent(other.extent, index.extent):
                 swapped = tuple(other if place is index else place for place in use.places)
                 return (
-                    f"write {to_text(Access(use.tensor, swapped))} to contract with "
+                    f"write {to_text(ir.Access(use.tensor, swapped))} to contract with "
                     f"{partner.tensor.name}, or sum[{name}](...) to add it up"
                 )
     places = ",".join([*map(to_text, equation.target.places), name])
@@ -250,9 +252,9 @@ def _propose_end(
     return f"write sum[{name}](...) to add it up, or {target} = ... to keep it"
 
 
-def _find_around(expr: Expr, use: Access) -> tuple[tuple[Index, Expr], ...]:
+def _find_around(expr: ir.Expr, use: ir.Access) -> tuple[tuple[ir.Index, ir.Expr], ...]:
     """The indices bound around the first place where the access stands, and their scopes."""
-    bound = tuple((i, expr.body) for i in expr.bound) if isinstance(expr, Reduce) else ()
+    bound = tuple((i, expr.body) for i in expr.bound) if isinstance(expr, ir.Reduce) else ()
     for child in find_children(expr):
         if child is use:
             return bound
@@ -261,18 +263,18 @@ def _find_around(expr: Expr, use: Access) -> tuple[tuple[Index, Expr], ...]:
     return ()
 
 
-def _find_partner(value: Expr, index: Index, use: Access) -> Access | None:
+def _find_partner(value: ir.Expr, index: ir.Index, use: ir.Access) -> ir.Access | None:
     """Another access that holds the index."""
     inside = (access for access in find_accesses(value) if access is not use)
     return next((access for access in inside if index in access.places), None)
 
 
-def find_idle_sums(equation: Equation) -> tuple[Reduce, ...]:
+def find_idle_sums(equation: ir.Equation) -> tuple[ir.Reduce, ...]:
     """The sums over an index that their body does not hold: they multiply by its extent."""
     return tuple(
         here
         for here in walk(equation.value)
-        if isinstance(here, Reduce)
+        if isinstance(here, ir.Reduce)
         and here.kind in _COUNTING
         and not set(here.bound) & {*find_free(here.body), *find_free(here.condition)}
     )

@@ -19,27 +19,12 @@ from typing import TYPE_CHECKING, TypeAlias
 from derive.analysis.extents import FromEquation, FromShape, find_size_sources
 from derive.backend.lines import INDENT, WIDTH, fit_signature
 from derive.backend.to_torch import ADD, RECUR, SIGN, to_python
-from derive.ir.nodes import (
-    Access,
-    Add,
-    Along,
-    Compare,
-    Expr,
-    Index,
-    Mul,
-    Number,
-    Pow,
-    Reduce,
-    Scalar,
-    ScalarInput,
-    System,
-    Tensor,
-)
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_children, walk
+from derive.plan import ops
 from derive.plan.cells.segments import RUNNING
-from derive.plan.ops import Cell, Recur, TorchCall, walk_ops
 from derive.plan.steps import free_name
 from derive.rewrite.guards import is_variable
 
@@ -60,17 +45,17 @@ SizeSource: TypeAlias = FromShape | FromEquation
 
 
 def write_check(
-    system: System,
+    system: ir.System,
     is_used: Callable[[str], bool],
     positive: Sequence[str] = (),
-    counted: Sequence[tuple[Index, int]] = (),
+    counted: Sequence[tuple[ir.Index, int]] = (),
 ) -> tuple[list[str], str]:
     """(the sizes it returns, its text): those that are used, or nothing where nothing is to check.
 
     The `positive` sizes have to be 1 at least, the extents of the `counted` indices the number
     beside them. Raises DeriveError where no shape tells some size.
     """
-    tensors = [t for t in system.inputs if isinstance(t, Tensor)]
+    tensors = [t for t in system.inputs if isinstance(t, ir.Tensor)]
     if not tensors:
         return [], ""
     known_sizes = [s for s in find_size_sources(system) if isinstance(s, (FromShape, FromEquation))]
@@ -89,7 +74,7 @@ def write_check(
     return sizes, "\n".join(lines)
 
 
-def write_sizes(system: System, is_used: Callable[[str], bool]) -> list[str]:
+def write_sizes(system: ir.System, is_used: Callable[[str], bool]) -> list[str]:
     """The lines that read the sizes that are used, of shapes that are known to fit."""
     known = [s for s in find_size_sources(system) if isinstance(s, (FromShape, FromEquation))]
     needed = {source.name for source in known if is_used(source.name)}
@@ -116,7 +101,7 @@ def name_validate(plan: Plan) -> str:
     return free_name("validate", taken | {tile.block for tile in plan.tiles})
 
 
-def write_ranges(system: System, keyword: str) -> list[str]:
+def write_ranges(system: ir.System, keyword: str) -> list[str]:
     """The lines that compare integers with their ranges where the keyword is true."""
     lines = []
     for tensor, below in _find_bounded(system):
@@ -132,15 +117,15 @@ def write_ranges(system: System, keyword: str) -> list[str]:
     return [f"if {keyword}:", *(f"{INDENT}{line}" for line in lines)] if lines else []
 
 
-def _find_bounded(system: System) -> list[tuple[Tensor, Expr]]:
+def _find_bounded(system: ir.System) -> list[tuple[ir.Tensor, ir.Expr]]:
     """The integers that are declared to lie below a bound, with it."""
-    tensors = [entry for entry in system.inputs if isinstance(entry, Tensor)]
+    tensors = [entry for entry in system.inputs if isinstance(entry, ir.Tensor)]
     return [(t, t.below) for t in tensors if t.kind == "int" and t.below is not None]
 
 
-def list_arguments(system: System) -> list[tuple[str, str]]:
+def list_arguments(system: ir.System) -> list[tuple[str, str]]:
     """The name and the type of each argument of the check."""
-    tensors = [entry for entry in system.inputs if isinstance(entry, Tensor)]
+    tensors = [entry for entry in system.inputs if isinstance(entry, ir.Tensor)]
     return [
         *((each.name, "Tensor") for each in tensors),
         *((each.name, "float | Tensor") for each in _find_scalars(system)),
@@ -149,14 +134,14 @@ def list_arguments(system: System) -> list[tuple[str, str]]:
 
 
 def _write_body(
-    system: System,
+    system: ir.System,
     known_sizes: Sequence[SizeSource],
     returned: Sequence[str],
     positive: Sequence[str],
-    counted: Sequence[tuple[Index, int]],
+    counted: Sequence[tuple[ir.Index, int]],
 ) -> list[str]:
     """Ranks and sizes tensor by tensor, then the shapes that are left to compare."""
-    tensors = [t for t in system.inputs if isinstance(t, Tensor)]
+    tensors = [t for t in system.inputs if isinstance(t, ir.Tensor)]
     whole = [t for t in tensors if _is_unpacked(t, known_sizes)]
     compared = [t for t in tensors if t not in whole]
     needed = {*returned, *positive, *(s for t in compared for e in t.shape for s in _sizes_in(e))}
@@ -168,7 +153,7 @@ def _write_body(
     needed |= {s for access, k in fixed for s in _sizes_in(access.places[k])}
     needed |= {s for index, _ in counted for s in _sizes_in(index.extent)}
     lines: list[str] = []
-    ranked: list[Tensor] = []
+    ranked: list[ir.Tensor] = []
     for tensor, group in groupby(known_sizes, key=lambda source: source.tensor):
         sources = list(group)
         if tensor not in ranked:
@@ -201,36 +186,36 @@ def _write_body(
     return lines
 
 
-def _find_scalars(system: System) -> list[ScalarInput]:
-    return [entry for entry in system.inputs if isinstance(entry, ScalarInput)]
+def _find_scalars(system: ir.System) -> list[ir.ScalarInput]:
+    return [entry for entry in system.inputs if isinstance(entry, ir.ScalarInput)]
 
 
-def find_finite(system: System) -> set[str]:
+def find_finite(system: ir.System) -> set[str]:
     """The scalars of which an infinity would reach a product or a sum.
 
     It may stand in a comparison, a bound, a divisor or the exponent of a softmax: there it means
     the same in whatever order the work is done.
     """
     found: set[str] = set()
-    reached: dict[Tensor, set[str]] = {}  # the scalars with which a tensor is infinite
+    reached: dict[ir.Tensor, set[str]] = {}  # the scalars with which a tensor is infinite
 
-    def ask(expr: Expr) -> set[str]:
+    def ask(expr: ir.Expr) -> set[str]:
         inside = [ask(child) for child in find_children(expr)]
         inner: set[str] = set().union(*inside)
         match expr:
-            case Scalar(name):
+            case ir.Scalar(name):
                 return {name}
-            case Access(tensor, _):
+            case ir.Access(tensor, _):
                 return reached.get(tensor, set())
-            case Mul(parts) if sum(map(is_variable, parts)) > 1:
+            case ir.Mul(parts) if sum(map(is_variable, parts)) > 1:
                 found.update(inner)
-            case Add() if sum(map(len, inside)) > len(inner):
+            case ir.Add() if sum(map(len, inside)) > len(inner):
                 found.update(inner)  # it may cancel
-            case Reduce("sum" | "mean" | "var" | "sample_var" | "prod") | Along("cumsum"):
+            case ir.Reduce("sum" | "mean" | "var" | "sample_var" | "prod") | ir.Along("cumsum"):
                 found.update(inner)
-            case Pow(_, Number(value)) if value < 0:
+            case ir.Pow(_, ir.Number(value)) if value < 0:
                 return set()
-            case Along("softmax") | Compare():
+            case ir.Along("softmax") | ir.Compare():
                 return set()
         return inner
 
@@ -239,7 +224,7 @@ def find_finite(system: System) -> set[str]:
     return found
 
 
-def _write_scalar(scalar: ScalarInput, is_finite: bool) -> list[str]:
+def _write_scalar(scalar: ir.ScalarInput, is_finite: bool) -> list[str]:
     """A tensor of one number may stand for it, and no other: that would broadcast."""
     name = scalar.name
     lines = [
@@ -252,21 +237,21 @@ def _write_scalar(scalar: ScalarInput, is_finite: bool) -> list[str]:
     return lines
 
 
-def _find_fixed(system: System) -> list[tuple[Access, int]]:
+def _find_fixed(system: ir.System) -> list[tuple[ir.Access, int]]:
     """The accesses that read a fixed place, x[0], of an extent that may be 0; each place once."""
-    found: dict[tuple[Tensor, int, Expr], tuple[Access, int]] = {}
+    found: dict[tuple[ir.Tensor, int, ir.Expr], tuple[ir.Access, int]] = {}
     for equation in system.equations:
         for access in find_accesses(equation.value):
             for k, (place, extent) in enumerate(
                 zip(access.places, access.tensor.shape, strict=True)
             ):
-                is_fixed = not any(isinstance(part, (Index, Access)) for part in walk(place))
+                is_fixed = not any(isinstance(part, (ir.Index, ir.Access)) for part in walk(place))
                 if is_fixed and Polynomial.of(extent).constant is None:
                     found.setdefault((access.tensor, k, place), (access, k))
     return list(found.values())
 
 
-def _write_fixed(access: Access, number: int) -> list[str]:
+def _write_fixed(access: ir.Access, number: int) -> list[str]:
     """`if N < 1:` for x[0]."""
     place, extent = access.places[number], access.tensor.shape[number]
     last = Polynomial.of(place).constant
@@ -278,7 +263,7 @@ def _write_fixed(access: Access, number: int) -> list[str]:
     return [test, *_write_raise(f"{to_text(access)} is not there, ", f"as {_show_extent(length)}")]
 
 
-def _write_kind(tensor: Tensor, system: System) -> list[str]:
+def _write_kind(tensor: ir.Tensor, system: ir.System) -> list[str]:
     """Real tensors may have any dtype: torch says itself what it does not take."""
     match tensor.kind:
         case "bool":
@@ -291,13 +276,13 @@ def _write_kind(tensor: Tensor, system: System) -> list[str]:
     return [f"if {test}:", *_write_raise(must, f"got {{{tensor.name}.dtype}}")]
 
 
-def _is_unpacked(tensor: Tensor, known_sizes: Sequence[SizeSource]) -> bool:
+def _is_unpacked(tensor: ir.Tensor, known_sizes: Sequence[SizeSource]) -> bool:
     """Does each of its places tell a size of its own? Then nothing of it is left to compare."""
     own = [s for s in known_sizes if isinstance(s, FromShape) and s.tensor is tensor]
     return bool(own) and len(own) == len(tensor.shape)
 
 
-def _sizes_in(extent: Expr) -> set[str]:
+def _sizes_in(extent: ir.Expr) -> set[str]:
     return {name for part in walk(extent) if (name := getattr(part, "name", None))}
 
 
@@ -305,14 +290,14 @@ def _needs(source: FromEquation) -> set[str]:
     return _sizes_in(source.coefficient) | _sizes_in(source.rest)
 
 
-def _write_rank(tensor: Tensor, system: System) -> list[str]:
+def _write_rank(tensor: ir.Tensor, system: ir.System) -> list[str]:
     rank = len(tensor.shape)
     places = "1 place" if rank == 1 else f"{rank} places"
     message = f"{show_access(tensor, system)} has {places}, got {{list({tensor.name}.shape)}}"
     return [f"if {tensor.name}.ndim != {rank}:", f'{INDENT}raise ValueError(f"{message}")']
 
 
-def _write_size(source: SizeSource, system: System) -> list[str]:
+def _write_size(source: SizeSource, system: ir.System) -> list[str]:
     """`D = W.shape[1]`, or `D = W.shape[1] // H`, whose remainder the comparison finds."""
     place = f"{source.tensor.name}.shape[{source.place}]"
     if isinstance(source, FromShape):
@@ -340,7 +325,7 @@ def _write_size(source: SizeSource, system: System) -> list[str]:
     ]
 
 
-def _write_comparison(tensor: Tensor, system: System) -> list[str]:
+def _write_comparison(tensor: ir.Tensor, system: ir.System) -> list[str]:
     """The whole shape against what it must be."""
     extents = [to_python(e) for e in tensor.shape]
     wanted = f"({', '.join(extents)}{',' if len(extents) == 1 else ''})"
@@ -363,15 +348,15 @@ def _show_extent(text: str) -> str:
     return text if text.isdigit() else f"{text.replace(' * ', '*')}={{{text}}}"
 
 
-def show_access(tensor: Tensor, system: System) -> str:
+def show_access(tensor: ir.Tensor, system: ir.System) -> str:
     """The tensor as the formula first reads it: `W_Q[h,d,e]`."""
     read = _find_first_reads(system).get(tensor)
     return to_text(read) if read else tensor.name
 
 
 @lru_cache(maxsize=1 << 4)
-def _find_first_reads(system: System) -> Mapping[Tensor, Access]:
-    found: dict[Tensor, Access] = {}
+def _find_first_reads(system: ir.System) -> Mapping[ir.Tensor, ir.Access]:
+    found: dict[ir.Tensor, ir.Access] = {}
     for access in (a for e in system.equations for a in find_accesses(e.value)):
         found.setdefault(access.tensor, access)
     return found
@@ -423,11 +408,11 @@ _CHECKED = f"""# a product of factors may be too large where no value is
 
 def write_helpers(plans: Sequence[Plan]) -> list[str]:
     """The functions that linear recurrences and running sums of products call, if any do."""
-    steps = [step.op for plan in plans for step in plan.steps if isinstance(step.op, Recur)]
+    steps = [step.op for plan in plans for step in plan.steps if isinstance(step.op, ops.Recur)]
     whole = _WHOLE if all(op.is_bounded for op in steps) else _CHECKED
     found = [_RECUR.format(name=RECUR, whole=whole)] if steps else []
-    cells = (op for plan in plans for step in plan.steps for op in walk_ops(step.op))
-    calls = [cell.call for cell in cells if isinstance(cell, Cell)]
-    if any(isinstance(call, TorchCall) and call.function == RUNNING for call in calls):
+    cells = (op for plan in plans for step in plan.steps for op in ops.walk_ops(step.op))
+    calls = [cell.call for cell in cells if isinstance(cell, ops.Cell)]
+    if any(isinstance(call, ops.TorchCall) and call.function == RUNNING for call in calls):
         found.append(_SO_FAR.format(name=RUNNING))
     return found

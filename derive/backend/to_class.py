@@ -25,7 +25,7 @@ from derive.backend.to_module import (
 )
 from derive.backend.to_torch import to_python
 from derive.errors import refuse
-from derive.ir.nodes import Access, Add, Index, Mul, Number, Pow, Reduce, ScalarInput, Size, Tensor
+from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses, find_children, find_free, find_sizes, substitute, walk
 from derive.notation.formula import FILE_WORDS
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from derive.backend.to_module import Header
-    from derive.ir.nodes import Expr, System
     from derive.notation.formula import Held
     from derive.plan.plan import Plan
 
@@ -46,7 +45,7 @@ def name_class(name: str) -> str:
     return f"{found}Module" if found in {name, *FILE_WORDS} or not found else found
 
 
-def find_numbers(system: System, held: Sequence[Held]) -> dict[str, str]:
+def find_numbers(system: ir.System, held: Sequence[Held]) -> dict[str, str]:
     """What the module is made with, and its default or nothing: sizes, numbers with a default.
 
     The sizes are those of the shapes that it holds, and those that no shape tells.
@@ -56,14 +55,14 @@ def find_numbers(system: System, held: Sequence[Held]) -> dict[str, str]:
     for each in held:
         entry = entries.get(each.name)
         for k, extent in enumerate(entry.shape if _is(entry) else ()):
-            told = {part.name: "" for part in walk(extent) if isinstance(part, Size)} | told
-            if isinstance(extent, Size) and each.shape is not None:
+            told = {part.name: "" for part in walk(extent) if isinstance(part, ir.Size)} | told
+            if isinstance(extent, ir.Size) and each.shape is not None:
                 told[extent.name] = str(each.shape[k])
     told |= {s.name: str(s.default) for s in system.sizes if s.default is not None}
     found = {name: told[name] for name in find_sizes(system) if name in told}
     own = {each.name for each in held}
     for name, entry in entries.items():
-        default = entry.default if isinstance(entry, ScalarInput) else None
+        default = entry.default if isinstance(entry, ir.ScalarInput) else None
         if default is not None and name not in own:
             found[name] = to_python(default)
     return dict(sorted(found.items(), key=lambda pair: bool(pair[1])))
@@ -135,8 +134,8 @@ def to_class(
     return "\n".join(texts)
 
 
-def _is(entry: Tensor | ScalarInput | None) -> TypeGuard[Tensor]:
-    return isinstance(entry, Tensor)
+def _is(entry: ir.Tensor | ir.ScalarInput | None) -> TypeGuard[ir.Tensor]:
+    return isinstance(entry, ir.Tensor)
 
 
 def _declare(name: str, kind: str, default: str) -> str:
@@ -174,7 +173,7 @@ def _write_owners(dotted: str, known: set[str]) -> Iterator[str]:
                 yield f'{outside}.add_module("{parts[k - 1]}", nn.Module())'
 
 
-def _write_new(each: Held, entry: Tensor | ScalarInput | None, place: str) -> list[str]:
+def _write_new(each: Held, entry: ir.Tensor | ir.ScalarInput | None, place: str) -> list[str]:
     """The line that makes a parameter or a buffer."""
     extents = [to_python(e) for e in entry.shape] if _is(entry) else []
     if entry is None:
@@ -196,7 +195,7 @@ class _Start:
     call: str
 
 
-def _find_start(each: Held, entry: Tensor | ScalarInput | None, system: System) -> _Start:
+def _find_start(each: Held, entry: ir.Tensor | ir.ScalarInput | None, system: ir.System) -> _Start:
     zeros, ones = _Start("zeros", "nn.init.zeros_({})"), _Start("ones", "nn.init.ones_({})")
     if each.is_buffer:
         if each.value is None:
@@ -208,7 +207,7 @@ def _find_start(each: Held, entry: Tensor | ScalarInput | None, system: System) 
         value = f"{int(each.value)}" if each.dtype else repr(each.value)
         value = value if isfinite(each.value) else value.replace("inf", "torch.inf")
         return _Start(f"each {value}", f"nn.init.constant_({{}}, {value})")
-    if isinstance(entry, ScalarInput):
+    if isinstance(entry, ir.ScalarInput):
         if entry.default is None:
             return ones
         value = to_python(entry.default)
@@ -218,11 +217,11 @@ def _find_start(each: Held, entry: Tensor | ScalarInput | None, system: System) 
     summed, is_picked, is_added = _find_use(entry.name, system)
     if summed and entry.lower is None:
         extents = tuple(entry.shape[k] for k in sorted(summed))
-        extent = Mul(extents) if len(extents) > 1 else extents[0]
-        root = Pow(extent, Number(Fraction(-1, 2)))
+        extent = ir.Mul(extents) if len(extents) > 1 else extents[0]
+        root = ir.Pow(extent, ir.Number(Fraction(-1, 2)))
         words = f"uniform within {to_python(root)}".replace(" * ", "*")
-        own: dict[Expr, Expr] = {
-            part: Size(f"self.{part.name}") for part in walk(root) if isinstance(part, Size)
+        own: dict[ir.Expr, ir.Expr] = {
+            part: ir.Size(f"self.{part.name}") for part in walk(root) if isinstance(part, ir.Size)
         }
         bound = to_python(substitute(root, own))
         return _Start(words, f"nn.init.uniform_({{}}, -({bound}), {bound})")
@@ -231,7 +230,7 @@ def _find_start(each: Held, entry: Tensor | ScalarInput | None, system: System) 
     return zeros if is_added and entry.lower is None else ones
 
 
-def _find_use(name: str, system: System) -> tuple[set[int], bool, bool]:
+def _find_use(name: str, system: ir.System) -> tuple[set[int], bool, bool]:
     """(the places that are summed over, are some told by integers, is it a term of a sum)."""
     summed: set[int] = set()
     is_picked, is_added = False, False
@@ -247,17 +246,17 @@ def _find_use(name: str, system: System) -> tuple[set[int], bool, bool]:
             for k, place in enumerate(access.places):
                 summed |= {k} if {*bound, *indices}.intersection(find_free(place)) else set()
                 is_picked = is_picked or bool(find_accesses(place))
-            is_added = is_added or (bool(parents) and isinstance(parents[-1], Add))
+            is_added = is_added or (bool(parents) and isinstance(parents[-1], ir.Add))
     return summed, is_picked, is_added
 
 
 def _find_reads(
-    expr: Expr, bound: tuple[Index, ...] = (), parents: tuple[Expr, ...] = ()
-) -> Iterator[tuple[Access, tuple[Index, ...], tuple[Expr, ...]]]:
+    expr: ir.Expr, bound: tuple[ir.Index, ...] = (), parents: tuple[ir.Expr, ...] = ()
+) -> Iterator[tuple[ir.Access, tuple[ir.Index, ...], tuple[ir.Expr, ...]]]:
     """The accesses with the indices that are summed over around them, and what they stand in."""
-    if isinstance(expr, Access):
+    if isinstance(expr, ir.Access):
         yield expr, bound, parents
-    if isinstance(expr, Reduce) and expr.kind in {"sum", "mean"}:
+    if isinstance(expr, ir.Reduce) and expr.kind in {"sum", "mean"}:
         bound = (*bound, *expr.bound)
     for child in find_children(expr):
         yield from _find_reads(child, bound, (*parents, expr))

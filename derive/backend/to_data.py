@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from derive.analysis.extents import find_broadcast, find_left
-from derive.ir.nodes import Add, Along, Equation, Index, Reduce
+from derive.ir import nodes as ir
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.text import to_text
 from derive.ir.walk import as_written, find_accesses, find_all_indices, find_free, walk
@@ -26,7 +26,6 @@ from derive.plan.meaning import to_step_equation
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from derive.ir.nodes import Expr, System
     from derive.plan.plan import Plan
 
 Data = dict[str, Any]
@@ -40,14 +39,14 @@ _UNITS = ("", " k", " M", " G", " T", " P", " E")
 class Roles:
     """One index, and the names of the equations in which it has each role."""
 
-    index: Index
+    index: ir.Index
     free: tuple[str, ...]
     summed: tuple[str, ...]
     shared: tuple[str, ...]
     broadcast: tuple[str, ...]
 
 
-def find_roles(system: System) -> tuple[Roles, ...]:
+def find_roles(system: ir.System) -> tuple[Roles, ...]:
     """The roles of every index that the user wrote, in order of appearance."""
     system = as_written(system)
     return tuple(
@@ -66,45 +65,45 @@ def _collect(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _name(equation: Equation) -> str:
+def _name(equation: ir.Equation) -> str:
     return equation.target.tensor.name
 
 
-def _find_along(index: Index, equation: Equation) -> str:
+def _find_along(index: ir.Index, equation: ir.Equation) -> str:
     """The equation's name, and what it takes along the index."""
     kinds = _collect(
         here.kind
         for here in walk(equation.value)
-        if isinstance(here, Along) and here.index is index
+        if isinstance(here, ir.Along) and here.index is index
     )
     return f"{_name(equation)} ({', '.join(kinds)})" if kinds else _name(equation)
 
 
-def _find_reduced(index: Index, equation: Equation) -> Iterator[str]:
+def _find_reduced(index: ir.Index, equation: ir.Equation) -> Iterator[str]:
     for here in walk(equation.value):
-        if isinstance(here, Reduce) and index in here.bound:
+        if isinstance(here, ir.Reduce) and index in here.bound:
             yield _name(equation) + ("" if here.kind == "sum" else f" ({here.kind})")
 
 
-def _is_shared(index: Index, equation: Equation) -> bool:
+def _is_shared(index: ir.Index, equation: ir.Equation) -> bool:
     """Do two tensors, or two places of one, read by the index?"""
     reading = [access for access in find_accesses(equation.value) if index in find_free(access)]
     return len(reading) > 1
 
 
-def _is_broadcast(index: Index, equation: Equation) -> bool:
+def _is_broadcast(index: ir.Index, equation: ir.Equation) -> bool:
     """Does the right side lack an index of the left, or a term one of the others?"""
     if index in find_broadcast(equation):
         return True
     for here in walk(equation.value):
-        if isinstance(here, Add):
+        if isinstance(here, ir.Add):
             terms = [find_free(term) for term in here.terms if find_accesses(term)]
             if any(index in free for free in terms) and any(index not in f for f in terms):
                 return True
     return False
 
 
-def to_roles_data(system: System, sizes: Mapping[str, int]) -> list[Data]:
+def to_roles_data(system: ir.System, sizes: Mapping[str, int]) -> list[Data]:
     """The indices: how far each runs, and in which equations it does what."""
     return [
         {
@@ -185,7 +184,7 @@ def to_cost_pairs(data: Data, plan: Plan) -> list[tuple[str, str]]:
     return pairs
 
 
-def to_compact(expr: Expr) -> str:
+def to_compact(expr: ir.Expr) -> str:
     """An expression over sizes without blanks around its products."""
     return to_text(expr).replace(" * ", "*").replace(" / ", "/")
 

@@ -38,17 +38,16 @@ from derive.backend.to_module import (
     write_header,
 )
 from derive.backend.to_torch import to_python
-from derive.ir.nodes import ScalarInput, Tensor
+from derive.ir import nodes as ir
 from derive.ir.text import to_text
+from derive.plan import ops
 from derive.plan.lower.number import find_counted, find_positive
-from derive.plan.ops import find_reads
 from derive.plan.steps import free_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from derive.backend.to_module import Header
-    from derive.ir.nodes import System
     from derive.plan.backward import Passes
     from derive.plan.plan import Plan
 
@@ -57,7 +56,7 @@ TWICE = "Second derivatives go through the backward; jvp needs the file without 
 
 
 def to_function(
-    passes: Passes, system: System, name: str, header: Header, more: More | None = None
+    passes: Passes, system: ir.System, name: str, header: Header, more: More | None = None
 ) -> str:
     """The text of the file with `more` in it; the same plans and header give the same bytes."""
     more = more or More()
@@ -119,7 +118,7 @@ def _indent(lines: Sequence[str], depth: int = 1) -> str:
     return "\n".join(f"{INDENT * depth}{line}" for line in lines)
 
 
-def _list_given(system: System) -> list[str]:
+def _list_given(system: ir.System) -> list[str]:
     """The arguments of the formula, tensors and numbers and sizes."""
     return [entry.name for entry in (*order_inputs(system), *system.sizes)]
 
@@ -128,7 +127,7 @@ def _list_blocks(plan: Plan) -> list[str]:
     return [f"{tile.block}={tile.block}" for tile in plan.tiles]
 
 
-def _write_class(passes: Passes, system: System, given: Sequence[str]) -> str:
+def _write_class(passes: Passes, system: ir.System, given: Sequence[str]) -> str:
     """The Function: what it saves, and the calls of the two plans."""
     forward, backward = passes.forward, passes.backward
     entries = {entry.name: entry for entry in order_inputs(system)}
@@ -155,7 +154,7 @@ def _write_class(passes: Passes, system: System, given: Sequence[str]) -> str:
         f"{ctx}.set_materialize_grads(False)",
     ]
     like = make_printer(forward).like
-    scalars = [n for n in saved if isinstance(entries.get(n), ScalarInput)]
+    scalars = [n for n in saved if isinstance(entries.get(n), ir.ScalarInput)]
     setup += [f"{n} = {n} if torch.is_tensor({n}) else {like}.new_tensor({n})" for n in scalars]
     setup += fit_call(f"{ctx}.save_for_backward", "", saved, ROOM)
     gradients = list(passes.given.values())
@@ -166,7 +165,7 @@ def _write_class(passes: Passes, system: System, given: Sequence[str]) -> str:
         body += ["if torch.is_grad_enabled():  # second derivatives go through what is kept, too"]
         call = fit_call("_forward", ", ".join(kept), [*entries, *ahead], ROOM - len(INDENT))
         body += [f"{INDENT}{line}" for line in call]
-    kinds = {n: e.kind for n, e in entries.items() if isinstance(e, Tensor)}
+    kinds = {n: e.kind for n, e in entries.items() if isinstance(e, ir.Tensor)}
     real = [n for n in saved if n in read and kinds.get(n, "real") == "real" and n not in scalars]
     if real:
         body.append("# under autocast the results have another dtype than the arguments")
@@ -182,7 +181,7 @@ def _write_class(passes: Passes, system: System, given: Sequence[str]) -> str:
         "return _backward", "", [*passed, *behind, f"{needs}={ctx}.needs_input_grad"], ROOM
     )
     typed = [
-        f"{name}: {'Tensor' if isinstance(entry, Tensor) else 'float | Tensor'}"
+        f"{name}: {'Tensor' if isinstance(entry, ir.Tensor) else 'float | Tensor'}"
         for name, entry in entries.items()
     ]
     typed += [f"{size.name}: int" for size in system.sizes]
@@ -235,7 +234,7 @@ def _write_method(
     return [f"{INDENT}@staticmethod", *head, *(f"{INDENT * 2}{line}" for line in body)]
 
 
-def _write_backward(passes: Passes, system: System, given: Sequence[str]) -> str:
+def _write_backward(passes: Passes, system: ir.System, given: Sequence[str]) -> str:
     """The plan of the gradients, each where it is wanted, in the order of what is given."""
     plan = passes.backward
     printer = make_printer(plan)
@@ -248,7 +247,7 @@ def _write_backward(passes: Passes, system: System, given: Sequence[str]) -> str
     fill: list[str] = []
     for entry in seeds:
         name = entry.name
-        if isinstance(entry, ScalarInput):
+        if isinstance(entry, ir.ScalarInput):
             fill.append(f"{name} = 0.0 if {name} is None else {name}")
         else:
             shape = "".join(f"{to_python(extent)}, " for extent in entry.shape).removesuffix(", ")
@@ -260,11 +259,11 @@ def _write_backward(passes: Passes, system: System, given: Sequence[str]) -> str
     head = write_sizes(told, lambda size: _is_in(size, [*fill, *body]))
     if not is_one:
         places = [given.index(name) for name in flags]
-        listed = ", ".join(flags.values())
+        parts = ", ".join(flags.values())
         if places == list(range(len(places))):
-            head += fit_assignment(f"{listed}, *_", needs)
+            head += fit_assignment(f"{parts}, *_", needs)
         else:
-            head += fit_assignment(listed, ", ".join(f"{needs}[{place}]" for place in places))
+            head += fit_assignment(parts, ", ".join(f"{needs}[{place}]" for place in places))
     texts = dict(zip(flags, (printer.text(op) for op in plan.results), strict=True))
     rows = [
         "None" if n not in texts else texts[n] if is_one else f"{texts[n]} if {flags[n]} else None"
@@ -285,22 +284,22 @@ def _find_wanted(plan: Plan, flags: Sequence[str]) -> Mapping[str, str]:
     found: dict[str, set[int]] = {}
     every = set(range(len(flags)))
     for number, op in enumerate(plan.results):
-        for name in find_reads(op):
+        for name in ops.find_reads(op):
             found.setdefault(name, set()).add(number)
     for tile in plan.tiles:
         for _, op in tile.sliced:
-            found.update((name, set(every)) for name in find_reads(op))
+            found.update((name, set(every)) for name in ops.find_reads(op))
     for scan in plan.scans:
         loop = plan.steps[scan.first : scan.last + 1]
-        ops = [step.op for step in loop] + [op for _, op, _ in scan.sliced]
-        ops += [op for each in scan.carried for op in (*each.first, each.made)]
-        names = {step.name for step in loop}.union(*map(find_reads, ops))
+        parts = [step.op for step in loop] + [op for _, op, _ in scan.sliced]
+        parts += [op for each in scan.carried for op in (*each.first, each.made)]
+        names = {step.name for step in loop}.union(*map(ops.find_reads, parts))
         found.update((name, set(every)) for name in names)
     before = None
     while before != found:
         before = {name: set(numbers) for name, numbers in found.items()}
         for step in reversed(plan.steps):
-            for name in find_reads(step.op):
+            for name in ops.find_reads(step.op):
                 found.setdefault(name, set()).update(found.get(step.name, ()))
     conditions = {}
     for step in plan.steps:

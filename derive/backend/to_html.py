@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from derive.backend.to_data import Data
-    from derive.ir.nodes import System
+    from derive.ir import nodes as ir
     from derive.plan.plan import Entry, Plan
 
 
@@ -62,7 +62,7 @@ def _read_style() -> str:
 
 
 def write_built(  # noqa: PLR0913 - what a file is made of, and where it is from
-    system: System,
+    system: ir.System,
     plan: Plan,
     source: str,
     *,
@@ -89,7 +89,7 @@ def write_title(name: str, title: str, *lines: str) -> str:
     return f"<h1>{escape(name)}{more}</h1>{below}"
 
 
-def write_formula(system: System, notes: Sequence[str] = ()) -> str:
+def write_formula(system: ir.System, notes: Sequence[str] = ()) -> str:
     """The equations as they are set, and as they are typed."""
     lines = "\n".join(to_lines(system))
     return (
@@ -104,7 +104,7 @@ def write_equations(latex: str) -> str:
     return f'<div class="wide"><math display="block">{math}</math></div>'
 
 
-def write_plan(system: System, plan: Plan, notes: Iterable[str]) -> str:
+def write_plan(system: ir.System, plan: Plan, notes: Iterable[str]) -> str:
     """The indices, the steps, what they cost, and the drawing of them."""
     data = to_plan_data(plan)
     most = max((step["flops"] for step in data["steps"]), default=0) or 1
@@ -226,7 +226,7 @@ def _write_lines(data: Data, source: str, remarks: Mapping[int, str], places: Se
     return f'<div class="wide"><table class="lines"><tbody>{_join(rows)}</tbody></table></div>'
 
 
-def write_gallery(families: Mapping[str, Sequence[tuple[str, str, str, System]]]) -> str:
+def write_gallery(families: Mapping[str, Sequence[tuple[str, str, str, ir.System]]]) -> str:
     """The formulas of a library by family: name, title, source, equations."""
     marks = "".join(f'<a href="#{escape(name)}">{_to_words(name)}</a> ' for name in families)
     parts = [f"<nav>{marks}</nav>"]

@@ -15,37 +15,14 @@ import re
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, ROWS
-from derive.ir.nodes import (
-    TRUE,
-    Access,
-    Add,
-    Along,
-    And,
-    Call,
-    Compare,
-    Equation,
-    Expr,
-    Index,
-    Infinity,
-    Mul,
-    Not,
-    Number,
-    Or,
-    Pow,
-    Reduce,
-    Scalar,
-    Size,
-    Truth,
-    Where,
-)
 from derive.ir.walk import as_written
 from derive.rewrite.rules.products import is_bracket
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from derive.ir.nodes import System
     from derive.plan.plan import Costs, Entry
 
 ANY, SUM, SIGN, PRODUCT, POWER, ATOM = range(6)  # how tightly a text holds together
@@ -69,9 +46,9 @@ ESCAPES = {sign: f"\\{sign}" for sign in "{}$&#_%"} | {
 _NUMERAL = re.compile(r"\{?\d|\\frac\{\d")  # what would run together with an index before it
 
 
-def to_latex(expr: Expr | Equation) -> str:
+def to_latex(expr: ir.Expr | ir.Equation) -> str:
     """One line of LaTeX, for math mode."""
-    if isinstance(expr, Equation):
+    if isinstance(expr, ir.Equation):
         return f"{to_latex(expr.target)} &= {to_latex(expr.value)}"
     return _write(expr)[0]
 
@@ -101,7 +78,7 @@ def _write_word(word: str) -> str:
     return rf"\mathrm{{{escape(word)}}}"
 
 
-def _write_within(expr: Expr, precedence: int) -> str:
+def _write_within(expr: ir.Expr, precedence: int) -> str:
     """The text of a part, in parentheses where it holds less than its place asks for."""
     text, own = _write(expr)
     return text if own >= precedence else _wrap(text)
@@ -111,38 +88,38 @@ def _wrap(text: str) -> str:
     return rf"\left( {text} \right)"
 
 
-def _write(expr: Expr) -> tuple[str, int]:
+def _write(expr: ir.Expr) -> tuple[str, int]:
     """The text, and how tightly it holds together."""
     match expr:
-        case Number(value):
+        case ir.Number(value):
             return _write_number(value)
-        case Infinity(negative):
+        case ir.Infinity(negative):
             return (r"-\infty", SUM) if negative else (r"\infty", ATOM)
-        case Size(name) | Scalar(name) | Index(name):
+        case ir.Size(name) | ir.Scalar(name) | ir.Index(name):
             return to_name(name), ATOM
-        case Access():
+        case ir.Access():
             return _write_access(expr), ATOM
-        case Add(terms):
+        case ir.Add(terms):
             return _write_sum(terms), SUM
-        case Mul(factors):
+        case ir.Mul(factors):
             return _write_product(factors)
-        case Pow(base, exponent):
+        case ir.Pow(base, exponent):
             return _write_power(base, exponent)
-        case Call(function, arguments):
+        case ir.Call(function, arguments):
             return _write_call(function, arguments)
-        case Where(condition, then, other):
+        case ir.Where(condition, then, other):
             if is_bracket(expr):
                 return rf"\left[ {to_latex(condition)} \right]", ATOM
             rows = rf"{to_latex(then)} & \text{{if }} {to_latex(condition)} \\ {to_latex(other)}"
             return rf"\begin{{cases}} {rows} & \text{{otherwise}} \end{{cases}}", ATOM
-        case Reduce(kind, bound, condition, body) if kind in BIG:
+        case ir.Reduce(kind, bound, condition, body) if kind in BIG:
             return (
                 f"{ROWS[kind].latex}{_write_under(bound, condition)} {_write_within(body, SIGN)}",
                 SIGN,
             )
-        case Reduce(kind, bound, condition, body):
+        case ir.Reduce(kind, bound, condition, body):
             return _write_function(kind, bound, condition, body), ATOM
-        case Along(kind, _, condition, body):
+        case ir.Along(kind, _, condition, body):
             return _write_function(kind, expr.indices, condition, body), ATOM
         case _:
             return _write_condition(expr)
@@ -156,7 +133,7 @@ def _write_number(value: Fraction) -> tuple[str, int]:
     return text, ATOM if under == 1 else PRODUCT
 
 
-def _write_access(access: Access) -> str:
+def _write_access(access: ir.Access) -> str:
     name = to_name(access.tensor.name)
     if not access.places:
         return name
@@ -164,20 +141,20 @@ def _write_access(access: Access) -> str:
     return f"{base}_{{{','.join(map(to_latex, access.places))}}}"
 
 
-def _write_sum(terms: Sequence[Expr]) -> str:
+def _write_sum(terms: Sequence[ir.Expr]) -> str:
     text = ""
     for k, term in enumerate(terms):
-        part = _write_within(term, SIGN if k and isinstance(term, Add) else SUM)
+        part = _write_within(term, SIGN if k and isinstance(term, ir.Add) else SUM)
         is_signed = part.startswith("-")
         text += part if not k else f" - {part[1:].lstrip()}" if is_signed else f" + {part}"
     return text
 
 
-def _write_product(factors: Sequence[Expr]) -> tuple[str, int]:
+def _write_product(factors: Sequence[ir.Expr]) -> tuple[str, int]:
     """A leading -1 is a sign, and powers of -1 are what a fraction divides by."""
     match factors:
-        case (Number(value), _, *_) if value < 0:
-            rest = factors[1:] if value == -1 else (Number(-value), *factors[1:])
+        case (ir.Number(value), _, *_) if value < 0:
+            rest = factors[1:] if value == -1 else (ir.Number(-value), *factors[1:])
             text, own = _write_product(rest)
             return f"-{text if own >= SIGN else _wrap(text)}", SUM
     over = [factor for factor in factors if not _is_divisor(factor)]
@@ -188,7 +165,7 @@ def _write_product(factors: Sequence[Expr]) -> tuple[str, int]:
     return rf"\frac{{{above}}}{{{_join(under)[0]}}}", PRODUCT
 
 
-def _join(factors: Sequence[Expr]) -> tuple[str, int]:
+def _join(factors: Sequence[ir.Expr]) -> tuple[str, int]:
     """The factors side by side; a dot where two numbers would run together."""
     if len(factors) == 1:
         return _write(factors[0])
@@ -201,34 +178,34 @@ def _join(factors: Sequence[Expr]) -> tuple[str, int]:
     return text, SIGN if own == SIGN else PRODUCT
 
 
-def _is_divisor(factor: Expr) -> bool:
+def _is_divisor(factor: ir.Expr) -> bool:
     return (
-        isinstance(factor, Pow)
-        and isinstance(factor.exponent, Number)
+        isinstance(factor, ir.Pow)
+        and isinstance(factor.exponent, ir.Number)
         and factor.exponent.value < 0
     )
 
 
-def _invert(factor: Expr) -> Expr:
-    assert isinstance(factor, Pow)
-    assert isinstance(factor.exponent, Number)
+def _invert(factor: ir.Expr) -> ir.Expr:
+    assert isinstance(factor, ir.Pow)
+    assert isinstance(factor.exponent, ir.Number)
     power = -factor.exponent.value
-    return factor.base if power == 1 else Pow(factor.base, Number(power))
+    return factor.base if power == 1 else ir.Pow(factor.base, ir.Number(power))
 
 
-def _write_power(base: Expr, exponent: Expr) -> tuple[str, int]:
-    if isinstance(exponent, Number):
+def _write_power(base: ir.Expr, exponent: ir.Expr) -> tuple[str, int]:
+    if isinstance(exponent, ir.Number):
         if exponent.value == HALF:
             return rf"\sqrt{{{to_latex(base)}}}", ATOM
         if exponent.value < 0:
-            return _write_product((Pow(base, exponent),))
+            return _write_product((ir.Pow(base, exponent),))
     inside = _write_within(base, ATOM)
-    if isinstance(base, (Call, Reduce, Along)) and not inside.startswith(r"\left"):
+    if isinstance(base, (ir.Call, ir.Reduce, ir.Along)) and not inside.startswith(r"\left"):
         inside = _wrap(inside)  # the power is of the value, not of the function
     return f"{{{inside}}}^{{{to_latex(exponent)}}}", POWER
 
 
-def _write_call(function: str, arguments: Sequence[Expr]) -> tuple[str, int]:
+def _write_call(function: str, arguments: Sequence[ir.Expr]) -> tuple[str, int]:
     if function == "mod":
         left, right = (_write_within(argument, POWER) for argument in arguments)
         return rf"{left} \bmod {right}", SUM
@@ -243,29 +220,29 @@ def _write_operator(name: str) -> str:
     return rf"\operatorname{{{escape(name)}}}"
 
 
-def _write_function(kind: str, bound: Sequence[Index], condition: Expr, body: Expr) -> str:
+def _write_function(kind: str, bound: Sequence[ir.Index], condition: ir.Expr, body: ir.Expr) -> str:
     name = ROWS[kind].latex or _write_operator(kind)
     return rf"{name}{_write_under(bound, condition)} {_wrap(to_latex(body))}"
 
 
-def _write_under(bound: Sequence[Index], condition: Expr) -> str:
+def _write_under(bound: Sequence[ir.Index], condition: ir.Expr) -> str:
     indices = ",".join(to_name(index.name) for index in bound)
-    where = "" if condition is TRUE else rf" \,:\, {to_latex(condition)}"
+    where = "" if condition is ir.TRUE else rf" \,:\, {to_latex(condition)}"
     return f"_{{{indices}{where}}}"
 
 
-def _write_condition(expr: Expr) -> tuple[str, int]:
+def _write_condition(expr: ir.Expr) -> tuple[str, int]:
     match expr:
-        case Truth(value):
+        case ir.Truth(value):
             return rf"\text{{{'true' if value else 'false'}}}", ATOM
-        case Compare(relation, left, right):
+        case ir.Compare(relation, left, right):
             sign = RELATIONS.get(relation, relation)
             return f"{_write_within(left, SUM)} {sign} {_write_within(right, SUM)}", ANY
-        case And(parts):
+        case ir.And(parts):
             return r" \wedge ".join(_write_within(part, ATOM) for part in parts), ANY
-        case Or(parts):
+        case ir.Or(parts):
             return r" \vee ".join(_write_within(part, ATOM) for part in parts), ANY
-        case Not(part):
+        case ir.Not(part):
             return rf"\neg {_write_within(part, ATOM)}", ANY
         case _:
             raise TypeError(f"no LaTeX for {type(expr).__name__}")
@@ -274,12 +251,12 @@ def _write_condition(expr: Expr) -> tuple[str, int]:
 END = " \\\\\n"
 
 
-def to_rows(system: System) -> str:
+def to_rows(system: ir.System) -> str:
     """The equations as they were written, each on a line of an environment."""
     return END.join(map(to_latex, as_written(system).equations))
 
 
-def to_align(system: System, entries: Sequence[Entry]) -> str:
+def to_align(system: ir.System, entries: Sequence[Entry]) -> str:
     """The text of the environment."""
     parts = [to_rows(system)]
     for number, entry in enumerate(entries, 1):

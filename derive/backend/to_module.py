@@ -30,28 +30,18 @@ from derive.backend.to_checks import (
     write_ranges,
 )
 from derive.backend.to_torch import ATOM, Printer, to_python
-from derive.ir.nodes import Call, Expr, Number, Pow, Scalar, ScalarInput, Size, System, Tensor
+from derive.ir import nodes as ir
 from derive.ir.text import to_declaration, to_lines, to_text
 from derive.ir.walk import walk
+from derive.plan import ops
 from derive.plan.cost import Storage, find_copies
 from derive.plan.lower.number import find_counted, find_positive
 from derive.plan.meaning import to_step_equation
-from derive.plan.ops import (
-    VIEWS,
-    Fill,
-    Num,
-    NumTensor,
-    Source,
-    axes_of,
-    find_reads,
-    walk_ops,
-)
 from derive.plan.plan import find_subscripts
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
 
-    from derive.ir.nodes import Index
     from derive.plan.plan import Plan, Regime
     from derive.plan.steps import Scan, Step, Tile
 
@@ -103,7 +93,9 @@ class More:
         return sorted(dict.fromkeys(lines), key=lambda line: (line.startswith("from"), line))
 
 
-def write_header(system: System, name: str, header: Header, gradients: Sequence[str] = ()) -> str:
+def write_header(
+    system: ir.System, name: str, header: Header, gradients: Sequence[str] = ()
+) -> str:
     """The module docstring: title, equations, gradients, source, and how to rebuild."""
     title = header.title or name.replace("_", " ").capitalize()
     lines = [line for text in to_lines(system) for line in wrap_text(text, INDENT, INDENT * 2)]
@@ -134,7 +126,7 @@ def write_docstring(
     results = ", ".join(f"{targets[tensor]} {write_shape(tensor)}" for tensor in system.results)
     lines = [to_sentence(title), "", *_list_arguments(plan, rows), ""]
     lines += wrap_text(f"Returns {results}.", later="    ", width=OUTER)
-    if any(isinstance(entry, Tensor) for entry in system.inputs):
+    if any(isinstance(entry, ir.Tensor) for entry in system.inputs):
         lines.append("Raises ValueError where the shapes do not fit together.")
     parts = (here for each in system.equations for here in walk(each.value))
     kinds = {getattr(here, "kind", "") for here in parts}
@@ -170,7 +162,7 @@ def _list_arguments(plan: Plan, more: Sequence[Row]) -> list[str]:
     system = plan.system
     rows: list[Row] = []
     for entry in system.inputs:
-        if isinstance(entry, Tensor):
+        if isinstance(entry, ir.Tensor):
             indices = show_access(entry, system).removeprefix(entry.name)
             holds = {"real": "", "int": "integers", "bool": "truth values"}[entry.kind]
             if entry.kind == "int" and entry.below is not None:  # the caller's promise
@@ -197,9 +189,9 @@ def pad_rows(rows: Sequence[Row]) -> list[str]:
     return ["  ".join(row).rstrip() for row in padded]
 
 
-def write_shape(tensor: Tensor) -> str:
+def write_shape(tensor: ir.Tensor) -> str:
     """Its extents in brackets."""
-    return to_declaration(Tensor("", tensor.shape)) if tensor.shape else "[]"
+    return to_declaration(ir.Tensor("", tensor.shape)) if tensor.shape else "[]"
 
 
 def _find_views(plan: Plan) -> str:
@@ -209,16 +201,16 @@ def _find_views(plan: Plan) -> str:
     memory.note(made.items())
     found: dict[str, None] = {}
     stacked = {each.name for scan in plan.scans for each in scan.carried}
-    waiting = [op for op in plan.results if isinstance(op, VIEWS)]
+    waiting = [op for op in plan.results if isinstance(op, ops.VIEWS)]
     while waiting:
         op = waiting.pop()
-        if find_copies(op, memory) or not stacked.isdisjoint(find_reads(op)):
+        if find_copies(op, memory) or not stacked.isdisjoint(ops.find_reads(op)):
             continue
-        if isinstance(op, Source) and op.name not in made:
+        if isinstance(op, ops.Source) and op.name not in made:
             found[op.name] = None
             continue
-        inner = made[op.name] if isinstance(op, Source) else op.arg
-        waiting += [inner] if isinstance(inner, VIEWS) else []
+        inner = made[op.name] if isinstance(op, ops.Source) else op.arg
+        waiting += [inner] if isinstance(inner, ops.VIEWS) else []
     return ", ".join(found)
 
 
@@ -261,7 +253,7 @@ def write_loop(plan: Plan, printer: Printer, last: Step | None) -> list[str]:
 def _write_tile(tile: Tile, place: _Place, last: Step | None = None) -> list[str]:
     """What a loop begins with, its lines, and the blocks of each result joined."""
     blocks = [
-        f"{place.printer.text(op, ATOM)}.split({tile.block}, {axes_of(op).index(tile.index)})"
+        f"{place.printer.text(op, ATOM)}.split({tile.block}, {ops.axes_of(op).index(tile.index)})"
         for _, op in tile.sliced
     ]
     names = [name for name, _ in tile.sliced]
@@ -289,9 +281,9 @@ def _write_turn(tile: Tile, place: _Place) -> list[str]:
     lists = {made: blocks for made, blocks, _ in tile.joined}
     places = {made: where for made, _, where in tile.joined}
     steps = place.plan.steps
-    ops = [step.op for step in steps[tile.first : tile.last + 1]]
-    ops += [] if tile.inner is None else [op for _, op in tile.inner.sliced]
-    read = {name for op in ops for name in find_reads(op)}
+    inside = [step.op for step in steps[tile.first : tile.last + 1]]
+    inside += [] if tile.inner is None else [op for _, op in tile.inner.sliced]
+    read = {name for op in inside for name in ops.find_reads(op)}
     parts: list[tuple[str, list[str]]] = []
     number = tile.first
     while number <= tile.last:
@@ -309,7 +301,7 @@ def _write_turn(tile: Tile, place: _Place) -> list[str]:
             text = printer.text(step.op)
             lines += [*write_comment(step, room), *fit_append(lists[step.name], text, room)]
             made = []
-        elif isinstance(step.op, Source):
+        elif isinstance(step.op, ops.Source):
             lines.append(f"{step.name} = {step.op.name}")
         else:
             lines += write_step(step, printer, step.name, room)
@@ -364,17 +356,17 @@ def _write_starts(tile: Tile, place: _Place) -> list[str]:
     return lines
 
 
-def _write_extent(index: Index, around: Tile | None) -> str:
+def _write_extent(index: ir.Index, around: Tile | None) -> str:
     """An extent; a block of the loop around has the length of those cut with it."""
-    if around is None or index.extent != Size(around.block):
+    if around is None or index.extent != ir.Size(around.block):
         return to_python(index.extent)
     name, op = around.sliced[0]
-    return f"{name}.shape[{axes_of(op).index(around.index)}]"
+    return f"{name}.shape[{ops.axes_of(op).index(around.index)}]"
 
 
 def _write_end(tile: Tile) -> str:
     """The end of the line that begins a loop: where nothing is summed, no block has a largest."""
-    is_sure = isinstance(tile.index.extent, Number)
+    is_sure = isinstance(tile.index.extent, ir.Number)
     if is_sure or not any(each.start in {"lowest", "-oo", "oo"} for each in tile.running):
         return ":"
     return f" if {to_python(tile.index.extent)} else ():"
@@ -548,14 +540,14 @@ def _find_tensor_scalars(plan: Plan) -> tuple[str, ...]:
 
     In a formula of scalars alone the first of them tells the dtype.
     """
-    parts = [part for step in plan.steps for part in walk_ops(step.op)]
-    values = [p.value for p in parts if isinstance(p, (Num, NumTensor))]
-    values += [p.value.value for p in parts if isinstance(p, Fill)]
-    inside: list[Expr] = [p.value for p in parts if isinstance(p, NumTensor)]
-    inside += [p for value in values for p in walk(value) if isinstance(p, (Pow, Call))]
-    found = {s.name for part in inside for s in walk(part) if isinstance(s, Scalar)}
+    parts = [part for step in plan.steps for part in ops.walk_ops(step.op)]
+    values = [p.value for p in parts if isinstance(p, (ops.Num, ops.NumTensor))]
+    values += [p.value.value for p in parts if isinstance(p, ops.Fill)]
+    inside: list[ir.Expr] = [p.value for p in parts if isinstance(p, ops.NumTensor)]
+    inside += [p for value in values for p in walk(value) if isinstance(p, (ir.Pow, ir.Call))]
+    found = {s.name for part in inside for s in walk(part) if isinstance(s, ir.Scalar)}
     inputs = plan.system.inputs
-    if inputs and all(isinstance(entry, ScalarInput) for entry in inputs):
+    if inputs and all(isinstance(entry, ir.ScalarInput) for entry in inputs):
         found.add(inputs[0].name)
     return tuple(entry.name for entry in inputs if entry.name in found)
 
@@ -573,7 +565,7 @@ def _find_returned(plan: Plan) -> Step | None:
 def make_printer(plan: Plan) -> Printer:
     """New tensors are made like the first argument; the dtype is that of the first real one."""
     inputs = plan.system.inputs
-    tensors = [t for t in inputs if isinstance(t, Tensor)]
+    tensors = [t for t in inputs if isinstance(t, ir.Tensor)]
     real = [t for t in tensors if t.kind == "real"]
     like, dtype = "torch.empty(())", "torch.get_default_dtype()"
     if real or (inputs and not tensors):
@@ -614,14 +606,14 @@ def sign(
     return fit_signature(name, given, returns)
 
 
-def order_inputs(system: System) -> list[Tensor | ScalarInput]:
+def order_inputs(system: ir.System) -> list[ir.Tensor | ir.ScalarInput]:
     """The arguments as the function takes them: those with a default come last."""
     return sorted(system.inputs, key=lambda entry: " = " in write_argument(entry))
 
 
-def write_argument(entry: Tensor | ScalarInput) -> str:
+def write_argument(entry: ir.Tensor | ir.ScalarInput) -> str:
     """An argument with its type, and its default if it has one."""
-    if isinstance(entry, Tensor):
+    if isinstance(entry, ir.Tensor):
         return f"{entry.name}: Tensor"
     default = f" = {to_python(entry.default)}" if entry.default is not None else ""
     return f"{entry.name}: float | Tensor{default}"

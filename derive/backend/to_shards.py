@@ -16,7 +16,7 @@ from derive.backend.to_checks import CHECK, list_arguments, write_sizes
 from derive.backend.to_module import OUTER, More, order_inputs, sign, write_argument, write_body
 from derive.backend.to_torch import to_python
 from derive.errors import refuse
-from derive.ir.nodes import Scalar, Tensor
+from derive.ir import nodes as ir
 from derive.ir.text import to_text
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ def _write_sharded(sharding: Sharding, name: str, body: Sequence[str]) -> str:
     doc = "\n".join(f"{INDENT}{line}" if line else "" for line in words)
     doc = f'{INDENT}"""{doc.lstrip()}\n{INDENT}"""'
     arguments = [argument for argument, _ in list_arguments(system)]
-    tensors = [entry.name for entry in system.inputs if isinstance(entry, Tensor)]
+    tensors = [entry.name for entry in system.inputs if isinstance(entry, ir.Tensor)]
     lines = fit_call(CHECK, "", arguments) if tensors else []
     text = "\n".join(body)
     shares = []
@@ -295,7 +295,7 @@ def _write_sharded(sharding: Sharding, name: str, body: Sequence[str]) -> str:
 
 def _write_stages(sharding: Sharding, plans: Sequence[Plan | None], name: str) -> list[str]:
     """The lines of moves and calls."""
-    tensors = [entry.name for entry in sharding.system.inputs if isinstance(entry, Tensor)]
+    tensors = [entry.name for entry in sharding.system.inputs if isinstance(entry, ir.Tensor)]
     lines: list[str] = []
     for position, (share, axis) in sharding.positions.items():
         where = f", device={tensors[0]}.device" if tensors else ""
@@ -321,7 +321,7 @@ def _order_given(stage: Stage) -> list[str]:
 
 def _write_move(move: Move) -> list[str]:
     value = CALLS[move.kind].format(move.source.name, move.axis, move.place)
-    if isinstance(move.source, Scalar):
+    if isinstance(move.source, ir.Scalar):
         value = f"{value} if torch.is_tensor({move.source.name}) else {move.source.name}"
     return fit_assignment(move.made.name, value)
 

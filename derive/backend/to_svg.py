@@ -12,14 +12,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from derive.backend.to_data import to_compact
-from derive.ir.nodes import Tensor
-from derive.plan.ops import Source, args_of
+from derive.ir import nodes as ir
+from derive.plan import ops
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from derive.backend.to_data import Data
-    from derive.plan.ops import Op
     from derive.plan.plan import Plan
 
 _CHARACTER = 7.3  # the width of one, at 12 pixels and one width for all
@@ -62,13 +61,13 @@ def find_reads(plan: Plan) -> dict[str, tuple[str, ...]]:
     return reads
 
 
-def _find_sources(op: Op, parts: Mapping[str, Op]) -> Iterator[str]:
-    if isinstance(op, Source):
+def _find_sources(op: ops.Op, parts: Mapping[str, ops.Op]) -> Iterator[str]:
+    if isinstance(op, ops.Source):
         if op.name in parts:
             yield from _find_sources(parts[op.name], parts)
         else:
             yield op.name
-    for each in args_of(op):
+    for each in ops.args_of(op):
         yield from _find_sources(each, parts)
 
 
@@ -99,7 +98,7 @@ def _find_boxes(plan: Plan, data: Data, layers: Mapping[str, int]) -> Iterator[t
     """The arguments that are read, then the steps."""
     for entry in plan.system.inputs:
         if entry.name in layers:
-            shape = entry.shape if isinstance(entry, Tensor) else ()
+            shape = entry.shape if isinstance(entry, ir.Tensor) else ()
             text = f"[{', '.join(map(to_compact, shape))}]"
             yield entry.name, _Box((entry.name, text), "argument", f"{entry.name}{text}")
     looped = {

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 
 from derive.analysis.affine import to_affine
 from derive.errors import refuse
+from derive.ir import nodes as ir
 from derive.ir.functions import ROWS, find_call
-from derive.ir.nodes import Add, Call, Expr, Index, Infinity, Mul, Number, Pow, Scalar, Size
 from derive.ir.pieces import to_text
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk
 from derive.plan import ops
 from derive.plan.cost import find_true_axes
 from derive.plan.meaning import to_expr
-from derive.plan.ops import Op, arrange, axes_of
 from derive.plan.plan import to_equation
 
 if TYPE_CHECKING:
@@ -29,36 +28,36 @@ RECUR = "_recur"  # a function of the file
 OR, AND, COMPARE, ADD, MUL, SIGN, POWER, ATOM = range(8)
 
 
-def to_python(expr: Expr, precedence: int = OR) -> str:
+def to_python(expr: ir.Expr, precedence: int = OR) -> str:
     """The expression's text, in parentheses where its place asks for a tighter hold."""
     text, own = write_number(expr)
     return text if own >= precedence else f"({text})"
 
 
-def write_number(expr: Expr) -> tuple[str, int]:
+def write_number(expr: ir.Expr) -> tuple[str, int]:
     """The expression's text, and how tightly it holds together."""
     match expr:
-        case Number(value):
+        case ir.Number(value):
             return _write_rational(value)
-        case Infinity(negative):
+        case ir.Infinity(negative):
             return ("-torch.inf", SIGN) if negative else ("torch.inf", ATOM)
-        case Size(name) | Scalar(name):
+        case ir.Size(name) | ir.Scalar(name):
             return name, ATOM
-        case Add(terms):
+        case ir.Add(terms):
             return _write_terms(terms), ADD
-        case Mul(factors):
+        case ir.Mul(factors):
             return _write_factors(factors)
-        case Pow(Pow(base, Number(inner)), Number(outer)) if outer.denominator == 1:
-            return write_number(Pow(base, Number(inner * outer)))
-        case Pow(Number(base), Number(power)) if power.denominator == 1 and base:
+        case ir.Pow(ir.Pow(base, ir.Number(inner)), ir.Number(outer)) if outer.denominator == 1:
+            return write_number(ir.Pow(base, ir.Number(inner * outer)))
+        case ir.Pow(ir.Number(base), ir.Number(power)) if power.denominator == 1 and base:
             return _write_rational(base ** int(power))
-        case Pow(base, exponent):
+        case ir.Pow(base, exponent):
             return f"{to_python(base, ATOM)}**{to_python(exponent, SIGN)}", POWER
-        case Call("pi", ()):
+        case ir.Call("pi", ()):
             return "torch.pi", ATOM
-        case Call("floordiv", (left, right)):
+        case ir.Call("floordiv", (left, right)):
             return f"{to_python(left, MUL)} // {to_python(right, SIGN)}", MUL
-        case Call("mod", (left, right)):
+        case ir.Call("mod", (left, right)):
             return f"{to_python(left, MUL)} % {to_python(right, SIGN)}", MUL
         case _:
             raise TypeError(f"{type(expr).__name__} is no number")
@@ -82,7 +81,7 @@ def _write_rational(value: Fraction) -> tuple[str, int]:
     return f"{value.numerator} / {value.denominator}", MUL
 
 
-def _write_terms(terms: tuple[Expr, ...]) -> str:
+def _write_terms(terms: tuple[ir.Expr, ...]) -> str:
     """What is added before what is taken away, L - K + 1, if that would come first."""
     if to_python(terms[0], ADD).startswith("-"):
         first = next((k for k, t in enumerate(terms) if to_python(t)[:1] not in {"-", "("}), 0)
@@ -94,21 +93,21 @@ def _write_terms(terms: tuple[Expr, ...]) -> str:
     return text
 
 
-def _write_factors(factors: tuple[Expr, ...]) -> tuple[str, int]:
+def _write_factors(factors: tuple[ir.Expr, ...]) -> tuple[str, int]:
     """A quotient: the sign first, powers of -1 and denominators below the line."""
-    over: list[Expr] = []
-    under: list[Expr] = []
+    over: list[ir.Expr] = []
+    under: list[ir.Expr] = []
     negative = False
     for factor in factors:
         match factor:
-            case Number(value):
+            case ir.Number(value):
                 negative ^= value < 0
                 over += _unless_one(abs(value.numerator))
                 under += _unless_one(value.denominator)
-            case Pow(base, Number(power)) if power == -1:
+            case ir.Pow(base, ir.Number(power)) if power == -1:
                 under.append(base)
-            case Pow(Pow(base, Number(inner)), Number(power)) if power == -1:
-                under.append(Pow(base, Number(inner)))
+            case ir.Pow(ir.Pow(base, ir.Number(inner)), ir.Number(power)) if power == -1:
+                under.append(ir.Pow(base, ir.Number(inner)))
             case _:
                 over.append(factor)
     sign = "-" if negative else ""
@@ -122,8 +121,8 @@ def _write_factors(factors: tuple[Expr, ...]) -> tuple[str, int]:
     return f"{sign}{text}", MUL if over or under else ATOM
 
 
-def _unless_one(value: int) -> list[Expr]:
-    return [] if value == 1 else [Number(Fraction(value))]
+def _unless_one(value: int) -> list[ir.Expr]:
+    return [] if value == 1 else [ir.Number(Fraction(value))]
 
 
 INFIX = {
@@ -158,18 +157,18 @@ class Printer:
 
     like: str
     dtype: str
-    subscripts: Mapping[Index, str]
+    subscripts: Mapping[ir.Index, str]
     scalars: tuple[str, ...] = ()
     blocks: tuple[str, ...] = ()
     wanted: Mapping[str, str] = field(default_factory=dict)
     is_matmul: bool = False
 
-    def text(self, op: Op, precedence: int = 0) -> str:
+    def text(self, op: ops.Op, precedence: int = 0) -> str:
         """The expression, in parentheses where its place asks for a tighter hold."""
         text, own = self._write(op)
         return text if own >= precedence else f"({text})"
 
-    def _write(self, op: Op) -> tuple[str, int]:
+    def _write(self, op: ops.Op) -> tuple[str, int]:
         match op:
             case ops.Source(name, _, _):
                 return name, ATOM
@@ -199,7 +198,7 @@ class Printer:
             case ops.Along(kind, arg, _, columns) if columns is not None:
                 return f"torch.{ROWS[kind].torch}({self.text(arg)})", ATOM
             case ops.Along("cumsum", arg, _):
-                return f"{self.text(arg, ATOM)}.cumsum({len(axes_of(arg)) - 1})", ATOM
+                return f"{self.text(arg, ATOM)}.cumsum({len(ops.axes_of(arg)) - 1})", ATOM
             case ops.Along(kind, arg, _):
                 return f"torch.{kind}({self.text(arg)}, dim=-1)", ATOM
             case ops.Fill(arg, mask, value, where):
@@ -210,7 +209,7 @@ class Printer:
                 return f"{self.text(arg, ATOM)}.to({self.dtype})", ATOM
             case ops.Recur(decay, added, first, axes, index, chunk):
                 others = tuple(i for i in axes if i is not index)
-                assert axes_of(first) == others
+                assert ops.axes_of(first) == others
                 aligned = (ops.arrange(decay, axes), ops.arrange(added, axes), first)
                 parts = ", ".join(map(self.text, aligned))
                 return f"{RECUR}({parts}, dim={axes.index(index) - len(axes)}, chunk={chunk})", ATOM
@@ -227,13 +226,13 @@ class Printer:
             case _:
                 return self._view(op), ATOM
 
-    def _view(self, op: Op) -> str:
+    def _view(self, op: ops.Op) -> str:
         match op:
             case ops.Select(arg, place, at):
                 return f"{self.text(arg, ATOM)}[{':, ' * place}{to_python(at)}]"
             case ops.Slice():
                 cuts: dict[int, str] = {}
-                bare: Op = op
+                bare: ops.Op = op
                 while isinstance(bare, ops.Slice) and bare.place not in cuts:
                     cuts[bare.place] = _write_slice(bare)
                     bare = bare.arg
@@ -247,8 +246,8 @@ class Printer:
             case ops.Pad():
                 return self._pad(op)
             case ops.Take(arg, places, by):
-                first, count = by[0], len(axes_of(arg))
-                if len(by) == 1 and len(axes_of(first)) == 1:
+                first, count = by[0], len(ops.axes_of(arg))
+                if len(by) == 1 and len(ops.axes_of(first)) == 1:
                     return f"{self.text(arg, ATOM)}.index_select({places[0]}, {self.text(first)})"
                 if places == (0,) and count == 2 and not ops.is_boolean(arg):
                     given = f"{self.text(first)}, {self.text(arg)}"
@@ -265,41 +264,41 @@ class Printer:
             case ops.Flatten(arg, start, end, _):
                 return f"{self.text(arg, ATOM)}.flatten({start}, {end})"
             case ops.Arrange(arg, axes):
-                return _arrange(self.text(arg, ATOM), axes_of(arg), axes)
+                return _arrange(self.text(arg, ATOM), ops.axes_of(arg), axes)
             case ops.Expand(arg, axes):
-                text = _arrange(self.text(arg, ATOM), axes_of(arg), axes)
+                text = _arrange(self.text(arg, ATOM), ops.axes_of(arg), axes)
                 return f"{text}.expand({', '.join(map(self._extent, axes))})"
             case _:
                 raise TypeError(f"no text for {type(op).__name__}")
 
-    def _pad(self, op: Op) -> str:
+    def _pad(self, op: ops.Op) -> str:
         """Zeros around the places of one tensor, in one call; torch counts places from the last."""
         pairs: dict[int, tuple[str, str]] = {}
         while isinstance(op, ops.Pad) and op.place not in pairs:
-            here = Polynomial.of(axes_of(op.arg)[op.place].extent)
+            here = Polynomial.of(ops.axes_of(op.arg)[op.place].extent)
             after = Polynomial.of(op.index.extent) - here - Polynomial.of(op.before)
             pairs[op.place] = to_python(op.before), to_python(after.to_expr())
             op = op.arg
-        count = len(axes_of(op))
+        count = len(ops.axes_of(op))
         each = (pairs.get(place, ("0", "0")) for place in reversed(range(min(pairs), count)))
         amounts = ", ".join(", ".join(pair) for pair in each)
         return f"torch.nn.functional.pad({self.text(op)}, ({amounts}))"
 
-    def _extent(self, index: Index) -> str:
+    def _extent(self, index: ir.Index) -> str:
         """The extent an axis is expanded to; a block keeps its own."""
-        is_block = any(index.extent == Size(name) for name in self.blocks)
+        is_block = any(index.extent == ir.Size(name) for name in self.blocks)
         return "-1" if is_block else to_python(index.extent)
 
-    def _ones(self, indices: Sequence[Index], dtype: str) -> str:
+    def _ones(self, indices: Sequence[ir.Index], dtype: str) -> str:
         sizes = ", ".join(to_python(i.extent) for i in indices)
         return f"{self.like}.new_ones({sizes}, dtype={dtype})"
 
-    def _number_tensor(self, value: Expr, dtype: str) -> str:
+    def _number_tensor(self, value: ir.Expr, dtype: str) -> str:
         if _has_scalar(ops.Num(value)):
             return to_python(value, ATOM)  # its scalars are tensors
         return f"{self.like}.new_full((), {to_python(value)}, dtype={dtype})"
 
-    def _apply(self, function: str, args: tuple[Op, ...]) -> tuple[str, int]:
+    def _apply(self, function: str, args: tuple[ops.Op, ...]) -> tuple[str, int]:
         if function in INFIX:
             return self._infix(function, args)
         match function, args:
@@ -328,10 +327,10 @@ class Printer:
                 parts += [f"{key}={json.dumps(value)}" for key, value in found.keywords.items()]
                 return f"{found.path}({', '.join(parts)})", ATOM
 
-    def _choose(self, *parts: Op) -> str:
+    def _choose(self, *parts: ops.Op) -> str:
         return f"torch.where({', '.join(self.text(part) for part in parts)})"
 
-    def _extreme(self, function: str, args: tuple[Op, ...]) -> str:
+    def _extreme(self, function: str, args: tuple[ops.Op, ...]) -> str:
         """Max or min of tensors pairwise; a number bounds."""
         text = self.text(args[0])
         for arg in args[1:]:
@@ -342,7 +341,7 @@ class Printer:
                 text = f"torch.{function}imum({text}, {self.text(arg)})"
         return text
 
-    def _infix(self, function: str, args: tuple[Op, ...]) -> tuple[str, int]:
+    def _infix(self, function: str, args: tuple[ops.Op, ...]) -> tuple[str, int]:
         precedence = INFIX[function]
         tight = function in {"-", "/", "floordiv", "mod"}
         if precedence in {COMPARE, AND, OR} or function == "@":
@@ -355,7 +354,7 @@ class Printer:
         return f"{left} {SIGNS.get(function, function)} {right}", precedence
 
     def _reduction(self, op: ops.Reduction) -> str:
-        axes = axes_of(op.arg)
+        axes = ops.axes_of(op.arg)
         places = sorted(axes.index(i) for i in op.over)
         text = self.text(op.arg, ATOM)
         if ROWS[op.kind].is_matrix:
@@ -374,10 +373,10 @@ class Printer:
 
 def _write_slice(op: ops.Slice) -> str:
     """`start:stop:step`; what torch takes by itself is left out."""
-    length = Polynomial.of(axes_of(op.arg)[op.place].extent)
+    length = Polynomial.of(ops.axes_of(op.arg)[op.place].extent)
     start, step = Polynomial.of(op.start), Polynomial.of(op.step)
     stop = start + step * Polynomial.of(op.index.extent)
-    count = Call("floordiv", ((length - start + step - ONE).to_expr(), op.step))
+    count = ir.Call("floordiv", ((length - start + step - ONE).to_expr(), op.step))
     is_last = to_affine(count) == to_affine(op.index.extent)
     first = to_python(op.start) if start.terms else ""
     end = "" if is_last else to_python(stop.to_expr())
@@ -454,7 +453,7 @@ def write_conditions(
     )
 
 
-def find_matrices(args: Sequence[Op], axes: tuple[Index, ...]) -> tuple[Op, ...]:
+def find_matrices(args: Sequence[ops.Op], axes: tuple[ir.Index, ...]) -> tuple[ops.Op, ...]:
     """Both operands as `@` takes them, if the contraction is a product of matrices; else none.
 
     The right one is a matrix, and the left one has the summed index last. Torch's einsum calls bmm
@@ -464,17 +463,17 @@ def find_matrices(args: Sequence[Op], axes: tuple[Index, ...]) -> tuple[Op, ...]
         return ()
     for left, right in (args, args[::-1]):
         rows, column = axes[:-1], axes[-1:]
-        summed = tuple(i for i in axes_of(right) if i not in column)
-        is_matrix = len(rows) > 0 and len(summed) == 1 and len(axes_of(right)) == 2
-        if not is_matrix or set(axes_of(left)) != {*rows, *summed}:
+        summed = tuple(i for i in ops.axes_of(right) if i not in column)
+        is_matrix = len(rows) > 0 and len(summed) == 1 and len(ops.axes_of(right)) == 2
+        if not is_matrix or set(ops.axes_of(left)) != {*rows, *summed}:
             continue
-        is_plain = len(rows) == 1 or axes_of(left) == (*rows, *summed)
-        if is_plain and all(set(find_true_axes(op)) == {*axes_of(op)} for op in (left, right)):
-            return arrange(left, (*rows, *summed)), arrange(right, (*summed, *column))
+        is_plain = len(rows) == 1 or ops.axes_of(left) == (*rows, *summed)
+        if is_plain and all(set(find_true_axes(op)) == {*ops.axes_of(op)} for op in (left, right)):
+            return ops.arrange(left, (*rows, *summed)), ops.arrange(right, (*summed, *column))
     return ()
 
 
-def to_matmul(op: ops.Einsum) -> Op:
+def to_matmul(op: ops.Einsum) -> ops.Op:
     """A contraction as a product of matrices, over the indices that both operands keep.
 
     The indices of rows, of columns and those summed over are merged into one place each. Where one
@@ -482,50 +481,50 @@ def to_matmul(op: ops.Einsum) -> Op:
     """
     args = [_sum_alone(arg, op, k) for k, arg in enumerate(op.args)]
     if len(args) == 1:
-        return arrange(args[0], op.axes)
+        return ops.arrange(args[0], op.axes)
     left, right = args
-    if op.axes and op.axes[-1] in axes_of(left) and op.axes[-1] not in axes_of(right):
+    if op.axes and op.axes[-1] in ops.axes_of(left) and op.axes[-1] not in ops.axes_of(right):
         left, right = right, left
-    both = [i for i in axes_of(left) if i in axes_of(right)]
+    both = [i for i in ops.axes_of(left) if i in ops.axes_of(right)]
     batch = tuple(i for i in op.axes if i in both)
-    summed = tuple(i for i in axes_of(right) if i in both and i not in batch)
-    rows = tuple(i for i in op.axes if i in axes_of(left) and i not in both)
-    columns = tuple(i for i in op.axes if i in axes_of(right) and i not in both)
-    made: Op
+    summed = tuple(i for i in ops.axes_of(right) if i in both and i not in batch)
+    rows = tuple(i for i in op.axes if i in ops.axes_of(left) and i not in both)
+    columns = tuple(i for i in op.axes if i in ops.axes_of(right) and i not in both)
+    made: ops.Op
     if not summed:
-        return ops.Apply("*", (arrange(left, op.axes), arrange(right, op.axes)), op.axes)
+        return ops.Apply("*", (ops.arrange(left, op.axes), ops.arrange(right, op.axes)), op.axes)
     if batch and not rows and not columns:
         axes = (*batch, *summed)
-        made = ops.Apply("*", (arrange(left, axes), arrange(right, axes)), axes)
-        return arrange(ops.Reduction("sum", made, summed), op.axes)
+        made = ops.Apply("*", (ops.arrange(left, axes), ops.arrange(right, axes)), axes)
+        return ops.arrange(ops.Reduction("sum", made, summed), op.axes)
     # where there is no batch, a product takes vectors too, and more rows than one index has
-    unit = (Index("1", Number(Fraction(1))),) if batch else ()
+    unit = (ir.Index("1", ir.Number(Fraction(1))),) if batch else ()
     left = _merge(left, batch, rows or unit, summed) if batch else _merge(left, rows, summed)
     right = _merge(right, batch, summed, columns or unit)
-    axes = (*axes_of(left)[:-1], *axes_of(right)[len(batch) + 1 :])
+    axes = (*ops.axes_of(left)[:-1], *ops.axes_of(right)[len(batch) + 1 :])
     made = ops.Apply("@", (left, right), axes)
     for place, parts in ((len(axes) - 1, columns), (len(batch), rows if batch else unit)):
         if len(parts) > 1:
             made = ops.Unflatten(made, place, parts)
         elif not parts and unit:
-            made = ops.Select(made, place, Number(Fraction(0)))
-    return arrange(made, op.axes)
+            made = ops.Select(made, place, ir.Number(Fraction(0)))
+    return ops.arrange(made, op.axes)
 
 
-def _sum_alone(arg: Op, op: ops.Einsum, number: int) -> Op:
+def _sum_alone(arg: ops.Op, op: ops.Einsum, number: int) -> ops.Op:
     """An operand without axes of size 1, summed over the indices that nothing else has."""
     known = find_true_axes(arg)
-    for place, index in reversed(list(enumerate(axes_of(arg)))):
+    for place, index in reversed(list(enumerate(ops.axes_of(arg)))):
         if index not in known:
-            arg = ops.Select(arg, place, Number(Fraction(0)))
+            arg = ops.Select(arg, place, ir.Number(Fraction(0)))
     others = {i for k, other in enumerate(op.args) if k != number for i in find_true_axes(other)}
-    alone = tuple(i for i in axes_of(arg) if i not in others and i not in op.axes)
+    alone = tuple(i for i in ops.axes_of(arg) if i not in others and i not in op.axes)
     return ops.Reduction("sum", arg, alone) if alone else arg
 
 
-def _merge(op: Op, *groups: tuple[Index, ...]) -> Op:
+def _merge(op: ops.Op, *groups: tuple[ir.Index, ...]) -> ops.Op:
     """The axes in this order, those of the later groups merged into one each."""
-    op = arrange(op, tuple(i for group in groups for i in group))
+    op = ops.arrange(op, tuple(i for group in groups for i in group))
     for k, group in reversed(list(enumerate(groups))):
         start = sum(map(len, groups[:k]))
         if k and len(group) > 1:
@@ -533,12 +532,12 @@ def _merge(op: Op, *groups: tuple[Index, ...]) -> Op:
     return op
 
 
-def _is_infix(op: Op, precedence: int) -> bool:
+def _is_infix(op: ops.Op, precedence: int) -> bool:
     return isinstance(op, ops.Apply) and INFIX.get(op.function) == precedence
 
 
 def _has_scalar(*numbers: ops.Num) -> bool:
-    return any(isinstance(part, Scalar) for number in numbers for part in walk(number.value))
+    return any(isinstance(part, ir.Scalar) for number in numbers for part in walk(number.value))
 
 
 def _places(places: Sequence[int], rank: int) -> str:
@@ -547,7 +546,7 @@ def _places(places: Sequence[int], rank: int) -> str:
     return str(places[0]) if len(places) == 1 else f"({', '.join(map(str, places))})"
 
 
-def _arrange(text: str, here: tuple[Index, ...], there: tuple[Index, ...]) -> str:
+def _arrange(text: str, here: tuple[ir.Index, ...], there: tuple[ir.Index, ...]) -> str:
     """Permute, then give the axes that are missing a size of 1 (leading ones broadcast anyway)."""
     kept = tuple(a for a in there if a in here)
     text += _permute(here, kept)
@@ -564,7 +563,7 @@ def _arrange(text: str, here: tuple[Index, ...], there: tuple[Index, ...]) -> st
     return f"{text}[{', '.join(picks)}]"
 
 
-def _permute(here: tuple[Index, ...], there: tuple[Index, ...]) -> str:
+def _permute(here: tuple[ir.Index, ...], there: tuple[ir.Index, ...]) -> str:
     if here == there:
         return ""
     order = [here.index(a) for a in there]

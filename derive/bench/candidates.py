@@ -23,14 +23,13 @@ from derive.checker.program import evaluate_source
 from derive.checker.runs import call_target, find_dtype, flatten_results
 from derive.checker.source.load import CannotRunError, load
 from derive.errors import refuse
-from derive.ir.nodes import TRUE, Access, Index, Mul, Reduce
+from derive.ir import nodes as ir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from derive.checker.program import Program
     from derive.compiler import Built
-    from derive.ir.nodes import Equation, System
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class Hand:
         return tuple(value for _, value in find_expected(self.program, results))
 
 
-def load_hand(against: str, system: System) -> Hand:
+def load_hand(against: str, system: ir.System) -> Hand:
     """The code that FILE.py:FUNCTION names; DeriveError where it does not run."""
     try:
         return Hand(against, pick_program(load(against, system.name), system, {}, {}).program)
@@ -210,31 +209,31 @@ def to_einsum(built: Built) -> tuple[str, tuple[str, ...]] | None:
     factors = _find_factors(equation)
     if factors is None or not 1 <= len(factors) <= _MOST_OPERANDS:
         return None
-    indices: dict[Index, str] = {}
+    indices: dict[ir.Index, str] = {}
     terms = []
     for factor in factors:
-        if not isinstance(factor, Access) or factor.tensor.kind != "real":
+        if not isinstance(factor, ir.Access) or factor.tensor.kind != "real":
             return None
         terms.append(_spell(factor.places, indices))
     out = _spell(equation.target.places, indices)
     if None in terms or out is None:
         return None
     return f"{','.join(str(t) for t in terms)}->{out}", tuple(
-        factor.tensor.name for factor in factors if isinstance(factor, Access)
+        factor.tensor.name for factor in factors if isinstance(factor, ir.Access)
     )
 
 
-def _find_factors(equation: Equation) -> tuple[Any, ...] | None:
+def _find_factors(equation: ir.Equation) -> tuple[Any, ...] | None:
     body = equation.value
-    if isinstance(body, Reduce):
-        if body.kind != "sum" or body.condition is not TRUE:
+    if isinstance(body, ir.Reduce):
+        if body.kind != "sum" or body.condition is not ir.TRUE:
             return None
         body = body.body
-    return body.factors if isinstance(body, Mul) else (body,)
+    return body.factors if isinstance(body, ir.Mul) else (body,)
 
 
-def _spell(places: tuple[Any, ...], indices: dict[Index, str]) -> str | None:
-    if not all(isinstance(place, Index) for place in places):
+def _spell(places: tuple[Any, ...], indices: dict[ir.Index, str]) -> str | None:
+    if not all(isinstance(place, ir.Index) for place in places):
         return None
     return "".join(indices.setdefault(place, ascii_letters[len(indices)]) for place in places)
 

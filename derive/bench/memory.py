@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from derive.checker.runs.processes import MOST_MEMORY, run_in_child
 from derive.errors import DeriveError, refuse
-from derive.ir.nodes import Tensor
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def refuse_too_large(built: Built, width: int) -> None:
     counts = [
         prod(plan.at_sizes(Polynomial.of(extent)) for extent in entry.shape)
         for entry in built.system.inputs
-        if isinstance(entry, Tensor)
+        if isinstance(entry, ir.Tensor)
     ]
     drawn = 8 * max(counts, default=0)  # one after the other in double precision
     wanted = width * (sum(counts) + plan.at_sizes(plan.peak_elements)) + drawn

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from derive.bench.candidates import Found, Hand
     from derive.bench.measure import Roofline
     from derive.compiler import Built
-    from derive.ir.nodes import System
+    from derive.ir import nodes as ir
 
     Calls = Mapping[str, Callable[[], Any]]
 
@@ -123,7 +123,7 @@ class Report:
         }
 
 
-def draw_moderate(system: System, sizes: Mapping[str, int], dtype: Any) -> dict[str, Any]:
+def draw_moderate(system: ir.System, sizes: Mapping[str, int], dtype: Any) -> dict[str, Any]:
     """Random inputs by name; a real tensor without a domain is scaled by its last extent ** -1/4.
 
     A product of two of them over that extent is then of order 1.

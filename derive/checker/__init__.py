@@ -29,14 +29,13 @@ from derive.checker.verdict import Job, Progress, Verdict
 from derive.errors import DeriveError, refuse
 from derive.formulas import read_formula
 from derive.frontend.system import to_system
-from derive.ir.nodes import ScalarInput
+from derive.ir import nodes as ir
 from derive.judge.samples import find_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from derive.checker.source.load import Code
-    from derive.ir.nodes import System
     from derive.notation.formula import Formula
 
 __all__ = ["Verdict", "check"]
@@ -89,9 +88,9 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
     return replace(verdict, reasons=(*verdict.reasons, f"the judge did not finish, it {ended}"))
 
 
-def _reads_sizes(init: str, system: System) -> bool:
+def _reads_sizes(init: str, system: ir.System) -> bool:
     """Are sizes or scalars of the formula among the names in a constructor's arguments?"""
-    known = {*find_sizes(system), *(e.name for e in system.inputs if isinstance(e, ScalarInput))}
+    known = {*find_sizes(system), *(e.name for e in system.inputs if isinstance(e, ir.ScalarInput))}
     try:
         tree = ast.parse(f"_({init}\n)", mode="eval")
     except (SyntaxError, ValueError):

@@ -46,7 +46,7 @@ from derive.checker.slots import (
     rank_size,
 )
 from derive.errors import refuse, suggest
-from derive.ir.nodes import Access, Expr, ScalarInput, Size, System, Tensor
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_atom, evaluate_extent
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_free, walk
@@ -66,13 +66,13 @@ class Match:
     """Sources found so far, and the formula's tensors and scalars that are left."""
 
     arguments: dict[str, str]
-    left: list[Tensor]
-    scalars: list[ScalarInput]
+    left: list[ir.Tensor]
+    scalars: list[ir.ScalarInput]
 
 
 def find_programs(
     code: Code,
-    system: System,
+    system: ir.System,
     binds: Mapping[str, str],
     asked: tuple[Sequence[Slot], Sequence[Slot]] | None = None,
 ) -> list[Program]:
@@ -101,7 +101,7 @@ def find_programs(
             )
     bound = {name for source in binds.values() for name in find_names(source)}
     left = [tensor for tensor in find_tensors(system) if tensor.name not in bound]
-    scalars = [s for s in system.inputs if isinstance(s, ScalarInput) and s.name not in bound]
+    scalars = [s for s in system.inputs if isinstance(s, ir.ScalarInput) and s.name not in bound]
     match = Match(dict(binds), left, scalars)
     slots = [slot for slot in arguments if slot.name not in binds]
     match_slots(match, slots, list(sizes))
@@ -174,13 +174,13 @@ def _is_same_core(one: str, other: str) -> bool:
     return bool(find_core(one)) and find_core(one) == find_core(other)
 
 
-def _give(match: Match, slot: Slot, tensor: Tensor) -> None:
+def _give(match: Match, slot: Slot, tensor: ir.Tensor) -> None:
     match.arguments[slot.name] = tensor.name
     match.left.remove(tensor)
 
 
 def find_numbers(
-    numbers: Sequence[Slot], scalars: Sequence[ScalarInput], system: System
+    numbers: Sequence[Slot], scalars: Sequence[ir.ScalarInput], system: ir.System
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """The sizes and scalars that arguments may be, and how little their names say so, best first.
 
@@ -219,7 +219,7 @@ def write_default(slot: Slot) -> str:
     return repr(slot.default)
 
 
-def rank_source(slot: Slot, source: str, scalars: Sequence[ScalarInput]) -> int:
+def rank_source(slot: Slot, source: str, scalars: Sequence[ir.ScalarInput]) -> int:
     """How little a slot's name says that it is this size or scalar."""
     if slot.required and slot.hint == "float" and any(s.name == source for s in scalars):
         return 0
@@ -233,12 +233,12 @@ def _measure(pick: Sequence[tuple[int, int, str]]) -> tuple[int, int, int]:
 
 
 @lru_cache(maxsize=8)
-def find_extents(system: System) -> tuple[str, ...]:
+def find_extents(system: ir.System) -> tuple[str, ...]:
     """The sizes and the merged extents of the formula, as sources."""
     names = list(find_sizes(system))
     for tensor in (*find_tensors(system), *(e.target.tensor for e in system.equations)):
         for extent in tensor.shape:
-            if not isinstance(extent, Size) and Polynomial.of(extent).constant is None:
+            if not isinstance(extent, ir.Size) and Polynomial.of(extent).constant is None:
                 names.append(to_text(extent))
     names += [f"{one}*{other}" for one, other in combinations(sorted(find_sizes(system)), 2)]
     known: dict[tuple[str, ...], str] = {}
@@ -264,10 +264,10 @@ def _match_parameters(match: Match, parameters: Sequence[Slot]) -> dict[str, str
     return found
 
 
-def find_constructor(code: Code, system: System, binds: Mapping[str, str]) -> list[Slot]:
+def find_constructor(code: Code, system: ir.System, binds: Mapping[str, str]) -> list[Slot]:
     """What the class of a module has to be told to be made, or is told by name."""
     slots = find_constructor_slots(code.target)
-    scalars = {fold(each.name) for each in system.inputs if isinstance(each, ScalarInput)}
+    scalars = {fold(each.name) for each in system.inputs if isinstance(each, ir.ScalarInput)}
     tensors = {tensor.name for tensor in find_tensors(system)}
     told = {n for n, s in binds.items() if not tensors & {*find_names(s)}}
     told |= {slot.name for slot in slots if slot.name in binds and not slot.is_flag}
@@ -280,7 +280,7 @@ def find_constructor(code: Code, system: System, binds: Mapping[str, str]) -> li
 MOST_ORDERS = 24
 
 
-def find_layouts(program: Program, system: System, told: Collection[str]) -> Iterator[Program]:
+def find_layouts(program: Program, system: ir.System, told: Collection[str]) -> Iterator[Program]:
     """The program with arguments laid anew; those that are told stay what they are."""
     by_name = {tensor.name: tensor for tensor in find_tensors(system)}
     plain = {
@@ -312,7 +312,7 @@ def _move(program: Program, moved: Mapping[str, str]) -> Program:
     return replace(program, arguments=arguments, assumed=assumed)
 
 
-def _move_results(program: Program, system: System, order: tuple[int, ...]) -> Iterator[Program]:
+def _move_results(program: Program, system: ir.System, order: tuple[int, ...]) -> Iterator[Program]:
     """The results in the same order as the arguments, if they can be."""
     first = system.results[0]
     if program.results or len(first.shape) != len(order) or not is_layout(first.shape, order):
@@ -323,7 +323,7 @@ def _move_results(program: Program, system: System, order: tuple[int, ...]) -> I
     yield replace(program, results=results, assumed=assumed)
 
 
-def _find_fillings(program: Program, system: System) -> Iterator[Program]:
+def _find_fillings(program: Program, system: ir.System) -> Iterator[Program]:
     """A result that the code fills and never makes, in other orders of its indices."""
     first = system.results[0]
     shape = [write_extent(extent) for extent in first.shape]
@@ -338,7 +338,7 @@ def _find_fillings(program: Program, system: System) -> Iterator[Program]:
 
 
 def _find_paddings(
-    program: Program, system: System, plain: Mapping[str, Tensor]
+    program: Program, system: ir.System, plain: Mapping[str, ir.Tensor]
 ) -> Iterator[Program]:
     """A mask with an index of extent 1 where the others, or what is made of them, have one more."""
     made = (equation.target.tensor for equation in system.equations)
@@ -390,7 +390,7 @@ class Holder:
     """
 
     slot: Slot
-    tensor: Tensor
+    tensor: ir.Tensor
     order: tuple[int, ...]
     groups: tuple[tuple[int, ...], ...] = ()
     told: str = ""
@@ -450,7 +450,7 @@ def write_extent(extent: object) -> str:
 
 
 def find_holders(
-    system: System,
+    system: ir.System,
     program: Program,
     slots: Sequence[Slot],
     orders: Mapping[str, tuple[int, ...]],
@@ -473,7 +473,9 @@ def find_holders(
     return holders
 
 
-def _hold(system: System, tensor: Tensor, slot: Slot, assumed: tuple[int, ...] | None) -> Holder:
+def _hold(
+    system: ir.System, tensor: ir.Tensor, slot: Slot, assumed: tuple[int, ...] | None
+) -> Holder:
     places = range(len(tensor.shape))
     roles = find_roles(system, tensor) if slot.axes and assumed is None else ()
     summed = next((axis for axis in slot.axes if axis != "out"), "")
@@ -491,7 +493,7 @@ def _hold(system: System, tensor: Tensor, slot: Slot, assumed: tuple[int, ...] |
 
 
 @lru_cache(maxsize=256)
-def find_roles(system: System, tensor: Tensor) -> tuple[str, ...]:
+def find_roles(system: ir.System, tensor: ir.Tensor) -> tuple[str, ...]:
     """What each place of a tensor does where it is first read, in the words of a slot's axes."""
     for equation in system.equations:
         kept = {index for place in equation.target.places for index in find_free(place)}
@@ -510,9 +512,9 @@ def find_roles(system: System, tensor: Tensor) -> tuple[str, ...]:
     return ()
 
 
-def _find_role(place: Expr, kept: set[Any], windows: set[Any]) -> str:
+def _find_role(place: ir.Expr, kept: set[Any], windows: set[Any]) -> str:
     free = {*find_free(place)}
-    if any(isinstance(part, Access) for part in walk(place)):
+    if any(isinstance(part, ir.Access) for part in walk(place)):
         return "row"
     if free & kept:
         return "out"
@@ -544,8 +546,8 @@ def find_misfits(holders: Sequence[Holder], sizes: Mapping[str, int]) -> Iterato
 def _find_names(extent: Polynomial) -> tuple[str, ...]:
     """The sizes whose product an extent is; none if it is something else."""
     match tuple(extent.terms.items()):
-        case ((monomial, 1),) if all(isinstance(a, Size) and k == 1 for a, k in monomial):
-            return tuple(atom.name for atom, _ in monomial if isinstance(atom, Size))
+        case ((monomial, 1),) if all(isinstance(a, ir.Size) and k == 1 for a, k in monomial):
+            return tuple(atom.name for atom, _ in monomial if isinstance(atom, ir.Size))
     return ()
 
 
@@ -617,7 +619,7 @@ def _solve(
     unknown, extent, number = min(open_ones, key=lambda one: len(one[0]))
     name = unknown[0]
     choices: Sequence[int] = pool
-    linear = extent.split(Size(name)) if len(unknown) == 1 else None
+    linear = extent.split(ir.Size(name)) if len(unknown) == 1 else None
     if linear is not None:
         factor, rest = (p.evaluate(lambda atom: evaluate_atom(atom, sizes)) for p in linear)
         value = (number - rest) / factor if factor else 0
@@ -627,5 +629,5 @@ def _solve(
 
 
 def _find_unknown(extent: Polynomial, sizes: Mapping[str, int]) -> Iterator[str]:
-    names = (p.name for atom in extent.atoms for p in walk(atom) if isinstance(p, Size))
+    names = (p.name for atom in extent.atoms for p in walk(atom) if isinstance(p, ir.Size))
     return (name for name in dict.fromkeys(names) if name not in sizes)

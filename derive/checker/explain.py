@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from derive.checker.samples import Sample
     from derive.checker.trace import Event
     from derive.checker.verdict import Job, Verdict
-    from derive.ir.nodes import Index, System
+    from derive.ir import nodes as ir
 
 
 DRAWS = (0, 1, 2)
@@ -75,12 +75,12 @@ class Case:
     computes beyond all this, `confirm_text` whether the formula is what another text computes.
     """
 
-    system: System
+    system: ir.System
     program: Program
     sample: Callable[[int], Mapping[str, Any]]
     sizes: Mapping[str, int]
     others: tuple[Case, ...] = ()
-    confirm: Callable[[System], bool] = lambda _: True
+    confirm: Callable[[ir.System], bool] = lambda _: True
     confirm_text: Callable[[str], bool] = lambda _: True
     report: Callable[[Explanation], None] = lambda _: None
 
@@ -119,7 +119,7 @@ class Explanation:
     difference: str = ""
     line: int | None = None
     edit: str = ""
-    edited: System | None = None
+    edited: ir.System | None = None
     annotations: tuple[tuple[int, str], ...] = ()
     corrected: tuple[tuple[int, str], ...] = ()
     tried: str = ""
@@ -365,7 +365,7 @@ def _measure_conditions(case: Case) -> int:
 
 
 def find_difference(
-    system: System, base: BaseEvaluator, results: Sequence[Any], sizes: Mapping[str, int]
+    system: ir.System, base: BaseEvaluator, results: Sequence[Any], sizes: Mapping[str, int]
 ) -> str:
     """The first element that differs, with both values, or the shapes with the indices."""
     if len(results) < len(system.results):
@@ -383,7 +383,7 @@ def find_difference(
     return ""
 
 
-def find_indices(system: System, name: str) -> tuple[str, ...]:
+def find_indices(system: ir.System, name: str) -> tuple[str, ...]:
     """The indices of an equation's target."""
     for equation in system.equations:
         if equation.target.tensor.name == name:
@@ -391,7 +391,7 @@ def find_indices(system: System, name: str) -> tuple[str, ...]:
     return ()
 
 
-def find_result_edit(system: System, judge: Judge) -> str:
+def find_result_edit(system: ir.System, judge: Judge) -> str:
     """The words of an edit that only concerns the shape of a result; none: nothing."""
     for at, tensor in enumerate(system.results):
         pairs = [
@@ -486,7 +486,9 @@ def _find_node(value: Any, lines: Lines) -> Node | None:
     return found.node if found is not None else None
 
 
-def find_lost(system: System, number: int, sizes: Mapping[str, int], kept: tuple[str, ...]) -> str:
+def find_lost(
+    system: ir.System, number: int, sizes: Mapping[str, int], kept: tuple[str, ...]
+) -> str:
     """The index of this extent that a sum of the formula binds, last ones first."""
     for equation in reversed(system.equations):
         for expr in walk(equation.value):
@@ -497,7 +499,7 @@ def find_lost(system: System, number: int, sizes: Mapping[str, int], kept: tuple
     return f"of extent {names[0] if names else number}"
 
 
-def _extent(index: Index, lines: Lines) -> int:
+def _extent(index: ir.Index, lines: Lines) -> int:
     return evaluate_extent(index.extent, lines.sizes)
 
 
@@ -535,7 +537,7 @@ def explain_verdict(
         if send is not None:
             send(add(replace(found, difference=verdict.difference)))
 
-    def confirm(edited: System, samples: Sequence[Sample] = samples) -> bool:
+    def confirm(edited: ir.System, samples: Sequence[Sample] = samples) -> bool:
         """Does the edited formula give what the code gives, at every sample?"""
         try:
             moved = (replace(sample, system=edited) for sample in samples)

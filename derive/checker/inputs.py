@@ -14,20 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from derive.checker.samples import Sample, find_ends, find_numbers, place_values
-from derive.ir.nodes import (
-    TRUE,
-    Access,
-    Along,
-    Call,
-    Expr,
-    Infinity,
-    Number,
-    Pow,
-    Reduce,
-    ScalarInput,
-    System,
-    Tensor,
-)
+from derive.ir import nodes as ir
 from derive.ir.walk import walk
 from derive.judge.evaluate import Evaluator
 from derive.judge.samples import find_domain
@@ -106,7 +93,7 @@ def _vary_scalars(sample: Sample, numbers: Sequence[float]) -> Iterator[Sample]:
     near += [-each for each in near]
     values = dict.fromkeys((0.0, 1.0, -1.0, -0.375, _NEAR, 1 / _NEAR, *near))
     for entry in sample.system.inputs:
-        if not isinstance(entry, ScalarInput) or entry.name in sample.defaulted:
+        if not isinstance(entry, ir.ScalarInput) or entry.name in sample.defaulted:
             continue
         for value in values:
             change = partial(lambda own, _, values: values | own, {entry.name: value})
@@ -128,54 +115,54 @@ def select_numbers(numbers: Iterable[float]) -> list[float]:
     return [n for n in kept if n not in {-2, -1, 1, 2}][:MOST_NUMBERS]
 
 
-def _find_steps(system: System) -> list[Expr]:
+def _find_steps(system: ir.System) -> list[ir.Expr]:
     """Where values jump: the place of the largest of equals, a floor."""
     parts = (part for each in system.equations for part in walk(each.value))
     return [
         part
         for part in parts
-        if (isinstance(part, Reduce) and part.kind.startswith("arg"))
-        or (isinstance(part, Call) and part.function in _STEPWISE)
+        if (isinstance(part, ir.Reduce) and part.kind.startswith("arg"))
+        or (isinstance(part, ir.Call) and part.function in _STEPWISE)
     ]
 
 
-def _is_stepwise(system: System) -> bool:
+def _is_stepwise(system: ir.System) -> bool:
     """Does rounding decide on which side of a jump its values are, at special inputs?
 
     Where sums and products of dyadic numbers alone are compared, nothing is rounded there.
     """
     inside = [part for step in _find_steps(system) for part in walk(step)]
-    if any(isinstance(part, Access) and part.tensor not in system.inputs for part in inside):
+    if any(isinstance(part, ir.Access) and part.tensor not in system.inputs for part in inside):
         inside = [part for each in system.equations for part in walk(each.value)]
     return any(_is_rounded(part) for part in inside)
 
 
-def _has_rows(system: System) -> bool:
+def _has_rows(system: ir.System) -> bool:
     """Are entries left out of rows? What an empty one gives is told beside the verdict."""
     parts = [part for each in system.equations for part in walk(each.value)]
-    left = (part.condition for part in parts if isinstance(part, (Along, Reduce)))
-    return any(each != TRUE for each in left) or any(isinstance(p, Infinity) for p in parts)
+    left = (part.condition for part in parts if isinstance(part, (ir.Along, ir.Reduce)))
+    return any(each != ir.TRUE for each in left) or any(isinstance(p, ir.Infinity) for p in parts)
 
 
-def _is_rounded(part: Expr) -> bool:
+def _is_rounded(part: ir.Expr) -> bool:
     """May its value at small whole numbers be rounded?"""
     match part:
-        case Number(value):
+        case ir.Number(value):
             return value.denominator & (value.denominator - 1) != 0
-        case Call(function, _):
+        case ir.Call(function, _):
             return function not in {*_STEPWISE, "abs", "max", "min", "relu", "sign", "clip"}
-        case Reduce(kind, _, _, _):
+        case ir.Reduce(kind, _, _, _):
             return kind not in {"sum", "max", "min", "argmax", "argmin", "prod"}
-        case Pow(_, exponent):
-            return not isinstance(exponent, Number) or exponent.value < 0
-        case Along(kind, _, _, _):
+        case ir.Pow(_, exponent):
+            return not isinstance(exponent, ir.Number) or exponent.value < 0
+        case ir.Along(kind, _, _, _):
             return kind != "cumsum"
     return False
 
 
-def _list_reals(sample: Sample, values: Values) -> list[tuple[Tensor, Any]]:
+def _list_reals(sample: Sample, values: Values) -> list[tuple[ir.Tensor, Any]]:
     """The real tensors with what they hold."""
-    tensors = [entry for entry in sample.system.inputs if isinstance(entry, Tensor)]
+    tensors = [entry for entry in sample.system.inputs if isinstance(entry, ir.Tensor)]
     return [(entry, values[entry.name]) for entry in tensors if entry.kind == "real"]
 
 
@@ -193,12 +180,12 @@ def _make_whole(parts: int, sample: Sample, values: Values) -> Values:
     return values
 
 
-def _alter(kind: str, act: Callable[[Tensor, Domain, Any], Any]) -> Change:
+def _alter(kind: str, act: Callable[[ir.Tensor, Domain, Any], Any]) -> Change:
     """The change that makes something of what each tensor of a kind holds."""
 
     def change(sample: Sample, values: Values) -> Values:
         for entry in sample.system.inputs:
-            if isinstance(entry, Tensor) and entry.kind == kind:
+            if isinstance(entry, ir.Tensor) and entry.kind == kind:
                 domain = find_domain(entry, sample.sizes)
                 values[entry.name] = act(entry, domain, values[entry.name])
         return values
@@ -214,7 +201,7 @@ def _make_equal(number: float) -> Change:
 def set_signs(signs: Mapping[str, int] | int, least: float) -> Change:
     """Each of these tensors on its side of 0, and so far from it, where it has no domain."""
 
-    def act(entry: Tensor, domain: Domain, value: Any) -> Any:
+    def act(entry: ir.Tensor, domain: Domain, value: Any) -> Any:
         sign = signs if isinstance(signs, int) else signs[entry.name]
         beyond = least * (1.5 + value.abs()) if least else value.abs()
         return sign * beyond if domain.is_everything else value
@@ -222,7 +209,7 @@ def set_signs(signs: Mapping[str, int] | int, least: float) -> Change:
     return _alter("real", act)
 
 
-def _make_zero(_: Tensor, domain: Domain, value: Any) -> Any:
+def _make_zero(_: ir.Tensor, domain: Domain, value: Any) -> Any:
     """Zeros in the first slice of a tensor that may hold them."""
     if domain.holds(0):
         value[slice(1) if value.dim() else ...] = 0
@@ -260,7 +247,7 @@ def _make_alike(sample: Sample) -> Iterator[Sample]:
 
     That all tensors have it together is tried at every sample.
     """
-    tensors = [entry for entry in sample.system.inputs if isinstance(entry, Tensor)]
+    tensors = [entry for entry in sample.system.inputs if isinstance(entry, ir.Tensor)]
     reals, masks = ([e.name for e in tensors if e.kind == kind] for kind in ("real", "bool"))
     ways: dict[str, Way] = {
         "zeros": lambda value: value * 0,
@@ -288,7 +275,7 @@ def _change_alike(ways: Mapping[str, Way], step: int, sample: Sample, values: Va
     """The inputs with these tensors so, or every so many rows of them, where a domain has it."""
     found = dict(values)
     for entry in sample.system.inputs:
-        if isinstance(entry, Tensor) and entry.name in ways:
+        if isinstance(entry, ir.Tensor) and entry.name in ways:
             value = values[entry.name]
             made = ways[entry.name](value)
             domain = find_domain(entry, sample.sizes)
@@ -301,10 +288,10 @@ def _change_alike(ways: Mapping[str, Way], step: int, sample: Sample, values: Va
 
 
 def _spread(
-    sample: Sample, pool: Callable[[Sample, Tensor], list[float]], reason: str
+    sample: Sample, pool: Callable[[Sample, ir.Tensor], list[float]], reason: str
 ) -> Iterator[Sample]:
     """Samples in which each tensor holds each value of its pool somewhere."""
-    tensors = [e for e in sample.system.inputs if isinstance(e, Tensor) and e.kind != "bool"]
+    tensors = [e for e in sample.system.inputs if isinstance(e, ir.Tensor) and e.kind != "bool"]
     if not any(pool(sample, entry) for entry in tensors):
         return
     values = sample.make_inputs()
@@ -313,7 +300,7 @@ def _spread(
         yield replace(sample, change=partial(place_values, pool, turn), reason=reason)
 
 
-def _find_edges(sample: Sample, entry: Tensor) -> list[float]:
+def _find_edges(sample: Sample, entry: ir.Tensor) -> list[float]:
     """The ends of a domain and what is near them; without ends large values, zeros and equals."""
     domain = find_domain(entry, sample.sizes)
     if entry.kind == "int":
@@ -336,7 +323,7 @@ def _find_edges(sample: Sample, entry: Tensor) -> list[float]:
     return [value for value in pool if domain.holds(value)]
 
 
-def _find_tiny(sample: Sample, entry: Tensor) -> list[float]:
+def _find_tiny(sample: Sample, entry: ir.Tensor) -> list[float]:
     """Numbers above 0 that float64 holds and float32 does not, where a domain begins at 0."""
     is_above = entry.kind == "real" and find_domain(entry, sample.sizes).low == 0
     return [1e-50, 1e-100, 1e-300] if is_above else []
@@ -345,7 +332,7 @@ def _find_tiny(sample: Sample, entry: Tensor) -> list[float]:
 def pass_whole(sample: Sample, limit: float) -> Iterator[Sample]:
     """The sample with integers about a number, where they have no bound."""
 
-    def list_near(sample: Sample, entry: Tensor) -> list[float]:
+    def list_near(sample: Sample, entry: ir.Tensor) -> list[float]:
         is_free = entry.kind == "int" and find_domain(entry, sample.sizes).is_everything
         return [limit, limit + 1] * _ALTERNATIONS if is_free else []
 
@@ -357,7 +344,7 @@ def cut_beyond(sample: Sample, limit: float) -> Sample:
     return replace(scale(sample, 4.0 * limit), reason=f"inputs beyond {limit:g}")
 
 
-def _surround(number: float, sample: Sample, entry: Tensor) -> list[float]:
+def _surround(number: float, sample: Sample, entry: ir.Tensor) -> list[float]:
     """A number, what is just below and above it and beyond it, as far as a domain has them."""
     domain = find_domain(entry, sample.sizes)
     if entry.kind == "bool":

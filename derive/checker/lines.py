@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from derive.checker.edits import Judge
     from derive.checker.trace import Event, Node, Trace
-    from derive.ir.nodes import Expr, System
+    from derive.ir import nodes as ir
 
 
 _MOST_SAID = 4  # values of one line
@@ -27,7 +27,7 @@ _MOST_SAID = 4  # values of one line
 class Lines:
     """The events of a run and the nodes that they are."""
 
-    system: System
+    system: ir.System
     trace: Trace
     sizes: Mapping[str, int]
     nodes: list[Node]
@@ -41,7 +41,7 @@ class Lines:
         return self.trace.events[-1].line if self.trace.events else None
 
     @cached_property
-    def forms(self) -> frozenset[Expr]:
+    def forms(self) -> frozenset[ir.Expr]:
         """All that the formula's nodes are, and what code may have for them."""
         values = (equation.value for equation in self.system.equations)
         return frozenset(form for v in values for node in walk(v) for form in find_forms(node))
@@ -159,7 +159,7 @@ class Lines:
                 return event.line
         return None
 
-    def count_unexplained(self, edited: System, judge: Judge) -> float:
+    def count_unexplained(self, edited: ir.System, judge: Judge) -> float:
         """How many lines are no node of the edited formula, and how many of its equations no line.
 
         Equations that the formula has too and that no line computes count alike for all edits.
@@ -186,7 +186,7 @@ class Lines:
         return tuple(filter(None, (left[:1], left[1:], others)))
 
 
-def find_all_nodes(edited: System, judge: Judge) -> list[Node]:
+def find_all_nodes(edited: ir.System, judge: Judge) -> list[Node]:
     """The nodes of an edited formula with their values; none where it has none."""
     try:
         return list(find_nodes(edited, judge.evaluate(edited)))
@@ -194,7 +194,7 @@ def find_all_nodes(edited: System, judge: Judge) -> list[Node]:
         return []
 
 
-def find_lines(system: System, evaluator: Any, trace: Trace, sizes: Mapping[str, int]) -> Lines:
+def find_lines(system: ir.System, evaluator: Any, trace: Trace, sizes: Mapping[str, int]) -> Lines:
     """The events of a trace with the nodes that they are."""
     try:
         nodes = list(find_nodes(system, evaluator))
@@ -217,7 +217,7 @@ def find_lines(system: System, evaluator: Any, trace: Trace, sizes: Mapping[str,
     return lines
 
 
-def find_changed_line(lines: Lines, edited: System, judge: Judge) -> int | None:
+def find_changed_line(lines: Lines, edited: ir.System, judge: Judge) -> int | None:
     """The first line whose value is what the edit changes; else, one that is new with it."""
     nodes = find_all_nodes(edited, judge)
     before = {e.target.tensor.name: e.value for e in lines.system.equations}
@@ -271,7 +271,7 @@ def _find_origins(lines: Lines, nodes: Sequence[Node]) -> list[Event]:
     return found
 
 
-def _find_path(old: Expr, new: Expr) -> Iterator[Expr]:
+def _find_path(old: ir.Expr, new: ir.Expr) -> Iterator[ir.Expr]:
     """From the whole down to the smallest part that holds all that differs."""
     if old is new:
         return

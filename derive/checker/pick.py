@@ -36,7 +36,7 @@ from derive.checker.samples import (
 from derive.checker.source.load import CannotRunError
 from derive.checker.subjects import Subject, Task, find_sizes_by_name, find_subjects
 from derive.errors import DeriveError, Diagnostic, refuse
-from derive.ir.nodes import ScalarInput, System
+from derive.ir import nodes as ir
 from derive.judge.compare import compare_values
 from derive.judge.evaluate import evaluate_system
 from derive.judge.samples import find_sizes
@@ -93,7 +93,7 @@ class Trial:
 
 def pick_program(
     code: Code,
-    system: System,
+    system: ir.System,
     binds: Mapping[str, str],
     sizes: Mapping[str, int],
     init: str = "",
@@ -489,7 +489,7 @@ def _explain_sizes(sample: Sample, task: Task) -> Iterator[Diagnostic]:
 def _fix_scalars(program: Program, sample: Sample) -> Sample:
     """The sample with the default of each scalar that the code does not take."""
     taken = program.find_taken()
-    scalars = [entry for entry in sample.system.inputs if isinstance(entry, ScalarInput)]
+    scalars = [entry for entry in sample.system.inputs if isinstance(entry, ir.ScalarInput)]
     untaken = [s.name for s in scalars if s.default is not None and s.name not in taken]
     return replace(sample, defaulted=tuple(untaken)) if untaken else sample
 
@@ -503,7 +503,9 @@ def _try_program(program: Program, sample: Sample) -> tuple[Program, bool, bool]
     try:
         results = program.run(values, sample.sizes).results
     except CannotRunError as error:
-        scalars = {entry.name for entry in sample.system.inputs if isinstance(entry, ScalarInput)}
+        scalars = {
+            entry.name for entry in sample.system.inputs if isinstance(entry, ir.ScalarInput)
+        }
         tensors = program.take_tensors(scalars)
         if tensors == program or not error.is_incurable:
             raise

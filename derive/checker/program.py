@@ -31,7 +31,7 @@ from derive.checker.runs.processes import EndedError, where_it_lives
 from derive.errors import DeriveError, Mark, refuse, suggest
 from derive.frontend.torch.carry import keep_sizes
 from derive.frontend.torch.lift import lift
-from derive.ir.nodes import Index, Size, System, Tensor
+from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses
 
 if TYPE_CHECKING:
@@ -85,12 +85,12 @@ def _split(text: str) -> list[str]:
 
 
 @lru_cache(maxsize=16)
-def find_indices(system: System) -> dict[str, tuple[str, ...]]:
+def find_indices(system: ir.System) -> dict[str, tuple[str, ...]]:
     """The indices under which each tensor is read first with plain places."""
     indices: dict[str, tuple[str, ...]] = {}
     for equation in system.equations:
         for access in (*find_accesses(equation.value), equation.target):
-            names = tuple(place.name for place in access.places if isinstance(place, Index))
+            names = tuple(place.name for place in access.places if isinstance(place, ir.Index))
             if len(names) == len(access.places):
                 indices.setdefault(access.tensor.name, names)
     return indices
@@ -178,7 +178,7 @@ def evaluate_source(
     return read(_parse(source))
 
 
-def check_source(source: str, system: System, sizes: tuple[str, ...]) -> None:
+def check_source(source: str, system: ir.System, sizes: tuple[str, ...]) -> None:
     """Refuse a source that names nothing of the formula."""
     known = [entry.name for entry in system.inputs] + list(sizes)
     indices = {index for names in find_indices(system).values() for index in names}
@@ -199,9 +199,9 @@ def _parse(source: str) -> ast.expr:
         raise refuse("bind-form", f"{source} cannot be read as a source") from error
 
 
-def find_tensors(system: System) -> tuple[Tensor, ...]:
+def find_tensors(system: ir.System) -> tuple[ir.Tensor, ...]:
     """The tensors that the formula is given."""
-    return tuple(entry for entry in system.inputs if isinstance(entry, Tensor))
+    return tuple(entry for entry in system.inputs if isinstance(entry, ir.Tensor))
 
 
 @dataclass(frozen=True)
@@ -324,7 +324,7 @@ def check_answer(found: Any) -> None:
 class Equations:
     """The system that code computes; sizes that it takes as numbers; what it asks of the others."""
 
-    system: System
+    system: ir.System
     fixed: Mapping[str, int]
     notes: tuple[Condition, ...]
 
@@ -340,6 +340,6 @@ def lift_program(program: Program, inputs: Sequence[Any], sizes: Mapping[str, in
         return program.call(values, {name: given[name] for name in sizes})
 
     arguments: dict[str, Any] = {entry.name: entry for entry in inputs}
-    arguments |= {name: Size(name) for name in sizes}
+    arguments |= {name: ir.Size(name) for name in sizes}
     lifted = lift(call, arguments, sizes, path=program.code.path)
     return Equations(lifted.system, dict(lifted.fixed), lifted.notes)

@@ -23,19 +23,7 @@ from itertools import combinations, islice
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from derive.ir.nodes import (
-    Access,
-    Call,
-    Compare,
-    Expr,
-    Index,
-    Mul,
-    Number,
-    ScalarInput,
-    Size,
-    System,
-    Tensor,
-)
+from derive.ir import nodes as ir
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.walk import walk
 from derive.judge.evaluate import Evaluator
@@ -265,13 +253,13 @@ def find_coincidences(names: Sequence[str], extents: Sequence[Names]) -> Iterato
         )
 
 
-def find_merged(system: System) -> list[tuple[str, ...]]:
+def find_merged(system: ir.System) -> list[tuple[str, ...]]:
     """The products of sizes that are extents of the formula."""
-    tensors = [entry for entry in system.inputs if isinstance(entry, Tensor)]
+    tensors = [entry for entry in system.inputs if isinstance(entry, ir.Tensor)]
     tensors += [equation.target.tensor for equation in system.equations]
     extents = (extent for tensor in tensors for extent in tensor.shape)
-    merged = (extent.factors for extent in extents if isinstance(extent, Mul))
-    names = (tuple(f.name for f in factors if isinstance(f, Size)) for factors in merged)
+    merged = (extent.factors for extent in extents if isinstance(extent, ir.Mul))
+    names = (tuple(f.name for f in factors if isinstance(f, ir.Size)) for factors in merged)
     return list(dict.fromkeys(tuple(sorted(each)) for each in names if len(each) == 2))
 
 
@@ -288,7 +276,7 @@ class Sample:
     to the same sample at other sizes.
     """
 
-    system: System
+    system: ir.System
     sizes: Mapping[str, int]
     seed: int
     defaulted: tuple[str, ...] = ()  # scalars that the code does not take keep their default
@@ -317,7 +305,7 @@ class Sample:
         for name, value in () if empty_row else values.items():
             if getattr(value, "dtype", None) is torch.bool and 1 in value.shape:
                 values[name] = torch.ones_like(value)  # else a row along that index were empty
-        scalars = [entry for entry in self.system.inputs if isinstance(entry, ScalarInput)]
+        scalars = [entry for entry in self.system.inputs if isinstance(entry, ir.ScalarInput)]
         for number, entry in enumerate(scalars):
             if entry.name not in self.defaulted and (entry.default is None or self.seed):
                 values[entry.name] = _SCALARS[(number + self.seed) % len(_SCALARS)]
@@ -339,7 +327,7 @@ class Samples:
 
 
 def make_samples(
-    system: System, fixed: Mapping[str, int], relations: Relations = ()
+    system: ir.System, fixed: Mapping[str, int], relations: Relations = ()
 ) -> Samples | None:
     """Samples at sizes that are free but for those fixed and related; None where there are none."""
     dependent = {name for name, _ in relations}
@@ -391,7 +379,7 @@ _FAR = (71, 303, 5003)  # sizes that are tried whatever the code has, if they ar
 _BESIDE = 4  # sizes beside one another, since what holds at one may hang on its remainder
 
 
-def find_ends(sample: Sample, entry: Tensor) -> tuple[int, int]:
+def find_ends(sample: Sample, entry: ir.Tensor) -> tuple[int, int]:
     """The least and the largest integer that a tensor may hold."""
     domain = find_domain(entry, sample.sizes)
     low = -1000 if domain.low is None else int(domain.low)
@@ -399,15 +387,15 @@ def find_ends(sample: Sample, entry: Tensor) -> tuple[int, int]:
 
 
 def place_values(
-    pool: Callable[[Sample, Tensor], list[float]], turn: int, sample: Sample, values: Values
+    pool: Callable[[Sample, ir.Tensor], list[float]], turn: int, sample: Sample, values: Values
 ) -> Values:
     """The values of a pool at random places of each tensor."""
     import torch
 
     generator = torch.Generator().manual_seed(sample.seed + turn)
     for entry in sample.system.inputs:
-        found = pool(sample, entry) if isinstance(entry, Tensor) else []
-        if isinstance(entry, Tensor) and found:
+        found = pool(sample, entry) if isinstance(entry, ir.Tensor) else []
+        if isinstance(entry, ir.Tensor) and found:
             value = values[entry.name]
             count = value.numel()
             places = torch.randperm(count, generator=generator)[: len(found)]
@@ -458,7 +446,7 @@ def lengthen(sample: Sample, name: str, size: int) -> Sample | None:
         return None
     is_whole = any(getattr(entry, "kind", "") == "int" for entry in sample.system.inputs)
 
-    def find_pool(sample: Sample, entry: Tensor) -> list[float]:
+    def find_pool(sample: Sample, entry: ir.Tensor) -> list[float]:
         return list(find_ends(sample, entry)) if entry.kind == "int" else []
 
     change = partial(place_values, find_pool, 0) if is_whole else None
@@ -479,11 +467,11 @@ def pass_bounds(sample: Sample, most: int = MOST_ELEMENTS) -> tuple[list[Sample]
     found: dict[tuple[int, ...], Sample] = {}
     missed: dict[int, None] = {}
     for part in (part for each in sample.system.equations for part in walk(each.value)):
-        inside = list(walk(part)) if isinstance(part, (Compare, Call)) else []
-        told = [abs(n.value) for n in inside if isinstance(n, Number) and abs(n.value) > _LEAST]
-        extents = (each for i in inside if isinstance(i, Index) for each in walk(i.extent))
-        names = dict.fromkeys(each.name for each in extents if isinstance(each, Size))
-        if not told or not names or any(isinstance(each, Access) for each in inside):
+        inside = list(walk(part)) if isinstance(part, (ir.Compare, ir.Call)) else []
+        told = [abs(n.value) for n in inside if isinstance(n, ir.Number) and abs(n.value) > _LEAST]
+        extents = (each for i in inside if isinstance(i, ir.Index) for each in walk(i.extent))
+        names = dict.fromkeys(each.name for each in extents if isinstance(each, ir.Size))
+        if not told or not names or any(isinstance(each, ir.Access) for each in inside):
             continue
         if names.keys() <= {*sample.fixed} or _is_beyond(part, sample):
             continue
@@ -505,13 +493,13 @@ def pass_bounds(sample: Sample, most: int = MOST_ELEMENTS) -> tuple[list[Sample]
     return list(found.values())[:MOST_SIZES], list(missed)
 
 
-def _is_beyond(part: Expr, sample: Sample) -> bool:
+def _is_beyond(part: ir.Expr, sample: Sample) -> bool:
     """Is a condition on indices true and false, or does an index go beyond what a function has?"""
     inside = list(walk(part))
-    indices = dict.fromkeys(each for each in inside if isinstance(each, Index))
+    indices = dict.fromkeys(each for each in inside if isinstance(each, ir.Index))
     lengths = [evaluate_extent(index.extent, sample.sizes) for index in indices]
-    if isinstance(part, Call):
-        return max(lengths) > max(abs(n.value) for n in inside if isinstance(n, Number))
+    if isinstance(part, ir.Call):
+        return max(lengths) > max(abs(n.value) for n in inside if isinstance(n, ir.Number))
     if prod(lengths) > _MOST_PLACED:
         return False
     held = Evaluator({}, sample.sizes, sample.system.empty_row).condition(part).tensor
@@ -577,7 +565,7 @@ def _list_sizes(sample: Sample, numbers: Sequence[float]) -> Iterator[tuple[dict
             for size in (number - 1, number, number + 1):
                 yield {name: size}, f"{name} is {size}, for the {number} of {whose}"
     # Products that code may compare with a number: of two sizes, and of a whole tensor.
-    tensors = [entry for entry in sample.system.inputs if isinstance(entry, Tensor)]
+    tensors = [entry for entry in sample.system.inputs if isinstance(entry, ir.Tensor)]
     inside = [{getattr(p, "name", "") for x in e.shape for p in walk(x)} for e in tensors]
     shapes = (tuple(name for name in names if name in own) for own in inside)
     products = [p for p in dict.fromkeys((*combinations(names, 2), *shapes)) if len(p) > 1]
@@ -595,7 +583,7 @@ def _find_lengths(numbers: Iterable[float]) -> set[int]:
     return {abs(int(n)) for n in numbers if math.isfinite(n) and n == int(n) and abs(n) > 2}
 
 
-def find_numbers(system: System) -> list[float]:
+def find_numbers(system: ir.System) -> list[float]:
     """The numbers of the formula."""
     parts = (part for each in system.equations for part in walk(each.value))
-    return [float(part.value) for part in parts if isinstance(part, Number)]
+    return [float(part.value) for part in parts if isinstance(part, ir.Number)]

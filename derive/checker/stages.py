@@ -44,7 +44,7 @@ from derive.checker.source.load import CannotRunError, Code, find_literals, has_
 from derive.checker.source.reading import say_line
 from derive.checker.subjects import construct, find_outside
 from derive.errors import DeriveError, Diagnostic
-from derive.ir.nodes import Expr, System
+from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses
 from derive.judge.compare import TOLERANCE
 from derive.judge.evaluate import evaluate_system
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from derive.frontend.torch.numbers import Condition
 
 
-def find_remarks(system: System, choice: Choice) -> Iterator[Diagnostic]:
+def find_remarks(system: ir.System, choice: Choice) -> Iterator[Diagnostic]:
     """What a reader of the verdict has to know about the call that was judged."""
     program = choice.program
     taken = {name for source in program.sources.values() for name in find_names(source)}
@@ -82,7 +82,7 @@ def find_remarks(system: System, choice: Choice) -> Iterator[Diagnostic]:
     yield from _find_undefined(program)
 
 
-def find_missing(system: System, choice: Choice) -> str:
+def find_missing(system: ir.System, choice: Choice) -> str:
     """The results of the formula that the code does not return, in words."""
     sample = choice.samples[0]
     results = choice.program.run(sample.make_inputs(), sample.sizes).results
@@ -106,7 +106,7 @@ def find_stop(choice: Choice) -> str:
     return ""
 
 
-def find_loose_ends(system: System, program: Program, sample: Sample) -> str:
+def find_loose_ends(system: ir.System, program: Program, sample: Sample) -> str:
     """Why a difference may be one of bindings alone: both sides have names that nothing binds."""
     taken = {name for source in program.sources.values() for name in find_names(source)}
     tensors = [tensor.name for tensor in find_tensors(system) if tensor.name not in taken]
@@ -196,7 +196,7 @@ def judge_other_ways(
 
     Each way has conditions of its own, on whose other side there may be another.
     """
-    left = [(*way, frozenset[tuple[Expr, Expr]]()) for way in proof.ways]
+    left = [(*way, frozenset[tuple[ir.Expr, ir.Expr]]()) for way in proof.ways]
     met: dict[str, dict[str, None]] = {}  # by condition, the sizes at which float64 agrees
     seen = {(*sample.sizes.items(),) for sample, _ in proof.ways}
     first = choice.samples[0].sizes

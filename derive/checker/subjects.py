@@ -38,7 +38,7 @@ from derive.checker.samples import Statement, make_samples, set_sizes
 from derive.checker.slots import UNSAID, Slot, find_arguments, find_slots, rank_size
 from derive.checker.source.load import CannotRunError, Code, find_literals, finish_script
 from derive.errors import DeriveError
-from derive.ir.nodes import ScalarInput, System
+from derive.ir import nodes as ir
 from derive.judge.samples import find_sizes
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Task:
     """Code and formula, and what is told of both."""
 
     code: Code
-    system: System
+    system: ir.System
     binds: Mapping[str, str]
     sizes: Mapping[str, int]
     init: str = ""  # the arguments of a constructor, which read the formula's sizes
@@ -110,7 +110,7 @@ def find_subjects(task: Task, orders: Orders) -> Iterator[Subject]:
             yield from _find_scripts(replace(task, code=replace(task.code, script=task.code.call)))
 
 
-def find_fixed(system: System, given: Mapping[str, int], program: Program) -> dict[str, int]:
+def find_fixed(system: ir.System, given: Mapping[str, int], program: Program) -> dict[str, int]:
     """Sizes that are told, and the defaults of keyword sizes that the code does not take."""
     taken = program.find_taken()
     defaults = {s.name: s.default for s in system.sizes if s.default and s.name not in taken}
@@ -161,10 +161,10 @@ def _list_parameters(task: Task, sample: Sample) -> list[Slot]:
 
 
 def _name_extents(tensor: Any) -> Iterator[str]:
-    from derive.ir.nodes import Size
+    from derive.ir import nodes as ir
     from derive.ir.walk import walk
 
-    return (p.name for extent in tensor.shape for p in walk(extent) if isinstance(p, Size))
+    return (p.name for extent in tensor.shape for p in walk(extent) if isinstance(p, ir.Size))
 
 
 def _group_sizes(
@@ -353,7 +353,7 @@ def _find_classes(task: Task, orders: Orders) -> Iterator[Subject]:
     slots = [] if task.init else find_constructor(code, system, task.binds)
     told = {slot.name: task.binds[slot.name] for slot in slots if slot.name in task.binds}
     rest = {name: source for name, source in task.binds.items() if name not in told}
-    scalars = [each for each in system.inputs if isinstance(each, ScalarInput)]
+    scalars = [each for each in system.inputs if isinstance(each, ir.ScalarInput)]
     open_slots = [slot for slot in slots if slot.name not in told]
     makers = []
     for doubt, given in islice(find_numbers(open_slots, scalars, system), MOST_MADE):
@@ -577,7 +577,7 @@ def _match_script(task: Task, script: Script, result: str) -> tuple[Match, list[
 
 
 def _find_free_numbers(
-    script: Script, match: Match, system: System, result: str
+    script: Script, match: Match, system: ir.System, result: str
 ) -> Iterator[tuple[tuple[str, ...], dict[str, str]]]:
     """The arguments with those that are no tensor: numbers never given, results never made.
 
@@ -598,7 +598,9 @@ def _find_free_numbers(
         yield guessed, {**match.arguments, **filled, **known, **given}
 
 
-def _find_named(wanted: Sequence[str], system: System, known: Mapping[str, str]) -> dict[str, str]:
+def _find_named(
+    wanted: Sequence[str], system: ir.System, known: Mapping[str, str]
+) -> dict[str, str]:
     """The numbers of which the name says one size best, and none that another is known to be."""
     found: dict[str, str] = {}
     for name in wanted:
@@ -644,7 +646,7 @@ def _find_script(task: Task, match: Match, slots: list[Slot], result: str) -> Su
 
 
 def _find_number_sizes(
-    script: Script, match: Match, system: System, numbers: Sequence[str]
+    script: Script, match: Match, system: ir.System, numbers: Sequence[str]
 ) -> dict[str, str]:
     """The sizes that a script's numbers are, by the shapes of the tensors that it makes."""
     tensors = {tensor.name: tensor for tensor in find_tensors(system)}
@@ -660,7 +662,7 @@ def _find_number_sizes(
     return {name: size for name, size in sizes.items() if size in plain}
 
 
-def _find_results(code: Code, system: System) -> list[str]:
+def _find_results(code: Code, system: ir.System) -> list[str]:
     """The names that may be the result: one of the formula's, else the last tensor assigned."""
     script = code.script
     assert script is not None

@@ -24,31 +24,12 @@ from typing import TYPE_CHECKING, Any
 from derive.checker.edits.sites import LONGEST
 from derive.checker.runs.modes import find_line_now, make_mode
 from derive.checker.runs.processes import where_it_lives
-from derive.ir.nodes import (
-    MINUS_INFINITY,
-    TRUE,
-    Access,
-    Add,
-    Along,
-    And,
-    Compare,
-    Expr,
-    Index,
-    Mul,
-    Not,
-    Or,
-    Reduce,
-    System,
-    Tensor,
-    Truth,
-    Where,
-)
+from derive.ir import nodes as ir
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_free, walk
 
 if TYPE_CHECKING:
     from derive.checker.program import Program
-    from derive.ir.nodes import Expr
     from derive.judge.evaluate import Evaluator
 
 
@@ -213,10 +194,10 @@ def find_print(tensor: Any) -> Print | None:
 class Node:
     """A node of the formula with its value, an axis for each index."""
 
-    expr: Expr
+    expr: ir.Expr
     name: str  # as it is shown
     value: Any
-    indices: tuple[Index, ...]
+    indices: tuple[ir.Index, ...]
     equation: int  # whose part it is; -1 for an input
     whole: bool  # is it the whole of an equation, or an input
     of: str  # the tensor that the equation defines, or the input
@@ -328,10 +309,10 @@ _MOST_EVALUATED = 1 << 18
 _MOST_PARTS = 5
 
 
-def find_nodes(system: System, evaluator: Evaluator) -> Iterator[Node]:
+def find_nodes(system: ir.System, evaluator: Evaluator) -> Iterator[Node]:
     """Every node of a formula that depends on a tensor: inputs, equations, then their parts."""
     for entry in system.inputs:
-        if isinstance(entry, Tensor) and entry.kind in {"real", "bool"} and entry.shape:
+        if isinstance(entry, ir.Tensor) and entry.kind in {"real", "bool"} and entry.shape:
             yield _make_input(system, entry, evaluator)
     for number, equation in enumerate(system.equations):
         target = equation.target
@@ -351,7 +332,7 @@ def find_nodes(system: System, evaluator: Evaluator) -> Iterator[Node]:
                 yield replace(node, name=text, equation=number, of=target.tensor.name)
 
 
-def find_node(expr: Expr, evaluator: Evaluator) -> Node | None:
+def find_node(expr: ir.Expr, evaluator: Evaluator) -> Node | None:
     """One node with its value, if it has indices and is not too large."""
     if _count(expr, evaluator) > _MOST_EVALUATED:
         return None
@@ -363,35 +344,35 @@ def find_node(expr: Expr, evaluator: Evaluator) -> Node | None:
     return Node(expr, "", value, grid.indices, -1, False, "")
 
 
-def find_forms(expr: Expr) -> Iterator[Expr]:
+def find_forms(expr: ir.Expr) -> Iterator[ir.Expr]:
     """The node if its value tells anything, and what code may have for it."""
     match expr:
-        case Access(tensor, places):  # that reads no more than a part
+        case ir.Access(tensor, places):  # that reads no more than a part
             pairs = zip(places, tensor.shape, strict=True)
-            if not all(isinstance(at, Index) and at.extent == extent for at, extent in pairs):
+            if not all(isinstance(at, ir.Index) and at.extent == extent for at, extent in pairs):
                 yield expr
-        case Compare() | And() | Or() | Not():
+        case ir.Compare() | ir.And() | ir.Or() | ir.Not():
             yield expr
-            yield expr.part if isinstance(expr, Not) else Not(expr)
+            yield expr.part if isinstance(expr, ir.Not) else ir.Not(expr)
         case _ if find_accesses(expr):
             yield expr
     match expr:
-        case Along(_, _, condition, body) if condition != TRUE:
-            yield Where(condition, body, MINUS_INFINITY)
-        case Mul(parts) | Add(parts) if 2 < len(parts) <= _MOST_PARTS:
+        case ir.Along(_, _, condition, body) if condition != ir.TRUE:
+            yield ir.Where(condition, body, ir.MINUS_INFINITY)
+        case ir.Mul(parts) | ir.Add(parts) if 2 < len(parts) <= _MOST_PARTS:
             for count in range(2, len(parts)):
                 for some in combinations(parts, count):
                     part = type(expr)(some)
                     if find_accesses(part):
                         yield part
-        case Reduce("sum", bound, condition, Mul(factors)):
+        case ir.Reduce("sum", bound, condition, ir.Mul(factors)):
             for at, factor in enumerate(factors):
-                for term in factor.terms if isinstance(factor, Add) else ():
-                    product = Mul((*factors[:at], term, *factors[at + 1 :]))
-                    yield Reduce("sum", bound, condition, product)
+                for term in factor.terms if isinstance(factor, ir.Add) else ():
+                    product = ir.Mul((*factors[:at], term, *factors[at + 1 :]))
+                    yield ir.Reduce("sum", bound, condition, product)
 
 
-def _make_input(system: System, tensor: Tensor, evaluator: Evaluator) -> Node:
+def _make_input(system: ir.System, tensor: ir.Tensor, evaluator: Evaluator) -> Node:
     """An input under the indices with which it is read first."""
     value = evaluator.values[tensor.name].double()
     for equation in system.equations:
@@ -399,23 +380,23 @@ def _make_input(system: System, tensor: Tensor, evaluator: Evaluator) -> Node:
             if access.tensor is tensor:
                 indices = _find_indices(access)
                 return Node(access, to_text(access), value, indices, -1, True, tensor.name)
-    indices = tuple(Index("_", extent) for extent in tensor.shape)
-    return Node(Access(tensor, indices), tensor.name, value, indices, -1, True, tensor.name)
+    indices = tuple(ir.Index("_", extent) for extent in tensor.shape)
+    return Node(ir.Access(tensor, indices), tensor.name, value, indices, -1, True, tensor.name)
 
 
-def _find_indices(access: Access) -> tuple[Index, ...]:
+def _find_indices(access: ir.Access) -> tuple[ir.Index, ...]:
     """An index for each place: a place that is no index stands for itself."""
     return tuple(
-        place if isinstance(place, Index) else Index(to_text(place), extent)
+        place if isinstance(place, ir.Index) else ir.Index(to_text(place), extent)
         for place, extent in zip(access.places, access.tensor.shape, strict=True)
     )
 
 
-def is_condition(expr: Expr) -> bool:
+def is_condition(expr: ir.Expr) -> bool:
     """Is it true or false?"""
-    return isinstance(expr, (Compare, And, Or, Not, Truth))
+    return isinstance(expr, (ir.Compare, ir.And, ir.Or, ir.Not, ir.Truth))
 
 
-def _count(expr: Expr, evaluator: Evaluator) -> int:
-    bound = expr.bound if isinstance(expr, Reduce) else ()
+def _count(expr: ir.Expr, evaluator: Evaluator) -> int:
+    bound = expr.bound if isinstance(expr, ir.Reduce) else ()
     return math.prod(evaluator.extent(i.extent) for i in (*find_free(expr), *bound))

@@ -13,7 +13,7 @@ from derive.errors import Diagnostic
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from derive.ir.nodes import System
+    from derive.ir import nodes as ir
     from derive.notation.formula import Formula
 
 VERSION = 1  # of a verdict's data: keys may come, none goes or changes its meaning
@@ -210,7 +210,7 @@ class Job:
 
     code: Any
     formula: Formula
-    system: System
+    system: ir.System
     binds: Mapping[str, str]
     sizes: Mapping[str, int]
     backward: bool

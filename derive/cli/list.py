@@ -10,7 +10,7 @@ from derive.cli.tables import print_json, print_line, print_table
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from derive.ir.nodes import System
+    from derive.ir import nodes as ir
 
 
 def print_list(as_json: bool) -> None:
@@ -40,7 +40,7 @@ def write_gallery(path: Path) -> None:
     from derive.backend import to_html
     from derive.frontend.from_sympy import from_sympy
 
-    families: dict[str, list[tuple[str, str, str, System]]] = {}
+    families: dict[str, list[tuple[str, str, str, ir.System]]] = {}
     for found in find_library().values():
         formula = found.formula
         entry = (found.name, formula.title, formula.source, from_sympy(formula))

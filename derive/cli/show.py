@@ -37,7 +37,7 @@ from derive.cli.tables import (
     to_time,
 )
 from derive.errors import DeriveError
-from derive.ir.nodes import Equation
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, add_all
 from derive.ir.text import to_lines, to_text
 from derive.ir.walk import as_written, find_all_indices
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from derive.cli.formulas import Found
     from derive.cli.options import Options, ReadWords
     from derive.compiler import Built
-    from derive.ir.nodes import Expr, System
     from derive.plan.plan import Costs, Entry, Plan
     from derive.plan.shards import Transfer
 
@@ -168,11 +167,11 @@ def to_derivation_data(built: Built) -> Data:
     }
 
 
-def _write_side(entry: Entry, value: Expr | None) -> str:
+def _write_side(entry: Entry, value: ir.Expr | None) -> str:
     """One side of an entry: an equation, or a part of one; nothing where there is none."""
     if value is None:
         return ""
-    return to_text(value if entry.target is None else Equation(entry.target, value))
+    return to_text(value if entry.target is None else ir.Equation(entry.target, value))
 
 
 def _find_data(entry: Entry) -> Data:
@@ -264,7 +263,7 @@ def build_checked(found: Found, options: Options) -> Built:
     return build_found(found, options)
 
 
-def print_title(found: Found, system: System) -> None:
+def print_title(found: Found, system: ir.System) -> None:
     """What the formula is, where it is from, and its lines."""
     formula = found.formula
     print_heading(f"{found.name}: {formula.title}" if formula.title else found.name)
@@ -427,7 +426,7 @@ def _print_shards(built: Built) -> None:
     print_text(f"at {at} over {RANKS} ranks, all real arguments needing gradients")
 
 
-def _find_system(found: Found) -> System:
+def _find_system(found: Found) -> ir.System:
     """The formula's equations, checked."""
     from derive.frontend.system import to_system
 

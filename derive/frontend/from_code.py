@@ -46,7 +46,7 @@ from derive.frontend.torch.numbers import to_expr
 from derive.frontend.torch.recurrent import is_recurrent, write_recurrent
 from derive.frontend.torch.spots import is_foreign
 from derive.frontend.torch.trace import Indices, recognise
-from derive.ir.nodes import ONE, ZERO, Compare, Expr, Mul, ScalarInput, Size, System, Tensor, Where
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.text import to_lines, to_text
 from derive.ir.walk import find_accesses, substitute
@@ -56,7 +56,7 @@ from derive.notation.formula import Held
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    Arguments = Mapping[str, Tensor | ScalarInput | Size]
+    Arguments = Mapping[str, ir.Tensor | ir.ScalarInput | ir.Size]
     from collections.abc import Mapping, Sequence
 
     from derive.notation.formula import Formula
@@ -119,9 +119,11 @@ def lift_module(
     first = lift(module, given, chosen, path=path, loose=("", *numbers))
     kept = [size for size in numbers if size not in first.merged and size not in first.fixed]
     letters = _name_sizes(own, kept, [*taken, *(each.name for each in own)])
-    new: dict[Expr, Expr] = {Size(size): Size(letter) for size, letter in letters.items()}
+    new: dict[ir.Expr, ir.Expr] = {
+        ir.Size(size): ir.Size(letter) for size, letter in letters.items()
+    }
     for size, other in reversed(tuple(first.merged.items())):
-        new[Size(size)] = substitute(other, new)
+        new[ir.Size(size)] = substitute(other, new)
     given = {name: substitute_shape(entry, new) for name, entry in given.items()}
     lifted = _lift_small(module, given, first, {**chosen, **sizes}, (letters, path))
     system = lifted.system
@@ -159,7 +161,7 @@ def _lift_small(
 
 
 def _find_running(
-    module: Any, given: Arguments, systems: tuple[System, System], told: Mapping[str, int]
+    module: Any, given: Arguments, systems: tuple[ir.System, ir.System], told: Mapping[str, int]
 ) -> tuple[dict[str, int], tuple[str, ...]]:
     """The first sizes at which a module runs, and those of them that are numbers of its own.
 
@@ -188,7 +190,7 @@ def _find_running(
 
 
 def _list_sizes(
-    module: Any, systems: tuple[System, System], told: Mapping[str, int]
+    module: Any, systems: tuple[ir.System, ir.System], told: Mapping[str, int]
 ) -> Iterator[tuple[dict[str, int], tuple[str, ...]]]:
     """Small sizes, as few as can be numbers of the module's own: it has channels, as its input."""
     free = [size for size in find_sizes(systems[0]) if size not in told]
@@ -403,8 +405,8 @@ def lift_code(
 
 def _lift_anywhere(
     function: Any,
-    arguments: Mapping[str, Tensor | ScalarInput | Size],
-    declared: System,
+    arguments: Mapping[str, ir.Tensor | ir.ScalarInput | ir.Size],
+    declared: ir.System,
     told: Mapping[str, int],
     path: str,
 ) -> Lifted:
@@ -422,34 +424,34 @@ def _lift_anywhere(
     raise first
 
 
-def _guard_sizes(system: System) -> tuple[System, tuple[str, ...]]:
+def _guard_sizes(system: ir.System) -> tuple[ir.System, tuple[str, ...]]:
     """The system with `[S >= 2]` before an equation that reads x[i + S - 2], and these conditions.
 
     They are what the code asks of its sizes.
     """
     equations, conditions = [], dict[str, None]()
     for equation in system.equations:
-        needs: dict[Expr, None] = {}
+        needs: dict[ir.Expr, None] = {}
         for access, facts in find_guarded(equation.value, ()):
             for place, extent in zip(access.places, access.tensor.shape, strict=True):
                 last = Polynomial.of(extent) - Polynomial.of(1) - Polynomial.of(place)
                 needs |= dict.fromkeys(_find_needs(Polynomial.of(place), facts))
                 needs |= dict.fromkeys(_find_needs(last, facts))
         conditions |= dict.fromkeys(map(to_text, needs))
-        brackets = [Where(need, ONE, ZERO) for need in needs]
-        value = Mul((*brackets, equation.value)) if brackets else equation.value
+        brackets = [ir.Where(need, ir.ONE, ir.ZERO) for need in needs]
+        value = ir.Mul((*brackets, equation.value)) if brackets else equation.value
         equations.append(replace(equation, value=value))
     return replace(system, equations=tuple(equations)), tuple(conditions)
 
 
-def _find_needs(value: Polynomial, facts: Facts) -> Iterator[Expr]:
+def _find_needs(value: Polynomial, facts: Facts) -> Iterator[ir.Expr]:
     """The condition on sizes under which a value is never negative, if it is not so anyway."""
     low = None if is_nonnegative(value, facts) else find_range(value.to_expr()).low
-    if low is not None and low.atoms and all(isinstance(atom, Size) for atom in low.atoms):
+    if low is not None and low.atoms and all(isinstance(atom, ir.Size) for atom in low.atoms):
         number = Polynomial.of(low.terms.get((), 0))
         sizes = low - number
         below = Polynomial({monomial: -n for monomial, n in sizes.terms.items() if n < 0})
-        yield Compare(">=", (sizes + below).to_expr(), (below - number).to_expr())
+        yield ir.Compare(">=", (sizes + below).to_expr(), (below - number).to_expr())
 
 
 def _tell_bounds(inputs: str) -> str:
@@ -491,16 +493,16 @@ def _find_declared(function: Any, parameters: Mapping[str, Any], source: str) ->
 
 
 def _match(
-    declared: System, parameters: Mapping[str, inspect.Parameter], name: str, is_module: bool
-) -> dict[str, Tensor | ScalarInput | Size]:
+    declared: ir.System, parameters: Mapping[str, inspect.Parameter], name: str, is_module: bool
+) -> dict[str, ir.Tensor | ir.ScalarInput | ir.Size]:
     """What each parameter is given; one with a default may keep it."""
-    known: dict[str, Tensor | ScalarInput | Size] = {e.name: e for e in declared.inputs}
+    known: dict[str, ir.Tensor | ir.ScalarInput | ir.Size] = {e.name: e for e in declared.inputs}
     known |= {
-        size.name: Size(size.name)
+        size.name: ir.Size(size.name)
         for size in declared.sizes
         if not is_module or size.name in parameters
     }
-    known |= {name: Size(name) for name in find_sizes(declared) if name in parameters}
+    known |= {name: ir.Size(name) for name in find_sizes(declared) if name in parameters}
     strange = [each for each in known if each not in parameters]
     if strange:
         raise refuse(

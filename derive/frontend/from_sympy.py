@@ -29,7 +29,7 @@ from derive.analysis.scopes import find_missing
 from derive.errors import DeriveError, refuse, suggest
 from derive.frontend.sympy.names import Names, find_extent, find_label, find_names, find_order, walk
 from derive.frontend.sympy.nodes import Context, find_index, to_extent, to_node
-from derive.ir.nodes import Access, Equation, Expr, Index, ScalarInput, SizeInput, System, Tensor
+from derive.ir import nodes as ir
 from derive.ir.numbers import to_exact
 from derive.ir.polynomial import Polynomial
 from derive.ir.text import find_winning, to_lines
@@ -59,7 +59,7 @@ def find_tensors(formula: Formula, context: Context) -> None:
 
 def _find_shape(
     name: str, base: Any, formula: Formula, context: Context, *, is_scalar: bool
-) -> tuple[Expr, ...]:
+) -> tuple[ir.Expr, ...]:
     """The shape that an argument declares, or that its first use tells."""
     if base.shape is not None:
         return tuple(to_extent(extent, context) for extent in base.shape)
@@ -84,12 +84,12 @@ def _find_shape(
     )
 
 
-def _to_tensor(name: str, base: Any, shape: tuple[Expr, ...], context: Context) -> Tensor:
+def _to_tensor(name: str, base: Any, shape: tuple[ir.Expr, ...], context: Context) -> ir.Tensor:
     if not isinstance(base, TensorBase):
-        return Tensor(name, shape)
+        return ir.Tensor(name, shape)
     bound = to_extent(base.below, context) if base.below is not None else None
     low, high, *relations = base.domain or (-sympy.oo, sympy.oo, "<=", "<=")
-    return Tensor(
+    return ir.Tensor(
         name,
         shape,
         base.kind,
@@ -100,7 +100,7 @@ def _to_tensor(name: str, base: Any, shape: tuple[Expr, ...], context: Context) 
     )
 
 
-def _define(name: str, formula: Formula, context: Context) -> Tensor:
+def _define(name: str, formula: Formula, context: Context) -> ir.Tensor:
     """A tensor that equations define: each place is as long as their places reach."""
     base = context.names.bases.get(name)
     if base is not None and base.shape is not None:
@@ -116,22 +116,22 @@ def _define(name: str, formula: Formula, context: Context) -> Tensor:
     shape = tuple(_find_longest(column) for column in zip(*alike, strict=True))
     value = context.names.defined[name].rhs
     if isinstance(value, argmax) and len(value.bound) == 1:
-        return Tensor(name, shape, "int", find_index(value.bound[0], context).extent)
+        return ir.Tensor(name, shape, "int", find_index(value.bound[0], context).extent)
     if base is not None:
         return _to_tensor(name, base, shape, context)
-    return Tensor(name, shape)
+    return ir.Tensor(name, shape)
 
 
-def _find_reach(place: Any, context: Context) -> Expr:
+def _find_reach(place: Any, context: Context) -> ir.Expr:
     """One more than the largest value of a place."""
     made = to_node(place, context)
-    if isinstance(made, Index):
+    if isinstance(made, ir.Index):
         return made.extent
     high = find_range(made).high
     return (high + Polynomial.of(1)).to_expr() if high is not None else made
 
 
-def _find_longest(extents: Sequence[Expr]) -> Expr:
+def _find_longest(extents: Sequence[ir.Expr]) -> ir.Expr:
     """The extent that is no less than all others, as far as it is known."""
     values = [Polynomial.of(extent) for extent in extents]
     for extent, value in zip(extents, values, strict=True):
@@ -140,13 +140,13 @@ def _find_longest(extents: Sequence[Expr]) -> Expr:
     return extents[0]
 
 
-def from_sympy(formula: Formula) -> System:
+def from_sympy(formula: Formula) -> ir.System:
     """The system of a formula; DeriveError where the SymPy objects say nothing usable."""
     names = find_names(formula)
     context = Context(names, is_ordered=formula.declarations is not None)
     find_tensors(formula, context)
     equations = tuple(_to_equation(equation, context) for equation in formula.equations)
-    system = System(
+    system = ir.System(
         formula.name or "formula",
         _find_inputs(formula, context),
         _find_sizes(formula),
@@ -155,7 +155,7 @@ def from_sympy(formula: Formula) -> System:
         formula.empty_row,
     )
     if formula.declarations is None:
-        open_sizes = (SizeInput(name) for name in find_open_sizes(system))
+        open_sizes = (ir.SizeInput(name) for name in find_open_sizes(system))
         system = replace(system, sizes=tuple(open_sizes))
     else:
         declared = find_winning(system, formula.declarations.indices)
@@ -172,17 +172,17 @@ def show(formula: Formula) -> str:
     return "\n".join(to_lines(from_sympy(check_formula(formula))))
 
 
-def _to_equation(equation: Any, context: Context) -> Equation:
+def _to_equation(equation: Any, context: Context) -> ir.Equation:
     left = equation.lhs
     if isinstance(left, Indexed):
         tensor = context.tensors[find_label(left.base)]
-        target = Access(tensor, tuple(to_node(place, context) for place in left.indices))
+        target = ir.Access(tensor, tuple(to_node(place, context) for place in left.indices))
     else:
-        target = Access(context.tensors[find_label(left)], ())
-    return Equation(target, to_node(equation.rhs, context))
+        target = ir.Access(context.tensors[find_label(left)], ())
+    return ir.Equation(target, to_node(equation.rhs, context))
 
 
-def _find_inputs(formula: Formula, context: Context) -> tuple[Tensor | ScalarInput, ...]:
+def _find_inputs(formula: Formula, context: Context) -> tuple[ir.Tensor | ir.ScalarInput, ...]:
     """The arguments: as declared, else the tensors that nothing defines and then the scalars."""
     names = context.names
     if formula.declarations is not None:
@@ -205,11 +205,11 @@ def _rank_argument(name: str, names: Names) -> tuple[bool, int]:
     return (not hasattr(base, "declared"), find_order(names, name)[1])
 
 
-def _to_scalar(name: str, names: Names) -> ScalarInput:
-    return ScalarInput(name, _to_default(name, names.scalars.get(name)))
+def _to_scalar(name: str, names: Names) -> ir.ScalarInput:
+    return ir.ScalarInput(name, _to_default(name, names.scalars.get(name)))
 
 
-def _to_default(name: str, value: Any) -> Expr | None:
+def _to_default(name: str, value: Any) -> ir.Expr | None:
     if value is None:
         return None
     if isinstance(value, Rational):
@@ -221,16 +221,16 @@ def _to_default(name: str, value: Any) -> Expr | None:
         raise refuse("default-form", says, help="write a finite number, 1e-5") from None
 
 
-def _find_sizes(formula: Formula) -> tuple[SizeInput, ...]:
+def _find_sizes(formula: Formula) -> tuple[ir.SizeInput, ...]:
     if formula.declarations is None:
         return ()
     return tuple(
-        SizeInput(find_label(symbol), None if default is None else int(default))
+        ir.SizeInput(find_label(symbol), None if default is None else int(default))
         for symbol, default in formula.declarations.sizes
     )
 
 
-def _find_results(formula: Formula, context: Context, last: Equation) -> tuple[Tensor, ...]:
+def _find_results(formula: Formula, context: Context, last: ir.Equation) -> tuple[ir.Tensor, ...]:
     if formula.outputs is None:
         return (last.target.tensor,)
     defined = context.names.defined

@@ -30,34 +30,9 @@ from derive.errors import refuse
 from derive.frontend.from_text import parse
 from derive.frontend.system import to_system
 from derive.frontend.torch.exprs import add, divide, multiply, negate_truth, power, subtract
+from derive.ir import nodes as ir
 from derive.ir.definitions import PLAIN, bind, read, unfold
 from derive.ir.functions import FUNCTIONS
-from derive.ir.nodes import (
-    MINUS_ONE,
-    ONE,
-    TRUE,
-    ZERO,
-    Access,
-    Add,
-    Along,
-    Call,
-    Compare,
-    Equation,
-    Expr,
-    Index,
-    Mul,
-    Not,
-    Number,
-    Pow,
-    Reduce,
-    Scalar,
-    ScalarInput,
-    Size,
-    System,
-    Tensor,
-    Where,
-    all_of,
-)
 from derive.ir.polynomial import is_same_extent
 from derive.ir.recurrences import find_groups
 from derive.ir.text import to_lines
@@ -92,7 +67,7 @@ def gradient(formula: Formula, wrt: str | Iterable[str] = (), name: str = "") ->
     """
     system = to_system(formula)
     wanted = [wrt] if isinstance(wrt, str) else list(wrt)
-    tensors = [e.name for e in system.inputs if isinstance(e, Tensor) and _is_real(e)]
+    tensors = [e.name for e in system.inputs if isinstance(e, ir.Tensor) and _is_real(e)]
     return _write(formula, _Reverse(system, wanted or tensors).make(), name)
 
 
@@ -117,7 +92,7 @@ def find_backward(formula: Formula) -> Backward:
     return Backward(found, reverse.given, reverse.made)
 
 
-def _write(formula: Formula, made: System, name: str) -> Formula:
+def _write(formula: Formula, made: ir.System, name: str) -> Formula:
     return parse(
         "\n".join(to_lines(made)),
         name or f"{formula.name or 'formula'}_gradient",
@@ -129,7 +104,7 @@ def _write(formula: Formula, made: System, name: str) -> Formula:
 
 
 def _is_real(entry: object) -> bool:
-    return not isinstance(entry, Tensor) or entry.kind == "real"
+    return not isinstance(entry, ir.Tensor) or entry.kind == "real"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +114,15 @@ class _Flow:
     `conditions` leave values of the indices out.
     """
 
-    value: Expr
-    indices: tuple[Index, ...]
-    conditions: tuple[Expr, ...] = ()
+    value: ir.Expr
+    indices: tuple[ir.Index, ...]
+    conditions: tuple[ir.Expr, ...] = ()
 
-    def times(self, *factors: Expr) -> _Flow:
+    def times(self, *factors: ir.Expr) -> _Flow:
         return replace(self, value=multiply(self.value, *factors))
 
-    def where(self, *conditions: Expr) -> _Flow:
-        kept = [each for each in conditions if each is not TRUE and each not in self.conditions]
+    def where(self, *conditions: ir.Expr) -> _Flow:
+        kept = [each for each in conditions if each is not ir.TRUE and each not in self.conditions]
         return replace(self, conditions=(*self.conditions, *kept))
 
 
@@ -155,19 +130,19 @@ class _Flow:
 class _Reverse:
     """One pass over a system, from its results to its arguments."""
 
-    system: System
+    system: ir.System
     wanted: list[str]
     is_backward: bool = False  # as autograd wants it: whatever has a gradient, and all that come in
-    arrived: dict[str, list[tuple[tuple[Expr, ...], _Flow]]] = field(default_factory=dict)
+    arrived: dict[str, list[tuple[tuple[ir.Expr, ...], _Flow]]] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)  # names of anything but indices
-    extents: dict[str, Expr] = field(default_factory=dict)  # of indices by name
+    extents: dict[str, ir.Expr] = field(default_factory=dict)  # of indices by name
     active: set[str] = field(default_factory=set)  # what depends on an argument that is wanted
-    here: Equation | None = None  # the equation that is passed
-    backward: list[Equation] = field(default_factory=list)
+    here: ir.Equation | None = None  # the equation that is passed
+    backward: list[ir.Equation] = field(default_factory=list)
     given: dict[str, str] = field(default_factory=dict)  # names of gradients by results
     made: dict[str, str] = field(default_factory=dict)  # and by arguments
 
-    def make(self) -> System:
+    def make(self) -> ir.System:
         system = self.system
         inputs = {entry.name: entry for entry in system.inputs}
         for each in self.wanted:
@@ -187,13 +162,13 @@ class _Reverse:
         for equation in (e for _ in range(1 + bool(groups)) for e in system.equations):
             if any(self.is_active(each.value) for each in together.get(equation, (equation,))):
                 self.active.add(equation.target.tensor.name)
-        given: list[Tensor | ScalarInput] = []
+        given: list[ir.Tensor | ir.ScalarInput] = []
         if self.is_backward or len(system.results) > 1 or system.results[0].shape:
             for made in system.results:
                 self.given[made.name] = name = self.name(made.name)
-                given.append(Tensor(name, made.shape) if made.shape else ScalarInput(name))
+                given.append(ir.Tensor(name, made.shape) if made.shape else ir.ScalarInput(name))
         seeds = dict(zip(system.results, given, strict=False))
-        passed: set[Equation] = set()
+        passed: set[ir.Equation] = set()
         for equation in reversed(system.equations):
             if equation in together and equation not in passed:
                 self.pass_group(together[equation], seeds)
@@ -219,23 +194,23 @@ class _Reverse:
         self.taken.add(found)
         return found
 
-    def rename(self, index: Index, seen: set[str]) -> Index:
+    def rename(self, index: ir.Index, seen: set[str]) -> ir.Index:
         """The index under a name that is not seen here and has one extent everywhere."""
         others = {n for n, e in self.extents.items() if not is_same_extent(e, index.extent)}
         found = rename_apart(index, seen | others | self.taken)
         self.extents.setdefault(found.name, found.extent)
         return found
 
-    def is_active(self, expr: Expr) -> bool:
+    def is_active(self, expr: ir.Expr) -> bool:
         """Does it depend on an argument that is wanted?"""
         return any(
-            (isinstance(part, Access) and part.tensor.name in self.active)
-            or (isinstance(part, Scalar) and part.name in self.active)
+            (isinstance(part, ir.Access) and part.tensor.name in self.active)
+            or (isinstance(part, ir.Scalar) and part.name in self.active)
             for part in walk(expr)
         )
 
     def pass_equation(
-        self, equation: Equation, given: Mapping[Tensor, Tensor | ScalarInput]
+        self, equation: ir.Equation, given: Mapping[ir.Tensor, ir.Tensor | ir.ScalarInput]
     ) -> None:
         """The gradient by the left side flows down the right side."""
         target = equation.target
@@ -248,24 +223,24 @@ class _Reverse:
                 flow = _Flow(value, find_free(target))
                 self.arrived[tensor.name].insert(0, (target.places, flow))
             self.backward.append(self.collect(tensor))
-            value = Access(self.backward[-1].target.tensor, target.places)
+            value = ir.Access(self.backward[-1].target.tensor, target.places)
         if value is not None:
             self.here = equation
             self.carry(equation.value, _Flow(value, find_free(target)))
 
     def find_seed(
-        self, target: Access, given: Mapping[Tensor, Tensor | ScalarInput]
-    ) -> Expr | None:
+        self, target: ir.Access, given: Mapping[ir.Tensor, ir.Tensor | ir.ScalarInput]
+    ) -> ir.Expr | None:
         """The gradient that comes in by a result."""
         if target.tensor not in self.system.results:
             return None
         seed = given.get(target.tensor)
-        if isinstance(seed, Tensor):
-            return Access(seed, target.places)
-        return ONE if seed is None else Scalar(seed.name)
+        if isinstance(seed, ir.Tensor):
+            return ir.Access(seed, target.places)
+        return ir.ONE if seed is None else ir.Scalar(seed.name)
 
     def pass_group(
-        self, group: Sequence[Equation], given: Mapping[Tensor, Tensor | ScalarInput]
+        self, group: Sequence[ir.Equation], given: Mapping[ir.Tensor, ir.Tensor | ir.ScalarInput]
     ) -> None:
         """The gradients of equations that recur together recur the other way.
 
@@ -279,10 +254,10 @@ class _Reverse:
                 self.arrived.setdefault(target.tensor.name, []).insert(0, (target.places, flow))
         if not any(equation.target.tensor.name in self.arrived for equation in passed):
             return
-        begun: list[tuple[int, Access]] = []
+        begun: list[tuple[int, ir.Access]] = []
         for equation in passed:
             tensor, places = equation.target.tensor, equation.target.places
-            made = Access(Tensor(self.name(tensor.name), tensor.shape), places)
+            made = ir.Access(ir.Tensor(self.name(tensor.name), tensor.shape), places)
             begun.append((len(self.backward), made))
             self.here = equation
             self.carry(equation.value, _Flow(made, find_free(equation.target)))
@@ -290,67 +265,69 @@ class _Reverse:
             self.backward.insert(at, self.collect(equation.target.tensor, made))
 
     def apart(
-        self, indices: Sequence[Index], seen: Iterable[Expr], *parts: Expr
-    ) -> tuple[tuple[Index, ...], list[Expr]]:
+        self, indices: Sequence[ir.Index], seen: Iterable[ir.Expr], *parts: ir.Expr
+    ) -> tuple[tuple[ir.Index, ...], list[ir.Expr]]:
         """The indices under names that nothing seen has, and the parts over them."""
         taken = {index.name for part in seen for index in find_indices(part)}
-        new: dict[Expr, Index] = {}
+        new: dict[ir.Expr, ir.Index] = {}
         for index in indices:
             new[index] = made = self.rename(index, taken)
             taken.add(made.name)
         return tuple(new.values()), [substitute(part, new) for part in parts]
 
-    def copy(self, indices: Sequence[Index], *parts: Expr) -> tuple[tuple[Index, ...], list[Expr]]:
+    def copy(
+        self, indices: Sequence[ir.Index], *parts: ir.Expr
+    ) -> tuple[tuple[ir.Index, ...], list[ir.Expr]]:
         """The parts over fresh indices in place of these, which stay in sight."""
         return self.apart(indices, (*parts, *indices), *parts)
 
-    def known(self, expr: Expr) -> Expr:
+    def known(self, expr: ir.Expr) -> ir.Expr:
         """The tensor that an equation makes of it, if it is a whole right side."""
         whole = self.here is not None and expr is self.here.value
         return self.here.target if whole and self.here is not None else expr
 
-    def carry(self, expr: Expr, flow: _Flow) -> None:
+    def carry(self, expr: ir.Expr, flow: _Flow) -> None:
         """What flows to an expression, down to the tensors that it reads."""
-        if flow.value is ZERO or not self.is_active(expr):
+        if flow.value is ir.ZERO or not self.is_active(expr):
             return
-        if isinstance(expr, (Along, Call, Pow)) or getattr(expr, "kind", "sum") != "sum":
+        if isinstance(expr, (ir.Along, ir.Call, ir.Pow)) or getattr(expr, "kind", "sum") != "sum":
             flow = _narrow(flow, expr)
         match expr:
-            case Access(tensor, places):
+            case ir.Access(tensor, places):
                 self.arrived.setdefault(tensor.name, []).append((places, flow))
-            case Scalar(name):
+            case ir.Scalar(name):
                 self.arrived.setdefault(name, []).append(((), flow))
-            case Add(terms):
+            case ir.Add(terms):
                 for term in terms:
                     self.carry(term, flow)
-            case Mul(factors):
+            case ir.Mul(factors):
                 for k, factor in enumerate(factors):
                     self.carry(factor, flow.times(*factors[:k], *factors[k + 1 :]))
-            case Pow(Pow(base, Number(one)), Number(two)) if two == -1:
-                self.carry(Pow(base, Number(one * two)), flow)
-            case Pow(base, exponent):
-                less = add(exponent, MINUS_ONE)
+            case ir.Pow(ir.Pow(base, ir.Number(one)), ir.Number(two)) if two == -1:
+                self.carry(ir.Pow(base, ir.Number(one * two)), flow)
+            case ir.Pow(base, exponent):
+                less = add(exponent, ir.MINUS_ONE)
                 self.carry(base, flow.times(exponent, power(base, less)))
-                self.carry(exponent, flow.times(self.known(expr), Call("log", (base,))))
-            case Where(condition, then, other):
+                self.carry(exponent, flow.times(self.known(expr), ir.Call("log", (base,))))
+            case ir.Where(condition, then, other):
                 self.carry(then, flow.where(condition))
-                self.carry(other, flow.where(Not(condition)))
-            case Call():
+                self.carry(other, flow.where(ir.Not(condition)))
+            case ir.Call():
                 self.carry_call(expr, flow)
-            case Reduce():
+            case ir.Reduce():
                 self.carry_reduction(expr, flow)
-            case Along():
+            case ir.Along():
                 self.carry_along(expr, flow)
 
-    def carry_call(self, call: Call, flow: _Flow) -> None:
+    def carry_call(self, call: ir.Call, flow: _Flow) -> None:
         row = FUNCTIONS.get(call.function)
         arguments = call.arguments
         if row is not None and row.is_variadic:
             best = self.known(call)
-            alike = [Where(Compare("==", each, best), ONE, ZERO) for each in arguments]
-            share = flow.times(power(add(*alike), MINUS_ONE))
+            alike = [ir.Where(ir.Compare("==", each, best), ir.ONE, ir.ZERO) for each in arguments]
+            share = flow.times(power(add(*alike), ir.MINUS_ONE))
             for each in arguments:
-                self.carry(each, share.where(Compare("==", each, best)))
+                self.carry(each, share.where(ir.Compare("==", each, best)))
             return
         slopes = row.derivative.split(";") if row is not None and row.derivative else []
         if row is not None and not any(map(self.is_active, arguments[len(slopes) :])) and slopes:
@@ -363,94 +340,104 @@ class _Reverse:
             raise _refuse(f"{call.function} has no derivative in the notation")
         self.carry(opened, flow)
 
-    def carry_reduction(self, expr: Reduce, flow: _Flow) -> None:
+    def carry_reduction(self, expr: ir.Reduce, flow: _Flow) -> None:
         # The indices are bound no more: they are in sight under names of their own.
         seen = (*flow.indices, flow.value, *flow.conditions)
         bound, (condition, body) = self.apart(expr.bound, seen, expr.condition, expr.body)
         inner = replace(flow, indices=(*flow.indices, *bound)).where(condition)
         again, (where, other) = self.copy(bound, condition, body)
-        reduce = partial(Reduce, bound=again, condition=where)
+        reduce = partial(ir.Reduce, bound=again, condition=where)
         result = self.known(expr)
         match expr.kind:
             case "sum":
                 self.carry(body, inner)
             case "mean":
-                self.carry(body, inner.times(power(_count(again, where), MINUS_ONE)))
+                self.carry(body, inner.times(power(_count(again, where), ir.MINUS_ONE)))
             case "var" | "sample_var":
                 number = _count(again, where)
                 off = subtract(body, reduce(kind="mean", body=other))
-                under = number if expr.kind == "var" else add(number, MINUS_ONE)
-                slope = divide(multiply(Number(Fraction(2)), off), under)
+                under = number if expr.kind == "var" else add(number, ir.MINUS_ONE)
+                slope = divide(multiply(ir.Number(Fraction(2)), off), under)
                 self.carry(body, inner.times(slope))
             case "max" | "min":
-                ties = reduce(kind="sum", body=Where(Compare("==", other, result), ONE, ZERO))
-                shares = inner.times(power(ties, MINUS_ONE))
-                self.carry(body, shares.where(Compare("==", body, result)))
+                ties = reduce(
+                    kind="sum", body=ir.Where(ir.Compare("==", other, result), ir.ONE, ir.ZERO)
+                )
+                shares = inner.times(power(ties, ir.MINUS_ONE))
+                self.carry(body, shares.where(ir.Compare("==", body, result)))
             case "logsumexp":
-                self.carry(body, inner.times(Call("exp", (subtract(body, result),))))
+                self.carry(body, inner.times(ir.Call("exp", (subtract(body, result),))))
             case "prod":
-                same = [Compare("==", a, b) for a, b in zip(again, bound, strict=True)]
-                rest = Reduce("prod", again, all_of(where, negate_truth(all_of(*same))), other)
+                same = [ir.Compare("==", a, b) for a, b in zip(again, bound, strict=True)]
+                rest = ir.Reduce(
+                    "prod", again, ir.all_of(where, negate_truth(ir.all_of(*same))), other
+                )
                 self.carry(body, inner.times(rest))
             case "argmax":
                 return
             case "det" | "logdet":
-                turned: dict[Expr, Expr] = dict(zip(again, reversed(bound), strict=True))
-                inverse = substitute(Along("inverse", again[0], TRUE, other, again[1]), turned)
+                turned: dict[ir.Expr, ir.Expr] = dict(zip(again, reversed(bound), strict=True))
+                inverse = substitute(
+                    ir.Along("inverse", again[0], ir.TRUE, other, again[1]), turned
+                )
                 self.carry(body, inner.times(inverse, *((result,) if expr.kind == "det" else ())))
             case kind:
                 raise _refuse(f"{kind} has no derivative in the notation")
 
-    def carry_along(self, expr: Along, flow: _Flow) -> None:
+    def carry_along(self, expr: ir.Along, flow: _Flow) -> None:
         index, made = expr.index, self.known(expr)
         if expr.kind == "inverse":
             self.carry_inverse(expr, flow)
             return
         inner = flow.where(expr.condition)
         (other,), (value, there, where, held) = self.copy(
-            (index,), flow.value, made, expr.condition, all_of(*flow.conditions)
+            (index,), flow.value, made, expr.condition, ir.all_of(*flow.conditions)
         )
-        over = partial(Reduce, "sum", (other,), all_of(where, held))
+        over = partial(ir.Reduce, "sum", (other,), ir.all_of(where, held))
         match expr.kind:
             case "softmax":
                 value = multiply(made, subtract(flow.value, over(multiply(value, there))))
             case "log_softmax":
-                row = Along("softmax", index, expr.condition, expr.body)
+                row = ir.Along("softmax", index, expr.condition, expr.body)
                 value = subtract(flow.value, multiply(row, over(value)))
             case "cumsum":
-                later = all_of(Compare(">=", other, index), held)
-                value = Reduce("sum", (other,), later, value)
+                later = ir.all_of(ir.Compare(">=", other, index), held)
+                value = ir.Reduce("sum", (other,), later, value)
                 inner = replace(inner, conditions=())
             case kind:
                 raise _refuse(f"{kind} has no derivative in the notation")
         self.carry(expr.body, self.keep(replace(inner, value=value), expr.body))
 
-    def carry_inverse(self, expr: Along, flow: _Flow) -> None:
+    def carry_inverse(self, expr: ir.Along, flow: _Flow) -> None:
         """To A[i, j] there flows - sum[p, q](Y[p, i] * g[p, q] * Y[j, q]) for the inverse Y."""
         made = self.known(expr)
         rows, columns = expr.indices
-        (p, q), (given, held) = self.copy(expr.indices, flow.value, all_of(*flow.conditions))
+        (p, q), (given, held) = self.copy(expr.indices, flow.value, ir.all_of(*flow.conditions))
         left = substitute(made, {rows: p, columns: rows})
         right = substitute(made, {rows: columns, columns: q})
-        value = Reduce("sum", (p, q), held, multiply(MINUS_ONE, left, given, right))
+        value = ir.Reduce("sum", (p, q), held, multiply(ir.MINUS_ONE, left, given, right))
         inner = replace(flow, value=value, conditions=())
         self.carry(expr.body, self.keep(inner, expr.body))
 
-    def keep(self, flow: _Flow, expr: Expr) -> _Flow:
+    def keep(self, flow: _Flow, expr: ir.Expr) -> _Flow:
         """The flow as a tensor of its own, where more than one tensor is told it."""
         reads = [part for part in find_accesses(expr) if part.tensor.name in self.active]
         assert self.here is not None
         if len(reads) < 2 or flow.conditions or set(find_free(flow.value)) - set(flow.indices):
             return flow
         shape = tuple(index.extent for index in flow.indices)
-        made = Access(Tensor(self.name(f"{self.here.target.tensor.name}_in"), shape), flow.indices)
-        self.backward.append(Equation(made, flow.value))
+        made = ir.Access(
+            ir.Tensor(self.name(f"{self.here.target.tensor.name}_in"), shape), flow.indices
+        )
+        self.backward.append(ir.Equation(made, flow.value))
         return replace(flow, value=made)
 
-    def collect(self, entry: Tensor | ScalarInput, target: Access | None = None) -> Equation:
+    def collect(
+        self, entry: ir.Tensor | ir.ScalarInput, target: ir.Access | None = None
+    ) -> ir.Equation:
         """The equation of the gradient by a tensor or number, of all that has arrived there."""
         name = entry.name
-        shape = entry.shape if isinstance(entry, Tensor) else ()
+        shape = entry.shape if isinstance(entry, ir.Tensor) else ()
         arrived = self.arrived.pop(name, [])
         if not arrived:
             raise refuse(
@@ -460,15 +447,15 @@ class _Reverse:
             )
         if target is None:
             places = self.choose_places(shape, [places for places, _ in arrived])
-            target = Access(Tensor(self.name(name), shape), places)
+            target = ir.Access(ir.Tensor(self.name(name), shape), places)
         terms = [self.place(read_at, flow, target.places, shape) for read_at, flow in arrived]
-        return Equation(target, add(*terms))
+        return ir.Equation(target, add(*terms))
 
     def choose_places(
-        self, shape: Sequence[Expr], reads: Sequence[tuple[Expr, ...]]
-    ) -> tuple[Expr, ...]:
+        self, shape: Sequence[ir.Expr], reads: Sequence[tuple[ir.Expr, ...]]
+    ) -> tuple[ir.Expr, ...]:
         """A left side: at each place as it is read somewhere, an index or merged ones, or new."""
-        found: list[Expr] = []
+        found: list[ir.Expr] = []
         used: set[str] = set()
         for number, extent in enumerate(shape):
             for read_at in reads:
@@ -477,23 +464,23 @@ class _Reverse:
                     found.append(read_at[number])
                     break
             else:
-                names = [part.name for part in walk(extent) if isinstance(part, Size)] or ["i"]
-                fresh = self.rename(Index(names[0][0].lower(), extent), used)
+                names = [part.name for part in walk(extent) if isinstance(part, ir.Size)] or ["i"]
+                fresh = self.rename(ir.Index(names[0][0].lower(), extent), used)
                 found.append(fresh)
             used |= {index.name for index in find_free(found[-1])}
         return tuple(found)
 
     def place(
         self,
-        read_at: Sequence[Expr],
+        read_at: Sequence[ir.Expr],
         flow: _Flow,
-        places: Sequence[Expr],
-        shape: Sequence[Expr],
-    ) -> Expr:
+        places: Sequence[ir.Expr],
+        shape: Sequence[ir.Expr],
+    ) -> ir.Expr:
         """What arrived at these reads, as a term of the element at these places."""
         kept = {index.name for place in places for index in find_free(place)}
         # Indices in sight that are called like an index of the element, and are another.
-        new: dict[Expr, Expr] = {}
+        new: dict[ir.Expr, ir.Expr] = {}
         names = kept | {i.name for i in flow.indices}
         for index in flow.indices:
             if index.name in kept:
@@ -502,58 +489,58 @@ class _Reverse:
         indices = [new.get(index, index) for index in flow.indices]
         open_reads = [substitute(place, new) for place in read_at]
         value, *conditions = (substitute(each, new) for each in (flow.value, *flow.conditions))
-        rest: list[Expr] = []
-        order = sorted(range(len(shape)), key=lambda k: not isinstance(open_reads[k], Index))
+        rest: list[ir.Expr] = []
+        order = sorted(range(len(shape)), key=lambda k: not isinstance(open_reads[k], ir.Index))
         for number in order:
             place, here, extent = open_reads[number], places[number], shape[number]
-            left = [index for index in indices if isinstance(index, Index)]
+            left = [index for index in indices if isinstance(index, ir.Index)]
             solved, bounds = _solve(place, here, extent, left)
             try:
                 tried = [substitute(e, solved) for e in (value, *conditions, *rest)]
                 others = [substitute(e, solved) for e in open_reads]
             except ValueError:  # the index of a softmax is no number
                 tried, others = [value, *conditions, *rest], open_reads
-                solved, bounds = {}, [Compare("==", place, here)]
+                solved, bounds = {}, [ir.Compare("==", place, here)]
             value, changed = tried[0], tried[1:]
             conditions, rest = changed[: len(conditions)], changed[len(conditions) :]
             open_reads = others
             rest += [each for each in bounds if not is_always(each)]
             indices = [index for index in indices if index not in solved]
         value = _simplify_reads(value, set(find_accesses(flow.value)))
-        summed = tuple(index for index in indices if isinstance(index, Index))
-        condition = all_of(*rest, *(each for each in conditions if not is_always(each)))
+        summed = tuple(index for index in indices if isinstance(index, ir.Index))
+        condition = ir.all_of(*rest, *(each for each in conditions if not is_always(each)))
         if summed:
-            return Reduce("sum", summed, condition, value)
-        return value if condition is TRUE else Where(condition, value, ZERO)
+            return ir.Reduce("sum", summed, condition, value)
+        return value if condition is ir.TRUE else ir.Where(condition, value, ir.ZERO)
 
     def tidy(
         self,
-        equations: list[Equation],
-        given: list[Tensor | ScalarInput],
-        results: tuple[Tensor, ...],
-    ) -> System:
+        equations: list[ir.Equation],
+        given: list[ir.Tensor | ir.ScalarInput],
+        results: tuple[ir.Tensor, ...],
+    ) -> ir.System:
         """The equations that the results need, with the arguments that these read."""
         needed = {tensor.name for tensor in results}
-        kept: list[Equation] = []
+        kept: list[ir.Equation] = []
         numbers: set[str] = set()
         while len(kept) < len(kept := [e for e in equations if e.target.tensor.name in needed]):
             needed |= {a.tensor.name for each in kept for a in find_accesses(each.value)}
-            numbers |= {p.name for e in kept for p in walk(e.value) if isinstance(p, Scalar)}
+            numbers |= {p.name for e in kept for p in walk(e.value) if isinstance(p, ir.Scalar)}
         inputs = [*self.system.inputs, *given]
-        used = tuple(e for e in inputs if isinstance(e, Tensor) or e.name in numbers)
+        used = tuple(e for e in inputs if isinstance(e, ir.Tensor) or e.name in numbers)
         made = replace(self.system, inputs=used, equations=tuple(kept), results=results, written=())
-        settled = tuple(Equation(e.target, settle_indices(e, made)) for e in kept)
+        settled = tuple(ir.Equation(e.target, settle_indices(e, made)) for e in kept)
         return rename_clashes(replace(made, equations=settled), self.system)
 
 
-def _narrow(flow: _Flow, expr: Expr) -> _Flow:
+def _narrow(flow: _Flow, expr: ir.Expr) -> _Flow:
     """The flow summed over what is in sight of an expression that does not have it."""
     free = find_free(expr)
     gone = tuple(index for index in flow.indices if index not in free)
     if not gone:
         return flow
     inside = [each for each in flow.conditions if set(find_free(each)) & set(gone)]
-    value = Reduce("sum", gone, all_of(*inside), flow.value)
+    value = ir.Reduce("sum", gone, ir.all_of(*inside), flow.value)
     kept = tuple(each for each in flow.conditions if each not in inside)
     return _Flow(value, tuple(index for index in flow.indices if index in free), kept)
 
@@ -562,20 +549,20 @@ def _refuse(says: str) -> Exception:
     return refuse("gradient-none", says, help="write it by functions that have one")
 
 
-def _count(indices: Sequence[Index], condition: Expr) -> Expr:
+def _count(indices: Sequence[ir.Index], condition: ir.Expr) -> ir.Expr:
     """How many values the indices have together."""
-    if condition is TRUE:
+    if condition is ir.TRUE:
         return multiply(*(index.extent for index in indices))
-    return Reduce("sum", tuple(indices), condition, ONE)
+    return ir.Reduce("sum", tuple(indices), condition, ir.ONE)
 
 
 def _solve(
-    place: Expr, here: Expr, extent: Expr, indices: Sequence[Index]
-) -> tuple[dict[Expr, Expr], list[Expr]]:
+    place: ir.Expr, here: ir.Expr, extent: ir.Expr, indices: Sequence[ir.Index]
+) -> tuple[dict[ir.Expr, ir.Expr], list[ir.Expr]]:
     """Indices in sight for which a place is the element's, and the conditions for that."""
-    if isinstance(place, Index) and place in indices:
+    if isinstance(place, ir.Index) and place in indices:
         inside = is_same_extent(place.extent, extent)
-        return {place: here}, [] if inside else [Compare("<", here, place.extent)]
+        return {place: here}, [] if inside else [ir.Compare("<", here, place.extent)]
     parts = split_merged(place, extent)
     if parts and all(part in indices for part in parts):
         theirs = split_merged(here, extent)
@@ -587,47 +574,49 @@ def _solve(
     steps = {
         index: factor.constant
         for index, factor in line.terms.items()
-        if isinstance(index, Index)
+        if isinstance(index, ir.Index)
         and index in indices
         and factor.constant
         and not any(index in find_free(atom) for atom in line.terms if atom is not index)
     }
     if not steps:
-        return {}, [Compare("==", place, here)]
+        return {}, [ir.Compare("==", place, here)]
     index = max(steps, key=lambda i: abs(steps[i]))
     step = steps[index]
-    rest = line - to_affine(multiply(Number(step), index))
+    rest = line - to_affine(multiply(ir.Number(step), index))
     low, high = (rest.to_expr(), here) if step > 0 else (here, rest.to_expr())
     off = subtract(high, low)
     if find_reversed(place, extent) is index:
         return {index: off}, []
     if abs(step) == 1:
-        return {index: off}, [Compare("<=", low, high), Compare("<", off, index.extent)]
-    width = Number(abs(step))
-    found = Call("floordiv", (off, width))
-    whole = Compare("==", Call("mod", (off, width)), ZERO)
+        return {index: off}, [ir.Compare("<=", low, high), ir.Compare("<", off, index.extent)]
+    width = ir.Number(abs(step))
+    found = ir.Call("floordiv", (off, width))
+    whole = ir.Compare("==", ir.Call("mod", (off, width)), ir.ZERO)
     return {index: found}, [
         whole,
-        Compare(">=", found, ZERO),
-        Compare("<", found, index.extent),
+        ir.Compare(">=", found, ir.ZERO),
+        ir.Compare("<", found, index.extent),
     ]
 
 
-def _simplify_line(place: Expr) -> Expr:
+def _simplify_line(place: ir.Expr) -> ir.Expr:
     """The place simplified, but for quotients, of which the conditions speak as they are."""
-    return place if any(isinstance(part, Call) for part in walk(place)) else simplify_place(place)
+    return (
+        place if any(isinstance(part, ir.Call) for part in walk(place)) else simplify_place(place)
+    )
 
 
-def _simplify_reads(expr: Expr, known: set[Access]) -> Expr:
+def _simplify_reads(expr: ir.Expr, known: set[ir.Access]) -> ir.Expr:
     """The places of reads that are new, simplified, and choices taken that are decided."""
 
-    def act(part: Expr) -> Expr:
-        if isinstance(part, Where) and is_always(part.condition):
+    def act(part: ir.Expr) -> ir.Expr:
+        if isinstance(part, ir.Where) and is_always(part.condition):
             return part.then
-        if isinstance(part, Where) and is_always(Not(part.condition)):
+        if isinstance(part, ir.Where) and is_always(ir.Not(part.condition)):
             return part.other
-        if not isinstance(part, Access) or part in known:
+        if not isinstance(part, ir.Access) or part in known:
             return part
-        return Access(part.tensor, tuple(map(_simplify_line, part.places)))
+        return ir.Access(part.tensor, tuple(map(_simplify_line, part.places)))
 
     return rewrite_bottom_up(expr, act)

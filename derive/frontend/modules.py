@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from derive.errors import refuse, suggest
 from derive.frontend.from_text import parse
 from derive.frontend.system import to_system
-from derive.ir.nodes import Size, Tensor
+from derive.ir import nodes as ir
 from derive.ir.text import to_declaration, to_lines
 from derive.ir.walk import find_all_indices, find_sizes
 from derive.notation.formula import Held
@@ -29,7 +29,6 @@ from derive.notation.formula import Held
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from derive.ir.nodes import System
     from derive.notation.formula import Formula
 
 ALL = "all"
@@ -66,13 +65,13 @@ def _with(formula: Formula, held: Iterable[Held]) -> Formula:
     return made
 
 
-def _choose(system: System) -> list[str]:
+def _choose(system: ir.System) -> list[str]:
     """The real tensors without the batch."""
-    tensors = [entry for entry in system.inputs if isinstance(entry, Tensor)]
+    tensors = [entry for entry in system.inputs if isinstance(entry, ir.Tensor)]
     real = [each for each in tensors if each.kind == "real"]
     batch = next((each.shape[0] for each in tensors if each.shape), None)
     found = [each.name for each in real if batch not in each.shape]
-    has_batch = isinstance(batch, Size) and all(batch in each.shape for each in system.results)
+    has_batch = isinstance(batch, ir.Size) and all(batch in each.shape for each in system.results)
     if not has_batch or not found:
         raise refuse(
             "module-which",
@@ -111,7 +110,7 @@ def _name(formula: Formula, words: Iterable[str]) -> Formula:
         if not found["turned"]:
             held.append(Held(dotted, name))
             continue
-        if not isinstance(entry, Tensor) or len(entry.shape) != 2:
+        if not isinstance(entry, ir.Tensor) or len(entry.shape) != 2:
             raise refuse("module-form", f"{name} has no two places to be turned", help=_FORM)
         own, *indices = (_free(wish, taken) for wish in (dotted, f"{name}_row", f"{name}_column"))
         taken |= {own, *indices}
@@ -162,7 +161,7 @@ def _redefine(formula: Formula, lines: list[str]) -> Formula:
     return made
 
 
-def _find_taken(system: System) -> set[str]:
+def _find_taken(system: ir.System) -> set[str]:
     """The names of a formula."""
     found = {entry.name for entry in (*system.inputs, *system.sizes)} | {*find_sizes(system)}
     found |= {equation.target.tensor.name for equation in system.equations}
@@ -175,7 +174,7 @@ def _free(dotted: str, taken: Iterable[str]) -> str:
     return next(n for n in (stem, *(f"{stem}_{k}" for k in range(2, 1000))) if n not in set(taken))
 
 
-def _check(system: System, held: list[Held]) -> None:
+def _check(system: ir.System, held: list[Held]) -> None:
     """Refuse names that a module cannot have, and what is no real number."""
     from torch import nn
 
@@ -194,14 +193,14 @@ def _check(system: System, held: list[Held]) -> None:
             )
         used[each.dotted] = each.name
         entry = entries.get(each.name)
-        if isinstance(entry, Tensor) and entry.kind != "real" and not each.is_buffer:
+        if isinstance(entry, ir.Tensor) and entry.kind != "real" and not each.is_buffer:
             raise refuse("module-kind", f"{each.name} holds no real numbers, and is no parameter")
     words = {*own, "self", "device", "dtype", "nn"}
     owners = {dotted.partition(".")[0] for dotted in used}
     for name in dict.fromkeys((*find_sizes(system), *entries)):
         if name in used.values():
             continue
-        is_given = isinstance(entries.get(name), Tensor)
+        is_given = isinstance(entries.get(name), ir.Tensor)
         if name not in {"self", system.name} if is_given else name not in words | owners:
             continue
         raise refuse(

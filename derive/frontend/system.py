@@ -20,11 +20,11 @@ from derive.notation.formula import check_formula, check_name
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from derive.ir.nodes import System
+    from derive.ir import nodes as ir
     from derive.notation.formula import Formula
 
 
-def to_system(formula: Formula, name: str | None = None) -> System:
+def to_system(formula: Formula, name: str | None = None) -> ir.System:
     """The checked system of a formula; DeriveError for every mistake that it holds."""
     check_formula(formula)
     if name is not None:

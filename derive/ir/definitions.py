@@ -16,19 +16,8 @@ from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, Function
-from derive.ir.nodes import (
-    MINUS_ONE,
-    ONE,
-    Add,
-    Call,
-    Compare,
-    Expr,
-    Mul,
-    Number,
-    Pow,
-    Where,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -117,38 +106,40 @@ def open_call(name: str, arguments: Sequence[Any], make: Maker) -> Any:
     return read(row.definition, bind(row, arguments, make), make)
 
 
-def _add(*terms: Expr) -> Expr:
-    flat = [part for term in terms for part in (term.terms if isinstance(term, Add) else (term,))]
-    return Add(tuple(flat))
+def _add(*terms: ir.Expr) -> ir.Expr:
+    flat = [
+        part for term in terms for part in (term.terms if isinstance(term, ir.Add) else (term,))
+    ]
+    return ir.Add(tuple(flat))
 
 
-def _multiply(*factors: Expr) -> Expr:
+def _multiply(*factors: ir.Expr) -> ir.Expr:
     """The product; numbers are multiplied and go first, a factor 1 is let go."""
-    flat = [p for f in factors for p in (f.factors if isinstance(f, Mul) else (f,))]
-    number = prod((f.value for f in flat if isinstance(f, Number)), start=Fraction(1))
-    others: list[Expr] = [factor for factor in flat if not isinstance(factor, Number)]
+    flat = [p for f in factors for p in (f.factors if isinstance(f, ir.Mul) else (f,))]
+    number = prod((f.value for f in flat if isinstance(f, ir.Number)), start=Fraction(1))
+    others: list[ir.Expr] = [factor for factor in flat if not isinstance(factor, ir.Number)]
     if number != 1 or not others:
-        others.insert(0, Number(number))
-    return others[0] if len(others) == 1 else Mul(tuple(others))
+        others.insert(0, ir.Number(number))
+    return others[0] if len(others) == 1 else ir.Mul(tuple(others))
 
 
-def _power(base: Expr, exponent: Expr) -> Expr:
-    if isinstance(base, Number) and exponent is MINUS_ONE and base.value:
-        return Number(1 / base.value)
-    return base if exponent is ONE else Pow(base, exponent)
+def _power(base: ir.Expr, exponent: ir.Expr) -> ir.Expr:
+    if isinstance(base, ir.Number) and exponent is ir.MINUS_ONE and base.value:
+        return ir.Number(1 / base.value)
+    return base if exponent is ir.ONE else ir.Pow(base, exponent)
 
 
-def make_call(name: str, arguments: tuple[Expr, ...]) -> Expr:
+def make_call(name: str, arguments: tuple[ir.Expr, ...]) -> ir.Expr:
     """A call as the language keeps it: a function by its name, another way to write as it means."""
     if FUNCTIONS[name].is_kept:
-        return Call(name, arguments)
+        return ir.Call(name, arguments)
     return unfold_call(name, arguments)
 
 
-PLAIN = Maker(Number, _add, _multiply, _power, Compare, Where, make_call)
+PLAIN = Maker(ir.Number, _add, _multiply, _power, ir.Compare, ir.Where, make_call)
 
 
-def unfold(call: Call) -> Expr | None:
+def unfold(call: ir.Call) -> ir.Expr | None:
     """What a call means by its definition, one level deep; None of a primitive."""
     row = FUNCTIONS.get(call.function)
     if row is None or not row.definition:
@@ -156,7 +147,7 @@ def unfold(call: Call) -> Expr | None:
     return unfold_call(call.function, call.arguments)
 
 
-def unfold_call(name: str, arguments: Sequence[Expr]) -> Expr:
+def unfold_call(name: str, arguments: Sequence[ir.Expr]) -> ir.Expr:
     """The definition of a function at arguments, in the language."""
-    found: Expr = open_call(name, arguments, PLAIN)
+    found: ir.Expr = open_call(name, arguments, PLAIN)
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from derive.errors import refuse
-from derive.ir.nodes import Number
+from derive.ir import nodes as ir
 
 LONGEST = 300  # digits, and powers of ten; exact numbers are kept in full
 TOO_LONG = f"numbers are kept exactly, so they end at {LONGEST} digits"
@@ -41,11 +41,11 @@ def _write_quotient(value: Fraction) -> str:
     return f"{write_number(over)} / {write_number(under)}"
 
 
-def to_exact(value: Fraction) -> Number:
+def to_exact(value: Fraction) -> ir.Number:
     """The number as a node; DeriveError where the notation cannot write it."""
     if not _is_writable(value):
         raise refuse("number-too-long", TOO_LONG, help=MAKE_SCALAR)
-    return Number(value)
+    return ir.Number(value)
 
 
 def _is_writable(value: Fraction) -> bool:

@@ -9,29 +9,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from derive.ir.nodes import (
-    TRUE,
-    Access,
-    Add,
-    Along,
-    And,
-    Call,
-    Compare,
-    Equation,
-    Expr,
-    Index,
-    Infinity,
-    Mul,
-    Not,
-    Number,
-    Or,
-    Pow,
-    Reduce,
-    Scalar,
-    Size,
-    Truth,
-    Where,
-)
+from derive.ir import nodes as ir
 from derive.ir.numbers import write_number
 
 OR, AND, NOT, COMPARE, SUM, PRODUCT, SIGN, POWER, ATOM = range(9)
@@ -40,15 +18,15 @@ _INFIX = {"floordiv": "//", "mod": "%"}
 
 # Pieces are (text, node): a node is written as an empty piece, its text, and an empty piece again,
 # so that joining the texts gives the line and the empty ones tell where each node starts and ends.
-Pieces = list[tuple[str, "Expr | None"]]
+Pieces = list[tuple[str, "ir.Expr | None"]]
 
 
-def to_text(expr: Expr | Equation) -> str:
+def to_text(expr: ir.Expr | ir.Equation) -> str:
     """One line in the notation."""
     return "".join(piece for piece, _ in _pieces(expr))
 
 
-def find_span(whole: Expr | Equation, part: Expr) -> tuple[int, int] | None:
+def find_span(whole: ir.Expr | ir.Equation, part: ir.Expr) -> tuple[int, int] | None:
     """The columns (start, end) of the first place where `part` stands in the text of `whole`."""
     column = 0
     start = None
@@ -61,7 +39,7 @@ def find_span(whole: Expr | Equation, part: Expr) -> tuple[int, int] | None:
     return None
 
 
-def find_spans(whole: Expr | Equation, part: Expr) -> tuple[tuple[int, int], ...]:
+def find_spans(whole: ir.Expr | ir.Equation, part: ir.Expr) -> tuple[tuple[int, int], ...]:
     """The columns (start, end) of every place where `part` stands in the text of `whole`."""
     column = 0
     starts: list[int] = []
@@ -76,8 +54,8 @@ def find_spans(whole: Expr | Equation, part: Expr) -> tuple[tuple[int, int], ...
     return tuple(spans)
 
 
-def _pieces(expr: Expr | Equation, holds: int = OR) -> Pieces:
-    if isinstance(expr, Equation):
+def _pieces(expr: ir.Expr | ir.Equation, holds: int = OR) -> Pieces:
+    if isinstance(expr, ir.Equation):
         return [*_bare_access(expr.target), (" = ", None), *_pieces(expr.value)]
     inner, tightness = _write(expr)
     if tightness < holds:
@@ -85,45 +63,45 @@ def _pieces(expr: Expr | Equation, holds: int = OR) -> Pieces:
     return [("", expr), *inner, ("", expr)]
 
 
-def _bare_access(target: Access) -> Pieces:
+def _bare_access(target: ir.Access) -> Pieces:
     if target.places:
         return _pieces(target)
     return [("", target), (target.tensor.name, None), ("", target)]
 
 
-def _write(expr: Expr) -> tuple[Pieces, int]:
+def _write(expr: ir.Expr) -> tuple[Pieces, int]:
     match expr:
-        case Number(value):
+        case ir.Number(value):
             return [(write_number(value), None)], _number_holds(value)
-        case Infinity(negative):
+        case ir.Infinity(negative):
             return [("-oo" if negative else "oo", None)], SIGN if negative else ATOM
-        case Size(name) | Scalar(name) | Index(name):
+        case ir.Size(name) | ir.Scalar(name) | ir.Index(name):
             return [(name, None)], ATOM
-        case Access(tensor, ()):
+        case ir.Access(tensor, ()):
             return [(tensor.name, None)], ATOM
-        case Access(tensor, places):
+        case ir.Access(tensor, places):
             return [(tensor.name, None), *tighten(_bracket(places, ","))], ATOM
-        case Add(terms):
+        case ir.Add(terms):
             return _write_sum(terms), SUM
-        case Mul(factors):
+        case ir.Mul(factors):
             return _write_product(factors)
-        case Pow(base, Number(value)) if value == Fraction(1, 2):
+        case ir.Pow(base, ir.Number(value)) if value == Fraction(1, 2):
             return [("sqrt(", None), *_pieces(base), (")", None)], ATOM
-        case Pow(_, Number(value)) if value < 0:
+        case ir.Pow(_, ir.Number(value)) if value < 0:
             return _write_product((expr,))
-        case Pow(base, exponent):
+        case ir.Pow(base, exponent):
             return [*_pieces(base, ATOM), ("**", None), *_pieces(exponent, ATOM)], POWER
-        case Call(function, (left, right)) if function in _INFIX:
+        case ir.Call(function, (left, right)) if function in _INFIX:
             return _write_whole_quotient(left, f" {_INFIX[function]} ", right), PRODUCT
-        case Call(function, ()):
+        case ir.Call(function, ()):
             return [(function, None)], ATOM
-        case Call(function, arguments):
+        case ir.Call(function, arguments):
             return [(function, None), *_parens(arguments)], ATOM
-        case Where(condition, then, other):
-            if (then, other) == (Number(Fraction(1)), Number(Fraction(0))):
+        case ir.Where(condition, then, other):
+            if (then, other) == (ir.Number(Fraction(1)), ir.Number(Fraction(0))):
                 return [("[", None), *_pieces(condition), ("]", None)], ATOM
             return [("where", None), *_parens((condition, then, other))], ATOM
-        case Reduce(kind, bound, condition, body):
+        case ir.Reduce(kind, bound, condition, body):
             head = _over(bound, condition)
             if kind == "sample_var":
                 return [
@@ -134,31 +112,31 @@ def _write(expr: Expr) -> tuple[Pieces, int]:
                     (", correction=1)", None),
                 ], ATOM
             return [(kind, None), *head, *_parens((body,))], ATOM
-        case Along(kind, _, condition, body):
+        case ir.Along(kind, _, condition, body):
             return [(kind, None), *_over(expr.indices, condition), *_parens((body,))], ATOM
         case _:
             return _write_condition(expr)
 
 
-def _write_whole_quotient(left: Expr, infix: str, right: Expr) -> Pieces:
+def _write_whole_quotient(left: ir.Expr, infix: str, right: ir.Expr) -> Pieces:
     over = _pieces(left, PRODUCT)
     if "".join(text for text, _ in over).startswith("-"):  # the sign is of `left` alone
         over = [("(", None), *over, (")", None)]
     return [*over, (infix, None), *_pieces(right, SIGN)]
 
 
-def _write_condition(expr: Expr) -> tuple[Pieces, int]:
+def _write_condition(expr: ir.Expr) -> tuple[Pieces, int]:
     match expr:
-        case Truth(value):
+        case ir.Truth(value):
             return [("True" if value else "False", None)], ATOM
-        case Compare(relation, left, right):
+        case ir.Compare(relation, left, right):
             return [*_pieces(left, SUM), (f" {relation} ", None), *_pieces(right, SUM)], COMPARE
-        case And(parts):
+        case ir.And(parts):
             found: Pieces = []
             links = 0  # the relations of a chain, `0 <= i < S`
             for before, part in zip((None, *parts), parts, strict=False):
                 match before, part:
-                    case Compare(first, _, middle), Compare(relation, left, right) if (
+                    case ir.Compare(first, _, middle), ir.Compare(relation, left, right) if (
                         left is middle and relation[0] == first[0]
                     ):
                         found += [(f" {relation} ", None), *_pieces(right, SUM)]
@@ -166,10 +144,13 @@ def _write_condition(expr: Expr) -> tuple[Pieces, int]:
                     case _:
                         found += [(" and ", None)] * bool(found) + _pieces(part, NOT)
             return found, COMPARE if links == len(parts) - 1 else AND
-        case Or(parts):
+        case ir.Or(parts):
             return join(parts, " or ", AND), OR
-        case Not(part):
-            return [("not ", None), *_pieces(part, ATOM if isinstance(part, Compare) else NOT)], NOT
+        case ir.Not(part):
+            return [
+                ("not ", None),
+                *_pieces(part, ATOM if isinstance(part, ir.Compare) else NOT),
+            ], NOT
         case _:
             raise TypeError(f"no text for {type(expr).__name__}")
 
@@ -180,13 +161,13 @@ def _number_holds(value: Fraction) -> int:
     return ATOM if value >= 0 else SIGN
 
 
-def _write_sum(terms: tuple[Expr, ...]) -> Pieces:
+def _write_sum(terms: tuple[ir.Expr, ...]) -> Pieces:
     out: Pieces = []
     for k, term in enumerate(terms):
         pieces, holds = _write(term)
         pieces = [("", term), *pieces, ("", term)]
         first = next((j for j, (text, _) in enumerate(pieces) if text), 0)
-        is_sum = isinstance(term, Add)
+        is_sum = isinstance(term, ir.Add)
         if k and pieces[first][0].startswith("-") and holds >= SUM and not is_sum:
             out.append((" - ", None))
             pieces[first] = (pieces[first][0][1:], None)
@@ -196,13 +177,13 @@ def _write_sum(terms: tuple[Expr, ...]) -> Pieces:
     return out
 
 
-def _write_product(factors: tuple[Expr, ...], *, is_negated: bool = False) -> tuple[Pieces, int]:
+def _write_product(factors: tuple[ir.Expr, ...], *, is_negated: bool = False) -> tuple[Pieces, int]:
     """Factors joined by `*`, or by `/` before a power of -1; a leading -1 is a sign.
 
     A sign holds tighter than `//`, so that -(a // b) keeps its parentheses.
     """
     match factors:
-        case (Number(value), *_) if (
+        case (ir.Number(value), *_) if (
             value == -1 and len(factors) > 1 and not _is_divisor(factors[1])
         ):
             rest, _ = _write_product(factors[1:], is_negated=True)
@@ -210,7 +191,7 @@ def _write_product(factors: tuple[Expr, ...], *, is_negated: bool = False) -> tu
     out: Pieces = []
     for k, factor in enumerate(factors):
         if _is_divisor(factor):
-            assert isinstance(factor, Pow)
+            assert isinstance(factor, ir.Pow)
             under = _invert(factor)
             out += [(" / " if k else "1 / ", None), *_pieces(under, POWER)]
             continue
@@ -222,33 +203,33 @@ def _write_product(factors: tuple[Expr, ...], *, is_negated: bool = False) -> tu
     return out, PRODUCT
 
 
-def _is_whole_quotient(factor: Expr) -> bool:
+def _is_whole_quotient(factor: ir.Expr) -> bool:
     """Does its text begin with `a // b` or `a % b`?"""
-    while isinstance(factor, Mul):
+    while isinstance(factor, ir.Mul):
         factor = factor.factors[0]
-    return isinstance(factor, Call) and factor.function in _INFIX
+    return isinstance(factor, ir.Call) and factor.function in _INFIX
 
 
-def _is_divisor(factor: Expr) -> bool:
+def _is_divisor(factor: ir.Expr) -> bool:
     return (
-        isinstance(factor, Pow)
-        and isinstance(factor.exponent, Number)
+        isinstance(factor, ir.Pow)
+        and isinstance(factor.exponent, ir.Number)
         and factor.exponent.value < 0
     )
 
 
-def _invert(factor: Pow) -> Expr:
-    assert isinstance(factor.exponent, Number)
+def _invert(factor: ir.Pow) -> ir.Expr:
+    assert isinstance(factor.exponent, ir.Number)
     power = -factor.exponent.value
-    return factor.base if power == 1 else Pow(factor.base, Number(power))
+    return factor.base if power == 1 else ir.Pow(factor.base, ir.Number(power))
 
 
-def _over(bound: tuple[Index, ...], condition: Expr) -> Pieces:
-    parts: tuple[Expr, ...] = bound if condition is TRUE else (*bound, condition)
+def _over(bound: tuple[ir.Index, ...], condition: ir.Expr) -> Pieces:
+    parts: tuple[ir.Expr, ...] = bound if condition is ir.TRUE else (*bound, condition)
     return _bracket(parts, ", ")
 
 
-def _bracket(parts: tuple[Expr, ...], comma: str) -> Pieces:
+def _bracket(parts: tuple[ir.Expr, ...], comma: str) -> Pieces:
     return [("[", None), *join(parts, comma, OR), ("]", None)]
 
 
@@ -258,11 +239,11 @@ def tighten(pieces: Pieces) -> Pieces:
     return [(close.get(text, text), here) for text, here in pieces]
 
 
-def _parens(parts: tuple[Expr, ...]) -> Pieces:
+def _parens(parts: tuple[ir.Expr, ...]) -> Pieces:
     return [("(", None), *join(parts, ", ", OR), (")", None)]
 
 
-def join(parts: tuple[Expr, ...], between: str, holds: int) -> Pieces:
+def join(parts: tuple[ir.Expr, ...], between: str, holds: int) -> Pieces:
     """The parts with something between them, each in parentheses where it holds less."""
     out: Pieces = []
     for k, part in enumerate(parts):

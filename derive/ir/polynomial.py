@@ -16,14 +16,14 @@ from math import floor, gcd
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.errors import refuse
-from derive.ir.nodes import Add, Call, Expr, Mul, Number, Pow, Size
+from derive.ir import nodes as ir
 from derive.ir.pieces import to_text
 from derive.ir.walk import walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-Monomial: TypeAlias = tuple[tuple[Expr, int], ...]
+Monomial: TypeAlias = tuple[tuple[ir.Expr, int], ...]
 
 
 @dataclass(frozen=True)
@@ -33,26 +33,26 @@ class Polynomial:
     terms: Mapping[Monomial, Fraction]
 
     @staticmethod
-    def of(value: Expr | int | Fraction) -> Polynomial:
+    def of(value: ir.Expr | int | Fraction) -> Polynomial:
         """The polynomial of an expression; what is no polynomial becomes an atom."""
         return _read(value)
 
     @staticmethod
-    def _of(value: Expr | int | Fraction) -> Polynomial:
+    def _of(value: ir.Expr | int | Fraction) -> Polynomial:
         match value:
             case int() | Fraction():
                 return Polynomial({(): Fraction(value)} if value else {})
-            case Number(number):
+            case ir.Number(number):
                 return Polynomial({(): number} if number else {})
-            case Add(parts):
+            case ir.Add(parts):
                 return reduce(Polynomial.__add__, map(Polynomial.of, parts), Polynomial({}))
-            case Mul(parts):
+            case ir.Mul(parts):
                 return reduce(Polynomial.__mul__, map(Polynomial.of, parts), Polynomial.of(1))
-            case Pow(base, Number(power)) if power.denominator == 1 and power >= 0:
+            case ir.Pow(base, ir.Number(power)) if power.denominator == 1 and power >= 0:
                 return reduce(
                     Polynomial.__mul__, [Polynomial.of(base)] * int(power), Polynomial.of(1)
                 )
-            case Pow(base, Number(power)) if power.denominator == 1:
+            case ir.Pow(base, ir.Number(power)) if power.denominator == 1:
                 return _invert(Polynomial.of(base), int(power)) or _to_atom(value)
             case _:
                 return _to_atom(value)
@@ -83,11 +83,11 @@ class Polynomial:
         return self.terms.get((), Fraction(0)) if set(self.terms) <= {()} else None
 
     @property
-    def atoms(self) -> tuple[Expr, ...]:
+    def atoms(self) -> tuple[ir.Expr, ...]:
         """The atoms, each once, in the order of the terms."""
         return tuple(dict.fromkeys(atom for monomial in self.terms for atom, _ in monomial))
 
-    def split(self, atom: Expr) -> tuple[Polynomial, Polynomial] | None:
+    def split(self, atom: ir.Expr) -> tuple[Polynomial, Polynomial] | None:
         """The pair (a, b) with self = a * atom + b, or None where it is not linear in the atom."""
         if any(atom in walk(other) for other in self.atoms if other is not atom):
             return None  # it hides in an atom, S in S // 2
@@ -103,7 +103,7 @@ class Polynomial:
                 rest[monomial] = value
         return Polynomial(coefficient), Polynomial(rest)
 
-    def evaluate(self, value_of: Callable[[Expr], Fraction]) -> Fraction:
+    def evaluate(self, value_of: Callable[[ir.Expr], Fraction]) -> Fraction:
         """The number, given the value of each atom."""
         total = Fraction(0)
         for monomial, value in self.terms.items():
@@ -112,17 +112,17 @@ class Polynomial:
             total += value
         return total
 
-    def to_expr(self) -> Expr:
+    def to_expr(self) -> ir.Expr:
         """The expression with the terms in descending degree."""
         ordered = sorted(self.terms.items(), key=lambda t: (-_degree(t[0]), _order_all(t[0])))
         terms = tuple(_to_product(monomial, value) for monomial, value in ordered)
         match terms:
             case ():
-                return Number(Fraction(0))
+                return ir.Number(Fraction(0))
             case (term,):
                 return term
             case _:
-                return Add(terms)
+                return ir.Add(terms)
 
 
 def add_all(parts: Iterable[Polynomial]) -> Polynomial:
@@ -131,26 +131,26 @@ def add_all(parts: Iterable[Polynomial]) -> Polynomial:
 
 
 @lru_cache(maxsize=1 << 14)
-def _read(value: Expr | int | Fraction) -> Polynomial:
+def _read(value: ir.Expr | int | Fraction) -> Polynomial:
     return Polynomial._of(value)
 
 
-def is_same_extent(one: Expr, other: Expr) -> bool:
+def is_same_extent(one: ir.Expr, other: ir.Expr) -> bool:
     """Are two extents equal for all sizes?"""
     return one is other or Polynomial.of(one) == Polynomial.of(other)
 
 
-def evaluate_extent(extent: Expr, sizes: Mapping[str, int]) -> int:
+def evaluate_extent(extent: ir.Expr, sizes: Mapping[str, int]) -> int:
     """The extent at given sizes.
 
     Raises KeyError with the name of a size that is not given, and DeriveError where the sizes make
     it a fraction.
     """
-    if isinstance(extent, Size):
+    if isinstance(extent, ir.Size):
         return sizes[extent.name]
     value = _evaluate(extent, sizes)
     if value.denominator != 1:
-        given = dict.fromkeys(a.name for a in walk(extent) if isinstance(a, Size))
+        given = dict.fromkeys(a.name for a in walk(extent) if isinstance(a, ir.Size))
         raise refuse(
             "extent-not-whole",
             f"the extent {to_text(extent)} is {value}",
@@ -160,30 +160,30 @@ def evaluate_extent(extent: Expr, sizes: Mapping[str, int]) -> int:
     return int(value)
 
 
-def evaluate_atom(atom: Expr, sizes: Mapping[str, int]) -> Fraction:
+def evaluate_atom(atom: ir.Expr, sizes: Mapping[str, int]) -> Fraction:
     """The value of one atom of an extent; KeyError names what has none."""
     match atom:
-        case Size(name):
+        case ir.Size(name):
             return Fraction(sizes[name])
-        case Call("floordiv", (over, under)):
+        case ir.Call("floordiv", (over, under)):
             return Fraction(_evaluate(over, sizes) // _evaluate(under, sizes))
-        case Call("mod", (over, under)):
+        case ir.Call("mod", (over, under)):
             return _evaluate(over, sizes) % _evaluate(under, sizes)
-        case Call("max", arguments):
+        case ir.Call("max", arguments):
             return max(_evaluate(a, sizes) for a in arguments)
-        case Call("min", arguments):
+        case ir.Call("min", arguments):
             return min(_evaluate(a, sizes) for a in arguments)
-        case Pow(base, Number(power)) if power.denominator == 1:
+        case ir.Pow(base, ir.Number(power)) if power.denominator == 1:
             return _evaluate(base, sizes) ** int(power)
         case _:
             raise KeyError(to_text(atom))
 
 
-def _evaluate(extent: Expr, sizes: Mapping[str, int]) -> Fraction:
+def _evaluate(extent: ir.Expr, sizes: Mapping[str, int]) -> Fraction:
     return Polynomial.of(extent).evaluate(lambda atom: evaluate_atom(atom, sizes))
 
 
-def _to_atom(value: Expr) -> Polynomial:
+def _to_atom(value: ir.Expr) -> Polynomial:
     return Polynomial({((value, 1),): Fraction(1)})
 
 
@@ -210,17 +210,17 @@ def _order_all(monomial: Monomial) -> tuple[tuple[bool, str, str, int], ...]:
     return tuple((*_order(atom), power) for atom, power in monomial)
 
 
-def _order(atom: Expr) -> tuple[bool, str, str]:
+def _order(atom: ir.Expr) -> tuple[bool, str, str]:
     """By name, those without one last; of two that share a name, by all that they are."""
     name = getattr(atom, "name", "")
-    return not name, name, "" if isinstance(atom, Size) else repr(atom)
+    return not name, name, "" if isinstance(atom, ir.Size) else repr(atom)
 
 
-def _to_product(monomial: Monomial, value: Fraction) -> Expr:
-    factors: list[Expr] = [] if value == 1 and monomial else [Number(value)]
+def _to_product(monomial: Monomial, value: Fraction) -> ir.Expr:
+    factors: list[ir.Expr] = [] if value == 1 and monomial else [ir.Number(value)]
     for atom, power in monomial:
-        factors.append(atom if power == 1 else Pow(atom, Number(Fraction(power))))
-    return factors[0] if len(factors) == 1 else Mul(tuple(factors))
+        factors.append(atom if power == 1 else ir.Pow(atom, ir.Number(Fraction(power))))
+    return factors[0] if len(factors) == 1 else ir.Mul(tuple(factors))
 
 
 NOTHING = Polynomial({})

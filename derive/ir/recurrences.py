@@ -18,22 +18,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from derive.errors import Diagnostic
-from derive.ir.nodes import (
-    ZERO,
-    Access,
-    Add,
-    Compare,
-    Equation,
-    Expr,
-    Index,
-    Mul,
-    Number,
-    Scalar,
-    Size,
-    System,
-    Tensor,
-    Where,
-)
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.text import find_marks
 from derive.ir.walk import find_accesses, rewrite_bottom_up, substitute, walk
@@ -42,23 +27,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-COUNTED = (Add, Mul, Index, Size, Number)  # what conditions on places are made of
+COUNTED = (ir.Add, ir.Mul, ir.Index, ir.Size, ir.Number)  # what conditions on places are made of
 
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
     """Equations that are evaluated together, in their order, for each value of an index in turn."""
 
-    index: Index
-    equations: tuple[Equation, ...]
+    index: ir.Index
+    equations: tuple[ir.Equation, ...]
     is_downward: bool = False  # from the last place to the first
 
-    def find_axis(self, tensor: Tensor) -> int:
+    def find_axis(self, tensor: ir.Tensor) -> int:
         """The place of the index in a tensor that recurs."""
         target = next(e.target for e in self.equations if e.target.tensor is tensor)
         return target.places.index(self.index)
 
-    def find_lag(self, access: Access) -> int | None:
+    def find_lag(self, access: ir.Access) -> int | None:
         """How many turns before that of the index an access of what recurs reads."""
         place = access.places[self.find_axis(access.tensor)]
         lag = (Polynomial.of(self.index) - Polynomial.of(place)).constant
@@ -67,17 +52,17 @@ class Recurrence:
         return -int(lag) if self.is_downward else int(lag)
 
 
-def find_start(target: Access) -> tuple[int, int] | None:
+def find_start(target: ir.Access) -> tuple[int, int] | None:
     """The place of a left side that is before the first one, and which: h[-1,i]."""
     for number, place in enumerate(target.places):
-        if isinstance(place, Number) and place.value < 0:
+        if isinstance(place, ir.Number) and place.value < 0:
             return number, int(place.value)
     return None
 
 
-def find_lowest(system: System) -> dict[tuple[Tensor, int], int]:
+def find_lowest(system: ir.System) -> dict[tuple[ir.Tensor, int], int]:
     """The first place of each tensor along each of its places, where it is below 0."""
-    lowest: dict[tuple[Tensor, int], int] = {}
+    lowest: dict[tuple[ir.Tensor, int], int] = {}
     for equation in system.equations:
         start = find_start(equation.target)
         if start is not None:
@@ -86,9 +71,9 @@ def find_lowest(system: System) -> dict[tuple[Tensor, int], int]:
     return lowest
 
 
-def find_start_mistakes(system: System) -> Iterator[Diagnostic]:
+def find_start_mistakes(system: ir.System) -> Iterator[Diagnostic]:
     """Starts that are no row of places, one before the other, each once and over plain indices."""
-    met: dict[tuple[Tensor, int], dict[int, Equation]] = {}
+    met: dict[tuple[ir.Tensor, int], dict[int, ir.Equation]] = {}
     for equation in system.equations:
         start = find_start(equation.target)
         if start is None:
@@ -96,7 +81,9 @@ def find_start_mistakes(system: System) -> Iterator[Diagnostic]:
         tensor, (number, at) = equation.target.tensor, start
         others = [p for k, p in enumerate(equation.target.places) if k != number]
         before = met.setdefault((tensor, number), {})
-        plain = all(isinstance(place, Index) for place in others) and len({*others}) == len(others)
+        plain = all(isinstance(place, ir.Index) for place in others) and len({*others}) == len(
+            others
+        )
         if at in before or not plain or any(t is tensor and k != number for t, k in met):
             yield Diagnostic(
                 "start-form",
@@ -118,9 +105,9 @@ def find_start_mistakes(system: System) -> Iterator[Diagnostic]:
             )
 
 
-def open_starts(system: System) -> System:
+def open_starts(system: ir.System) -> ir.System:
     """The system with what stands before the first place put where it is read."""
-    starts: dict[Tensor, tuple[int, dict[int, Equation]]] = {}
+    starts: dict[ir.Tensor, tuple[int, dict[int, ir.Equation]]] = {}
     for equation in system.equations:
         found = find_start(equation.target)
         if found is not None:
@@ -129,7 +116,7 @@ def open_starts(system: System) -> System:
         return system
     names = {entry.name for entry in (*system.inputs, *system.sizes)}
     names |= {equation.target.tensor.name for equation in system.equations}
-    alone: dict[Equation, Equation] = {}
+    alone: dict[ir.Equation, ir.Equation] = {}
     for tensor, (number, each) in starts.items():
         for start in each.values():
             numbered = (f"{tensor.name}_start{'_' * k}" for k in range(len(names) + 1))
@@ -137,34 +124,36 @@ def open_starts(system: System) -> System:
             names.add(name)
             places = tuple(p for k, p in enumerate(start.target.places) if k != number)
             shape = tuple(n for k, n in enumerate(tensor.shape) if k != number)
-            made = Tensor(name, shape, tensor.kind, tensor.below)
-            alone[start] = Equation(Access(made, places), start.value)
+            made = ir.Tensor(name, shape, tensor.kind, tensor.below)
+            alone[start] = ir.Equation(ir.Access(made, places), start.value)
 
-    def settle(expr: Expr) -> Expr:
-        if not isinstance(expr, Access) or expr.tensor not in starts:
+    def settle(expr: ir.Expr) -> ir.Expr:
+        if not isinstance(expr, ir.Access) or expr.tensor not in starts:
             return expr
         number, each = starts[expr.tensor]
         place = expr.places[number]
-        if isinstance(place, Index) or (isinstance(place, Number) and place.value >= 0):
+        if isinstance(place, ir.Index) or (isinstance(place, ir.Number) and place.value >= 0):
             return expr
         others = tuple(p for k, p in enumerate(expr.places) if k != number)
-        value: Expr | None = None
+        value: ir.Expr | None = None
         for at in sorted(each):
             first = alone[each[at]]
-            new: dict[Expr, Expr] = dict(zip(first.target.places, others, strict=True))
-            is_short = isinstance(first.value, (Number, Scalar, Access)) and all(
-                isinstance(p, Index) for p in getattr(first.value, "places", ())
+            new: dict[ir.Expr, ir.Expr] = dict(zip(first.target.places, others, strict=True))
+            is_short = isinstance(first.value, (ir.Number, ir.Scalar, ir.Access)) and all(
+                isinstance(p, ir.Index) for p in getattr(first.value, "places", ())
             )
-            read = substitute(first.value, new) if is_short else Access(first.target.tensor, others)
-            below = Compare("<", place, Number(Fraction(at)))
-            value = read if value is None else Where(below, value, read)
+            read = (
+                substitute(first.value, new) if is_short else ir.Access(first.target.tensor, others)
+            )
+            below = ir.Compare("<", place, ir.Number(Fraction(at)))
+            value = read if value is None else ir.Where(below, value, read)
         assert value is not None
-        return Where(Compare("<", place, ZERO), value, expr)
+        return ir.Where(ir.Compare("<", place, ir.ZERO), value, expr)
 
     equations = []
     for written in system.equations:
         new_one = alone.get(written, written)
-        equations.append(Equation(new_one.target, rewrite_bottom_up(new_one.value, settle)))
+        equations.append(ir.Equation(new_one.target, rewrite_bottom_up(new_one.value, settle)))
     read = {a.tensor for e in equations for a in find_accesses(e.value)}
     kept = tuple(
         new
@@ -174,7 +163,7 @@ def open_starts(system: System) -> System:
     return replace(system, equations=kept, written=system.written or system.equations)
 
 
-def find_groups(system: System) -> tuple[tuple[Equation, ...], ...]:
+def find_groups(system: ir.System) -> tuple[tuple[ir.Equation, ...], ...]:
     """The equations that read what they define, those that read one another together."""
     owners = {e.target.tensor: k for k, e in enumerate(system.equations)}
     reach = [
@@ -184,7 +173,7 @@ def find_groups(system: System) -> tuple[tuple[Equation, ...], ...]:
     for k in range(len(reach)):  # whoever reaches k reaches what it reaches
         through = reach[k]
         reach = [each | through if k in each else each for each in reach]
-    groups: dict[int, list[Equation]] = {}
+    groups: dict[int, list[ir.Equation]] = {}
     for k, equation in enumerate(system.equations):
         if k in reach[k]:
             first = min(m for m in reach[k] if k in reach[m])
@@ -192,9 +181,9 @@ def find_groups(system: System) -> tuple[tuple[Equation, ...], ...]:
     return tuple(map(tuple, groups.values()))
 
 
-def find_recurrence(group: Sequence[Equation]) -> Recurrence | None:
+def find_recurrence(group: Sequence[ir.Equation]) -> Recurrence | None:
     """The group with the index that it runs over, or None where it is none."""
-    shared = [place for place in group[0].target.places if isinstance(place, Index)]
+    shared = [place for place in group[0].target.places if isinstance(place, ir.Index)]
     order = {equation.target.tensor: k for k, equation in enumerate(group)}
     for index in shared:
         if any(list(e.target.places).count(index) != 1 for e in group):
@@ -213,7 +202,7 @@ def find_recurrence(group: Sequence[Equation]) -> Recurrence | None:
     return None
 
 
-def turn_upward(system: System) -> System:
+def turn_upward(system: ir.System) -> ir.System:
     """The system with what recurs from the last place on told by what recurs from the first.
 
     y[t] = a[t] * y[t + 1] + x[t]    becomes    y_back[t] = a[T - 1 - t] * y_back[t - 1] + ..
@@ -225,7 +214,7 @@ def turn_upward(system: System) -> System:
     return system
 
 
-def _turn(system: System, recurrence: Recurrence) -> System:
+def _turn(system: ir.System, recurrence: Recurrence) -> ir.System:
     index, own = recurrence.index, {}
     names = {entry.name for entry in (*system.inputs, *system.sizes)}
     names |= {equation.target.tensor.name for equation in system.equations}
@@ -234,21 +223,21 @@ def _turn(system: System, recurrence: Recurrence) -> System:
         numbered = (f"{tensor.name}_back{'_' * k}" for k in range(len(names) + 1))
         name = next(name for name in numbered if name not in names)
         names.add(name)
-        own[tensor] = Tensor(name, tensor.shape, tensor.kind, tensor.below)
+        own[tensor] = ir.Tensor(name, tensor.shape, tensor.kind, tensor.below)
     last = Polynomial.of(index.extent) - Polynomial.of(1)
-    back: dict[Expr, Expr] = {index: (last - Polynomial.of(index)).to_expr()}
+    back: dict[ir.Expr, ir.Expr] = {index: (last - Polynomial.of(index)).to_expr()}
 
-    def turn(expr: Expr) -> Expr:
+    def turn(expr: ir.Expr) -> ir.Expr:
         """A read of what recurs from the other end; places and conditions in a simple form."""
-        parts = (*walk(expr.left), *walk(expr.right)) if isinstance(expr, Compare) else ()
-        if isinstance(expr, Compare) and all(isinstance(part, COUNTED) for part in parts):
+        parts = (*walk(expr.left), *walk(expr.right)) if isinstance(expr, ir.Compare) else ()
+        if isinstance(expr, ir.Compare) and all(isinstance(part, COUNTED) for part in parts):
             gap = Polynomial.of(expr.left) - Polynomial.of(expr.right)
-            return Compare(expr.relation, gap.to_expr(), ZERO)
-        if not isinstance(expr, Access):
+            return ir.Compare(expr.relation, gap.to_expr(), ir.ZERO)
+        if not isinstance(expr, ir.Access):
             return expr
         axis = recurrence.find_axis(expr.tensor) if expr.tensor in own else None
         places = [
-            place if isinstance(place, Access) else Polynomial.of(place) for place in expr.places
+            place if isinstance(place, ir.Access) else Polynomial.of(place) for place in expr.places
         ]
         found = [
             (last - place if k == axis else place).to_expr()
@@ -256,21 +245,21 @@ def _turn(system: System, recurrence: Recurrence) -> System:
             else place
             for k, place in enumerate(places)
         ]
-        return Access(own.get(expr.tensor, expr.tensor), tuple(found))
+        return ir.Access(own.get(expr.tensor, expr.tensor), tuple(found))
 
-    turned: list[Equation] = []
-    flipped: list[Equation] = []
+    turned: list[ir.Equation] = []
+    flipped: list[ir.Equation] = []
     for equation in recurrence.equations:
-        target = Access(own[equation.target.tensor], equation.target.places)
+        target = ir.Access(own[equation.target.tensor], equation.target.places)
         value = rewrite_bottom_up(substitute(equation.value, back), turn)
-        turned.append(Equation(target, value))
-        flipped.append(Equation(equation.target, substitute(target, back)))
+        turned.append(ir.Equation(target, value))
+        flipped.append(ir.Equation(equation.target, substitute(target, back)))
     first = system.equations.index(recurrence.equations[0])
     rest = [e for e in system.equations if e not in recurrence.equations]
     return replace(system, equations=(*rest[:first], *turned, *flipped, *rest[first:]))
 
 
-def find_recurrence_mistakes(system: System) -> Iterator[Diagnostic]:
+def find_recurrence_mistakes(system: ir.System) -> Iterator[Diagnostic]:
     """Equations that read what they define in another way than place after place."""
     for group in find_groups(system):
         if find_recurrence(group) is None:
@@ -293,15 +282,15 @@ def find_recurrence_mistakes(system: System) -> Iterator[Diagnostic]:
             )
 
 
-def order_recurrences(system: System) -> System:
+def order_recurrences(system: ir.System) -> ir.System:
     """The equations in an order in which those that recur together stand together."""
     groups = find_groups(system)
     if all(len(group) == 1 for group in groups):
         return system
     together = {equation: group for group in groups for equation in group}
     left = list(system.equations)
-    ordered: list[Equation] = []
-    done: set[Tensor] = {e for e in system.inputs if isinstance(e, Tensor)}
+    ordered: list[ir.Equation] = []
+    done: set[ir.Tensor] = {e for e in system.inputs if isinstance(e, ir.Tensor)}
     while left:
         for first in left:
             block = together.get(first, (first,))

@@ -10,18 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from derive.errors import Mark
-from derive.ir.nodes import (
-    Access,
-    Add,
-    Expr,
-    Index,
-    Mul,
-    Number,
-    Reduce,
-    ScalarInput,
-    System,
-    Tensor,
-)
+from derive.ir import nodes as ir
 from derive.ir.pieces import OR, find_span, find_spans, join, tighten, to_text
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import as_written, find_accesses, find_all_indices, find_free, walk
@@ -29,13 +18,11 @@ from derive.ir.walk import as_written, find_accesses, find_all_indices, find_fre
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from derive.ir.nodes import Equation, Expr, Index, System
-
 
 __all__ = ["find_span", "to_declaration", "to_lines", "to_text"]
 
 
-def to_lines(system: System) -> tuple[str, ...]:
+def to_lines(system: ir.System) -> tuple[str, ...]:
     """The declarations and equations of a system as they were written, a line each."""
     system = as_written(system)
     declarations = "; ".join(_declare(system))
@@ -50,55 +37,57 @@ def to_lines(system: System) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def to_declaration(tensor: Tensor) -> str:
+def to_declaration(tensor: ir.Tensor) -> str:
     """The line that declares one tensor."""
     return _declaration((tensor,))
 
 
-def _declare(system: System) -> Iterator[str]:
+def _declare(system: ir.System) -> Iterator[str]:
     """The inputs in order of declaration, neighbours that are alike in one statement."""
     for _, alike in groupby(system.inputs, key=_find_alike):
         group = tuple(alike)
-        tensors = tuple(entry for entry in group if isinstance(entry, Tensor))
-        scalars = [_write_scalar(entry) for entry in group if isinstance(entry, ScalarInput)]
+        tensors = tuple(entry for entry in group if isinstance(entry, ir.Tensor))
+        scalars = [_write_scalar(entry) for entry in group if isinstance(entry, ir.ScalarInput)]
         yield _declaration(tensors) if tensors else f"scalar {', '.join(scalars)}"
 
 
-def _find_alike(entry: Tensor | ScalarInput) -> tuple[object, ...]:
+def _find_alike(entry: ir.Tensor | ir.ScalarInput) -> tuple[object, ...]:
     """What inputs have in common that one statement declares."""
     match entry:
-        case Tensor(_, shape, kind, below, lower, upper, strict):
+        case ir.Tensor(_, shape, kind, below, lower, upper, strict):
             return (shape, kind, below, lower, upper, strict)
-        case ScalarInput():
+        case ir.ScalarInput():
             return ()
 
 
-def _write_scalar(entry: ScalarInput) -> str:
+def _write_scalar(entry: ir.ScalarInput) -> str:
     return entry.name + (f" = {to_text(entry.default)}" if entry.default is not None else "")
 
 
-def _tell_extents(system: System) -> Iterator[str]:
+def _tell_extents(system: ir.System) -> Iterator[str]:
     """The index lines, indices of one extent together."""
     for extent, group in groupby(find_untold(system), key=lambda index: index.extent):
         names = ", ".join(index.name for index in group)
         yield f"index {names} < {write_extent(_order_terms(extent))}"
 
 
-def _order_terms(extent: Expr) -> Expr:
+def _order_terms(extent: ir.Expr) -> ir.Expr:
     """The extent with what is taken off behind what is there, and numbers last."""
-    if not isinstance(extent, Add):
+    if not isinstance(extent, ir.Add):
         return extent
-    return Add(tuple(sorted(extent.terms, key=lambda t: (isinstance(t, Number), _is_less(t)))))
+    return ir.Add(
+        tuple(sorted(extent.terms, key=lambda t: (isinstance(t, ir.Number), _is_less(t))))
+    )
 
 
-def _is_less(term: Expr) -> bool:
+def _is_less(term: ir.Expr) -> bool:
     match term:
-        case Mul((Number(value), *_)) | Number(value):
+        case ir.Mul((ir.Number(value), *_)) | ir.Number(value):
             return value < 0
     return False
 
 
-def _declaration(group: tuple[Tensor, ...]) -> str:
+def _declaration(group: tuple[ir.Tensor, ...]) -> str:
     tensor = group[0]
     names = ", ".join(t.name for t in group)
     shape = write_extent(*tensor.shape) if tensor.shape else "()"
@@ -124,7 +113,7 @@ def _declaration(group: tuple[Tensor, ...]) -> str:
 # was forgotten on the right.
 
 
-def find_untold(system: System) -> tuple[Index, ...]:
+def find_untold(system: ir.System) -> tuple[ir.Index, ...]:
     """The indices whose extent no plain use tells, in order of appearance."""
     uses = tuple(_find_uses(system))
     indices = {index.name: index for index in reversed(find_all_indices(system))}
@@ -140,32 +129,32 @@ def find_untold(system: System) -> tuple[Index, ...]:
         untold[name] = indices[name]
 
 
-def find_winning(system: System, declared: Collection[str]) -> tuple[str, ...]:
+def find_winning(system: ir.System, declared: Collection[str]) -> tuple[str, ...]:
     """The declared indices whose line wins: a place that one reads has another extent."""
     reads = (
         (place, access.tensor.shape[number])
         for access in _find_uses(system)
         for number, place in enumerate(access.places)
-        if isinstance(place, Index) and number < len(access.tensor.shape)
+        if isinstance(place, ir.Index) and number < len(access.tensor.shape)
     )
     winning = (i.name for i, extent in reads if i.name in declared and not _is_told(i, extent))
     return tuple(dict.fromkeys(winning))
 
 
-def _find_left_only(equation: Equation) -> Iterator[Index]:
+def _find_left_only(equation: ir.Equation) -> Iterator[ir.Index]:
     """The indices of the left side that the right side does not hold; a start has no need to."""
-    if any(isinstance(place, Number) and place.value < 0 for place in equation.target.places):
+    if any(isinstance(place, ir.Number) and place.value < 0 for place in equation.target.places):
         return
     free = find_free(equation.value)
     for place in equation.target.places:
         yield from (index for index in find_free(place) if index not in free)
 
 
-def _is_told(index: Index, extent: Expr) -> bool:
+def _is_told(index: ir.Index, extent: ir.Expr) -> bool:
     return is_same_extent(index.extent, extent)
 
 
-def _find_uses(system: System) -> Iterator[Access]:
+def _find_uses(system: ir.System) -> Iterator[ir.Access]:
     """The accesses in the order of the text, the left side behind the value."""
     for equation in system.equations:
         yield from find_accesses(equation.value)
@@ -173,18 +162,18 @@ def _find_uses(system: System) -> Iterator[Access]:
 
 
 def _read_extents(
-    system: System, uses: tuple[Access, ...], given: Mapping[str, Expr]
-) -> dict[str, Expr]:
+    system: ir.System, uses: tuple[ir.Access, ...], given: Mapping[str, ir.Expr]
+) -> dict[str, ir.Expr]:
     """What plain uses tell of each index, in rounds until nothing more is told."""
     told = dict(given)
-    defined: dict[str, list[Access]] = {}
+    defined: dict[str, list[ir.Access]] = {}
     for equation in system.equations:
         defined.setdefault(equation.target.tensor.name, []).append(equation.target)
     while True:
         before = len(told)
         for access in uses:
             for number, place in enumerate(access.places):
-                if isinstance(place, Index) and place.name not in told:
+                if isinstance(place, ir.Index) and place.name not in told:
                     extent = _find_extent(access.tensor, number, defined, told)
                     if extent is not None:
                         told[place.name] = extent
@@ -193,8 +182,11 @@ def _read_extents(
 
 
 def _find_extent(
-    tensor: Tensor, number: int, defined: Mapping[str, Sequence[Access]], told: Mapping[str, Expr]
-) -> Expr | None:
+    tensor: ir.Tensor,
+    number: int,
+    defined: Mapping[str, Sequence[ir.Access]],
+    told: Mapping[str, ir.Expr],
+) -> ir.Expr | None:
     """The extent of one place, as far as it is known: a declared one, or that of the left sides."""
     targets = defined.get(tensor.name, ())
     if not targets:
@@ -204,10 +196,10 @@ def _find_extent(
         if number >= len(target.places):
             return None
         place = target.places[number]
-        indices = [here for here in walk(place) if isinstance(here, Index)]
+        indices = [here for here in walk(place) if isinstance(here, ir.Index)]
         if any(index.name not in told for index in indices):
             return None
-        if isinstance(place, Index):
+        if isinstance(place, ir.Index):
             reaches.append(told[place.name])
             continue
         last = Polynomial.of(place)
@@ -223,9 +215,9 @@ def _find_extent(
 # Where in an equation's text a node stands, for the carets of a message.
 
 
-def find_marks(equation: Equation, *path: Expr) -> tuple[Mark, ...]:
+def find_marks(equation: ir.Equation, *path: ir.Expr) -> tuple[Mark, ...]:
     """The mark under the last node of a path that leads to it: an access, then its place."""
-    whole: Equation | Expr = equation
+    whole: ir.Equation | ir.Expr = equation
     column, end = 0, 0
     for part in path:
         span = find_span(whole, part)
@@ -236,12 +228,12 @@ def find_marks(equation: Equation, *path: Expr) -> tuple[Mark, ...]:
     return (Mark(to_text(equation), column, end),)
 
 
-def find_free_marks(equation: Equation, use: Expr, index: Index) -> tuple[Mark, ...]:
+def find_free_marks(equation: ir.Equation, use: ir.Expr, index: ir.Index) -> tuple[Mark, ...]:
     """The mark under the index in its first use that stands outside of what binds it."""
     binders = (
         here
         for here in walk(equation.value)
-        if isinstance(here, Reduce) and any(bound.name == index.name for bound in here.bound)
+        if isinstance(here, ir.Reduce) and any(bound.name == index.name for bound in here.bound)
     )
     closed = [span for binder in binders for span in find_spans(equation, binder)]
     for start, end in find_spans(equation, use):
@@ -251,7 +243,7 @@ def find_free_marks(equation: Equation, use: Expr, index: Index) -> tuple[Mark, 
     return find_marks(equation, use, index)
 
 
-def write_extent(*extents: Expr | Polynomial) -> str:
+def write_extent(*extents: ir.Expr | Polynomial) -> str:
     """Extents or positions as declarations write them; the terms of a polynomial in their order."""
     exprs = (_order_terms(e.to_expr()) if isinstance(e, Polynomial) else e for e in extents)
     return "".join(piece for piece, _ in tighten(join(tuple(exprs), ", ", OR)))

@@ -10,87 +10,63 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from derive.ir.nodes import (
-    ONE,
-    ZERO,
-    Access,
-    Add,
-    Along,
-    And,
-    Call,
-    Compare,
-    Expr,
-    Index,
-    Infinity,
-    Mul,
-    Not,
-    Number,
-    Or,
-    Pow,
-    Reduce,
-    Scalar,
-    Size,
-    System,
-    Tensor,
-    Truth,
-    Where,
-)
+from derive.ir import nodes as ir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 
-def find_children(expr: Expr) -> tuple[Expr, ...]:
+def find_children(expr: ir.Expr) -> tuple[ir.Expr, ...]:
     """The expressions directly inside, in reading order; bound indices are not among them."""
     match expr:
-        case Access(_, places):
+        case ir.Access(_, places):
             return places
-        case Add(parts) | Mul(parts) | And(parts) | Or(parts):
+        case ir.Add(parts) | ir.Mul(parts) | ir.And(parts) | ir.Or(parts):
             return parts
-        case Pow(base, exponent):
+        case ir.Pow(base, exponent):
             return (base, exponent)
-        case Call(_, arguments):
+        case ir.Call(_, arguments):
             return arguments
-        case Where(condition, then, other):
+        case ir.Where(condition, then, other):
             return (condition, then, other)
-        case Reduce(_, _, condition, body) | Along(_, _, condition, body):
+        case ir.Reduce(_, _, condition, body) | ir.Along(_, _, condition, body):
             return (condition, body)
-        case Compare(_, left, right):
+        case ir.Compare(_, left, right):
             return (left, right)
-        case Not(part):
+        case ir.Not(part):
             return (part,)
-        case Number() | Infinity() | Size() | Scalar() | Index() | Truth():
+        case ir.Number() | ir.Infinity() | ir.Size() | ir.Scalar() | ir.Index() | ir.Truth():
             return ()
 
 
-def map_children(expr: Expr, act: Callable[[Expr], Expr]) -> Expr:
+def map_children(expr: ir.Expr, act: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:
     """The same node over changed children."""
     match expr:
-        case Access(tensor, places):
-            return Access(tensor, tuple(map(act, places)))
-        case Add(parts) | Mul(parts) | And(parts) | Or(parts):
+        case ir.Access(tensor, places):
+            return ir.Access(tensor, tuple(map(act, places)))
+        case ir.Add(parts) | ir.Mul(parts) | ir.And(parts) | ir.Or(parts):
             return type(expr)(tuple(map(act, parts)))
-        case Pow(base, exponent):
-            return Pow(act(base), act(exponent))
-        case Call(function, arguments):
-            return Call(function, tuple(map(act, arguments)))
-        case Where(condition, then, other):
-            return Where(act(condition), act(then), act(other))
-        case Reduce(kind, bound, condition, body):
-            return Reduce(kind, bound, act(condition), act(body))
-        case Along(kind, index, condition, body, columns):
-            return Along(kind, index, act(condition), act(body), columns)
-        case Compare(relation, left, right):
-            return Compare(relation, act(left), act(right))
-        case Not(part):
-            return Not(act(part))
-        case Number() | Infinity() | Size() | Scalar() | Index() | Truth():
+        case ir.Pow(base, exponent):
+            return ir.Pow(act(base), act(exponent))
+        case ir.Call(function, arguments):
+            return ir.Call(function, tuple(map(act, arguments)))
+        case ir.Where(condition, then, other):
+            return ir.Where(act(condition), act(then), act(other))
+        case ir.Reduce(kind, bound, condition, body):
+            return ir.Reduce(kind, bound, act(condition), act(body))
+        case ir.Along(kind, index, condition, body, columns):
+            return ir.Along(kind, index, act(condition), act(body), columns)
+        case ir.Compare(relation, left, right):
+            return ir.Compare(relation, act(left), act(right))
+        case ir.Not(part):
+            return ir.Not(act(part))
+        case ir.Number() | ir.Infinity() | ir.Size() | ir.Scalar() | ir.Index() | ir.Truth():
             return expr
 
 
-def walk(expr: Expr) -> Iterator[Expr]:
+def walk(expr: ir.Expr) -> Iterator[ir.Expr]:
     """The expression and all inside it, outermost first, each shared node once."""
-    seen: set[Expr] = set()
+    seen: set[ir.Expr] = set()
     stack = [expr]
     while stack:
         here = stack.pop()
@@ -100,11 +76,11 @@ def walk(expr: Expr) -> Iterator[Expr]:
             stack.extend(reversed(find_children(here)))
 
 
-def rewrite_bottom_up(expr: Expr, act: Callable[[Expr], Expr]) -> Expr:
+def rewrite_bottom_up(expr: ir.Expr, act: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:
     """`act` applied to every node, inner ones first, each shared node once."""
-    done: dict[Expr, Expr] = {}
+    done: dict[ir.Expr, ir.Expr] = {}
 
-    def visit(here: Expr) -> Expr:
+    def visit(here: ir.Expr) -> ir.Expr:
         if here not in done:
             done[here] = act(map_children(here, visit))
         return done[here]
@@ -112,29 +88,29 @@ def rewrite_bottom_up(expr: Expr, act: Callable[[Expr], Expr]) -> Expr:
     return visit(expr)
 
 
-def find_bound(expr: Expr) -> tuple[Index, ...]:
+def find_bound(expr: ir.Expr) -> tuple[ir.Index, ...]:
     """The indices that this node itself binds; an Along's is free outside and no one of them."""
     match expr:
-        case Reduce(_, bound, _, _):
+        case ir.Reduce(_, bound, _, _):
             return bound
         case _:
             return ()
 
 
 @lru_cache(maxsize=1 << 14)
-def find_free(expr: Expr) -> tuple[Index, ...]:
+def find_free(expr: ir.Expr) -> tuple[ir.Index, ...]:
     """The free indices, in order of first appearance."""
     return _find_free(expr, {})
 
 
-def _find_free(expr: Expr, known: dict[Expr, tuple[Index, ...]]) -> tuple[Index, ...]:
+def _find_free(expr: ir.Expr, known: dict[ir.Expr, tuple[ir.Index, ...]]) -> tuple[ir.Index, ...]:
     if expr not in known:
-        found: dict[Index, None] = {}
-        if isinstance(expr, Index):
+        found: dict[ir.Index, None] = {}
+        if isinstance(expr, ir.Index):
             found[expr] = None
         for child in find_children(expr):
             found |= dict.fromkeys(_find_free(child, known))
-        if isinstance(expr, Along):
+        if isinstance(expr, ir.Along):
             found |= dict.fromkeys(expr.indices)
         for index in find_bound(expr):
             found.pop(index, None)
@@ -142,12 +118,12 @@ def _find_free(expr: Expr, known: dict[Expr, tuple[Index, ...]]) -> tuple[Index,
     return known[expr]
 
 
-def find_accesses(expr: Expr) -> tuple[Access, ...]:
+def find_accesses(expr: ir.Expr) -> tuple[ir.Access, ...]:
     """Every access inside, in reading order, each once."""
-    return tuple(here for here in walk(expr) if isinstance(here, Access))
+    return tuple(here for here in walk(expr) if isinstance(here, ir.Access))
 
 
-def substitute(expr: Expr, new: Mapping[Expr, Expr]) -> Expr:
+def substitute(expr: ir.Expr, new: Mapping[ir.Expr, ir.Expr]) -> ir.Expr:
     """The expression with free nodes exchanged, all at once; bound indices give way to new ones.
 
     A key is left alone where one of its indices is bound. The index of an Along stands for itself
@@ -158,22 +134,24 @@ def substitute(expr: Expr, new: Mapping[Expr, Expr]) -> Expr:
     return _substitute(expr, new, {}) if new else expr
 
 
-def _substitute(expr: Expr, new: Mapping[Expr, Expr], done: dict[Expr, Expr]) -> Expr:
+def _substitute(
+    expr: ir.Expr, new: Mapping[ir.Expr, ir.Expr], done: dict[ir.Expr, ir.Expr]
+) -> ir.Expr:
     """`done` holds what is known under this very mapping, so that shared nodes are met once."""
     if expr in new:
         return new[expr]
     if expr not in done:
         match expr:
-            case Reduce():
+            case ir.Reduce():
                 done[expr] = _substitute_reduce(expr, new)
-            case Along():
+            case ir.Along():
                 done[expr] = _substitute_along(expr, new)
             case _:
                 done[expr] = map_children(expr, lambda child: _substitute(child, new, done))
     return done[expr]
 
 
-def _substitute_reduce(expr: Reduce, new: Mapping[Expr, Expr]) -> Expr:
+def _substitute_reduce(expr: ir.Reduce, new: Mapping[ir.Expr, ir.Expr]) -> ir.Expr:
     inner = _find_relevant(expr, new)
     if not inner:
         return expr
@@ -186,12 +164,12 @@ def _substitute_reduce(expr: Reduce, new: Mapping[Expr, Expr]) -> Expr:
             taken.add(kept.name)
             inner[index] = kept
         bound.append(kept)
-    done: dict[Expr, Expr] = {}
+    done: dict[ir.Expr, ir.Expr] = {}
     condition, body = (_substitute(part, inner, done) for part in (expr.condition, expr.body))
-    return Reduce(expr.kind, tuple(bound), condition, body)
+    return ir.Reduce(expr.kind, tuple(bound), condition, body)
 
 
-def _substitute_along(expr: Along, new: Mapping[Expr, Expr]) -> Expr:
+def _substitute_along(expr: ir.Along, new: Mapping[ir.Expr, ir.Expr]) -> ir.Expr:
     inner = _find_relevant(expr, new)
     coming = {index.name for fresh in inner.values() for index in find_free(fresh)}
     staying = {
@@ -200,10 +178,10 @@ def _substitute_along(expr: Along, new: Mapping[Expr, Expr]) -> Expr:
         for index in find_free(part)
         if index not in expr.indices and index not in inner
     }
-    along: list[Index] = []
+    along: list[ir.Index] = []
     for index in expr.indices:
         kept = new.get(index, index)
-        if not isinstance(kept, Index):
+        if not isinstance(kept, ir.Index):
             raise ValueError(f"{index.name} of {expr.kind} can only become another index")
         is_taken = kept.name in coming or kept in along
         if is_taken or (kept is not index and kept.name in staying):
@@ -213,58 +191,60 @@ def _substitute_along(expr: Along, new: Mapping[Expr, Expr]) -> Expr:
             inner[index] = kept
     if not inner:
         return expr
-    done: dict[Expr, Expr] = {}
+    done: dict[ir.Expr, ir.Expr] = {}
     condition, body = (_substitute(part, inner, done) for part in (expr.condition, expr.body))
-    return Along(expr.kind, along[0], condition, body, *along[1:])
+    return ir.Along(expr.kind, along[0], condition, body, *along[1:])
 
 
-def _find_relevant(expr: Reduce | Along, new: Mapping[Expr, Expr]) -> dict[Expr, Expr]:
+def _find_relevant(
+    expr: ir.Reduce | ir.Along, new: Mapping[ir.Expr, ir.Expr]
+) -> dict[ir.Expr, ir.Expr]:
     """What of a substitution reaches into a binder: free there, and none of its indices bound."""
-    bound = expr.bound if isinstance(expr, Reduce) else expr.indices
+    bound = expr.bound if isinstance(expr, ir.Reduce) else expr.indices
     free = {*find_free(expr.condition), *find_free(expr.body)}
     inside = {*walk(expr.condition), *walk(expr.body)}
     return {
         old: fresh
         for old, fresh in new.items()
-        if old in (free if isinstance(old, Index) else inside)
+        if old in (free if isinstance(old, ir.Index) else inside)
         and not any(index in bound for index in find_free(old))
     }
 
 
-def _find_names(expr: Expr) -> set[str]:
+def _find_names(expr: ir.Expr) -> set[str]:
     """Every name inside, bound ones and those in extents too, since all share one namespace."""
     names: set[str] = set()
     for here in walk(expr):
         match here:
-            case Size(name) | Scalar(name):
+            case ir.Size(name) | ir.Scalar(name):
                 names.add(name)
-            case Index(name, extent):
+            case ir.Index(name, extent):
                 names |= {name} | _find_names(extent)
-            case Access(Tensor(name)):
+            case ir.Access(ir.Tensor(name)):
                 names.add(name)
-            case Reduce(_, bound):
+            case ir.Reduce(_, bound):
                 names |= {name for index in bound for name in _find_names(index)}
-            case Along():
+            case ir.Along():
                 names |= {name for index in here.indices for name in _find_names(index)}
     return names
 
 
-def rename_apart(index: Index, taken: set[str]) -> Index:
+def rename_apart(index: ir.Index, taken: set[str]) -> ir.Index:
     """The same extent under an index not taken: its own, the next free one, else a numbered one."""
     if index.name not in taken:
         return index
     first = ord(index.name[0].lower()) - ord("a")
     indices = (chr(ord("a") + (first + k) % 26) for k in range(1, 26))
     numbered = (f"{index.name}{k}" for k in range(1, len(taken) + 2))
-    return next(Index(name, index.extent) for name in (*indices, *numbered) if name not in taken)
+    return next(ir.Index(name, index.extent) for name in (*indices, *numbered) if name not in taken)
 
 
 # The sizes of a system, in order of appearance.
 
 
-def find_all_indices(system: System) -> tuple[Index, ...]:
+def find_all_indices(system: ir.System) -> tuple[ir.Index, ...]:
     """Every index of the system, in order of appearance; an index with two extents comes twice."""
-    found: dict[Index, None] = {}
+    found: dict[ir.Index, None] = {}
     for equation in (*system.equations, *system.written):
         for place in equation.target.places:
             found |= dict.fromkeys(find_indices(place))
@@ -272,66 +252,66 @@ def find_all_indices(system: System) -> tuple[Index, ...]:
     return tuple(found)
 
 
-def as_written(system: System) -> System:
+def as_written(system: ir.System) -> ir.System:
     """The system with the equations that the user wrote, where several fill one tensor."""
     return replace(system, equations=system.written, written=()) if system.written else system
 
 
-def find_indices(expr: Expr) -> tuple[Index, ...]:
+def find_indices(expr: ir.Expr) -> tuple[ir.Index, ...]:
     """The indices of one expression, bound ones with them; some more than once."""
-    found: list[Index] = []
+    found: list[ir.Index] = []
     for here in walk(expr):
         match here:
-            case Index():
+            case ir.Index():
                 found.append(here)
-            case Reduce(_, bound, _, _):
+            case ir.Reduce(_, bound, _, _):
                 found += bound
-            case Along():
+            case ir.Along():
                 found += here.indices
     return tuple(found)
 
 
-def find_sizes(system: System) -> tuple[str, ...]:
+def find_sizes(system: ir.System) -> tuple[str, ...]:
     """The names of all sizes: of arguments' shapes, of indices, and those in expressions."""
     return tuple(dict.fromkeys(size.name for size in _walk_sizes(system)))
 
 
-def _walk_sizes(system: System) -> Iterator[Size]:
+def _walk_sizes(system: ir.System) -> Iterator[ir.Size]:
     for entry in system.inputs:
-        if isinstance(entry, Tensor):
+        if isinstance(entry, ir.Tensor):
             for extent in entry.shape:
                 yield from _sizes_in(extent)
-    yield from (Size(entry.name) for entry in system.sizes)
+    yield from (ir.Size(entry.name) for entry in system.sizes)
     for equation in system.equations:
         yield from _sizes_in(equation.target)
         yield from _sizes_in(equation.value)
 
 
-def _sizes_in(expr: Expr) -> Iterator[Size]:
+def _sizes_in(expr: ir.Expr) -> Iterator[ir.Size]:
     """Sizes in an expression, and in the extents of the indices it binds or reads."""
     for part in walk(expr):
         match part:
-            case Size():
+            case ir.Size():
                 yield part
-            case Index(_, extent):
+            case ir.Index(_, extent):
                 yield from _sizes_in(extent)
-            case Reduce(_, bound, _, _):
+            case ir.Reduce(_, bound, _, _):
                 yield from (size for index in bound for size in _sizes_in(index.extent))
-            case Along():
+            case ir.Along():
                 yield from (size for index in part.indices for size in _sizes_in(index.extent))
             case _:
                 continue
 
 
-def split_guards(factors: tuple[Expr, ...]) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+def split_guards(factors: tuple[ir.Expr, ...]) -> tuple[tuple[ir.Expr, ...], tuple[ir.Expr, ...]]:
     """The conditions of a product's Iverson brackets at any depth, and its other factors."""
-    guards: list[Expr] = []
-    others: list[Expr] = []
+    guards: list[ir.Expr] = []
+    others: list[ir.Expr] = []
     for factor in factors:
         match factor:
-            case Where(condition, then, other) if then == ONE and other == ZERO:
+            case ir.Where(condition, then, other) if then == ir.ONE and other == ir.ZERO:
                 guards.append(condition)
-            case Mul(inner):
+            case ir.Mul(inner):
                 inside, left = split_guards(inner)
                 guards += inside
                 others += left

@@ -32,7 +32,7 @@ from derive.judge.samples import choose_sizes, draw_inputs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from derive.ir.nodes import System
+    from derive.ir import nodes as ir
     from derive.notation.formula import Formula
 
 
@@ -42,7 +42,7 @@ _COUNTS = {"floor_divide", "remainder"}  # of positions: numbers to the formula,
 
 def judge_exactly(
     calls: Sequence[Callable[[Mapping[str, Any]], Sequence[Any]]],
-    system: System,
+    system: ir.System,
     values: Mapping[str, Any],
     sizes: Mapping[str, int],
     seed: int,
@@ -66,7 +66,7 @@ def judge_exactly(
 
 def _judge_tower(
     calls: Sequence[Callable[[Mapping[str, Any]], Sequence[Any]]],
-    system: System,
+    system: ir.System,
     values: Mapping[str, Any],
     sizes: Mapping[str, int],
     how: tuple[int, int],
@@ -89,7 +89,7 @@ def _judge_tower(
 
 
 def evaluate_over(
-    tower: Any, system: System, values: Mapping[str, Any], sizes: Mapping[str, int]
+    tower: Any, system: ir.System, values: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> dict[str, Any]:
     """The formula's tensors over a tower."""
     from derive.judge.fields import to_field
@@ -100,7 +100,9 @@ def evaluate_over(
     return evaluate_system(system, values, sizes, constant)
 
 
-def draw_over(tower: Any, system: System, values: Mapping[str, Any], seed: int) -> dict[str, Any]:
+def draw_over(
+    tower: Any, system: ir.System, values: Mapping[str, Any], seed: int
+) -> dict[str, Any]:
     """The inputs over a tower: real tensors are random residues, the others what they are."""
     from derive.judge.fields import draw_field
 
@@ -157,7 +159,7 @@ class Pull:
     """The gradients as a formula, the keywords at which they are judged, and what names mean."""
 
     formula: Formula
-    system: System
+    system: ir.System
     variants: Sequence[Mapping[str, Any]]
     given: Mapping[str, str]  # the gradient that comes in, by the result
     made: Mapping[str, str]  # and the one that goes out, by the argument
@@ -193,7 +195,7 @@ def judge_source(  # noqa: PLR0913 - the last one is for functions with a loop
     source: str,
     name: str,
     formula: Formula,
-    system: System,
+    system: ir.System,
     draws: Sequence[Mapping[str, int]],
     *,
     variants: Sequence[Mapping[str, Any]] = ({},),
@@ -295,7 +297,7 @@ def _call_layer(
 
 def _judge_fields(
     function: Callable[..., Any],
-    system: System,
+    system: ir.System,
     draws: Sequence[Mapping[str, int]],
     variants: Sequence[Mapping[str, int]],
 ) -> str:
@@ -325,7 +327,7 @@ def judge_file(  # noqa: PLR0913 - all that a file is made of
     source: str,
     name: str,
     formula: Formula,
-    system: System,
+    system: ir.System,
     *,
     parts: Sequence[str] = (),
     variants: Sequence[Mapping[str, int]] = ({},),

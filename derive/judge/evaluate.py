@@ -24,34 +24,9 @@ from math import inf, prod
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from derive.ir import nodes as ir
 from derive.ir.definitions import unfold_call
 from derive.ir.functions import FUNCTIONS, ROWS, find_call
-from derive.ir.nodes import (
-    ONE,
-    TRUE,
-    Access,
-    Add,
-    Along,
-    And,
-    Call,
-    Compare,
-    Equation,
-    Expr,
-    Index,
-    Infinity,
-    Mul,
-    Not,
-    Number,
-    Or,
-    Pow,
-    Reduce,
-    Scalar,
-    Size,
-    System,
-    Tensor,
-    Truth,
-    Where,
-)
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.recurrences import find_recurrence
 from derive.ir.walk import find_accesses, split_guards, substitute
@@ -59,7 +34,6 @@ from derive.ir.walk import find_accesses, split_guards, substitute
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from derive.ir.nodes import Expr
     from derive.ir.recurrences import Recurrence
 
 
@@ -68,10 +42,10 @@ class Grid:
     """A tensor with one axis for each index, in this order."""
 
     tensor: Any
-    indices: tuple[Index, ...]
+    indices: tuple[ir.Index, ...]
 
 
-def align(grids: Sequence[Grid]) -> tuple[list[Any], tuple[Index, ...]]:
+def align(grids: Sequence[Grid]) -> tuple[list[Any], tuple[ir.Index, ...]]:
     """The tensors with the same axes in the same order, and their indices.
 
     Axes of an index that a grid does not have are of length 1 there; torch broadcasts them. That
@@ -81,7 +55,7 @@ def align(grids: Sequence[Grid]) -> tuple[list[Any], tuple[Index, ...]]:
     return [place(grid, indices) for grid in grids], indices
 
 
-def place(grid: Grid, indices: tuple[Index, ...]) -> Any:
+def place(grid: Grid, indices: tuple[ir.Index, ...]) -> Any:
     """The tensor with an axis for each of these indices, of length 1 where it has none."""
     order = [grid.indices.index(index) for index in indices if index in grid.indices]
     found = grid.tensor
@@ -93,7 +67,7 @@ def place(grid: Grid, indices: tuple[Index, ...]) -> Any:
     return found
 
 
-def spread(grid: Grid, indices: tuple[Index, ...], evaluator: Evaluator) -> Any:
+def spread(grid: Grid, indices: tuple[ir.Index, ...], evaluator: Evaluator) -> Any:
     """The tensor over exactly these indices, each axis at its full extent."""
     shape = [evaluator.extent(index.extent) for index in indices]
     return place(grid, indices).expand(shape)
@@ -103,7 +77,7 @@ _RELATIONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "n
 
 
 def evaluate_system(
-    system: System,
+    system: ir.System,
     values: Mapping[str, Any],
     sizes: Mapping[str, int],
     constant: Callable[[Fraction], Any] = float,
@@ -137,12 +111,12 @@ class Evaluator:
         self.empty_row = empty_row
         self.constant = constant
         self.is_regular = False
-        self._waiting: list[Equation] = []  # they recur, and not all of them are there
-        self._known: dict[Expr, Grid] = {}
-        self._exact: dict[Expr, Fraction | float | None] = {}
-        self._extents: dict[Expr, int] = {}
+        self._waiting: list[ir.Equation] = []  # they recur, and not all of them are there
+        self._known: dict[ir.Expr, Grid] = {}
+        self._exact: dict[ir.Expr, Fraction | float | None] = {}
+        self._extents: dict[ir.Expr, int] = {}
 
-    def define(self, equation: Equation) -> Any:
+    def define(self, equation: ir.Equation) -> Any:
         """The tensor that an equation fills, from now on the value of its name.
 
         One that recurs is filled together with the last of those that it recurs with.
@@ -167,17 +141,17 @@ class Evaluator:
         import torch
 
         index = recurrence.index
-        made: dict[Tensor, list[Any]] = {e.target.tensor: [] for e in recurrence.equations}
+        made: dict[ir.Tensor, list[Any]] = {e.target.tensor: [] for e in recurrence.equations}
         for tensor in made:
             self.values[tensor.name] = torch.zeros([0] * len(tensor.shape), dtype=torch.float64)
         turns = range(self.extent(index.extent))
         for turn in reversed(turns) if recurrence.is_downward else turns:
-            here: dict[Expr, Expr] = {index: Number(Fraction(turn))}
+            here: dict[ir.Expr, ir.Expr] = {index: ir.Number(Fraction(turn))}
             for equation in recurrence.equations:
                 tensor, axis = equation.target.tensor, recurrence.find_axis(equation.target.tensor)
                 places = tuple(p for k, p in enumerate(equation.target.places) if k != axis)
                 shape = tuple(n for k, n in enumerate(tensor.shape) if k != axis)
-                target = Access(Tensor(tensor.name, shape, tensor.kind), places)
+                target = ir.Access(ir.Tensor(tensor.name, shape, tensor.kind), places)
                 row = _fill(self, target, self.find(substitute(equation.value, here)))
                 if recurrence.is_downward:  # what is not there yet stands before it
                     made[tensor].insert(0, row)
@@ -187,96 +161,96 @@ class Evaluator:
                     rows = made[tensor]
                 self.values[tensor.name] = torch.stack(rows, axis)
 
-    def find(self, expr: Expr) -> Grid:
+    def find(self, expr: ir.Expr) -> Grid:
         """The value of a node for each value of its indices."""
         found = self._known.get(expr)
         if found is None:
             found = self._known[expr] = self._evaluate(expr)
         return found
 
-    def recall(self, expr: Expr) -> Any:
+    def recall(self, expr: ir.Expr) -> Any:
         """The values of a node that were evaluated; None where it was not."""
         found = self._known.get(expr)
         return None if found is None else found.tensor
 
-    def extent(self, extent: Expr) -> int:
+    def extent(self, extent: ir.Expr) -> int:
         """The number that an extent is, kept."""
         number = self._extents.get(extent)
         if number is None:
             number = self._extents[extent] = evaluate_extent(extent, self.sizes)
         return number
 
-    def condition(self, expr: Expr) -> Grid:
+    def condition(self, expr: ir.Expr) -> Grid:
         """A condition as truth values."""
         found = self.find(expr)
         return Grid(found.tensor.bool(), found.indices)
 
-    def number(self, expr: Expr) -> Fraction | float | None:
+    def number(self, expr: ir.Expr) -> Fraction | float | None:
         """The number that a node is, if neither an index nor a tensor is in it."""
         if expr not in self._exact:
             self._exact[expr] = self._find_number(expr)
         return self._exact[expr]
 
-    def _evaluate(self, expr: Expr) -> Grid:
+    def _evaluate(self, expr: ir.Expr) -> Grid:
         import torch
 
         number = self.number(expr)
         if number is not None:
             return self._constant(number)
         match expr:
-            case Index():
+            case ir.Index():
                 steps = torch.arange(self.extent(expr.extent), dtype=torch.float64)
                 return Grid(steps, (expr,))
-            case Scalar(name):
+            case ir.Scalar(name):
                 value = self.values[name]
                 return self._constant(value) if isinstance(value, (int, float)) else Grid(value, ())
-            case Access():
+            case ir.Access():
                 return _read(self, expr)
-            case Add(terms):
+            case ir.Add(terms):
                 parts, indices = align([self.find(term) for term in terms])
                 return Grid(reduce(torch.add, parts), indices)
-            case Mul(factors):
+            case ir.Mul(factors):
                 return self._multiply(factors)
-            case Pow(base, exponent):
+            case ir.Pow(base, exponent):
                 return _power(self, base, exponent)
-            case Call(function, arguments):
+            case ir.Call(function, arguments):
                 return _apply(self, function, arguments)
-            case Where(condition, then, other):
+            case ir.Where(condition, then, other):
                 grids = [self.condition(condition), self.find(then), self.find(other)]
                 (mask, one, two), indices = align(grids)
                 return Grid(torch.where(mask, one, two), indices)
-            case Reduce():
+            case ir.Reduce():
                 return _reduce(self, expr)
-            case Along():
+            case ir.Along():
                 return _reduce_along(self, expr)
-            case Truth(value):
+            case ir.Truth(value):
                 return Grid(torch.tensor(value), ())
-            case Compare(relation, left, right):
+            case ir.Compare(relation, left, right):
                 grids = [_find_integers(self, side) for side in (left, right)]
                 (one, two), indices = align(grids)
                 return Grid(getattr(torch, _RELATIONS[relation])(one, two), indices)
-            case And(parts):
+            case ir.And(parts):
                 return self._connect(torch.logical_and, parts)
-            case Or(parts):
+            case ir.Or(parts):
                 return self._connect(torch.logical_or, parts)
-            case Not(part):
+            case ir.Not(part):
                 found = self.condition(part)
                 return Grid(~found.tensor, found.indices)
         raise AssertionError(expr)
 
-    def _connect(self, act: Any, parts: tuple[Expr, ...]) -> Grid:
+    def _connect(self, act: Any, parts: tuple[ir.Expr, ...]) -> Grid:
         found, indices = align([self.condition(part) for part in parts])
         return Grid(reduce(act, found), indices)
 
-    def _multiply(self, factors: tuple[Expr, ...]) -> Grid:
+    def _multiply(self, factors: tuple[ir.Expr, ...]) -> Grid:
         import torch
 
         guards, others = split_guards(factors)
-        parts, indices = align([self.find(factor) for factor in others or (ONE,)])
+        parts, indices = align([self.find(factor) for factor in others or (ir.ONE,)])
         product = Grid(reduce(torch.mul, parts), indices)
         return self.guard(guards, product)
 
-    def guard(self, guards: tuple[Expr, ...], product: Grid) -> Grid:
+    def guard(self, guards: tuple[ir.Expr, ...], product: Grid) -> Grid:
         """The product, and 0 where a guard is false."""
         import torch
 
@@ -294,31 +268,31 @@ class Evaluator:
             return Grid(tensor, ())
         return Grid(torch.tensor(float(number), dtype=torch.float64), ())
 
-    def _find_number(self, expr: Expr) -> Fraction | float | None:
+    def _find_number(self, expr: ir.Expr) -> Fraction | float | None:
         match expr:
-            case Number(value):
+            case ir.Number(value):
                 return value
-            case Infinity(negative):
+            case ir.Infinity(negative):
                 return -math.inf if negative else math.inf
-            case Size(name):
+            case ir.Size(name):
                 return Fraction(self.sizes[name])
-            case Scalar(name):
+            case ir.Scalar(name):
                 value = self.values[name]
                 return Fraction(repr(value)) if isinstance(value, (int, float)) else None
-            case Add() | Mul() | Pow() | Call():
+            case ir.Add() | ir.Mul() | ir.Pow() | ir.Call():
                 return _fold_number(self, expr)
         return None
 
 
-def _read(evaluator: Evaluator, access: Access) -> Grid:
+def _read(evaluator: Evaluator, access: ir.Access) -> Grid:
     """The tensor's elements at the places; truth values and integers become numbers."""
     found = _read_raw(evaluator, access)
     return found if access.tensor.kind == "real" else Grid(found.tensor.double(), found.indices)
 
 
-def _read_raw(evaluator: Evaluator, access: Access) -> Grid:
+def _read_raw(evaluator: Evaluator, access: ir.Access) -> Grid:
     tensor, places = evaluator.values[access.tensor.name], access.places
-    indices = tuple(place for place in places if isinstance(place, Index))
+    indices = tuple(place for place in places if isinstance(place, ir.Index))
     if len(set(indices)) == len(places) and all(
         evaluator.extent(index.extent) == length
         for index, length in zip(indices, tensor.shape, strict=True)
@@ -334,28 +308,28 @@ def _read_raw(evaluator: Evaluator, access: Access) -> Grid:
     return Grid(tensor[inside], order)
 
 
-def _find_integers(evaluator: Evaluator, expr: Expr) -> Grid:
+def _find_integers(evaluator: Evaluator, expr: ir.Expr) -> Grid:
     """A position, or a side of a comparison: in integers where it is one."""
     import torch
 
     match expr:
-        case Number(value) if value.denominator == 1:
+        case ir.Number(value) if value.denominator == 1:
             return Grid(torch.tensor(int(value)), ())
-        case Size(name):
+        case ir.Size(name):
             return Grid(torch.tensor(evaluator.sizes[name]), ())
-        case Index():
+        case ir.Index():
             return Grid(torch.arange(evaluator.extent(expr.extent)), (expr,))
-        case Access() if expr.tensor.kind != "real":
+        case ir.Access() if expr.tensor.kind != "real":
             return _read_raw(evaluator, expr)
-        case Add(terms):
+        case ir.Add(terms):
             parts, indices = align([_find_integers(evaluator, term) for term in terms])
             return Grid(reduce(torch.add, parts), indices)
-        case Mul(factors):
+        case ir.Mul(factors):
             grids = [_find_integers(evaluator, factor) for factor in factors]
             if not any(grid.tensor.is_floating_point() for grid in grids):
                 parts, indices = align(grids)
                 return Grid(reduce(torch.mul, parts), indices)
-        case Call("floordiv" | "mod" | "clip" | "abs" | "max" | "min" as function, arguments):
+        case ir.Call("floordiv" | "mod" | "clip" | "abs" | "max" | "min" as function, arguments):
             parts, indices = align([_find_integers(evaluator, a) for a in arguments])
             return Grid(_compute_integers(function, *parts), indices)
     number = evaluator.number(expr)
@@ -381,12 +355,12 @@ def _compute_integers(function: str, *parts: Any) -> Any:
     return reduce(getattr(torch, f"{function}imum"), parts)
 
 
-def _fill(evaluator: Evaluator, target: Access, value: Grid) -> Any:
+def _fill(evaluator: Evaluator, target: ir.Access, value: Grid) -> Any:
     """The target's tensor: its axes in order, merged places put where they belong."""
     shape = [evaluator.extent(extent) for extent in target.tensor.shape]
     places = target.places
-    if all(isinstance(place, Index) for place in places):
-        order = tuple(place for place in places if isinstance(place, Index))
+    if all(isinstance(place, ir.Index) for place in places):
+        order = tuple(place for place in places if isinstance(place, ir.Index))
         found = _fit(evaluator, spread(value, order, evaluator), target)
         if list(found.shape) == shape:
             return found
@@ -397,7 +371,7 @@ def _fill(evaluator: Evaluator, target: Access, value: Grid) -> Any:
     return source.new_zeros(shape).index_put(positions, source)
 
 
-def _fit(evaluator: Evaluator, found: Any, target: Access) -> Any:
+def _fit(evaluator: Evaluator, found: Any, target: ir.Access) -> Any:
     """Integers and truth values as such, for an equation that defines a tensor of them."""
     if target.tensor.kind == "int":
         return found.long()
@@ -409,7 +383,7 @@ _NUMBERS: dict[str, Callable[..., float]] = {"exp": math.exp, "log": math.log} |
 }
 
 
-def _power(evaluator: Evaluator, base: Expr, exponent: Expr) -> Grid:
+def _power(evaluator: Evaluator, base: ir.Expr, exponent: ir.Expr) -> Grid:
     """A power; whole and half ones by multiplication, division and square root.
 
     An exponent of indices and whole numbers is counted in integers, as code counts it.
@@ -435,12 +409,12 @@ def _power(evaluator: Evaluator, base: Expr, exponent: Expr) -> Grid:
     return Grid(torch.pow(one, two), indices)
 
 
-def _apply(evaluator: Evaluator, function: str, arguments: tuple[Expr, ...]) -> Grid:
+def _apply(evaluator: Evaluator, function: str, arguments: tuple[ir.Expr, ...]) -> Grid:
     """An elementwise function of the notation."""
     import torch
 
     if function in {"floordiv", "mod"}:
-        whole = _find_integers(evaluator, Call(function, arguments))
+        whole = _find_integers(evaluator, ir.Call(function, arguments))
         return Grid(whole.tensor.double(), whole.indices)
     row, known = FUNCTIONS[function], find_call(function)
     count = len(arguments) if row.is_variadic else len(row.tensors)
@@ -455,24 +429,24 @@ def _apply(evaluator: Evaluator, function: str, arguments: tuple[Expr, ...]) -> 
     return Grid(act(*parts, *told, **known.keywords), indices)
 
 
-def _fold_number(evaluator: Evaluator, expr: Expr) -> Fraction | float | None:
+def _fold_number(evaluator: Evaluator, expr: ir.Expr) -> Fraction | float | None:
     """The number that a sum, product, power or function of numbers is."""
     match expr:
-        case Add(parts) | Mul(parts):
+        case ir.Add(parts) | ir.Mul(parts):
             numbers = _find_all(evaluator, parts)
             if numbers is None:
                 return None
-            return sum(numbers) if isinstance(expr, Add) else prod(numbers)
-        case Pow(base, exponent):
+            return sum(numbers) if isinstance(expr, ir.Add) else prod(numbers)
+        case ir.Pow(base, exponent):
             both = _find_all(evaluator, (base, exponent))
             return None if both is None else _raise(*both)
-        case Call(function, arguments):
+        case ir.Call(function, arguments):
             numbers = _find_all(evaluator, arguments)
             return None if numbers is None else _call(function, numbers)
     return None
 
 
-def _find_all(evaluator: Evaluator, parts: tuple[Expr, ...]) -> list[Fraction | float] | None:
+def _find_all(evaluator: Evaluator, parts: tuple[ir.Expr, ...]) -> list[Fraction | float] | None:
     found: list[Fraction | float] = []
     for part in parts:
         number = evaluator.number(part)
@@ -524,11 +498,11 @@ def _call(function: str, numbers: list[Fraction | float]) -> Fraction | float | 
 _LEFT_OUT = {word: float(row.left_out.replace("oo", "inf") or 0) for word, row in ROWS.items()}
 
 
-def _reduce(evaluator: Evaluator, expr: Reduce) -> Grid:
+def _reduce(evaluator: Evaluator, expr: ir.Reduce) -> Grid:
     """The body reduced over its bound indices wherever the condition holds."""
     if ROWS[expr.kind].is_matrix:
         return _apply_to_matrix(evaluator, expr, expr.bound)
-    if expr.kind == "sum" and expr.condition == TRUE:
+    if expr.kind == "sum" and expr.condition == ir.TRUE:
         return _sum(evaluator, expr.body, expr.bound)
     body, mask, free = _spread_rows(evaluator, expr.bound, expr.condition, expr.body)
     rows = tuple(range(len(free), len(free) + len(expr.bound)))
@@ -540,8 +514,8 @@ def _reduce(evaluator: Evaluator, expr: Reduce) -> Grid:
 
 
 def _spread_rows(
-    evaluator: Evaluator, bound: tuple[Index, ...], condition: Expr, body: Expr
-) -> tuple[Any, Any, tuple[Index, ...]]:
+    evaluator: Evaluator, bound: tuple[ir.Index, ...], condition: ir.Expr, body: ir.Expr
+) -> tuple[Any, Any, tuple[ir.Index, ...]]:
     """The body and the mask, the bound indices last, and the indices before them."""
     grid, mask = evaluator.find(body), evaluator.condition(condition)
     free = tuple(dict.fromkeys(i for i in (*grid.indices, *mask.indices) if i not in bound))
@@ -587,11 +561,11 @@ def _find_moment(kind: str, body: Any, mask: Any, rows: tuple[int, ...]) -> Any:
     return (off * off).sum(rows) / count
 
 
-def _sum(evaluator: Evaluator, body: Expr, bound: tuple[Index, ...]) -> Grid:
+def _sum(evaluator: Evaluator, body: ir.Expr, bound: tuple[ir.Index, ...]) -> Grid:
     """A sum of products, one index at a time, the one that leaves the smallest product first."""
     guards, factors = split_guards((body,))
     for factor in factors:
-        if isinstance(factor, Mul):
+        if isinstance(factor, ir.Mul):
             guards, factors = split_guards(factors)
     grids = [evaluator.find(factor) for factor in factors]
     if guards:
@@ -610,8 +584,8 @@ def _multiply_grids(evaluator: Evaluator, grids: list[Grid]) -> Grid:
     return Grid(reduce(torch.mul, parts), indices)
 
 
-def _sum_out(evaluator: Evaluator, grids: list[Grid], bound: tuple[Index, ...]) -> Grid:
-    def count(index: Index) -> int:
+def _sum_out(evaluator: Evaluator, grids: list[Grid], bound: tuple[ir.Index, ...]) -> Grid:
+    def count(index: ir.Index) -> int:
         """The elements of the product of all that has the index."""
         inside = chain.from_iterable(grid.indices for grid in grids if index in grid.indices)
         return prod(evaluator.extent(each.extent) for each in dict.fromkeys(inside))
@@ -634,7 +608,7 @@ LEAST_PART = 1e-9  # of the largest singular value; below it more than half of t
 
 
 def _apply_to_matrix(
-    evaluator: Evaluator, expr: Reduce | Along, indices: tuple[Index, ...]
+    evaluator: Evaluator, expr: ir.Reduce | ir.Along, indices: tuple[ir.Index, ...]
 ) -> Grid:
     """A function of the matrix that the body is over its rows and columns.
 
@@ -642,9 +616,9 @@ def _apply_to_matrix(
     """
     import torch
 
-    body, _, free = _spread_rows(evaluator, indices, TRUE, expr.body)
+    body, _, free = _spread_rows(evaluator, indices, ir.TRUE, expr.body)
     act = attrgetter(ROWS[expr.kind].torch)(torch)
-    order = (*free, *indices) if isinstance(expr, Along) else free
+    order = (*free, *indices) if isinstance(expr, ir.Along) else free
     if type(body) is not torch.Tensor:  # over a field there is no largest, and no sign
         found = torch.linalg.det(body).log() if expr.kind == "logdet" else act(body)
         return Grid(found, order)
@@ -660,11 +634,11 @@ def _apply_to_matrix(
     if evaluator.is_regular and not bool(regular.all()):
         raise ArithmeticError(f"a matrix has no {expr.kind}, or loses its digits in it")
     found = act(torch.where(regular[..., None, None], body, one))
-    shown = regular[..., None, None] if isinstance(expr, Along) else regular
+    shown = regular[..., None, None] if isinstance(expr, ir.Along) else regular
     return Grid(torch.where(shown, found, math.nan), order)
 
 
-def _reduce_along(evaluator: Evaluator, expr: Along) -> Grid:
+def _reduce_along(evaluator: Evaluator, expr: ir.Along) -> Grid:
     """softmax, log_softmax or cumsum along an index; entries left out have no part."""
     import torch
 
@@ -676,7 +650,7 @@ def _reduce_along(evaluator: Evaluator, expr: Along) -> Grid:
         body = body.to(torch.float64)
     if expr.kind == "cumsum":
         return Grid(torch.where(mask, body, torch.zeros_like(body)).cumsum(-1), order)
-    if expr.condition != TRUE:
+    if expr.condition != ir.TRUE:
         body = torch.where(mask, body, torch.full_like(body, -inf))
     if expr.kind == "log_softmax":
         return Grid(torch.log_softmax(body, -1), order)

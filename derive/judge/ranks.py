@@ -15,7 +15,7 @@ from threading import Barrier, BrokenBarrierError, Lock, Thread
 from typing import TYPE_CHECKING, Any, TypeAlias
 from warnings import catch_warnings, simplefilter
 
-from derive.ir.nodes import ScalarInput, Size
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.walk import walk
 from derive.judge.compare import (
@@ -32,13 +32,14 @@ from derive.judge.samples import choose_sizes, draw_inputs, is_possible
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from derive.ir.nodes import Expr, System
 
 PATIENCE = 60.0  # seconds that a rank waits for the others, which may have failed
 WORLDS = (2, 3)  # ranks of each dimension
 
 
-Shares: TypeAlias = "Sequence[tuple[Expr, str]]"  # extents that are cut, each over which dimension
+Shares: TypeAlias = (
+    "Sequence[tuple[ir.Expr, str]]"  # extents that are cut, each over which dimension
+)
 
 
 @dataclass
@@ -156,7 +157,7 @@ class _Mesh:
 
 
 def judge_ranks(
-    source: str, name: str, system: System, shares: Shares, count: int = 2
+    source: str, name: str, system: ir.System, shares: Shares, count: int = 2
 ) -> Judgement:
     """The judgement of a file's sharded function, if any; DeriveError where it does not agree."""
     judged: list[Mapping[str, int]] = []
@@ -164,7 +165,7 @@ def judge_ranks(
     for axes, sizes, inputs in draw_worlds(system, shares, count) if shares else ():
         judged.append(sizes)
         if len(judged) > 1:  # numbers are given as tensors, too, and differentiated
-            numbers = [e.name for e in system.inputs if isinstance(e, ScalarInput)]
+            numbers = [e.name for e in system.inputs if isinstance(e, ir.ScalarInput)]
             inputs = {**inputs, **{key: _to_tensor(inputs[key]) for key in numbers}}  # noqa: PLW2901
         off, where, _ = run_ranks(source, name, system, axes, inputs)
         worst = max(worst, off)
@@ -176,7 +177,7 @@ def judge_ranks(
 
 
 def draw_worlds(
-    system: System, shares: Shares, count: int = 2
+    system: ir.System, shares: Shares, count: int = 2
 ) -> Iterator[tuple[dict[str, int], dict[str, int], dict[str, Any]]]:
     """The ranks of each dimension, sizes that these have equal shares of, and inputs."""
     told = [Polynomial.of(extent).constant for extent, _ in shares]
@@ -191,19 +192,19 @@ def draw_worlds(
 
 
 def fit_sizes(
-    system: System, sizes: Mapping[str, int], shares: Shares, ranks: int
+    system: ir.System, sizes: Mapping[str, int], shares: Shares, ranks: int
 ) -> dict[str, int] | None:
     """Sizes near these at which every extent that is cut is a multiple; None where none is met."""
     found = dict(sizes)
-    whole = [extent for extent, _ in shares if isinstance(extent, Size)]
+    whole = [extent for extent, _ in shares if isinstance(extent, ir.Size)]
     for extent in dict.fromkeys(whole):
-        assert isinstance(extent, Size)
+        assert isinstance(extent, ir.Size)
         found[extent.name] *= ranks
     free = dict.fromkeys(
         part.name
         for extent, _ in shares
         for part in walk(extent)
-        if isinstance(part, Size) and extent not in whole and part not in whole
+        if isinstance(part, ir.Size) and extent not in whole and part not in whole
     )
     for more in product(range(ranks + 1), repeat=min(len(free), 4)):
         tried = found | {n: found[n] + k for n, k in zip(free, more, strict=False)}
@@ -319,7 +320,7 @@ class _Run:
 def run_ranks(
     source: str,
     name: str,
-    system: System,
+    system: ir.System,
     axes: Mapping[str, int],
     inputs: Mapping[str, Any],
 ) -> tuple[float, str, tuple[Record, Record]]:

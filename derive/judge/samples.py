@@ -18,20 +18,7 @@ from math import prod
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from derive.ir.nodes import (
-    Access,
-    Along,
-    Compare,
-    Expr,
-    Index,
-    Infinity,
-    Number,
-    Reduce,
-    ScalarInput,
-    Size,
-    System,
-    Tensor,
-)
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_atom
 from derive.ir.walk import find_children, find_free, walk
 from derive.ir.walk import find_sizes as walk_sizes
@@ -59,11 +46,13 @@ class Demands:
     work: tuple[tuple[tuple[int, ...], int], ...]  # which loops stand around an access, how often
     changed_by: Mapping[str, tuple[int, ...]]  # the loops whose extent reads a size
     fixed: Mapping[str, int] = field(default_factory=dict)  # sizes that are told
-    inverted: System | None = None  # the system, where it asks for matrices that are not singular
+    inverted: ir.System | None = (
+        None  # the system, where it asks for matrices that are not singular
+    )
 
 
 @lru_cache(maxsize=16)
-def find_sizes(system: System) -> tuple[str, ...]:
+def find_sizes(system: ir.System) -> tuple[str, ...]:
     """The names of all sizes, also of those that only bound the values of a tensor."""
     bounds = (
         bound
@@ -71,12 +60,12 @@ def find_sizes(system: System) -> tuple[str, ...]:
         for bound in (tensor.below, tensor.lower, tensor.upper)
         if bound is not None
     )
-    inside = (part.name for bound in bounds for part in walk(bound) if isinstance(part, Size))
+    inside = (part.name for bound in bounds for part in walk(bound) if isinstance(part, ir.Size))
     return tuple(dict.fromkeys((*walk_sizes(system), *inside)))
 
 
 def choose_sizes(
-    system: System, count: int = 3, seed: int = 0, fixed: Mapping[str, int] | None = None
+    system: ir.System, count: int = 3, seed: int = 0, fixed: Mapping[str, int] | None = None
 ) -> list[Sizes]:
     """`count` draws of all sizes, small and pairwise distinct; the second one has a size 1.
 
@@ -84,7 +73,7 @@ def choose_sizes(
     """
     demands = _find_demands(system)
     known = {name: size for name, size in (fixed or {}).items() if name in demands.names}
-    given = {Size(name) for name in known}
+    given = {ir.Size(name) for name in known}
     free = tuple(each for each in demands.wanted if not set(each[0].atoms) <= given)
     demands = replace(demands, fixed=known, wanted=free)
     dice = Random(seed)
@@ -94,12 +83,12 @@ def choose_sizes(
     return draws
 
 
-def is_possible(system: System, sizes: Mapping[str, int]) -> bool:
+def is_possible(system: ir.System, sizes: Mapping[str, int]) -> bool:
     """Is every extent a whole number that is not 0, and is every place inside?"""
     return _measure(dict(sizes), _find_demands(system), with_one=True) < _EMPTY
 
 
-def count_work(system: System, sizes: Mapping[str, int]) -> float:
+def count_work(system: ir.System, sizes: Mapping[str, int]) -> float:
     """The elements that the loops read at these sizes."""
     demands = _find_demands(system)
     lengths = [_find_length(extent, dict(sizes)) for extent in demands.loops]
@@ -126,7 +115,7 @@ def _choose(demands: Demands, dice: Random, before: Sequence[Sizes], *, with_one
     return best[1]
 
 
-def _is_singular(system: System | None, sizes: Sizes) -> bool:
+def _is_singular(system: ir.System | None, sizes: Sizes) -> bool:
     """Is a matrix singular at these sizes, whatever it holds, as x[n,i]*x[n,j] over few n is?"""
     from derive.judge.evaluate import evaluate_system
 
@@ -174,7 +163,7 @@ def _fill_extents(sizes: Sizes, demands: Demands) -> Sizes:
             atom.name
             for monomial, number in extent.terms.items()
             for atom, _ in monomial
-            if number < 0 and isinstance(atom, Size) and atom.name not in demands.fixed
+            if number < 0 and isinstance(atom, ir.Size) and atom.name not in demands.fixed
         ]
         for name in taken:
             while sizes[name] > 1 and _evaluate(extent, sizes) < 1:
@@ -226,17 +215,17 @@ def _find_length(extent: Polynomial, sizes: Sizes) -> float:
 
 def _evaluate(extent: Polynomial, sizes: Mapping[str, int]) -> Fraction | int:
     match tuple(extent.terms.items()):
-        case ((((Size(name), 1),), 1),):  # most extents, and this is asked often
+        case ((((ir.Size(name), 1),), 1),):  # most extents, and this is asked often
             return sizes[name]
     return extent.evaluate(lambda atom: evaluate_atom(atom, sizes))
 
 
-def _find_tensors(system: System) -> tuple[Tensor, ...]:
-    return tuple(entry for entry in system.inputs if isinstance(entry, Tensor))
+def _find_tensors(system: ir.System) -> tuple[ir.Tensor, ...]:
+    return tuple(entry for entry in system.inputs if isinstance(entry, ir.Tensor))
 
 
 @lru_cache(maxsize=16)
-def _find_demands(system: System) -> Demands:
+def _find_demands(system: ir.System) -> Demands:
     tensors = (*_find_tensors(system), *(e.target.tensor for e in system.equations))
     extents = [extent for tensor in tensors for extent in tensor.shape]
     extents += [tensor.below for tensor in tensors if tensor.below is not None]
@@ -267,9 +256,9 @@ def _find_demands(system: System) -> Demands:
     )
 
 
-def _has_matrices(system: System, *kinds: str) -> bool:
+def _has_matrices(system: ir.System, *kinds: str) -> bool:
     parts = (part for equation in system.equations for part in walk(equation.value))
-    return any(isinstance(part, (Along, Reduce)) and part.kind in kinds for part in parts)
+    return any(isinstance(part, (ir.Along, ir.Reduce)) and part.kind in kinds for part in parts)
 
 
 def _find_readers(extents: tuple[Polynomial, ...]) -> dict[str, tuple[int, ...]]:
@@ -277,42 +266,44 @@ def _find_readers(extents: tuple[Polynomial, ...]) -> dict[str, tuple[int, ...]]
     readers: dict[str, tuple[int, ...]] = {}
     for number, extent in enumerate(extents):
         parts = (part for atom in extent.atoms for part in walk(atom))
-        for name in dict.fromkeys(part.name for part in parts if isinstance(part, Size)):
+        for name in dict.fromkeys(part.name for part in parts if isinstance(part, ir.Size)):
             readers[name] = (*readers.get(name, ()), number)
     return readers
 
 
-def _find_loops(expr: Expr, loops: tuple[Index, ...]) -> Iterator[tuple[Expr, tuple[Index, ...]]]:
+def _find_loops(
+    expr: ir.Expr, loops: tuple[ir.Index, ...]
+) -> Iterator[tuple[ir.Expr, tuple[ir.Index, ...]]]:
     """Every access with the indices that loop around it."""
     match expr:
-        case Access():
+        case ir.Access():
             yield expr, loops
-        case Reduce(_, bound, _, _):
+        case ir.Reduce(_, bound, _, _):
             loops = (*loops, *bound)
-        case Along():
+        case ir.Along():
             loops = (*loops, *(index for index in expr.indices if index not in loops))
     for child in find_children(expr):
         yield from _find_loops(child, loops)
 
 
-def _find_least(expr: Expr) -> Iterator[tuple[Polynomial, int]]:
+def _find_least(expr: ir.Expr) -> Iterator[tuple[Polynomial, int]]:
     """How long a tensor must be for its fixed places."""
-    assert isinstance(expr, Access)
+    assert isinstance(expr, ir.Access)
     for place, extent in zip(expr.places, expr.tensor.shape, strict=False):
-        if isinstance(place, Number):
+        if isinstance(place, ir.Number):
             yield Polynomial.of(extent), int(place.value) + 1
 
 
-def _find_wanted(expr: Expr) -> Iterator[tuple[Polynomial, int]]:
+def _find_wanted(expr: ir.Expr) -> Iterator[tuple[Polynomial, int]]:
     """From which extent on a condition is true and false, over an index and a number.
 
     Over two indices it has to be long enough that `j <= i` and `j < i` differ off the ends too.
     """
     for part in walk(expr):
-        if isinstance(part, Compare):
+        if isinstance(part, ir.Compare):
             inside = (*walk(part.left), *walk(part.right))
-            numbers = [abs(int(here.value)) for here in inside if isinstance(here, Number)]
-            indices = dict.fromkeys(here for here in inside if isinstance(here, Index))
+            numbers = [abs(int(here.value)) for here in inside if isinstance(here, ir.Number)]
+            indices = dict.fromkeys(here for here in inside if isinstance(here, ir.Index))
             for index in indices:
                 most = max(numbers, default=0) + min(1 + len(indices), 3)
                 if Polynomial.of(index.extent).constant is None and most < LARGEST[-1]:
@@ -320,7 +311,7 @@ def _find_wanted(expr: Expr) -> Iterator[tuple[Polynomial, int]]:
 
 
 def draw_inputs(
-    system: System,
+    system: ir.System,
     sizes: Mapping[str, int],
     seed: int = 0,
     dtype: Any = None,
@@ -338,7 +329,7 @@ def draw_inputs(
     inputs: dict[str, Any] = {}
     definite = _find_definite(system)
     for entry in system.inputs:
-        if isinstance(entry, ScalarInput):
+        if isinstance(entry, ir.ScalarInput):
             inputs[entry.name] = _draw_scalar(entry, seed, generator)
         else:
             inputs[entry.name] = _draw_tensor(entry, sizes, generator, dtype, empty_row)
@@ -349,7 +340,7 @@ def draw_inputs(
 
 
 @lru_cache(maxsize=16)
-def _find_definite(system: System) -> Mapping[str, tuple[tuple[int, int], ...]]:
+def _find_definite(system: ir.System) -> Mapping[str, tuple[tuple[int, int], ...]]:
     """The places of square tensors that a logarithm of a determinant, or a triangle, may ask for.
 
     With a large diagonal they are positive definite, and the determinant is positive.
@@ -357,11 +348,11 @@ def _find_definite(system: System) -> Mapping[str, tuple[tuple[int, int], ...]]:
     values = {e.target.tensor.name: e.value for e in system.equations}
     parts = [part for value in values.values() for part in walk(value)]
     kinds = {"cholesky", "logdet"}
-    waiting = [p.body for p in parts if isinstance(p, (Along, Reduce)) and p.kind in kinds]
-    names: dict[str, Tensor] = {}
+    waiting = [p.body for p in parts if isinstance(p, (ir.Along, ir.Reduce)) and p.kind in kinds]
+    names: dict[str, ir.Tensor] = {}
     while waiting:
         for part in walk(waiting.pop()):
-            if isinstance(part, Access) and part.tensor.name not in names:
+            if isinstance(part, ir.Access) and part.tensor.name not in names:
                 names[part.tensor.name] = part.tensor
                 waiting += [values[name] for name in (part.tensor.name,) if name in values]
     return {
@@ -376,7 +367,7 @@ def _find_definite(system: System) -> Mapping[str, tuple[tuple[int, int], ...]]:
     }
 
 
-def _draw_scalar(entry: ScalarInput, seed: int, generator: Any) -> float | int:
+def _draw_scalar(entry: ir.ScalarInput, seed: int, generator: Any) -> float | int:
     import torch
 
     drawn = float(torch.rand((), generator=generator, dtype=torch.float64)) + 0.5
@@ -389,7 +380,7 @@ def _draw_scalar(entry: ScalarInput, seed: int, generator: Any) -> float | int:
 
 
 def _draw_tensor(
-    tensor: Tensor, sizes: Mapping[str, int], generator: Any, dtype: Any, empty_row: bool
+    tensor: ir.Tensor, sizes: Mapping[str, int], generator: Any, dtype: Any, empty_row: bool
 ) -> Any:
     import torch
 
@@ -426,7 +417,7 @@ class Domain:
         return above and (below or (value == self.high and not self.strict[1]))
 
 
-def find_domain(tensor: Tensor, sizes: Mapping[str, int]) -> Domain:
+def find_domain(tensor: ir.Tensor, sizes: Mapping[str, int]) -> Domain:
     """The domain of a tensor at these sizes; that of positions is 0 .. below - 1."""
     if tensor.kind == "int" and tensor.below is not None:
         return Domain(0, int(_evaluate(Polynomial.of(tensor.below), sizes)) - 1, (False, False))
@@ -435,7 +426,7 @@ def find_domain(tensor: Tensor, sizes: Mapping[str, int]) -> Domain:
 
 
 def _draw_real(
-    tensor: Tensor, shape: tuple[int, ...], sizes: Mapping[str, int], generator: Any
+    tensor: ir.Tensor, shape: tuple[int, ...], sizes: Mapping[str, int], generator: Any
 ) -> Any:
     """Normal numbers; between two bounds uniform ones, and off a bound that is excluded."""
     import torch
@@ -454,9 +445,11 @@ def _draw_real(
     return drawn
 
 
-def _find_bound(bound: Expr | None, sizes: Mapping[str, int]) -> float | None:
+def _find_bound(bound: ir.Expr | None, sizes: Mapping[str, int]) -> float | None:
     """The number, or None where there is no bound."""
-    if bound is None or any(isinstance(part, Access | Index | Infinity) for part in walk(bound)):
+    if bound is None or any(
+        isinstance(part, ir.Access | ir.Index | ir.Infinity) for part in walk(bound)
+    ):
         return None
     value = _evaluate(Polynomial.of(bound), sizes)
     return int(value) if value.denominator == 1 else float(value)

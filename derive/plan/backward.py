@@ -13,7 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from derive.analysis.extents import find_open_sizes
-from derive.ir.nodes import Access, Along, Tensor
+from derive.ir import nodes as ir
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.recurrences import turn_upward
 from derive.ir.text import to_text
@@ -27,7 +27,6 @@ from derive.plan.steps import free_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from derive.ir.nodes import Equation, System
     from derive.plan.plan import Plan
     from derive.plan.search import Request
 
@@ -44,7 +43,7 @@ class Passes:
 
     forward: Plan  # its results are those of the formula, then what is kept
     backward: Plan
-    gradients: System  # all that the backward is made of, from the arguments
+    gradients: ir.System  # all that the backward is made of, from the arguments
     kept: tuple[str, ...]  # results among them
     given: Mapping[str, str]
     made: Mapping[str, str]
@@ -66,8 +65,8 @@ class Passes:
 
 
 def plan_passes(
-    system: System,
-    gradients: System,
+    system: ir.System,
+    gradients: ir.System,
     names: tuple[Mapping[str, str], Mapping[str, str]],
     sizes: Mapping[str, int],
     request: Request,
@@ -96,11 +95,13 @@ def plan_passes(
     return Passes(forward, backward, gradients, used, *names)
 
 
-def cut(system: System, gradients: System, kept: tuple[str, ...]) -> tuple[System, System]:
+def cut(
+    system: ir.System, gradients: ir.System, kept: tuple[str, ...]
+) -> tuple[ir.System, ir.System]:
     """The formula with what is kept among its results, and the gradients that take that."""
     made = {each.target.tensor.name: each.target.tensor for each in gradients.equations}
     needed = {tensor.name for tensor in gradients.results}
-    equations: list[Equation] = []
+    equations: list[ir.Equation] = []
     made_here = [e for e in gradients.equations if e.target.tensor.name not in kept]
     while len(equations) < len(
         equations := [e for e in made_here if e.target.tensor.name in needed]
@@ -109,7 +110,7 @@ def cut(system: System, gradients: System, kept: tuple[str, ...]) -> tuple[Syste
     used = [name for name in kept if name in needed]
     inputs = (*gradients.inputs, *(made[name] for name in used))
     whole = replace(gradients, inputs=inputs, equations=tuple(equations))
-    read = [e for e in inputs if not isinstance(e, Tensor) or e.name in needed]
+    read = [e for e in inputs if not isinstance(e, ir.Tensor) or e.name in needed]
     outside = {entry.name for entry in (*system.inputs, *(made[name] for name in used))}
     # A gradient that comes in may be None: the other arguments stand first, and tell the sizes.
     read.sort(key=lambda entry: entry.name not in outside)
@@ -124,14 +125,14 @@ def cut(system: System, gradients: System, kept: tuple[str, ...]) -> tuple[Syste
 
 
 def _find_uses(
-    ahead: System, behind: System, sizes: Mapping[str, int]
+    ahead: ir.System, behind: ir.System, sizes: Mapping[str, int]
 ) -> tuple[tuple[str, ...], ...]:
     """All gradients, and those by what is no larger than a result: what is larger may be constant.
 
     What rests on a large table of constants is not to wait for the gradients by it.
     """
 
-    def count(tensor: Tensor) -> int:
+    def count(tensor: ir.Tensor) -> int:
         return prod(evaluate_extent(extent, sizes) for extent in tensor.shape)
 
     most = max(map(count, ahead.results), default=0)
@@ -140,22 +141,24 @@ def _find_uses(
     return tuple(dict.fromkeys((every, fewer or every)))
 
 
-def _find_kept(system: System, gradients: System, sizes: Mapping[str, int]) -> tuple[str, ...]:
+def _find_kept(
+    system: ir.System, gradients: ir.System, sizes: Mapping[str, int]
+) -> tuple[str, ...]:
     """The results, and the tensors that are small, as far as something is computed for them."""
 
-    def count(tensor: Tensor) -> int:
+    def count(tensor: ir.Tensor) -> int:
         return prod(evaluate_extent(extent, sizes) for extent in tensor.shape)
 
     rows: set[str] = set()  # what a softmax makes, or runs along
     for equation in system.equations:
         for part in walk(equation.value):
-            if isinstance(part, Along):
+            if isinstance(part, ir.Along):
                 inside = find_accesses(part.body)
                 rows |= {read.tensor.name for read in inside if part.index in find_free(read)}
                 rows |= {equation.target.tensor.name} if part is equation.value else set()
     results = [tensor for tensor in system.results if tensor.name not in rows]
     first = next((tensor.shape[0] for tensor in results if tensor.shape), None)
-    tensors = [entry for entry in system.inputs if isinstance(entry, Tensor)]
+    tensors = [entry for entry in system.inputs if isinstance(entry, ir.Tensor)]
     batches = [t for t in tensors if first is None or first in t.shape]
     largest = max(map(count, (*results, *(batches or tensors))), default=1)
     reads = [a for each in gradients.equations for a in find_accesses(each.value)]
@@ -164,7 +167,7 @@ def _find_kept(system: System, gradients: System, sizes: Mapping[str, int]) -> t
     for equation in system.equations:
         tensor, value = equation.target.tensor, equation.value
         most = largest if tensor.name in rows else LARGER * largest
-        if tensor in results or (not isinstance(value, Access) and count(tensor) <= most):
+        if tensor in results or (not isinstance(value, ir.Access) and count(tensor) <= most):
             small[tensor.name] = None
     defined = {each.target.tensor.name for each in gradients.equations}
     return tuple(name for name in small if name in defined and name not in positions)

@@ -11,38 +11,14 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
-from derive.ir.nodes import Index, Size, System, Tensor
+from derive.ir import nodes as ir
 from derive.ir.walk import walk
+from derive.plan import ops
 from derive.plan.cells import find_notes, use_cells
 from derive.plan.cells.matching import count_reads, rename
 from derive.plan.cost import Storage
 from derive.plan.lower import lower, lower_equation
 from derive.plan.lower.context import Context, find_layouts, layout_of
-from derive.plan.ops import (
-    VIEWS,
-    Along,
-    Apply,
-    Arrange,
-    Cast,
-    Einsum,
-    Fill,
-    Flatten,
-    Num,
-    NumTensor,
-    Op,
-    Reduction,
-    Source,
-    Unflatten,
-    args_of,
-    arrange,
-    axes_of,
-    exchange,
-    find_reads,
-    flatten,
-    is_boolean,
-    rename_indices,
-    walk_ops,
-)
 from derive.plan.path import FLOPS
 from derive.plan.plan import Plan
 from derive.plan.steps import Step, free_name, name_op, name_part
@@ -52,11 +28,10 @@ from derive.rewrite.recipes import prepare
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from derive.ir.nodes import Equation
     from derive.plan.plan import Entry
 
 
-def make_plan(system: System, sizes: Mapping[str, int], *, cells: bool = True) -> Plan:
+def make_plan(system: ir.System, sizes: Mapping[str, int], *, cells: bool = True) -> Plan:
     """The plan of a system as its own rules leave it; `plan.search` looks for better ones."""
     prepared, notes = prepare(system)
     return lower_system(Form(system, prepared, notes), sizes, cells=cells)
@@ -66,8 +41,8 @@ def make_plan(system: System, sizes: Mapping[str, int], *, cells: bool = True) -
 class Form:
     """What a plan is made from: the formula, what rules made of it, and orders of storage."""
 
-    system: System
-    prepared: System
+    system: ir.System
+    prepared: ir.System
     notes: tuple[str, ...]
     layouts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # other than the usual
     log: tuple[Entry, ...] = ()  # what the search took on its way here
@@ -81,7 +56,7 @@ def lower_system(
     system, prepared = form.system, form.prepared
     context = Context(prepared, sizes, _reserved(prepared), lower, minimize=form.minimize)
     context.layouts = {**find_layouts(prepared), **form.layouts}
-    sources: dict[str, tuple[Equation, Source]] = {}
+    sources: dict[str, tuple[ir.Equation, ops.Source]] = {}
     for equation in mark_harmful(prepared).equations:
         sources[equation.target.tensor.name] = (equation, lower_equation(equation, context))
     results = tuple(_result(*sources[tensor.name], context) for tensor in system.results)
@@ -102,58 +77,68 @@ def lower_system(
     return Plan(system, steps, results, dict(sizes), notes, log=form.log, orders=orders)
 
 
-def _reserved(system: System) -> set[str]:
+def _reserved(system: ir.System) -> set[str]:
     """The names that the formula itself takes."""
     names = {entry.name for entry in (*system.inputs, *system.sizes)}
     names |= {equation.target.tensor.name for equation in system.equations}
-    shapes = (entry.shape for entry in system.inputs if isinstance(entry, Tensor))
+    shapes = (entry.shape for entry in system.inputs if isinstance(entry, ir.Tensor))
     sizes = (part for shape in shapes for extent in shape for part in walk(extent))
-    return names | {part.name for part in sizes if isinstance(part, Size)}
+    return names | {part.name for part in sizes if isinstance(part, ir.Size)}
 
 
-def _result(equation: Equation, source: Source, context: Context) -> Op:
+def _result(equation: ir.Equation, source: ops.Source, context: Context) -> ops.Op:
     """A result with its places in the order of the left side, merged indices merged."""
     target = equation.target.tensor
     layout = layout_of(target, context)
     places = context.stored[target.name]
     wanted = tuple(i for parts in places for i in parts)
-    op = arrange(source, wanted) if layout != tuple(range(len(layout))) else source
+    op = ops.arrange(source, wanted) if layout != tuple(range(len(layout))) else source
     for k, parts in reversed(list(enumerate(places))):
         if len(parts) > 1:
             start = sum(map(len, places[:k]))
-            op = flatten(op, start, start + len(parts) - 1)
+            op = ops.flatten(op, start, start + len(parts) - 1)
     return op
 
 
 def inline_result(
-    steps: tuple[Step, ...], results: tuple[Op, ...]
-) -> tuple[tuple[Step, ...], tuple[Op, ...]]:
+    steps: tuple[Step, ...], results: tuple[ops.Op, ...]
+) -> tuple[tuple[Step, ...], tuple[ops.Op, ...]]:
     """A lone result that is a view of the last step becomes that step."""
     if not steps:  # what is read is there already
         return steps, results
     *before, last = steps
-    root = [part for op in results for part in walk_ops(op) if isinstance(part, Source)]
+    root = [part for op in results for part in ops.walk_ops(op) if isinstance(part, ops.Source)]
     if len(results) != 1 or len(root) != 1 or root[0].name != last.name or results[0] is root[0]:
         return steps, results
-    op = exchange(results[0], {root[0]: last.op})
-    whole = Step(last.name, flatten(op.arg, op.start, op.end) if isinstance(op, Flatten) else op)
-    return (*before, whole), (Source(last.name, whole.axes),)
+    op = ops.exchange(results[0], {root[0]: last.op})
+    whole = Step(
+        last.name, ops.flatten(op.arg, op.start, op.end) if isinstance(op, ops.Flatten) else op
+    )
+    return (*before, whole), (ops.Source(last.name, whole.axes),)
 
 
-def drop_unused(steps: tuple[Step, ...], results: tuple[Op, ...]) -> tuple[Step, ...]:
+def drop_unused(steps: tuple[Step, ...], results: tuple[ops.Op, ...]) -> tuple[Step, ...]:
     """The steps that the results need."""
-    needed = {name for op in results for name in find_reads(op)}
+    needed = {name for op in results for name in ops.find_reads(op)}
     kept: list[Step] = []
     for step in reversed(steps):
         if step.name in needed:
-            needed |= find_reads(step.op)
+            needed |= ops.find_reads(step.op)
             kept.insert(0, step)
     return tuple(kept)
 
 
 LINE = 78  # columns of an expression that still reads at a glance
 SHORTEST = 12  # columns below which a part needs no name
-COLUMNS = {Einsum: 34, Along: 23, Fill: 23, Reduction: 9, Cast: 14, Arrange: 9, Unflatten: 21}
+COLUMNS = {
+    ops.Einsum: 34,
+    ops.Along: 23,
+    ops.Fill: 23,
+    ops.Reduction: 9,
+    ops.Cast: 14,
+    ops.Arrange: 9,
+    ops.Unflatten: 21,
+}
 
 
 def eliminate_common(
@@ -166,14 +151,14 @@ def eliminate_common(
     """
     taken = {*names, *(step.name for step in steps)}
     while True:
-        found = [op for step in steps for op in walk_ops(step.op) if _is_work(op)]
+        found = [op for step in steps for op in ops.walk_ops(step.op) if _is_work(op)]
         alike = Counter(map(_outline, found))
         found = [op for op in found if alike[_outline(op)] > 1]
         counts = Counter(map(to_key, found))
         twice = [op for op in found if counts[to_key(op)] > 1]
         if not twice:
             return _drop_aliases(steps, frozenset(kept))
-        op = max(twice, key=lambda op: sum(1 for _ in walk_ops(op)))
+        op = max(twice, key=lambda op: sum(1 for _ in ops.walk_ops(op)))
         name = free_name(name_op(op, steps[-1].name), taken)
         taken.add(name)
         steps = _extract(op, name, steps)
@@ -181,14 +166,14 @@ def eliminate_common(
 
 def _drop_aliases(steps: tuple[Step, ...], kept: frozenset[str]) -> tuple[Step, ...]:
     out: list[Step] = []
-    meant: dict[str, Source] = {}
+    meant: dict[str, ops.Source] = {}
     for step in steps:
         whole = step.op
-        for part in list(walk_ops(whole)):
-            if isinstance(part, Source) and part.name in meant:
+        for part in list(ops.walk_ops(whole)):
+            if isinstance(part, ops.Source) and part.name in meant:
                 same = meant[part.name]
-                whole = exchange(whole, {part: Source(same.name, part.axes, part.kind)})
-        if isinstance(whole, Source) and step.name not in kept:
+                whole = ops.exchange(whole, {part: ops.Source(same.name, part.axes, part.kind)})
+        if isinstance(whole, ops.Source) and step.name not in kept:
             meant[step.name] = whole
         else:
             out.append(Step(step.name, whole))
@@ -196,24 +181,24 @@ def _drop_aliases(steps: tuple[Step, ...], kept: frozenset[str]) -> tuple[Step, 
 
 
 @cache
-def to_key(op: Op) -> Op:
+def to_key(op: ops.Op) -> ops.Op:
     """The operation under indices that no formula has, so that renamed copies are equal."""
-    indices = dict.fromkeys(i for part in walk_ops(op) for i in axes_of(part))
-    return rename_indices(op, {i: Index(f"@{k}", i.extent) for k, i in enumerate(indices)})
+    indices = dict.fromkeys(i for part in ops.walk_ops(op) for i in ops.axes_of(part))
+    return ops.rename_indices(op, {i: ir.Index(f"@{k}", i.extent) for k, i in enumerate(indices)})
 
 
 @lru_cache(maxsize=1 << 14)
-def _outline(op: Op) -> int:
+def _outline(op: ops.Op) -> int:
     """A number that operations with one key have in common; it costs less than the key."""
-    name = op.name if isinstance(op, Source) else ""
-    return hash((type(op).__name__, name, *map(_outline, args_of(op))))
+    name = op.name if isinstance(op, ops.Source) else ""
+    return hash((type(op).__name__, name, *map(_outline, ops.args_of(op))))
 
 
-def _extract(op: Op, name: str, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+def _extract(op: ops.Op, name: str, steps: tuple[Step, ...]) -> tuple[Step, ...]:
     """The operation as a step before its first use, and its name in its place everywhere."""
     key, outline = to_key(op), _outline(op)
     copies = [
-        [part for part in walk_ops(s.op) if _outline(part) == outline and to_key(part) is key]
+        [part for part in ops.walk_ops(s.op) if _outline(part) == outline and to_key(part) is key]
         for s in steps
     ]
     first = next(k for k, found in enumerate(copies) if found)
@@ -226,8 +211,8 @@ def _extract(op: Op, name: str, steps: tuple[Step, ...]) -> tuple[Step, ...]:
     for step, found in zip(steps[after:], copies[after:], strict=True):
         whole = step.op
         for part in found:
-            kind = "bool" if is_boolean(part) else "real"
-            whole = exchange(whole, {part: Source(name, axes_of(part), kind)})
+            kind = "bool" if ops.is_boolean(part) else "real"
+            whole = ops.exchange(whole, {part: ops.Source(name, ops.axes_of(part), kind)})
         out.append(Step(step.name, whole))
     return tuple(out)
 
@@ -242,46 +227,46 @@ def split_long(steps: tuple[Step, ...], taken: set[str]) -> tuple[Step, ...]:
             name = free_name(name_part(part, whole, step.name), taken)
             taken.add(name)
             out += split_long((Step(name, part),), taken)
-            source = Source(name, axes_of(part), "bool" if is_boolean(part) else "real")
-            whole = exchange(whole, {part: source})
+            source = ops.Source(name, ops.axes_of(part), "bool" if ops.is_boolean(part) else "real")
+            whole = ops.exchange(whole, {part: source})
         out.append(Step(step.name, whole))
     return tuple(out)
 
 
-def _length(op: Op) -> int:
+def _length(op: ops.Op) -> int:
     """About how many columns its text takes."""
-    own = len(op.name) if isinstance(op, Source) else COLUMNS.get(type(op), 4)
-    return own + sum(map(_length, args_of(op)))
+    own = len(op.name) if isinstance(op, ops.Source) else COLUMNS.get(type(op), 4)
+    return own + sum(map(_length, ops.args_of(op)))
 
 
-def _find_half(whole: Op) -> Op | None:
-    parts = [part for part in walk_ops(whole) if part is not whole and _is_work(part)]
+def _find_half(whole: ops.Op) -> ops.Op | None:
+    parts = [part for part in ops.walk_ops(whole) if part is not whole and _is_work(part)]
     half = _length(whole) / 2
     best = min(parts, key=lambda part: abs(_length(part) - half), default=None)
     return best if best is not None and _length(best) >= SHORTEST else None
 
 
-def _is_work(op: Op) -> bool:
-    return not isinstance(op, (*VIEWS, Num, NumTensor))
+def _is_work(op: ops.Op) -> bool:
+    return not isinstance(op, (*ops.VIEWS, ops.Num, ops.NumTensor))
 
 
 WORTH = 2  # times as large as its operand a product has to be
 
 
 def move_scales(
-    steps: Sequence[Step], results: Sequence[Op], memory: Storage, taken: Collection[str]
+    steps: Sequence[Step], results: Sequence[ops.Op], memory: Storage, taken: Collection[str]
 ) -> tuple[Step, ...]:
     """The steps with such products scaled where they are made; new names are not `taken`."""
     done = tuple(steps)
     names = {*taken, *(step.name for step in steps)}
     reads = count_reads(steps, results)
     for product in steps:
-        if reads[product.name] != 1 or not isinstance(product.op, Einsum):
+        if reads[product.name] != 1 or not isinstance(product.op, ops.Einsum):
             continue
-        counts = [memory.count(axes_of(arg)) for arg in product.op.args]
+        counts = [memory.count(ops.axes_of(arg)) for arg in product.op.args]
         place = counts.index(min(counts))
         for reader in done:
-            if product.name not in find_reads(reader.op):
+            if product.name not in ops.find_reads(reader.op):
                 continue
             scaled = _find_scaled(reader.op, product.name)
             if scaled is not None and memory.count(product.axes) >= WORTH * counts[place]:
@@ -290,11 +275,11 @@ def move_scales(
     return done
 
 
-def _find_scaled(op: Op, name: str) -> Apply | None:
+def _find_scaled(op: ops.Op, name: str) -> ops.Apply | None:
     """The part that multiplies, or divides, this tensor as it stands by a number."""
-    for part in walk_ops(op):
+    for part in ops.walk_ops(op):
         match part:
-            case Apply("*" | "/", (Source() as read, Num()), axes):
+            case ops.Apply("*" | "/", (ops.Source() as read, ops.Num()), axes):
                 if read.name == name and read.axes == axes:
                     return part
     return None
@@ -304,19 +289,21 @@ def _move(
     steps: tuple[Step, ...],
     product: Step,
     place: int,
-    read: tuple[Step, Apply],
+    read: tuple[Step, ops.Apply],
     taken: Collection[str],
 ) -> tuple[Step, ...]:
     """The steps with one operand of the product scaled, and what is made of it read as it is."""
     reader, scaled = read
-    assert isinstance(product.op, Einsum)
+    assert isinstance(product.op, ops.Einsum)
     args = list(product.op.args)
-    args[place] = Apply(scaled.function, (args[place], scaled.args[1]), axes_of(args[place]))
+    args[place] = ops.Apply(
+        scaled.function, (args[place], scaled.args[1]), ops.axes_of(args[place])
+    )
     op = rename(
-        Einsum(tuple(args), product.op.axes), dict(zip(product.axes, scaled.axes, strict=True))
+        ops.Einsum(tuple(args), product.op.axes), dict(zip(product.axes, scaled.axes, strict=True))
     )
     is_all = reader.op is scaled
     made = Step(reader.name if is_all else free_name(f"{product.name}_scaled", taken), op)
     done = [made if step is product else step for step in steps if step is not reader or not is_all]
-    left = exchange(reader.op, {scaled: Source(made.name, scaled.axes)})
+    left = ops.exchange(reader.op, {scaled: ops.Source(made.name, scaled.axes)})
     return tuple(Step(reader.name, left) if step is reader else step for step in done)

@@ -20,26 +20,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import simplify_place
-from derive.ir.nodes import (
-    MINUS_ONE,
-    ONE,
-    TRUE,
-    ZERO,
-    Access,
-    Add,
-    Call,
-    Compare,
-    Equation,
-    Expr,
-    Index,
-    Mul,
-    Number,
-    Reduce,
-    Size,
-    System,
-    Tensor,
-    Where,
-)
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.recurrences import find_groups, find_recurrence
 from derive.ir.walk import (
@@ -65,13 +46,13 @@ SMALLER = 4  # times
 class Chunks:
     """A system without such values, and the equations in it that cut a tensor, or join chunks."""
 
-    system: System
-    views: dict[Equation, int] = field(default_factory=dict)  # and the place of the index
+    system: ir.System
+    views: dict[ir.Equation, int] = field(default_factory=dict)  # and the place of the index
     lengths: dict[str, int] = field(default_factory=dict)  # keywords and what they are if not given
-    indices: dict[str, Index] = field(default_factory=dict)  # and which places they are of
+    indices: dict[str, ir.Index] = field(default_factory=dict)  # and which places they are of
 
 
-def chunk_values(system: System, sizes: Mapping[str, int], *, keywords: bool = True) -> Chunks:
+def chunk_values(system: ir.System, sizes: Mapping[str, int], *, keywords: bool = True) -> Chunks:
     """The system with the sums of such values in chunks, where that is smaller at the sizes.
 
     How long a chunk is can be told by keywords, or else stands in the code.
@@ -96,7 +77,7 @@ class _Chunker:
         self.index = recurrence.index
         self.axis = recurrence.find_axis(self.target.tensor)
         last = Polynomial.of(self.index.extent) - Polynomial.of(1) - Polynomial.of(self.index)
-        self.back: dict[Expr, Expr] = {self.index: last.to_expr()}
+        self.back: dict[ir.Expr, ir.Expr] = {self.index: last.to_expr()}
         flipped = substitute(self.target, self.back)
         self.flip = next((e for e in system.equations if e.value is flipped), None)
         self.read = self.target.tensor if self.flip is None else self.flip.target.tensor
@@ -104,9 +85,9 @@ class _Chunker:
         self.names = {entry.name for entry in (*system.inputs, *system.sizes)} | {*sizes}
         self.names |= {equation.target.tensor.name for equation in system.equations}
         self.names |= {index.name for index in find_all_indices(system)}
-        self.before: list[Equation] = []  # what the chunks are made of
-        self.cut: dict[Tensor, Tensor] = {}
-        self.made_of: dict[Expr, Access] = {}
+        self.before: list[ir.Equation] = []  # what the chunks are made of
+        self.cut: dict[ir.Tensor, ir.Tensor] = {}
+        self.made_of: dict[ir.Expr, ir.Access] = {}
 
     def name(self, wanted: str) -> str:
         """The name, or one like it that nothing has."""
@@ -130,47 +111,47 @@ class _Chunker:
         slope, added = parts
         self.begin = told[1][tensor, 1]
         t = self.index
-        self.length: Expr = Number(Fraction(length))
+        self.length: ir.Expr = ir.Number(Fraction(length))
         if self.keywords:
             word = self.name(f"{t.name}_chunk")
-            self.length = Size(word)
+            self.length = ir.Size(word)
             self.made.lengths[word] = length
             self.made.indices[word] = t
         # At least one chunk, even of no places: torch pads no tensor to fewer than none.
-        count = Add((Call("floordiv", (t.extent, self.length)), ONE))
-        self.n = Index(self.name("n"), count)
-        self.c, self.s = (Index(self.name(word), self.length) for word in "cs")
+        count = ir.Add((ir.Call("floordiv", (t.extent, self.length)), ir.ONE))
+        self.n = ir.Index(self.name("n"), count)
+        self.c, self.s = (ir.Index(self.name(word), self.length) for word in "cs")
         self.make_states(slope, added)
-        new: dict[Expr, Expr] = {}
+        new: dict[ir.Expr, ir.Expr] = {}
         equations = []
         for equation in system.equations:
             if equation in (self.recurrence.equations[0], self.flip):
                 continue
             for part in walk(equation.value):
-                if isinstance(part, Reduce) and part in sums and part not in new:
+                if isinstance(part, ir.Reduce) and part in sums and part not in new:
                     new[part] = self.make_sum(part, added, equation.target.places)
             value = rewrite_bottom_up(equation.value, lambda part: new.get(part, part))
             if value is not equation.value:
                 equations += self.before
                 self.before = []
-            equations.append(Equation(equation.target, value))
+            equations.append(ir.Equation(equation.target, value))
         self.made.system = replace(system, equations=tuple(equations), written=())
 
-    def find_sums(self, system: System) -> list[Reduce]:
+    def find_sums(self, system: ir.System) -> list[ir.Reduce]:
         """The sums of products with a value; none where one is read in another way."""
         tensor = self.read
-        found: dict[Reduce, None] = {}
+        found: dict[ir.Reduce, None] = {}
         if tensor in system.results:
             return []
 
-        def look(expr: Expr) -> int:
+        def look(expr: ir.Expr) -> int:
             """How many reads there are, those in such sums aside."""
             match expr:
-                case Access() if expr.tensor is tensor:
+                case ir.Access() if expr.tensor is tensor:
                     return 1
-                case Reduce("sum", bound, condition, body) if condition is TRUE:
-                    factors = body.factors if isinstance(body, Mul) else (body,)
-                    reads = [f for f in factors if isinstance(f, Access) and f.tensor is tensor]
+                case ir.Reduce("sum", bound, condition, body) if condition is ir.TRUE:
+                    factors = body.factors if isinstance(body, ir.Mul) else (body,)
+                    reads = [f for f in factors if isinstance(f, ir.Access) and f.tensor is tensor]
                     if (
                         len(reads) == 1
                         and self.is_plain(reads[0])
@@ -189,22 +170,22 @@ class _Chunker:
             return []
         return [] if any(look(each.value) for each in others) else list(found)
 
-    def is_plain(self, read: Access) -> bool:
+    def is_plain(self, read: ir.Access) -> bool:
         """Is it a read of one turn, over indices?"""
         places = {*read.places}
-        plain = all(isinstance(place, Index) for place in places) and len(places) == len(
+        plain = all(isinstance(place, ir.Index) for place in places) and len(places) == len(
             read.places
         )
         return plain and read.places[self.axis] is self.index
 
-    def find_length(self, slope: Expr, added: Expr) -> int | None:
+    def find_length(self, slope: ir.Expr, added: ir.Expr) -> int | None:
         """The longest chunk of which the products of two places are smaller than the values."""
 
-        def count(indices: Sequence[Expr]) -> int:
-            extents = (i.extent for i in indices if isinstance(i, Index))
+        def count(indices: Sequence[ir.Expr]) -> int:
+            extents = (i.extent for i in indices if isinstance(i, ir.Index))
             return prod(evaluate_extent(extent, self.sizes) for extent in extents)
 
-        factors = added.factors if isinstance(added, Mul) else (added,)
+        factors = added.factors if isinstance(added, ir.Mul) else (added,)
         if any({*self.state} <= {*find_free(factor)} for factor in factors):
             return None
         batch = [i for i in self.state if all(i in find_free(f) for f in factors)]
@@ -212,114 +193,116 @@ class _Chunker:
         room = count(self.state) // (SMALLER * max(1, count(both)))
         return next((length for length in LENGTHS if length <= room), None)
 
-    def at(self, expr: Expr, place: Index) -> Expr:
+    def at(self, expr: ir.Expr, place: ir.Index) -> ir.Expr:
         """A product without S at a place of a chunk: its factors are cut in chunks."""
-        if isinstance(expr, Mul):
+        if isinstance(expr, ir.Mul):
             return multiply(*(self.at(factor, place) for factor in expr.factors))
         if self.index not in find_free(expr):
             return expr
         read = (
             expr
-            if isinstance(expr, Access) and _is_cut(expr, self.index)
+            if isinstance(expr, ir.Access) and _is_cut(expr, self.index)
             else self.made_of.get(expr)
         )
         if read is None:
             axes = find_free(expr)
             name = self.name(f"{self.target.tensor.name}_in")
-            read = Access(Tensor(name, tuple(i.extent for i in axes)), axes)
+            read = ir.Access(ir.Tensor(name, tuple(i.extent for i in axes)), axes)
             self.made_of[expr] = read
-            self.before.append(Equation(read, expr))
+            self.before.append(ir.Equation(read, expr))
         tensor, axis = read.tensor, read.places.index(self.index)
         if tensor not in self.cut:
             lengths = (self.n.extent, self.length)
             shape = (*tensor.shape[:axis], *lengths, *tensor.shape[axis + 1 :])
-            self.cut[tensor] = Tensor(self.name(f"{tensor.name}_chunks"), shape)
-            others = tuple(Index(f"{tensor.name}@{k}", n) for k, n in enumerate(tensor.shape))
+            self.cut[tensor] = ir.Tensor(self.name(f"{tensor.name}_chunks"), shape)
+            others = tuple(ir.Index(f"{tensor.name}@{k}", n) for k, n in enumerate(tensor.shape))
             made = (*others[:axis], self.n, self.c, *others[axis + 1 :])
-            whole = Add((Mul((self.length, self.n)), self.c))
-            source = Access(tensor, (*others[:axis], whole, *others[axis + 1 :]))
-            self.view(Equation(Access(self.cut[tensor], made), source), axis)
+            whole = ir.Add((ir.Mul((self.length, self.n)), self.c))
+            source = ir.Access(tensor, (*others[:axis], whole, *others[axis + 1 :]))
+            self.view(ir.Equation(ir.Access(self.cut[tensor], made), source), axis)
         before, after = read.places[:axis], read.places[axis + 1 :]
-        return Access(self.cut[tensor], (*before, self.n, place, *after))
+        return ir.Access(self.cut[tensor], (*before, self.n, place, *after))
 
-    def view(self, equation: Equation, axis: int) -> None:
+    def view(self, equation: ir.Equation, axis: int) -> None:
         self.before.append(equation)
         self.made.views[equation] = axis
 
-    def make_states(self, slope: Expr, added: Expr) -> None:
+    def make_states(self, slope: ir.Expr, added: ir.Expr) -> None:
         """The equations of D, P and E."""
         name, n, c, s = self.target.tensor.name, self.n, self.c, self.s
-        later = Compare(">", c, s)
-        self.decay: Expr = Where(Compare(">=", c, s), ONE, ZERO)
-        self.kept: Expr = ONE
-        if slope is not ONE:
+        later = ir.Compare(">", c, s)
+        self.decay: ir.Expr = ir.Where(ir.Compare(">=", c, s), ir.ONE, ir.ZERO)
+        self.kept: ir.Expr = ir.ONE
+        if slope is not ir.ONE:
             own = tuple(i for i in self.state if i in find_free(slope))
             lead = (n,) if self.index in find_free(slope) else ()
             here = self.at(slope, c)
-            previous: dict[Expr, Expr] = {c: Add((c, MINUS_ONE))}
+            previous: dict[ir.Expr, ir.Expr] = {c: ir.Add((c, ir.MINUS_ONE))}
             self.decay = self.make(f"{name}_decay", (*lead, c, s, *own))
             self.kept = self.make(f"{name}_kept", (*lead, c, *own))
             one_back, kept_back = (substitute(e, previous) for e in (self.decay, self.kept))
-            same = Where(Compare("==", c, s), ONE, ZERO)
-            decayed = Where(later, multiply(here, one_back), ZERO)
-            self.define(self.decay, Add((decayed, same)))
-            first = Where(Compare("<", previous[c], ZERO), ONE, kept_back)
+            same = ir.Where(ir.Compare("==", c, s), ir.ONE, ir.ZERO)
+            decayed = ir.Where(later, multiply(here, one_back), ir.ZERO)
+            self.define(self.decay, ir.Add((decayed, same)))
+            first = ir.Where(ir.Compare("<", previous[c], ir.ZERO), ir.ONE, kept_back)
             self.define(self.kept, multiply(here, first))
         ends = self.make(f"{name}_ends", (n, *self.state))
-        back = Add((n, MINUS_ONE))
-        self.start = Where(Compare("<", back, ZERO), self.begin, substitute(ends, {n: back}))
-        at_end: dict[Expr, Expr] = {c: Add((self.length, MINUS_ONE))}
+        back = ir.Add((n, ir.MINUS_ONE))
+        self.start = ir.Where(
+            ir.Compare("<", back, ir.ZERO), self.begin, substitute(ends, {n: back})
+        )
+        at_end: dict[ir.Expr, ir.Expr] = {c: ir.Add((self.length, ir.MINUS_ONE))}
         kept, decay = (substitute(each, at_end) for each in (self.kept, self.decay))
-        if slope is ONE:
-            decay = ONE
-        new = Reduce("sum", (s,), TRUE, multiply(decay, self.at(added, s)))
-        self.define(ends, Add((multiply(kept, self.start), new)))
-        if self.begin is ZERO:  # zeros in front, and no choice
-            self.start = Where(Compare(">=", n, ONE), substitute(ends, {n: back}), ZERO)
+        if slope is ir.ONE:
+            decay = ir.ONE
+        new = ir.Reduce("sum", (s,), ir.TRUE, multiply(decay, self.at(added, s)))
+        self.define(ends, ir.Add((multiply(kept, self.start), new)))
+        if self.begin is ir.ZERO:  # zeros in front, and no choice
+            self.start = ir.Where(ir.Compare(">=", n, ir.ONE), substitute(ends, {n: back}), ir.ZERO)
 
-    def make(self, name: str, axes: tuple[Index, ...]) -> Access:
-        return Access(Tensor(self.name(name), tuple(i.extent for i in axes)), axes)
+    def make(self, name: str, axes: tuple[ir.Index, ...]) -> ir.Access:
+        return ir.Access(ir.Tensor(self.name(name), tuple(i.extent for i in axes)), axes)
 
-    def define(self, target: Expr, value: Expr) -> None:
-        assert isinstance(target, Access)
-        self.before.append(Equation(target, value))
+    def define(self, target: ir.Expr, value: ir.Expr) -> None:
+        assert isinstance(target, ir.Access)
+        self.before.append(ir.Equation(target, value))
 
-    def make_sum(self, whole: Reduce, added: Expr, order: Sequence[Expr]) -> Access:
+    def make_sum(self, whole: ir.Reduce, added: ir.Expr, order: Sequence[ir.Expr]) -> ir.Access:
         """A sum over values of S, in chunks, and joined again."""
         body = whole.body
         if self.flip is not None:
             body = rewrite_bottom_up(substitute(body, self.back), simplify_place)
-        factors = body.factors if isinstance(body, Mul) else (body,)
-        (read,) = (f for f in factors if isinstance(f, Access) and f.tensor is self.read)
+        factors = body.factors if isinstance(body, ir.Mul) else (body,)
+        (read,) = (f for f in factors if isinstance(f, ir.Access) and f.tensor is self.read)
         rest = self.at(multiply(*(f for f in factors if f is not read)), self.c)
         places = [p for k, p in enumerate(read.places) if k != self.axis]
-        new: dict[Expr, Expr] = dict(zip(self.state, places, strict=True))
+        new: dict[ir.Expr, ir.Expr] = dict(zip(self.state, places, strict=True))
         kept, start, decay, here = (
             substitute(each, new)
             for each in (self.kept, self.start, self.decay, self.at(added, self.s))
         )
-        carried = Reduce("sum", whole.bound, TRUE, multiply(rest, kept, start))
-        own = Reduce("sum", (self.s, *whole.bound), TRUE, multiply(rest, decay, here))
+        carried = ir.Reduce("sum", whole.bound, ir.TRUE, multiply(rest, kept, start))
+        own = ir.Reduce("sum", (self.s, *whole.bound), ir.TRUE, multiply(rest, decay, here))
         free = find_free(whole)
-        axes: list[Index] = [i for i in order if isinstance(i, Index) and i in free]
+        axes: list[ir.Index] = [i for i in order if isinstance(i, ir.Index) and i in free]
         axes += [i for i in free if i not in axes]
         axis = axes.index(self.index)
-        others: tuple[Index, ...] = (*axes[:axis], self.n, self.c, *axes[axis + 1 :])
+        others: tuple[ir.Index, ...] = (*axes[:axis], self.n, self.c, *axes[axis + 1 :])
         name = self.target.tensor.name
         made = self.make(f"{name}_sum_chunks", others)
-        self.define(made, Add((carried, own)))
+        self.define(made, ir.Add((carried, own)))
         joined = self.make(f"{name}_sum", tuple(axes))
-        places_of: dict[Expr, Expr] = {
-            self.n: Call("floordiv", (self.index, self.length)),
-            self.c: Call("mod", (self.index, self.length)),
+        places_of: dict[ir.Expr, ir.Expr] = {
+            self.n: ir.Call("floordiv", (self.index, self.length)),
+            self.c: ir.Call("mod", (self.index, self.length)),
         }
-        self.view(Equation(joined, substitute(made, places_of)), axis)
+        self.view(ir.Equation(joined, substitute(made, places_of)), axis)
         if self.flip is None:
             return joined
-        return Access(joined.tensor, tuple(substitute(place, self.back) for place in axes))
+        return ir.Access(joined.tensor, tuple(substitute(place, self.back) for place in axes))
 
 
-def _is_cut(read: Access, index: Index) -> bool:
+def _is_cut(read: ir.Access, index: ir.Index) -> bool:
     """Does a tensor of real numbers have the index at one place, and nowhere else?"""
     return (
         read.tensor.kind == "real"

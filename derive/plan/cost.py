@@ -19,39 +19,11 @@ from itertools import pairwise
 from math import ceil, prod
 from typing import TYPE_CHECKING, TypeAlias
 
+from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, ROWS
-from derive.ir.nodes import Index, Number, Size
 from derive.ir.polynomial import Polynomial, add_all, evaluate_atom, evaluate_extent
+from derive.plan import ops
 from derive.plan.machine import KEPT, WIDTH, Machine
-from derive.plan.ops import (
-    VIEWS,
-    Along,
-    Apply,
-    Arrange,
-    Cast,
-    Cell,
-    Choose,
-    Diagonal,
-    Einsum,
-    Expand,
-    Fill,
-    Flatten,
-    Num,
-    Op,
-    Recur,
-    Reduction,
-    Select,
-    Slice,
-    Source,
-    Triangle,
-    Unflatten,
-    Unfold,
-    args_of,
-    axes_of,
-    is_boolean,
-    is_integral,
-    walk_ops,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -63,101 +35,101 @@ RECUR_FLOPS = 5  # a chunk's decay, its end, and its values, of which the last t
 SOFTMAX_FLOPS = 5  # a maximum, a difference, an exponential, a sum, a quotient for each element
 
 
-def count_elements(indices: Iterable[Index]) -> Polynomial:
+def count_elements(indices: Iterable[ir.Index]) -> Polynomial:
     """The product of the extents."""
     extents = (Polynomial.of(index.extent) for index in dict.fromkeys(indices))
     return reduce(Polynomial.__mul__, extents, Polynomial.of(1))
 
 
-def find_flops(op: Op) -> Polynomial:
+def find_flops(op: ops.Op) -> Polynomial:
     """Operations on numbers that one tensor operation makes, views and masks for nothing."""
     match op:
-        case Einsum(args, axes):
-            spanned = dict.fromkeys(i for arg in args for i in axes_of(arg))
+        case ops.Einsum(args, axes):
+            spanned = dict.fromkeys(i for arg in args for i in ops.axes_of(arg))
             each = 2 if len(args) > 1 and set(spanned) != set(axes) else 1
             return count_elements(spanned) * Polynomial.of(each)
-        case Along(columns=Index(_, extent)) | Reduction(
-            "det" | "logdet", _, (Index(_, extent), _)
+        case ops.Along(columns=ir.Index(_, extent)) | ops.Reduction(
+            "det" | "logdet", _, (ir.Index(_, extent), _)
         ):
-            return count_elements(axes_of(op.arg)) * Polynomial.of(extent)  # an elimination
-        case Along():
-            return count_elements(axes_of(op)) * Polynomial.of(SOFTMAX_FLOPS)
-        case Reduction(kind, arg, _):
-            return count_elements(axes_of(arg)) * Polynomial.of(ROWS[kind].operations)
-        case Apply() | Choose() | Fill() | Cast():
+            return count_elements(ops.axes_of(op.arg)) * Polynomial.of(extent)  # an elimination
+        case ops.Along():
+            return count_elements(ops.axes_of(op)) * Polynomial.of(SOFTMAX_FLOPS)
+        case ops.Reduction(kind, arg, _):
+            return count_elements(ops.axes_of(arg)) * Polynomial.of(ROWS[kind].operations)
+        case ops.Apply() | ops.Choose() | ops.Fill() | ops.Cast():
             return count_elements(find_true_axes(op))
-        case Cell(volume=volume) if volume:
+        case ops.Cell(volume=volume) if volume:
             return count_elements(volume)
-        case Recur():
+        case ops.Recur():
             return count_elements(op.axes) * Polynomial.of(RECUR_FLOPS)
-        case Cell(_, args, whole):
+        case ops.Cell(_, args, whole):
             return add_all(map(find_flops, find_inner(whole, args)))
         case _:
             return Polynomial({})
 
 
-def find_inner(whole: Op, given: tuple[Op, ...]) -> tuple[Op, ...]:
+def find_inner(whole: ops.Op, given: tuple[ops.Op, ...]) -> tuple[ops.Op, ...]:
     """The operations of a cell, each once, without what it is given."""
     return tuple(dict.fromkeys(_walk_inner(whole, given)))
 
 
-def _walk_inner(whole: Op, given: tuple[Op, ...]) -> Iterator[Op]:
+def _walk_inner(whole: ops.Op, given: tuple[ops.Op, ...]) -> Iterator[ops.Op]:
     if whole not in given:
         yield whole
-        for arg in args_of(whole):
+        for arg in ops.args_of(whole):
             yield from _walk_inner(arg, given)
 
 
 @lru_cache(maxsize=1 << 14)
-def find_true_axes(op: Op) -> tuple[Index, ...]:
+def find_true_axes(op: ops.Op) -> tuple[ir.Index, ...]:
     """The axes without those that have size 1 for alignment."""
     match op:
-        case Arrange(arg, _):
+        case ops.Arrange(arg, _):
             return find_true_axes(arg)
-        case Apply() | Choose() | Fill():
-            parts = (i for arg in args_of(op) for i in find_true_axes(arg))
+        case ops.Apply() | ops.Choose() | ops.Fill():
+            parts = (i for arg in ops.args_of(op) for i in find_true_axes(arg))
             return tuple(dict.fromkeys(parts))
         case _:
-            return axes_of(op)
+            return ops.axes_of(op)
 
 
 @lru_cache(maxsize=1 << 14)
-def find_kept(op: Op) -> Polynomial:
+def find_kept(op: ops.Op) -> Polynomial:
     """Elements that the result keeps alive: none where it is a view.
 
     Numbers that are cast from a wider dtype, to spare half precision, are in float32 what they are.
     """
-    if isinstance(op, (*VIEWS, Num)) or (isinstance(op, Cast) and _is_wide(op.arg)):
+    if isinstance(op, (*ops.VIEWS, ops.Num)) or (isinstance(op, ops.Cast) and _is_wide(op.arg)):
         return Polynomial({})
     return count_elements(find_true_axes(op)) * _find_width(op)
 
 
-def _find_width(op: Op) -> Polynomial:
+def _find_width(op: ops.Op) -> Polynomial:
     """In elements: an integer is as long as two."""
-    return Polynomial.of(2 if is_integral(op) else 1)
+    return Polynomial.of(2 if ops.is_integral(op) else 1)
 
 
-def _is_wide(op: Op) -> bool:
+def _is_wide(op: ops.Op) -> bool:
     """Does it read a running value?"""
-    if isinstance(op, Source):
+    if isinstance(op, ops.Source):
         return op.kind == "wide"
-    return any(map(_is_wide, args_of(op)))
+    return any(map(_is_wide, ops.args_of(op)))
 
 
-def find_scratch(op: Op) -> tuple[tuple[Index, ...], ...]:
+def find_scratch(op: ops.Op) -> tuple[tuple[ir.Index, ...], ...]:
     """The indices of each tensor that torch makes for itself, beside the result and copies."""
     match op:
-        case Cell():
+        case ops.Cell():
             return op.scratch
-        case Recur():  # the values of all chunks, before they are put in order
+        case ops.Recur():  # the values of all chunks, before they are put in order
             return (op.axes,)
-        case Reduction("logsumexp", arg, _):
+        case ops.Reduction("logsumexp", arg, _):
             return (find_true_axes(arg),)
-        case Reduction("prod", arg, over):  # one index after the other, the last one first
-            axes = axes_of(arg)
+        case ops.Reduction("prod", arg, over):  # one index after the other, the last one first
+            axes = ops.axes_of(arg)
             last = max(axes.index(i) for i in over)
             return ((*axes[:last], *axes[last + 1 :]),) if len(over) > 1 else ()
-        case Apply("/", (Num(), under)):  # the reciprocal, times the number
+        case ops.Apply("/", (ops.Num(), under)):  # the reciprocal, times the number
             return (find_true_axes(under),)
         case _:
             return ()
@@ -172,19 +144,21 @@ class Storage:
 
     sizes: Mapping[str, int]
     strides: dict[str, Strides] = field(default_factory=dict)
-    _extents: dict[Index, int] = field(default_factory=dict)
+    _extents: dict[ir.Index, int] = field(default_factory=dict)
 
-    def extent(self, index: Index) -> int:
+    def extent(self, index: ir.Index) -> int:
         """The number of positions."""
         if index not in self._extents:
             self._extents[index] = evaluate_extent(index.extent, self.sizes)
         return self._extents[index]
 
-    def count(self, axes: Iterable[Index]) -> int:
+    def count(self, axes: Iterable[ir.Index]) -> int:
         """How many elements these axes span."""
         return prod(self.extent(i) for i in axes)
 
-    def find_dense(self, axes: Sequence[Index], order: Sequence[Index] | None = None) -> Strides:
+    def find_dense(
+        self, axes: Sequence[ir.Index], order: Sequence[ir.Index] | None = None
+    ) -> Strides:
         """The strides of a dense tensor whose axes are stored in an order, the last one closest."""
         step, found = 1, {}
         for index in reversed(order or axes):
@@ -192,99 +166,99 @@ class Storage:
             step *= max(1, self.extent(index))
         return tuple(found[i] for i in axes)
 
-    def note(self, made: Iterable[tuple[str, Op]]) -> None:
+    def note(self, made: Iterable[tuple[str, ops.Op]]) -> None:
         """Where the results of some operations, by name, lie."""
         for name, op in made:
             self.strides[name] = find_strides(op, self)
 
 
-def find_strides(op: Op, memory: Storage) -> Strides:
+def find_strides(op: ops.Op, memory: Storage) -> Strides:
     """The strides of the result, one for each of its axes."""
-    axes = axes_of(op)
+    axes = ops.axes_of(op)
     match op:
-        case Source(name):
+        case ops.Source(name):
             return memory.strides.get(name) or memory.find_dense(axes)
-        case Arrange(arg) | Expand(arg):
-            known = dict(zip(axes_of(arg), find_strides(arg, memory), strict=True))
+        case ops.Arrange(arg) | ops.Expand(arg):
+            known = dict(zip(ops.axes_of(arg), find_strides(arg, memory), strict=True))
             return tuple(known.get(i, 0) for i in axes)
-        case Select(arg, place):
+        case ops.Select(arg, place):
             strides = find_strides(arg, memory)
             return strides[:place] + strides[place + 1 :]
-        case Slice(arg, place, _, _, step):
+        case ops.Slice(arg, place, _, _, step):
             strides = find_strides(arg, memory)
             times = evaluate_extent(step, memory.sizes)
             return (*strides[:place], times * strides[place], *strides[place + 1 :])
-        case Unfold(arg, place, _, _, step):
+        case ops.Unfold(arg, place, _, _, step):
             strides = find_strides(arg, memory)
             times = evaluate_extent(step, memory.sizes)
             outer = times * strides[place]
             return (*strides[:place], outer, *strides[place + 1 :], strides[place])
-        case Unflatten(arg, place, parts):
+        case ops.Unflatten(arg, place, parts):
             strides = find_strides(arg, memory)
             inner = tuple(s * strides[place] for s in memory.find_dense(parts))
             return strides[:place] + inner + strides[place + 1 :]
-        case Diagonal(arg, first, second):
+        case ops.Diagonal(arg, first, second):
             strides = find_strides(arg, memory)
             kept = tuple(s for k, s in enumerate(strides) if k not in (first, second))
             return (*kept, strides[first] + strides[second])
-        case Flatten(arg, start, end):
+        case ops.Flatten(arg, start, end):
             if find_copies(op, memory):
                 return memory.find_dense(axes)
             strides = find_strides(arg, memory)
             return strides[:start] + strides[end:]
-        case Einsum(args):
+        case ops.Einsum(args):
             return memory.find_dense(axes, _order_product(args, axes))
-        case Along() | Recur():
+        case ops.Along() | ops.Recur():
             return memory.find_dense(axes)
         case _:
             return _follow(op, memory)
 
 
-def _follow(op: Op, memory: Storage) -> Strides:
+def _follow(op: ops.Op, memory: Storage) -> Strides:
     """An elementwise result lies like the first operand with all its indices, if there is one."""
-    axes, real = axes_of(op), set(find_true_axes(op))
-    whole = next((arg for arg in args_of(op) if real == set(find_true_axes(arg))), None)
-    if whole is None or isinstance(op, Reduction):
+    axes, real = ops.axes_of(op), set(find_true_axes(op))
+    whole = next((arg for arg in ops.args_of(op) if real == set(find_true_axes(arg))), None)
+    if whole is None or isinstance(op, ops.Reduction):
         return memory.find_dense(axes)
-    strides = dict(zip(axes_of(whole), find_strides(whole, memory), strict=True))
+    strides = dict(zip(ops.axes_of(whole), find_strides(whole, memory), strict=True))
     return memory.find_dense(axes, sorted(axes, key=lambda i: -strides.get(i, 0)))
 
 
-def find_copied(op: Op, memory: Storage) -> tuple[Op, ...]:
+def find_copied(op: ops.Op, memory: Storage) -> tuple[ops.Op, ...]:
     """The operands of a product that torch copies."""
     match op:
-        case Einsum((one, other), axes):
+        case ops.Einsum((one, other), axes):
             groups = zip((one, other), _group(one, other, axes), strict=True)
             return tuple(arg for arg, each in groups if _copied(arg, each, memory))
         case _:
             return ()
 
 
-def find_copies(op: Op, memory: Storage) -> int:
+def find_copies(op: ops.Op, memory: Storage) -> int:
     """Elements that torch copies before it computes this operation, its operands' own aside."""
     return sum(map(memory.count, list_copies(op, memory)))
 
 
-def list_copies(op: Op, memory: Storage) -> tuple[tuple[Index, ...], ...]:
+def list_copies(op: ops.Op, memory: Storage) -> tuple[tuple[ir.Index, ...], ...]:
     """The indices of each tensor that torch copies for this operation."""
     match op:
-        case Einsum():
-            return tuple(axes_of(arg) for arg in find_copied(op, memory))
-        case Flatten(arg, start, end):
-            merged = axes_of(arg)[start : end + 1]
-            return (axes_of(arg),) if _copied(arg, (merged,), memory) else ()
-        case Along(_, arg) if find_strides(arg, memory) != memory.find_dense(axes_of(arg)):
-            return (axes_of(arg),)
+        case ops.Einsum():
+            return tuple(ops.axes_of(arg) for arg in find_copied(op, memory))
+        case ops.Flatten(arg, start, end):
+            merged = ops.axes_of(arg)[start : end + 1]
+            return (ops.axes_of(arg),) if _copied(arg, (merged,), memory) else ()
+        case ops.Along(_, arg) if find_strides(arg, memory) != memory.find_dense(ops.axes_of(arg)):
+            return (ops.axes_of(arg),)
         case _:
             return ()
 
 
-Groups: TypeAlias = tuple[tuple["Index", ...], ...]
+Groups: TypeAlias = tuple[tuple["ir.Index", ...], ...]
 
 
-def _group(one: Op, other: Op, axes: tuple[Index, ...]) -> tuple[Groups, Groups]:
+def _group(one: ops.Op, other: ops.Op, axes: tuple[ir.Index, ...]) -> tuple[Groups, Groups]:
     """The indices that each operand has to merge: batch, its own, summed."""
-    first, second = axes_of(one), axes_of(other)
+    first, second = ops.axes_of(one), ops.axes_of(other)
     batch = tuple(i for i in axes if i in first and i in second)
     shared = (i for i in first if i in second and i not in axes)
     summed = tuple(sorted(shared, key=lambda i: i.name))  # as torch merges them: by name
@@ -293,7 +267,7 @@ def _group(one: Op, other: Op, axes: tuple[Index, ...]) -> tuple[Groups, Groups]
     return (batch, left, summed), (batch, right, summed)
 
 
-def _order_product(args: tuple[Op, ...], axes: tuple[Index, ...]) -> tuple[Index, ...]:
+def _order_product(args: tuple[ops.Op, ...], axes: tuple[ir.Index, ...]) -> tuple[ir.Index, ...]:
     """How a product is stored: batch, then the first operand's own indices, then the second's."""
     if len(args) != 2:
         return axes
@@ -302,15 +276,17 @@ def _order_product(args: tuple[Op, ...], axes: tuple[Index, ...]) -> tuple[Index
     return (*batch, *left, *right, *rest)
 
 
-def _copied(op: Op, groups: Groups, memory: Storage) -> int:
+def _copied(op: ops.Op, groups: Groups, memory: Storage) -> int:
     """Its elements, if some group cannot be merged as a view."""
-    strides = dict(zip(axes_of(op), find_strides(op, memory), strict=True))
+    strides = dict(zip(ops.axes_of(op), find_strides(op, memory), strict=True))
     if all(_is_mergeable(group, strides, memory) for group in groups):
         return 0
-    return memory.count(axes_of(op))
+    return memory.count(ops.axes_of(op))
 
 
-def _is_mergeable(group: tuple[Index, ...], strides: Mapping[Index, int], memory: Storage) -> bool:
+def _is_mergeable(
+    group: tuple[ir.Index, ...], strides: Mapping[ir.Index, int], memory: Storage
+) -> bool:
     """Do its indices, in this order, walk through memory in even steps?"""
     real = [i for i in group if memory.extent(i) > 1]
     return all(strides[a] == strides[b] * memory.extent(b) for a, b in pairwise(real))
@@ -330,30 +306,30 @@ def find_seconds(steps: Iterable[Step], memory: Storage, machine: Machine) -> fl
     """The time of all steps, one after the other; `memory` learns where their results lie."""
     total = 0.0
     for step in steps:
-        total += sum(time_op(op, memory, machine) for op in walk_ops(step.op))
+        total += sum(time_op(op, memory, machine) for op in ops.walk_ops(step.op))
         memory.strides[step.name] = find_strides(step.op, memory)
     return total
 
 
-def time_op(op: Op, memory: Storage, machine: Machine) -> float:
+def time_op(op: ops.Op, memory: Storage, machine: Machine) -> float:
     """The time of one operation, that of its operands aside."""
-    if isinstance(op, Num):
+    if isinstance(op, ops.Num):
         return 0.0
     copies = _time_copies(op, memory, machine)
-    if isinstance(op, VIEWS) and not copies:
+    if isinstance(op, ops.VIEWS) and not copies:
         return 0.0
     made = memory.count(find_true_axes(op))
-    moved = _count_bytes(op, memory) + sum(_count_bytes(arg, memory) for arg in args_of(op))
-    if isinstance(op, Along):
+    moved = _count_bytes(op, memory) + sum(_count_bytes(arg, memory) for arg in ops.args_of(op))
+    if isinstance(op, ops.Along):
         moved += 2 * WIDTH * made
-    work = 0.0 if isinstance(op, Flatten) else _find_work(op, memory, machine)
+    work = 0.0 if isinstance(op, ops.Flatten) else _find_work(op, memory, machine)
     pages = _time_pages(_count_bytes(op, memory), machine)
     return machine.launch + max(work, _time_moved(moved, machine)) + pages + copies
 
 
-def _count_bytes(op: Op, memory: Storage) -> int:
+def _count_bytes(op: ops.Op, memory: Storage) -> int:
     """Those of a result; a truth value is one byte."""
-    return memory.count(find_true_axes(op)) * (1 if is_boolean(op) else WIDTH)
+    return memory.count(find_true_axes(op)) * (1 if ops.is_boolean(op) else WIDTH)
 
 
 def _time_moved(moved: int, machine: Machine) -> float:
@@ -366,22 +342,22 @@ def _time_pages(made: int, machine: Machine) -> float:
     return made / machine.pages if made >= KEPT else 0.0
 
 
-def _time_copies(op: Op, memory: Storage, machine: Machine) -> float:
+def _time_copies(op: ops.Op, memory: Storage, machine: Machine) -> float:
     """The time to copy what torch copies for an operation."""
     match op:
-        case Einsum((one, other), axes):
+        case ops.Einsum((one, other), axes):
             first, second = _group(one, other, axes)
             orders = ((one, first), (other, (second[0], second[2], second[1])))
             copied = set(find_copied(op, memory))
             found = [(arg, [i for each in g for i in each]) for arg, g in orders if arg in copied]
-        case Flatten(arg) | Along(_, arg) if find_copies(op, memory):
-            found = [(arg, list(axes_of(arg)))]
+        case ops.Flatten(arg) | ops.Along(_, arg) if find_copies(op, memory):
+            found = [(arg, list(ops.axes_of(arg)))]
         case _:
             return 0.0
     seconds = 0.0
     for arg, order in found:
-        count = memory.count(axes_of(arg))
-        strides = dict(zip(axes_of(arg), find_strides(arg, memory), strict=True))
+        count = memory.count(ops.axes_of(arg))
+        strides = dict(zip(ops.axes_of(arg), find_strides(arg, memory), strict=True))
         last = [strides[i] for i in order if memory.extent(i) > 1][-1:]
         each = 0.0 if last in ([], [1]) else count * STRIDED / machine.exponentials
         moved = _time_moved(2 * WIDTH * count, machine)
@@ -389,60 +365,60 @@ def _time_copies(op: Op, memory: Storage, machine: Machine) -> float:
     return seconds
 
 
-def _find_work(op: Op, memory: Storage, machine: Machine) -> float:
+def _find_work(op: ops.Op, memory: Storage, machine: Machine) -> float:
     """The arithmetic alone."""
     match op:
-        case Einsum((one, other), axes):
+        case ops.Einsum((one, other), axes):
             return _time_product(one, other, axes, memory, machine)
-        case Apply("pow", (_, Num(Number(power)))) if power.denominator == 1:
+        case ops.Apply("pow", (_, ops.Num(ir.Number(power)))) if power.denominator == 1:
             return 0.0
-        case Apply(kind) | Along(kind) if kind in SLOW:
+        case ops.Apply(kind) | ops.Along(kind) if kind in SLOW:
             return memory.count(find_true_axes(op)) / machine.exponentials
-        case Choose() | Fill():
-            mask, axes = args_of(op)[0 if isinstance(op, Choose) else 1], axes_of(op)
+        case ops.Choose() | ops.Fill():
+            mask, axes = ops.args_of(op)[0 if isinstance(op, ops.Choose) else 1], ops.axes_of(op)
             each = MASKED if axes and axes[-1] in find_true_axes(mask) else PICKED
             return each * memory.count(find_true_axes(op)) / machine.exponentials
-        case Apply() if _is_strided(op, memory):
+        case ops.Apply() if _is_strided(op, memory):
             return STRIDED * memory.count(find_true_axes(op)) / machine.exponentials
-        case Reduction(kind, arg) if kind in SLOW:
-            return memory.count(axes_of(arg)) / machine.exponentials
-        case Reduction(_, arg, over) if axes_of(arg)[-1:] == over[-1:]:
-            return ROW * memory.count(axes_of(op)) / machine.exponentials
-        case Triangle():
-            return memory.count(axes_of(op)) / machine.exponentials
-        case Cell(volume=volume) if volume:
+        case ops.Reduction(kind, arg) if kind in SLOW:
+            return memory.count(ops.axes_of(arg)) / machine.exponentials
+        case ops.Reduction(_, arg, over) if ops.axes_of(arg)[-1:] == over[-1:]:
+            return ROW * memory.count(ops.axes_of(op)) / machine.exponentials
+        case ops.Triangle():
+            return memory.count(ops.axes_of(op)) / machine.exponentials
+        case ops.Cell(volume=volume) if volume:
             return memory.count(volume) / (machine.cached / EACH)
-        case Cell(_, args, whole):
+        case ops.Cell(_, args, whole):
             return sum(_time_inner(inner, memory, machine) for inner in find_inner(whole, args))
         case _:
             return 0.0
 
 
-def _is_strided(op: Op, memory: Storage) -> bool:
+def _is_strided(op: ops.Op, memory: Storage) -> bool:
     """Does an operand step through memory while the result is written in one piece?"""
     axes = find_true_axes(op)
-    made = dict(zip(axes_of(op), find_strides(op, memory), strict=True))
+    made = dict(zip(ops.axes_of(op), find_strides(op, memory), strict=True))
     last = next((i for i in axes if made[i] == 1 and memory.extent(i) > 1), None)
-    for arg in args_of(op) if last is not None else ():
-        strides = dict(zip(axes_of(arg), find_strides(arg, memory), strict=True))
+    for arg in ops.args_of(op) if last is not None else ():
+        strides = dict(zip(ops.axes_of(arg), find_strides(arg, memory), strict=True))
         if last in find_true_axes(arg) and strides[last] not in (0, 1):
             return True
     return False
 
 
-def _time_inner(op: Op, memory: Storage, machine: Machine) -> float:
+def _time_inner(op: ops.Op, memory: Storage, machine: Machine) -> float:
     """The time of an operation inside a call, whose results stay near."""
-    if isinstance(op, (*VIEWS, Num)):
+    if isinstance(op, (*ops.VIEWS, ops.Num)):
         return 0.0
-    spanned = axes_of(op.arg) if isinstance(op, Reduction) else find_true_axes(op)
+    spanned = ops.axes_of(op.arg) if isinstance(op, ops.Reduction) else find_true_axes(op)
     return max(_find_work(op, memory, machine), memory.count(spanned) / (machine.cached / EACH))
 
 
 def _time_product(
-    one: Op, other: Op, axes: tuple[object, ...], memory: Storage, machine: Machine
+    one: ops.Op, other: ops.Op, axes: tuple[object, ...], memory: Storage, machine: Machine
 ) -> float:
     """Twice the product of all extents over the rate, which thin matrices do not reach."""
-    first, second = axes_of(one), axes_of(other)
+    first, second = ops.axes_of(one), ops.axes_of(other)
     spanned = dict.fromkeys((*first, *second))
     batch = memory.count(i for i in first if i in second and i in axes)
     rows = memory.count(i for i in first if i not in second)
@@ -454,8 +430,8 @@ def _time_product(
 
 def find_largest(steps: Sequence[Step], tile: Tile | None, memory: Storage) -> int:
     """The bytes of the largest tensor that is made, the results of a loop as a whole."""
-    made = (op for step in steps for op in walk_ops(step.op) if not isinstance(op, VIEWS))
-    largest = max((_count_bytes(op, memory) for op in made if args_of(op)), default=0)
+    made = (op for step in steps for op in ops.walk_ops(step.op) if not isinstance(op, ops.VIEWS))
+    largest = max((_count_bytes(op, memory) for op in made if ops.args_of(op)), default=0)
     joined = {name for name, _, _ in tile.joined} if tile is not None else ()
     for step in steps:
         if tile is not None and step.name in joined:
@@ -469,7 +445,7 @@ def find_peak(
     steps: Sequence[Step],
     tile: Tile | None,
     sizes: Mapping[str, int],
-    results: Iterable[Op] = (),
+    results: Iterable[ops.Op] = (),
 ) -> Polynomial:
     """Elements alive together at the fullest moment of a plan; the sizes have those of blocks.
 
@@ -500,16 +476,16 @@ class _Counter:
     steps: Sequence[Step]
     memory: Storage
     fullest: Amount = field(default_factory=lambda: Amount((), 0))
-    kept: dict[Op, Amount] = field(default_factory=dict)
+    kept: dict[ops.Op, Amount] = field(default_factory=dict)
 
-    def compute(self, op: Op, alive: Amount) -> Amount:
+    def compute(self, op: ops.Op, alive: Amount) -> Amount:
         """What is alive after an operation; its operands are computed one after the other."""
         held = alive
-        for arg in args_of(op):
+        for arg in ops.args_of(op):
             held = self.compute(arg, held)
         copies = [count_elements(axes) for axes in list_copies(op, self.memory)]
         made = map(count_elements, find_scratch(op))
-        if isinstance(op, VIEWS):
+        if isinstance(op, ops.VIEWS):
             held += self.weigh(*(count * _find_width(op) for count in copies))
             self._note(held)
             return held
@@ -521,7 +497,7 @@ class _Counter:
         if alive.number > self.fullest.number:
             self.fullest = alive
 
-    def _keep(self, op: Op) -> Amount:
+    def _keep(self, op: ops.Op) -> Amount:
         if op not in self.kept:
             self.kept[op] = self.weigh(find_kept(op))
         return self.kept[op]
@@ -581,7 +557,7 @@ def _count_whole(step: Step, tiles: Sequence[Tile]) -> Polynomial:
     """The elements of a step's result when these loops have joined their blocks of it."""
     count = count_elements(step.axes)
     for tile in tiles:
-        if any(index.extent == Size(tile.block) for index in step.axes):
+        if any(index.extent == ir.Size(tile.block) for index in step.axes):
             count = count * tile.blocks
     return count
 
@@ -607,7 +583,7 @@ def find_time(
         memory.strides.pop(step.name, None)
     # A whole that a block at a time is read or made comes from far, and what is made is copied.
     for _, op in tile.sliced:
-        seconds += _time_far(memory.count(axes_of(op)), machine)
+        seconds += _time_far(memory.count(ops.axes_of(op)), machine)
     joined = [name for name, _, _ in tile.joined]
     blocks = tile.blocks.evaluate(lambda atom: evaluate_atom(atom, memory.sizes))
     for step in inside:

@@ -14,26 +14,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.errors import DeriveError
+from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
-from derive.ir.nodes import (
-    MINUS_ONE,
-    TRUE,
-    Access,
-    Add,
-    Along,
-    Call,
-    Equation,
-    Expr,
-    Mul,
-    Number,
-    Pow,
-    Reduce,
-    Tensor,
-    Where,
-)
 from derive.ir.polynomial import Polynomial, add_all, evaluate_atom
 from derive.ir.text import to_text
 from derive.ir.walk import find_free
+from derive.plan import ops
 from derive.plan.build import Form, lower_system
 from derive.plan.cost import (
     SOFTMAX_FLOPS,
@@ -46,7 +32,6 @@ from derive.plan.cost import (
 )
 from derive.plan.lower.context import find_layouts
 from derive.plan.meaning import to_expr, to_step_equation
-from derive.plan.ops import Cell, Source, axes_of, is_number, walk_ops
 from derive.plan.path import OUTER
 from derive.plan.plan import PREPARE, Costs, Entry
 from derive.rewrite.naming import settle_indices
@@ -56,9 +41,7 @@ from derive.rewrite.rules.products import flatten_product, flatten_sum, guard_pr
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from derive.ir.nodes import Expr, Index, System
     from derive.plan.machine import Machine
-    from derive.plan.ops import Op
     from derive.plan.path import Order, Path
     from derive.plan.plan import Plan
     from derive.plan.search import Request
@@ -76,52 +59,54 @@ class Written:
     elements: Polynomial
 
 
-def count_written(system: System) -> tuple[Written, ...]:
+def count_written(system: ir.System) -> tuple[Written, ...]:
     """The loops of each equation."""
     return tuple(map(_count_equation, system.equations))
 
 
-def _count_equation(equation: Equation) -> Written:
+def _count_equation(equation: ir.Equation) -> Written:
     indices = dict.fromkeys(i for place in equation.target.places for i in find_free(place))
     elements = count_elements(indices)
     return Written(equation.target.tensor.name, elements * _count_expr(equation.value), elements)
 
 
-def _count_expr(expr: Expr) -> Polynomial:
+def _count_expr(expr: ir.Expr) -> Polynomial:
     """Operations for one value of the free indices."""
     match expr:
-        case _ if is_number(expr):
+        case _ if ops.is_number(expr):
             return NONE
-        case Add(parts):
+        case ir.Add(parts):
             return _of(len(parts) - 1) + add_all(map(_count_expr, parts))
-        case Mul(factors):
+        case ir.Mul(factors):
             return _count_product(factors)
-        case Pow(base, exponent):
+        case ir.Pow(base, exponent):
             return _of(1) + _count_expr(base) + _count_expr(exponent)
-        case Call(_, arguments):
+        case ir.Call(_, arguments):
             return _of(1 if arguments else 0) + add_all(map(_count_expr, arguments))
-        case Where(_, then, other):
+        case ir.Where(_, then, other):
             return _of(0 if is_bracket(expr) else 1) + _count_expr(then) + _count_expr(other)
-        case Reduce(kind, bound, _, body):
+        case ir.Reduce(kind, bound, _, body):
             return count_elements(bound) * (_count_expr(body) + _of(ROWS[kind].operations))
-        case Along(kind, _, _, body):
+        case ir.Along(kind, _, _, body):
             return _count_expr(body) + _of(1 if kind == "cumsum" else SOFTMAX_FLOPS)
         case _:
             return NONE
 
 
-def _count_product(factors: tuple[Expr, ...]) -> Polynomial:
+def _count_product(factors: tuple[ir.Expr, ...]) -> Polynomial:
     """A sign costs nothing, and dividing no more than multiplying."""
-    kept = [factor for factor in factors if factor is not MINUS_ONE]
+    kept = [factor for factor in factors if factor is not ir.MINUS_ONE]
     parts = [
-        factor.base if isinstance(factor, Pow) and _is_inverse(factor) and len(kept) > 1 else factor
+        factor.base
+        if isinstance(factor, ir.Pow) and _is_inverse(factor) and len(kept) > 1
+        else factor
         for factor in kept
     ]
     return _of(max(0, len(kept) - 1)) + add_all(map(_count_expr, parts))
 
 
-def _is_inverse(factor: Pow) -> bool:
-    return isinstance(factor.exponent, Number) and factor.exponent.value == -1
+def _is_inverse(factor: ir.Pow) -> bool:
+    return isinstance(factor.exponent, ir.Number) and factor.exponent.value == -1
 
 
 def _of(number: int) -> Polynomial:
@@ -137,9 +122,9 @@ GOOD = "an order of few operations at these sizes; there are too many orders to 
 class _Part:
     """An operand, or several that have met: over `spanned`, of which `kept` are left."""
 
-    value: Expr
-    spanned: tuple[Index, ...]
-    kept: tuple[Index, ...]
+    value: ir.Expr
+    spanned: tuple[ir.Index, ...]
+    kept: tuple[ir.Index, ...]
 
     @property
     def operations(self) -> Polynomial:
@@ -149,7 +134,7 @@ class _Part:
 
 def describe_order(order: Order, sizes: Mapping[str, int]) -> Entry:
     """The pairs, and what they cost beside the whole product at once."""
-    parts = [_Part(to_expr(op), axes_of(op), axes_of(op)) for op in order.operands]
+    parts = [_Part(to_expr(op), ops.axes_of(op), ops.axes_of(op)) for op in order.operands]
     whole = _join(parts, order.axes)
     named = _meet(parts, order, order.path, named=True)
     spanned = count_elements(whole.spanned)
@@ -157,7 +142,7 @@ def describe_order(order: Order, sizes: Mapping[str, int]) -> Entry:
     made = [count_elements(part.kept) for part in named]
     new = _count([part.operations for part in named], made, sizes)
     remarks = [
-        f"{to_text(Equation(_name(number, part), part.value))}: {_write(part.operations)}"
+        f"{to_text(ir.Equation(_name(number, part), part.value))}: {_write(part.operations)}"
         for number, part in enumerate(named, 1)
     ]
     return Entry(
@@ -185,18 +170,20 @@ def _meet(parts: Sequence[_Part], order: Order, path: Path, *, named: bool) -> l
     return made
 
 
-def _join(met: Sequence[_Part], needed: Collection[Index]) -> _Part:
+def _join(met: Sequence[_Part], needed: Collection[ir.Index]) -> _Part:
     """The product of some parts, summed over what is not needed any more."""
     spanned = tuple(dict.fromkeys(i for part in met for i in part.kept))
     kept = tuple(i for i in spanned if i in needed)
     bound = tuple(i for i in spanned if i not in needed)
-    product = Mul(tuple(part.value for part in met)) if len(met) > 1 else met[0].value
-    value = Reduce("sum", bound, TRUE, product) if bound else product
+    product = ir.Mul(tuple(part.value for part in met)) if len(met) > 1 else met[0].value
+    value = ir.Reduce("sum", bound, ir.TRUE, product) if bound else product
     return _Part(value, spanned, kept)
 
 
-def _name(number: int, part: _Part) -> Access:
-    return Access(Tensor(f"({number})", tuple(index.extent for index in part.kept)), part.kept)
+def _name(number: int, part: _Part) -> ir.Access:
+    return ir.Access(
+        ir.Tensor(f"({number})", tuple(index.extent for index in part.kept)), part.kept
+    )
 
 
 def _compare(parts: Sequence[_Part], order: Order, new: Costs, sizes: Mapping[str, int]) -> str:
@@ -226,7 +213,7 @@ def _evaluate(polynomial: Polynomial, sizes: Mapping[str, int]) -> int:
     return int(polynomial.evaluate(lambda atom: evaluate_atom(atom, sizes)))
 
 
-WriteCell: TypeAlias = "Callable[[Cell], tuple[str, str]]"
+WriteCell: TypeAlias = "Callable[[ops.Cell], tuple[str, str]]"
 CALL = ("call_torch", "one call of torch does what these operations do")
 LOOP = "loop_over_blocks"
 
@@ -235,8 +222,8 @@ def describe_calls(plan: Plan, old: Costs, new: Costs, write: WriteCell) -> list
     """An entry for each call; the last one has the costs of them all."""
     found = []
     for step in plan.steps:
-        for op in walk_ops(step.op):
-            if isinstance(op, Cell):
+        for op in ops.walk_ops(step.op):
+            if isinstance(op, ops.Cell):
                 target = to_step_equation(step).target if op is step.op else None
                 call, condition = write(op)
                 remarks = (
@@ -313,7 +300,7 @@ def _describe_largest(whole: Plan, at: Tile, names: Sequence[str]) -> list[str]:
     made = [
         (step, op)
         for step in whole.steps
-        for op in walk_ops(step.op)
+        for op in ops.walk_ops(step.op)
         if step.name in names and at.index in find_true_axes(op)
         if not (op is step.op and step.name in joined)
     ]
@@ -339,7 +326,7 @@ def _describe_copies(whole: Plan, plan: Plan, at: Tile, names: Sequence[str]) ->
 
 
 def _find_copies(
-    plan: Plan, names: Sequence[str], sliced: Sequence[tuple[str, Op]]
+    plan: Plan, names: Sequence[str], sliced: Sequence[tuple[str, ops.Op]]
 ) -> dict[str, int]:
     """The elements that torch copies in some of the steps, by the names of the tensors."""
     memory, found = Storage(plan.complete(plan.sizes)), dict[str, int]()
@@ -347,16 +334,16 @@ def _find_copies(
         if step.name == names[0]:
             memory.strides |= {name: find_strides(op, memory) for name, op in sliced}
         if step.name in names:
-            for arg in (arg for op in walk_ops(step.op) for arg in find_copied(op, memory)):
+            for arg in (arg for op in ops.walk_ops(step.op) for arg in find_copied(op, memory)):
                 name = ", ".join(_find_roots(arg))
-                found[name] = found.get(name, 0) + memory.count(axes_of(arg))
+                found[name] = found.get(name, 0) + memory.count(ops.axes_of(arg))
         memory.strides[step.name] = find_strides(step.op, memory)
     return found
 
 
-def _find_roots(op: Op) -> tuple[str, ...]:
+def _find_roots(op: ops.Op) -> tuple[str, ...]:
     """The tensors that an operation reads."""
-    return tuple(dict.fromkeys(p.name for p in walk_ops(op) if isinstance(p, Source)))
+    return tuple(dict.fromkeys(p.name for p in ops.walk_ops(op) if isinstance(p, ops.Source)))
 
 
 # They let go of brackets after another rule, and of indices that it took.
@@ -404,7 +391,7 @@ def count_costs(plan: Plan, machine: Machine) -> Costs:
 class _Entries:
     """The entries so far, and what each equation looked like when it was last shown."""
 
-    shown: dict[str, Expr]
+    shown: dict[str, ir.Expr]
     entries: list[Entry] = field(default_factory=list)
     held: Use | None = None  # a use of a rule that makes way for the next one
 
@@ -427,16 +414,16 @@ class _Entries:
         self.entries.append(replace(entry, before=before))
         self._show(entry.after, entry.system)
 
-    def _show(self, after: Expr | None, system: System | None) -> None:
+    def _show(self, after: ir.Expr | None, system: ir.System | None) -> None:
         """What the last entry leads to."""
         last = self.entries[-1]
         if after is None or system is None or last.target is None:
             return
-        after = settle_indices(Equation(last.target, after), system)
+        after = settle_indices(ir.Equation(last.target, after), system)
         self.entries[-1] = replace(last, after=after, system=system)
         self.shown[last.equation] = after
 
-    def settle(self, system: System) -> None:
+    def settle(self, system: ir.System) -> None:
         """What was tidied up without an entry of its own is part of the last one."""
         if self.entries:
             self.entries[-1] = replace(self.entries[-1], system=system)
@@ -463,7 +450,7 @@ class _Entries:
             self._add_use(held)
 
 
-def _list_rules(plan: Plan, start: System) -> list[Entry]:
+def _list_rules(plan: Plan, start: ir.System) -> list[Entry]:
     """The uses of rules and the orders of storage, without costs."""
     logged = _Entries({e.target.tensor.name: e.value for e in plan.system.equations})
     logged.follow(find_uses(plan.system))
@@ -539,6 +526,6 @@ def _show_order(entry: Entry, form: Form) -> Entry:
     return replace(entry, before=before, after=after)
 
 
-def _arrange(target: Access, order: tuple[int, ...]) -> Access:
+def _arrange(target: ir.Access, order: tuple[int, ...]) -> ir.Access:
     shape = tuple(target.tensor.shape[k] for k in order)
-    return Access(Tensor(target.tensor.name, shape), tuple(target.places[k] for k in order))
+    return ir.Access(ir.Tensor(target.tensor.name, shape), tuple(target.places[k] for k in order))

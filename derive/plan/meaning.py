@@ -11,79 +11,78 @@ from typing import TYPE_CHECKING
 from derive.analysis.affine import simplify_place, to_affine
 from derive.analysis.reads import find_guard
 from derive.ir import nodes
-from derive.ir.nodes import MINUS_ONE, ONE, TRUE, ZERO, Access, Equation, Expr, Number, Tensor
+from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses, map_children, substitute
 from derive.plan import ops
-from derive.plan.ops import Op, axes_of
 from derive.rewrite.rules.products import rename_bound
 
 if TYPE_CHECKING:
     from derive.plan.steps import Step
 
-POWERS = {"sqrt": Number(Fraction(1, 2)), "rsqrt": Number(Fraction(-1, 2))}
+POWERS = {"sqrt": ir.Number(Fraction(1, 2)), "rsqrt": ir.Number(Fraction(-1, 2))}
 RELATIONS = {"<", "<=", ">", ">=", "==", "!="}
 
 
-def to_step_equation(step: Step) -> Equation:
+def to_step_equation(step: Step) -> ir.Equation:
     """The step as an equation between its named tensors."""
-    target = Access(Tensor(step.name, tuple(i.extent for i in step.axes)), step.axes)
+    target = ir.Access(ir.Tensor(step.name, tuple(i.extent for i in step.axes)), step.axes)
     if not isinstance(step.op, ops.Recur):
-        return Equation(target, to_expr(step.op))
-    before = substitute(target, {step.op.index: nodes.Add((step.op.index, MINUS_ONE))})
+        return ir.Equation(target, to_expr(step.op))
+    before = substitute(target, {step.op.index: nodes.Add((step.op.index, ir.MINUS_ONE))})
     decayed = nodes.Mul((to_expr(step.op.decay), before))
-    return Equation(target, nodes.Add((decayed, to_expr(step.op.added))))
+    return ir.Equation(target, nodes.Add((decayed, to_expr(step.op.added))))
 
 
-def to_expr(op: Op) -> Expr:
+def to_expr(op: ops.Op) -> ir.Expr:
     """The value of an operation for each value of its axes; one that recurs has none alone."""
     match op:
         case ops.Source(name, axes, kind):
-            return Access(Tensor(name, tuple(i.extent for i in axes), kind), axes)
+            return ir.Access(ir.Tensor(name, tuple(i.extent for i in axes), kind), axes)
         case ops.Num(value) | ops.NumTensor(value):
             return value
         case ops.Iota(index):
             return index
         case ops.Triangle(rows, columns, offset, is_upper):
-            shifted = rows if offset is ZERO else nodes.Add((rows, offset))
+            shifted = rows if offset is ir.ZERO else nodes.Add((rows, offset))
             return nodes.Compare(">=" if is_upper else "<=", columns, shifted)
         case ops.Select(arg, place, position):
-            return substitute(to_expr(arg), {axes_of(arg)[place]: position})
+            return substitute(to_expr(arg), {ops.axes_of(arg)[place]: position})
         case ops.Slice(arg, place, index, start, step):
             return _read_at(arg, place, nodes.Add((nodes.Mul((step, index)), start)))
         case ops.Flip(arg, place, index):
-            back = (index.extent, nodes.Mul((MINUS_ONE, index)), MINUS_ONE)
+            back = (index.extent, nodes.Mul((ir.MINUS_ONE, index)), ir.MINUS_ONE)
             return _read_at(arg, place, nodes.Add(back))
         case ops.Unfold(arg, place, outer, inner, step):
             return _read_at(arg, place, nodes.Add((nodes.Mul((step, outer)), inner)))
         case ops.Pad(arg, place, index, before):
-            position = to_affine(nodes.Add((index, nodes.Mul((MINUS_ONE, before))))).to_expr()
-            length = axes_of(arg)[place].extent
+            position = to_affine(nodes.Add((index, nodes.Mul((ir.MINUS_ONE, before))))).to_expr()
+            length = ops.axes_of(arg)[place].extent
             inside = find_guard(position, length)
             read = _read_at(arg, place, position)
-            return nodes.Where(inside, read, ZERO) if inside is not TRUE else read
+            return nodes.Where(inside, read, ir.ZERO) if inside is not ir.TRUE else read
         case ops.Take(arg, places, by):
-            taken = [axes_of(arg)[k] for k in places]
-            told: dict[Expr, Expr] = dict(zip(taken, map(to_expr, by), strict=True))
+            taken = [ops.axes_of(arg)[k] for k in places]
+            told: dict[ir.Expr, ir.Expr] = dict(zip(taken, map(to_expr, by), strict=True))
             return substitute(to_expr(arg), told)
         case ops.Unflatten(arg, place, parts):
-            return substitute(to_expr(arg), {axes_of(arg)[place]: ops.to_place(parts)})
+            return substitute(to_expr(arg), {ops.axes_of(arg)[place]: ops.to_place(parts)})
         case ops.Diagonal(arg) | ops.Arrange(arg) | ops.Expand(arg) | ops.Flatten(arg):
             return to_expr(arg)
         case ops.Cast(arg):
             inside = to_expr(arg)
             is_boolean = isinstance(inside, (nodes.Compare, nodes.And, nodes.Or, nodes.Not))
-            is_boolean |= isinstance(inside, Access) and inside.tensor.kind == "bool"
-            return nodes.Where(inside, ONE, ZERO) if is_boolean else inside
+            is_boolean |= isinstance(inside, ir.Access) and inside.tensor.kind == "bool"
+            return nodes.Where(inside, ir.ONE, ir.ZERO) if is_boolean else inside
         case ops.Einsum(args, axes):
-            bound = tuple(dict.fromkeys(i for a in args for i in axes_of(a) if i not in axes))
+            bound = tuple(dict.fromkeys(i for a in args for i in ops.axes_of(a) if i not in axes))
             body = to_expr(args[0]) if len(args) == 1 else nodes.Mul(tuple(map(to_expr, args)))
-            return nodes.Reduce("sum", bound, TRUE, body) if bound else body
+            return nodes.Reduce("sum", bound, ir.TRUE, body) if bound else body
         case ops.Apply(function, args):
             return _apply(function, *map(to_expr, args))
         case ops.Reduction(kind, arg, over):
-            return nodes.Reduce(kind, over, TRUE, to_expr(arg))
+            return nodes.Reduce(kind, over, ir.TRUE, to_expr(arg))
         case ops.Along(kind, arg, index, columns):
-            return nodes.Along(kind, index, TRUE, to_expr(arg), columns)
+            return nodes.Along(kind, index, ir.TRUE, to_expr(arg), columns)
         case ops.Fill(arg, mask, value, where):
             chosen = (value.value, to_expr(arg)) if where else (to_expr(arg), value.value)
             return nodes.Where(to_expr(mask), *chosen)
@@ -97,10 +96,10 @@ def to_expr(op: Op) -> Expr:
             raise TypeError("what recurs is told by the equation of its step")
 
 
-def _read_at(arg: Op, place: int, position: Expr) -> Expr:
+def _read_at(arg: ops.Op, place: int, position: ir.Expr) -> ir.Expr:
     """What stands at a position of one place."""
 
-    def sort_terms(expr: Expr) -> Expr:
+    def sort_terms(expr: ir.Expr) -> ir.Expr:
         """What is added before what is taken away: N - n."""
         whole = map_children(expr, sort_terms)
         match whole:
@@ -108,25 +107,29 @@ def _read_at(arg: Op, place: int, position: Expr) -> Expr:
                 return nodes.Add(tuple(sorted(terms, key=_is_taken_away)))
         return whole
 
-    value = substitute(to_expr(arg), {axes_of(arg)[place]: position})
+    value = substitute(to_expr(arg), {ops.axes_of(arg)[place]: position})
     return sort_terms(simplify_place(value))
 
 
-def _is_taken_away(term: Expr) -> bool:
+def _is_taken_away(term: ir.Expr) -> bool:
     factors = term.factors if isinstance(term, nodes.Mul) else (term,)
-    return any(isinstance(each, Number) and each.value < 0 for each in factors)
+    return any(isinstance(each, ir.Number) and each.value < 0 for each in factors)
 
 
-def _apply(function: str, *args: Expr) -> Expr:
+def _apply(function: str, *args: ir.Expr) -> ir.Expr:
     match function, args:
         case "+" | "-", (one, other):
             terms = one.terms if isinstance(one, nodes.Add) else (one,)
-            return nodes.Add((*terms, other if function == "+" else nodes.Mul((MINUS_ONE, other))))
+            return nodes.Add(
+                (*terms, other if function == "+" else nodes.Mul((ir.MINUS_ONE, other)))
+            )
         case "*" | "/", (one, other):
             factors = one.factors if isinstance(one, nodes.Mul) else (one,)
-            return nodes.Mul((*factors, other if function == "*" else nodes.Pow(other, MINUS_ONE)))
+            return nodes.Mul(
+                (*factors, other if function == "*" else nodes.Pow(other, ir.MINUS_ONE))
+            )
         case "neg", (arg,):
-            return nodes.Mul((MINUS_ONE, arg))
+            return nodes.Mul((ir.MINUS_ONE, arg))
         case "pow", (base, exponent):
             return nodes.Pow(base, exponent)
         case "sqrt" | "rsqrt", (arg,):
@@ -143,7 +146,7 @@ def _apply(function: str, *args: Expr) -> Expr:
             return nodes.Call(function, args)
 
 
-def _rename_apart(expr: Expr, taken: set[str]) -> Expr:
+def _rename_apart(expr: ir.Expr, taken: set[str]) -> ir.Expr:
     """The same with each bound index named unlike those around it."""
     if isinstance(expr, nodes.Reduce):
         bound, condition, body = rename_bound(expr, taken)

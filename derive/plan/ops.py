@@ -25,20 +25,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from derive.ir.nodes import (
-    Access,
-    Add,
-    Call,
-    Expr,
-    Index,
-    Infinity,
-    Mul,
-    Number,
-    Pow,
-    Scalar,
-    Size,
-    node,
-)
+from derive.ir import nodes as ir
 from derive.ir.text import to_text
 from derive.ir.walk import find_free, walk
 
@@ -46,77 +33,77 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
-@node
+@ir.node
 class Source:
     """A tensor by its name in the generated function."""
 
     name: str
-    axes: tuple[Index, ...]
+    axes: tuple[ir.Index, ...]
     kind: str = "real"
 
 
-@node
+@ir.node
 class Num:
     """A Python number: an expression over sizes, scalars and constants."""
 
-    value: Expr
+    value: ir.Expr
 
 
-@node
+@ir.node
 class NumTensor:
     """A number as a 0-d tensor, of the formula's dtype unless it is to be `wide`."""
 
-    value: Expr
+    value: ir.Expr
     wide: bool = False  # float64: half precision has no sizes above 65504
 
 
-@node
+@ir.node
 class Iota:
     """The value of an index along its own axis, as integers."""
 
-    index: Index
+    index: ir.Index
 
 
-@node
+@ir.node
 class Triangle:
     """Truth values: columns - rows <= offset, or >= offset where `upper`."""
 
-    rows: Index
-    columns: Index
-    offset: Expr
+    rows: ir.Index
+    columns: ir.Index
+    offset: ir.Expr
     upper: bool
 
 
-@node
+@ir.node
 class Select:
     """One position of one place."""
 
     arg: Op
     place: int
-    at: Expr
+    at: ir.Expr
 
 
-@node
+@ir.node
 class Slice:
     """Positions of one place, from `start` on in steps: as many as its index has."""
 
     arg: Op
     place: int
-    index: Index
-    start: Expr = Number(Fraction(0))
-    step: Expr = Number(Fraction(1))
+    index: ir.Index
+    start: ir.Expr = ir.Number(Fraction(0))
+    step: ir.Expr = ir.Number(Fraction(1))
 
 
-@node
+@ir.node
 class Flip:
     """One place counted from its end."""
 
     arg: Op
     place: int
-    index: Index
+    index: ir.Index
 
 
-@node
+@ir.node
 class Pad:
     """One place with zeros `before` it, and after it up to the extent of the index.
 
@@ -125,22 +112,22 @@ class Pad:
 
     arg: Op
     place: int
-    index: Index
-    before: Expr
+    index: ir.Index
+    before: ir.Expr
 
 
-@node
+@ir.node
 class Unfold:
     """The windows of one place: `outer` counts them, a `step` apart; `inner`, last, runs in one."""
 
     arg: Op
     place: int
-    outer: Index
-    inner: Index
-    step: Expr
+    outer: ir.Index
+    inner: ir.Index
+    step: ir.Expr
 
 
-@node
+@ir.node
 class Take:
     """The positions of some places told by integers, which are over one order of axes.
 
@@ -150,19 +137,19 @@ class Take:
     arg: Op
     places: tuple[int, ...]
     by: tuple[Op, ...]
-    axes: tuple[Index, ...]
+    axes: tuple[ir.Index, ...]
 
 
-@node
+@ir.node
 class Unflatten:
     """A merged place taken apart into its indices, slowest first."""
 
     arg: Op
     place: int
-    parts: tuple[Index, ...]
+    parts: tuple[ir.Index, ...]
 
 
-@node
+@ir.node
 class Diagonal:
     """Two places read by the same index; it moves to the end."""
 
@@ -171,69 +158,69 @@ class Diagonal:
     second: int
 
 
-@node
+@ir.node
 class Flatten:
     """The axes from start to end merged into one index."""
 
     arg: Op
     start: int
     end: int
-    index: Index
+    index: ir.Index
 
 
-@node
+@ir.node
 class Arrange:
     """The same tensor with its axes in this order; axes it lacks have size 1."""
 
     arg: Op
-    axes: tuple[Index, ...]
+    axes: tuple[ir.Index, ...]
 
 
-@node
+@ir.node
 class Expand:
     """The same tensor repeated along the axes it lacks."""
 
     arg: Op
-    axes: tuple[Index, ...]
+    axes: tuple[ir.Index, ...]
 
 
-@node
+@ir.node
 class Einsum:
     """The product of the arguments, summed over the indices that are not in `axes`."""
 
     args: tuple[Op, ...]
-    axes: tuple[Index, ...]
+    axes: tuple[ir.Index, ...]
 
 
-@node
+@ir.node
 class Apply:
     """An elementwise function of arguments whose axes are aligned."""
 
     function: str
     args: tuple[Op, ...]
-    axes: tuple[Index, ...]
+    axes: tuple[ir.Index, ...]
 
 
-@node
+@ir.node
 class Reduction:
     """The argument reduced over some of its indices."""
 
     kind: str
     arg: Op
-    over: tuple[Index, ...]
+    over: tuple[ir.Index, ...]
 
 
-@node
+@ir.node
 class Along:
     """softmax, log_softmax or cumsum along one index, or a matrix of the matrix in two."""
 
     kind: str
     arg: Op
-    index: Index
-    columns: Index | None = None
+    index: ir.Index
+    columns: ir.Index | None = None
 
 
-@node
+@ir.node
 class Fill:
     """The argument with a number wherever the mask is `where`."""
 
@@ -243,24 +230,24 @@ class Fill:
     where: bool
 
 
-@node
+@ir.node
 class Choose:
     """`then` where the condition holds, else `other`."""
 
     condition: Op
     then: Op
     other: Op
-    axes: tuple[Index, ...]
+    axes: tuple[ir.Index, ...]
 
 
-@node
+@ir.node
 class Cast:
     """Integers, truth values or wide numbers in the formula's dtype."""
 
     arg: Op
 
 
-@node
+@ir.node
 class Recur:
     """`decay` times the value one place before along the index, plus `added`.
 
@@ -271,20 +258,20 @@ class Recur:
     decay: Op
     added: Op
     first: Op
-    axes: tuple[Index, ...]
-    index: Index
+    axes: tuple[ir.Index, ...]
+    index: ir.Index
     chunk: str
     is_bounded: bool
 
 
-@node
+@ir.node
 class Given:
     """An argument of a cell in its call, by its number."""
 
     place: int
 
 
-@node
+@ir.node
 class Local:
     """What a printed function knows by itself, by its name.
 
@@ -295,7 +282,7 @@ class Local:
     name: str
 
 
-@node
+@ir.node
 class Pick:
     """Subscripts: ":" for all of a place, None for a new one, numbers."""
 
@@ -303,7 +290,7 @@ class Pick:
     at: tuple[str | int | None, ...]
 
 
-@node
+@ir.node
 class Extents:
     """The extents of the places from one to another, each an argument of its own."""
 
@@ -312,14 +299,14 @@ class Extents:
     stop: int | None
 
 
-@node
+@ir.node
 class Largest:
     """The largest finite number of a dtype."""
 
     dtype: Operand
 
 
-@node
+@ir.node
 class TorchCall:
     """A function of torch, a method where its name begins with a dot, or a sign between two."""
 
@@ -336,7 +323,7 @@ Operand: TypeAlias = (
 Condition: TypeAlias = Literal["wide", "real"] | Given
 
 
-@node
+@ir.node
 class Cell:
     """One call of torch that computes what several operations do, `whole`, on the arguments.
 
@@ -350,12 +337,12 @@ class Cell:
     call: Operand
     args: tuple[Op, ...]
     whole: Op
-    axes: tuple[Index, ...]
+    axes: tuple[ir.Index, ...]
     when: tuple[Condition, ...] = ()
-    volume: tuple[Index, ...] = ()
+    volume: tuple[ir.Index, ...] = ()
     note: str = ""
-    scratch: tuple[tuple[Index, ...], ...] = ()
-    filled: tuple[Index, ...] = ()
+    scratch: tuple[tuple[ir.Index, ...], ...] = ()
+    filled: tuple[ir.Index, ...] = ()
 
 
 Op: TypeAlias = (
@@ -405,7 +392,7 @@ def count_given(call: Operand, place: int) -> int:
             return 0
 
 
-def axes_of(op: Op) -> tuple[Index, ...]:
+def axes_of(op: Op) -> tuple[ir.Index, ...]:
     """The indices of an operation's result, in order."""
     match op:
         case Source(_, axes, _) | Arrange(_, axes) | Expand(_, axes):
@@ -445,9 +432,11 @@ def axes_of(op: Op) -> tuple[Index, ...]:
             return axes_of(arg)
 
 
-def merge_indices(parts: tuple[Index, ...]) -> Index:
+def merge_indices(parts: tuple[ir.Index, ...]) -> ir.Index:
     """One index for indices merged into one place, named by the place: `h*D + d`."""
-    return Index(to_text(to_place(parts)).replace(" * ", "*"), Mul(tuple(p.extent for p in parts)))
+    return ir.Index(
+        to_text(to_place(parts)).replace(" * ", "*"), ir.Mul(tuple(p.extent for p in parts))
+    )
 
 
 def flatten(op: Op, start: int, end: int) -> Op:
@@ -459,13 +448,13 @@ def flatten(op: Op, start: int, end: int) -> Op:
     return Flatten(op, start, end, index)
 
 
-def to_place(parts: tuple[Index, ...]) -> Expr:
+def to_place(parts: tuple[ir.Index, ...]) -> ir.Expr:
     """The place that merges the indices, slowest first."""
-    terms: list[Expr] = []
+    terms: list[ir.Expr] = []
     for k, index in enumerate(parts):
         strides = tuple(p.extent for p in parts[k + 1 :])
-        terms.append(Mul((index, *strides)) if strides else index)
-    return Add(tuple(terms)) if len(terms) > 1 else terms[0]
+        terms.append(ir.Mul((index, *strides)) if strides else index)
+    return ir.Add(tuple(terms)) if len(terms) > 1 else terms[0]
 
 
 def args_of(op: Op) -> tuple[Op, ...]:
@@ -519,11 +508,11 @@ def exchange(op: Op, new: Mapping[Op, Op]) -> Op:
     return with_args(op, tuple(exchange(arg, new) for arg in args)) if args else op
 
 
-def rename_indices(op: Op, new: Mapping[Index, Index]) -> Op:
+def rename_indices(op: Op, new: Mapping[ir.Index, ir.Index]) -> Op:
     """The operation under other indices."""
 
     def each(value: Any) -> Any:
-        if isinstance(value, Index):
+        if isinstance(value, ir.Index):
             return new.get(value, value)
         if isinstance(value, tuple):
             return tuple(map(each, value))
@@ -548,31 +537,31 @@ def find_reads(op: Op) -> frozenset[str]:
     return frozenset(part.name for part in walk_ops(op) if isinstance(part, Source))
 
 
-def sort_axes(indices: Iterable[Index], order: tuple[Index, ...]) -> tuple[Index, ...]:
+def sort_axes(indices: Iterable[ir.Index], order: tuple[ir.Index, ...]) -> tuple[ir.Index, ...]:
     """The indices in a preferred order; those it does not name come first, as they stand."""
     each = tuple(dict.fromkeys(indices))
     return tuple(sorted(each, key=lambda i: order.index(i) if i in order else -1))
 
 
-def arrange(op: Op, axes: tuple[Index, ...]) -> Op:
+def arrange(op: Op, axes: tuple[ir.Index, ...]) -> Op:
     """The operation's result with these axes in this order (those it lacks broadcast)."""
     here = axes_of(op)
     return op if not here or axes[len(axes) - len(here) :] == here else Arrange(op, axes)
 
 
-def find_union(ops: Sequence[Op], order: tuple[Index, ...]) -> tuple[Index, ...]:
+def find_union(ops: Sequence[Op], order: tuple[ir.Index, ...]) -> tuple[ir.Index, ...]:
     """All their axes, the widest operand's first where the order leaves it open."""
     widest = sorted(ops, key=lambda op: -len(axes_of(op)))
     return sort_axes((i for op in widest for i in axes_of(op)), order)
 
 
-def align(ops: Sequence[Op], order: tuple[Index, ...]) -> tuple[Op, ...]:
+def align(ops: Sequence[Op], order: tuple[ir.Index, ...]) -> tuple[Op, ...]:
     """The operands over one order of axes, so that they broadcast."""
     axes = find_union(ops, order)
     return tuple(arrange(op, axes) for op in ops)
 
 
-def combine(function: str, ops: Sequence[Op], order: tuple[Index, ...]) -> Apply:
+def combine(function: str, ops: Sequence[Op], order: tuple[ir.Index, ...]) -> Apply:
     """An elementwise function of operands that are brought over one order of axes."""
     args = align(ops, order)
     return Apply(function, args, find_union(args, order))
@@ -582,22 +571,22 @@ BOOLEANS = ("<", "<=", ">", ">=", "==", "!=", "and", "or", "not")
 INTEGRAL = {"floordiv", "mod", "abs", "sign", "min", "max", "clip"}
 
 
-def is_number(expr: Expr) -> bool:
+def is_number(expr: ir.Expr) -> bool:
     """Is it made of sizes, scalars and constants by arithmetic alone?"""
     return all(_is_arithmetic(part) for part in walk(expr))
 
 
-def _is_arithmetic(part: Expr) -> bool:
+def _is_arithmetic(part: ir.Expr) -> bool:
     match part:
-        case Number() | Infinity() | Size() | Scalar() | Add() | Mul() | Pow():
+        case ir.Number() | ir.Infinity() | ir.Size() | ir.Scalar() | ir.Add() | ir.Mul() | ir.Pow():
             return True
-        case Call(function, _):
+        case ir.Call(function, _):
             return function in {"pi", "floordiv", "mod"}
         case _:
             return False
 
 
-def is_integer(expr: Expr) -> bool:
+def is_integer(expr: ir.Expr) -> bool:
     """Is it index arithmetic: whole numbers that depend on indices?
 
     It is computed in integers throughout, since positions above 256 have no bfloat16.
@@ -605,17 +594,17 @@ def is_integer(expr: Expr) -> bool:
     return bool(find_free(expr)) and all(_is_integral_part(part) for part in walk(expr))
 
 
-def _is_integral_part(part: Expr) -> bool:
+def _is_integral_part(part: ir.Expr) -> bool:
     match part:
-        case Index() | Size() | Add() | Mul():
+        case ir.Index() | ir.Size() | ir.Add() | ir.Mul():
             return True
-        case Number(value):
+        case ir.Number(value):
             return value.denominator == 1
-        case Access(tensor, _):
+        case ir.Access(tensor, _):
             return tensor.kind == "int"
-        case Pow(_, Number(value)):
+        case ir.Pow(_, ir.Number(value)):
             return value.denominator == 1 and value >= 0
-        case Call(function, _):
+        case ir.Call(function, _):
             return function in INTEGRAL
         case _:
             return False
@@ -656,7 +645,7 @@ def is_integral(op: Op) -> bool:
         case Apply(function) if function in BOOLEANS or function == "/":
             return False
         case Num(value):
-            return isinstance(value, (Size, Number))
+            return isinstance(value, (ir.Size, ir.Number))
         case Cast() | NumTensor():
             return False
         case _:

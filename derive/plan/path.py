@@ -10,13 +10,12 @@ from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from derive.ir.polynomial import evaluate_extent
-from derive.plan.ops import axes_of
+from derive.plan import ops
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from derive.ir.nodes import Index
-    from derive.plan.ops import Op
+    from derive.ir import nodes as ir
 
 EXHAUSTIVE = 7  # operands up to which the optimal search takes milliseconds
 OUTER = 12  # operands up to which outer products are tried too
@@ -37,14 +36,14 @@ class Order:
     """
 
     equation: str
-    operands: tuple[Op, ...]
-    axes: tuple[Index, ...]
+    operands: tuple[ops.Op, ...]
+    axes: tuple[ir.Index, ...]
     minimize: str
     path: Path
 
     def find_gain(self, sizes: Mapping[str, int]) -> int:
         """The operations at these sizes in the best order there, less those in this one."""
-        operands = [axes_of(op) for op in self.operands]
+        operands = [ops.axes_of(op) for op in self.operands]
         extents = {i: evaluate_extent(i.extent, sizes) for axes in operands for i in axes}
         best = find_path(operands, self.axes, extents, self.minimize)
         own, least = (count(path, operands, self.axes, extents) for path in (self.path, best))
@@ -66,9 +65,9 @@ def count(
 
 
 def find_path(
-    operands: Sequence[Sequence[Index]],
-    output: Sequence[Index],
-    extents: Mapping[Index, int],
+    operands: Sequence[Sequence[ir.Index]],
+    output: Sequence[ir.Index],
+    extents: Mapping[ir.Index, int],
     minimize: str = FLOPS,
 ) -> Path:
     """Pairs of positions to contract, in order; the result of each goes to the end of the list."""
@@ -77,7 +76,7 @@ def find_path(
     if minimize != FLOPS and len(operands) <= EXHAUSTIVE:
         return _search(operands, output, extents, minimize)
     if len(operands) > EXHAUSTIVE:  # two with the same indices first: no larger than each
-        seen: dict[frozenset[Index], int] = {}
+        seen: dict[frozenset[ir.Index], int] = {}
         for place, axes in enumerate(operands):
             first = seen.setdefault(frozenset(axes), place)
             if first != place:
@@ -87,13 +86,13 @@ def find_path(
 
 
 def _search(
-    operands: Sequence[Sequence[Index]],
-    output: Sequence[Index],
-    extents: Mapping[Index, int],
+    operands: Sequence[Sequence[ir.Index]],
+    output: Sequence[ir.Index],
+    extents: Mapping[ir.Index, int],
     minimize: str = FLOPS,
 ) -> Path:
     """The order that opt_einsum finds: the best, or where that takes too long a good one."""
-    indices: dict[Index, int] = {}
+    indices: dict[ir.Index, int] = {}
     for index in (*(i for axes in operands for i in axes), *output):
         indices.setdefault(index, len(indices))
     inputs = tuple(frozenset(indices[i] for i in axes) for axes in operands)

@@ -12,28 +12,15 @@ from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
 from derive.errors import refuse
-from derive.ir.nodes import Mul, Number
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, add_all, evaluate_atom
+from derive.plan import ops
 from derive.plan.cost import Storage, find_flops, find_inner, find_largest, find_peak, find_time
 from derive.plan.machine import KEPT, WIDTH
-from derive.plan.ops import (
-    Cell,
-    Einsum,
-    Local,
-    Op,
-    Recur,
-    TorchCall,
-    args_of,
-    axes_of,
-    find_reads,
-    walk_ops,
-    with_args,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from derive.ir.nodes import Access, Expr, Index, System
     from derive.plan.machine import Machine
     from derive.plan.path import Order
     from derive.plan.steps import Scan, Step, Tile
@@ -73,10 +60,10 @@ class Entry:
     name: str
     law: str  # or the reason, in one sentence
     equation: str
-    before: Expr | None = None
-    after: Expr | None = None
-    target: Access | None = None
-    system: System | None = None
+    before: ir.Expr | None = None
+    after: ir.Expr | None = None
+    target: ir.Access | None = None
+    system: ir.System | None = None
     order: tuple[int, ...] = ()  # in which the places of the tensor are stored
     old: Costs | None = None
     new: Costs | None = None
@@ -102,15 +89,15 @@ class Regime:
 class Plan:
     """The steps in order, the operations that give the results, and the sizes it was made for."""
 
-    system: System
+    system: ir.System
     steps: tuple[Step, ...]
-    results: tuple[Op, ...]
+    results: tuple[ops.Op, ...]
     sizes: Mapping[str, int]
     notes: tuple[str, ...] = ()
     tile: Tile | None = None
     scans: tuple[Scan, ...] = ()  # the loops of recurrences
     # Keywords for lengths of chunks of places, as `chunks` has them, that no operation names.
-    lengths: Mapping[str, tuple[Index, int]] = field(default_factory=dict)
+    lengths: Mapping[str, tuple[ir.Index, int]] = field(default_factory=dict)
     regimes: tuple[Regime, ...] = ()
     log: tuple[Entry, ...] = field(default=(), repr=False)  # what the search took
     orders: tuple[Order, ...] = field(default=(), repr=False)  # of more than two factors
@@ -139,21 +126,23 @@ class Plan:
         return () if self.tile is None else self.tile.nest
 
     @property
-    def chunks(self) -> dict[str, tuple[Index, int]]:
+    def chunks(self) -> dict[str, tuple[ir.Index, int]]:
         """The keywords for lengths of chunks, the index that each runs over, and the usual one."""
         found = {**self.lengths}
-        for op in (part for step in self.steps for part in walk_ops(step.op)):
+        for op in (part for step in self.steps for part in ops.walk_ops(step.op)):
             match op:
-                case Recur() if not op.chunk.isdigit():
+                case ops.Recur() if not op.chunk.isdigit():
                     found[op.chunk] = (op.index, RECUR_CHUNK)
-                case Cell(TorchCall(keywords=(("chunk", Local(name)),)), axes=(*_, index, _)):
+                case ops.Cell(
+                    ops.TorchCall(keywords=(("chunk", ops.Local(name)),)), axes=(*_, index, _)
+                ):
                     found[name] = (index, PRODUCT_CHUNK)
         return found
 
     def count_flops(self, step: Step) -> Polynomial:
         """Those of one step, in all blocks together."""
         place = self.steps.index(step)
-        total = add_all(find_flops(op) for op in walk_ops(step.op))
+        total = add_all(find_flops(op) for op in ops.walk_ops(step.op))
         for tile in self.tiles:
             if tile.first <= place <= tile.last:
                 total = total * tile.blocks
@@ -174,7 +163,7 @@ class Plan:
         """
         peak = find_peak(self.steps, self.tile, self.complete(self.sizes), self.results)
         carried = [each for scan in self.scans for each in scan.carried]
-        lists = (Polynomial.of(Mul((*each.shape, Number(Fraction(2))))) for each in carried)
+        lists = (Polynomial.of(ir.Mul((*each.shape, ir.Number(Fraction(2))))) for each in carried)
         return peak + add_all(lists)
 
     @property
@@ -205,15 +194,15 @@ class Plan:
         """The plan of some results alone."""
         pairs = zip(self.system.results, self.results, strict=True)
         results = tuple(op for tensor, op in pairs if tensor.name in names)
-        needed = {name for op in results for name in find_reads(op)}
+        needed = {name for op in results for name in ops.find_reads(op)}
         for step in (*reversed(self.steps), *reversed(self.steps)):  # a loop reads what it has made
             if step.name in needed:
-                needed |= find_reads(step.op) | {
+                needed |= ops.find_reads(step.op) | {
                     name
                     for tile in self.tiles
                     for each, op in tile.sliced
-                    if each in find_reads(step.op)
-                    for name in find_reads(op)
+                    if each in ops.find_reads(step.op)
+                    for name in ops.find_reads(op)
                 }
         kept = [step.name in needed for step in self.steps]
         last = self.tile.last if self.tile is not None else -1
@@ -221,9 +210,9 @@ class Plan:
             name
             for step in self.steps[last + 1 :]
             if step.name in needed
-            for name in find_reads(step.op)
+            for name in ops.find_reads(step.op)
         }
-        read |= {name for op in results for name in find_reads(op)}
+        read |= {name for op in results for name in ops.find_reads(op)}
         tile = self.tile and self.tile.keep(kept, read)
         steps = tuple(step for step in self.steps if step.name in needed)
         return replace(self, steps=steps, results=results, tile=tile, uses=())
@@ -253,34 +242,34 @@ class Plan:
         return int(polynomial.evaluate(lambda atom: evaluate_atom(atom, sizes)))
 
 
-def find_products(op: Op) -> Iterator[Einsum]:
+def find_products(op: ops.Op) -> Iterator[ops.Einsum]:
     """The contractions of an operation, innermost first, those that a call of torch makes too."""
-    for arg in args_of(op):
+    for arg in ops.args_of(op):
         yield from find_products(arg)
-    if isinstance(op, Cell):
-        inner = (part for part in find_inner(op.whole, op.args) if isinstance(part, Einsum))
+    if isinstance(op, ops.Cell):
+        inner = (part for part in find_inner(op.whole, op.args) if isinstance(part, ops.Einsum))
         yield from reversed(list(inner))
-    elif isinstance(op, Einsum):
+    elif isinstance(op, ops.Einsum):
         yield op
 
 
-def find_subscripts(steps: Iterable[Step], *, calls: bool = False) -> dict[Index, str]:
+def find_subscripts(steps: Iterable[Step], *, calls: bool = False) -> dict[ir.Index, str]:
     """An index for each index of the einsums: its own where it is one index, else a free one.
 
     With `calls` also of those that a call of torch stands for.
 
     One index means one index throughout, as long as there are indices enough.
     """
-    find = find_products if calls else walk_ops
-    einsums = [op for step in steps for op in find(step.op) if isinstance(op, Einsum)]
+    find = find_products if calls else ops.walk_ops
+    einsums = [op for step in steps for op in find(step.op) if isinstance(op, ops.Einsum)]
     return _assign_subscripts(tuple(dict.fromkeys(i for op in einsums for i in _indices_of(op))))
 
 
-def _indices_of(op: Einsum) -> tuple[Index, ...]:
-    return tuple(dict.fromkeys(i for arg in op.args for i in axes_of(arg)))
+def _indices_of(op: ops.Einsum) -> tuple[ir.Index, ...]:
+    return tuple(dict.fromkeys(i for arg in op.args for i in ops.axes_of(arg)))
 
 
-def _assign_subscripts(indices: tuple[Index, ...]) -> dict[Index, str]:
+def _assign_subscripts(indices: tuple[ir.Index, ...]) -> dict[ir.Index, str]:
     subscripts = {i: i.name for i in indices if len(i.name) == 1 and i.name in SUBSCRIPTS}
     free = [c for c in SUBSCRIPTS if c not in subscripts.values()]
     for index in indices:
@@ -290,7 +279,7 @@ def _assign_subscripts(indices: tuple[Index, ...]) -> dict[Index, str]:
     return subscripts
 
 
-def to_equation(op: Einsum, subscripts: Mapping[Index, str]) -> str:
+def to_equation(op: ops.Einsum, subscripts: Mapping[ir.Index, str]) -> str:
     """The einsum string; indices of its own where there are not enough for the whole plan."""
     indices = _indices_of(op)
     if any(index not in subscripts for index in indices):
@@ -301,7 +290,7 @@ def to_equation(op: Einsum, subscripts: Mapping[Index, str]) -> str:
             f"one contraction has {len(indices)} indices, and torch {len(SUBSCRIPTS)} letters",
             help="merge indices, or contract in equations of their own",
         )
-    inputs = ",".join("".join(subscripts[i] for i in axes_of(arg)) for arg in op.args)
+    inputs = ",".join("".join(subscripts[i] for i in ops.axes_of(arg)) for arg in op.args)
     return f"{inputs}->{''.join(subscripts[i] for i in op.axes)}"
 
 
@@ -309,12 +298,12 @@ def fix_chunks(plan: Plan) -> Plan:
     """The plan with chunks of the usual lengths, in place of keywords."""
     lengths = {name: usual for name, (_, usual) in plan.chunks.items()}
 
-    def fix(op: Op) -> Op:
-        op = with_args(op, tuple(map(fix, args_of(op)))) if args_of(op) else op
+    def fix(op: ops.Op) -> ops.Op:
+        op = ops.with_args(op, tuple(map(fix, ops.args_of(op)))) if ops.args_of(op) else op
         match op:
-            case Recur() if op.chunk in lengths:
+            case ops.Recur() if op.chunk in lengths:
                 return replace(op, chunk=str(lengths[op.chunk]))
-            case Cell(TorchCall(keywords=(("chunk", Local(name)),)) as call):
+            case ops.Cell(ops.TorchCall(keywords=(("chunk", ops.Local(name)),)) as call):
                 return replace(op, call=replace(call, keywords=(("chunk", lengths[name]),)))
         return op
 

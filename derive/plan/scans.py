@@ -21,28 +21,8 @@ from typing import TYPE_CHECKING
 
 from derive.analysis.reads import is_always
 from derive.errors import refuse
+from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS
-from derive.ir.nodes import (
-    ONE,
-    ZERO,
-    Access,
-    Add,
-    Along,
-    And,
-    Call,
-    Compare,
-    Equation,
-    Expr,
-    Index,
-    Mul,
-    Not,
-    Number,
-    Or,
-    Size,
-    System,
-    Tensor,
-    Where,
-)
 from derive.ir.polynomial import Polynomial
 from derive.ir.recurrences import Recurrence, find_groups, find_recurrence
 from derive.ir.walk import (
@@ -55,27 +35,14 @@ from derive.ir.walk import (
     substitute,
     walk,
 )
+from derive.plan import ops
 from derive.plan.lower.condition import settle
-from derive.plan.ops import (
-    Flatten,
-    Pad,
-    Recur,
-    Slice,
-    Source,
-    Unflatten,
-    arrange,
-    axes_of,
-    find_reads,
-    merge_indices,
-    rename_indices,
-)
 from derive.plan.plan import RECUR_CHUNK
 from derive.plan.steps import Carried, Scan, Step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from derive.plan.ops import Op
     from derive.plan.plan import Plan
 
 
@@ -83,14 +50,20 @@ if TYPE_CHECKING:
 class Loop:
     """What one recurrence is made of in the opened system."""
 
-    index: Index
-    sliced: dict[tuple[Tensor, int], Tensor] = field(default_factory=dict)
-    made: dict[Tensor, Tensor] = field(default_factory=dict)  # what recurs: its value in one turn
-    before: dict[tuple[Tensor, int], Tensor] = field(default_factory=dict)  # by how many turns
-    first: dict[Tensor, list[Tensor]] = field(default_factory=dict)  # its values before the loop
+    index: ir.Index
+    sliced: dict[tuple[ir.Tensor, int], ir.Tensor] = field(default_factory=dict)
+    made: dict[ir.Tensor, ir.Tensor] = field(
+        default_factory=dict
+    )  # what recurs: its value in one turn
+    before: dict[tuple[ir.Tensor, int], ir.Tensor] = field(
+        default_factory=dict
+    )  # by how many turns
+    first: dict[ir.Tensor, list[ir.Tensor]] = field(
+        default_factory=dict
+    )  # its values before the loop
     skipped: int = 0  # of them that are no part of the tensor
-    axes: dict[Tensor, int] = field(default_factory=dict)
-    lists: dict[Tensor, str] = field(default_factory=dict)
+    axes: dict[ir.Tensor, int] = field(default_factory=dict)
+    lists: dict[ir.Tensor, str] = field(default_factory=dict)
     whole: Linear | View | None = None  # instead of turns
 
 
@@ -98,60 +71,62 @@ class Loop:
 class Linear:
     """h[t,..] = decay[t,..] * h[t - 1,..] + added[t,..], and what stands before the first place."""
 
-    target: Access
-    decay: Access
-    added: Access
-    first: Access
+    target: ir.Access
+    decay: ir.Access
+    added: ir.Access
+    first: ir.Access
     chunk: str
     is_bounded: bool
 
     @property
-    def parts(self) -> tuple[Access, ...]:
+    def parts(self) -> tuple[ir.Access, ...]:
         """What it is computed from."""
         return self.decay, self.added, self.first
 
-    def to_op(self, index: Index, decay: Op, added: Op, first: Op) -> Op:
+    def to_op(self, index: ir.Index, decay: ops.Op, added: ops.Op, first: ops.Op) -> ops.Op:
         """The operation on those."""
         axes = find_indices_of(self.target)
-        first = arrange(first, tuple(i for i in axes if i is not index))
-        return Recur(decay, added, first, axes, index, self.chunk, self.is_bounded)
+        first = ops.arrange(first, tuple(i for i in axes if i is not index))
+        return ops.Recur(decay, added, first, axes, index, self.chunk, self.is_bounded)
 
 
 @dataclass(frozen=True, slots=True)
 class View:
     """A tensor cut in chunks, k_chunks[n,c,i] = k[n*C + c,i], or chunks joined, the other way."""
 
-    target: Access
-    source: Access
+    target: ir.Access
+    source: ir.Access
     axis: int
 
     @property
-    def parts(self) -> tuple[Access, ...]:
+    def parts(self) -> tuple[ir.Access, ...]:
         """What it is a view of."""
         return (self.source,)
 
-    def to_op(self, _: Index, source: Op) -> Op:
+    def to_op(self, _: ir.Index, source: ops.Op) -> ops.Op:
         """The operation on that: what a last chunk lacks is zeros."""
         axes, axis = find_indices_of(self.target), self.axis
-        if len(axes) < len(axes_of(source)):
-            whole = Flatten(source, axis, axis + 1, merge_indices(axes_of(source)[axis : axis + 2]))
-            return Slice(whole, axis, axes[axis])
+        if len(axes) < len(ops.axes_of(source)):
+            whole = ops.Flatten(
+                source, axis, axis + 1, ops.merge_indices(ops.axes_of(source)[axis : axis + 2])
+            )
+            return ops.Slice(whole, axis, axes[axis])
         parts = axes[axis : axis + 2]
-        return Unflatten(Pad(source, axis, merge_indices(parts), ZERO), axis, parts)
+        return ops.Unflatten(ops.Pad(source, axis, ops.merge_indices(parts), ir.ZERO), axis, parts)
 
 
-def find_indices_of(access: Access) -> tuple[Index, ...]:
+def find_indices_of(access: ir.Access) -> tuple[ir.Index, ...]:
     """Its places, which are indices."""
-    return tuple(place for place in access.places if isinstance(place, Index))
+    return tuple(place for place in access.places if isinstance(place, ir.Index))
 
 
 def open_recurrences(
-    system: System,
-    views: Mapping[Equation, int] = MappingProxyType({}),
+    system: ir.System,
+    views: Mapping[ir.Equation, int] = MappingProxyType({}),
     lengths: Mapping[str, int] = MappingProxyType({}),
     *,
     keywords: bool = True,
-) -> tuple[System, list[Loop]]:
+) -> tuple[ir.System, list[Loop]]:
     """The system in which nothing recurs, and its loops; the system itself where it has none.
 
     `views` are equations that cut a place in chunks or join them, and which place; `lengths` are
@@ -164,7 +139,7 @@ def open_recurrences(
         return system, []
     together = {e for each in recurrences.values() for e in each.equations}
     opener = _Opener(system, lengths, keywords=keywords)
-    equations: list[Equation] = []
+    equations: list[ir.Equation] = []
     for equation in system.equations:
         if equation in recurrences:
             equations += opener.open(recurrences[equation])
@@ -196,13 +171,13 @@ def open_recurrences(
 class _Opener:
     """The names of a system, and its loops so far."""
 
-    def __init__(self, system: System, lengths: Mapping[str, int], *, keywords: bool) -> None:
+    def __init__(self, system: ir.System, lengths: Mapping[str, int], *, keywords: bool) -> None:
         self.system, self.lengths, self.keywords = system, lengths, keywords
         self.loops: list[Loop] = []
         self.names = {entry.name for entry in (*system.inputs, *system.sizes)}
         self.names |= {equation.target.tensor.name for equation in system.equations}
         self.names |= {index.name for index in find_all_indices(system)} | {*lengths}
-        self.outside: list[Equation] = []
+        self.outside: list[ir.Equation] = []
         self.chunks: dict[str, str] = {}
 
     def name(self, wanted: str) -> str:
@@ -212,19 +187,19 @@ class _Opener:
         self.names.add(found)
         return found
 
-    def add_view(self, equation: Equation, axis: int) -> None:
+    def add_view(self, equation: ir.Equation, axis: int) -> None:
         """A loop of no turns, which makes a view of a tensor."""
         target, value = equation.target, equation.value
-        assert isinstance(value, Access)
+        assert isinstance(value, ir.Access)
         tensor = value.tensor
-        axes = [Index(f"{tensor.name}@{k}", extent) for k, extent in enumerate(tensor.shape)]
-        target = Access(target.tensor, find_indices_of(target))
+        axes = [ir.Index(f"{tensor.name}@{k}", extent) for k, extent in enumerate(tensor.shape)]
+        target = ir.Access(target.tensor, find_indices_of(target))
         loop = Loop(axes[axis])
-        loop.whole = View(target, Access(tensor, tuple(axes)), axis)
+        loop.whole = View(target, ir.Access(tensor, tuple(axes)), axis)
         loop.made = {target.tensor: target.tensor}
         self.loops.append(loop)
 
-    def open(self, recurrence: Recurrence) -> list[Equation]:
+    def open(self, recurrence: Recurrence) -> list[ir.Equation]:
         """The equations of one turn, behind those of what it begins with and reads."""
         own = dict.fromkeys(equation.target.tensor for equation in recurrence.equations)
         self.recurrence, self.own, self.outside = recurrence, own, []
@@ -236,7 +211,7 @@ class _Opener:
             (access.tensor, lag)
             for equation in recurrence.equations
             for access in walk(equation.value)
-            if isinstance(access, Access) and access.tensor in own
+            if isinstance(access, ir.Access) and access.tensor in own
             for lag in (recurrence.find_lag(access),)
             if lag
         }
@@ -258,17 +233,17 @@ class _Opener:
         for tensor, lag in sorted(self.lags, key=lambda each: (each[0].name, each[1])):
             name = self.name(f"{tensor.name}_before" + (f"_{lag}" if lag > 1 else ""))
             loop.before[tensor, lag] = self._without(tensor, name)
-        turn: list[Equation] = []
+        turn: list[ir.Equation] = []
         for equation, value in zip(recurrence.equations, values, strict=True):
             self.here = equation.target
-            target = Access(loop.made[self.here.tensor], self._others(self.here))
-            turn.append(Equation(target, self._place(value)))
+            target = ir.Access(loop.made[self.here.tensor], self._others(self.here))
+            turn.append(ir.Equation(target, self._place(value)))
         read = {
             access.tensor
             for equation in self.system.equations
             if equation not in recurrence.equations
             for access in walk(equation.value)
-            if isinstance(access, Access)
+            if isinstance(access, ir.Access)
         }
         kept = {*read, *self.system.results, *(tensor for tensor, _ in self.lags)}
         for tensor in loop.made:
@@ -276,7 +251,7 @@ class _Opener:
                 loop.lists[tensor] = self.name(f"{tensor.name}_each")
         return [*self.outside, *turn]
 
-    def _split(self, values: list[Expr] | None) -> Linear | None:
+    def _split(self, values: list[ir.Expr] | None) -> Linear | None:
         """The recurrence as a factor of what stands one place before, and what is added to that.
 
         Where no start is told, the factor is 0 at the first place, as the guard of the read is.
@@ -288,26 +263,28 @@ class _Opener:
             return None
         others = self._others(target)
         if not values:
-            self._begin(target.tensor, ZERO, f"{name}_first")
+            self._begin(target.tensor, ir.ZERO, f"{name}_first")
         begin = self.loop.first.pop(target.tensor)[-1]
         first = next(e for e in self.outside if e.target.tensor is begin)
         if _is_plain(first.value, others):
             self.outside.remove(first)
-        made: list[Expr] = [first.value if _is_plain(first.value, others) else first.target]
+        made: list[ir.Expr] = [first.value if _is_plain(first.value, others) else first.target]
         for word, part in zip(("decay", "in"), parts, strict=True):
             here = {*find_free(part), self.recurrence.index}
             axes = tuple(i for i in target.places if i in here)
-            shape = tuple(i.extent for i in axes if isinstance(i, Index))
+            shape = tuple(i.extent for i in axes if isinstance(i, ir.Index))
             if _is_plain(part, axes):
                 made.append(part)
             else:
-                access = Access(Tensor(self.name(f"{name}_{word}"), shape), axes)
-                self.outside.append(Equation(access, part))
+                access = ir.Access(ir.Tensor(self.name(f"{name}_{word}"), shape), axes)
+                self.outside.append(ir.Equation(access, part))
                 made.append(access)
-        start, decay, added = (part for part in made if isinstance(part, Access))
+        start, decay, added = (part for part in made if isinstance(part, ir.Access))
         low, high = _find_interval(parts[0])
         chunk = self.chunks.get(self.recurrence.index.name, "")
-        sizes = {part.name for part in walk(self.recurrence.index.extent) if isinstance(part, Size)}
+        sizes = {
+            part.name for part in walk(self.recurrence.index.extent) if isinstance(part, ir.Size)
+        }
         if not self.keywords or sizes & {*self.lengths}:
             chunk = str(RECUR_CHUNK)
         elif not chunk:  # those over one index have one keyword
@@ -315,34 +292,34 @@ class _Opener:
             self.chunks[self.recurrence.index.name] = chunk
         return Linear(target, decay, added, start, chunk, low >= -1 and high <= 1)
 
-    def _without(self, tensor: Tensor, name: str) -> Tensor:
+    def _without(self, tensor: ir.Tensor, name: str) -> ir.Tensor:
         axis = self.loop.axes[tensor]
         shape = (*tensor.shape[:axis], *tensor.shape[axis + 1 :])
-        return Tensor(name, shape, tensor.kind, tensor.below)
+        return ir.Tensor(name, shape, tensor.kind, tensor.below)
 
-    def _others(self, access: Access) -> tuple[Expr, ...]:
+    def _others(self, access: ir.Access) -> tuple[ir.Expr, ...]:
         axis = self.loop.axes[access.tensor]
         return (*access.places[:axis], *access.places[axis + 1 :])
 
-    def _target(self, tensor: Tensor) -> Access:
+    def _target(self, tensor: ir.Tensor) -> ir.Access:
         return next(e.target for e in self.recurrence.equations if e.target.tensor is tensor)
 
-    def _begin(self, tensor: Tensor, value: Expr, name: str) -> None:
+    def _begin(self, tensor: ir.Tensor, value: ir.Expr, name: str) -> None:
         """One more value of a tensor before the loop."""
         made = self._without(tensor, self.name(name))
         self.loop.first.setdefault(tensor, []).append(made)
-        self.outside.append(Equation(Access(made, self._others(self._target(tensor))), value))
+        self.outside.append(ir.Equation(ir.Access(made, self._others(self._target(tensor))), value))
 
-    def _begin_all(self, starts: Mapping[tuple[Tensor, int], Expr]) -> None:
+    def _begin_all(self, starts: Mapping[tuple[ir.Tensor, int], ir.Expr]) -> None:
         """What stands before the first place; what nothing reads may be anything finite."""
         self.loop.skipped = max(lag for _, lag in self.lags)
         for tensor in self.own:
             self.loop.first[tensor] = []
             is_read = any(tensor is each for each, _ in self.lags)
             for back in range(self.loop.skipped, 0, -1) if is_read else ():
-                self._begin(tensor, starts.get((tensor, back), ONE), f"{tensor.name}_first")
+                self._begin(tensor, starts.get((tensor, back), ir.ONE), f"{tensor.name}_first")
 
-    def _peel(self) -> list[Expr] | None:
+    def _peel(self) -> list[ir.Expr] | None:
         """The first turn by itself, and the values of the equations for the turns behind it.
 
         None where the first turn is not told by itself, or a condition still changes the others.
@@ -350,15 +327,15 @@ class _Opener:
         index = self.recurrence.index
         if any(lag > 1 for _, lag in self.lags):
             return None
-        later = Index(index.name, (Polynomial.of(index.extent) - Polynomial.of(1)).to_expr())
+        later = ir.Index(index.name, (Polynomial.of(index.extent) - Polynomial.of(1)).to_expr())
         later = rename_apart(later, self.names)
-        at: dict[Expr, Expr] = {index: ZERO}
-        moved: dict[Expr, Expr] = {index: Add((later, Number(Fraction(1))))}
-        now: dict[Tensor, Tensor] = {}
+        at: dict[ir.Expr, ir.Expr] = {index: ir.ZERO}
+        moved: dict[ir.Expr, ir.Expr] = {index: ir.Add((later, ir.Number(Fraction(1))))}
+        now: dict[ir.Tensor, ir.Tensor] = {}
 
-        def read(expr: Expr) -> Expr:
-            if isinstance(expr, Access) and expr.tensor in now:
-                return Access(now[expr.tensor], self._others(expr))
+        def read(expr: ir.Expr) -> ir.Expr:
+            if isinstance(expr, ir.Access) and expr.tensor in now:
+                return ir.Access(now[expr.tensor], self._others(expr))
             return _settle(expr)
 
         firsts, values = [], []
@@ -371,7 +348,9 @@ class _Opener:
             return None
         for (tensor, made), first in zip(now.items(), firsts, strict=True):
             self.loop.first[tensor] = [made]
-            self.outside.append(Equation(Access(made, self._others(self._target(tensor))), first))
+            self.outside.append(
+                ir.Equation(ir.Access(made, self._others(self._target(tensor))), first)
+            )
         self.names.add(later.name)
         self.shift, self.loop.index = 1, later
         return values
@@ -384,13 +363,13 @@ class _Opener:
             help="say what stands before the first place on a line before: h[-1,i] = h0[i]",
         )
 
-    def _recurs(self, expr: Expr) -> bool:
-        return any(isinstance(part, Access) and part.tensor in self.own for part in walk(expr))
+    def _recurs(self, expr: ir.Expr) -> bool:
+        return any(isinstance(part, ir.Access) and part.tensor in self.own for part in walk(expr))
 
-    def _place(self, expr: Expr) -> Expr:
+    def _place(self, expr: ir.Expr) -> ir.Expr:
         """An expression in one turn of the loop; what does not recur is computed before it."""
         index = self.loop.index
-        if isinstance(expr, Access) and expr.tensor in self.own:
+        if isinstance(expr, ir.Access) and expr.tensor in self.own:
             tensor, axis = expr.tensor, self.loop.axes[expr.tensor]
             place = Polynomial.of(expr.places[axis])
             shift = 1 if index is not self.recurrence.index else 0
@@ -399,32 +378,32 @@ class _Opener:
             if any(index in find_free(p) for p in self._others(expr)):
                 raise self._refuse("it reads itself along a diagonal")
             now = self.loop.before[tensor, int(lag)] if lag else self.loop.made[tensor]
-            return Access(now, self._others(expr))
+            return ir.Access(now, self._others(expr))
         if not self._recurs(expr):
             if index not in find_free(expr):
                 return expr
             match expr:
-                case Not(Access()):
+                case ir.Not(ir.Access()):
                     return map_children(expr, self._place)
-                case Compare() | And() | Or() | Not():
-                    return Compare("!=", self._slice(Where(expr, ONE, ZERO)), ZERO)
+                case ir.Compare() | ir.And() | ir.Or() | ir.Not():
+                    return ir.Compare("!=", self._slice(ir.Where(expr, ir.ONE, ir.ZERO)), ir.ZERO)
             return self._slice(expr)
         match expr:
-            case Add(terms):
+            case ir.Add(terms):
                 alone = [t for t in terms if not self._recurs(t)]
                 widest = max((set(find_free(t)) for t in alone), key=len, default=set())
                 merged = [t for t in alone if set(find_free(t)) <= widest]
                 if len(merged) > 1 and index in widest:
                     rest = [self._place(t) for t in terms if t not in merged]
-                    return Add((self._slice(Add(tuple(merged))), *rest))
-            case Along(_, along) if along is index:
+                    return ir.Add((self._slice(ir.Add(tuple(merged))), *rest))
+            case ir.Along(_, along) if along is index:
                 raise self._refuse("it goes along its own index")
         return map_children(expr, self._place)
 
-    def _slice(self, expr: Expr) -> Expr:
+    def _slice(self, expr: ir.Expr) -> ir.Expr:
         """What a tensor holds at the place of a turn; one that is no tensor becomes one before."""
         index = self.loop.index
-        if isinstance(expr, Access) and expr.places.count(index) == 1:
+        if isinstance(expr, ir.Access) and expr.places.count(index) == 1:
             axis = expr.places.index(index)
             others = (*expr.places[:axis], *expr.places[axis + 1 :])
             if not any(index in find_free(place) for place in others):
@@ -433,37 +412,37 @@ class _Opener:
                 if key not in self.loop.sliced:
                     shape = (*tensor.shape[:axis], *tensor.shape[axis + 1 :])
                     name = self.name(f"{tensor.name}_{self.recurrence.index.name}")
-                    self.loop.sliced[key] = Tensor(name, shape, tensor.kind, tensor.below)
-                return Access(self.loop.sliced[key], others)
-        if isinstance(expr, Access) and expr.tensor.kind != "real":
+                    self.loop.sliced[key] = ir.Tensor(name, shape, tensor.kind, tensor.below)
+                return ir.Access(self.loop.sliced[key], others)
+        if isinstance(expr, ir.Access) and expr.tensor.kind != "real":
             raise self._refuse(f"it reads {expr.tensor.name} in a way that cannot be cut in turns")
         order = [index if i is self.recurrence.index else i for i in self.here.places]
         free = find_free(expr)
         axes = (*(i for i in order if i in free), *(i for i in free if i not in order))
-        made = Tensor(self.name(f"{self.here.tensor.name}_in"), tuple(i.extent for i in axes))
-        self.outside.append(Equation(Access(made, axes), expr))
-        return self._slice(Access(made, axes))
+        made = ir.Tensor(self.name(f"{self.here.tensor.name}_in"), tuple(i.extent for i in axes))
+        self.outside.append(ir.Equation(ir.Access(made, axes), expr))
+        return self._slice(ir.Access(made, axes))
 
 
-def find_slope(expr: Expr, recurrence: Recurrence) -> tuple[Expr, Expr] | None:
+def find_slope(expr: ir.Expr, recurrence: Recurrence) -> tuple[ir.Expr, ir.Expr] | None:
     """(the factor of what stands one place before, the rest), where the one equation is linear."""
     target = recurrence.equations[0].target
     find = partial(find_slope, recurrence=recurrence)
     if not _reads(expr, target.tensor):
-        return ZERO, expr
+        return ir.ZERO, expr
     match expr:
-        case Access(_, places):
+        case ir.Access(_, places):
             axis = target.places.index(recurrence.index)
             others = (*places[:axis], *places[axis + 1 :])
             is_diagonal = others == (*target.places[:axis], *target.places[axis + 1 :])
-            return (ONE, ZERO) if is_diagonal and recurrence.find_lag(expr) == 1 else None
-        case Add(terms):
+            return (ir.ONE, ir.ZERO) if is_diagonal and recurrence.find_lag(expr) == 1 else None
+        case ir.Add(terms):
             found = [part for part in map(find, terms) if part is not None]
             if len(found) < len(terms):
                 return None
             slopes, rests = zip(*found, strict=True)
             return _add(slopes), _add(rests)
-        case Mul(factors):
+        case ir.Mul(factors):
             first, *more = (k for k, each in enumerate(factors) if _reads(each, target.tensor))
             inner = find(factors[first])
             if inner is None or more:
@@ -471,67 +450,67 @@ def find_slope(expr: Expr, recurrence: Recurrence) -> tuple[Expr, Expr] | None:
             before, after = factors[:first], factors[first + 1 :]
             slope, rest = (multiply(*before, part, *after) for part in inner)
             return slope, rest
-        case Where(condition, then, other) if not _reads(condition, target.tensor):
+        case ir.Where(condition, then, other) if not _reads(condition, target.tensor):
             one, two = find(then), find(other)
             if one is None or two is None:
                 return None
-            slope, rest = (Where(condition, a, b) for a, b in zip(one, two, strict=True))
+            slope, rest = (ir.Where(condition, a, b) for a, b in zip(one, two, strict=True))
             return slope, rest if one[1] is not two[1] else one[1]
     return None
 
 
-def _reads(expr: Expr, tensor: Tensor) -> bool:
-    return any(isinstance(part, Access) and part.tensor is tensor for part in walk(expr))
+def _reads(expr: ir.Expr, tensor: ir.Tensor) -> bool:
+    return any(isinstance(part, ir.Access) and part.tensor is tensor for part in walk(expr))
 
 
-def multiply(*factors: Expr) -> Expr:
+def multiply(*factors: ir.Expr) -> ir.Expr:
     """Their product, without what changes nothing."""
-    left = tuple(each for each in factors if each is not ONE)
-    return ZERO if ZERO in left else Mul(left) if len(left) > 1 else (left or (ONE,))[0]
+    left = tuple(each for each in factors if each is not ir.ONE)
+    return ir.ZERO if ir.ZERO in left else ir.Mul(left) if len(left) > 1 else (left or (ir.ONE,))[0]
 
 
 def strip_starts(
     recurrence: Recurrence,
-) -> tuple[list[Expr], dict[tuple[Tensor, int], Expr]] | None:
+) -> tuple[list[ir.Expr], dict[tuple[ir.Tensor, int], ir.Expr]] | None:
     """The values of the equations without what stands before the first place, and that.
 
     where(t - 1 < 0, h0[f], h[t - 1,f])  becomes  h[t - 1,f], and h0 what stands one place before.
     None where it is not told, or a condition on the index is left.
     """
-    index, starts = recurrence.index, dict[tuple[Tensor, int], Expr]()
+    index, starts = recurrence.index, dict[tuple[ir.Tensor, int], ir.Expr]()
     targets = {equation.target.tensor: equation.target.places for equation in recurrence.equations}
 
-    later = Index(index.name, (Polynomial.of(index.extent) - Polynomial.of(1)).to_expr())
-    first: dict[Expr, Expr] = {index: ZERO}
-    behind: dict[Expr, Expr] = {index: Add((later, ONE))}
+    later = ir.Index(index.name, (Polynomial.of(index.extent) - Polynomial.of(1)).to_expr())
+    first: dict[ir.Expr, ir.Expr] = {index: ir.ZERO}
+    behind: dict[ir.Expr, ir.Expr] = {index: ir.Add((later, ir.ONE))}
 
-    def sort(expr: Expr) -> Expr:
+    def sort(expr: ir.Expr) -> ir.Expr:
         """A choice of what stands one place before in one form, however it is guarded."""
         match expr:
-            case Where(condition, Access(tensor) as read, start) if (
+            case ir.Where(condition, ir.Access(tensor) as read, start) if (
                 tensor in targets
                 and recurrence.find_lag(read) == 1
-                and is_always(Not(substitute(condition, first)))
+                and is_always(ir.Not(substitute(condition, first)))
                 and is_always(substitute(condition, behind))
             ):
                 place = read.places[recurrence.find_axis(tensor)]
-                return Where(Compare("<", place, ZERO), start, read)
+                return ir.Where(ir.Compare("<", place, ir.ZERO), start, read)
         return expr
 
-    def strip(expr: Expr) -> Expr:
+    def strip(expr: ir.Expr) -> ir.Expr:
         match sort(expr):
-            case Where(Compare("<", place, bound), start, Access(tensor, places) as read) if (
-                bound is ZERO and tensor in targets
-            ):
+            case ir.Where(
+                ir.Compare("<", place, bound), start, ir.Access(tensor, places) as read
+            ) if bound is ir.ZERO and tensor in targets:
                 lag, axis = recurrence.find_lag(read), recurrence.find_axis(tensor)
                 others = [p for k, p in enumerate(places) if k != axis]
-                is_plain = all(isinstance(p, Index) for p in others)
+                is_plain = all(isinstance(p, ir.Index) for p in others)
                 if not lag or not is_plain or len({*others}) < len(others):
                     return expr
-                new: dict[Expr, Expr] = dict(zip(places, targets[tensor], strict=True))
+                new: dict[ir.Expr, ir.Expr] = dict(zip(places, targets[tensor], strict=True))
                 new.pop(places[axis])
                 for turn in range(lag if places[axis] is place else 0):
-                    at: dict[Expr, Expr] = {index: Number(Fraction(turn))}
+                    at: dict[ir.Expr, ir.Expr] = {index: ir.Number(Fraction(turn))}
                     value = rewrite_bottom_up(substitute(start, at), _settle)
                     value = substitute(value, new)
                     if starts.setdefault((tensor, lag - turn), value) is not value:
@@ -547,83 +526,83 @@ def strip_starts(
     return None if any(_is_conditioned(value, index) for value in values) else (values, starts)
 
 
-def _is_conditioned(expr: Expr, index: Index) -> bool:
+def _is_conditioned(expr: ir.Expr, index: ir.Index) -> bool:
     """Does a condition on the index decide about a part of it?"""
     return any(
-        isinstance(part, (Compare, And, Or, Not)) and index in find_free(part)
+        isinstance(part, (ir.Compare, ir.And, ir.Or, ir.Not)) and index in find_free(part)
         for part in walk(expr)
     )
 
 
-def _is_plain(expr: Expr, axes: Sequence[Expr]) -> bool:
+def _is_plain(expr: ir.Expr, axes: Sequence[ir.Expr]) -> bool:
     """Is it a tensor of real numbers over some of these indices, in any order?"""
     return (
-        isinstance(expr, Access)
+        isinstance(expr, ir.Access)
         and expr.tensor.kind == "real"
         and len({*expr.places}) == len(expr.places)
         and {*expr.places} == {*axes}
     )
 
 
-def _add(terms: Sequence[Expr]) -> Expr:
-    left = tuple(term for term in terms if term is not ZERO)
-    return Add(left) if len(left) > 1 else (left or (ZERO,))[0]
+def _add(terms: Sequence[ir.Expr]) -> ir.Expr:
+    left = tuple(term for term in terms if term is not ir.ZERO)
+    return ir.Add(left) if len(left) > 1 else (left or (ir.ZERO,))[0]
 
 
-def _find_interval(expr: Expr) -> tuple[float, float]:
+def _find_interval(expr: ir.Expr) -> tuple[float, float]:
     """Numbers that it lies between, as far as its form tells."""
     low: float | None
     high: float | None
     match expr:
-        case Number(value):
+        case ir.Number(value):
             return float(value), float(value)
-        case Access(tensor):
+        case ir.Access(tensor):
             bounds = (tensor.lower, tensor.upper)
-            low, high = (float(n.value) if isinstance(n, Number) else None for n in bounds)
-        case Compare() | And() | Or() | Not():
+            low, high = (float(n.value) if isinstance(n, ir.Number) else None for n in bounds)
+        case ir.Compare() | ir.And() | ir.Or() | ir.Not():
             low, high = 0.0, 1.0
-        case Add(terms):
+        case ir.Add(terms):
             lows, highs = zip(*map(_find_interval, terms), strict=True)
             low, high = sum(lows), sum(highs)
-        case Mul(factors):
+        case ir.Mul(factors):
             low, high = 1.0, 1.0
             for ends in map(_find_interval, factors):
                 corners = [x * y if x and y else 0.0 for x in (low, high) for y in ends]
                 low, high = min(corners), max(corners)
-        case Where(_, then, other):
+        case ir.Where(_, then, other):
             a, b = _find_interval(then), _find_interval(other)
             low, high = min(a[0], b[0]), max(a[1], b[1])
-        case Call("exp", (power,)):
+        case ir.Call("exp", (power,)):
             low, high = 0.0, 1.0 if _find_interval(power)[1] <= 0 else inf
-        case Call(function):
+        case ir.Call(function):
             low, high = FUNCTIONS[function].range
         case _:
             low, high = None, None
     return -inf if low is None else low, inf if high is None else high
 
 
-def _settle(expr: Expr) -> Expr:
+def _settle(expr: ir.Expr) -> ir.Expr:
     """Choices that are decided taken; a bracket that does not hold makes its product 0."""
     match settle(expr, ()):
-        case Mul(factors) if ZERO in factors:
-            return ZERO
-        case Mul(factors) if ONE in factors:
-            kept = tuple(factor for factor in factors if factor is not ONE)
-            return Mul(kept) if len(kept) > 1 else (kept or (ONE,))[0]
+        case ir.Mul(factors) if ir.ZERO in factors:
+            return ir.ZERO
+        case ir.Mul(factors) if ir.ONE in factors:
+            kept = tuple(factor for factor in factors if factor is not ir.ONE)
+            return ir.Mul(kept) if len(kept) > 1 else (kept or (ir.ONE,))[0]
         case settled:
             return settled
 
 
-def _map_down(expr: Expr, act: object) -> Expr:
+def _map_down(expr: ir.Expr, act: object) -> ir.Expr:
     """`act` on every node, outer ones first; what it changed is not looked into."""
     assert callable(act)
-    new: Expr = act(expr)
+    new: ir.Expr = act(expr)
     return map_children(expr, lambda part: _map_down(part, act)) if new is expr else new
 
 
-def close_recurrences(plan: Plan, system: System, loops: list[Loop]) -> Plan:
+def close_recurrences(plan: Plan, system: ir.System, loops: list[Loop]) -> Plan:
     """The plan of an opened system as that of the formula: its steps in order around the loops."""
-    results: dict[str, Op] = {
+    results: dict[str, ops.Op] = {
         tensor.name: op for tensor, op in zip(plan.system.results, plan.results, strict=True)
     }
     ranks: dict[str, int] = {}
@@ -631,17 +610,19 @@ def close_recurrences(plan: Plan, system: System, loops: list[Loop]) -> Plan:
         ranks |= {t.name: 2 * k + 1 for t in (*loop.sliced.values(), *loop.before.values())}
         ranks |= {tensor.name: 2 * k + 2 for tensor in loop.made}
     for step in plan.steps:
-        ranks[step.name] = max((ranks.get(name, 0) for name in find_reads(step.op)), default=0)
+        ranks[step.name] = max((ranks.get(name, 0) for name in ops.find_reads(step.op)), default=0)
     for k, loop in enumerate(loops):  # what a turn makes belongs to it, whatever it reads
-        waiting = [name for t in loop.lists for name in find_reads(results[loop.made[t].name])]
+        waiting = [name for t in loop.lists for name in ops.find_reads(results[loop.made[t].name])]
         for name in waiting:
             ranks[name] = max(ranks[name], 2 * k + 1)
 
-    def read(access: Access) -> Op:
+    def read(access: ir.Access) -> ops.Op:
         op = results.get(access.tensor.name)
         if op is None:
-            return Source(access.tensor.name, find_indices_of(access))
-        return rename_indices(op, dict(zip(axes_of(op), find_indices_of(access), strict=True)))
+            return ops.Source(access.tensor.name, find_indices_of(access))
+        return ops.rename_indices(
+            op, dict(zip(ops.axes_of(op), find_indices_of(access), strict=True))
+        )
 
     whole = []
     for k, loop in enumerate(loops):
@@ -652,8 +633,8 @@ def close_recurrences(plan: Plan, system: System, loops: list[Loop]) -> Plan:
     steps = tuple(sorted((*plan.steps, *whole), key=lambda step: ranks[step.name]))
     at = [ranks[step.name] for step in steps]
 
-    def find(tensor: Tensor) -> Op:
-        return results.get(tensor.name, Source(tensor.name, ()))
+    def find(tensor: ir.Tensor) -> ops.Op:
+        return results.get(tensor.name, ops.Source(tensor.name, ()))
 
     scans = []
     for k, loop in enumerate(loops):
@@ -678,6 +659,6 @@ def close_recurrences(plan: Plan, system: System, loops: list[Loop]) -> Plan:
     made = {tensor for loop in loops for tensor in loop.made}
     found = []
     for tensor in system.results:
-        axes = tuple(Index(f"{tensor.name}@{k}", n) for k, n in enumerate(tensor.shape))
-        found.append(Source(tensor.name, axes) if tensor in made else results[tensor.name])
+        axes = tuple(ir.Index(f"{tensor.name}@{k}", n) for k, n in enumerate(tensor.shape))
+        found.append(ops.Source(tensor.name, axes) if tensor in made else results[tensor.name])
     return replace(plan, system=system, steps=steps, results=tuple(found), scans=tuple(scans))

@@ -19,15 +19,15 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from derive.errors import DeriveError
-from derive.ir.nodes import Index
+from derive.ir import nodes as ir
 from derive.ir.recurrences import turn_upward
+from derive.plan import ops
 from derive.plan.blocks import check_memory, tile
 from derive.plan.build import Form, lower_system
 from derive.plan.chunks import chunk_values
 from derive.plan.cost import Storage, find_copied, find_strides
 from derive.plan.lower.context import find_layouts
 from derive.plan.machine import DEFAULT, Machine
-from derive.plan.ops import find_reads, walk_ops
 from derive.plan.path import FEW, FLOPS
 from derive.plan.plan import PREPARE, Entry, Regime
 from derive.plan.scans import close_recurrences, open_recurrences
@@ -37,7 +37,6 @@ from derive.rewrite.recipes import prepare
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from derive.ir.nodes import Equation, System
     from derive.ir.polynomial import Polynomial
     from derive.plan.plan import Plan
     from derive.rewrite.rule import Rule
@@ -79,7 +78,7 @@ class Candidate:
 
 
 def find_plan(
-    system: System, sizes: Mapping[str, int], request: Request, *, regimes: bool = False
+    system: ir.System, sizes: Mapping[str, int], request: Request, *, regimes: bool = False
 ) -> Plan:
     """The fastest plan that the search meets, and the `regimes` of sizes in which others are."""
     formula = system
@@ -110,10 +109,10 @@ class _Search:
 
     sizes: Mapping[str, int]
     request: Request
-    prepared: dict[System, tuple[System, tuple[str, ...]]] = field(default_factory=dict)
-    planned: dict[System, Plan] = field(default_factory=dict)  # in the usual order of storage
+    prepared: dict[ir.System, tuple[ir.System, tuple[str, ...]]] = field(default_factory=dict)
+    planned: dict[ir.System, Plan] = field(default_factory=dict)  # in the usual order of storage
 
-    def prepare(self, system: System) -> tuple[System, tuple[str, ...]]:
+    def prepare(self, system: ir.System) -> tuple[ir.System, tuple[str, ...]]:
         """What the recipe makes of a system, and the laws worth telling of."""
         if system not in self.prepared:
             self.prepared[system] = prepare(system)
@@ -153,7 +152,7 @@ class _Search:
         return best
 
     def find_next(
-        self, here: Candidate, rules: Sequence[Rule], seen: dict[System, None]
+        self, here: Candidate, rules: Sequence[Rule], seen: dict[ir.System, None]
     ) -> Iterator[Candidate]:
         """The forms that one use of one rule leads to, without those seen before."""
         most = min(MOST_FORMS, _count_tries(here.plan))
@@ -258,7 +257,7 @@ def _find_crossing(
 
 def _count_tries(plan: Plan) -> int:
     """How many plans as long as this one may be tried."""
-    return MOST_OPERATIONS // max(1, sum(1 for step in plan.steps for _ in walk_ops(step.op)))
+    return MOST_OPERATIONS // max(1, sum(1 for step in plan.steps for _ in ops.walk_ops(step.op)))
 
 
 def _find_copied(plan: Plan) -> set[str]:
@@ -266,16 +265,16 @@ def _find_copied(plan: Plan) -> set[str]:
     memory = Storage(plan.sizes)
     found: set[str] = set()
     for step in plan.steps:
-        for op in walk_ops(step.op):
-            found |= {name for arg in find_copied(op, memory) for name in find_reads(arg)}
+        for op in ops.walk_ops(step.op):
+            found |= {name for arg in find_copied(op, memory) for name in ops.find_reads(arg)}
         memory.strides[step.name] = find_strides(step.op, memory)
     return found
 
 
-def _find_orders(equation: Equation, form: Form) -> Iterator[tuple[int, ...]]:
+def _find_orders(equation: ir.Equation, form: Form) -> Iterator[tuple[int, ...]]:
     """The usual order with one place moved to the front, or two neighbours exchanged."""
     target = equation.target
-    if not all(isinstance(place, Index) for place in target.places):
+    if not all(isinstance(place, ir.Index) for place in target.places):
         return
     usual = find_layouts(form.prepared)[target.tensor.name]
     usual = form.layouts.get(target.tensor.name, usual)
@@ -285,7 +284,7 @@ def _find_orders(equation: Equation, form: Form) -> Iterator[tuple[int, ...]]:
             yield (*usual[: k - 1], usual[k], usual[k - 1], *usual[k + 1 :])
 
 
-def note_rule(rewriting: Rewriting, form: System) -> tuple[Entry, ...]:
+def note_rule(rewriting: Rewriting, form: ir.System) -> tuple[Entry, ...]:
     """One use of an optional rule, and that the recipe was used afterwards."""
     rule, system = rewriting.rule, rewriting.system
     targets = (equation.target for equation in system.equations)

@@ -11,26 +11,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from derive.ir.nodes import MINUS_ONE, Expr, Index, Mul, Pow, Size
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
-from derive.plan.ops import (
-    Along,
-    Apply,
-    Cell,
-    Choose,
-    Einsum,
-    Fill,
-    Flip,
-    Iota,
-    Num,
-    Op,
-    Pad,
-    Reduction,
-    Source,
-    Triangle,
-    args_of,
-    axes_of,
-)
+from derive.plan import ops
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence, Set
@@ -45,12 +28,12 @@ class Step:
     """One line of the generated function: a name and the operation that gives it."""
 
     name: str
-    op: Op
+    op: ops.Op
 
     @property
-    def axes(self) -> tuple[Index, ...]:
+    def axes(self) -> tuple[ir.Index, ...]:
         """The indices of the result, in order."""
-        return axes_of(self.op)
+        return ops.axes_of(self.op)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +41,7 @@ class Running:
     """A value that a loop carries from block to block; a step of the loop makes it anew."""
 
     name: str
-    axes: tuple[Index, ...]
+    axes: tuple[ir.Index, ...]
     start: Start
 
 
@@ -68,22 +51,24 @@ class Carried:
 
     name: str
     each: str
-    first: tuple[Op, ...]
-    made: Op
+    first: tuple[ops.Op, ...]
+    made: ops.Op
     before: tuple[tuple[str, int], ...]  # names in a turn, and how many turns before they were made
     skipped: int  # of the first that are no part of the tensor
     axis: int
-    shape: tuple[Expr, ...]  # of all values together
+    shape: tuple[ir.Expr, ...]  # of all values together
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
     """Some of the steps run once for each place of an index, in turn."""
 
-    index: Index
+    index: ir.Index
     first: int  # of the steps in the loop
     last: int
-    sliced: tuple[tuple[str, Op, int], ...]  # a name in a turn, what it is a place of, which axis
+    sliced: tuple[
+        tuple[str, ops.Op, int], ...
+    ]  # a name in a turn, what it is a place of, which axis
     carried: tuple[Carried, ...]
 
 
@@ -97,11 +82,11 @@ class Tile:
     loop of their own.
     """
 
-    index: Index
+    index: ir.Index
     block: str
     first: int  # of the steps in the loop
     last: int
-    sliced: tuple[tuple[str, Op], ...]  # the name of a block, and what it is a block of
+    sliced: tuple[tuple[str, ops.Op], ...]  # the name of a block, and what it is a block of
     joined: tuple[
         tuple[str, str, int], ...
     ]  # a step, the list of its blocks or the whole of them, the place of the index
@@ -115,7 +100,7 @@ class Tile:
     @property
     def blocks(self) -> Polynomial:
         """How many blocks there are, the last one counted by its share."""
-        return Polynomial.of(Mul((self.index.extent, Pow(Size(self.block), MINUS_ONE))))
+        return Polynomial.of(ir.Mul((self.index.extent, ir.Pow(ir.Size(self.block), ir.MINUS_ONE))))
 
     @property
     def names(self) -> set[str]:
@@ -153,61 +138,61 @@ def free_name(wanted: str, taken: Container[str]) -> str:
     return name if name not in taken else next(n for n in numbered if n not in taken)
 
 
-def name_op(op: Op, target: str) -> str:
+def name_op(op: ops.Op, target: str) -> str:
     """What a person might call it: `q_k` for q times k, `exp_x`, `max_x`, `causal`."""
     name = _describe(op)
     return name if name and len(name) <= LONGEST else f"{target}_{_role(op)}"
 
 
-def name_part(part: Op, whole: Op, target: str) -> str:
+def name_part(part: ops.Op, whole: ops.Op, target: str) -> str:
     """What a part of a long line might be called: the logits of a softmax, else by itself."""
     inside = whole
-    while isinstance(inside, (Along, Fill)):
-        inside = args_of(inside)[0]
-        if inside is part and isinstance(whole, Along):
+    while isinstance(inside, (ops.Along, ops.Fill)):
+        inside = ops.args_of(inside)[0]
+        if inside is part and isinstance(whole, ops.Along):
             return f"{target}_logits"
     return name_op(part, target)
 
 
 @lru_cache(maxsize=1 << 14)
-def _describe(op: Op) -> str:
+def _describe(op: ops.Op) -> str:
     """The words of an operation, cut where they are too long for a name anyhow."""
     return _find_words(op)[:CUT]
 
 
-def _find_words(op: Op) -> str:
+def _find_words(op: ops.Op) -> str:
     match op:
-        case Source(name, _, _):
+        case ops.Source(name, _, _):
             return name
-        case Iota(index):
+        case ops.Iota(index):
             return index.name
-        case Triangle(_, _, _, upper):
+        case ops.Triangle(_, _, _, upper):
             return "anticausal" if upper else "causal"
-        case Einsum(args, _):
+        case ops.Einsum(args, _):
             return _join([_describe(a).removesuffix("_scaled") for a in args])
-        case Reduction(kind, arg, _):
+        case ops.Reduction(kind, arg, _):
             return _join([kind, _describe(arg)])
-        case Along(kind, arg, _):
+        case ops.Along(kind, arg, _):
             return _join([kind, _describe(arg)])
-        case Fill(arg, _, _, _):
+        case ops.Fill(arg, _, _, _):
             return _join([_describe(arg), "masked"])
-        case Pad(arg):
+        case ops.Pad(arg):
             return _join([_describe(arg).removesuffix("_padded"), "padded"])
-        case Flip(arg):
+        case ops.Flip(arg):
             return _join([_describe(arg), "reversed"])
-        case Cell(_, _, whole):
+        case ops.Cell(_, _, whole):
             return _describe(whole)
-        case Choose():
+        case ops.Choose():
             return ""
-        case Apply(function, args, _):
+        case ops.Apply(function, args, _):
             return _describe_apply(function, args)
-        case Num():
+        case ops.Num():
             return ""
         case _:
-            return _describe(args_of(op)[0]) if args_of(op) else ""
+            return _describe(ops.args_of(op)[0]) if ops.args_of(op) else ""
 
 
-def _describe_apply(function: str, args: tuple[Op, ...]) -> str:
+def _describe_apply(function: str, args: tuple[ops.Op, ...]) -> str:
     tensors = [a for a in args if _describe(a)]
     if _WORDS.get(function) == "mask":
         return "mask"
@@ -227,11 +212,11 @@ def _join(words: list[str]) -> str:
     return "_".join(words) if words and all(words) else ""
 
 
-def _role(op: Op) -> str:
+def _role(op: ops.Op) -> str:
     match op:
-        case Einsum():
+        case ops.Einsum():
             return "product"
-        case Reduction(kind, _, _) | Along(kind, _, _):
+        case ops.Reduction(kind, _, _) | ops.Along(kind, _, _):
             return kind
         case _:
             return "part"

@@ -17,18 +17,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import Affine, simplify_place, to_affine
-from derive.ir.nodes import (
-    Access,
-    Along,
-    Equation,
-    Expr,
-    Index,
-    Number,
-    Reduce,
-    Size,
-    System,
-    Tensor,
-)
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import map_children
 from derive.prove.conditions import find_regions, is_above, is_infinite
@@ -42,8 +31,6 @@ from derive.prove.terms import Algebra, Base, Factor, Normal, Poly, Term
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from derive.ir.nodes import Index
-
 
 _MOST_SPLITS = 8
 _MOST_CLEARED = 4
@@ -52,7 +39,7 @@ _MOST_UNROLLED = 8  # entries of a sum that are written out
 _LARGEST = 120  # terms of a difference that is looked at
 
 
-def is_equal(algebra: Algebra, ours: Normal, theirs: Normal, indices: tuple[Index, ...]) -> bool:
+def is_equal(algebra: Algebra, ours: Normal, theirs: Normal, indices: tuple[ir.Index, ...]) -> bool:
     """Are both equal for all values of the indices, as far as is seen?"""
     ours, theirs, indices = _split(algebra, ours, theirs, indices)
     if algebra.key(ours) == algebra.key(theirs):
@@ -66,7 +53,7 @@ def is_equal(algebra: Algebra, ours: Normal, theirs: Normal, indices: tuple[Inde
 
 
 def is_finite_alike(
-    algebra: Algebra, ours: Needs, theirs: Needs, indices: tuple[Index, ...]
+    algebra: Algebra, ours: Needs, theirs: Needs, indices: tuple[ir.Index, ...]
 ) -> bool:
     """Are both finite at the same places, and the same infinity or nan elsewhere?"""
     one, other = (
@@ -89,8 +76,8 @@ def is_finite_alike(
 
 
 def _split(
-    algebra: Algebra, ours: Normal, theirs: Normal, indices: tuple[Index, ...]
-) -> tuple[Normal, Normal, tuple[Index, ...]]:
+    algebra: Algebra, ours: Normal, theirs: Normal, indices: tuple[ir.Index, ...]
+) -> tuple[Normal, Normal, tuple[ir.Index, ...]]:
     """Both with the indices that quotients divide in either split in two."""
     for _ in range(_MOST_SPLITS):
         if algebra.key(ours) == algebra.key(theirs):
@@ -110,7 +97,7 @@ def _split(
     return ours, theirs, indices
 
 
-def _is_zero(algebra: Algebra, gap: Normal, indices: tuple[Index, ...]) -> bool:
+def _is_zero(algebra: Algebra, gap: Normal, indices: tuple[ir.Index, ...]) -> bool:
     gap = _unroll(algebra, gap)
     for _ in range(_MOST_CLEARED):
         if not gap.terms:
@@ -148,12 +135,12 @@ def _unroll(algebra: Algebra, gap: Normal) -> Normal:
     return algebra.finish(tuple(found)) if len(found) > len(gap.terms) else gap
 
 
-def _is_few(index: Index) -> bool:
+def _is_few(index: ir.Index) -> bool:
     extent = Polynomial.of(index.extent).constant
     return extent is not None and 1 < extent <= _MOST_UNROLLED
 
 
-def _put(algebra: Algebra, gap: Normal, index: Index, value: int) -> Normal:
+def _put(algebra: Algebra, gap: Normal, index: ir.Index, value: int) -> Normal:
     place = Affine({}, Polynomial.of(value))
     return algebra.finish(algebra.replace(gap.terms, {index: place}))
 
@@ -208,12 +195,14 @@ class Proof:
     cuts: tuple[tuple[str, str], ...] = ()
 
 
-def prove(code: System, formula: System, sizes: Mapping[str, int] | None = None) -> Proof | None:
+def prove(
+    code: ir.System, formula: ir.System, sizes: Mapping[str, int] | None = None
+) -> Proof | None:
     """A proof that the results are equal; None where none was found.
 
     `sizes` are those of the formula that are numbers in the code.
     """
-    told = {Size(name): Number(Fraction(number)) for name, number in (sizes or {}).items()}
+    told = {ir.Size(name): ir.Number(Fraction(number)) for name, number in (sizes or {}).items()}
     matched = _match_sizes(code, formula)
     if matched is None:
         return None
@@ -234,14 +223,14 @@ def prove(code: System, formula: System, sizes: Mapping[str, int] | None = None)
 
 
 def _prove(
-    code: System, formula: System, steps: int, *, cutting: bool
+    code: ir.System, formula: ir.System, steps: int, *, cutting: bool
 ) -> tuple[tuple[str, str], ...] | None:
     """The cuts with which all results agree."""
     algebra = NormalAlgebra(steps)
     layers = Definedness(Reader(algebra, code)), Definedness(Reader(algebra, formula))
     cuts = find_cuts(code, formula, layers) if cutting else ()
     for one, other in zip(code.results, formula.results, strict=True):
-        indices = tuple(Index(f"@{k}", extent) for k, extent in enumerate(other.shape))
+        indices = tuple(ir.Index(f"@{k}", extent) for k, extent in enumerate(other.shape))
         places = tuple(map(to_affine, indices))
         named = list(zip(layers, (one, other), strict=True))
         ours, theirs = (
@@ -267,34 +256,34 @@ def _absorb(algebra: Algebra, poly: Poly) -> Poly:
     return (*algebra.guard(regions, finite), *infinite)
 
 
-def _match_sizes(code: System, formula: System) -> dict[Size, Number] | None:
+def _match_sizes(code: ir.System, formula: ir.System) -> dict[ir.Size, ir.Number] | None:
     """The formula's sizes that the code has as numbers; None where inputs do not fit."""
-    theirs = {entry.name: entry for entry in formula.inputs if isinstance(entry, Tensor)}
-    fixed: dict[Size, Number] = {}
+    theirs = {entry.name: entry for entry in formula.inputs if isinstance(entry, ir.Tensor)}
+    fixed: dict[ir.Size, ir.Number] = {}
     for entry in code.inputs:
-        if not isinstance(entry, Tensor) or entry.name not in theirs:
+        if not isinstance(entry, ir.Tensor) or entry.name not in theirs:
             continue
         other = theirs[entry.name]
         if len(entry.shape) != len(other.shape) or entry.kind != other.kind:
             return None
         for ours, wanted in zip(entry.shape, other.shape, strict=True):
             number = simplify_place(ours)
-            if not isinstance(wanted, Size) or not isinstance(number, Number):
+            if not isinstance(wanted, ir.Size) or not isinstance(number, ir.Number):
                 continue
             if fixed.setdefault(wanted, number) is not number:
                 return None
     return fixed
 
 
-def _is_same_shape(code: System, formula: System) -> bool:
+def _is_same_shape(code: ir.System, formula: ir.System) -> bool:
     """Have inputs of one name, and the results in order, one shape?"""
     if len(code.results) != len(formula.results):
         return False
-    theirs = {entry.name: entry for entry in formula.inputs if isinstance(entry, Tensor)}
+    theirs = {entry.name: entry for entry in formula.inputs if isinstance(entry, ir.Tensor)}
     pairs = [
         (entry, theirs[entry.name])
         for entry in code.inputs
-        if isinstance(entry, Tensor) and entry.name in theirs
+        if isinstance(entry, ir.Tensor) and entry.name in theirs
     ]
     pairs += zip(code.results, formula.results, strict=True)
     return all(
@@ -303,42 +292,42 @@ def _is_same_shape(code: System, formula: System) -> bool:
     )
 
 
-def _is_equal_extent(one: Expr, other: Expr) -> bool:
+def _is_equal_extent(one: ir.Expr, other: ir.Expr) -> bool:
     return is_same_extent(one, other) or simplify_place(one) is simplify_place(other)
 
 
-def _fix_sizes(system: System, fixed: Mapping[Size, Number]) -> System:
+def _fix_sizes(system: ir.System, fixed: Mapping[ir.Size, ir.Number]) -> ir.System:
     """The system with numbers in place of some sizes."""
     if not fixed:
         return system
 
-    def visit(here: Expr) -> Expr:
+    def visit(here: ir.Expr) -> ir.Expr:
         match here:
-            case Size():
+            case ir.Size():
                 return fixed.get(here, here)
-            case Index(name, extent):
-                return Index(name, visit(extent))
-            case Access(tensor, places):
-                return Access(put(tensor), tuple(map(visit, places)))
-            case Reduce(kind, bound, condition, body):
-                indices = tuple(Index(i.name, visit(i.extent)) for i in bound)
-                return Reduce(kind, indices, visit(condition), visit(body))
-            case Along(kind, _, condition, body):
-                index, *columns = (Index(i.name, visit(i.extent)) for i in here.indices)
-                return Along(kind, index, visit(condition), visit(body), *columns)
+            case ir.Index(name, extent):
+                return ir.Index(name, visit(extent))
+            case ir.Access(tensor, places):
+                return ir.Access(put(tensor), tuple(map(visit, places)))
+            case ir.Reduce(kind, bound, condition, body):
+                indices = tuple(ir.Index(i.name, visit(i.extent)) for i in bound)
+                return ir.Reduce(kind, indices, visit(condition), visit(body))
+            case ir.Along(kind, _, condition, body):
+                index, *columns = (ir.Index(i.name, visit(i.extent)) for i in here.indices)
+                return ir.Along(kind, index, visit(condition), visit(body), *columns)
         return map_children(here, visit)
 
-    def put(tensor: Tensor) -> Tensor:
+    def put(tensor: ir.Tensor) -> ir.Tensor:
         shape = tuple(simplify_place(visit(extent)) for extent in tensor.shape)
         below = visit(tensor.below) if tensor.below is not None else None
         domain = tensor.lower, tensor.upper, tensor.strict
-        return Tensor(tensor.name, shape, tensor.kind, below, *domain)
+        return ir.Tensor(tensor.name, shape, tensor.kind, below, *domain)
 
     equations = []
     for equation in system.equations:
         target = visit(equation.target)
-        assert isinstance(target, Access)
-        equations.append(Equation(target, visit(equation.value)))
-    inputs = tuple(put(entry) if isinstance(entry, Tensor) else entry for entry in system.inputs)
+        assert isinstance(target, ir.Access)
+        equations.append(ir.Equation(target, visit(equation.value)))
+    inputs = tuple(put(entry) if isinstance(entry, ir.Tensor) else entry for entry in system.inputs)
     results = tuple(map(put, system.results))
     return replace(system, inputs=inputs, equations=tuple(equations), results=results)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from derive.analysis.affine import Affine, find_range, find_truth, is_never_empty, to_affine
 from derive.analysis.facts import is_never_negative, is_positive, negate
-from derive.ir.nodes import Call, Index, Number, Scalar, Size
+from derive.ir import nodes as ir
 from derive.ir.polynomial import ONE as UNIT
 from derive.ir.polynomial import Polynomial
 from derive.prove.terms import (
@@ -47,10 +47,10 @@ def is_above(atom: Atom) -> bool:
     """Is the atom > 0?"""
     match atom:
         case Symbol(expr):
-            return not isinstance(expr, Scalar)
+            return not isinstance(expr, ir.Scalar)
         case Read(tensor, _):
             low = tensor.lower
-            if not isinstance(low, Number):
+            if not isinstance(low, ir.Number):
                 return False
             return low.value > 0 or (low.value == 0 and tensor.strict[0])
         case Function("sum", (inner,)):
@@ -68,7 +68,7 @@ def is_nonnegative_atom(atom: Atom) -> bool:
     match atom:
         case Read(tensor, _):
             low = tensor.lower
-            return tensor.kind == "bool" or (isinstance(low, Number) and low.value >= 0)
+            return tensor.kind == "bool" or (isinstance(low, ir.Number) and low.value >= 0)
         case Function("abs"):
             return True
         case Function("sum" | "share", (inner,)):
@@ -104,7 +104,7 @@ def is_term_positive(term: Term) -> bool:
     )
 
 
-def is_filled(bound: tuple[Index, ...], literals: Cube) -> bool:
+def is_filled(bound: tuple[ir.Index, ...], literals: Cube) -> bool:
     """Is there, for all values of the free indices, a value of the bound ones that fits?"""
     if not all(is_positive(Polynomial.of(index.extent)) for index in bound):
         return False
@@ -121,7 +121,9 @@ def is_filled(bound: tuple[Index, ...], literals: Cube) -> bool:
 
 def is_size(factor: Factor) -> bool:
     """Is it a power of a size, a prime number or pi, which are positive?"""
-    return isinstance(factor.atom, Symbol) and isinstance(factor.atom.expr, (Size, Number, Call))
+    return isinstance(factor.atom, Symbol) and isinstance(
+        factor.atom.expr, (ir.Size, ir.Number, ir.Call)
+    )
 
 
 # Literals in one form, and what they say of each other.
@@ -221,7 +223,7 @@ def split_abs(kind: str, subject: Affine) -> Cubes | None:
     """`n - |a| >= 0` as two conditions, `|a| - n >= 0` as a contrary; None without abs."""
     for atom, each in subject.terms.items():
         match atom:
-            case Call("abs", (inside,)) if kind == "least" and each.constant is not None:
+            case ir.Call("abs", (inside,)) if kind == "least" and each.constant is not None:
                 rest = subject - Affine({atom: each})
                 slope = to_affine(inside).scale(each)
                 if each.constant < 0:
@@ -363,7 +365,7 @@ def _write_subject(subject: Read | Normal) -> str:
     return Labeller(lambda: None).write(subject, {})
 
 
-def solve(literal: Literal, index: Index) -> Affine | None:
+def solve(literal: Literal, index: ir.Index) -> Affine | None:
     """What an index is where `affine = 0` holds, if it stands there plainly."""
     subject = literal.subject
     if literal.kind != "zero" or not literal.positive or not isinstance(subject, Affine):

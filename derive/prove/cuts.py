@@ -12,7 +12,7 @@ from itertools import islice, permutations
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import to_affine
-from derive.ir.nodes import ZERO, Index, System, Tensor
+from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses
 from derive.prove.definedness import collect
 from derive.prove.functions import find_content
@@ -46,7 +46,7 @@ class Stage:
     """An intermediate's normal form over indices of its own, without its factor."""
 
     name: str
-    indices: tuple[Index, ...]
+    indices: tuple[ir.Index, ...]
     factor: Term
     normal: Normal
     needs: Needs  # where it is finite
@@ -61,7 +61,7 @@ class Stage:
 class Stages:
     """The normal forms of one system's intermediates, found anew where a cut changes them."""
 
-    def __init__(self, definedness: Definedness, system: System) -> None:
+    def __init__(self, definedness: Definedness, system: ir.System) -> None:
         self._definedness = definedness
         self.reader = definedness.reader
         self._algebra = self.reader.algebra
@@ -72,7 +72,7 @@ class Stages:
         self._known: dict[str, Stage | None] = {}
         self._failed: dict[str, int] = {}  # how much it was made of when it took too long
 
-    def find(self, tensor: Tensor) -> Stage | None:
+    def find(self, tensor: ir.Tensor) -> Stage | None:
         """The normal form; None where it has none, or where it takes too long."""
         name = tensor.name
         if name not in self._known:
@@ -105,14 +105,14 @@ class Stages:
                         todo.append(need)
         return found
 
-    def _make(self, tensor: Tensor) -> Stage | None:
+    def _make(self, tensor: ir.Tensor) -> Stage | None:
         try:
             return self._algebra.limited(_MOST_STEPS, lambda: find_stage(self._definedness, tensor))
         except GivesUp:
             return None
 
 
-def _find_needs(system: System) -> dict[str, tuple[str, ...]]:
+def _find_needs(system: ir.System) -> dict[str, tuple[str, ...]]:
     """The intermediates that each of them reads."""
     names = {equation.target.tensor.name for equation in system.equations}
     found: dict[str, tuple[str, ...]] = {}
@@ -124,7 +124,7 @@ def _find_needs(system: System) -> dict[str, tuple[str, ...]]:
 
 
 def find_cuts(
-    code: System, formula: System, layers: tuple[Definedness, Definedness]
+    code: ir.System, formula: ir.System, layers: tuple[Definedness, Definedness]
 ) -> tuple[tuple[str, str], ...]:
     """The intermediates of code and formula that agree, which both readers cut from then on."""
     ours, theirs = Stages(layers[0], code), Stages(layers[1], formula)
@@ -163,7 +163,7 @@ def _weigh(piece: Normal | Term | Factor) -> int:
             return 1
 
 
-def find_stage(definedness: Definedness, tensor: Tensor) -> Stage:
+def find_stage(definedness: Definedness, tensor: ir.Tensor) -> Stage:
     """The normal form of an intermediate over indices of its own."""
     algebra = definedness.reader.algebra
     indices = tuple(algebra.make_index(extent) for extent in tensor.shape)
@@ -205,7 +205,7 @@ def _find_order(algebra: Algebra, stage: Stage, wanted: Stage) -> tuple[int, ...
     key = algebra.key(wanted.normal)
     needs = {key: what for key, (_, what) in wanted.needs.items()}
     for order in islice(fitting, _MOST_ORDERS):
-        new: Mapping[Index, Affine] = {
+        new: Mapping[ir.Index, Affine] = {
             stage.indices[k]: to_affine(index)
             for k, index in zip(order, wanted.indices, strict=True)
         }
@@ -216,9 +216,9 @@ def _find_order(algebra: Algebra, stage: Stage, wanted: Stage) -> tuple[int, ...
     return None
 
 
-def _make_symbol(algebra: Algebra, number: int, stage: Stage) -> Tensor:
+def _make_symbol(algebra: Algebra, number: int, stage: Stage) -> ir.Tensor:
     """A tensor that stands for the intermediate; its name is no one else's."""
     shape = tuple(index.extent for index in stage.indices)
     positive = algebra.is_positive(stage.normal)
-    low = ZERO if positive or algebra.is_nonnegative(stage.normal) else None
-    return Tensor(f"={number}", shape, "real", None, low, None, (positive, False))
+    low = ir.ZERO if positive or algebra.is_nonnegative(stage.normal) else None
+    return ir.Tensor(f"={number}", shape, "real", None, low, None, (positive, False))

@@ -23,29 +23,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.analysis.affine import to_affine
+from derive.ir import nodes as ir
 from derive.ir.definitions import unfold
 from derive.ir.functions import FUNCTIONS
-from derive.ir.nodes import (
-    Access,
-    Add,
-    Along,
-    And,
-    Call,
-    Compare,
-    Expr,
-    Index,
-    Infinity,
-    Mul,
-    Not,
-    Number,
-    Or,
-    Pow,
-    Reduce,
-    Scalar,
-    Size,
-    Truth,
-    Where,
-)
 from derive.ir.walk import find_free, split_guards
 from derive.prove.conditions import (
     ALWAYS,
@@ -84,13 +64,13 @@ class Definedness:
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
         self._algebra = reader.algebra
-        self._known: dict[tuple[Expr, tuple[Affine, ...]], Needs] = {}
+        self._known: dict[tuple[ir.Expr, tuple[Affine, ...]], Needs] = {}
 
     def forget(self) -> None:
         """Find everything anew: an intermediate was cut."""
         self._known.clear()
 
-    def find(self, expr: Expr, env: Mapping[Index, Affine]) -> Needs:
+    def find(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> Needs:
         """The needs of an expression, its free indices read as they are in `env`."""
         under = expr, tuple(env.get(index, to_affine(index)) for index in find_free(expr))
         found = self._known.get(under)
@@ -104,27 +84,27 @@ class Definedness:
         with self.reader.enter(name, places) as (value, env):
             return self.find(value, env)
 
-    def _find(self, expr: Expr, env: Mapping[Index, Affine]) -> Needs:
+    def _find(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> Needs:
         match expr:
-            case Number() | Size() | Scalar() | Index() | Truth():
+            case ir.Number() | ir.Size() | ir.Scalar() | ir.Index() | ir.Truth():
                 return {}
-            case Infinity(negative):
+            case ir.Infinity(negative):
                 return self._collect([(ALL, "-oo" if negative else "oo")])
-            case Compare() | And() | Or() | Not():
+            case ir.Compare() | ir.And() | ir.Or() | ir.Not():
                 return self._check(expr, env)
-            case Access(tensor, places):
+            case ir.Access(tensor, places):
                 if not self.reader.is_defined(tensor.name):
                     return {}
                 return self._read(tensor.name, tuple(self.reader.place(p, env) for p in places))
-            case Add(terms):
+            case ir.Add(terms):
                 return _add([self.find(term, env) for term in terms])
-            case Mul():
+            case ir.Mul():
                 return self._multiply(expr, env)
-            case Pow(base, exponent):
+            case ir.Pow(base, exponent):
                 return self._power(base, exponent, env)
-            case Call():
+            case ir.Call():
                 return self._call(expr, env)
-            case Where(condition, then, other):
+            case ir.Where(condition, then, other):
                 one, two = self.find(then, env), self.find(other, env)
                 asked = self._ask(condition, env)
                 if not one.keys() >= asked.keys() <= two.keys():
@@ -132,27 +112,27 @@ class Definedness:
                 cubes = self.reader.condition(condition, env)
                 denied = check_count(deny(cubes))
                 return _unite([asked, self._guard(cubes, one), self._guard(denied, two)])
-            case Reduce():
+            case ir.Reduce():
                 return self._reduce(expr, env)
-            case Along():
+            case ir.Along():
                 return self._along(expr, env)
         raise AssertionError(expr)
 
-    def _ask(self, condition: Expr, env: Mapping[Index, Affine]) -> Needs:
+    def _ask(self, condition: ir.Expr, env: Mapping[ir.Index, Affine]) -> Needs:
         """Where what a condition compares is not finite."""
         match condition:
-            case Compare(_, left, right):
+            case ir.Compare(_, left, right):
                 parts = tuple(e for e in (left, right) if self.reader.index(e, env) is None)
                 return _change(_unite(self.find(e, env) for e in parts), lambda what: "nan")
-            case And(parts) | Or(parts):
+            case ir.And(parts) | ir.Or(parts):
                 return _unite(self._ask(part, env) for part in parts)
-            case Not(part):
+            case ir.Not(part):
                 return self._ask(part, env)
-            case Where(inner, then, other):
+            case ir.Where(inner, then, other):
                 return _unite(self._ask(part, env) for part in (inner, then, other))
         return {}
 
-    def _check(self, condition: Expr, env: Mapping[Index, Affine]) -> Needs:
+    def _check(self, condition: ir.Expr, env: Mapping[ir.Index, Affine]) -> Needs:
         """No needs: GivesUp where a condition compares what may be nan."""
         if self._ask(condition, env):
             raise GivesUp("a comparison of what may be nan")
@@ -167,7 +147,7 @@ class Definedness:
         read = Read(cut.symbol, tuple(places[k] for k in cut.order))
         return self._collect([(self._say("undefined", read), "nan")])
 
-    def _multiply(self, expr: Mul, env: Mapping[Index, Affine]) -> Needs:
+    def _multiply(self, expr: ir.Mul, env: Mapping[ir.Index, Affine]) -> Needs:
         guards, others = split_guards(expr.factors)
         needs = [self.find(factor, env) for factor in others]
         for guard in guards:
@@ -176,7 +156,7 @@ class Definedness:
         for k, own in enumerate(needs):
             if not own:
                 continue
-            beside = Mul((*others[:k], *others[k + 1 :]))
+            beside = ir.Mul((*others[:k], *others[k + 1 :]))
             sign = 0 if any(needs[:k] + needs[k + 1 :]) else self._find_sign(beside, env)
             found.append(_change(own, lambda what, sign=sign: _scale(what, sign)))  # type: ignore[misc]
         cubes = ALWAYS
@@ -184,7 +164,7 @@ class Definedness:
             cubes = check_count(join([cubes, self.reader.condition(guard, env)]))
         return self._guard(cubes, _unite(found))
 
-    def _find_sign(self, factor: Expr, env: Mapping[Index, Affine]) -> int:
+    def _find_sign(self, factor: ir.Expr, env: Mapping[ir.Index, Affine]) -> int:
         """1 where it is > 0 for all inputs, -1 where it is < 0, else 0."""
         normal = self._algebra.finish(self.reader.read(factor, env))
         if self._algebra.is_positive(normal):
@@ -194,9 +174,9 @@ class Definedness:
     def _negate(self, normal: Normal) -> Normal:
         return self._algebra.finish(scale(normal.terms, -1))
 
-    def _power(self, base: Expr, exponent: Expr, env: Mapping[Index, Affine]) -> Needs:
+    def _power(self, base: ir.Expr, exponent: ir.Expr, env: Mapping[ir.Index, Affine]) -> Needs:
         own = self.find(base, env)
-        if not isinstance(exponent, Number):
+        if not isinstance(exponent, ir.Number):
             both = _unite([own, self.find(exponent, env)])
             found = _change(both, lambda what: "nan")
             if self._find_sign(base, env) > 0:
@@ -216,7 +196,7 @@ class Definedness:
             asked.append((self._violate(value, self._zero), "nan"))
         return _unite([found, self._collect(asked)])
 
-    def _call(self, expr: Call, env: Mapping[Index, Affine]) -> Needs:
+    def _call(self, expr: ir.Call, env: Mapping[ir.Index, Affine]) -> Needs:
         name, arguments = expr.function, expr.arguments
         if name == "pi" or self.reader.index(expr, env) is not None:
             return {}
@@ -226,7 +206,7 @@ class Definedness:
             return self._log(self.find(arguments[0], env), self.reader.read(arguments[0], env))
         if name in {"max", "min"}:
             lost = "-oo" if name == "max" else "oo"
-            kept = [each for each in arguments if each is not Infinity(name == "max")]
+            kept = [each for each in arguments if each is not ir.Infinity(name == "max")]
             found = _unite([self.find(each, env) for each in kept or arguments])
             return _change(found, lambda what: f"{name}({what})" if what.endswith(lost) else what)
         meaning = unfold(expr)
@@ -248,7 +228,7 @@ class Definedness:
         ]
         return _unite([_change(own, lambda what: f"log({what})"), self._collect(asked)])
 
-    def _reduce(self, expr: Reduce, env: Mapping[Index, Affine]) -> Needs:
+    def _reduce(self, expr: ir.Reduce, env: Mapping[ir.Index, Affine]) -> Needs:
         algebra, reader = self._algebra, self.reader
         fresh = {index: algebra.fresh(index) for index in expr.bound}
         bound = tuple(fresh.values())
@@ -285,7 +265,7 @@ class Definedness:
         less = 1 if expr.kind == "sample_var" else 0
         return _unite([found, self._collect([(self._find_empty(cubes, bound, less), "nan")])])
 
-    def _along(self, expr: Along, env: Mapping[Index, Affine]) -> Needs:
+    def _along(self, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> Needs:
         algebra, reader = self._algebra, self.reader
         if expr.columns is not None:
             return self._take_entry(expr, env)
@@ -314,7 +294,7 @@ class Definedness:
         entry = self._guard(own, _change(_exponentiate(entry), lambda what: "nan"))
         return _unite([found, entry, empty])
 
-    def _take_entry(self, expr: Along, env: Mapping[Index, Affine]) -> Needs:
+    def _take_entry(self, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> Needs:
         """Of a singular matrix there is none, nor of one with an entry that is not finite."""
         fresh = {index: self._algebra.fresh(index) for index in expr.indices}
         bound = tuple(fresh.values())
@@ -328,7 +308,7 @@ class Definedness:
         number = self._algebra.fold(f"undefined {expr.kind}", bound, matrix, ALWAYS)
         return _unite([found, self._collect([(number, "nan")])])
 
-    def _over(self, needs: Needs, bound: tuple[Index, ...], cubes: Cubes) -> Needs:
+    def _over(self, needs: Needs, bound: tuple[ir.Index, ...], cubes: Cubes) -> Needs:
         """The needs at all values of the bound indices for which the condition holds."""
         return self._collect(
             (sum_over(self._algebra.guard(cubes, (term,)), bound), what)
@@ -389,7 +369,7 @@ class Definedness:
         rest = find_content(self._algebra, value, whole=False)[1]
         return (Term(factors=(Factor(Function("negative", (rest,)), Fraction(1)),)),)
 
-    def _find_empty(self, cubes: Cubes, bound: tuple[Index, ...], less: int = 0) -> Poly:
+    def _find_empty(self, cubes: Cubes, bound: tuple[ir.Index, ...], less: int = 0) -> Poly:
         """Where a row has no entries, or no more than so many."""
         count = sum_over(self._algebra.guard(cubes, ALL), bound)
         return self._violate((*count, *scale(ALL, -less)), self._zero)

@@ -12,8 +12,8 @@ from fractions import Fraction
 from math import gcd
 from typing import TYPE_CHECKING
 
+from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS
-from derive.ir.nodes import Index, Number
 from derive.prove.conditions import (
     Cubes,
     assume,
@@ -147,7 +147,7 @@ def power_number(number: Fraction, exponent: Fraction) -> tuple[Fraction, list[F
 
 def symbol(number: int) -> Symbol:
     """A prime number as an atom."""
-    return Symbol(Number(Fraction(number)))
+    return Symbol(ir.Number(Fraction(number)))
 
 
 def factor_number(number: Fraction) -> dict[int, int]:
@@ -222,7 +222,7 @@ def _may_be_drawn(factor: Factor, term: Term, *, whole: bool) -> bool:
 
 
 def _is_prime(factor: Factor) -> bool:
-    return isinstance(factor.atom, Symbol) and isinstance(factor.atom.expr, Number)
+    return isinstance(factor.atom, Symbol) and isinstance(factor.atom.expr, ir.Number)
 
 
 def _draw_exp(algebra: Algebra, terms: Poly) -> tuple[Normal | None, Normal]:
@@ -495,7 +495,9 @@ def _share(algebra: Algebra, arguments: tuple[Poly, ...]) -> Poly:
     return found
 
 
-def fold(algebra: Algebra, kind: str, bound: tuple[Index, ...], poly: Poly, cubes: Cubes) -> Poly:
+def fold(
+    algebra: Algebra, kind: str, bound: tuple[ir.Index, ...], poly: Poly, cubes: Cubes
+) -> Poly:
     """A reduction that is no sum over the entries where a cube holds."""
     if kind == "min":
         return scale(fold(algebra, "max", bound, scale(poly, -1), cubes), -1)
@@ -511,7 +513,7 @@ def fold(algebra: Algebra, kind: str, bound: tuple[Index, ...], poly: Poly, cube
 
 
 def _fold_order(
-    algebra: Algebra, kind: str, bound: tuple[Index, ...], poly: Poly, cubes: Cubes
+    algebra: Algebra, kind: str, bound: tuple[ir.Index, ...], poly: Poly, cubes: Cubes
 ) -> Poly:
     if len(cubes) != 1:
         raise GivesUp("a largest entry over several cases, or over none")

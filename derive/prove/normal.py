@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import Affine
-from derive.ir.nodes import Expr, Index, System
+from derive.ir import nodes as ir
 from derive.ir.polynomial import ONE as UNIT
 from derive.prove import functions, products
 from derive.prove.conditions import decide as decide_literal
@@ -47,20 +47,20 @@ __all__ = ["GivesUp", "Normal", "NormalAlgebra", "to_key", "to_normal"]
 MOST_STEPS = 200_000
 
 
-def to_key(expr: Expr, *, steps: int = MOST_STEPS) -> str:
+def to_key(expr: ir.Expr, *, steps: int = MOST_STEPS) -> str:
     """What expressions that are equal wherever they are finite, which is at the same places, share.
 
     GivesUp where it is not found, or where it takes too long.
     """
-    reader = Reader(NormalAlgebra(steps), System("", (), (), (), ()))
+    reader = Reader(NormalAlgebra(steps), ir.System("", (), (), (), ()))
     needs = Definedness(reader).find(expr, {})
     asked = sorted(f"{what} where {key}" for key, (_, what) in needs.items())
     return "; ".join((reader.algebra.finish(reader.read(expr, {})).key, *asked))
 
 
-def to_normal(expr: Expr, *, steps: int = MOST_STEPS) -> Normal:
+def to_normal(expr: ir.Expr, *, steps: int = MOST_STEPS) -> Normal:
     """The normal form of an expression. GivesUp where it has none, or where it takes too long."""
-    reader = Reader(NormalAlgebra(steps), System("", (), (), (), ()))
+    reader = Reader(NormalAlgebra(steps), ir.System("", (), (), (), ()))
     return reader.algebra.finish(reader.read(expr, {}))
 
 
@@ -88,14 +88,14 @@ class NormalAlgebra:
         finally:
             self._left = max(self._left, 0) + kept
 
-    def fresh(self, index: Index) -> Index:
+    def fresh(self, index: ir.Index) -> ir.Index:
         """An index of the same extent, used nowhere else."""
         return self.make_index(index.extent)
 
-    def make_index(self, extent: Expr) -> Index:
+    def make_index(self, extent: ir.Expr) -> ir.Index:
         """An index, used nowhere else."""
         self._indices += 1
-        return Index(f"~{self._indices}", extent)
+        return ir.Index(f"~{self._indices}", extent)
 
     def key(self, piece: Piece) -> str:
         """What tells two pieces apart; bound indices are renamed for it."""

@@ -12,7 +12,7 @@ from math import floor
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import Affine, put
-from derive.ir.nodes import Number
+from derive.ir import nodes as ir
 from derive.ir.polynomial import ONE as UNIT
 from derive.prove.conditions import (
     Cubes,
@@ -42,8 +42,6 @@ from derive.prove.terms import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from derive.ir.nodes import Index
 
 
 MOST_TERMS = 160  # of a product that is multiplied out; a longer one keeps a factor whole
@@ -132,7 +130,7 @@ def merge_factors(
             assert isinstance(atom, Function)
             opened.append(expand(algebra, atom.arguments[0].terms, int(exponent)))
             continue
-        if isinstance(atom, Symbol) and isinstance(atom.expr, Number):
+        if isinstance(atom, Symbol) and isinstance(atom.expr, ir.Number):
             whole = floor(exponent)
             number *= atom.expr.value**whole
             exponent -= whole
@@ -188,10 +186,10 @@ def guard_term(term: Term, cube: Cube) -> Term | None:
 # Indices put in place of others, all through a sum of terms; what comes out is simplified anew.
 
 
-New = "Mapping[Index, Affine]"
+New = "Mapping[ir.Index, Affine]"
 
 
-def replace(algebra: Algebra, poly: Poly, new: Mapping[Index, Affine]) -> Poly:
+def replace(algebra: Algebra, poly: Poly, new: Mapping[ir.Index, Affine]) -> Poly:
     """The terms with indices put in place of others."""
     found: list[Term] = []
     for term in poly:
@@ -199,7 +197,7 @@ def replace(algebra: Algebra, poly: Poly, new: Mapping[Index, Affine]) -> Poly:
     return tuple(found)
 
 
-def _replace_term(algebra: Algebra, term: Term, new: Mapping[Index, Affine]) -> Poly:
+def _replace_term(algebra: Algebra, term: Term, new: Mapping[ir.Index, Affine]) -> Poly:
     new = {index: value for index, value in new.items() if index in term.free}
     if not new:
         return (term,)
@@ -231,8 +229,8 @@ def _replace_term(algebra: Algebra, term: Term, new: Mapping[Index, Affine]) -> 
 
 
 def _free_bound(
-    algebra: Algebra, bound: tuple[Index, ...], new: Mapping[Index, Affine]
-) -> tuple[tuple[Index, ...], dict[Index, Affine]]:
+    algebra: Algebra, bound: tuple[ir.Index, ...], new: Mapping[ir.Index, Affine]
+) -> tuple[tuple[ir.Index, ...], dict[ir.Index, Affine]]:
     """The bound indices, renamed where what comes in holds one of them."""
     coming = {index for value in new.values() for index in find_affine_free(value)}
     kept = []
@@ -245,7 +243,7 @@ def _free_bound(
     return tuple(kept), changed
 
 
-def replace_cube(algebra: Algebra, cube: Cube, new: Mapping[Index, Affine]) -> Cube | None:
+def replace_cube(algebra: Algebra, cube: Cube, new: Mapping[ir.Index, Affine]) -> Cube | None:
     """The literals with indices put in place of others; None where they exclude each other."""
     found: list[Literal] = []
     for literal in cube:
@@ -264,7 +262,7 @@ def replace_cube(algebra: Algebra, cube: Cube, new: Mapping[Index, Affine]) -> C
     return tuple(found)
 
 
-def replace_literal(algebra: Algebra, literal: Literal, new: Mapping[Index, Affine]) -> Literal:
+def replace_literal(algebra: Algebra, literal: Literal, new: Mapping[ir.Index, Affine]) -> Literal:
     """The literal with indices put in place of others."""
     subject = literal.subject
     if isinstance(subject, Affine):
@@ -275,11 +273,11 @@ def replace_literal(algebra: Algebra, literal: Literal, new: Mapping[Index, Affi
     return Literal(literal.kind, inner, literal.positive)
 
 
-def _put_read(read: Read, new: Mapping[Index, Affine]) -> Read:
+def _put_read(read: Read, new: Mapping[ir.Index, Affine]) -> Read:
     return Read(read.tensor, tuple(put(place, dict(new)) for place in read.places))
 
 
-def _replace_factor(algebra: Algebra, factor: Factor, new: Mapping[Index, Affine]) -> Poly:
+def _replace_factor(algebra: Algebra, factor: Factor, new: Mapping[ir.Index, Affine]) -> Poly:
     atom: Atom = factor.atom
     match atom:
         case Value(affine):

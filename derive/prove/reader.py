@@ -14,33 +14,8 @@ from typing import TYPE_CHECKING
 
 from derive.analysis.affine import Affine, divide, modulo, to_affine
 from derive.analysis.facts import is_integer
+from derive.ir import nodes as ir
 from derive.ir.definitions import unfold
-from derive.ir.nodes import ONE as ONE_NODE
-from derive.ir.nodes import (
-    ZERO,
-    Access,
-    Add,
-    Along,
-    And,
-    Call,
-    Compare,
-    Equation,
-    Expr,
-    Index,
-    Infinity,
-    Mul,
-    Not,
-    Number,
-    Or,
-    Pow,
-    Reduce,
-    Scalar,
-    Size,
-    System,
-    Tensor,
-    Truth,
-    Where,
-)
 from derive.ir.polynomial import ONE as UNIT
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free, split_guards, substitute, walk
@@ -84,7 +59,7 @@ if TYPE_CHECKING:
 class Cut:
     """What stands for an intermediate: a factor times a symbol at permuted places."""
 
-    symbol: Tensor
+    symbol: ir.Tensor
     order: tuple[int, ...]
     factor: Term
     is_partial: bool  # may it be no finite number?
@@ -98,17 +73,17 @@ class Cut:
 class Reader:
     """The values of one system's expressions."""
 
-    def __init__(self, algebra: Algebra, system: System) -> None:
+    def __init__(self, algebra: Algebra, system: ir.System) -> None:
         self.algebra = algebra
         self.empty_row = system.empty_row
-        self._equations: dict[str, Equation] = {}
+        self._equations: dict[str, ir.Equation] = {}
         for equation in system.equations:
             name = equation.target.tensor.name
             if name in self._equations:
                 raise GivesUp("a tensor that several equations fill")
             self._equations[name] = equation
         self._cuts: dict[str, Cut] = {}
-        self._known: dict[tuple[Expr, tuple[Affine, ...]], Poly] = {}
+        self._known: dict[tuple[ir.Expr, tuple[Affine, ...]], Poly] = {}
         self._open: list[str] = []
 
     def cut(self, name: str, cut: Cut) -> None:
@@ -124,7 +99,7 @@ class Reader:
         """Does an equation define the tensor?"""
         return name in self._equations
 
-    def read(self, expr: Expr, env: Mapping[Index, Affine]) -> Poly:
+    def read(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> Poly:
         """The value of an expression, its free indices read as they are in `env`."""
         free = find_free(expr)
         under = expr, tuple(env.get(index, to_affine(index)) for index in free)
@@ -134,55 +109,55 @@ class Reader:
             found = self._known[under] = self._read(expr, env)
         return found
 
-    def _read(self, expr: Expr, env: Mapping[Index, Affine]) -> Poly:
+    def _read(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> Poly:
         match expr:
-            case Number(value):
+            case ir.Number(value):
                 return number(value)
-            case Infinity(negative):
+            case ir.Infinity(negative):
                 sign = Fraction(-1 if negative else 1)
                 return (Term(sign, factors=(Factor(Infinite(), Fraction(1)),)),)
-            case Size() | Scalar():
+            case ir.Size() | ir.Scalar():
                 return (Term(factors=(Factor(Symbol(expr), Fraction(1)),)),)
-            case Index():
+            case ir.Index():
                 return self.algebra.value(env.get(expr, to_affine(expr)))
-            case Access():
+            case ir.Access():
                 return self._read_access(expr, env)
-            case Add(terms):
+            case ir.Add(terms):
                 parts = [self.read(term, env) for term in terms]
                 return tuple(term for part in parts for term in part)
-            case Mul():
+            case ir.Mul():
                 return self._multiply(expr, env)
-            case Pow(base, exponent):
+            case ir.Pow(base, exponent):
                 return self._power(base, exponent, env)
-            case Call():
+            case ir.Call():
                 return self._call(expr, env)
-            case Where(condition, then, other):
+            case ir.Where(condition, then, other):
                 return self._choose(condition, then, other, env)
-            case Reduce():
+            case ir.Reduce():
                 return reduce(self, expr, env)
-            case Along():
+            case ir.Along():
                 return along(self, expr, env)
-            case Truth() | Compare() | And() | Or() | Not():
+            case ir.Truth() | ir.Compare() | ir.And() | ir.Or() | ir.Not():
                 return self.algebra.guard(self.condition(expr, env), ONE)
         raise AssertionError(expr)
 
-    def condition(self, expr: Expr, env: Mapping[Index, Affine]) -> Cubes:
+    def condition(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> Cubes:
         """The cubes of a condition, which exclude each other."""
         match expr:
-            case Truth(value):
+            case ir.Truth(value):
                 return ALWAYS if value else NEVER
-            case And(parts):
+            case ir.And(parts):
                 return check_count(join([self.condition(part, env) for part in parts]))
-            case Or(parts):
+            case ir.Or(parts):
                 return check_count(deny(join([deny(self.condition(part, env)) for part in parts])))
-            case Not(part):
+            case ir.Not(part):
                 return check_count(deny(self.condition(part, env)))
-            case Access():
+            case ir.Access():
                 return ((Literal("read", self._read_truth(expr, env)),),)
-            case Where(condition, then, other):
+            case ir.Where(condition, then, other):
                 asked, chosen, left = (self.condition(e, env) for e in (condition, then, other))
                 return check_count((*join([asked, chosen]), *join([deny(asked), left])))
-            case Compare(relation, left, right):
+            case ir.Compare(relation, left, right):
                 one, two = self.index(left, env), self.index(right, env)
                 if one is not None and two is not None:
                     return _compare_indices(relation, one, two)
@@ -190,51 +165,53 @@ class Reader:
                 return _compare_values(self.algebra, relation, *sides)
         raise GivesUp("a condition of an unknown kind")
 
-    def index(self, expr: Expr, env: Mapping[Index, Affine]) -> Affine | None:
+    def index(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> Affine | None:
         """The affine of an integer expression over indices and sizes; None of any other."""
         if not is_integer(Polynomial.of(expr)):
             return None
         put = self._put(expr, env)
         return None if put is None else to_affine(put)
 
-    def _put(self, expr: Expr, env: Mapping[Index, Affine]) -> Expr | None:
+    def _put(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> ir.Expr | None:
         for here in walk(expr):
             match here:
-                case Access(tensor, _) if tensor.name in self._equations:
+                case ir.Access(tensor, _) if tensor.name in self._equations:
                     if tensor.name not in self._cuts:
                         return self._put_defined(expr, here, env)
                     raise GivesUp("an integer tensor that was cut")
-                case Reduce() | Along() | Where():
+                case ir.Reduce() | ir.Along() | ir.Where():
                     return None
         return substitute(
             expr, {index: env[index].to_expr() for index in find_free(expr) if index in env}
         )
 
-    def _put_defined(self, expr: Expr, here: Access, env: Mapping[Index, Affine]) -> Expr | None:
+    def _put_defined(
+        self, expr: ir.Expr, here: ir.Access, env: Mapping[ir.Index, Affine]
+    ) -> ir.Expr | None:
         """The expression with a defined integer tensor's own expression in its place."""
         equation = self._equations[here.tensor.name]
         indices = equation.target.places
-        if not all(isinstance(index, Index) for index in indices):
+        if not all(isinstance(index, ir.Index) for index in indices):
             return None
         own = dict(zip(indices, here.places, strict=True))
         return self._put(substitute(expr, {here: substitute(equation.value, own)}), env)
 
-    def place(self, expr: Expr, env: Mapping[Index, Affine]) -> Affine:
+    def place(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> Affine:
         """A position."""
-        if isinstance(expr, Index):
+        if isinstance(expr, ir.Index):
             return env.get(expr, to_affine(expr))
         found = self.index(expr, env)
         if found is None:
             raise GivesUp("a position that is no index expression")
         return found
 
-    def _read_truth(self, access: Access, env: Mapping[Index, Affine]) -> Read:
+    def _read_truth(self, access: ir.Access, env: Mapping[ir.Index, Affine]) -> Read:
         tensor, places = access.tensor, access.places
         if tensor.name in self._equations:
             raise GivesUp("a condition that an equation defines")
         return Read(tensor, tuple(self.place(place, env) for place in places))
 
-    def _read_access(self, access: Access, env: Mapping[Index, Affine]) -> Poly:
+    def _read_access(self, access: ir.Access, env: Mapping[ir.Index, Affine]) -> Poly:
         name = access.tensor.name
         places = tuple(self.place(place, env) for place in access.places)
         if name in self._cuts:
@@ -249,12 +226,12 @@ class Reader:
     @contextmanager
     def enter(
         self, name: str, places: tuple[Affine, ...]
-    ) -> Iterator[tuple[Expr, dict[Index, Affine]]]:
+    ) -> Iterator[tuple[ir.Expr, dict[ir.Index, Affine]]]:
         """The value of an equation's tensor, and what its indices are at these places."""
         if name in self._open:
             raise GivesUp("a recurrence")
         equation = self._equations[name]
-        env: dict[Index, Affine] = {}
+        env: dict[ir.Index, Affine] = {}
         for place, wanted in zip(equation.target.places, places, strict=True):
             env |= _solve_place(place, wanted)
         self._open.append(name)
@@ -270,7 +247,7 @@ class Reader:
                 return self.algebra.guard(self.condition(value, env), ONE)
             return self.read(value, env)
 
-    def _multiply(self, expr: Mul, env: Mapping[Index, Affine]) -> Poly:
+    def _multiply(self, expr: ir.Mul, env: Mapping[ir.Index, Affine]) -> Poly:
         guards, others = split_guards(expr.factors)
         found: Poly = ONE
         for factor in others:
@@ -278,8 +255,8 @@ class Reader:
         cubes = check_count(join([self.condition(guard, env) for guard in guards]))
         return self.algebra.guard(cubes, found) if guards else found
 
-    def _power(self, base: Expr, exponent: Expr, env: Mapping[Index, Affine]) -> Poly:
-        if isinstance(exponent, Number):
+    def _power(self, base: ir.Expr, exponent: ir.Expr, env: Mapping[ir.Index, Affine]) -> Poly:
+        if isinstance(exponent, ir.Number):
             return self.algebra.power(self.read(base, env), exponent.value)
         argument = self.read(exponent, env)
         below = self.algebra.finish(self.read(base, env))
@@ -288,7 +265,7 @@ class Reader:
         log = self.algebra.logarithm(below.terms)
         return self.algebra.exponential(self.algebra.multiply(argument, log))
 
-    def _call(self, expr: Call, env: Mapping[Index, Affine]) -> Poly:
+    def _call(self, expr: ir.Call, env: Mapping[ir.Index, Affine]) -> Poly:
         if expr.function == "pi":
             return (Term(factors=(Factor(Symbol(expr), Fraction(1)),)),)
         if expr.function in {"floordiv", "mod", "clip", "abs", "max", "min"}:
@@ -306,9 +283,9 @@ class Reader:
         return self.algebra.apply(expr.function, arguments)
 
     def _choose(
-        self, condition: Expr, then: Expr, other: Expr, env: Mapping[Index, Affine]
+        self, condition: ir.Expr, then: ir.Expr, other: ir.Expr, env: Mapping[ir.Index, Affine]
     ) -> Poly:
-        if then is ONE_NODE and other is ZERO:
+        if then is ir.ONE and other is ir.ZERO:
             return self.algebra.guard(self.condition(condition, env), ONE)
         relu = self._find_relu(condition, then, other, env)
         if relu is not None:
@@ -321,13 +298,13 @@ class Reader:
         return tuple(found)
 
     def _find_relu(
-        self, condition: Expr, then: Expr, other: Expr, env: Mapping[Index, Affine]
+        self, condition: ir.Expr, then: ir.Expr, other: ir.Expr, env: Mapping[ir.Index, Affine]
     ) -> Poly | None:
         """where(p > 0, a, b) = b + k * relu(p) where a - b is k * p."""
         match condition:
-            case Compare(">" | ">=", left, right):
+            case ir.Compare(">" | ">=", left, right):
                 pass
-            case Compare("<" | "<=", right, left):
+            case ir.Compare("<" | "<=", right, left):
                 pass
             case _:
                 return None
@@ -347,19 +324,19 @@ class Reader:
         return (*branches[1], *scale(algebra.apply("max", (gap.terms, ())), share))
 
 
-def _solve_place(place: Expr, wanted: Affine) -> dict[Index, Affine]:
+def _solve_place(place: ir.Expr, wanted: Affine) -> dict[ir.Index, Affine]:
     """What the indices of an equation's place are where it is the wanted position."""
-    if isinstance(place, Index):
+    if isinstance(place, ir.Index):
         return {place: wanted}
     affine = to_affine(place)
-    if affine.constant.terms or not all(isinstance(atom, Index) for atom in affine.terms):
+    if affine.constant.terms or not all(isinstance(atom, ir.Index) for atom in affine.terms):
         raise GivesUp("a place that is filled in an uncommon way")
-    found: dict[Index, Affine] = {}
+    found: dict[ir.Index, Affine] = {}
     left = dict(affine.terms)
     step, rest = UNIT, wanted
     while left:
         index = next((atom for atom, each in left.items() if each == step), None)
-        if not isinstance(index, Index):
+        if not isinstance(index, ir.Index):
             raise GivesUp("a place that is filled in an uncommon way")
         extent = Polynomial.of(index.extent)
         found[index] = modulo(rest, extent) if len(left) > 1 else rest
@@ -376,12 +353,12 @@ def _solve_place(place: Expr, wanted: Affine) -> dict[Index, Affine]:
 # softmax_j x = exp(x_j) / sum_k exp(x_k)             log_softmax_j x = x_j - logsumexp_k x_k
 
 
-def sum_over(poly: Poly, bound: tuple[Index, ...]) -> Poly:
+def sum_over(poly: Poly, bound: tuple[ir.Index, ...]) -> Poly:
     """The terms summed over indices that are used nowhere else."""
     return tuple(replace(term, bound=(*term.bound, *bound)) for term in poly)
 
 
-def reduce(reader: Reader, expr: Reduce, env: Mapping[Index, Affine]) -> Poly:
+def reduce(reader: Reader, expr: ir.Reduce, env: Mapping[ir.Index, Affine]) -> Poly:
     """A reduction over bound indices."""
     algebra = reader.algebra
     fresh = {index: algebra.fresh(index) for index in expr.bound}
@@ -408,21 +385,21 @@ def reduce(reader: Reader, expr: Reduce, env: Mapping[Index, Affine]) -> Poly:
     return algebra.fold(expr.kind, bound, body, cubes)
 
 
-def _total(algebra: Algebra, cubes: Cubes, body: Poly, bound: tuple[Index, ...]) -> Poly:
+def _total(algebra: Algebra, cubes: Cubes, body: Poly, bound: tuple[ir.Index, ...]) -> Poly:
     return algebra.finish(sum_over(algebra.guard(cubes, body), bound)).terms
 
 
-def _count(algebra: Algebra, cubes: Cubes, bound: tuple[Index, ...]) -> Poly:
+def _count(algebra: Algebra, cubes: Cubes, bound: tuple[ir.Index, ...]) -> Poly:
     return _total(algebra, cubes, ONE, bound)
 
 
-def _mean(algebra: Algebra, cubes: Cubes, body: Poly, bound: tuple[Index, ...]) -> Poly:
+def _mean(algebra: Algebra, cubes: Cubes, body: Poly, bound: tuple[ir.Index, ...]) -> Poly:
     share = algebra.power(_count(algebra, cubes, bound), Fraction(-1))
     return algebra.multiply(_total(algebra, cubes, body, bound), share)
 
 
 def _variance(
-    algebra: Algebra, cubes: Cubes, body: Poly, bound: tuple[Index, ...], *, biased: bool
+    algebra: Algebra, cubes: Cubes, body: Poly, bound: tuple[ir.Index, ...], *, biased: bool
 ) -> Poly:
     entries = _count(algebra, cubes, bound)
     share = algebra.power(entries, Fraction(-1))
@@ -435,7 +412,7 @@ def _variance(
     return algebra.multiply(off, share)
 
 
-def along(reader: Reader, expr: Along, env: Mapping[Index, Affine]) -> Poly:
+def along(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> Poly:
     """A function along an index that stays free."""
     algebra = reader.algebra
     if expr.columns is not None:
@@ -465,7 +442,7 @@ def along(reader: Reader, expr: Along, env: Mapping[Index, Affine]) -> Poly:
     return algebra.multiply(chosen, algebra.apply("share", (total,)))
 
 
-def _take_entry(reader: Reader, expr: Along, env: Mapping[Index, Affine]) -> Poly:
+def _take_entry(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> Poly:
     """An entry of the inverse of a matrix, or of its triangle, as a fold over rows and columns.
 
     It is of the matrix beside a 1 at the entry that is asked for. So a matrix and its transpose are

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from derive.analysis.affine import Affine, to_affine
 from derive.analysis.facts import is_never_negative, is_positive, negate
-from derive.ir.nodes import Call, Expr, Index
+from derive.ir import nodes as ir
 from derive.ir.polynomial import NOTHING, Polynomial, divide_wholly
 from derive.ir.polynomial import ONE as UNIT
 from derive.ir.walk import walk
@@ -36,7 +36,6 @@ from derive.prove.terms import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from derive.ir.nodes import Index
     from derive.prove.terms import Algebra
 
 
@@ -99,17 +98,17 @@ def _gather(pieces: Sequence[Piece | Factor]) -> tuple[Affine, ...]:
 def find_quotients(affine: Affine) -> Iterator[tuple[Affine, Polynomial]]:
     """The quotients inside, by what is divided and the divisor."""
     for atom in affine.terms:
-        if isinstance(atom, Index):
+        if isinstance(atom, ir.Index):
             continue
         for here in walk(atom):
             match here:
-                case Call("floordiv", (over, under)):
+                case ir.Call("floordiv", (over, under)):
                     yield to_affine(over), to_affine(under).constant
 
 
 def split_quotient(
-    algebra: Algebra, index: Index, affines: Sequence[Affine]
-) -> tuple[Index, Index, Affine] | None:
+    algebra: Algebra, index: ir.Index, affines: Sequence[Affine]
+) -> tuple[ir.Index, ir.Index, Affine] | None:
     """Two indices for one that is divided by a divisor of its extent, and what it is in them."""
     extent = Polynomial.of(index.extent)
     for affine in affines:
@@ -150,9 +149,11 @@ def merge_indices(algebra: Algebra, term: Term) -> Poly | None:
     return None
 
 
-def _find_pairs(bound: tuple[Index, ...], affines: Sequence[Affine]) -> set[tuple[Expr, Expr]]:
+def _find_pairs(
+    bound: tuple[ir.Index, ...], affines: Sequence[Affine]
+) -> set[tuple[ir.Expr, ir.Expr]]:
     """Indices that stand together in some position."""
-    found: set[tuple[Expr, Expr]] = set()
+    found: set[tuple[ir.Expr, ir.Expr]] = set()
     for affine in affines:
         indices = [atom for atom in affine.terms if atom in bound]
         if len(indices) > 1:
@@ -160,7 +161,7 @@ def _find_pairs(bound: tuple[Index, ...], affines: Sequence[Affine]) -> set[tupl
     return found
 
 
-def _stand_together(high: Index, low: Index, affines: Sequence[Affine]) -> bool:
+def _stand_together(high: ir.Index, low: ir.Index, affines: Sequence[Affine]) -> bool:
     """Do they stand in every position as c * (high * extent of low + low), and plainly?"""
     extent = Polynomial.of(low.extent)
     for affine in affines:
@@ -170,7 +171,7 @@ def _stand_together(high: Index, low: Index, affines: Sequence[Affine]) -> bool:
         if one is None or other is None or one != other * extent:
             return False
         if any(
-            not isinstance(atom, Index)
+            not isinstance(atom, ir.Index)
             and (high in find_free_of(atom) or low in find_free_of(atom))
             for atom in affine.terms
         ):
@@ -178,7 +179,7 @@ def _stand_together(high: Index, low: Index, affines: Sequence[Affine]) -> bool:
     return is_positive(extent)
 
 
-def find_free_of(atom: Expr) -> frozenset[Index]:
+def find_free_of(atom: ir.Expr) -> frozenset[ir.Index]:
     """The indices of an atom."""
     return find_affine_free(Affine({atom: UNIT}))
 
@@ -210,7 +211,7 @@ def open_range(algebra: Algebra, term: Term) -> Poly | None:
     return None
 
 
-def _find_start(index: Index, places: tuple[Affine, ...]) -> Polynomial | None:
+def _find_start(index: ir.Index, places: tuple[Affine, ...]) -> Polynomial | None:
     """The least c of the places v + c, if all are of this kind and it is above 0."""
     least: Polynomial | None = None
     for place in places:
@@ -354,13 +355,13 @@ def _narrow(algebra: Algebra, term: Term) -> Poly | None:
     return None
 
 
-def _find_alone(literal: Literal, bound: tuple[Index, ...]) -> Index | None:
+def _find_alone(literal: Literal, bound: tuple[ir.Index, ...]) -> ir.Index | None:
     """The one summed index of `j + c >= 0` or `c - j >= 0`."""
     subject = literal.subject
     if literal.kind != "least" or not isinstance(subject, Affine) or len(subject.terms) != 1:
         return None
     ((atom, slope),) = subject.terms.items()
-    if not isinstance(atom, Index) or atom not in bound or slope.constant not in (1, -1):
+    if not isinstance(atom, ir.Index) or atom not in bound or slope.constant not in (1, -1):
         return None
     return atom
 
@@ -401,17 +402,17 @@ def _halve(algebra: Algebra, term: Term) -> Poly | None:
     return None
 
 
-def _find_pair(literal: Literal, bound: tuple[Index, ...]) -> tuple[Index, Index] | None:
+def _find_pair(literal: Literal, bound: tuple[ir.Index, ...]) -> tuple[ir.Index, ir.Index] | None:
     """The two summed indices of `i - j >= 0`, of one extent."""
     subject = literal.subject
     if literal.kind != "least" or not isinstance(subject, Affine) or subject.constant.terms:
         return None
     atoms = list(subject.terms)
-    if len(atoms) != 2 or not all(isinstance(a, Index) and a in bound for a in atoms):
+    if len(atoms) != 2 or not all(isinstance(a, ir.Index) and a in bound for a in atoms):
         return None
     one, other = atoms
-    assert isinstance(one, Index)
-    assert isinstance(other, Index)
+    assert isinstance(one, ir.Index)
+    assert isinstance(other, ir.Index)
     if sorted(str(each.constant) for each in subject.terms.values()) != ["-1", "1"]:
         return None
     same = Polynomial.of(one.extent) == Polynomial.of(other.extent)
@@ -445,12 +446,12 @@ def _put_known(algebra: Algebra, term: Term) -> Poly | None:
             place = solve(literal, index)
             if place is None or index not in bare.free:
                 continue
-            if all(isinstance(a, Index) and _is_before(a, index) for a in place.terms):
+            if all(isinstance(a, ir.Index) and _is_before(a, index) for a in place.terms):
                 return algebra.guard(((literal,),), algebra.replace((bare,), {index: place}))
     return None
 
 
-def _is_before(one: Index, other: Index) -> bool:
+def _is_before(one: ir.Index, other: ir.Index) -> bool:
     """Is the first one an index of the result, and the other none or a later one?"""
     return one.name[0] == "@" and (other.name[0] != "@" or one.name < other.name)
 

@@ -22,7 +22,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from derive.analysis.affine import Affine, to_affine
-from derive.ir.nodes import Access, Call, Expr, Index, Number, Scalar, Size, Tensor
+from derive.ir import nodes as ir
 from derive.ir.pieces import to_text
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 Found = TypeVar("Found")
-Free: TypeAlias = frozenset[Index]
+Free: TypeAlias = frozenset[ir.Index]
 NONE: Free = frozenset()
 
 
@@ -57,7 +57,7 @@ def unite(parts: Iterable[Free]) -> Free:
 class Symbol:
     """A size, a scalar, a prime number or pi."""
 
-    expr: Expr
+    expr: ir.Expr
 
     free = NONE
 
@@ -66,7 +66,7 @@ class Symbol:
 class Read:
     """An element of a tensor."""
 
-    tensor: Tensor
+    tensor: ir.Tensor
     places: tuple[Affine, ...]
 
     @cached_property
@@ -117,7 +117,7 @@ class Fold:
     """A reduction that is no sum; entries where a literal is false have no part."""
 
     kind: str
-    bound: tuple[Index, ...]
+    bound: tuple[ir.Index, ...]
     literals: tuple[Literal, ...]
     body: Normal
 
@@ -184,7 +184,7 @@ class Term:
     """A monomial under its sums."""
 
     coefficient: Fraction = Fraction(1)
-    bound: tuple[Index, ...] = ()
+    bound: tuple[ir.Index, ...] = ()
     guards: Cube = ()
     factors: tuple[Factor, ...] = ()
     power: Normal | None = None  # the argument of its exp
@@ -242,10 +242,10 @@ class Algebra(Protocol):
     def limited(self, steps: int, act: Callable[[], Found]) -> Found:
         """What `act` gives; GivesUp where it takes more than so many steps."""
 
-    def fresh(self, index: Index) -> Index:
+    def fresh(self, index: ir.Index) -> ir.Index:
         """An index of the same extent, used nowhere else."""
 
-    def make_index(self, extent: Expr) -> Index:
+    def make_index(self, extent: ir.Expr) -> ir.Index:
         """An index, used nowhere else."""
 
     def key(self, piece: Piece) -> str:
@@ -285,14 +285,14 @@ class Algebra(Protocol):
         """An elementwise function of its arguments."""
 
     def fold(
-        self, kind: str, bound: tuple[Index, ...], poly: Poly, cubes: tuple[Cube, ...]
+        self, kind: str, bound: tuple[ir.Index, ...], poly: Poly, cubes: tuple[Cube, ...]
     ) -> Poly:
         """A reduction that is no sum over the entries where a cube holds."""
 
     def decide(self, literal: Literal) -> bool | Cube:
         """The literal in its canonical form, or its value where it has one."""
 
-    def replace(self, poly: Poly, new: Mapping[Index, Affine]) -> Poly:
+    def replace(self, poly: Poly, new: Mapping[ir.Index, Affine]) -> Poly:
         """The terms with indices put in place of others."""
 
     def is_positive(self, normal: Normal) -> bool:
@@ -311,7 +311,7 @@ class Algebra(Protocol):
 
 
 Label: TypeAlias = tuple[int, str]  # how deep its sum lies, and the text
-Labels: TypeAlias = "Mapping[Index, Label]"
+Labels: TypeAlias = "Mapping[ir.Index, Label]"
 Part: TypeAlias = "tuple[str, Factor | Literal | Normal]"
 
 _LONG = 96
@@ -327,7 +327,7 @@ def write_size(value: Polynomial) -> str:
 
 
 @lru_cache(maxsize=20000)
-def write_extent(index: Index) -> str:
+def write_extent(index: ir.Index) -> str:
     """The text of an index' extent."""
     return write_size(Polynomial.of(index.extent))
 
@@ -404,22 +404,24 @@ class Labeller:
             parts.append(write_size(value.constant))
         return "+".join(sorted(parts)) if len(parts) > 1 else parts[0]
 
-    def _write_place(self, atom: Expr, labels: Labels) -> str:
+    def _write_place(self, atom: ir.Expr, labels: Labels) -> str:
         match atom:
-            case Index(name):
+            case ir.Index(name):
                 depth, text = labels.get(atom, (0, name))
                 return f"~{depth}.{text}" if atom in labels else text
-            case Number() | Size() | Scalar():
+            case ir.Number() | ir.Size() | ir.Scalar():
                 return to_text(atom)
-            case Call(function, arguments):
+            case ir.Call(function, arguments):
                 inner = (self.write_affine(to_affine(each), labels) for each in arguments)
                 return f"{function}({','.join(inner)})"
-            case Access(tensor, places):
+            case ir.Access(tensor, places):
                 inner = (self.write_affine(to_affine(each), labels) for each in places)
                 return f"{tensor.name}[{','.join(inner)}]"
         raise GivesUp("a position of an unknown kind")
 
-    def write_bound(self, bound: tuple[Index, ...], parts: Sequence[Part], labels: Labels) -> str:
+    def write_bound(
+        self, bound: tuple[ir.Index, ...], parts: Sequence[Part], labels: Labels
+    ) -> str:
         """The parts under a sum over the bound indices, whatever their names are."""
         if not bound:
             return "*".join(sorted(mark + self.write(part, labels) for mark, part in parts))
@@ -434,11 +436,11 @@ class Labeller:
         parts: Sequence[Part],
         labels: Labels,
         depth: int,
-        colours: dict[Index, str],
+        colours: dict[ir.Index, str],
         leaves: list[str],
     ) -> None:
         colours = self._refine(parts, labels, depth, colours)
-        cells: dict[str, list[Index]] = {}
+        cells: dict[str, list[ir.Index]] = {}
         for index, colour in colours.items():
             cells.setdefault(colour, []).append(index)
         cell = next((cells[c] for c in sorted(cells) if len(cells[c]) > 1), None)
@@ -451,7 +453,7 @@ class Labeller:
                 return
 
     def _write_leaf(
-        self, parts: Sequence[Part], labels: Labels, depth: int, colours: dict[Index, str]
+        self, parts: Sequence[Part], labels: Labels, depth: int, colours: dict[ir.Index, str]
     ) -> str:
         order = sorted(colours, key=lambda index: colours[index])
         named = {**labels, **{index: (depth, str(k)) for k, index in enumerate(order)}}
@@ -459,8 +461,8 @@ class Labeller:
         return f"{{{';'.join(write_extent(index) for index in order)}|{body}}}"
 
     def _refine(
-        self, parts: Sequence[Part], labels: Labels, depth: int, colours: dict[Index, str]
-    ) -> dict[Index, str]:
+        self, parts: Sequence[Part], labels: Labels, depth: int, colours: dict[ir.Index, str]
+    ) -> dict[ir.Index, str]:
         """Colours that tell indices apart by the company in which they stand."""
         while len(set(colours.values())) < len(colours):
             coloured = {**labels, **{i: (depth, f"c{c}") for i, c in colours.items()}}
@@ -486,6 +488,6 @@ def _mark_all(literals: Sequence[Literal], body: Normal) -> list[Part]:
     return [*(("!", each) for each in literals), ("", body)]
 
 
-def find_anonymous(piece: Piece) -> dict[Index, Label]:
+def find_anonymous(piece: Piece) -> dict[ir.Index, Label]:
     """One label for all free indices of an extent: for choices that must not hang on names."""
     return {index: (1, write_extent(index)) for index in piece.free if index.name[0] != "@"}

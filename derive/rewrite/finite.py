@@ -17,33 +17,8 @@ from typing import TYPE_CHECKING
 
 from derive.analysis.facts import Facts, is_nonnegative
 from derive.analysis.reads import find_guarded
+from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, ROWS
-from derive.ir.nodes import (
-    MINUS_INFINITY,
-    ONE,
-    TRUE,
-    Access,
-    Add,
-    Along,
-    And,
-    Call,
-    Compare,
-    Expr,
-    Index,
-    Infinity,
-    Mul,
-    Not,
-    Number,
-    Or,
-    Pow,
-    Reduce,
-    Scalar,
-    Size,
-    System,
-    Tensor,
-    Truth,
-    Where,
-)
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import find_accesses, rewrite_bottom_up
 
@@ -54,77 +29,77 @@ _ONE = Polynomial.of(1)
 _EMPTY = {word for word, row in ROWS.items() if row.nothing not in {"0", "1"}}
 
 
-def is_readable(expr: Expr) -> bool:
+def is_readable(expr: ir.Expr) -> bool:
     """Does every read stay in its tensor without a guard from outside?"""
     return all(_is_inside(access, facts) for access, facts in find_guarded(expr, ()))
 
 
-def is_finite_where_defined(expr: Expr) -> bool:
+def is_finite_where_defined(expr: ir.Expr) -> bool:
     """Is it finite wherever its quotients, roots and logarithms are?"""
     return _Finite(strict=False).ask(expr)
 
 
-def is_safe(expr: Expr) -> bool:
+def is_safe(expr: ir.Expr) -> bool:
     """Can it be read at all indices, and is it finite for all finite inputs?"""
     return is_finite(expr) and is_readable(expr)
 
 
-def is_finite(expr: Expr, *, zeros: bool = False) -> bool:
+def is_finite(expr: ir.Expr, *, zeros: bool = False) -> bool:
     """Is it finite for all finite inputs? `zeros`: the softmax of nothing is 0, not nan."""
     return _Finite(strict=True, zeros=zeros).ask(expr)
 
 
-def is_positive(expr: Expr) -> bool:
+def is_positive(expr: ir.Expr) -> bool:
     """Is it > 0 for all sizes, and all inputs in their domain?"""
     match expr:
-        case Number(value):
+        case ir.Number(value):
             return value > 0
-        case Size() | Call("pi", ()):
+        case ir.Size() | ir.Call("pi", ()):
             return True
-        case Access(Tensor(lower=Number(value), strict=(is_strict, _))):
+        case ir.Access(ir.Tensor(lower=ir.Number(value), strict=(is_strict, _))):
             return value > 0 or (value == 0 and is_strict)
-        case Mul(parts) if all(map(is_positive, parts)):
+        case ir.Mul(parts) if all(map(is_positive, parts)):
             return True
-        case Add(parts) if any(map(is_positive, parts)) and all(map(is_never_negative, parts)):
+        case ir.Add(parts) if any(map(is_positive, parts)) and all(map(is_never_negative, parts)):
             return True
-        case Pow(base, Number()):
+        case ir.Pow(base, ir.Number()):
             return is_positive(base)
-        case Access():
+        case ir.Access():
             return False
     return is_nonnegative(Polynomial.of(expr) - _ONE)
 
 
-def is_never_negative(expr: Expr) -> bool:
+def is_never_negative(expr: ir.Expr) -> bool:
     """Is it >= 0, or nan, for all sizes, and all inputs in their domain?"""
     match expr:
-        case Number(value):
+        case ir.Number(value):
             return value >= 0
-        case Access(Tensor(lower=Number(value))):
+        case ir.Access(ir.Tensor(lower=ir.Number(value))):
             return value >= 0
-        case Add(parts) | Mul(parts) if all(map(is_never_negative, parts)):
+        case ir.Add(parts) | ir.Mul(parts) if all(map(is_never_negative, parts)):
             return True
-        case Pow(_, Number(value)) if value.denominator == 1 and value.numerator % 2 == 0:
+        case ir.Pow(_, ir.Number(value)) if value.denominator == 1 and value.numerator % 2 == 0:
             return True
-        case Pow(base, _):
+        case ir.Pow(base, _):
             return is_never_negative(base)
-        case Where(_, then, other):
+        case ir.Where(_, then, other):
             return is_never_negative(then) and is_never_negative(other)
-        case Reduce("var" | "sample_var"):
+        case ir.Reduce("var" | "sample_var"):
             return True
-        case Reduce("sum" | "mean" | "prod" | "max" | "min", _, _, body):
+        case ir.Reduce("sum" | "mean" | "prod" | "max" | "min", _, _, body):
             return is_never_negative(body)
-        case Along("softmax"):
+        case ir.Along("softmax"):
             return True
-        case Call(function, arguments):
+        case ir.Call(function, arguments):
             low = FUNCTIONS[function].range[0]
             found = low is not None and low >= 0
             return found or (function == "max" and any(map(is_never_negative, arguments)))
     return is_positive(expr)
 
 
-def _is_inside(access: Access, facts: Facts) -> bool:
+def _is_inside(access: ir.Access, facts: Facts) -> bool:
     for place, extent in zip(access.places, access.tensor.shape, strict=True):
-        if isinstance(place, Index) and is_same_extent(place.extent, extent):
+        if isinstance(place, ir.Index) and is_same_extent(place.extent, extent):
             continue
         value, length = Polynomial.of(place), Polynomial.of(extent)
         if not (is_nonnegative(value, facts) and is_nonnegative(length - _ONE - value, facts)):
@@ -139,74 +114,74 @@ class _Finite:
     strict: bool
     zeros: bool = False
 
-    def ask(self, expr: Expr) -> bool:
+    def ask(self, expr: ir.Expr) -> bool:
         """Is it finite?"""
         match expr:
-            case Number() | Size() | Scalar() | Index() | Truth():
+            case ir.Number() | ir.Size() | ir.Scalar() | ir.Index() | ir.Truth():
                 return True
-            case Infinity():
+            case ir.Infinity():
                 return False
-            case Access(tensor, _):
-                return not isinstance(tensor.upper if self.strict else tensor.lower, Infinity)
-            case Add(parts) | Mul(parts) | And(parts) | Or(parts):
+            case ir.Access(tensor, _):
+                return not isinstance(tensor.upper if self.strict else tensor.lower, ir.Infinity)
+            case ir.Add(parts) | ir.Mul(parts) | ir.And(parts) | ir.Or(parts):
                 return all(map(self.ask, parts))
-            case Pow(base, exponent):
+            case ir.Pow(base, exponent):
                 return self._ask_power(base, exponent)
-            case Call(function, arguments):
+            case ir.Call(function, arguments):
                 row = FUNCTIONS.get(function)
                 known = row is not None and not (self.strict and row.is_partial)
-                return (known and all(map(self.ask, arguments))) or set(arguments) == {ONE}
-            case Where(condition, then, other):
+                return (known and all(map(self.ask, arguments))) or set(arguments) == {ir.ONE}
+            case ir.Where(condition, then, other):
                 return all(map(self.ask, (condition, then, other)))
-            case Reduce(kind, _, condition, body):
-                is_full = condition is TRUE or kind not in _EMPTY
+            case ir.Reduce(kind, _, condition, body):
+                is_full = condition is ir.TRUE or kind not in _EMPTY
                 counted = kind not in {"sample_var", "logdet"} or not self.strict
                 return is_full and counted and self.ask(condition) and self.ask(body)
-            case Along(kind, _, condition, body):
-                is_full = condition is TRUE or kind == "cumsum"
+            case ir.Along(kind, _, condition, body):
+                is_full = condition is ir.TRUE or kind == "cumsum"
                 is_full = is_full or (kind == "softmax" and self.zeros)
                 if kind == "softmax" and not self.strict:
                     return True  # between 0 and 1, or nan
                 if ROWS[kind].is_matrix and self.strict:
                     return False  # where it is singular
                 return is_full and self.ask(condition) and self.ask(body)
-            case Compare(_, left, right):
+            case ir.Compare(_, left, right):
                 return self.ask(left) and self.ask(right)
-            case Not(part):
+            case ir.Not(part):
                 return self.ask(part)
 
-    def _ask_power(self, base: Expr, exponent: Expr) -> bool:
+    def _ask_power(self, base: ir.Expr, exponent: ir.Expr) -> bool:
         if is_positive(base):
             return self.ask(exponent)
         if not self.strict:
             return self.ask(base) and self.ask(exponent)
         match exponent:
-            case Number(value):
+            case ir.Number(value):
                 return value >= 0 and value.denominator == 1 and self.ask(base)
         return False
 
 
-def find_nonfinite(system: System) -> dict[Tensor, Tensor]:
+def find_nonfinite(system: ir.System) -> dict[ir.Tensor, ir.Tensor]:
     """The tensors that an equation does not make finite for sure, each with its marked likeness."""
-    nonfinite: dict[Tensor, Tensor] = {}
+    nonfinite: dict[ir.Tensor, ir.Tensor] = {}
     for equation in system.equations:
         value, tensor = mark_tensors(equation.value, nonfinite), equation.target.tensor
         if _Finite(strict=True).ask(value):
             continue
-        lower = None if is_finite_where_defined(value) else MINUS_INFINITY
+        lower = None if is_finite_where_defined(value) else ir.MINUS_INFINITY
         kept = (tensor.name, tensor.shape, tensor.kind, tensor.below)
-        nonfinite[tensor] = Tensor(*kept, lower, Infinity(False))
+        nonfinite[tensor] = ir.Tensor(*kept, lower, ir.Infinity(False))
     return nonfinite
 
 
-def mark_tensors(expr: Expr, likeness: Mapping[Tensor, Tensor]) -> Expr:
+def mark_tensors(expr: ir.Expr, likeness: Mapping[ir.Tensor, ir.Tensor]) -> ir.Expr:
     """The expression with tensors exchanged; with the contrary mapping, unmarked again."""
     if not any(access.tensor in likeness for access in find_accesses(expr)):
         return expr
 
-    def exchange(here: Expr) -> Expr:
-        if isinstance(here, Access) and here.tensor in likeness:
-            return Access(likeness[here.tensor], here.places)
+    def exchange(here: ir.Expr) -> ir.Expr:
+        if isinstance(here, ir.Access) and here.tensor in likeness:
+            return ir.Access(likeness[here.tensor], here.places)
         return here
 
     return rewrite_bottom_up(expr, exchange)

@@ -11,34 +11,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.analysis.reads import find_brackets
+from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, ROWS
-from derive.ir.nodes import (
-    MINUS_ONE,
-    ONE,
-    TRUE,
-    Access,
-    Add,
-    Along,
-    And,
-    Call,
-    Compare,
-    Equation,
-    Expr,
-    Index,
-    Infinity,
-    Mul,
-    Not,
-    Number,
-    Or,
-    Pow,
-    Reduce,
-    Scalar,
-    System,
-    Tensor,
-    Where,
-    all_of,
-    split_and,
-)
 from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import (
     find_accesses,
@@ -62,15 +36,17 @@ if TYPE_CHECKING:
 
 # Where a function may be infinite, 0 * inf is nan in its gradient: the argument that it gets there.
 HARMLESS = {
-    name: Number(Fraction(row.inside))
+    name: ir.Number(Fraction(row.inside))
     for name, row in FUNCTIONS.items()
     if row.is_partial and len(row.tensors) == 1
 }
-_GUARDS = {ONE, *HARMLESS.values()}
+_GUARDS = {ir.ONE, *HARMLESS.values()}
 LINEAR = {"sum", "mean", "cumsum"}  # their gradient does not ask for the value
 
 
-def protect(expr: Expr, condition: Expr, *, whole: bool = False, zeros: bool = False) -> Expr:
+def protect(
+    expr: ir.Expr, condition: ir.Expr, *, whole: bool = False, zeros: bool = False
+) -> ir.Expr:
     """The expression with whatever could harm where the condition is false made harmless there.
 
     The arguments of partial functions become 1, or another at which they are finite. So does the
@@ -78,104 +54,106 @@ def protect(expr: Expr, condition: Expr, *, whole: bool = False, zeros: bool = F
     What may still be infinite, or nan as the softmax of nothing is, becomes 1 wherever a gradient
     is multiplied by it. `zeros`: the softmax of nothing is 0.
     """
-    asked = Pow(expr, MINUS_ONE) if whole else expr  # a divisor may be 0
-    if condition is TRUE or _is_needed(expr, condition):
+    asked = ir.Pow(expr, ir.MINUS_ONE) if whole else expr  # a divisor may be 0
+    if condition is ir.TRUE or _is_needed(expr, condition):
         return expr
     if not _is_told_of(asked, condition) or is_guarded(expr, condition):
         return expr
-    if isinstance(expr, (Compare, And, Or, Not)):
+    if isinstance(expr, (ir.Compare, ir.And, ir.Or, ir.Not)):
         return expr  # truth values have no gradient, and stay the keys by which guards are found
 
     inner = _narrow(condition, expr)
     inside = map_children(expr, lambda child: protect(child, inner, zeros=zeros))
     match inside:
-        case Pow(base, exponent) if not is_natural(exponent):
+        case ir.Pow(base, exponent) if not is_natural(exponent):
             exponent = guard_unless_finite(exponent, condition, zeros=zeros)
             if not _is_positive_there(base, condition):
                 base = _guard(base, condition)
-            inside = Pow(base, exponent)
-        case Call(function, (argument,)) if function in HARMLESS:
+            inside = ir.Pow(base, exponent)
+        case ir.Call(function, (argument,)) if function in HARMLESS:
             harmless = HARMLESS[function]
-            if harmless is not ONE or not _is_positive_there(argument, condition):
+            if harmless is not ir.ONE or not _is_positive_there(argument, condition):
                 argument = _guard(argument, condition, harmless)
-            inside = Call(function, (argument,))
-        case Mul(factors) if sum(map(is_variable, factors)) < 2:
+            inside = ir.Call(function, (argument,))
+        case ir.Mul(factors) if sum(map(is_variable, factors)) < 2:
             pass
-        case Mul() | Pow() | Call():
+        case ir.Mul() | ir.Pow() | ir.Call():
             inside = map_children(
                 inside, lambda child: guard_unless_finite(child, condition, zeros=zeros)
             )
-        case Reduce("sample_var", bound, rows, body) if inner is not TRUE:
-            inside = Reduce("sample_var", bound, rows, _guard(body, inner))  # of one entry, 0 / 0
-        case Reduce(kind) | Along(kind) if ROWS[kind].is_matrix:
+        case ir.Reduce("sample_var", bound, rows, body) if inner is not ir.TRUE:
+            inside = ir.Reduce(
+                "sample_var", bound, rows, _guard(body, inner)
+            )  # of one entry, 0 / 0
+        case ir.Reduce(kind) | ir.Along(kind) if ROWS[kind].is_matrix:
             return expr  # a matrix is taken whole, and one of ones has no inverse
-        case Reduce(kind, bound, rows, body) if kind not in LINEAR:
-            inside = Reduce(kind, bound, rows, guard_unless_finite(body, inner, zeros=zeros))
-        case Along(kind, index, rows, body) if kind not in LINEAR:
-            inside = Along(kind, index, rows, guard_unless_finite(body, inner, zeros=zeros))
+        case ir.Reduce(kind, bound, rows, body) if kind not in LINEAR:
+            inside = ir.Reduce(kind, bound, rows, guard_unless_finite(body, inner, zeros=zeros))
+        case ir.Along(kind, index, rows, body) if kind not in LINEAR:
+            inside = ir.Along(kind, index, rows, guard_unless_finite(body, inner, zeros=zeros))
     is_divisor = whole and not _is_positive_there(inside, condition)
     return _guard(inside, condition) if is_divisor else inside
 
 
-def guard_unless_finite(expr: Expr, condition: Expr, *, zeros: bool = False) -> Expr:
+def guard_unless_finite(expr: ir.Expr, condition: ir.Expr, *, zeros: bool = False) -> ir.Expr:
     """A protected expression; it is 1 where the condition is false, if it may be infinite there."""
-    if condition is TRUE or is_harmless(expr, condition, zeros=zeros):
+    if condition is ir.TRUE or is_harmless(expr, condition, zeros=zeros):
         return expr
     return _guard(expr, condition)
 
 
-def _narrow(condition: Expr, expr: Expr) -> Expr:
+def _narrow(condition: ir.Expr, expr: ir.Expr) -> ir.Expr:
     """What of the condition holds inside: a row is read whole, also where its index is guarded."""
     match expr:
-        case Reduce(_, bound):
+        case ir.Reduce(_, bound):
             indices = set(bound)
-        case Along():
+        case ir.Along():
             indices = set(expr.indices)
         case _:
             return condition
-    return all_of(*(p for p in split_and(condition) if not indices & set(find_free(p))))
+    return ir.all_of(*(p for p in ir.split_and(condition) if not indices & set(find_free(p))))
 
 
-def is_harmless(expr: Expr, condition: Expr, *, zeros: bool = False) -> bool:
+def is_harmless(expr: ir.Expr, condition: ir.Expr, *, zeros: bool = False) -> bool:
     """Is a protected expression finite where the condition is false?"""
     return is_finite(_open_guards(expr, condition), zeros=zeros)
 
 
-def _open_guards(expr: Expr, condition: Expr) -> Expr:
+def _open_guards(expr: ir.Expr, condition: ir.Expr) -> ir.Expr:
     """What a protected expression is where the condition is false, as far as that is known."""
-    if condition is TRUE:
+    if condition is ir.TRUE:
         return expr
-    if _is_needed(expr, condition) or (isinstance(expr, Where) and is_guarded(expr, condition)):
-        return ONE
-    if isinstance(expr, Access):
+    if _is_needed(expr, condition) or (isinstance(expr, ir.Where) and is_guarded(expr, condition)):
+        return ir.ONE
+    if isinstance(expr, ir.Access):
         return expr
     return map_children(expr, lambda child: _open_guards(child, condition))
 
 
-def _is_positive_there(expr: Expr, condition: Expr) -> bool:
+def _is_positive_there(expr: ir.Expr, condition: ir.Expr) -> bool:
     """Is a protected expression a positive number where the condition is false?"""
     opened = _open_guards(expr, condition)
     return not is_variable(opened) and not find_free(opened) and is_positive(opened)
 
 
-def _is_needed(expr: Expr, condition: Expr) -> bool:
+def _is_needed(expr: ir.Expr, condition: ir.Expr) -> bool:
     """Is it needed all the same, as it has but one of two indices that differ?
 
     It stands beside other values of the other index, if that has several.
     """
     match condition:
-        case Compare("!=", Index() as left, Index() as right):
+        case ir.Compare("!=", ir.Index() as left, ir.Index() as right):
             return not {left, right} <= {*find_free(expr)}
         case _:
             return False
 
 
-def is_variable(expr: Expr) -> bool:
+def is_variable(expr: ir.Expr) -> bool:
     """Does it read what may have a gradient?"""
-    return any(isinstance(part, (Access, Scalar)) for part in walk(expr))
+    return any(isinstance(part, (ir.Access, ir.Scalar)) for part in walk(expr))
 
 
-def _is_told_of(expr: Expr, condition: Expr) -> bool:
+def _is_told_of(expr: ir.Expr, condition: ir.Expr) -> bool:
     """Does it read tensors, scalars that the condition is about, or whose indices are?
 
     Other scalars are as harmless where the condition is false as where it holds, and so are numbers
@@ -183,29 +161,29 @@ def _is_told_of(expr: Expr, condition: Expr) -> bool:
     """
     if find_accesses(expr):
         return True
-    scalars = {part for part in walk(expr) if isinstance(part, Scalar)}
+    scalars = {part for part in walk(expr) if isinstance(part, ir.Scalar)}
     told = scalars & set(walk(condition))
     if told or (scalars and set(find_free(expr)) & set(find_free(condition))):
         return True
     return not scalars and not is_finite(expr)
 
 
-def is_natural(exponent: Expr) -> bool:
+def is_natural(exponent: ir.Expr) -> bool:
     """Is it a whole number from 0 on?"""
     match exponent:
-        case Number(value):
+        case ir.Number(value):
             return value >= 0 and value.denominator == 1
         case _:
             return False
 
 
-def _guard(expr: Expr, condition: Expr, harmless: Expr = ONE) -> Expr:
-    return expr if is_guarded(expr, condition) else Where(condition, expr, harmless)
+def _guard(expr: ir.Expr, condition: ir.Expr, harmless: ir.Expr = ir.ONE) -> ir.Expr:
+    return expr if is_guarded(expr, condition) else ir.Where(condition, expr, harmless)
 
 
-def is_guarded(expr: Expr, condition: Expr) -> bool:
+def is_guarded(expr: ir.Expr, condition: ir.Expr) -> bool:
     """Does it stand in a guard of this condition already, at whatever layer?"""
-    while isinstance(expr, Where) and expr.other in _GUARDS:
+    while isinstance(expr, ir.Where) and expr.other in _GUARDS:
         if expr.condition is condition:
             return True
         expr = expr.then
@@ -220,10 +198,10 @@ def is_guarded(expr: Expr, condition: Expr) -> bool:
 # the gradient of the root is infinite, and 0 * inf is nan.
 
 
-Guards = tuple[Expr, ...]
+Guards = tuple[ir.Expr, ...]
 
 
-def carry_guards(system: System) -> System:
+def carry_guards(system: ir.System) -> ir.System:
     """The system with each definition protected by the condition under which it is needed."""
     nonfinite, conditions = find_nonfinite(system), _find_conditions(system)
     unmarked = {likeness: tensor for tensor, likeness in nonfinite.items()}
@@ -234,116 +212,120 @@ def carry_guards(system: System) -> System:
             conditions[equation.target.tensor],
         )
         value = protect(value, condition, zeros=system.empty_row == "zeros")
-        equations.append(Equation(equation.target, mark_tensors(value, unmarked)))
+        equations.append(ir.Equation(equation.target, mark_tensors(value, unmarked)))
     return replace(system, equations=tuple(equations))
 
 
-def mark_harmful(system: System) -> System:
+def mark_harmful(system: ir.System) -> ir.System:
     """The tensors marked as infinite that may be so, or nan, where no one needs their value."""
     conditions = _find_conditions(system)
-    harmful: dict[Tensor, Tensor] = {}
-    equations: list[Equation] = []
+    harmful: dict[ir.Tensor, ir.Tensor] = {}
+    equations: list[ir.Equation] = []
     for equation in system.equations:
         value, tensor = mark_tensors(equation.value, harmful), equation.target.tensor
         if not is_harmless(value, conditions[tensor], zeros=system.empty_row == "zeros"):
-            harmful[tensor] = replace(tensor, upper=Infinity(False))
-        equations.append(Equation(equation.target, value))
+            harmful[tensor] = replace(tensor, upper=ir.Infinity(False))
+        equations.append(ir.Equation(equation.target, value))
     return replace(system, equations=tuple(equations))
 
 
-def _find_conditions(system: System) -> dict[Tensor, Expr]:
+def _find_conditions(system: ir.System) -> dict[ir.Tensor, ir.Expr]:
     """Where each tensor that is defined is needed, over the indices of its definition.
 
     A result is needed everywhere; another one where a later equation reads it and is itself needed.
     """
-    found: dict[Tensor, Expr] = dict.fromkeys(system.results, TRUE)
+    found: dict[ir.Tensor, ir.Expr] = dict.fromkeys(system.results, ir.TRUE)
     defined = {equation.target.tensor: k for k, equation in enumerate(system.equations)}
-    reads: dict[Tensor, list[tuple[Access, Guards]]] = {tensor: [] for tensor in defined}
+    reads: dict[ir.Tensor, list[tuple[ir.Access, Guards]]] = {tensor: [] for tensor in defined}
     for place, equation in reversed(list(enumerate(system.equations))):
         target = equation.target
         undefined = {tensor for tensor, k in defined.items() if k >= place}
         guards = (_rename(around, read, target, undefined) for read, around in reads[target.tensor])
         conditions = tuple(dict.fromkeys(guards))
         if target.tensor not in found:
-            is_always = not conditions or TRUE in conditions
-            parts = [{*(c.parts if isinstance(c, And) else (c,))} for c in conditions]
+            is_always = not conditions or ir.TRUE in conditions
+            parts = [{*(c.parts if isinstance(c, ir.And) else (c,))} for c in conditions]
             least = [
                 c
                 for c, own in zip(conditions, parts, strict=True)
                 if not any(other < own for other in parts)
             ]
-            several = Or(tuple(least)) if len(least) > 1 else next(iter(least), TRUE)
-            found[target.tensor] = TRUE if is_always else several
+            several = ir.Or(tuple(least)) if len(least) > 1 else next(iter(least), ir.TRUE)
+            found[target.tensor] = ir.TRUE if is_always else several
         needed = found[target.tensor]
-        own: dict[Tensor, list[tuple[Access, Guards]]] = {}
-        for access, around in find_reads(equation.value, () if needed is TRUE else (needed,)):
+        own: dict[ir.Tensor, list[tuple[ir.Access, Guards]]] = {}
+        for access, around in find_reads(equation.value, () if needed is ir.TRUE else (needed,)):
             own.setdefault(access.tensor, []).append((access, around))
         for tensor in own.keys() & defined.keys():
             reads[tensor] = own[tensor] + reads[tensor]
     return found
 
 
-def _rename(guards: Guards, access: Access, target: Access, undefined: Collection[Tensor]) -> Expr:
+def _rename(
+    guards: Guards, access: ir.Access, target: ir.Access, undefined: Collection[ir.Tensor]
+) -> ir.Expr:
     """The guards of one access as far as they can be told where the tensor is defined."""
-    new: dict[Expr, Expr] = {}
+    new: dict[ir.Expr, ir.Expr] = {}
     for here, there in zip(access.places, target.places, strict=True):
-        if not isinstance(here, Index) or not isinstance(there, Index) or here in new:
-            return TRUE
+        if not isinstance(here, ir.Index) or not isinstance(there, ir.Index) or here in new:
+            return ir.TRUE
         if not is_same_extent(here.extent, there.extent):
-            return TRUE
+            return ir.TRUE
         new[here] = there
     kept = [
         substitute(part, new)
         for guard in guards
-        for part in split_and(guard)
+        for part in ir.split_and(guard)
         if set(find_free(part)) <= set(new)
         and not any(read.tensor in undefined for read in find_accesses(part))
     ]
-    return all_of(*kept)
+    return ir.all_of(*kept)
 
 
-def find_reads(expr: Expr, guards: Guards) -> Iterator[tuple[Access, Guards]]:
+def find_reads(expr: ir.Expr, guards: Guards) -> Iterator[tuple[ir.Access, Guards]]:
     """Every access with the conditions around it."""
     match expr:
-        case Access(_, places):
+        case ir.Access(_, places):
             yield expr, guards
             for place in places:
                 yield from find_reads(place, guards)
-        case Where(condition, then, other):
+        case ir.Where(condition, then, other):
             yield from find_reads(condition, guards)
             yield from find_reads(then, (*guards, condition))
             yield from find_reads(other, (*guards, _negate(condition)))
-        case Reduce(_, bound, condition, body):
+        case ir.Reduce(_, bound, condition, body):
             yield from _find_inside(bound, condition, body, guards)
-        case Along(_, _, condition, body):
+        case ir.Along(_, _, condition, body):
             yield from _find_inside(expr.indices, condition, body, guards)
-        case Mul(factors):
+        case ir.Mul(factors):
             yield from _find_in_product(factors, guards)
         case _:
             for child in find_children(expr):
                 yield from find_reads(child, guards)
 
 
-def _negate(condition: Expr) -> Expr:
+def _negate(condition: ir.Expr) -> ir.Expr:
     match condition:
-        case Compare("==", left, right):
-            return Compare("!=", left, right)
-        case Compare("!=", left, right):
-            return Compare("==", left, right)
+        case ir.Compare("==", left, right):
+            return ir.Compare("!=", left, right)
+        case ir.Compare("!=", left, right):
+            return ir.Compare("==", left, right)
         case _:
-            return Not(condition)
+            return ir.Not(condition)
 
 
 def _find_inside(
-    bound: tuple[Index, ...], condition: Expr, body: Expr, guards: Guards
-) -> Iterator[tuple[Access, Guards]]:
+    bound: tuple[ir.Index, ...], condition: ir.Expr, body: ir.Expr, guards: Guards
+) -> Iterator[tuple[ir.Access, Guards]]:
     """A row is read whole: what is known of its index outside does not hold inside."""
     around = tuple(guard for guard in guards if not set(find_free(guard)) & set(bound))
     yield from find_reads(condition, around)
-    yield from find_reads(body, around if condition is TRUE else (*around, condition))
+    yield from find_reads(body, around if condition is ir.TRUE else (*around, condition))
 
 
-def _find_in_product(factors: tuple[Expr, ...], guards: Guards) -> Iterator[tuple[Access, Guards]]:
+def _find_in_product(
+    factors: tuple[ir.Expr, ...], guards: Guards
+) -> Iterator[tuple[ir.Access, Guards]]:
     brackets = [bracket for factor in factors for bracket in find_brackets(factor)]
     for factor in factors:
         own = find_brackets(factor)
@@ -356,19 +338,19 @@ def _find_in_product(factors: tuple[Expr, ...], guards: Guards) -> Iterator[tupl
 # made of others; exp and its like forgive what is small.
 
 
-Sensitive: TypeAlias = "tuple[set[Expr], set[Expr]]"  # to any rounding; where signs stay
+Sensitive: TypeAlias = "tuple[set[ir.Expr], set[ir.Expr]]"  # to any rounding; where signs stay
 
 
-def find_sensitive_names(system: System) -> tuple[set[str], set[str]]:
+def find_sensitive_names(system: ir.System) -> tuple[set[str], set[str]]:
     """The tensors that are read, at any remove, under such a function."""
     names: tuple[set[str], set[str]] = (set(), set())
     for equation in reversed(system.equations):
         for found, kept in zip(find_sensitive(equation, names), names, strict=True):
-            kept |= {site.tensor.name for site in found if isinstance(site, Access)}
+            kept |= {site.tensor.name for site in found if isinstance(site, ir.Access)}
     return names
 
 
-def find_sensitive(equation: Equation, names: tuple[set[str], set[str]]) -> Sensitive:
+def find_sensitive(equation: ir.Equation, names: tuple[set[str], set[str]]) -> Sensitive:
     """The parts of a value that stand under such a function, or all if its tensor does."""
     name = equation.target.tensor.name
     one, other = (
@@ -378,9 +360,9 @@ def find_sensitive(equation: Equation, names: tuple[set[str], set[str]]) -> Sens
     return one, other
 
 
-def _find_sensitive(value: Expr, is_sensitive: bool, *, keeps_sign: bool) -> set[Expr]:
-    found: set[Expr] = set()
-    seen: set[tuple[Expr, bool]] = set()
+def _find_sensitive(value: ir.Expr, is_sensitive: bool, *, keeps_sign: bool) -> set[ir.Expr]:
+    found: set[ir.Expr] = set()
+    seen: set[tuple[ir.Expr, bool]] = set()
     stack = [(value, is_sensitive)]
     while stack:
         here = stack.pop()
@@ -391,29 +373,31 @@ def _find_sensitive(value: Expr, is_sensitive: bool, *, keeps_sign: bool) -> set
     return found
 
 
-def _is_far_from_zero(expr: Expr) -> bool:
+def _is_far_from_zero(expr: ir.Expr) -> bool:
     """Is it a number from 1 on, and more than that?"""
     match expr:
-        case Add(terms):
+        case ir.Add(terms):
             return any(map(_is_far_from_zero, terms)) and all(map(is_never_negative, terms))
-        case Number(value):
+        case ir.Number(value):
             return value >= 1
         case _:
             return False
 
 
-def _walk_parts(expr: Expr, is_sensitive: bool, keeps_sign: bool) -> Iterator[tuple[Expr, bool]]:
+def _walk_parts(
+    expr: ir.Expr, is_sensitive: bool, keeps_sign: bool
+) -> Iterator[tuple[ir.Expr, bool]]:
     """The parts, and whether they are sensitive."""
     match expr:
-        case Pow(base, exponent):
+        case ir.Pow(base, exponent):
             is_steep = is_sensitive or not is_natural(exponent)
             yield base, is_steep and not (keeps_sign and _is_far_from_zero(base))
             yield exponent, is_sensitive
-        case Call(function, arguments):
+        case ir.Call(function, arguments):
             row = FUNCTIONS[function]
             inner = bool(row.domain) or (is_sensitive and not row.is_smooth)
             yield from ((argument, inner) for argument in arguments)
-        case Along("softmax" | "log_softmax"):
+        case ir.Along("softmax" | "log_softmax"):
             yield from ((part, False) for part in find_children(expr))
         case _:
             yield from ((part, is_sensitive) for part in find_children(expr))

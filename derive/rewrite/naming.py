@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from derive.ir.nodes import Along, Equation, Expr, Index, Reduce, Size, System, Tensor
+from derive.ir import nodes as ir
 from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import find_free, map_children, rename_apart, substitute, walk
 
@@ -22,62 +22,62 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 
-def rename_clashes(system: System, start: System) -> System:
+def rename_clashes(system: ir.System, start: ir.System) -> ir.System:
     """The system with no index called like something else in `start`, which it was made from."""
     indices = IndexNames(start)
     equations = []
     for equation in system.equations:
-        settled = Equation(equation.target, indices.tell_apart(equation.value))
+        settled = ir.Equation(equation.target, indices.tell_apart(equation.value))
         indices.meet(settled)
         equations.append(settled)
     return replace(system, equations=tuple(equations))
 
 
-def settle_indices(equation: Equation, system: System) -> Expr:
+def settle_indices(equation: ir.Equation, system: ir.System) -> ir.Expr:
     """The value of an equation of a system, with no index called like something else in scope."""
     return IndexNames(system).settle(equation.value, equation)
 
 
-def find_indices(part: Reduce | Along) -> tuple[Index, ...]:
+def find_indices(part: ir.Reduce | ir.Along) -> tuple[ir.Index, ...]:
     """The indices that a node binds, or runs along."""
-    return part.bound if isinstance(part, Reduce) else part.indices
+    return part.bound if isinstance(part, ir.Reduce) else part.indices
 
 
 class IndexNames:
     """The names of a system: what an index that a rule made must not be called."""
 
-    def __init__(self, system: System) -> None:
+    def __init__(self, system: ir.System) -> None:
         inputs = (*system.inputs, *system.sizes)
         names = [entry.name for entry in inputs]
         names += [equation.target.tensor.name for equation in system.equations]
-        shapes = [t.shape for t in inputs if isinstance(t, Tensor)]
+        shapes = [t.shape for t in inputs if isinstance(t, ir.Tensor)]
         sizes = (part for shape in shapes for extent in shape for part in walk(extent))
-        names += [part.name for part in sizes if isinstance(part, Size)]
+        names += [part.name for part in sizes if isinstance(part, ir.Size)]
         self._names = dict.fromkeys(names)
-        self._extents: dict[str, Expr] = {}
-        self._new: dict[str, Expr] = {}  # of indices that got a name here: one each, wherever
+        self._extents: dict[str, ir.Expr] = {}
+        self._new: dict[str, ir.Expr] = {}  # of indices that got a name here: one each, wherever
         for equation in system.equations:
             self.meet(equation)
 
-    def meet(self, equation: Equation) -> None:
+    def meet(self, equation: ir.Equation) -> None:
         """Take note of the indices of an equation: each keeps its extent from now on."""
         for index in _find_indices((*equation.target.places, equation.value)):
             self._extents.setdefault(index.name, index.extent)
 
-    def settle(self, value: Expr, equation: Equation) -> Expr:
+    def settle(self, value: ir.Expr, equation: ir.Equation) -> ir.Expr:
         """The value with no index bound inside its own scope, or called like something else."""
         scope = {i.name: None for place in equation.target.places for i in find_free(place)}
         return self._settle(value, scope)
 
-    def tell_apart(self, value: Expr) -> Expr:
+    def tell_apart(self, value: ir.Expr) -> ir.Expr:
         """The value with no index called like something else; one may be bound in its scope."""
         return self._settle(value, None)
 
-    def _settle(self, expr: Expr, scope: Mapping[str, None] | None) -> Expr:
-        if not isinstance(expr, Reduce):
+    def _settle(self, expr: ir.Expr, scope: Mapping[str, None] | None) -> ir.Expr:
+        if not isinstance(expr, ir.Reduce):
             return map_children(expr, lambda part: self._settle(part, scope))
         inner = dict(scope or {})
-        new: dict[Expr, Expr] = {}
+        new: dict[ir.Expr, ir.Expr] = {}
         for index in expr.bound:
             kept = index
             if index.name in inner or not self._is_free(index):
@@ -92,20 +92,20 @@ class IndexNames:
         parts = (substitute(part, new) for part in (expr.condition, expr.body))
         around = None if scope is None else inner
         condition, body = (self._settle(part, around) for part in parts)
-        return Reduce(expr.kind, bound_now, condition, body)  # type: ignore[arg-type]
+        return ir.Reduce(expr.kind, bound_now, condition, body)  # type: ignore[arg-type]
 
-    def _is_free(self, index: Index) -> bool:
+    def _is_free(self, index: ir.Index) -> bool:
         """Does the name stand for nothing else in the system?"""
         known = self._extents.get(index.name)
         told = known is None or is_same_extent(known, index.extent)
         return told and index.name not in self._names
 
 
-def _find_indices(exprs: Sequence[Expr]) -> Iterator[Index]:
+def _find_indices(exprs: Sequence[ir.Expr]) -> Iterator[ir.Index]:
     """The indices in order of appearance, bound ones with them."""
     for expr in exprs:
         for here in walk(expr):
-            if isinstance(here, Index):
+            if isinstance(here, ir.Index):
                 yield here
-            elif isinstance(here, (Reduce, Along)):
+            elif isinstance(here, (ir.Reduce, ir.Along)):
                 yield from find_indices(here)

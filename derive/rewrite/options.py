@@ -18,17 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from derive.ir.nodes import (
-    Access,
-    Along,
-    Call,
-    Compare,
-    Equation,
-    Expr,
-    Reduce,
-    System,
-    Where,
-)
+from derive.ir import nodes as ir
 from derive.ir.walk import find_children, find_free, map_children, walk
 from derive.rewrite.finite import find_nonfinite, mark_tensors
 from derive.rewrite.guards import find_sensitive, find_sensitive_names
@@ -67,14 +57,14 @@ class Rewriting:
     """One use of a rule: the whole new system, and which equation it changed."""
 
     rule: Rule
-    system: System
+    system: ir.System
     equation: str
-    before: Expr
-    after: Expr
+    before: ir.Expr
+    after: ir.Expr
 
 
 def find_rewritings(
-    system: System, rules: Sequence[Rule], *, fast_math: bool = False
+    system: ir.System, rules: Sequence[Rule], *, fast_math: bool = False
 ) -> Iterator[Rewriting]:
     """Every system that one use of one rule leads to, each once: site by site, then rule by rule.
 
@@ -94,14 +84,14 @@ def find_rewritings(
 
 
 def _find_in_equations(
-    system: System, rules: Sequence[Rule], indices: IndexNames, *, fast_math: bool
+    system: ir.System, rules: Sequence[Rule], indices: IndexNames, *, fast_math: bool
 ) -> Iterator[Rewriting]:
     nonfinite = find_nonfinite(system)
     unmarked = {likeness: tensor for tensor, likeness in nonfinite.items()}
     names = find_sensitive_names(system)
     for number, equation in enumerate(system.equations):
         value = mark_tensors(equation.value, nonfinite)
-        sensitive = find_sensitive(Equation(equation.target, value), names)
+        sensitive = find_sensitive(ir.Equation(equation.target, value), names)
         for site in _walk_values(value):
             for rule in rules:
                 is_free = not (rule.loses or rule.cancels) or (fast_math and rule.keeps_sign)
@@ -116,19 +106,21 @@ def _find_in_equations(
                 if not _is_whole(after):
                     continue
                 equations = list(system.equations)
-                equations[number] = Equation(equation.target, after)
+                equations[number] = ir.Equation(equation.target, after)
                 changed = replace(system, equations=tuple(equations))
                 yield _tell(rule, changed, equation, after)
 
 
-def _find_across(system: System, rules: Sequence[Rule], indices: IndexNames) -> Iterator[Rewriting]:
+def _find_across(
+    system: ir.System, rules: Sequence[Rule], indices: IndexNames
+) -> Iterator[Rewriting]:
     values = {equation.target: equation for equation in system.equations}
     for rule in rules:
         for new in rule.across(system) if rule.across is not None else ():
             equations = tuple(
                 each
                 if values[each.target] is each
-                else Equation(each.target, indices.settle(each.value, each))
+                else ir.Equation(each.target, indices.settle(each.value, each))
                 for each in new.equations
             )
             changed = next((e for e in equations if values[e.target] is not e), None)
@@ -137,35 +129,35 @@ def _find_across(system: System, rules: Sequence[Rule], indices: IndexNames) -> 
                 yield _tell(rule, whole, values[changed.target], changed.value)
 
 
-def _is_whole(value: Expr) -> bool:
+def _is_whole(value: ir.Expr) -> bool:
     """Does every index have a say in what is reduced over it? A sum counts where it has none."""
     return all(
         set(find_indices(part)) <= {*find_free(part.body), *find_free(part.condition)}
         for part in walk(value)
-        if isinstance(part, (Reduce, Along)) and part.kind not in {"sum", "prod", "logsumexp"}
+        if isinstance(part, (ir.Reduce, ir.Along)) and part.kind not in {"sum", "prod", "logsumexp"}
     )
 
 
-def _tell(rule: Rule, system: System, equation: Equation, after: Expr) -> Rewriting:
+def _tell(rule: Rule, system: ir.System, equation: ir.Equation, after: ir.Expr) -> Rewriting:
     return Rewriting(rule, system, equation.target.tensor.name, equation.value, after)
 
 
-def _find_values(expr: Expr) -> tuple[Expr, ...]:
+def _find_values(expr: ir.Expr) -> tuple[ir.Expr, ...]:
     """The parts of a node that are values: not its places and conditions."""
     match expr:
-        case Access() | Compare() | Call("floordiv" | "mod"):
+        case ir.Access() | ir.Compare() | ir.Call("floordiv" | "mod"):
             return ()
-        case Where(_, then, other):
+        case ir.Where(_, then, other):
             return (then, other)
-        case Reduce(_, _, _, body) | Along(_, _, _, body):
+        case ir.Reduce(_, _, _, body) | ir.Along(_, _, _, body):
             return (body,)
         case _:
             return find_children(expr)
 
 
-def _walk_values(expr: Expr) -> Iterator[Expr]:
+def _walk_values(expr: ir.Expr) -> Iterator[ir.Expr]:
     """The nodes that are values, outermost first, each once."""
-    seen: dict[Expr, None] = {}
+    seen: dict[ir.Expr, None] = {}
     stack = [expr]
     while stack:
         here = stack.pop()
@@ -175,11 +167,11 @@ def _walk_values(expr: Expr) -> Iterator[Expr]:
             stack.extend(reversed(_find_values(here)))
 
 
-def _exchange(expr: Expr, site: Expr, new: Expr) -> Expr:
+def _exchange(expr: ir.Expr, site: ir.Expr, new: ir.Expr) -> ir.Expr:
     """The value with `new` wherever the site stands as a value."""
-    done: dict[Expr, Expr] = {site: new}
+    done: dict[ir.Expr, ir.Expr] = {site: new}
 
-    def visit(here: Expr) -> Expr:
+    def visit(here: ir.Expr) -> ir.Expr:
         if here not in done:
             values = _find_values(here)
             done[here] = map_children(here, lambda part: visit(part) if part in values else part)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from derive.ir.nodes import Equation, System, Tensor
+from derive.ir import nodes as ir
 from derive.ir.walk import map_children
 from derive.rewrite.finite import find_nonfinite, mark_tensors
 from derive.rewrite.guards import carry_guards
@@ -17,7 +17,6 @@ from derive.rewrite.rules import deltas, matrices, products, softmax
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from derive.ir.nodes import Expr
 
 RULES: tuple[Rule, ...] = (
     products.flatten_sum,
@@ -75,7 +74,7 @@ GUARD = ("carry_guard", "a tensor that is read only where c holds is computed on
 SETTLE = ("settle_indices", "an index that is summed over may have another name")
 
 
-def find_rules(system: System) -> tuple[Rule, ...]:
+def find_rules(system: ir.System) -> tuple[Rule, ...]:
     """The rules of the recipe that hold for the system's empty rows."""
     return find_valid(RULES, system.empty_row)
 
@@ -86,13 +85,13 @@ class Use:
 
     name: str
     law: str
-    system: System
+    system: ir.System
     equation: str
-    before: Expr
-    after: Expr
+    before: ir.Expr
+    after: ir.Expr
 
 
-def prepare(system: System, log: list[Use] | None = None) -> tuple[System, tuple[str, ...]]:
+def prepare(system: ir.System, log: list[Use] | None = None) -> tuple[ir.System, tuple[str, ...]]:
     """The same system with every value rewritten by the rules, and the laws worth telling of.
 
     Every use of a law is added to the `log`: one site at a time, and all that are equal to it. The
@@ -108,8 +107,8 @@ def prepare(system: System, log: list[Use] | None = None) -> tuple[System, tuple
     rewrite = _make_rewriter(settled, nonfinite)
     equations = list(settled.equations)
     for number, each in enumerate(settled.equations):
-        used: list[tuple[Rule, Expr, Expr]] = []
-        equations[number] = Equation(each.target, rewrite(each.value, used))
+        used: list[tuple[Rule, ir.Expr, ir.Expr]] = []
+        equations[number] = ir.Equation(each.target, rewrite(each.value, used))
         told.update(rule for rule, _, _ in used)
         logged.rewrite(number, used, nonfinite)
     rewritten = replace(settled, equations=tuple(equations))
@@ -120,20 +119,22 @@ def prepare(system: System, log: list[Use] | None = None) -> tuple[System, tuple
     return last, tuple(f"{each.name}: {each.law}" for each in TOLD if each in told)
 
 
-def find_uses(system: System) -> tuple[Use, ...]:
+def find_uses(system: ir.System) -> tuple[Use, ...]:
     """Every use of a law on the way to `prepare(system)`."""
     log: list[Use] = []
     prepare(system, log)
     return tuple(log)
 
 
-def open_parts(system: System) -> tuple[Equation, ...]:
+def open_parts(system: ir.System) -> tuple[ir.Equation, ...]:
     """The equations with the parts of each softmax put where they are read."""
     rewrite = _make_rewriter(system, find_nonfinite(system))
     return open_rows(system.equations, system.results, rewrite)
 
 
-def _make_rewriter(system: System, nonfinite: Mapping[Tensor, Tensor]) -> Callable[..., Expr]:
+def _make_rewriter(
+    system: ir.System, nonfinite: Mapping[ir.Tensor, ir.Tensor]
+) -> Callable[..., ir.Expr]:
     """What the rules make of a value of this system; those that fitted are added to a list.
 
     The rules are told which tensors may hold more than finite numbers.
@@ -141,7 +142,7 @@ def _make_rewriter(system: System, nonfinite: Mapping[Tensor, Tensor]) -> Callab
     rules = find_rules(system)
     unmarked = {likeness: tensor for tensor, likeness in nonfinite.items()}
 
-    def rewrite(value: Expr, used: list[tuple[Rule, Expr, Expr]] | None = None) -> Expr:
+    def rewrite(value: ir.Expr, used: list[tuple[Rule, ir.Expr, ir.Expr]] | None = None) -> ir.Expr:
         flat = apply_rules(mark_tensors(value, nonfinite), FLAT, used)
         return mark_tensors(apply_rules(flat, rules, used), unmarked)
 
@@ -151,11 +152,13 @@ def _make_rewriter(system: System, nonfinite: Mapping[Tensor, Tensor]) -> Callab
 class _Log:
     """The uses of laws, and the system that the last of them leads to."""
 
-    def __init__(self, system: System, uses: list[Use] | None) -> None:
+    def __init__(self, system: ir.System, uses: list[Use] | None) -> None:
         self.system = system
         self.uses = uses
 
-    def _add(self, name: str, law: str, system: System, change: tuple[str, Expr, Expr]) -> None:
+    def _add(
+        self, name: str, law: str, system: ir.System, change: tuple[str, ir.Expr, ir.Expr]
+    ) -> None:
         assert self.uses is not None
         self.uses.append(Use(name, law, system, *change))
         self.system = system
@@ -163,8 +166,8 @@ class _Log:
     def rewrite(
         self,
         number: int,
-        used: Sequence[tuple[Rule, Expr, Expr]],
-        nonfinite: Mapping[Tensor, Tensor],
+        used: Sequence[tuple[Rule, ir.Expr, ir.Expr]],
+        nonfinite: Mapping[ir.Tensor, ir.Tensor],
     ) -> None:
         """The uses of rules in one equation."""
         if self.uses is None:
@@ -179,11 +182,13 @@ class _Log:
             value = exchanged
             before, here = here, mark_tensors(value, unmarked)
             equations = list(self.system.equations)
-            equations[number] = Equation(target, here)
+            equations[number] = ir.Equation(target, here)
             changed = replace(self.system, equations=tuple(equations))
             self._add(rule.name, rule.law, changed, (target.tensor.name, before, here))
 
-    def replace_each(self, name: str, law: str, goal: System, *, backwards: bool = False) -> None:
+    def replace_each(
+        self, name: str, law: str, goal: ir.System, *, backwards: bool = False
+    ) -> None:
         """A use for each equation of the goal that is new; what it lacks goes with the last."""
         if self.uses is None:
             return
@@ -193,18 +198,18 @@ class _Log:
         ordered = changed[::-1] if backwards else changed
         for each in ordered:
             after = values[each.target]
-            equations[equations.index(each)] = Equation(each.target, after)
+            equations[equations.index(each)] = ir.Equation(each.target, after)
             whole = replace(self.system, equations=tuple(equations))
             whole = goal if each is ordered[-1] else whole
             self._add(name, law, whole, (each.target.tensor.name, each.value, after))
         self.system = goal
 
 
-def exchange(expr: Expr, site: Expr, new: Expr) -> Expr:
+def exchange(expr: ir.Expr, site: ir.Expr, new: ir.Expr) -> ir.Expr:
     """The expression with `new` wherever the site stands."""
-    done: dict[Expr, Expr] = {site: new}
+    done: dict[ir.Expr, ir.Expr] = {site: new}
 
-    def visit(here: Expr) -> Expr:
+    def visit(here: ir.Expr) -> ir.Expr:
         if here not in done:
             done[here] = map_children(here, visit)
         return done[here]

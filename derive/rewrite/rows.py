@@ -8,49 +8,39 @@ from __future__ import annotations
 from derive.analysis import affine
 from derive.analysis.affine import Relation, to_affine
 from derive.analysis.facts import find_facts, is_nonnegative
-from derive.ir.nodes import (
-    MINUS_ONE,
-    TRUE,
-    Add,
-    Compare,
-    Expr,
-    Index,
-    Reduce,
-    Size,
-    split_and,
-)
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_accesses, find_free, map_children, substitute, walk
 
 
-def is_never_empty(condition: Expr, index: Index) -> bool:
+def is_never_empty(condition: ir.Expr, index: ir.Index) -> bool:
     """Does it hold for some value of the index, whatever the others and all tensors are?"""
-    if condition is TRUE or not is_nonnegative(Polynomial.of(index.extent) - Polynomial.of(1)):
+    if condition is ir.TRUE or not is_nonnegative(Polynomial.of(index.extent) - Polynomial.of(1)):
         return is_nonnegative(Polynomial.of(index.extent) - Polynomial.of(1))
     if find_accesses(condition):
         return False
     relations: list[Relation] = []
-    for part in split_and(condition):
-        facts = find_facts(part) if isinstance(part, Compare) else ()
+    for part in ir.split_and(condition):
+        facts = find_facts(part) if isinstance(part, ir.Compare) else ()
         if not facts:
             return False
         relations += [("least", to_affine(fact.to_expr()), True) for fact in facts]
     return affine.is_never_empty(index, relations)
 
 
-def is_filled(index: Index) -> bool:
+def is_filled(index: ir.Index) -> bool:
     """Has it a value even where a size is 0?"""
     return is_above_zero(index.extent)
 
 
-def is_above_zero(number: Expr) -> bool:
+def is_above_zero(number: ir.Expr) -> bool:
     """Is it 1 at least, even where a size is 0?"""
-    sizes = [part for part in walk(number) if isinstance(part, Size)]
-    less: dict[Expr, Expr] = {size: Add((size, MINUS_ONE)) for size in sizes}
+    sizes = [part for part in walk(number) if isinstance(part, ir.Size)]
+    less: dict[ir.Expr, ir.Expr] = {size: ir.Add((size, ir.MINUS_ONE)) for size in sizes}
     return is_nonnegative(Polynomial.of(substitute(number, less)) - Polynomial.of(1))
 
 
-def match_index(one: Expr, other: Expr, summed: Index) -> Index | None:
+def match_index(one: ir.Expr, other: ir.Expr, summed: ir.Index) -> ir.Index | None:
     """The index of `one` that plays the part of `summed` in `other`, if they are else the same."""
     for index in find_free(one):
         if index.extent is summed.extent and index not in find_free(other):
@@ -61,17 +51,17 @@ def match_index(one: Expr, other: Expr, summed: Index) -> Index | None:
     return None
 
 
-def is_alike(one: Expr, other: Expr) -> bool:
+def is_alike(one: ir.Expr, other: ir.Expr) -> bool:
     """Are they the same but for the indices that they bind?"""
     return one is other or _number_indices(one, 0) is _number_indices(other, 0)
 
 
-def _number_indices(expr: Expr, depth: int) -> Expr:
+def _number_indices(expr: ir.Expr, depth: int) -> ir.Expr:
     """The expression with its bound indices numbered from outside to inside."""
-    if isinstance(expr, Reduce):
-        numbered = (Index(f"#{depth + k}", i.extent) for k, i in enumerate(expr.bound))
-        new: dict[Expr, Expr] = dict(zip(expr.bound, numbered, strict=True))
+    if isinstance(expr, ir.Reduce):
+        numbered = (ir.Index(f"#{depth + k}", i.extent) for k, i in enumerate(expr.bound))
+        new: dict[ir.Expr, ir.Expr] = dict(zip(expr.bound, numbered, strict=True))
         condition, body = (substitute(part, new) for part in (expr.condition, expr.body))
-        expr = Reduce(expr.kind, tuple(new.values()), condition, body)  # type: ignore[arg-type]
+        expr = ir.Reduce(expr.kind, tuple(new.values()), condition, body)  # type: ignore[arg-type]
         depth += len(new)
     return map_children(expr, lambda child: _number_indices(child, depth))

@@ -32,7 +32,7 @@ from derive.ir.walk import rewrite_bottom_up
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from derive.ir.nodes import Expr, System
+    from derive.ir import nodes as ir
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +44,14 @@ class Rule:
     before: str
     after: str
     refuses: str
-    act: Callable[[Expr], Expr | None]
+    act: Callable[[ir.Expr], ir.Expr | None]
     loses: str = ""  # what is rounded worse than before; nothing where it is empty
-    across: Callable[[System], Iterator[System]] | None = None  # a law that spans equations
+    across: Callable[[ir.System], Iterator[ir.System]] | None = None  # a law that spans equations
     nan_rows: bool = False  # it holds where an empty row of a softmax is nan, not where it is zeros
     cancels: bool = False  # it takes a difference apart: not where its sign is of matter
     keeps_sign: bool = False  # what is >= 0 for sure stays so, however it is rounded
 
-    def __call__(self, expr: Expr) -> Expr | None:
+    def __call__(self, expr: ir.Expr) -> ir.Expr | None:
         """The node rewritten, or None where the rule does not fit."""
         return self.act(expr)
 
@@ -66,10 +66,10 @@ def rule(  # noqa: PLR0913 - what a rule is, each part by its name
     nan_rows: bool = False,
     cancels: bool = False,
     keeps_sign: bool = False,
-) -> Callable[[Callable[[Expr], Expr | None]], Rule]:
+) -> Callable[[Callable[[ir.Expr], ir.Expr | None]], Rule]:
     """A function on one node as a Rule, with its law and its examples."""
 
-    def wrap(act: Callable[[Expr], Expr | None]) -> Rule:
+    def wrap(act: Callable[[ir.Expr], ir.Expr | None]) -> Rule:
         name = act.__name__
         return Rule(
             name,
@@ -89,10 +89,10 @@ def rule(  # noqa: PLR0913 - what a rule is, each part by its name
 
 def system_rule(
     *, law: str, before: str, after: str, refuses: str, loses: str = ""
-) -> Callable[[Callable[[System], Iterator[System]]], Rule]:
+) -> Callable[[Callable[[ir.System], Iterator[ir.System]]], Rule]:
     """A function on a system as a Rule, with its law and its examples."""
 
-    def wrap(across: Callable[[System], Iterator[System]]) -> Rule:
+    def wrap(across: Callable[[ir.System], Iterator[ir.System]]) -> Rule:
         return Rule(across.__name__, law, before, after, refuses, _never, loses, across)
 
     return wrap
@@ -103,19 +103,19 @@ def find_valid(rules: Sequence[Rule], empty_row: str) -> tuple[Rule, ...]:
     return tuple(each for each in rules if empty_row == "nan" or not each.nan_rows)
 
 
-def _never(_: Expr) -> Expr | None:
+def _never(_: ir.Expr) -> ir.Expr | None:
     return None
 
 
 def apply_rules(
-    expr: Expr, rules: Sequence[Rule], used: list[tuple[Rule, Expr, Expr]] | None = None
-) -> Expr:
+    expr: ir.Expr, rules: Sequence[Rule], used: list[tuple[Rule, ir.Expr, ir.Expr]] | None = None
+) -> ir.Expr:
     """The rules tried in order at every node, inner nodes first, until none fits.
 
     Each rule that fitted is added to `used`, with the node before and after.
     """
 
-    def settle(here: Expr) -> Expr:
+    def settle(here: ir.Expr) -> ir.Expr:
         for each in rules:
             new = each(here)
             if new is not None and new is not here:

@@ -34,14 +34,13 @@ from derive.checker.code_edits.sites import (
 )
 from derive.checker.edits.sites import EXCHANGED, LACKING, MISPLACED, MOST_BLOCKS, SEVERAL
 from derive.checker.source.load import fold_number
+from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, find_call, find_confused
-from derive.ir.nodes import Along, Call, Number, Reduce
 from derive.ir.walk import walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from derive.ir.nodes import System
 
 INSERTED = SEVERAL  # what is put in stands nowhere there
 
@@ -120,17 +119,17 @@ class Stock:
     sizes: Mapping[str, int]
 
     @staticmethod
-    def of(system: System, sizes: Mapping[str, int]) -> Stock:
+    def of(system: ir.System, sizes: Mapping[str, int]) -> Stock:
         """The functions and numbers of the formula, in its order."""
         functions: dict[str, None] = {}
         numbers: dict[Fraction, None] = {}
         for node in (node for equation in system.equations for node in walk(equation.value)):
             match node:
-                case Call(name) | Along(name) | Reduce(name):
+                case ir.Call(name) | ir.Along(name) | ir.Reduce(name):
                     functions[name] = None
-                    if name in {"max", "min"} and isinstance(node, Call):
+                    if name in {"max", "min"} and isinstance(node, ir.Call):
                         functions["relu"] = None  # max(x, 0)
-                case Number(value):
+                case ir.Number(value):
                     for each in (value, -value, 1 / value if value else value):
                         numbers[each] = None
         return Stock(tuple(functions), tuple(n for n in numbers if n not in {0, 1}), sizes)

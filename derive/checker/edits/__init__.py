@@ -19,7 +19,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.edits import equations, operators
-from derive.ir.nodes import Access, Expr, System
+from derive.ir import nodes as ir
 from derive.ir.walk import find_children
 from derive.judge.evaluate import Evaluator
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from derive.checker.edits.sites import Change, SizedFormula
-    from derive.ir.nodes import Equation
     from derive.judge.evaluate import Grid
 
 
@@ -58,13 +57,15 @@ class Example:
 class BaseEvaluator(Evaluator):
     """An evaluator of the formula itself; what it has found is there for others."""
 
-    def __init__(self, system: System, values: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
+    def __init__(
+        self, system: ir.System, values: Mapping[str, Any], sizes: Mapping[str, int]
+    ) -> None:
         super().__init__(values, sizes, system.empty_row)
-        self.found: dict[Expr, Grid] = {}
+        self.found: dict[ir.Expr, Grid] = {}
         for equation in system.equations:
             self.define(equation)
 
-    def find(self, expr: Expr) -> Grid:
+    def find(self, expr: ir.Expr) -> Grid:
         """The value of a node, kept."""
         grid = self.found[expr] = super().find(expr)
         return grid
@@ -73,13 +74,13 @@ class BaseEvaluator(Evaluator):
 class EditEvaluator(Evaluator):
     """An evaluator of an edited formula: `names` are the tensors that have other values now."""
 
-    def __init__(self, base: BaseEvaluator, names: TensorNames, system: System) -> None:
+    def __init__(self, base: BaseEvaluator, names: TensorNames, system: ir.System) -> None:
         super().__init__(base.values, base.sizes, system.empty_row)
         self._base, self._names = base, names
         self.changed: set[str] = set()
         self.count = 0  # of the nodes that are evaluated
 
-    def find(self, expr: Expr) -> Grid:
+    def find(self, expr: ir.Expr) -> Grid:
         """The value of a node: what it was, if nothing changed in it."""
         known = self._base.found.get(expr)
         if known is not None and not self._names.find(expr) & self.changed:
@@ -87,7 +88,7 @@ class EditEvaluator(Evaluator):
         self.count += 1
         return super().find(expr)
 
-    def extent(self, extent: Expr) -> int:
+    def extent(self, extent: ir.Expr) -> int:
         """The number that an extent is, as the base has kept it."""
         return self._base.extent(extent)
 
@@ -96,12 +97,12 @@ class TensorNames:
     """The names of the tensors in each node."""
 
     def __init__(self) -> None:
-        self._known: dict[Expr, frozenset[str]] = {}
+        self._known: dict[ir.Expr, frozenset[str]] = {}
 
-    def find(self, expr: Expr) -> frozenset[str]:
+    def find(self, expr: ir.Expr) -> frozenset[str]:
         """The names of the tensors in a node."""
         if expr not in self._known:
-            own = [expr.tensor.name] if isinstance(expr, Access) else []
+            own = [expr.tensor.name] if isinstance(expr, ir.Access) else []
             inside = (self.find(child) for child in find_children(expr))
             self._known[expr] = frozenset(own).union(*inside)
         return self._known[expr]
@@ -110,7 +111,7 @@ class TensorNames:
 class Judge:
     """The formula, and what the code gave for some samples of its inputs."""
 
-    def __init__(self, system: System, runs: Sequence[Example]) -> None:
+    def __init__(self, system: ir.System, runs: Sequence[Example]) -> None:
         self.system, self.runs = system, runs
         self.names = TensorNames()
         self.tried = 0
@@ -126,7 +127,7 @@ class Judge:
         """How many steps an evaluation is, for each sample."""
         return tuple(1 + prod(run.sizes.values()) // LARGE for run in self.runs)
 
-    def evaluate(self, edited: System, sample: int = 0) -> EditEvaluator:
+    def evaluate(self, edited: ir.System, sample: int = 0) -> EditEvaluator:
         """The values of an edited formula."""
         found = EditEvaluator(self.bases[sample], self.names, edited)
         old = {equation.target.tensor.name: equation for equation in self.system.equations}
@@ -150,7 +151,7 @@ class Judge:
             self.steps += self.weights[sample] * (1 + found.count // NODES)
         return found
 
-    def is_reproduced(self, edited: System, sample: int = 0) -> bool:
+    def is_reproduced(self, edited: ir.System, sample: int = 0) -> bool:
         """Does the edited formula give the code's results for one sample?"""
         self.tried += 1
         try:
@@ -160,7 +161,7 @@ class Judge:
         except ERRORS:
             return False
 
-    def is_confirmed(self, edited: System) -> bool:
+    def is_confirmed(self, edited: ir.System) -> bool:
         """Does it on all samples?"""
         return all(self.is_reproduced(edited, sample) for sample in range(len(self.runs)))
 
@@ -203,8 +204,8 @@ class EditSearch:
     """
 
     judge: Judge
-    weigh: Callable[[System], float]  # how much of the code an edited formula leaves unexplained
-    confirm: Callable[[System], bool]
+    weigh: Callable[[ir.System], float]  # how much of the code an edited formula leaves unexplained
+    confirm: Callable[[ir.System], bool]
     groups: Sequence[Sequence[int]]  # of the equations, the likeliest first
     formula: SizedFormula
     most: int = 0
@@ -213,7 +214,7 @@ class EditSearch:
     def _changes(self) -> Iterator[tuple[int, Change]]:
         """All changes, each with the number of its group of equations; cheap ones first."""
         for at, group in enumerate(self.groups):
-            seen: set[tuple[Equation, ...] | System] = {self.judge.system.equations}
+            seen: set[tuple[ir.Equation, ...] | ir.System] = {self.judge.system.equations}
             for change in sorted(self._find_changes(group), key=lambda change: change.cost):
                 system = change.system
                 is_same = system.results == self.judge.system.results

@@ -20,30 +20,18 @@ from derive.checker.edits.sites import (
     operator,
     show,
 )
-from derive.ir.nodes import (
-    ONE,
-    Access,
-    Add,
-    Call,
-    Equation,
-    Expr,
-    Index,
-    Mul,
-    Number,
-    Reduce,
-    Tensor,
-)
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_accesses, find_free, rewrite_bottom_up, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-TWO = Number(Fraction(2))
+TWO = ir.Number(Fraction(2))
 
 
-def _rewrite(equation: Equation, act: Callable[[Expr], Expr]) -> Equation:
-    return Equation(equation.target, rewrite_bottom_up(equation.value, act))
+def _rewrite(equation: ir.Equation, act: Callable[[ir.Expr], ir.Expr]) -> ir.Equation:
+    return ir.Equation(equation.target, rewrite_bottom_up(equation.value, act))
 
 
 @operator(
@@ -55,9 +43,9 @@ def _rewrite(equation: Equation, act: Callable[[Expr], Expr]) -> Equation:
 def exchange_tensors(site: Site) -> Iterator[Change]:
     """Two tensors exchanged in one equation, and two inputs everywhere."""
 
-    def act(pair: Mapping[Tensor, Tensor], expr: Expr) -> Expr:
-        if isinstance(expr, Access) and expr.tensor in pair:
-            return Access(pair[expr.tensor], expr.places)
+    def act(pair: Mapping[ir.Tensor, ir.Tensor], expr: ir.Expr) -> ir.Expr:
+        if isinstance(expr, ir.Access) and expr.tensor in pair:
+            return ir.Access(pair[expr.tensor], expr.places)
         return expr
 
     if site.parent is not None:
@@ -84,7 +72,7 @@ def exchange_tensors(site: Site) -> Iterator[Change]:
 def exchange_indices_twice(site: Site) -> Iterator[Change]:
     """Two indices exchanged in each of two accesses."""
 
-    def put(new: Mapping[Expr, Expr], expr: Expr) -> Expr:
+    def put(new: Mapping[ir.Expr, ir.Expr], expr: ir.Expr) -> ir.Expr:
         return new.get(expr, expr)
 
     if site.parent is not None:
@@ -139,7 +127,7 @@ def return_others(site: Site) -> Iterator[Change]:
 def reduce_other_index(site: Site) -> Iterator[Change]:
     """A reduction over an index that it should have kept, there or as an equation of its own."""
     node, formula = site.node, site.formula
-    if not isinstance(node, Reduce) or not site.is_value:
+    if not isinstance(node, ir.Reduce) or not site.is_value:
         return
     free, target = find_free(node), site.equation.target
     for old, kept in product(node.bound, free):
@@ -150,38 +138,41 @@ def reduce_other_index(site: Site) -> Iterator[Change]:
             ):
                 continue
             fresh = find_fresh(kept, node, *site.above[:1])
-            pair: dict[Expr, Expr] = {old: beside, kept: fresh}
+            pair: dict[ir.Expr, ir.Expr] = {old: beside, kept: fresh}
             bound = tuple(fresh if index is old else index for index in node.bound)
             parts = (exchange_nodes(part, pair) for part in (node.condition, node.body))
-            yield site.change(Reduce(node.kind, bound, *parts), words, -0.1)
+            yield site.change(ir.Reduce(node.kind, bound, *parts), words, -0.1)
         if kept in target.places and formula.extent(old) != formula.extent(kept):
             bound = tuple(kept if index is old else index for index in node.bound)
-            value = site.put(Reduce(node.kind, bound, node.condition, node.body))
+            value = site.put(ir.Reduce(node.kind, bound, node.condition, node.body))
             yield from _keep_other_index(site, value, kept, old, words)
 
 
 def _keep_other_index(
-    site: Site, value: Expr, kept: Index, old: Index, words: str
+    site: Site, value: ir.Expr, kept: ir.Index, old: ir.Index, words: str
 ) -> Iterator[Change]:
     """An equation that keeps another index, which is read by its extent in all that follow."""
     formula, target = site.formula, site.equation.target
     indices = tuple(old if place is kept else place for place in target.places)
-    if not all(isinstance(index, Index) for index in indices):
+    if not all(isinstance(index, ir.Index) for index in indices):
         return
-    extents = tuple(index.extent for index in indices if isinstance(index, Index))
-    tensor = Tensor(target.tensor.name, extents, target.tensor.kind)
+    extents = tuple(index.extent for index in indices if isinstance(index, ir.Index))
+    tensor = ir.Tensor(target.tensor.name, extents, target.tensor.kind)
 
-    def act(scope: tuple[Index, ...], expr: Expr) -> Expr:
-        if not isinstance(expr, Access) or expr.tensor is not target.tensor:
+    def act(scope: tuple[ir.Index, ...], expr: ir.Expr) -> ir.Expr:
+        if not isinstance(expr, ir.Access) or expr.tensor is not target.tensor:
             return expr
         instead = next((i for i in scope if formula.extent(i) == formula.extent(old)), None)
         pairs = zip(target.places, expr.places, strict=True)
         places = tuple(instead if was is kept and instead else there for was, there in pairs)
-        return Access(tensor, places)
+        return ir.Access(tensor, places)
 
-    equations = [*formula.system.equations[: site.number], Equation(Access(tensor, indices), value)]
+    equations = [
+        *formula.system.equations[: site.number],
+        ir.Equation(ir.Access(tensor, indices), value),
+    ]
     for equation in formula.system.equations[site.number + 1 :]:
-        scope = tuple(node for node in walk(equation.value) if isinstance(node, Index))
+        scope = tuple(node for node in walk(equation.value) if isinstance(node, ir.Index))
         equations.append(_rewrite(equation, partial(act, scope)))
     results = tuple(tensor if t is target.tensor else t for t in formula.system.results)
     yield site.change(formula.with_equations(tuple(equations), results), words)
@@ -202,24 +193,26 @@ def read_other_layout(site: Site) -> Iterator[Change]:
     if site.number or site.parent is not None:
         return
     targets = [place for each in equations for place in each.target.places]
-    indices = [place for place in targets if isinstance(place, Index)]
+    indices = [place for place in targets if isinstance(place, ir.Index)]
     extents = dict.fromkeys(i.extent for i in indices if not formula.extent(i) % 2)
     for words, to_other, there, back in (
         ("INTERLEAVED, not halved", _to_half, _join, _part),
         ("HALVED, not interleaved", _to_pair, _part, _join),
     ):
 
-        def act(expr: Expr, to_other: Callable[[Expr, Expr], Expr] = to_other) -> Expr:
-            if not isinstance(expr, Access):
+        def act(
+            expr: ir.Expr, to_other: Callable[[ir.Expr, ir.Expr], ir.Expr] = to_other
+        ) -> ir.Expr:
+            if not isinstance(expr, ir.Access):
                 return expr
             pairs = zip(expr.places, expr.tensor.shape, strict=True)
-            return Access(expr.tensor, tuple(to_other(place, extent) for place, extent in pairs))
+            return ir.Access(expr.tensor, tuple(to_other(place, extent) for place, extent in pairs))
 
         made = []
         for each in equations:
             target = act(each.target)
-            assert isinstance(target, Access)
-            made.append(Equation(target, rewrite_bottom_up(each.value, act)))
+            assert isinstance(target, ir.Access)
+            made.append(ir.Equation(target, rewrite_bottom_up(each.value, act)))
         yield site.change(formula.with_equations(tuple(made)), words, 0.2)
         for extent in extents:
             turned = tuple(_turn(each, extent, there, back) for each in equations)
@@ -227,59 +220,61 @@ def read_other_layout(site: Site) -> Iterator[Change]:
 
 
 def _turn(
-    equation: Equation,
-    extent: Expr,
-    there: Callable[[Expr, Expr], Expr],
-    back: Callable[[Expr, Expr], Expr],
-) -> Equation:
+    equation: ir.Equation,
+    extent: ir.Expr,
+    there: Callable[[ir.Expr, ir.Expr], ir.Expr],
+    back: Callable[[ir.Expr, ir.Expr], ir.Expr],
+) -> ir.Equation:
     """The equation in the other layout of all that has this extent."""
     value, whole = equation.value, Polynomial.of(extent)
     for index in equation.target.places:
-        if not isinstance(index, Index) or index.extent != extent:
+        if not isinstance(index, ir.Index) or index.extent != extent:
             continue
 
-        def act(expr: Expr, index: Index = index) -> Expr:
-            if not isinstance(expr, Access):
+        def act(expr: ir.Expr, index: ir.Index = index) -> ir.Expr:
+            if not isinstance(expr, ir.Access):
                 return expr
             places = tuple(
                 back(place, n) if index in find_free(place) and Polynomial.of(n) == whole else place
                 for place, n in zip(expr.places, expr.tensor.shape, strict=True)
             )
-            return Access(expr.tensor, places)
+            return ir.Access(expr.tensor, places)
 
         value = rewrite_bottom_up(exchange_nodes(value, {index: there(index, extent)}), act)
-    return Equation(equation.target, value)
+    return ir.Equation(equation.target, value)
 
 
-def _join(place: Expr, extent: Expr) -> Expr:
+def _join(place: ir.Expr, extent: ir.Expr) -> ir.Expr:
     """Where pairs of neighbours have what lies here in halves."""
-    half = Call("floordiv", (extent, TWO))
-    return Add((Mul((TWO, Call("mod", (place, half)))), Call("floordiv", (place, half))))
+    half = ir.Call("floordiv", (extent, TWO))
+    return ir.Add(
+        (ir.Mul((TWO, ir.Call("mod", (place, half)))), ir.Call("floordiv", (place, half)))
+    )
 
 
-def _part(place: Expr, extent: Expr) -> Expr:
+def _part(place: ir.Expr, extent: ir.Expr) -> ir.Expr:
     """Where halves have what lies here in pairs of neighbours."""
-    odd = Mul((Call("floordiv", (extent, TWO)), Call("mod", (place, TWO))))
-    return Add((Call("floordiv", (place, TWO)), odd))
+    odd = ir.Mul((ir.Call("floordiv", (extent, TWO)), ir.Call("mod", (place, TWO))))
+    return ir.Add((ir.Call("floordiv", (place, TWO)), odd))
 
 
-def _to_half(place: Expr, _: Expr) -> Expr:
+def _to_half(place: ir.Expr, _: ir.Expr) -> ir.Expr:
     """P for 2*p, and p + P for 2*p + 1."""
     match place:
-        case Mul((Number(2), Index() as index)):
+        case ir.Mul((ir.Number(2), ir.Index() as index)):
             return index
-        case Add((Mul((Number(2), Index() as index)), Number(1))):
-            return Add((index, index.extent))
+        case ir.Add((ir.Mul((ir.Number(2), ir.Index() as index)), ir.Number(1))):
+            return ir.Add((index, index.extent))
     return place
 
 
-def _to_pair(place: Expr, extent: Expr) -> Expr:
+def _to_pair(place: ir.Expr, extent: ir.Expr) -> ir.Expr:
     """2*p + 1 for p + P; a plain p is 2*p where its tensor is twice as long there."""
     match place:
-        case Add((Index() as index, half)) if index.extent == half:
-            return Add((Mul((TWO, index)), ONE))
-        case Index(_, half) if Polynomial.of(extent) == Polynomial.of(Mul((TWO, half))):
-            return Mul((TWO, place))
+        case ir.Add((ir.Index() as index, half)) if index.extent == half:
+            return ir.Add((ir.Mul((TWO, index)), ir.ONE))
+        case ir.Index(_, half) if Polynomial.of(extent) == Polynomial.of(ir.Mul((TWO, half))):
+            return ir.Mul((TWO, place))
     return place
 
 

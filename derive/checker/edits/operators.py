@@ -35,51 +35,23 @@ from derive.checker.edits.sites import (
     say_scale,
     show,
 )
+from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, find_confused
-from derive.ir.nodes import (
-    FALSE,
-    MINUS_INFINITY,
-    MINUS_ONE,
-    ONE,
-    TRUE,
-    ZERO,
-    Access,
-    Add,
-    Along,
-    And,
-    Call,
-    Compare,
-    Equation,
-    Expr,
-    Index,
-    Infinity,
-    Mul,
-    Not,
-    Number,
-    Or,
-    Pow,
-    Reduce,
-    Scalar,
-    Size,
-    Tensor,
-    Where,
-    all_of,
-)
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_accesses, find_free, rewrite_bottom_up, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-HALF, TWO = Number(Fraction(1, 2)), Number(Fraction(2))
+HALF, TWO = ir.Number(Fraction(1, 2)), ir.Number(Fraction(2))
 _KINDS = ("sum", "mean", "max", "min", "prod", "logsumexp")
 _LOOSER = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 _FILLED = ("0", "1", "-1", "1e-9", "-1e-9", "1e9", "-10", "-100", "-1e4")
 
 
-def pair_indices(formula: SizedFormula, node: Expr) -> Iterator[tuple[Index, Index, str]]:
+def pair_indices(formula: SizedFormula, node: ir.Expr) -> Iterator[tuple[ir.Index, ir.Index, str]]:
     """The pairs of indices of one extent in a node, with their names."""
-    found = find_indices(node) if isinstance(node, Access) else find_free(node)
+    found = find_indices(node) if isinstance(node, ir.Access) else find_free(node)
     for one, two in combinations(found, 2):
         if formula.extent(one) == formula.extent(two):
             yield one, two, " and ".join(sorted((one.name, two.name)))
@@ -94,7 +66,7 @@ def pair_indices(formula: SizedFormula, node: Expr) -> Iterator[tuple[Index, Ind
 def exchange_indices(site: Site) -> Iterator[Change]:
     """Two indices exchanged in one access or in a condition."""
     node, access = site.node, site.access
-    if access is None and not (site.is_clause and isinstance(node, (Compare, And, Or))):
+    if access is None and not (site.is_clause and isinstance(node, (ir.Compare, ir.And, ir.Or))):
         return
     for one, two, names in pair_indices(site.formula, node):
         new = exchange_nodes(node, {one: two, two: one})
@@ -122,7 +94,7 @@ def read_other_index(site: Site) -> Iterator[Change]:
     if access is None:
         return
     name, mine = access.tensor.name, find_indices(access)
-    sums = (n for n in site.above if isinstance(n, Reduce) and n.kind == "sum")
+    sums = (n for n in site.above if isinstance(n, ir.Reduce) and n.kind == "sum")
     summed = {index for node in sums for index in node.bound}
     for old in mine:
         for new in site.scope:
@@ -136,7 +108,7 @@ def read_other_index(site: Site) -> Iterator[Change]:
             yield site.change(other, words)
         if old in summed and site.is_value:
             fresh = find_fresh(old, *site.above[:1], access)
-            alone = Reduce("sum", (fresh,), TRUE, exchange_nodes(access, {old: fresh}))
+            alone = ir.Reduce("sum", (fresh,), ir.TRUE, exchange_nodes(access, {old: fresh}))
             words = f"the index {old.name} is summed separately in {name}: give it one name"
             yield site.change(alone, words, 0.4)
 
@@ -155,7 +127,7 @@ def read_other_tensor(site: Site) -> Iterator[Change]:
     for other in site.formula.tensors(site.number) if access is not None else ():
         if access is not None and site.formula.is_alike(other, access.tensor):
             words = f"USE {access.tensor.name}, not {other.name}, in {site.name}"
-            yield site.change(Access(other, access.places), words)
+            yield site.change(ir.Access(other, access.places), words)
 
 
 @operator(
@@ -173,78 +145,82 @@ def move_place(site: Site) -> Iterator[Change]:
         extent = access.tensor.shape[at]
         for new, extra in _find_moves(site.formula, place, extent):
             places = (*access.places[:at], new, *access.places[at + 1 :])
-            other = Access(access.tensor, places)
+            other = ir.Access(access.tensor, places)
             words = f"READ {show(access)}, not {show(other)}"
             yield site.change(other, words, extra)
 
-            def act(expr: Expr, place: Expr = place, new: Expr = new, to: Expr = other) -> Expr:
-                if isinstance(expr, Compare):
+            def act(
+                expr: ir.Expr, place: ir.Expr = place, new: ir.Expr = new, to: ir.Expr = other
+            ) -> ir.Expr:
+                if isinstance(expr, ir.Compare):
                     return exchange_nodes(expr, {place: new})
                 return to if expr is access else expr
 
-            moved = Equation(site.equation.target, rewrite_bottom_up(site.equation.value, act))
+            moved = ir.Equation(site.equation.target, rewrite_bottom_up(site.equation.value, act))
             yield site.change(moved, words, extra + 0.005)
-            inside = all_of(Compare("<=", ZERO, new), Compare("<", new, extent))
-            guarded = Where(inside, other, ZERO)
+            inside = ir.all_of(ir.Compare("<=", ir.ZERO, new), ir.Compare("<", new, extent))
+            guarded = ir.Where(inside, other, ir.ZERO)
             yield site.change(guarded, words, extra + 0.01)
             free = _drop_conditions(site.put(guarded), guarded)
-            yield site.change(Equation(site.equation.target, free), words, extra + 0.02)
+            yield site.change(ir.Equation(site.equation.target, free), words, extra + 0.02)
 
 
-def _find_moves(formula: SizedFormula, place: Expr, extent: Expr) -> Iterator[tuple[Expr, float]]:
+def _find_moves(
+    formula: SizedFormula, place: ir.Expr, extent: ir.Expr
+) -> Iterator[tuple[ir.Expr, float]]:
     """Other positions, and how much less likely each is."""
-    indices, plain = find_free(place), isinstance(place, Index)
+    indices, plain = find_free(place), isinstance(place, ir.Index)
     for index in indices if len(indices) > 1 else ():
-        yield _tidy(exchange_nodes(place, {index: Mul((MINUS_ONE, index))})), 0.0
-        yield _tidy(exchange_nodes(place, {index: Mul((TWO, index))})), 0.2
+        yield _tidy(exchange_nodes(place, {index: ir.Mul((ir.MINUS_ONE, index))})), 0.0
+        yield _tidy(exchange_nodes(place, {index: ir.Mul((TWO, index))})), 0.2
     for step in (1, -1, 2, -2) if indices else ():
-        moved = _tidy(Add((place, Number(Fraction(step)))))
+        moved = _tidy(ir.Add((place, ir.Number(Fraction(step)))))
         extra = (0.4 if plain else 0.1) + 0.1 * (abs(step) > 1)
         yield moved, extra
-        yield Call("mod", (moved, extent)), extra + 0.1
-    whole = formula.extent(Index("_", extent))
+        yield ir.Call("mod", (moved, extent)), extra + 0.1
+    whole = formula.extent(ir.Index("_", extent))
     for index in indices:  # by as much as it runs over: another block
         blocks = whole // max(formula.extent(index), 1)
         for count in range(1, min(blocks, MOST_BLOCKS)):
             for sign in (1, -1) if len(indices) == 1 else ():
-                step_by = Mul((Number(Fraction(sign * count)), index.extent))
-                yield _tidy(Add((place, step_by))), 0.1 * count
+                step_by = ir.Mul((ir.Number(Fraction(sign * count)), index.extent))
+                yield _tidy(ir.Add((place, step_by))), 0.1 * count
     if indices and not plain:
-        yield Call("mod", (place, extent)), 0.1
-        yield Call("clip", (place, ZERO, Add((extent, MINUS_ONE)))), 0.1
+        yield ir.Call("mod", (place, extent)), 0.1
+        yield ir.Call("clip", (place, ir.ZERO, ir.Add((extent, ir.MINUS_ONE)))), 0.1
 
 
-def _tidy(place: Expr) -> Expr:
+def _tidy(place: ir.Expr) -> ir.Expr:
     """The position multiplied out, its indices in the order they had."""
     order = find_free(place)
     found = Polynomial.of(place).to_expr()
-    if not isinstance(found, Add):
+    if not isinstance(found, ir.Add):
         return found
 
-    def rank(term: Expr) -> int:
+    def rank(term: ir.Expr) -> int:
         return min((order.index(index) for index in find_free(term)), default=len(order))
 
-    return Add(tuple(sorted(found.terms, key=rank)))
+    return ir.Add(tuple(sorted(found.terms, key=rank)))
 
 
-def _drop_conditions(value: Expr, kept: Expr) -> Expr:
+def _drop_conditions(value: ir.Expr, kept: ir.Expr) -> ir.Expr:
     """A value without the conditions of its sums, and without its brackets but for one."""
 
-    def act(expr: Expr) -> Expr:
+    def act(expr: ir.Expr) -> ir.Expr:
         match expr:
-            case Reduce(kind, bound, _, body):
-                return Reduce(kind, bound, TRUE, body)
-            case Mul(factors):
+            case ir.Reduce(kind, bound, _, body):
+                return ir.Reduce(kind, bound, ir.TRUE, body)
+            case ir.Mul(factors):
                 left = tuple(f for f in factors if not _is_bracket(f) or f is kept)
-                return join(Mul, left) if left else ONE
+                return join(ir.Mul, left) if left else ir.ONE
         return expr
 
     return rewrite_bottom_up(value, act)
 
 
-def _is_bracket(factor: Expr) -> bool:
+def _is_bracket(factor: ir.Expr) -> bool:
     """Is it 1 where a condition holds, else 0?"""
-    return isinstance(factor, Where) and (factor.then, factor.other) == (ONE, ZERO)
+    return isinstance(factor, ir.Where) and (factor.then, factor.other) == (ir.ONE, ir.ZERO)
 
 
 @operator(
@@ -259,19 +235,19 @@ def change_condition(site: Site) -> Iterator[Change]:
     node = site.node
     if site.is_condition:
         words = f"ADD the mask {show(node, 'that is missing')}"
-        yield site.change(TRUE, words)
-        yield site.change(FALSE, words, 0.3)
+        yield site.change(ir.TRUE, words)
+        yield site.change(ir.FALSE, words, 0.3)
     if not site.is_clause:
         return
-    inner = node.part if isinstance(node, Not) else Not(node)
+    inner = node.part if isinstance(node, ir.Not) else ir.Not(node)
     yield site.change(inner, f"INVERT the mask: keep where {show(node, 'it holds')}")
-    if isinstance(node, (And, Or)):
-        turned = Or(node.parts) if isinstance(node, And) else And(node.parts)
-        says = "AND, not or" if isinstance(node, And) else "OR, not and"
+    if isinstance(node, (ir.And, ir.Or)):
+        turned = ir.Or(node.parts) if isinstance(node, ir.And) else ir.And(node.parts)
+        says = "AND, not or" if isinstance(node, ir.And) else "OR, not and"
         yield site.change(turned, f"{says}, in {show(node, 'the condition')}", 0.1)
         for at, part in enumerate(node.parts):
             yield site.change(leave_out(node, at), f"ADD the mask {show(part)}")
-    if not isinstance(node, Compare):
+    if not isinstance(node, ir.Compare):
         return
     relation, left, right = node.relation, node.left, node.right
     for new, says, extra in _find_comparisons(site.formula, relation, left, right):
@@ -279,31 +255,31 @@ def change_condition(site: Site) -> Iterator[Change]:
 
 
 def _find_comparisons(
-    formula: SizedFormula, relation: str, left: Expr, right: Expr
-) -> Iterator[tuple[Compare, str, float]]:
+    formula: SizedFormula, relation: str, left: ir.Expr, right: ir.Expr
+) -> Iterator[tuple[ir.Compare, str, float]]:
     """Other comparisons of the same sides, in words, and how much less likely each is."""
     by_one, shift = "SHIFT the mask by one:", "SHIFT the mask:"
     if relation in _LOOSER:
-        yield Compare(_LOOSER[relation], left, right), by_one, 0.0
+        yield ir.Compare(_LOOSER[relation], left, right), by_one, 0.0
     else:
         for other in ("<=", ">=", "!=" if relation == "==" else "=="):
-            yield Compare(other, left, right), "COMPARE", 0.0
+            yield ir.Compare(other, left, right), "COMPARE", 0.0
     for at, side in enumerate((left, right)):  # what is added to an index left out
-        for place, term in enumerate(side.terms if isinstance(side, Add) else ()):
+        for place, term in enumerate(side.terms if isinstance(side, ir.Add) else ()):
             if not find_free(term):
                 rest = leave_out(side, place)
-                yield Compare(relation, *((left, rest) if at else (rest, right))), shift, 0.1
+                yield ir.Compare(relation, *((left, rest) if at else (rest, right))), shift, 0.1
     for step, words, extra in (
         (1, by_one, 0.1),
         (-1, by_one, 0.1),
         (2, shift, 0.3),
         (-2, shift, 0.3),
     ):
-        yield Compare(relation, left, Add((right, Number(Fraction(step))))), words, extra
+        yield ir.Compare(relation, left, ir.Add((right, ir.Number(Fraction(step))))), words, extra
     for one, two in product(formula.sizes, repeat=2):
         if one != two:
-            moved = Add((right, Size(one), Mul((MINUS_ONE, Size(two)))))
-            yield Compare(relation, left, moved), shift, 0.4
+            moved = ir.Add((right, ir.Size(one), ir.Mul((ir.MINUS_ONE, ir.Size(two)))))
+            yield ir.Compare(relation, left, moved), shift, 0.4
 
 
 @operator(
@@ -316,10 +292,10 @@ def _find_comparisons(
 def leave_out_part(site: Site) -> Iterator[Change]:
     """A term, a factor, a function or a power left out, here or wherever a tensor is read."""
     node, name = site.node, site.name
-    if not site.is_value or not (find_accesses(node) or isinstance(node, Add)):
+    if not site.is_value or not (find_accesses(node) or isinstance(node, ir.Add)):
         return
     match node:
-        case Add(terms):
+        case ir.Add(terms):
             where = name if site.parent is None else f"{show(node, 'a part')} in {name}"
             for at, term in enumerate(terms):
                 words = f"ADD the term {show(term, f'of {name}')} to {where}"
@@ -327,48 +303,48 @@ def leave_out_part(site: Site) -> Iterator[Change]:
                 if all(map(is_number, terms)):
                     words = f"USE {show(node)}, not {show(rest)}, in {name}"
                 yield site.change(rest, words)
-        case Mul(factors):
+        case ir.Mul(factors):
             for at, factor in enumerate(factors):
                 if _is_bracket(factor):
-                    assert isinstance(factor, Where)
+                    assert isinstance(factor, ir.Where)
                     words = f"ADD the mask [{show(factor.condition)}] to {name}"
                 else:
                     shown = show(factor, "that is missing")
                     words = f"ADD the factor {shown}: MULTIPLY by it in {name}"
                 if not is_number(factor):  # that is a matter of scale
                     yield site.change(leave_out(node, at), words, 0.1)
-        case Call(function, (inner, *_)) if find_accesses(inner):
+        case ir.Call(function, (inner, *_)) if find_accesses(inner):
             yield site.change(inner, f"APPLY {function} to {show(inner, name)}", 0.2)
-        case Where(_, then, other):
+        case ir.Where(_, then, other):
             for branch in (then, other):
                 yield site.change(branch, f"CHOOSE by {show(node, 'the condition')}", 0.5)
-        case Pow(base, exponent):
-            says: dict[Expr, str] = {
+        case ir.Pow(base, exponent):
+            says: dict[ir.Expr, str] = {
                 TWO: f"SQUARE {show(base)}",
                 HALF: f"ROOT of {show(base)} is missing",
             }
             words = says.get(exponent, f"RAISE {show(base)} to {show(exponent)}")
             yield site.change(base, words, 0.2)
             for power in (Fraction(1, 2), -1, 2, Fraction(-1, 2), -2):
-                other_power = Number(Fraction(power))
+                other_power = ir.Number(Fraction(power))
                 if other_power != exponent:
                     says_other = f"{words}, not to {show(other_power)}"
-                    yield site.change(Pow(base, other_power), says_other, 0.4)
+                    yield site.change(ir.Pow(base, other_power), says_other, 0.4)
     if site.parent is None:
         for tensor in site.formula.tensors(site.number):
             yield from _leave_out_terms(site, tensor)
 
 
-def _leave_out_terms(site: Site, tensor: Tensor) -> Iterator[Change]:
+def _leave_out_terms(site: Site, tensor: ir.Tensor) -> Iterator[Change]:
     """All the terms that read a tensor left out, if there are others beside them."""
-    dropped: list[Expr] = []
+    dropped: list[ir.Expr] = []
 
-    def act(expr: Expr) -> Expr:
-        if not isinstance(expr, Add):
+    def act(expr: ir.Expr) -> ir.Expr:
+        if not isinstance(expr, ir.Add):
             return expr
         kept = tuple(t for t in expr.terms if all(a.tensor is not tensor for a in find_accesses(t)))
         dropped.extend(term for term in expr.terms if kept and term not in kept)
-        return join(Add, kept) if kept else expr
+        return join(ir.Add, kept) if kept else expr
 
     new = rewrite_bottom_up(site.node, act)
     if dropped:
@@ -386,51 +362,53 @@ def exchange_kind(site: Site) -> Iterator[Change]:
     """Another function, another reduction, a softmax over another index."""
     node = site.node
     match node:
-        case Call(name, arguments) if site.is_value and find_accesses(node):
+        case ir.Call(name, arguments) if site.is_value and find_accesses(node):
             others = {"max": "min", "min": "max"}.get(name, "").split()
             for other in (*find_confused(name), *others):
                 taken = arguments if others else arguments[: len(FUNCTIONS[name].tensors)]
                 if FUNCTIONS[other].counts[0] <= len(taken) <= FUNCTIONS[other].counts[1]:
-                    yield site.change(Call(other, taken), f"{name.upper()}, not {other}", 0.4)
+                    yield site.change(ir.Call(other, taken), f"{name.upper()}, not {other}", 0.4)
             if name == "exp":
-                yield site.change(Pow(TWO, arguments[0]), "EXP, not exp2", 0.4)
+                yield site.change(ir.Pow(TWO, arguments[0]), "EXP, not exp2", 0.4)
             for base in (2, 10) if name == "log" else ():
-                under = Pow(Call("log", (Number(Fraction(base)),)), MINUS_ONE)
-                yield site.change(Mul((node, under)), f"LOG to base e, not {base}", 0.4)
-        case Reduce(kind, bound, condition, body) if site.is_value:
+                under = ir.Pow(ir.Call("log", (ir.Number(Fraction(base)),)), ir.MINUS_ONE)
+                yield site.change(ir.Mul((node, under)), f"LOG to base e, not {base}", 0.4)
+        case ir.Reduce(kind, bound, condition, body) if site.is_value:
             indices = ", ".join(index.name for index in bound)
             for other in _KINDS if kind in _KINDS else ():
                 words = f"{kind.upper()} over {indices}, not {other}"
                 extra = 0.1 if {kind, other} == {"sum", "mean"} else 0.5
-                yield site.change(Reduce(other, bound, condition, body), words, extra)
+                yield site.change(ir.Reduce(other, bound, condition, body), words, extra)
             for index in bound if len(bound) > 1 and kind == "sum" else ():
-                part = Mul((node, Pow(index.extent, MINUS_ONE)))
+                part = ir.Mul((node, ir.Pow(index.extent, ir.MINUS_ONE)))
                 yield site.change(part, f"SUM over {index.name}, not mean", 0.15)
             if kind in {"var", "sample_var"}:
                 other = "sample_var" if kind == "var" else "var"
                 says = "BIASED variance (correction=0)" if kind == "var" else "UNBIASED variance"
                 words = f"{says} of {show(body)}"
-                yield site.change(Reduce(other, bound, condition, body), words)
-            if kind == "mean" and len(bound) == 1 and condition == TRUE:
+                yield site.change(ir.Reduce(other, bound, condition, body), words)
+            if kind == "mean" and len(bound) == 1 and condition == ir.TRUE:
                 extent = bound[0].extent
-                less = Pow(Add((extent, MINUS_ONE)), MINUS_ONE)
+                less = ir.Pow(ir.Add((extent, ir.MINUS_ONE)), ir.MINUS_ONE)
                 words = f"BIASED variance (correction=0): divide by {show(extent)}, not less 1"
-                yield site.change(Mul((Reduce("sum", bound, condition, body), less)), words, 0.5)
-        case Along(kind, own, condition, body, None):
+                yield site.change(
+                    ir.Mul((ir.Reduce("sum", bound, condition, body), less)), words, 0.5
+                )
+        case ir.Along(kind, own, condition, body, None):
             says = f"{kind.upper()} over {own.name}"
             for index in dict.fromkeys((*find_free(body), *find_free(condition))):
                 words = f"{says}, not {index.name}"
                 if index is not own:
-                    yield site.change(Along(kind, index, condition, body), words)
+                    yield site.change(ir.Along(kind, index, condition, body), words)
             if kind in {"softmax", "log_softmax"}:
                 other = "log_softmax" if kind == "softmax" else "softmax"
-                new = Along(other, own, condition, body)
+                new = ir.Along(other, own, condition, body)
                 yield site.change(new, f"{says}, not {other}", 0.1)
             if kind == "softmax" and len(every := find_free(body)) > 1:
-                over = Call("exp", (body,))
-                total = Pow(Reduce("sum", every, condition, over), MINUS_ONE)
+                over = ir.Call("exp", (body,))
+                total = ir.Pow(ir.Reduce("sum", every, condition, over), ir.MINUS_ONE)
                 words = f"{says} alone, not over all indices"
-                yield site.change(Mul((over, total)), words, 0.5)
+                yield site.change(ir.Mul((over, total)), words, 0.5)
 
 
 @operator(
@@ -442,37 +420,43 @@ def exchange_kind(site: Site) -> Iterator[Change]:
 def leave_out_reduction(site: Site) -> Iterator[Change]:
     """Only the first or the last entry of a sum, or a diagonal; no softmax, or not all of it."""
     match site.node:
-        case Reduce(kind, bound, condition, body) if site.is_value:
+        case ir.Reduce(kind, bound, condition, body) if site.is_value:
             for old in bound:
                 rest = tuple(index for index in bound if index is not old)
                 says = f"{kind.upper()} over {old.name}"
                 alone = ", ".join(index.name for index in rest)
                 less = f" too, not over {alone} alone, at {{}}" if rest else ""
                 less = less or "; a repeated index, {}, takes a diagonal"
-                places: list[tuple[Expr, str, float]] = [
+                places: list[tuple[ir.Expr, str, float]] = [
                     (new, says + less.format(new.name), 0.0)
                     for new in (*site.scope, *rest)
                     if new is not old and site.formula.extent(new) == site.formula.extent(old)
-                    if kind == "sum" and condition == TRUE
+                    if kind == "sum" and condition == ir.TRUE
                 ]
-                last = Add((old.extent, MINUS_ONE))
+                last = ir.Add((old.extent, ir.MINUS_ONE))
                 places += [
                     (last, f"{says}: only the last is kept", 0.4),
-                    (ZERO, f"{says}: only the first is kept", 0.4),
+                    (ir.ZERO, f"{says}: only the first is kept", 0.4),
                 ]
                 for place, words, extra in places:
                     kept, new = (exchange_nodes(p, {old: place}) for p in (condition, body))
-                    yield site.change(Reduce(kind, rest, kept, new) if rest else new, words, extra)
-        case Along(kind, index, condition, body):
+                    yield site.change(
+                        ir.Reduce(kind, rest, kept, new) if rest else new, words, extra
+                    )
+        case ir.Along(kind, index, condition, body):
             indices = ", ".join(each.name for each in site.node.indices)
             says = f"{kind.upper()} over {indices}"
             yield site.change(body, f"{says} is missing", 0.4)
             if kind == "softmax":
-                exp = Call("exp", (body,))
-                over = exp if condition == TRUE else Mul((Where(condition, ONE, ZERO), exp))
+                exp = ir.Call("exp", (body,))
+                over = (
+                    exp
+                    if condition == ir.TRUE
+                    else ir.Mul((ir.Where(condition, ir.ONE, ir.ZERO), exp))
+                )
                 yield site.change(over, f"{says} is missing: divide exp by its sum", 0.6)
-            if kind == "cumsum" and condition == TRUE:
-                whole = Reduce("sum", (index,), TRUE, body)
+            if kind == "cumsum" and condition == ir.TRUE:
+                whole = ir.Reduce("sum", (index,), ir.TRUE, body)
                 yield site.change(whole, f"{says}, not its whole sum", 0.6)
 
 
@@ -487,20 +471,20 @@ def rescale(site: Site) -> Iterator[Change]:
     if not site.is_value or is_number(site.node):
         return
     match site.parent:
-        case None | Call() | Add():
+        case None | ir.Call() | ir.Add():
             name = site.name if site.parent is None else show(site.node, f"a part of {site.name}")
-        case Along(kind) as along:
+        case ir.Along(kind) as along:
             indices = ", ".join(each.name for each in along.indices)
             name = f"the argument of {kind} over {indices} in {site.name}"
-        case Reduce(kind) if kind not in {"sum", "mean", "max", "min"}:
+        case ir.Reduce(kind) if kind not in {"sum", "mean", "max", "min"}:
             name = show(site.node, f"a part of {site.name}")
         case _:
             return
     own = find_scale(site.node)
     bare = name.removeprefix("-") if name == show(site.node) else name
-    yield site.change(Mul((MINUS_ONE, site.node)), f"the SIGN of {bare} is to be turned", 0.2)
-    for factor, extra in find_factors(own, [Size(name) for name in site.formula.sizes]):
-        new = Mul((site.node, factor.to_expr()))
+    yield site.change(ir.Mul((ir.MINUS_ONE, site.node)), f"the SIGN of {bare} is to be turned", 0.2)
+    for factor, extra in find_factors(own, [ir.Size(name) for name in site.formula.sizes]):
+        new = ir.Mul((site.node, factor.to_expr()))
         yield site.change(new, say_scale(name, own, factor), extra + 0.2)
 
 
@@ -514,20 +498,20 @@ def exchange_number(site: Site) -> Iterator[Change]:
     """Another small number added, or other bounds of a clip."""
     node = site.node
     match node:
-        case Call("clip", (inner, low, high)):
+        case ir.Call("clip", (inner, low, high)):
             for step in (-1, 1, -2, 2):
-                by = Number(Fraction(step))
-                less, more = Add((low, Mul((MINUS_ONE, by)))), Add((high, by))
+                by = ir.Number(Fraction(step))
+                less, more = ir.Add((low, ir.Mul((ir.MINUS_ONE, by)))), ir.Add((high, by))
                 for bounds in ((less, more), (low, more), (less, high)):
                     shown = f"{show(bounds[0])} and {show(bounds[1])}"
                     words = f"CLIP to {show(low)} and {show(high)}, not to {shown}"
-                    yield site.change(Call("clip", (inner, *bounds)), words, 0.3)
-        case _ if isinstance(site.parent, Add) and site.is_value and is_number(node):
-            if any(isinstance(part, (Scalar, Size)) for part in walk(node)):
+                    yield site.change(ir.Call("clip", (inner, *bounds)), words, 0.3)
+        case _ if isinstance(site.parent, ir.Add) and site.is_value and is_number(node):
+            if any(isinstance(part, (ir.Scalar, ir.Size)) for part in walk(node)):
                 return
             value = Polynomial.of(node).constant
             for power in range(1, 13) if value and 0 < value < Fraction(1, 50) else ():
-                other = Number(Fraction(1, 10**power))
+                other = ir.Number(Fraction(1, 10**power))
                 words = f"ADD {show(node).replace(' / ', '/')}, not {other.value}"
                 yield site.change(other, words, 0.3)
 
@@ -541,36 +525,36 @@ def exchange_number(site: Site) -> Iterator[Change]:
 def move_number(site: Site) -> Iterator[Change]:
     """A number that is added beside the root, or by a maximum; a mean divided by another count."""
 
-    def split(terms: tuple[Expr, ...]) -> Iterator[tuple[Expr, Expr]]:
+    def split(terms: tuple[ir.Expr, ...]) -> Iterator[tuple[ir.Expr, ir.Expr]]:
         for at, term in enumerate(terms):
-            if isinstance(term, (Number, Scalar)):
-                yield term, leave_out(Add(terms), at)
+            if isinstance(term, (ir.Number, ir.Scalar)):
+                yield term, leave_out(ir.Add(terms), at)
 
     match site.node if site.is_value else None:
-        case Pow(Add(terms), Number(power)) if abs(power) == Fraction(1, 2):
+        case ir.Pow(ir.Add(terms), ir.Number(power)) if abs(power) == Fraction(1, 2):
             for eps, rest in split(terms):
-                new: Expr = Add((Pow(rest, HALF), eps))
+                new: ir.Expr = ir.Add((ir.Pow(rest, HALF), eps))
                 shown = show(rest, "what is under the root")
                 words = f"{show(eps).upper()} inside the root: ADD it to {shown}"
-                yield site.change(Pow(new, MINUS_ONE) if power < 0 else new, words, 0.1)
-        case Add(terms):
+                yield site.change(ir.Pow(new, ir.MINUS_ONE) if power < 0 else new, words, 0.1)
+        case ir.Add(terms):
             for eps, rest in split(terms):
-                if isinstance(rest, Pow) and rest.exponent == HALF:
+                if isinstance(rest, ir.Pow) and rest.exponent == HALF:
                     words = f"{show(eps).upper()} outside the root"
-                    yield site.change(Pow(Add((rest.base, eps)), HALF), words, 0.1)
+                    yield site.change(ir.Pow(ir.Add((rest.base, eps)), HALF), words, 0.1)
                 words = f"ADD {show(eps)}: a maximum is something else"
-                yield site.change(Call("max", (rest, eps)), words, 0.3)
-        case Call("max", (one, other)) if is_number(other) and other != ZERO:
+                yield site.change(ir.Call("max", (rest, eps)), words, 0.3)
+        case ir.Call("max", (one, other)) if is_number(other) and other != ir.ZERO:
             words = f"MAX with {show(other)}: to add it is something else"
-            yield site.change(Add((one, other)), words, 0.1)
-        case Reduce("mean", bound, condition, body):
-            total = Reduce("sum", bound, condition, body)
-            if condition != TRUE:
-                whole = tuple(Pow(index.extent, MINUS_ONE) for index in bound)
+            yield site.change(ir.Add((one, other)), words, 0.1)
+        case ir.Reduce("mean", bound, condition, body):
+            total = ir.Reduce("sum", bound, condition, body)
+            if condition != ir.TRUE:
+                whole = tuple(ir.Pow(index.extent, ir.MINUS_ONE) for index in bound)
                 words = f"DIVIDE by the count of {show(condition)}, not by all"
-                yield site.change(Mul((total, *whole)), words, 0.8)
+                yield site.change(ir.Mul((total, *whole)), words, 0.8)
             for index in bound if len(bound) > 1 else ():
-                part = Mul((total, Pow(index.extent, MINUS_ONE)))
+                part = ir.Mul((total, ir.Pow(index.extent, ir.MINUS_ONE)))
                 yield site.change(part, "MEAN over all of its indices", 0.8)
 
 
@@ -582,32 +566,36 @@ def move_number(site: Site) -> Iterator[Change]:
 )
 def move_condition(site: Site) -> Iterator[Change]:
     """A mask put on the softmax's result, or on its argument as a number or as an addend."""
-    if not isinstance(row := site.node, Along):
+    if not isinstance(row := site.node, ir.Along):
         return
     mask, body = row.condition, row.body
     match row.body:  # however the mask is written
-        case Where(own, kept, Infinity(True)) | Add((kept, Where(own, Number(0), Infinity(True)))):
+        case ir.Where(own, kept, ir.Infinity(True)) | ir.Add(
+            (kept, ir.Where(own, ir.Number(0), ir.Infinity(True)))
+        ):
             mask, body = own, kept
-        case Where(own, Infinity(True), kept) | Add((kept, Where(own, Infinity(True), Number(0)))):
-            mask, body = Not(own), kept
-    if mask == TRUE:
+        case ir.Where(own, ir.Infinity(True), kept) | ir.Add(
+            (kept, ir.Where(own, ir.Infinity(True), ir.Number(0)))
+        ):
+            mask, body = ir.Not(own), kept
+    if mask == ir.TRUE:
         return
     says = f"MASK before {row.kind}, by -inf where not {show(mask, 'the mask')}"
 
-    def along(body: Expr) -> Along:
-        return Along(row.kind, row.index, TRUE, body)
+    def along(body: ir.Expr) -> ir.Along:
+        return ir.Along(row.kind, row.index, ir.TRUE, body)
 
-    inside, outside = Where(mask, ONE, ZERO), Where(mask, ZERO, ONE)
+    inside, outside = ir.Where(mask, ir.ONE, ir.ZERO), ir.Where(mask, ir.ZERO, ir.ONE)
     for side in (inside, outside):
-        yield site.change(Mul((side, along(body))), f"{says}: no product behind it")
-    for other in (Number(Fraction(number)) for number in _FILLED):
+        yield site.change(ir.Mul((side, along(body))), f"{says}: no product behind it")
+    for other in (ir.Number(Fraction(number)) for number in _FILLED):
         by = f"{says}: not by {'a number' if abs(other.value) >= 10 else show(other)}"
-        yield site.change(along(Where(mask, body, other)), by, 0.1)
-        yield site.change(along(Where(mask, other, body)), f"{by}, inverted", 0.3)
-    for addend in (inside, outside, Where(mask, ZERO, MINUS_ONE)):
+        yield site.change(along(ir.Where(mask, body, other)), by, 0.1)
+        yield site.change(along(ir.Where(mask, other, body)), f"{by}, inverted", 0.3)
+    for addend in (inside, outside, ir.Where(mask, ir.ZERO, ir.MINUS_ONE)):
         words = f"{says}: it is not added as 0 and 1"
-        yield site.change(along(Add((body, addend))), words, 0.2)
-    inverted = along(Where(mask, MINUS_INFINITY, body))
+        yield site.change(along(ir.Add((body, addend))), words, 0.2)
+    inverted = along(ir.Where(mask, ir.MINUS_INFINITY, body))
     yield site.change(inverted, f"INVERT the mask: keep where {show(mask)}", 0.1)
 
 

@@ -16,29 +16,7 @@ from functools import cached_property
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
-from derive.ir.nodes import (
-    MINUS_ONE,
-    ONE,
-    TRUE,
-    Access,
-    Along,
-    And,
-    Compare,
-    Equation,
-    Expr,
-    Index,
-    Mul,
-    Not,
-    Number,
-    Or,
-    Pow,
-    Reduce,
-    Scalar,
-    Size,
-    System,
-    Tensor,
-    Where,
-)
+from derive.ir import nodes as ir
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.text import to_text
 from derive.ir.walk import find_children, find_free, map_children, rename_apart, substitute, walk
@@ -55,7 +33,7 @@ MOST_BLOCKS = 8  # of one tensor, that are taken for each other
 class Change:
     """A formula that differs in one respect, what to do to code that computes it, and its cost."""
 
-    system: System
+    system: ir.System
     words: str
     cost: float
     about: str = ""  # what its operator is about
@@ -65,9 +43,9 @@ class Change:
 class SizedFormula:
     """A formula at given sizes, and questions that all operators ask of it."""
 
-    system: System
+    system: ir.System
     sizes: Mapping[str, int]
-    _extents: dict[Expr, int] = field(default_factory=dict, repr=False, compare=False)
+    _extents: dict[ir.Expr, int] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def sites(self) -> tuple[tuple[Site, ...], ...]:
@@ -78,8 +56,8 @@ class SizedFormula:
         def descend(site: Site) -> Iterator[Site]:
             yield site
             node = site.node
-            bound = node.bound if isinstance(node, Reduce) else ()
-            bound = node.indices if isinstance(node, Along) else bound
+            bound = node.bound if isinstance(node, ir.Reduce) else ()
+            bound = node.indices if isinstance(node, ir.Along) else bound
             scope = tuple(dict.fromkeys((*site.scope, *bound)))
             for at, child in enumerate(find_children(node)):
                 above = (*site.above, node)
@@ -92,35 +70,35 @@ class SizedFormula:
         )
 
     @cached_property
-    def inputs(self) -> tuple[Tensor, ...]:
+    def inputs(self) -> tuple[ir.Tensor, ...]:
         """The tensors that the formula is given."""
-        return tuple(entry for entry in self.system.inputs if isinstance(entry, Tensor))
+        return tuple(entry for entry in self.system.inputs if isinstance(entry, ir.Tensor))
 
-    def extent(self, index: Index) -> int:
+    def extent(self, index: ir.Index) -> int:
         """The number of values that an index has."""
         found = self._extents.get(index.extent)
         if found is None:
             found = self._extents[index.extent] = evaluate_extent(index.extent, self.sizes)
         return found
 
-    def is_alike(self, one: Tensor, other: Tensor) -> bool:
+    def is_alike(self, one: ir.Tensor, other: ir.Tensor) -> bool:
         """Can one tensor stand where another does?"""
-        shapes = [[self.extent(Index("_", n)) for n in each.shape] for each in (one, other)]
+        shapes = [[self.extent(ir.Index("_", n)) for n in each.shape] for each in (one, other)]
         return one is not other and one.kind == other.kind and shapes[0] == shapes[1]
 
-    def tensors(self, number: int) -> tuple[Tensor, ...]:
+    def tensors(self, number: int) -> tuple[ir.Tensor, ...]:
         """The tensors that an equation may read: the inputs, and those of equations before."""
         before = (equation.target.tensor for equation in self.system.equations[:number])
         return (*self.inputs, *dict.fromkeys(before))
 
-    def with_equation(self, number: int, new: Equation) -> System:
+    def with_equation(self, number: int, new: ir.Equation) -> ir.System:
         """The formula with another equation in place of one."""
         old = self.system.equations
         return self.with_equations((*old[:number], new, *old[number + 1 :]))
 
     def with_equations(
-        self, equations: tuple[Equation, ...], results: tuple[Tensor, ...] | None = None
-    ) -> System:
+        self, equations: tuple[ir.Equation, ...], results: tuple[ir.Tensor, ...] | None = None
+    ) -> ir.System:
         """The formula of other equations, perhaps with other results."""
         results = results or self.system.results
         return replace(self.system, equations=equations, results=results)
@@ -132,18 +110,18 @@ class Site:
 
     formula: SizedFormula
     number: int  # the equation's
-    node: Expr
-    scope: tuple[Index, ...]  # the indices that may be read here
-    above: tuple[Expr, ...]  # what it is part of, the whole value first
-    put: Callable[[Expr], Expr]  # the whole value with another node in this place
+    node: ir.Expr
+    scope: tuple[ir.Index, ...]  # the indices that may be read here
+    above: tuple[ir.Expr, ...]  # what it is part of, the whole value first
+    put: Callable[[ir.Expr], ir.Expr]  # the whole value with another node in this place
 
     @property
-    def parent(self) -> Expr | None:
+    def parent(self) -> ir.Expr | None:
         """What it is directly part of."""
         return self.above[-1] if self.above else None
 
     @property
-    def equation(self) -> Equation:
+    def equation(self) -> ir.Equation:
         """The equation that it stands in."""
         return self.formula.system.equations[self.number]
 
@@ -155,7 +133,7 @@ class Site:
     @cached_property
     def is_value(self) -> bool:
         """Is it a number of the formula, no position and no part of a condition?"""
-        return not any(isinstance(n, Access) for n in self.above) and not self.is_conditional
+        return not any(isinstance(n, ir.Access) for n in self.above) and not self.is_conditional
 
     @cached_property
     def is_conditional(self) -> bool:
@@ -163,19 +141,19 @@ class Site:
         chain = (*self.above, self.node)
         for outer, inner in pairwise(chain):
             match outer:
-                case Reduce(_, _, condition, _) | Along(_, _, condition, _) if (
-                    inner is condition and condition != TRUE
+                case ir.Reduce(_, _, condition, _) | ir.Along(_, _, condition, _) if (
+                    inner is condition and condition != ir.TRUE
                 ):
                     return True
-        return any(isinstance(node, (Compare, And, Or, Not)) for node in chain)
+        return any(isinstance(node, (ir.Compare, ir.And, ir.Or, ir.Not)) for node in chain)
 
     @cached_property
     def is_condition(self) -> bool:
         """Is it a whole condition?"""
         match self.parent:
-            case Reduce(_, _, condition, body) | Along(_, _, condition, body):
-                return self.node is condition and condition not in {TRUE, body}
-            case Where(condition, _, _):
+            case ir.Reduce(_, _, condition, body) | ir.Along(_, _, condition, body):
+                return self.node is condition and condition not in {ir.TRUE, body}
+            case ir.Where(condition, _, _):
                 return self.node is condition
         return False
 
@@ -183,21 +161,23 @@ class Site:
     def is_clause(self) -> bool:
         """Is it a condition, or one that such a one is made of?"""
         site = self
-        while isinstance(site.parent, (And, Or, Not)):
+        while isinstance(site.parent, (ir.And, ir.Or, ir.Not)):
             site = replace(site, node=site.parent, above=site.above[:-1])
         return site.is_condition
 
     @cached_property
-    def access(self) -> Access | None:
+    def access(self) -> ir.Access | None:
         """The access that it is, in a condition too, if it is not inside of a place."""
-        inside = any(isinstance(node, Access) for node in self.above)
-        return self.node if isinstance(self.node, Access) and not inside else None
+        inside = any(isinstance(node, ir.Access) for node in self.above)
+        return self.node if isinstance(self.node, ir.Access) and not inside else None
 
-    def change(self, new: Expr | Equation | System, words: str, extra: float = 0.0) -> Change:
+    def change(
+        self, new: ir.Expr | ir.Equation | ir.System, words: str, extra: float = 0.0
+    ) -> Change:
         """Another node here, or another equation or formula, and its cost beside the operator's."""
-        if not isinstance(new, (Equation, System)):
-            new = Equation(self.equation.target, self.put(new))
-        system = new if isinstance(new, System) else self.formula.with_equation(self.number, new)
+        if not isinstance(new, (ir.Equation, ir.System)):
+            new = ir.Equation(self.equation.target, self.put(new))
+        system = new if isinstance(new, ir.System) else self.formula.with_equation(self.number, new)
         return Change(system, words, extra)
 
 
@@ -228,26 +208,26 @@ def operator(
     return wrap
 
 
-def _put_child(site: Site, at: int) -> Callable[[Expr], Expr]:
-    def put(new: Expr) -> Expr:
+def _put_child(site: Site, at: int) -> Callable[[ir.Expr], ir.Expr]:
+    def put(new: ir.Expr) -> ir.Expr:
         count = iter(range(len(find_children(site.node))))
         return site.put(map_children(site.node, lambda old: new if next(count) == at else old))
 
     return put
 
 
-def join(kind: type[Expr], parts: tuple[Expr, ...]) -> Expr:
+def join(kind: type[ir.Expr], parts: tuple[ir.Expr, ...]) -> ir.Expr:
     """A sum, a product or the like of its parts; a single one by itself."""
     return parts[0] if len(parts) == 1 else kind(parts)  # type: ignore[call-arg,arg-type]
 
 
-def leave_out(node: Expr, at: int) -> Expr:
+def leave_out(node: ir.Expr, at: int) -> ir.Expr:
     """A sum, a product or the like without one of its parts."""
     parts = find_children(node)
     return join(type(node), (*parts[:at], *parts[at + 1 :]))
 
 
-def exchange_nodes(expr: Expr, new: Mapping[Expr, Expr]) -> Expr:
+def exchange_nodes(expr: ir.Expr, new: Mapping[ir.Expr, ir.Expr]) -> ir.Expr:
     """The expression with free nodes exchanged; itself, where a softmax's index is in the way."""
     try:
         return substitute(expr, new)
@@ -255,36 +235,36 @@ def exchange_nodes(expr: Expr, new: Mapping[Expr, Expr]) -> Expr:
         return expr
 
 
-def find_indices(access: Access) -> tuple[Index, ...]:
+def find_indices(access: ir.Access) -> tuple[ir.Index, ...]:
     """The indices in the places of an access, in order."""
     return tuple(dict.fromkeys(i for place in access.places for i in find_free(place)))
 
 
-def find_kept(equation: Equation) -> tuple[Index, ...]:
+def find_kept(equation: ir.Equation) -> tuple[ir.Index, ...]:
     """The indices of an equation's target."""
     return find_indices(equation.target)
 
 
-def show(expr: Expr | Equation, name: str = "") -> str:
+def show(expr: ir.Expr | ir.Equation, name: str = "") -> str:
     """The node as words quote it; one that is too long goes by a name, if it has one."""
     text = to_text(expr)
     return text if len(text) <= LONGEST or not name else name
 
 
-def find_fresh(index: Index, *exprs: Expr) -> Index:
+def find_fresh(index: ir.Index, *exprs: ir.Expr) -> ir.Index:
     """The index under an index that occurs in none of the expressions."""
     taken: set[str] = set()
     for node in (node for expr in exprs for node in walk(expr)):
         match node:
-            case Index(name) | Size(name) | Scalar(name):
+            case ir.Index(name) | ir.Size(name) | ir.Scalar(name):
                 taken.add(name)
-            case Along():
+            case ir.Along():
                 taken |= {each.name for each in node.indices}
-            case Access(tensor):
+            case ir.Access(tensor):
                 taken.add(tensor.name)
-            case Reduce(_, bound):
+            case ir.Reduce(_, bound):
                 taken |= {each.name for each in bound}
-    taken |= {node.name for node in walk(index.extent) if isinstance(node, Size)}
+    taken |= {node.name for node in walk(index.extent) if isinstance(node, ir.Size)}
     return rename_apart(index, taken)
 
 
@@ -295,13 +275,13 @@ _POWERS = (Fraction(1, 2), Fraction(-1, 2), Fraction(1), Fraction(-1))
 class Scale:
     """A product of sizes and numbers, each to a power; sorted, without powers of 0."""
 
-    powers: tuple[tuple[Expr, Fraction], ...] = ()
+    powers: tuple[tuple[ir.Expr, Fraction], ...] = ()
     negative: bool = False
 
     @staticmethod
-    def of(*powers: tuple[Expr, Fraction], negative: bool = False) -> Scale:
+    def of(*powers: tuple[ir.Expr, Fraction], negative: bool = False) -> Scale:
         """The product of powers."""
-        total: dict[Expr, Fraction] = {}
+        total: dict[ir.Expr, Fraction] = {}
         for atom, power in powers:
             total[atom] = total.get(atom, Fraction(0)) + power
         kept = [(atom, power) for atom, power in total.items() if power]
@@ -313,56 +293,56 @@ class Scale:
         odd = other.negative and power.denominator == 1 and power % 2 == 1
         return Scale.of(*self.powers, *more, negative=self.negative != odd)
 
-    def to_expr(self) -> Expr:
+    def to_expr(self) -> ir.Expr:
         """The scale as a person writes it: what has one power together, divisors behind."""
 
-        def raise_to(atoms: list[Expr], power: Fraction) -> Expr:
-            base = atoms[0] if len(atoms) == 1 else Mul(tuple(atoms))
-            return base if power == 1 else Pow(base, Number(power))
+        def raise_to(atoms: list[ir.Expr], power: Fraction) -> ir.Expr:
+            base = atoms[0] if len(atoms) == 1 else ir.Mul(tuple(atoms))
+            return base if power == 1 else ir.Pow(base, ir.Number(power))
 
-        groups: dict[Fraction, list[Expr]] = {}
+        groups: dict[Fraction, list[ir.Expr]] = {}
         for atom, power in self.powers:
             groups.setdefault(power, []).append(atom)
         over = [raise_to(atoms, p) for p, atoms in groups.items() if p > 0]
-        under = [Pow(raise_to(atoms, -p), MINUS_ONE) for p, atoms in groups.items() if p < 0]
-        factors = [*([MINUS_ONE] if self.negative else []), *over, *under] or [ONE]
-        return factors[0] if len(factors) == 1 else Mul(tuple(factors))
+        under = [ir.Pow(raise_to(atoms, -p), ir.MINUS_ONE) for p, atoms in groups.items() if p < 0]
+        factors = [*([ir.MINUS_ONE] if self.negative else []), *over, *under] or [ir.ONE]
+        return factors[0] if len(factors) == 1 else ir.Mul(tuple(factors))
 
     def __str__(self) -> str:
         """The scale in words: 1/sqrt(D)."""
         return to_text(self.to_expr()).replace(" / ", "/").replace(" * ", "*")
 
 
-def find_scale(expr: Expr) -> Scale:
+def find_scale(expr: ir.Expr) -> Scale:
     """The sizes and numbers that a product is multiplied by, inside of its sums too."""
     match expr:
-        case Number(value) if value not in {0, 1}:
+        case ir.Number(value) if value not in {0, 1}:
             over, under = Fraction(abs(value).numerator), Fraction(value.denominator)
-            powers = [(Number(over), Fraction(1)), (Number(under), Fraction(-1))]
-            kept = [(atom, power) for atom, power in powers if atom != ONE]
+            powers = [(ir.Number(over), Fraction(1)), (ir.Number(under), Fraction(-1))]
+            kept = [(atom, power) for atom, power in powers if atom != ir.ONE]
             return Scale.of(*kept, negative=value < 0)
-        case Size() | Scalar():
+        case ir.Size() | ir.Scalar():
             return Scale.of((expr, Fraction(1)))
-        case Pow(base, Number(power)) if is_number(base):
+        case ir.Pow(base, ir.Number(power)) if is_number(base):
             return Scale().times(find_scale(base), power)
-        case Mul(factors):
+        case ir.Mul(factors):
             total = Scale()
             for factor in factors:
                 total = total.times(find_scale(factor))
             return total
-        case Reduce("sum", _, _, body):
+        case ir.Reduce("sum", _, _, body):
             return find_scale(body)
     return Scale()
 
 
-def is_number(expr: Expr) -> bool:
+def is_number(expr: ir.Expr) -> bool:
     """Is it made of sizes and numbers and scalars by products and powers alone?"""
-    if isinstance(expr, (Number, Size, Scalar)):
+    if isinstance(expr, (ir.Number, ir.Size, ir.Scalar)):
         return True
-    return isinstance(expr, (Mul, Pow)) and all(map(is_number, find_children(expr)))
+    return isinstance(expr, (ir.Mul, ir.Pow)) and all(map(is_number, find_children(expr)))
 
 
-def find_factors(own: Scale, sizes: Sequence[Expr]) -> Iterator[tuple[Scale, float]]:
+def find_factors(own: Scale, sizes: Sequence[ir.Expr]) -> Iterator[tuple[Scale, float]]:
     """What code may multiply by besides, and how much less likely it is than the likeliest."""
     mine = [atom for atom, _ in own.powers]
     if mine:
@@ -381,7 +361,7 @@ def find_factors(own: Scale, sizes: Sequence[Expr]) -> Iterator[tuple[Scale, flo
         for size in sizes:
             yield Scale.of((size, power)), 0.15 if size in mine else 0.3
         for value in (2, 3, 4) if power.denominator == 1 else (2,):
-            yield Scale.of((Number(Fraction(value)), power)), 0.4
+            yield Scale.of((ir.Number(Fraction(value)), power)), 0.4
         for one, two in combinations(sizes, 2):
             yield Scale.of((one, power), (two, power)), 0.5
 

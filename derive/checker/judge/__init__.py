@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from derive.checker.program import find_names
 from derive.checker.runs import How, weigh_results
 from derive.checker.source.load import CannotRunError
-from derive.ir.nodes import Index
+from derive.ir import nodes as ir
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.walk import walk
 from derive.judge.compare import (
@@ -132,7 +132,7 @@ def count_steps(sample: Sample) -> int:
     total = 0
     for equation in sample.system.equations:
         nodes = (*walk(equation.value), *(i for p in equation.target.places for i in walk(p)))
-        indices = dict.fromkeys(node for node in nodes if isinstance(node, Index))
+        indices = dict.fromkeys(node for node in nodes if isinstance(node, ir.Index))
         total += prod(evaluate_extent(index.extent, sample.sizes) for index in indices)
     return total
 

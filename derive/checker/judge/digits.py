@@ -31,7 +31,7 @@ from derive.checker.judge import (
 from derive.checker.runs import How
 from derive.checker.source.load import CannotRunError
 from derive.errors import Diagnostic
-from derive.ir.nodes import Call
+from derive.ir import nodes as ir
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.walk import walk
 from derive.judge.evaluate import Evaluator
@@ -175,7 +175,7 @@ def _overflows(sample: Sample) -> bool:
         evaluator.define(equation)
     parts = (part for each in sample.system.equations for part in walk(each.value))
     for part in parts:
-        if isinstance(part, Call) and part.function in {"exp", "sigmoid", "softplus", "erfc"}:
+        if isinstance(part, ir.Call) and part.function in {"exp", "sigmoid", "softplus", "erfc"}:
             values = evaluator.find(part).tensor
             if bool((values.isinf() | (values == 0)).any()):
                 return True

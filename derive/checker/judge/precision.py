@@ -30,7 +30,7 @@ from derive.checker.runs.modes import Lowering, find_limit
 from derive.checker.samples import MOST_TOGETHER, count, lengthen
 from derive.checker.source.load import CannotRunError
 from derive.errors import Diagnostic
-from derive.ir.nodes import Along, Call, Reduce, Tensor
+from derive.ir import nodes as ir
 from derive.ir.walk import walk
 from derive.judge.evaluate import Evaluator, evaluate_system
 
@@ -401,7 +401,7 @@ def find_unstable(program: Program, sample: Sample) -> tuple[Diagnostic, ...]:
 
 def _sink(sample: Sample, factor: float) -> Iterator[Sample]:
     """The sample whose logits are all far below 0, where signs of its inputs make them so."""
-    names = [e.name for e in sample.system.inputs if isinstance(e, Tensor) and e.kind == "real"]
+    names = [e.name for e in sample.system.inputs if isinstance(e, ir.Tensor) and e.kind == "real"]
     for signs in islice(product((-1, 1), repeat=len(names)), _MOST_SIGNS):
         low = replace(sample, change=set_signs(dict(zip(names, signs, strict=True)), factor))
         if any(v.numel() and float(v.max()) <= -LARGE / 10 for v in _find_logits(low)):
@@ -427,9 +427,9 @@ def _find_logits(sample: Sample) -> Iterator[Any]:
     for part in (part for equation in sample.system.equations for part in walk(equation.value)):
         match part:
             case (
-                Along("softmax" | "log_softmax", _, _, body)
-                | Reduce("logsumexp", _, _, body)
-                | Call("exp", (body,))
+                ir.Along("softmax" | "log_softmax", _, _, body)
+                | ir.Reduce("logsumexp", _, _, body)
+                | ir.Call("exp", (body,))
             ):
                 yield evaluator.find(body).tensor
 

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from derive.ir.nodes import Size
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 
 if TYPE_CHECKING:
@@ -97,6 +97,6 @@ def to_polynomial(extent: str) -> Polynomial:
                 return read(left) * read(right)
             case ast.Constant(int(number)):
                 return Polynomial.of(number)
-        return Polynomial.of(Size(ast.unparse(node)))
+        return Polynomial.of(ir.Size(ast.unparse(node)))
 
     return read(ast.parse(extent, mode="eval").body)

@@ -28,34 +28,8 @@ from derive.analysis.facts import is_nonnegative
 from derive.errors import refuse
 from derive.frontend.sympy.names import Names, find_extent, find_label, find_order
 from derive.frontend.sympy.names import walk as walk_sympy
+from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
-from derive.ir.nodes import (
-    FALSE,
-    MINUS_INFINITY,
-    MINUS_ONE,
-    ONE,
-    TRUE,
-    ZERO,
-    Access,
-    Add,
-    Along,
-    Call,
-    Compare,
-    Expr,
-    Index,
-    Infinity,
-    Mul,
-    Not,
-    Number,
-    Pow,
-    Reduce,
-    Scalar,
-    Size,
-    Tensor,
-    Where,
-    all_of,
-    any_of,
-)
 from derive.ir.numbers import to_exact
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.text import to_text
@@ -67,7 +41,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     Order: TypeAlias = Callable[[str], tuple[bool, int, str]]
-    Limits: TypeAlias = tuple[Index, Expr, Expr]
+    Limits: TypeAlias = tuple[ir.Index, ir.Expr, ir.Expr]
 
 
 _LARGEST_DIVISOR = 1000  # a fraction with a larger one is a decimal to its reader
@@ -75,16 +49,16 @@ _LARGEST_DIVISOR = 1000  # a fraction with a larger one is a decimal to its read
 _NUMBER, _SIZE, _TENSOR, _SUM, _INDEX, _BRACKET, _DIVISOR = range(7)
 
 
-def to_readable_product(factors: tuple[Expr, ...], order: Order) -> tuple[Expr, ...]:
+def to_readable_product(factors: tuple[ir.Expr, ...], order: Order) -> tuple[ir.Expr, ...]:
     """The factors in readable order; a fraction becomes a number before and a divisor behind."""
-    parts: list[Expr] = []
+    parts: list[ir.Expr] = []
     for factor in factors:
-        parts += _split_fraction(factor) if isinstance(factor, Number) else [factor]
+        parts += _split_fraction(factor) if isinstance(factor, ir.Number) else [factor]
     bare = not any(find_accesses(part) for part in parts)
     return tuple(sorted(parts, key=lambda part: _rank_factor(part, bare, order)))
 
 
-def to_readable_sum(terms: tuple[Expr, ...], order: Order) -> tuple[Expr, ...]:
+def to_readable_sum(terms: tuple[ir.Expr, ...], order: Order) -> tuple[ir.Expr, ...]:
     """The terms in readable order; the first one has no minus sign if any has none."""
     parts = sorted(terms, key=lambda part: _rank_term(part, order))
     first = next((part for part in parts if not is_negative(part)), None)
@@ -94,65 +68,65 @@ def to_readable_sum(terms: tuple[Expr, ...], order: Order) -> tuple[Expr, ...]:
     return tuple(parts)
 
 
-def to_readable_conditions(parts: tuple[Expr, ...], order: Order) -> tuple[Expr, ...]:
+def to_readable_conditions(parts: tuple[ir.Expr, ...], order: Order) -> tuple[ir.Expr, ...]:
     """The parts of an `and` in readable order; two that make a chain `0 <= t < T` stand as one."""
     ranked = tuple(sorted(parts, key=lambda part: (_first_tensor(part, order), to_text(part))))
     match ranked:
-        case (Compare(_, left, _), Compare(_, _, right)) if left is right:
+        case (ir.Compare(_, left, _), ir.Compare(_, _, right)) if left is right:
             return (ranked[1], ranked[0])
     return ranked
 
 
-def is_negative(expr: Expr) -> bool:
+def is_negative(expr: ir.Expr) -> bool:
     """Is the expression written with a minus sign?"""
     match expr:
-        case Number(value):
+        case ir.Number(value):
             return value < 0
-        case Mul((Number(value), *_)):
+        case ir.Mul((ir.Number(value), *_)):
             return value < 0
     return False
 
 
-def _split_fraction(number: Number) -> list[Expr]:
+def _split_fraction(number: ir.Number) -> list[ir.Expr]:
     value = number.value
     if value.denominator == 1:
         return [number]
-    sign: list[Expr] = [MINUS_ONE] if value < 0 else []
+    sign: list[ir.Expr] = [ir.MINUS_ONE] if value < 0 else []
     if value.denominator > _LARGEST_DIVISOR:
-        return [*sign, Number(abs(value))]
+        return [*sign, ir.Number(abs(value))]
     above = abs(value.numerator)
-    over: list[Expr] = [Number(value.__class__(above))] if above != 1 else []
-    return [*sign, *over, Pow(Number(value.__class__(value.denominator)), MINUS_ONE)]
+    over: list[ir.Expr] = [ir.Number(value.__class__(above))] if above != 1 else []
+    return [*sign, *over, ir.Pow(ir.Number(value.__class__(value.denominator)), ir.MINUS_ONE)]
 
 
-def _rank_factor(part: Expr, bare: bool, order: Order) -> tuple[object, ...]:
+def _rank_factor(part: ir.Expr, bare: bool, order: Order) -> tuple[object, ...]:
     rank = _find_rank(part, bare)
     return (rank, not _is_atom(part), *_first_tensor(part, order), to_text(part))
 
 
-def _find_rank(part: Expr, bare: bool) -> int:
+def _find_rank(part: ir.Expr, bare: bool) -> int:
     match part:
-        case Number(value):
+        case ir.Number(value):
             return _NUMBER - (value < 0)
-        case Pow(_, Number(value)) if value < 0:
+        case ir.Pow(_, ir.Number(value)) if value < 0:
             return _DIVISOR
-        case Where(_, then, other) if then is ONE and other is ZERO:
+        case ir.Where(_, then, other) if then is ir.ONE and other is ir.ZERO:
             return _BRACKET
-        case Reduce():
+        case ir.Reduce():
             return _SUM
         case _ if find_accesses(part):
             return _TENSOR
     inside = tuple(walk(part))
-    if any(isinstance(here, Index) for here in inside):
-        return _SIZE - 1 if bare and isinstance(part, Index) else _INDEX
+    if any(isinstance(here, ir.Index) for here in inside):
+        return _SIZE - 1 if bare and isinstance(part, ir.Index) else _INDEX
     return _SIZE
 
 
-def _rank_term(part: Expr, order: Order) -> tuple[object, ...]:
+def _rank_term(part: ir.Expr, order: Order) -> tuple[object, ...]:
     inside = tuple(walk(part))
-    kinds = (Access, Index, Size, Scalar)
+    kinds = (ir.Access, ir.Index, ir.Size, ir.Scalar)
     kind = next((k for k, cls in enumerate(kinds) if any(isinstance(e, cls) for e in inside)), 4)
-    degree = sum(isinstance(e, (Index, Size)) for e in inside) if kind else 0
+    degree = sum(isinstance(e, (ir.Index, ir.Size)) for e in inside) if kind else 0
     return (
         kind,
         *_first_tensor(part, order),
@@ -163,16 +137,16 @@ def _rank_term(part: Expr, order: Order) -> tuple[object, ...]:
     )
 
 
-def _first_tensor(part: Expr, order: Order) -> tuple[bool, int, str]:
+def _first_tensor(part: ir.Expr, order: Order) -> tuple[bool, int, str]:
     accesses = find_accesses(part)
     return order(accesses[0].tensor.name) if accesses else (True, 1 << 30, "")
 
 
-def _is_atom(part: Expr) -> bool:
-    return not isinstance(part, (Add, Mul, Reduce))
+def _is_atom(part: ir.Expr) -> bool:
+    return not isinstance(part, (ir.Add, ir.Mul, ir.Reduce))
 
 
-def to_reduce(kind: str, limits: Iterable[Limits], body: Expr, *, is_literal: bool) -> Reduce:
+def to_reduce(kind: str, limits: Iterable[Limits], body: ir.Expr, *, is_literal: bool) -> ir.Reduce:
     """The sum or product over (index, low, high); literal limits must keep to the index's range."""
     bound, conditions = [], []
     for index, low, high in limits:
@@ -180,36 +154,36 @@ def to_reduce(kind: str, limits: Iterable[Limits], body: Expr, *, is_literal: bo
             _check_limits(index, low, high)
         bound.append(index)
         conditions += _find_conditions(index, low, high)
-    other = ZERO if kind == "sum" else ONE
+    other = ir.ZERO if kind == "sum" else ir.ONE
     match body:
-        case Where(condition, then, last) if last is other and then is not ONE:
-            return Reduce(kind, tuple(bound), all_of(*conditions, condition), then)
-    return Reduce(kind, tuple(bound), all_of(*conditions), body)
+        case ir.Where(condition, then, last) if last is other and then is not ir.ONE:
+            return ir.Reduce(kind, tuple(bound), ir.all_of(*conditions, condition), then)
+    return ir.Reduce(kind, tuple(bound), ir.all_of(*conditions), body)
 
 
-def _find_conditions(index: Index, low: Expr, high: Expr) -> list[Expr]:
+def _find_conditions(index: ir.Index, low: ir.Expr, high: ir.Expr) -> list[ir.Expr]:
     """What the limits ask of the index beyond its extent, `low <= j <= high` if both do."""
     gap = Polynomial.of(index.extent) - Polynomial.of(high)
-    found: list[Expr] = []
-    if low is not ZERO:
-        found.append(Compare("<=", low, index))
+    found: list[ir.Expr] = []
+    if low is not ir.ZERO:
+        found.append(ir.Compare("<=", low, index))
     if gap.constant != 1:
         found.append(_below(index, high))
     return found
 
 
-def _below(index: Index, high: Expr) -> Expr:
+def _below(index: ir.Index, high: ir.Expr) -> ir.Expr:
     """`j <= high`, as `j < e` where high is e - 1."""
     match high:
-        case Add((*terms, last)) if last is MINUS_ONE:
-            return Compare("<", index, terms[0] if len(terms) == 1 else Add(tuple(terms)))
-    return Compare("<=", index, high)
+        case ir.Add((*terms, last)) if last is ir.MINUS_ONE:
+            return ir.Compare("<", index, terms[0] if len(terms) == 1 else ir.Add(tuple(terms)))
+    return ir.Compare("<=", index, high)
 
 
-def _check_limits(index: Index, low: Expr, high: Expr) -> None:
+def _check_limits(index: ir.Index, low: ir.Expr, high: ir.Expr) -> None:
     """Refuse limits that leave the range of the index, since SymPy means them literally."""
     last = Polynomial.of(index.extent) - Polynomial.of(1)
-    starts = low is ZERO or is_nonnegative(Polynomial.of(low))
+    starts = low is ir.ZERO or is_nonnegative(Polynomial.of(low))
     if starts and is_nonnegative(last - Polynomial.of(high)):
         return
     raise refuse(
@@ -218,7 +192,7 @@ def _check_limits(index: Index, low: Expr, high: Expr) -> None:
         facts=[f"{index.name} runs from 0 to {to_text(last.to_expr())}"],
         help="places count from 0; limits that depend on an index go into a condition, "
         f"Sum(Piecewise((x, {index.name} <= ...), (0, True)), {index.name})"
-        if not isinstance(high, Number)
+        if not isinstance(high, ir.Number)
         else "places count from 0",
     )
 
@@ -233,8 +207,8 @@ class Context:
 
     names: Names
     is_ordered: bool  # are the arguments in the order in which a person wrote them
-    tensors: dict[str, Tensor] = field(default_factory=dict)
-    indices: dict[str, list[Index]] = field(default_factory=dict)
+    tensors: dict[str, ir.Tensor] = field(default_factory=dict)
+    indices: dict[str, list[ir.Index]] = field(default_factory=dict)
 
     def order(self, name: str) -> tuple[bool, int, str]:
         """Where the tensor stands in a readable line."""
@@ -242,7 +216,7 @@ class Context:
 
 
 @singledispatch
-def to_node(value: Any, context: Context) -> Expr:
+def to_node(value: Any, context: Context) -> ir.Expr:
     """The node for one SymPy object."""
     raise refuse(
         "expression-unknown",
@@ -251,13 +225,13 @@ def to_node(value: Any, context: Context) -> Expr:
     )
 
 
-def to_extent(value: Any, context: Context) -> Expr:
+def to_extent(value: Any, context: Context) -> ir.Expr:
     """The extent that SymPy arithmetic gave, its terms in descending degree."""
     made = to_node(value, context)
     return made if context.is_ordered else Polynomial.of(made).to_expr()
 
 
-def find_index(value: Any, context: Context) -> Index:
+def find_index(value: Any, context: Context) -> ir.Index:
     """The index of an Idx or an integer Symbol; equal extents of one name are one node."""
     name = find_label(value)
     known = context.indices.setdefault(name, [])
@@ -266,17 +240,17 @@ def find_index(value: Any, context: Context) -> Index:
         extents = context.names.indices.get(name, [])
         extent = extents[0] if extents else None
     if extent is None:
-        known += [] if known else [Index(name, _read_extent(name, context))]
+        known += [] if known else [ir.Index(name, _read_extent(name, context))]
         return known[0]
     made = Polynomial.of(to_node(extent, context)).to_expr()
     for index in known:
         if is_same_extent(index.extent, made):
             return index
-    known.append(Index(name, _find_written(name, made, context)))
+    known.append(ir.Index(name, _find_written(name, made, context)))
     return known[-1]
 
 
-def _plain_extents(index: str, context: Context) -> list[Expr]:
+def _plain_extents(index: str, context: Context) -> list[ir.Expr]:
     """The extents of the places in which the index stands alone, of tensors known by now."""
     return [
         context.tensors[name].shape[number]
@@ -285,7 +259,7 @@ def _plain_extents(index: str, context: Context) -> list[Expr]:
     ]
 
 
-def _read_extent(index: str, context: Context) -> Expr:
+def _read_extent(index: str, context: Context) -> ir.Expr:
     extents = _plain_extents(index, context)
     if not extents:
         raise refuse(
@@ -296,46 +270,46 @@ def _read_extent(index: str, context: Context) -> Expr:
     return extents[0]
 
 
-def _find_written(index: str, extent: Expr, context: Context) -> Expr:
+def _find_written(index: str, extent: ir.Expr, context: Context) -> ir.Expr:
     """The extent as the first tensor that it reads writes it, if that is the same number."""
     written = (e for e in _plain_extents(index, context) if is_same_extent(e, extent))
     return next(written, extent)
 
 
 @to_node.register(sympy.Rational)
-def _(value: Any, context: Context) -> Expr:
+def _(value: Any, context: Context) -> ir.Expr:
     return to_exact(Fraction(int(value.p), int(value.q)))
 
 
 @to_node.register(sympy.Float)
-def _(value: Any, context: Context) -> Expr:
+def _(value: Any, context: Context) -> ir.Expr:
     double = 53  # bits; such a float has a shortest decimal that means it
     return to_exact(Fraction(repr(float(value)) if value._prec == double else str(value)))
 
 
 @to_node.register(Endless)
-def _(value: Any, context: Context) -> Expr:
-    return Infinity(False)
+def _(value: Any, context: Context) -> ir.Expr:
+    return ir.Infinity(False)
 
 
 @to_node.register(NegativeEndless)
-def _(value: Any, context: Context) -> Expr:
-    return MINUS_INFINITY
+def _(value: Any, context: Context) -> ir.Expr:
+    return ir.MINUS_INFINITY
 
 
 @to_node.register(type(sympy.pi))
-def _(value: Any, context: Context) -> Expr:
-    return Call("pi", ())
+def _(value: Any, context: Context) -> ir.Expr:
+    return ir.Call("pi", ())
 
 
 @to_node.register(type(sympy.E))
-def _(value: Any, context: Context) -> Expr:
-    return Call("exp", (ONE,))
+def _(value: Any, context: Context) -> ir.Expr:
+    return ir.Call("exp", (ir.ONE,))
 
 
 @to_node.register(type(sympy.zoo))
 @to_node.register(type(sympy.nan))
-def _(value: Any, context: Context) -> Expr:
+def _(value: Any, context: Context) -> ir.Expr:
     raise refuse(
         "number-unusable",
         f"SymPy has worked out a part of the formula to {value}",
@@ -344,66 +318,66 @@ def _(value: Any, context: Context) -> Expr:
 
 
 @to_node.register(sympy.Symbol)
-def _(value: Any, context: Context) -> Expr:
+def _(value: Any, context: Context) -> ir.Expr:
     name, names = value.name, context.names
     if name in names.indices:
         return find_index(value, context)
     if name in names.sizes:
-        return Size(name)
+        return ir.Size(name)
     if name in context.tensors:
-        return Access(context.tensors[name], ())
-    return Scalar(name)
+        return ir.Access(context.tensors[name], ())
+    return ir.Scalar(name)
 
 
 @to_node.register(sympy.Idx)
-def _(value: Any, context: Context) -> Expr:
+def _(value: Any, context: Context) -> ir.Expr:
     return find_index(value, context)
 
 
 @to_node.register(sympy.IndexedBase)
-def _(value: Any, context: Context) -> Expr:
-    return Access(context.tensors[find_label(value)], ())
+def _(value: Any, context: Context) -> ir.Expr:
+    return ir.Access(context.tensors[find_label(value)], ())
 
 
 @to_node.register(sympy.Indexed)
-def _(value: Any, context: Context) -> Expr:
+def _(value: Any, context: Context) -> ir.Expr:
     tensor = context.tensors[find_label(value.base)]
-    return Access(tensor, tuple(to_node(place, context) for place in value.indices))
+    return ir.Access(tensor, tuple(to_node(place, context) for place in value.indices))
 
 
 @to_node.register(sympy.Add)
-def _(value: Any, context: Context) -> Expr:
+def _(value: Any, context: Context) -> ir.Expr:
     terms = tuple(to_node(arg, context) for arg in value.args)
-    return Add(terms if context.is_ordered else to_readable_sum(terms, context.order))
+    return ir.Add(terms if context.is_ordered else to_readable_sum(terms, context.order))
 
 
 @to_node.register(sympy.Mul)
-def _(value: Any, context: Context) -> Expr:
+def _(value: Any, context: Context) -> ir.Expr:
     factors = tuple(to_node(arg, context) for arg in value.args)
-    if factors[0] is MINUS_ONE and len(factors) == 2 and factors[1] is Infinity(False):
-        return MINUS_INFINITY
-    while isinstance(factors[0], Mul):
+    if factors[0] is ir.MINUS_ONE and len(factors) == 2 and factors[1] is ir.Infinity(False):
+        return ir.MINUS_INFINITY
+    while isinstance(factors[0], ir.Mul):
         factors = (*factors[0].factors, *factors[1:])
     if not context.is_ordered:
         factors = to_readable_product(factors, context.order)
-    return Mul(factors)
+    return ir.Mul(factors)
 
 
 @to_node.register(sympy.Pow)
-def _(value: Any, context: Context) -> Expr:
+def _(value: Any, context: Context) -> ir.Expr:
     base, exponent = (to_node(arg, context) for arg in value.args)
-    if isinstance(exponent, Number) and exponent.value < 0 and exponent is not MINUS_ONE:
-        return Pow(Pow(base, Number(-exponent.value)), MINUS_ONE)
-    return Pow(base, exponent)
+    if isinstance(exponent, ir.Number) and exponent.value < 0 and exponent is not ir.MINUS_ONE:
+        return ir.Pow(ir.Pow(base, ir.Number(-exponent.value)), ir.MINUS_ONE)
+    return ir.Pow(base, exponent)
 
 
 @to_node.register(sympy.Function)
 @to_node.register(sympy.Max)
 @to_node.register(sympy.Min)
-def _(value: Any, context: Context) -> Expr:
+def _(value: Any, context: Context) -> ir.Expr:
     name = _FUNCTIONS.get(value.func, str(value.func.__name__))
     args = value.args if name not in {"max", "min"} or context.is_ordered else _ordered(value)
-    return Call(name, tuple(to_node(arg, context) for arg in args))
+    return ir.Call(name, tuple(to_node(arg, context) for arg in args))
 
 
 def _ordered(value: Any) -> tuple[Any, ...]:
@@ -412,14 +386,14 @@ def _ordered(value: Any) -> tuple[Any, ...]:
 
 
 @to_node.register(sympy.floor)
-def _(value: Any, context: Context) -> Expr:
+def _(value: Any, context: Context) -> ir.Expr:
     """`i // r` where all parts are integers, else the floor of a number."""
     inside = value.args[0]
     if all(_is_whole(part, context) for part in walk_sympy(inside)):
         over, under = _split_quotient(inside)
         if under != 1:
-            return Call("floordiv", (to_node(over, context), to_node(under, context)))
-    return Call("floor", (to_node(inside, context),))
+            return ir.Call("floordiv", (to_node(over, context), to_node(under, context)))
+    return ir.Call("floor", (to_node(inside, context),))
 
 
 def _split_quotient(value: Any) -> tuple[Any, Any]:
@@ -455,13 +429,13 @@ def _is_whole(value: Any, context: Context) -> bool:
 
 
 @to_node.register(sympy.KroneckerDelta)
-def _(value: Any, context: Context) -> Expr:
+def _(value: Any, context: Context) -> ir.Expr:
     left, right = (to_node(arg, context) for arg in value.args[:2])
-    return Where(Compare("==", left, right), ONE, ZERO)
+    return ir.Where(ir.Compare("==", left, right), ir.ONE, ir.ZERO)
 
 
 @to_node.register(sympy.Piecewise)
-def _(value: Any, context: Context) -> Expr:
+def _(value: Any, context: Context) -> ir.Expr:
     *pairs, (last, otherwise) = [(pair.args[0], pair.args[1]) for pair in value.args]
     if otherwise != sympy.true:
         raise refuse(
@@ -471,45 +445,45 @@ def _(value: Any, context: Context) -> Expr:
         )
     made = to_node(last, context)
     for then, condition in reversed(pairs):
-        made = Where(to_node(condition, context), to_node(then, context), made)
+        made = ir.Where(to_node(condition, context), to_node(then, context), made)
     return made
 
 
 @to_node.register(BooleanTrue)
-def _(value: Any, context: Context) -> Expr:
-    return TRUE
+def _(value: Any, context: Context) -> ir.Expr:
+    return ir.TRUE
 
 
 @to_node.register(BooleanFalse)
-def _(value: Any, context: Context) -> Expr:
-    return FALSE
+def _(value: Any, context: Context) -> ir.Expr:
+    return ir.FALSE
 
 
 @to_node.register(Relational)
-def _(value: Any, context: Context) -> Expr:
+def _(value: Any, context: Context) -> ir.Expr:
     left, right = (to_node(arg, context) for arg in value.args)
-    if context.is_ordered or isinstance(right, Number) or value.rel_op not in _TURNED:
-        return Compare(value.rel_op, left, right)
-    return Compare(_TURNED[value.rel_op], right, left)  # `j <= i` may have become `i >= j`
+    if context.is_ordered or isinstance(right, ir.Number) or value.rel_op not in _TURNED:
+        return ir.Compare(value.rel_op, left, right)
+    return ir.Compare(_TURNED[value.rel_op], right, left)  # `j <= i` may have become `i >= j`
 
 
 @to_node.register(sympy.And)
 @to_node.register(sympy.Or)
-def _(value: Any, context: Context) -> Expr:
+def _(value: Any, context: Context) -> ir.Expr:
     parts = tuple(to_node(arg, context) for arg in value.args)
     if not context.is_ordered:
         parts = to_readable_conditions(parts, context.order)
-    return all_of(*parts) if isinstance(value, sympy.And) else any_of(*parts)
+    return ir.all_of(*parts) if isinstance(value, sympy.And) else ir.any_of(*parts)
 
 
 @to_node.register(sympy.Not)
-def _(value: Any, context: Context) -> Expr:
-    return Not(to_node(value.args[0], context))
+def _(value: Any, context: Context) -> ir.Expr:
+    return ir.Not(to_node(value.args[0], context))
 
 
 @to_node.register(sympy.Sum)
 @to_node.register(sympy.Product)
-def _(value: Any, context: Context) -> Expr:
+def _(value: Any, context: Context) -> ir.Expr:
     limits = []
     for bound, low, high in value.args[1:]:
         index = find_index(bound, context)
@@ -520,7 +494,7 @@ def _(value: Any, context: Context) -> Expr:
 
 
 @to_node.register(Reduction)
-def _(value: Any, context: Context) -> Expr:
+def _(value: Any, context: Context) -> ir.Expr:
     kind = WORDS[value.func]
     bound = tuple(find_index(index, context) for index in value.bound)
     if not bound:
@@ -544,5 +518,5 @@ def _(value: Any, context: Context) -> Expr:
             else "name one index",
         )
     if keeps:
-        return Along(kind, bound[0], condition, body, *bound[1:])
-    return Reduce(kind, bound, condition, body)
+        return ir.Along(kind, bound[0], condition, body, *bound[1:])
+    return ir.Reduce(kind, bound, condition, body)

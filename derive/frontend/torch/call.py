@@ -27,7 +27,7 @@ from derive.analysis.facts import is_never_negative, is_positive
 from derive.frontend.torch.exprs import choose, decide, put, tidy, within
 from derive.frontend.torch.numbers import plain
 from derive.frontend.torch.trace import find_address, kind_of
-from derive.ir.nodes import ZERO, Access, Expr, Index, Number, all_of
+from derive.ir import nodes as ir
 from derive.ir.polynomial import NOTHING, Polynomial
 from derive.ir.walk import walk
 
@@ -205,7 +205,7 @@ def write(trace: Trace, target: Shadow, value: Shadow) -> None:
         new = trace.read_number(value, ()) if not value.rank else new
     placed = put(new, target.indices, indices)
     buffer.value = tidy(choose(condition, placed, buffer.value))
-    if buffer.kind == "real" and not isinstance(buffer.value, (Access, Number)):
+    if buffer.kind == "real" and not isinstance(buffer.value, (ir.Access, ir.Number)):
         _define_again(trace, target)
 
 
@@ -216,7 +216,7 @@ def _define_again(trace: Trace, target: Shadow) -> None:
     buffer.value = put(made.buffer.value, made.indices, buffer.axes)
 
 
-def _invert(trace: Trace, target: Shadow) -> tuple[Expr, tuple[Expr, ...]]:
+def _invert(trace: Trace, target: Shadow) -> tuple[ir.Expr, tuple[ir.Expr, ...]]:
     """Over the axes of the buffer: where the view is, and its indices there."""
     found = _invert_by_axes(target) or _invert_by_strides(trace, target)
     if found is None:
@@ -224,13 +224,13 @@ def _invert(trace: Trace, target: Shadow) -> tuple[Expr, tuple[Expr, ...]]:
     conditions, origins = found
     if any(i not in origins and trace.number(i.extent) != 1 for i in target.indices):
         raise trace.refuse("lift-write", "a write into an expanded view is not known")
-    return all_of(*conditions), tuple(origins.get(index, ZERO) for index in target.indices)
+    return ir.all_of(*conditions), tuple(origins.get(index, ir.ZERO) for index in target.indices)
 
 
-def _invert_by_axes(target: Shadow) -> tuple[list[Expr], dict[Index, Expr]] | None:
+def _invert_by_axes(target: Shadow) -> tuple[list[ir.Expr], dict[ir.Index, ir.Expr]] | None:
     """Axis by axis: its place tells one index, start + step * index, or has none that is open."""
-    conditions: list[Expr] = []
-    found: dict[Index, Expr] = {}
+    conditions: list[ir.Expr] = []
+    found: dict[ir.Index, ir.Expr] = {}
     for axis, place in zip(target.buffer.axes, target.places, strict=True):
         start = to_affine(put(place, tuple(found), tuple(found.values())))
         inside = [i for i in target.indices if any(i in walk(atom) for atom in start.terms)]
@@ -244,13 +244,15 @@ def _invert_by_axes(target: Shadow) -> tuple[list[Expr], dict[Index, Expr]] | No
             return None
         gap = to_affine(axis) - start
         if step != Polynomial.of(1):
-            conditions.append(decide("==", modulo(gap, step).to_expr(), ZERO))
+            conditions.append(decide("==", modulo(gap, step).to_expr(), ir.ZERO))
         found[index] = divide(gap, step).to_expr()
         conditions.append(within(found[index], index.extent))
     return conditions, found
 
 
-def _invert_by_strides(trace: Trace, target: Shadow) -> tuple[list[Expr], dict[Index, Expr]] | None:
+def _invert_by_strides(
+    trace: Trace, target: Shadow
+) -> tuple[list[ir.Expr], dict[ir.Index, ir.Expr]] | None:
     """Along the flat position in the buffer: start + sum of stride * index, none overlapping."""
     shape = [axis.extent for axis in target.buffer.axes]
     line = ravel(target.places, shape)
@@ -260,8 +262,8 @@ def _invert_by_strides(trace: Trace, target: Shadow) -> tuple[list[Expr], dict[I
         return None
     indices.sort(key=lambda index: trace.number(line.terms[index].to_expr()))
     rest = ravel(target.buffer.axes, shape) - start
-    conditions = [decide("<=", ZERO, rest.to_expr())]
-    found: dict[Index, Expr] = {}
+    conditions = [decide("<=", ir.ZERO, rest.to_expr())]
+    found: dict[ir.Index, ir.Expr] = {}
     for number, index in reversed(list(enumerate(indices))):
         stride = line.terms[index]
         if number:
@@ -275,5 +277,5 @@ def _invert_by_strides(trace: Trace, target: Shadow) -> tuple[list[Expr], dict[I
         found[index] = digit.to_expr()
         conditions.append(decide("<", found[index], index.extent))
         rest = rest - digit.scale(stride)
-    conditions.append(decide("==", rest.to_expr(), ZERO))
+    conditions.append(decide("==", rest.to_expr(), ir.ZERO))
     return conditions, found

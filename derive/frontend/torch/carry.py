@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from derive.frontend.torch.exprs import power
 from derive.frontend.torch.numbers import SymbolicFloat, SymbolicInt, plain, to_expr
 from derive.frontend.torch.spots import is_foreign
-from derive.ir.nodes import Call, Number
+from derive.ir import nodes as ir
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -273,7 +273,7 @@ def apply_to(name: str, function: Callable[..., Any], value: Any, *rest: Any, **
     if not isinstance(value, (SymbolicInt, SymbolicFloat)):
         return function(value)
     expr = to_expr(value)
-    root = power(expr, Number(Fraction(1, 2))) if name == "sqrt" else Call(name, (expr,))
+    root = power(expr, ir.Number(Fraction(1, 2))) if name == "sqrt" else ir.Call(name, (expr,))
     return SymbolicFloat(function(plain(value)), root, value.watch)
 
 

@@ -19,23 +19,7 @@ from typing import TYPE_CHECKING
 from derive.analysis.affine import divide, ravel
 from derive.frontend.torch.exprs import add, count_nodes, multiply, put, write_guards, write_place
 from derive.frontend.torch.trace import View, hint_of
-from derive.ir.nodes import (
-    ONE,
-    Access,
-    Along,
-    Call,
-    Compare,
-    Equation,
-    Expr,
-    Index,
-    Reduce,
-    Scalar,
-    ScalarInput,
-    Size,
-    SizeInput,
-    System,
-    Tensor,
-)
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, divide_wholly
 from derive.ir.walk import find_children, find_free, map_children, walk
 
@@ -49,19 +33,19 @@ if TYPE_CHECKING:
 class Draft:
     """The equations on the way: the step and the value of each tensor, in order."""
 
-    steps: dict[Tensor, Step]
-    values: dict[Tensor, Expr]
-    results: list[Tensor]
-    lefts: dict[Tensor, tuple[Expr, ...]] = field(default_factory=dict)  # `out[b, D*h + d]`
+    steps: dict[ir.Tensor, Step]
+    values: dict[ir.Tensor, ir.Expr]
+    results: list[ir.Tensor]
+    lefts: dict[ir.Tensor, tuple[ir.Expr, ...]] = field(default_factory=dict)  # `out[b, D*h + d]`
 
-    def find_left(self, tensor: Tensor) -> Access:
+    def find_left(self, tensor: ir.Tensor) -> ir.Access:
         """The left side of a tensor's equation."""
-        return Access(tensor, self.lefts.get(tensor, self.steps[tensor].indices))
+        return ir.Access(tensor, self.lefts.get(tensor, self.steps[tensor].indices))
 
 
 def prune(draft: Draft) -> None:
     """What no result rests on is left out."""
-    needed: dict[Tensor, None] = {}
+    needed: dict[ir.Tensor, None] = {}
     todo = list(draft.results)
     while todo:
         tensor = todo.pop()
@@ -72,39 +56,41 @@ def prune(draft: Draft) -> None:
     draft.values = {tensor: value for tensor, value in draft.values.items() if tensor in needed}
 
 
-def find_accesses(value: Expr) -> Iterator[Access]:
+def find_accesses(value: ir.Expr) -> Iterator[ir.Access]:
     """What a value reads."""
-    return (part for part in walk(value) if isinstance(part, Access))
+    return (part for part in walk(value) if isinstance(part, ir.Access))
 
 
-def count_accesses(value: Expr) -> Iterator[Access]:
+def count_accesses(value: ir.Expr) -> Iterator[ir.Access]:
     """Every place where a tensor is read, also where the same node stands twice."""
-    if isinstance(value, Access):
+    if isinstance(value, ir.Access):
         yield value
     for child in find_children(value):
         yield from count_accesses(child)
 
 
-def is_reading(value: Expr, tensor: Tensor) -> bool:
+def is_reading(value: ir.Expr, tensor: ir.Tensor) -> bool:
     """Does a value read the tensor?"""
     return any(access.tensor is tensor for access in find_accesses(value))
 
 
-def put_in(value: Expr, tensor: Tensor, indices: Sequence[Index], inner: Expr) -> Expr:
+def put_in(
+    value: ir.Expr, tensor: ir.Tensor, indices: Sequence[ir.Index], inner: ir.Expr
+) -> ir.Expr:
     """The value with the tensor's own value in place of the tensor."""
 
-    def meet(access: Access) -> Expr:
+    def meet(access: ir.Access) -> ir.Expr:
         return put(inner, tuple(indices), access.places)
 
     return map_reads(value, tensor, meet)
 
 
-def map_reads(value: Expr, tensor: Tensor, meet: Callable[[Access], Expr]) -> Expr:
+def map_reads(value: ir.Expr, tensor: ir.Tensor, meet: Callable[[ir.Access], ir.Expr]) -> ir.Expr:
     """The value with what `meet` gives for every access of the tensor."""
 
-    def visit(here: Expr) -> Expr:
+    def visit(here: ir.Expr) -> ir.Expr:
         new = map_children(here, visit)
-        if isinstance(new, Access) and new.tensor is tensor:
+        if isinstance(new, ir.Access) and new.tensor is tensor:
             return meet(new)
         return new
 
@@ -115,7 +101,7 @@ def map_reads(value: Expr, tensor: Tensor, meet: Callable[[Access], Expr]) -> Ex
 class Digit:
     """An index of a view as a digit of the flat position in a tensor."""
 
-    index: Index
+    index: ir.Index
     stride: Polynomial
 
 
@@ -123,7 +109,7 @@ def drop_copies(draft: Draft) -> None:
     """A tensor that is another one, element by element, is that one."""
     for tensor, value in list(draft.values.items()):
         step = draft.steps[tensor]
-        if not isinstance(value, Access) or value.places != step.indices:
+        if not isinstance(value, ir.Access) or value.places != step.indices:
             continue
         other = value.tensor
         if other not in draft.values or (tensor in draft.results and other in draft.results):
@@ -131,8 +117,8 @@ def drop_copies(draft: Draft) -> None:
         draft.results = [other if each is tensor else each for each in draft.results]
         del draft.values[tensor]
 
-        def read(access: Access, other: Tensor = other) -> Expr:
-            return Access(other, access.places)
+        def read(access: ir.Access, other: ir.Tensor = other) -> ir.Expr:
+            return ir.Access(other, access.places)
 
         _replace_reads(draft, tensor, read)
         if not draft.steps[other].spot.name:
@@ -141,7 +127,7 @@ def drop_copies(draft: Draft) -> None:
 
 def name_views(views: Sequence[View], draft: Draft) -> None:
     """Steps without a name take that of a view; and its indices, if it has more of them."""
-    chosen: dict[Tensor, tuple[View, list[Digit]]] = {}
+    chosen: dict[ir.Tensor, tuple[View, list[Digit]]] = {}
     for view in views:
         tensor = view.value.tensor
         if tensor not in draft.values or draft.steps[tensor].spot.name not in {"", view.name}:
@@ -151,7 +137,7 @@ def name_views(views: Sequence[View], draft: Draft) -> None:
         if not draft.steps[tensor].spot.name:
             _call(draft, tensor, view.name)
         digits = _find_digits(view) or []
-        axes = sum(extent is not ONE for extent in tensor.shape)
+        axes = sum(extent is not ir.ONE for extent in tensor.shape)
         least = len(chosen[tensor][1]) if tensor in chosen else axes
         if len(digits) > least and tensor not in draft.results:
             chosen[tensor] = view, digits
@@ -159,11 +145,11 @@ def name_views(views: Sequence[View], draft: Draft) -> None:
         _write_as(draft, tensor, view, digits)
 
 
-def _count(extents: Iterable[Expr]) -> Polynomial:
+def _count(extents: Iterable[ir.Expr]) -> Polynomial:
     return prod(map(Polynomial.of, extents), start=Polynomial.of(1))
 
 
-def _call(draft: Draft, tensor: Tensor, name: str) -> None:
+def _call(draft: Draft, tensor: ir.Tensor, name: str) -> None:
     step = draft.steps[tensor]
     draft.steps[tensor] = replace(step, spot=replace(step.spot, name=name))
 
@@ -172,7 +158,7 @@ def _find_digits(view: View) -> list[Digit] | None:
     """The indices as digits from the last to the first; None where they do not count it all up."""
     shape = view.value.tensor.shape
     line = ravel(view.value.places, shape)
-    indices = [index for index in view.indices if index.extent is not ONE]
+    indices = [index for index in view.indices if index.extent is not ir.ONE]
     if line.constant.terms or set(line.terms) != set(indices):
         return None
     digits: list[Digit] = []
@@ -186,24 +172,26 @@ def _find_digits(view: View) -> list[Digit] | None:
     return digits if stride == _count(shape) else None
 
 
-def _write_as(draft: Draft, tensor: Tensor, view: View, digits: Sequence[Digit]) -> Tensor | None:
+def _write_as(
+    draft: Draft, tensor: ir.Tensor, view: View, digits: Sequence[Digit]
+) -> ir.Tensor | None:
     """The tensor's equation in the indices of a view, and all its reads at their places."""
     step = draft.steps[tensor]
-    indices = tuple(index for index in view.indices if index.extent is not ONE)
-    new = Tensor(tensor.name, tuple(index.extent for index in indices), tensor.kind)
+    indices = tuple(index for index in view.indices if index.extent is not ir.ONE)
+    new = ir.Tensor(tensor.name, tuple(index.extent for index in indices), tensor.kind)
     try:
         value = put(draft.values[tensor], step.indices, view.value.places)
     except ValueError:  # a softmax that would be read at a computed place
         return None
 
-    def read(access: Access) -> Expr:
+    def read(access: ir.Access) -> ir.Expr:
         rest = ravel(access.places, tensor.shape)
-        places: dict[Index, Expr] = {}
+        places: dict[ir.Index, ir.Expr] = {}
         for digit in reversed(digits):
             place = divide(rest, digit.stride)
             rest = rest - place.scale(digit.stride)
             places[digit.index] = place.to_expr()
-        return Access(new, tuple(places[index] for index in indices))
+        return ir.Access(new, tuple(places[index] for index in indices))
 
     _replace_reads(draft, tensor, read)
     draft.steps[new] = replace(step, tensor=new, indices=indices)
@@ -214,7 +202,7 @@ def _write_as(draft: Draft, tensor: Tensor, view: View, digits: Sequence[Digit])
     return new
 
 
-def _replace_reads(draft: Draft, tensor: Tensor, read: Callable[[Access], Expr]) -> None:
+def _replace_reads(draft: Draft, tensor: ir.Tensor, read: Callable[[ir.Access], ir.Expr]) -> None:
     for reader, value in draft.values.items():
         if is_reading(value, tensor):
             draft.values[reader] = map_reads(value, tensor, read)
@@ -223,14 +211,14 @@ def _replace_reads(draft: Draft, tensor: Tensor, read: Callable[[Access], Expr])
 def drop_ones(draft: Draft) -> None:
     """A step has no axis of length 1, which its reads only name by the place 0."""
     for tensor in list(draft.values):
-        kept = [k for k, extent in enumerate(tensor.shape) if extent is not ONE]
+        kept = [k for k, extent in enumerate(tensor.shape) if extent is not ir.ONE]
         if len(kept) == len(tensor.shape) or tensor in draft.results:
             continue
         step = draft.steps[tensor]
         new = replace(tensor, shape=tuple(tensor.shape[k] for k in kept))
 
-        def read(access: Access, new: Tensor = new, kept: Sequence[int] = kept) -> Expr:
-            return Access(new, tuple(access.places[k] for k in kept))
+        def read(access: ir.Access, new: ir.Tensor = new, kept: Sequence[int] = kept) -> ir.Expr:
+            return ir.Access(new, tuple(access.places[k] for k in kept))
 
         _replace_reads(draft, tensor, read)
         indices = tuple(step.indices[k] for k in kept)
@@ -263,14 +251,14 @@ def split_indices(trace: Trace, draft: Draft) -> None:
             draft.steps[tensor] = replace(draft.steps[tensor], indices=new_indices)
             todo.insert(0, tensor)
             continue
-        view = View("", tuple(chain.from_iterable(pieces)), Access(tensor, places))
+        view = View("", tuple(chain.from_iterable(pieces)), ir.Access(tensor, places))
         digits = _find_digits(view)
         new = _write_as(draft, tensor, view, digits) if digits else None
         if new is not None:
             todo.insert(0, new)
 
 
-def _halve(trace: Trace, index: Index, under: Polynomial) -> tuple[Index, Index]:
+def _halve(trace: Trace, index: ir.Index, under: Polynomial) -> tuple[ir.Index, ir.Index]:
     """Letters for the quotient and the rest of an index."""
     high = divide_wholly(Polynomial.of(index.extent), under)
     assert high is not None
@@ -281,9 +269,9 @@ def _halve(trace: Trace, index: Index, under: Polynomial) -> tuple[Index, Index]
 def split_sums(trace: Trace, draft: Draft) -> None:
     """`sum[i](.. i//D .. i%D ..)` over i < H*D is a sum over h and d."""
 
-    def visit(here: Expr) -> Expr:
+    def visit(here: ir.Expr) -> ir.Expr:
         new = map_children(here, visit)
-        if not isinstance(new, Reduce) or new.kind == "argmax":
+        if not isinstance(new, ir.Reduce) or new.kind == "argmax":
             return new
         for index in new.bound:
             under = _find_divisor(new.body, index)
@@ -294,25 +282,25 @@ def split_sums(trace: Trace, draft: Draft) -> None:
     draft.values = {tensor: visit(value) for tensor, value in draft.values.items()}
 
 
-def _find_divisor(body: Expr, index: Index) -> Polynomial | None:
+def _find_divisor(body: ir.Expr, index: ir.Index) -> Polynomial | None:
     """The first number by which an index is divided and its extent can be."""
     for part in walk(body):
         match part:
-            case Call("floordiv", (over, under)) if over is index and not find_free(under):
+            case ir.Call("floordiv", (over, under)) if over is index and not find_free(under):
                 found = Polynomial.of(under)
                 if divide_wholly(Polynomial.of(index.extent), found) is not None:
                     return found
     return None
 
 
-def _split(trace: Trace, whole: Reduce, index: Index, under: Polynomial) -> Reduce:
+def _split(trace: Trace, whole: ir.Reduce, index: ir.Index, under: Polynomial) -> ir.Reduce:
     outer, inner = _halve(trace, index, under)
     place = add(multiply(under.to_expr(), outer), inner)
     bound = [
         part for each in whole.bound for part in ((outer, inner) if each is index else (each,))
     ]
     condition, body = (put(part, (index,), (place,)) for part in (whole.condition, whole.body))
-    return Reduce(whole.kind, tuple(bound), condition, body)
+    return ir.Reduce(whole.kind, tuple(bound), condition, body)
 
 
 _WORDS = "sum prod max min mean var softmax cumsum exp log sqrt oo pi where delta index size"
@@ -325,7 +313,7 @@ class _Names:
     def __init__(self, taken: Sequence[str], sizes: Sequence[str]) -> None:
         self.taken = dict.fromkeys((*taken, *_WORDS.split()))
         self.wishes = dict.fromkeys((*(size.lower() for size in sizes), "i"))
-        self.extents: dict[str, Expr] = {}
+        self.extents: dict[str, ir.Expr] = {}
 
     def make(self, wish: str) -> str:
         """A new name for a tensor."""
@@ -338,14 +326,14 @@ class _Names:
         self.taken[name] = None
         return name
 
-    def index(self, index: Index, used: Mapping[str, None]) -> str:
+    def index(self, index: ir.Index, used: Mapping[str, None]) -> str:
         """An index for an index, not used in this equation, of the index's extent."""
         wishes = self._list_wishes(hint_of(index) or _wish(index.extent))
         name = next(wish for wish in wishes if wish not in used and self._is_free(wish, index))
         self.extents[name] = index.extent
         return name
 
-    def _is_free(self, name: str, index: Index) -> bool:
+    def _is_free(self, name: str, index: ir.Index) -> bool:
         """Is a name no tensor's, and no index's with another extent?"""
         return name not in self.taken and self.extents.get(name, index.extent) is index.extent
 
@@ -358,68 +346,68 @@ class _Names:
         yield from (f"{wish}{number}" for number in count(1))
 
 
-def _wish(extent: Expr) -> str:
-    if isinstance(extent, Size) and extent.name[0].lower() != extent.name[0]:
+def _wish(extent: ir.Expr) -> str:
+    if isinstance(extent, ir.Size) and extent.name[0].lower() != extent.name[0]:
         return extent.name.lower()
     return "i"
 
 
 def rename(
-    draft: Draft, inputs: tuple[Tensor | ScalarInput, ...], sizes: tuple[str, ...], name: str
-) -> tuple[System, dict[str, int]]:
+    draft: Draft, inputs: tuple[ir.Tensor | ir.ScalarInput, ...], sizes: tuple[str, ...], name: str
+) -> tuple[ir.System, dict[str, int]]:
     """The system under names for people, and the line of each equation."""
     atoms = (part for value in draft.values.values() for part in walk(value))
-    known = (part.name for part in atoms if isinstance(part, (Size, Scalar)))
+    known = (part.name for part in atoms if isinstance(part, (ir.Size, ir.Scalar)))
     names = _Names([*(entry.name for entry in inputs), *known, *sizes, name], sizes)
-    tensors: dict[Tensor, Tensor] = {}
+    tensors: dict[ir.Tensor, ir.Tensor] = {}
     equations, lines = [], {}
     for tensor, value in draft.values.items():
         step = draft.steps[tensor]
         wish = step.spot.name or ("out" if tensor in draft.results else "t")
-        tensors[tensor] = Tensor(names.make(wish), tensor.shape, tensor.kind)
+        tensors[tensor] = ir.Tensor(names.make(wish), tensor.shape, tensor.kind)
         lines[tensors[tensor].name] = step.spot.line
         equations.append(_rename_equation(names, tensors, draft.find_left(tensor), value))
-    extents = (extent for each in inputs if isinstance(each, Tensor) for extent in each.shape)
-    shaped = {part.name for extent in extents for part in walk(extent) if isinstance(part, Size)}
+    extents = (extent for each in inputs if isinstance(each, ir.Tensor) for extent in each.shape)
+    shaped = {part.name for extent in extents for part in walk(extent) if isinstance(part, ir.Size)}
     sides = (side for each in equations for side in (each.target, each.value))
-    used = {part.name for side in sides for part in walk(side) if isinstance(part, Size)}
-    free = tuple(SizeInput(size) for size in sizes if size not in shaped and size in used)
+    used = {part.name for side in sides for part in walk(side) if isinstance(part, ir.Size)}
+    free = tuple(ir.SizeInput(size) for size in sizes if size not in shaped and size in used)
     results = tuple(tensors[tensor] for tensor in draft.results)
-    return System(name, inputs, free, tuple(equations), results), lines
+    return ir.System(name, inputs, free, tuple(equations), results), lines
 
 
 def _rename_equation(
-    names: _Names, tensors: Mapping[Tensor, Tensor], left: Access, value: Expr
-) -> Equation:
-    new: dict[Index, Index] = {}
+    names: _Names, tensors: Mapping[ir.Tensor, ir.Tensor], left: ir.Access, value: ir.Expr
+) -> ir.Equation:
+    new: dict[ir.Index, ir.Index] = {}
     first = {part for place in left.places for part in find_free(place)}
     used: dict[str, None] = {}
 
-    def rename(index: Index) -> Index:
+    def rename(index: ir.Index) -> ir.Index:
         if index not in new:
             name = names.index(index, used)
             used[name] = None
-            new[index] = Index(name, index.extent)
+            new[index] = ir.Index(name, index.extent)
         return new[index]
 
-    def visit(here: Expr) -> Expr:
+    def visit(here: ir.Expr) -> ir.Expr:
         match here:
-            case Index():
+            case ir.Index():
                 return rename(here)
-            case Access(read, places):
+            case ir.Access(read, places):
                 written = (visit(write_place(place, first)) for place in places)
-                return Access(tensors.get(read, read), tuple(written))
-            case Compare(relation, left, right):
-                return Compare(relation, *(visit(write_place(s, first)) for s in (left, right)))
-            case Reduce(kind, bound, condition, body):
-                return Reduce(kind, tuple(map(rename, bound)), visit(condition), visit(body))
-            case Along(kind, _, condition, body):
+                return ir.Access(tensors.get(read, read), tuple(written))
+            case ir.Compare(relation, left, right):
+                return ir.Compare(relation, *(visit(write_place(s, first)) for s in (left, right)))
+            case ir.Reduce(kind, bound, condition, body):
+                return ir.Reduce(kind, tuple(map(rename, bound)), visit(condition), visit(body))
+            case ir.Along(kind, _, condition, body):
                 index, *columns = map(rename, here.indices)
-                return Along(kind, index, visit(condition), visit(body), *columns)
+                return ir.Along(kind, index, visit(condition), visit(body), *columns)
         return map_children(here, visit)
 
-    target = Access(tensors[left.tensor], tuple(visit(place) for place in left.places))
-    return Equation(target, visit(write_guards(value, first)))
+    target = ir.Access(tensors[left.tensor], tuple(visit(place) for place in left.places))
+    return ir.Equation(target, visit(write_guards(value, first)))
 
 
 _MOST_NODES = 40  # of an equation into which another is put
@@ -428,10 +416,10 @@ _MOST_NODES = 40  # of an equation into which another is put
 def collect(
     trace: Trace,
     results: Sequence[Shadow],
-    inputs: Sequence[Tensor | ScalarInput],
+    inputs: Sequence[ir.Tensor | ir.ScalarInput],
     sizes: Sequence[str],
     name: str,
-) -> tuple[System, dict[str, int]]:
+) -> tuple[ir.System, dict[str, int]]:
     """The system that computes the results, and the line of each of its equations."""
     draft = _draft(trace, results)
     prune(draft)
@@ -448,11 +436,11 @@ def collect(
 
 def _draft(trace: Trace, results: Sequence[Shadow]) -> Draft:
     """Every result as an equation of its own."""
-    found: list[Tensor] = []
+    found: list[ir.Tensor] = []
     for shadow in results:
         value = trace.read_number(shadow, shadow.indices)
         known = None
-        if isinstance(value, Access) and value.places == shadow.indices:
+        if isinstance(value, ir.Access) and value.places == shadow.indices:
             known = next((s.tensor for s in trace.steps if s.tensor is value.tensor), None)
         if known is None or known in found:
             made = trace.define(
@@ -467,7 +455,7 @@ def _draft(trace: Trace, results: Sequence[Shadow]) -> Draft:
 
 def _inline(draft: Draft) -> None:
     """Steps without a name that are read once, put where they are read."""
-    uses: dict[Tensor, int] = {}
+    uses: dict[ir.Tensor, int] = {}
     for value in draft.values.values():
         for access in count_accesses(value):
             uses[access.tensor] = uses.get(access.tensor, 0) + 1

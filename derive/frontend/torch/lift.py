@@ -22,15 +22,13 @@ from derive.frontend.torch.mode import make_mode, make_precise
 from derive.frontend.torch.numbers import Condition, SymbolicFloat, plain
 from derive.frontend.torch.spots import name_of
 from derive.frontend.torch.trace import Buffer, PoisonedError, RestartError, Shadow, Trace, at
-from derive.ir.nodes import Access, Scalar, ScalarInput, Size, Tensor
+from derive.ir import nodes as ir
 from derive.ir.walk import substitute
 from derive.judge.evaluate import evaluate_system
 from derive.judge.samples import choose_sizes, draw_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from derive.ir.nodes import Expr, System
 
 
 _MOST_RUNS = 8  # each with further sizes as numbers
@@ -46,11 +44,11 @@ class Lifted:
     holds for these numbers. `notes` are conditions on sizes under which code takes the same way.
     """
 
-    system: System
+    system: ir.System
     lines: Mapping[str, int]
     fixed: Mapping[str, int]
     notes: tuple[Condition, ...] = ()
-    merged: Mapping[str, Expr] = field(default_factory=dict)  # loose sizes, and what they are
+    merged: Mapping[str, ir.Expr] = field(default_factory=dict)  # loose sizes, and what they are
 
     @property
     def every_size(self) -> bool:
@@ -60,7 +58,7 @@ class Lifted:
 
 def lift(
     function: Callable[..., Any],
-    arguments: Mapping[str, Tensor | ScalarInput | Size],
+    arguments: Mapping[str, ir.Tensor | ir.ScalarInput | ir.Size],
     sizes: Mapping[str, int],
     *,
     path: str = "",
@@ -79,7 +77,7 @@ def lift(
         function = partial(call_module, function)
     fixed: tuple[str, ...] = ()
     is_judged = not loose
-    merged: dict[str, Expr] = {}
+    merged: dict[str, ir.Expr] = {}
     for _ in range(_MOST_RUNS + len(loose)):
         trace = Trace(sizes, fixed, loose)
         try:
@@ -91,7 +89,7 @@ def lift(
                 merged[size] = other
                 loose = [each for each in loose if each != size]
                 sizes = {each: number for each, number in sizes.items() if each != size}
-                new: dict[Expr, Expr] = {Size(size): other}
+                new: dict[ir.Expr, ir.Expr] = {ir.Size(size): other}
                 arguments = {n: substitute_shape(each, new) for n, each in arguments.items()}
             continue
         more = tuple(size for size in trace.watch.fixed if size not in fixed)
@@ -117,10 +115,10 @@ def call_module(module: Any, **given: Any) -> Any:
 
 
 def substitute_shape(
-    entry: Tensor | ScalarInput | Size, new: Mapping[Expr, Expr]
-) -> Tensor | ScalarInput | Size:
+    entry: ir.Tensor | ir.ScalarInput | ir.Size, new: Mapping[ir.Expr, ir.Expr]
+) -> ir.Tensor | ir.ScalarInput | ir.Size:
     """An argument with other sizes in its shape."""
-    if not isinstance(entry, Tensor):
+    if not isinstance(entry, ir.Tensor):
         return entry
     return replace(entry, shape=tuple(substitute(extent, new) for extent in entry.shape))
 
@@ -132,13 +130,13 @@ def _extend(fixed: tuple[str, ...], more: Sequence[str]) -> tuple[str, ...]:
 def _finish(
     trace: Trace,
     results: Sequence[Shadow],
-    arguments: Mapping[str, Tensor | ScalarInput | Size],
+    arguments: Mapping[str, ir.Tensor | ir.ScalarInput | ir.Size],
     fixed: tuple[str, ...],
 ) -> Lifted:
     if trace.watch.branches:
         names = ", ".join(trace.watch.branches)
         raise refuse("lift-branch", f"the code takes another way for other values of {names}")
-    inputs = [_fix(trace, a) for a in arguments.values() if not isinstance(a, Size)]
+    inputs = [_fix(trace, a) for a in arguments.values() if not isinstance(a, ir.Size)]
     sizes = [size for size in trace.sizes if size not in fixed]
     system, lines = collect(trace, results, inputs, sizes, "lifted")
     numbers = {size: trace.sizes[size] for size in fixed}
@@ -149,18 +147,18 @@ def _finish(
     return Lifted(system, lines, numbers, tuple(trace.watch.notes))
 
 
-def _fix(trace: Trace, entry: Tensor | ScalarInput) -> Tensor | ScalarInput:
-    if isinstance(entry, ScalarInput):
+def _fix(trace: Trace, entry: ir.Tensor | ir.ScalarInput) -> ir.Tensor | ir.ScalarInput:
+    if isinstance(entry, ir.ScalarInput):
         return entry
     shape = tuple(trace.extent(extent) for extent in entry.shape)
     below = trace.extent(entry.below) if entry.below is not None else None
-    return Tensor(entry.name, shape, entry.kind, below, entry.lower, entry.upper, entry.strict)
+    return ir.Tensor(entry.name, shape, entry.kind, below, entry.lower, entry.upper, entry.strict)
 
 
 def _judge(
     lifted: Lifted,
     function: Callable[..., Any],
-    arguments: Mapping[str, Tensor | ScalarInput | Size],
+    arguments: Mapping[str, ir.Tensor | ir.ScalarInput | ir.Size],
     run: Run,
     sizes: Mapping[str, int],
 ) -> tuple[str, ...]:
@@ -190,7 +188,7 @@ def _judge(
 
 
 def _is_equal_at(
-    system: System, values: Mapping[str, Any], found: Sequence[Any], sizes: Mapping[str, int]
+    system: ir.System, values: Mapping[str, Any], found: Sequence[Any], sizes: Mapping[str, int]
 ) -> bool:
     try:
         return is_equal_at(system, values, found, sizes)
@@ -210,7 +208,7 @@ class Run:
 def _run(
     trace: Trace,
     function: Callable[..., Any],
-    arguments: Mapping[str, Tensor | ScalarInput | Size],
+    arguments: Mapping[str, ir.Tensor | ir.ScalarInput | ir.Size],
     path: str,
 ) -> Run:
     """One run of the code, every call seen."""
@@ -248,26 +246,26 @@ def list_tensors(found: Any) -> tuple[Any, ...]:
 
 
 def _keep(
-    arguments: Mapping[str, Tensor | ScalarInput | Size], given: Mapping[str, Any]
+    arguments: Mapping[str, ir.Tensor | ir.ScalarInput | ir.Size], given: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The inputs by their own names, copied: code may write into them."""
     return {
-        entry.name: given[name].clone() if isinstance(entry, Tensor) else plain(given[name])
+        entry.name: given[name].clone() if isinstance(entry, ir.Tensor) else plain(given[name])
         for name, entry in arguments.items()
-        if not isinstance(entry, Size)
+        if not isinstance(entry, ir.Size)
     }
 
 
-def _make(trace: Trace, entry: Tensor | ScalarInput | Size) -> Any:
+def _make(trace: Trace, entry: ir.Tensor | ir.ScalarInput | ir.Size) -> Any:
     """An argument for the run, known as what it stands for."""
     import torch
 
-    if isinstance(entry, Size):
+    if isinstance(entry, ir.Size):
         return trace.to_int(trace.extent(entry))
-    if isinstance(entry, ScalarInput):
-        return SymbolicFloat(1.375, Scalar(entry.name), trace.watch)
+    if isinstance(entry, ir.ScalarInput):
+        return SymbolicFloat(1.375, ir.Scalar(entry.name), trace.watch)
     entry = _fix(trace, entry)
-    assert isinstance(entry, Tensor)
+    assert isinstance(entry, ir.Tensor)
     lengths = tuple(trace.number(extent) for extent in entry.shape)
     if entry.kind == "bool":
         value = torch.rand(lengths) < 0.8
@@ -278,7 +276,9 @@ def _make(trace: Trace, entry: Tensor | ScalarInput | Size) -> Any:
         value = torch.rand(lengths, dtype=torch.float64) + 0.5
     indices = tuple(trace.index(extent) for extent in entry.shape)
     places = tuple(map(at, indices))
-    trace.attach(value, Shadow(indices, places, Buffer(indices, Access(entry, places), entry.kind)))
+    trace.attach(
+        value, Shadow(indices, places, Buffer(indices, ir.Access(entry, places), entry.kind))
+    )
     return value
 
 
@@ -288,7 +288,7 @@ _TRIES = 6  # at other sizes
 
 
 def is_equal_at(
-    system: System, values: Mapping[str, Any], found: Sequence[Any], sizes: Mapping[str, int]
+    system: ir.System, values: Mapping[str, Any], found: Sequence[Any], sizes: Mapping[str, int]
 ) -> bool:
     """Do the equations give these results?"""
     import torch
@@ -311,7 +311,7 @@ def _is_close(one: Any, other: Any) -> bool:
 
 
 def find_other_draws(
-    system: System, sizes: Mapping[str, int], fixed: Mapping[str, int]
+    system: ir.System, sizes: Mapping[str, int], fixed: Mapping[str, int]
 ) -> Iterator[tuple[dict[str, int], dict[str, Any]]]:
     """Other numbers at the same sizes, then at other sizes where they are free."""
     import torch
@@ -331,7 +331,7 @@ def find_other_draws(
 
 
 def _choose_others(
-    system: System, sizes: Mapping[str, int], fixed: Mapping[str, int]
+    system: ir.System, sizes: Mapping[str, int], fixed: Mapping[str, int]
 ) -> dict[str, int]:
     """Other sizes, as many of those that are free as can be had unlike the ones of the run."""
     found = [dict(sizes)]
@@ -348,14 +348,14 @@ def _choose_others(
 
 def call_plainly(
     function: Callable[..., Any],
-    arguments: Mapping[str, Tensor | ScalarInput | Size],
+    arguments: Mapping[str, ir.Tensor | ir.ScalarInput | ir.Size],
     values: Mapping[str, Any],
     sizes: Mapping[str, int],
 ) -> Any:
     """What the code gives at these inputs; they are copied, since it may write into them."""
     given = {}
     for name, entry in arguments.items():
-        value = sizes[entry.name] if isinstance(entry, Size) else values[entry.name]
+        value = sizes[entry.name] if isinstance(entry, ir.Size) else values[entry.name]
         given[name] = value.clone() if hasattr(value, "clone") else value
     return function(**given)
 

@@ -27,7 +27,7 @@ from derive.frontend.torch.numbers import SymbolicFloat, make_int, plain
 from derive.frontend.torch.ops import find_op
 from derive.frontend.torch.spots import find_spot, name_of
 from derive.frontend.torch.trace import Poison, PoisonedError, Shadow, Trace, find_address, kind_of
-from derive.ir.nodes import Access, Expr, Index, Number, Scalar, Size, Truth
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk
 
@@ -137,7 +137,7 @@ def _answer_value(trace: Trace, name: str, tensor: Any, out: Any) -> Any:
     except PoisonedError as error:
         raise _fail(trace, error.error) from None
     value = trace.read(shadow, shadow.indices) if not shadow.rank else None
-    if isinstance(value, (Number, Truth)):
+    if isinstance(value, (ir.Number, ir.Truth)):
         return out
     if value is not None and not _is_data(value):
         if name == "item" and shadow.kind == "real":
@@ -166,11 +166,11 @@ def _fail(trace: Trace, error: Exception) -> Exception:
     return error
 
 
-def _is_data(value: Expr) -> bool:
+def _is_data(value: ir.Expr) -> bool:
     return any(
-        isinstance(part, Access) or (isinstance(part, Index) and "~" not in part.name)
+        isinstance(part, ir.Access) or (isinstance(part, ir.Index) and "~" not in part.name)
         for part in walk(value)
-        if not isinstance(part, (Size, Scalar))
+        if not isinstance(part, (ir.Size, ir.Scalar))
     )
 
 

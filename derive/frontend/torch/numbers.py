@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from derive.analysis.affine import Affine, divide
 from derive.analysis.facts import is_nonnegative
 from derive.frontend.torch.exprs import add, from_float, multiply, power
-from derive.ir.nodes import MINUS_ONE, NEGATED, Call, Expr, Scalar, Size
+from derive.ir import nodes as ir
 from derive.ir.pieces import to_text
 from derive.ir.polynomial import Polynomial, divide_wholly, evaluate_atom
 from derive.ir.walk import walk
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 class Condition:
     """A relation between two polynomials of sizes, which decides the way that code takes."""
 
-    left: Expr
+    left: ir.Expr
     relation: str
-    right: Expr
+    right: ir.Expr
 
     def __str__(self) -> str:
         return f"{to_text(self.left)} {self.relation} {to_text(self.right)}"
@@ -41,7 +41,7 @@ class Condition:
     def sizes(self) -> tuple[str, ...]:
         """The sizes in it."""
         parts = (*walk(self.left), *walk(self.right))
-        return tuple(dict.fromkeys(part.name for part in parts if isinstance(part, Size)))
+        return tuple(dict.fromkeys(part.name for part in parts if isinstance(part, ir.Size)))
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
         """Is it so at these sizes? KeyError and ZeroDivisionError where that has no answer."""
@@ -60,13 +60,13 @@ class Watch:
         self.notes: dict[Condition, None] = {}
         self.branches: dict[str, None] = {}
 
-    def fix(self, *exprs: Expr) -> None:
+    def fix(self, *exprs: ir.Expr) -> None:
         """The sizes in these expressions went on as plain numbers; a scalar must not."""
         for expr in exprs:
             for part in walk(expr):
-                if isinstance(part, Size):
+                if isinstance(part, ir.Size):
                     self.fixed[part.name] = None
-                elif isinstance(part, Scalar):
+                elif isinstance(part, ir.Scalar):
                     self.branches[part.name] = None
 
     def assume(self, condition: Condition) -> None:
@@ -74,7 +74,7 @@ class Watch:
         self.notes[condition] = None
 
 
-def to_expr(value: Any) -> Expr:
+def to_expr(value: Any) -> ir.Expr:
     """The expression that a number carries, or the number itself, recognised exactly."""
     if isinstance(value, SymbolicInt):
         return value.form.to_expr()
@@ -147,10 +147,10 @@ class SymbolicInt(int):
 class SymbolicFloat(float):
     """A real number that is an expression over sizes and scalars."""
 
-    expr: Expr
+    expr: ir.Expr
     watch: Watch
 
-    def __new__(cls, value: float, expr: Expr, watch: Watch) -> SymbolicFloat:
+    def __new__(cls, value: float, expr: ir.Expr, watch: Watch) -> SymbolicFloat:
         """A float with what it carries."""
         made = float.__new__(cls, value)
         made.expr, made.watch = expr, watch
@@ -178,13 +178,13 @@ class SymbolicFloat(float):
         return _round(self, math.ceil)
 
     def __neg__(self) -> SymbolicFloat:
-        return SymbolicFloat(float.__neg__(self), multiply(MINUS_ONE, self.expr), self.watch)
+        return SymbolicFloat(float.__neg__(self), multiply(ir.MINUS_ONE, self.expr), self.watch)
 
     def __pos__(self) -> SymbolicFloat:
         return self
 
     def __abs__(self) -> SymbolicFloat:
-        return SymbolicFloat(float.__abs__(self), Call("abs", (self.expr,)), self.watch)
+        return SymbolicFloat(float.__abs__(self), ir.Call("abs", (self.expr,)), self.watch)
 
     def __reduce__(self) -> Any:
         return float, (float.__add__(self, 0.0),)
@@ -208,7 +208,7 @@ def _round(value: SymbolicFloat, how: Callable[[float], int]) -> int:
         number.denominator == 1 and all(exponent > 0 for _, exponent in monomial)
         for monomial, number in form.terms.items()
     )
-    if whole and all(isinstance(atom, Size) for atom in form.atoms):
+    if whole and all(isinstance(atom, ir.Size) for atom in form.atoms):
         return make_int(number, form, value.watch)
     value.watch.fix(value.expr)
     return number
@@ -222,7 +222,7 @@ def divide_sizes(over: Polynomial, under: Polynomial) -> Polynomial:
 def _remainder(over: Polynomial, under: Polynomial) -> Polynomial:
     if divide_wholly(over, under) is not None:
         return Polynomial({})
-    return Polynomial.of(Call("mod", (over.to_expr(), under.to_expr())))
+    return Polynomial.of(ir.Call("mod", (over.to_expr(), under.to_expr())))
 
 
 _WHOLE: dict[str, Callable[[Polynomial, Polynomial], Polynomial]] = {
@@ -232,14 +232,14 @@ _WHOLE: dict[str, Callable[[Polynomial, Polynomial], Polynomial]] = {
     "floordiv": divide_sizes,
     "mod": _remainder,
 }
-_REAL: dict[str, Callable[[Expr, Expr], Expr]] = {
+_REAL: dict[str, Callable[[ir.Expr, ir.Expr], ir.Expr]] = {
     "add": add,
-    "sub": lambda one, two: add(one, multiply(MINUS_ONE, two)),
+    "sub": lambda one, two: add(one, multiply(ir.MINUS_ONE, two)),
     "mul": multiply,
-    "truediv": lambda one, two: multiply(one, power(two, MINUS_ONE)),
+    "truediv": lambda one, two: multiply(one, power(two, ir.MINUS_ONE)),
     "pow": power,
-    "floordiv": lambda one, two: Call("floor", (multiply(one, power(two, MINUS_ONE)),)),
-    "mod": lambda one, two: Call("mod", (one, two)),
+    "floordiv": lambda one, two: ir.Call("floor", (multiply(one, power(two, ir.MINUS_ONE)),)),
+    "mod": lambda one, two: ir.Call("mod", (one, two)),
 }
 _PLAIN: dict[str, Callable[[Any, Any], Any]] = {
     name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", *_WHOLE, "pow")
@@ -277,7 +277,7 @@ def _decide(one: Any, relation: str, two: Any) -> bool:
     if not (isinstance(one, int) and isinstance(two, int)):
         watch.fix(to_expr(one), to_expr(two))
         return truth
-    held = relation if truth else NEGATED[relation]
+    held = relation if truth else ir.NEGATED[relation]
     gap = to_form(two) - to_form(one)
     if not _holds(held, gap):
         if held == "==" and not _is_remainder(to_form(one)):
@@ -316,7 +316,7 @@ def _holds(relation: str, gap: Polynomial) -> bool:
 def _is_remainder(form: Polynomial) -> bool:
     """Is it `M % n`: a size that has to be a multiple is a condition, not a coincidence?"""
     match tuple(form.terms):
-        case (((Call("mod"), 1),),):
+        case (((ir.Call("mod"), 1),),):
             return True
     return False
 

@@ -9,15 +9,12 @@ in the documentation of torch.nn.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from derive.errors import refuse
-from derive.ir.nodes import Tensor
+from derive.ir import nodes as ir
 from derive.ir.text import to_declaration, to_text
 from derive.ir.walk import find_sizes
-
-if TYPE_CHECKING:
-    from derive.ir.nodes import System
 
 GATES = {"LSTM": "ifgo", "GRU": "rzn", "RNN": "h"}  # in the order of their rows in the weights
 
@@ -30,7 +27,7 @@ def is_recurrent(module: Any) -> bool:
     return type(module) in kinds
 
 
-def write_recurrent(module: Any, declared: System) -> str:
+def write_recurrent(module: Any, declared: ir.System) -> str:
     """The formula of such a module; its parameters are arguments under their names."""
     return _Writer(module, declared).write()
 
@@ -38,11 +35,11 @@ def write_recurrent(module: Any, declared: System) -> str:
 class _Writer:
     """One module: the names that its formula takes, and its lines."""
 
-    def __init__(self, module: Any, declared: System) -> None:
+    def __init__(self, module: Any, declared: ir.System) -> None:
         self.module = module
         self.kind = type(module).__name__.removesuffix("Cell")
         self.is_cell = type(module).__name__.endswith("Cell")
-        inputs = [entry for entry in declared.inputs if isinstance(entry, Tensor)]
+        inputs = [entry for entry in declared.inputs if isinstance(entry, ir.Tensor)]
         self.input, self.begin = inputs[0], inputs[1:]
         taken = {*find_sizes(declared), *(e.name for e in inputs)}
         names = ("H", "Hidden", *(f"H{k}" for k in range(2, len(taken) + 3)))

@@ -41,22 +41,7 @@ from derive.frontend.torch.numbers import (
     to_expr,
 )
 from derive.frontend.torch.spots import Spot, mark_spot
-from derive.ir.nodes import (
-    FALSE,
-    ONE,
-    TRUE,
-    ZERO,
-    Access,
-    Along,
-    Expr,
-    Index,
-    Infinity,
-    Number,
-    Reduce,
-    Size,
-    Tensor,
-    Truth,
-)
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.walk import substitute, walk
 
@@ -79,8 +64,8 @@ def kind_of(tensor: Any) -> str:
 class Buffer:
     """One piece of memory: its value for each value of its axes; a write changes `value`."""
 
-    axes: tuple[Index, ...]
-    value: Expr
+    axes: tuple[ir.Index, ...]
+    value: ir.Expr
     kind: str  # real | int | bool
     poison: DeriveError | None = None  # something was written here that cannot be told
 
@@ -116,12 +101,12 @@ class Memory:
 class Shadow:
     """A tensor as a view of a buffer."""
 
-    indices: tuple[Index, ...]
-    places: tuple[Expr, ...]
+    indices: tuple[ir.Index, ...]
+    places: tuple[ir.Expr, ...]
     buffer: Buffer
 
     @property
-    def shape(self) -> tuple[Expr, ...]:
+    def shape(self) -> tuple[ir.Expr, ...]:
         """The extents."""
         return tuple(index.extent for index in self.indices)
 
@@ -149,17 +134,17 @@ class Indices:
 
     count: int = field(default=0)
 
-    def make(self, extent: Expr, hint: str) -> Index:
+    def make(self, extent: ir.Expr, hint: str) -> ir.Index:
         """A fresh index of this extent."""
         self.count += 1
-        return Index(f"{hint}~{self.count}", extent)
+        return ir.Index(f"{hint}~{self.count}", extent)
 
-    def copy(self, index: Index) -> Index:
+    def copy(self, index: ir.Index) -> ir.Index:
         """A fresh index of the same extent and hint."""
         return self.make(index.extent, hint_of(index))
 
 
-def hint_of(index: Index) -> str:
+def hint_of(index: ir.Index) -> str:
     """The index that an index would like to have."""
     return index.name.partition("~")[0]
 
@@ -170,27 +155,27 @@ def note_name(name: str, tensor: Any) -> Any:
     if known is not None and isinstance(known[1], Shadow):
         trace, shadow, _ = known
         value = trace.read(shadow, shadow.indices)
-        if isinstance(value, Access):
+        if isinstance(value, ir.Access):
             trace.views.append(View(name, shadow.indices, value))
     return tensor
 
 
-def name_like(trace: Trace, index: Index, extent: Expr) -> Index:
+def name_like(trace: Trace, index: ir.Index, extent: ir.Expr) -> ir.Index:
     """A fresh index of another extent, for what was counted by an index."""
-    named = isinstance(index.extent, Size) and index.extent.name.isupper()
-    wish = index.extent.name.lower() if isinstance(index.extent, Size) and named else ""
+    named = isinstance(index.extent, ir.Size) and index.extent.name.isupper()
+    wish = index.extent.name.lower() if isinstance(index.extent, ir.Size) and named else ""
     return trace.index(extent, hint_of(index) or wish)
 
 
-def at(index: Index) -> Expr:
+def at(index: ir.Index) -> ir.Expr:
     """An index as a place; the only place of an axis of length 1."""
-    return ZERO if index.extent is ONE else index
+    return ir.ZERO if index.extent is ir.ONE else index
 
 
 _LARGEST = 1 << 16  # elements of a table that is written out
 
 
-def recognise(tensor: Any, make_index: Callable[[int], Index]) -> Shadow | None:
+def recognise(tensor: Any, make_index: Callable[[int], ir.Index]) -> Shadow | None:
     """The tensor as an expression over its indices; None where none is seen."""
     indices = tuple(make_index(int(length)) for length in tensor.shape)
     value = None if tensor.is_complex() else _find_value(tensor.detach(), indices)
@@ -199,7 +184,7 @@ def recognise(tensor: Any, make_index: Callable[[int], Index]) -> Shadow | None:
     return Shadow(indices, tuple(map(at, indices)), Buffer(indices, value, kind_of(tensor)))
 
 
-def _find_value(tensor: Any, indices: Sequence[Index]) -> Expr | None:
+def _find_value(tensor: Any, indices: Sequence[ir.Index]) -> ir.Expr | None:
     import torch
 
     if not tensor.numel():
@@ -227,26 +212,26 @@ def _find_value(tensor: Any, indices: Sequence[Index]) -> Expr | None:
             far = subtract(at(indices[-1]), at(indices[-2]))
             condition = compare("<=", far, to_expr(offset))
             if tensor.dtype is torch.bool:
-                return condition if values[0] is TRUE else compare(">", far, to_expr(offset))
+                return condition if values[0] is ir.TRUE else compare(">", far, to_expr(offset))
             return choose(condition, *values)
     return _write_out(tensor, indices)
 
 
-def _write_out(tensor: Any, indices: Sequence[Index]) -> Expr | None:
+def _write_out(tensor: Any, indices: Sequence[ir.Index]) -> ir.Expr | None:
     """A short table, element by element."""
     if tensor.dim() != 1 or tensor.numel() > 4:
         return None
     values = [_to_constant(each) for each in tensor.tolist()]
     found = values[-1]
-    if any(value in (TRUE, FALSE) for value in values):
+    if any(value in (ir.TRUE, ir.FALSE) for value in values):
         return None
     for number, value in reversed(list(enumerate(values[:-1]))):
         found = choose(compare("==", indices[0], to_expr(number)), value, found)
     return found
 
 
-def _to_constant(value: Any) -> Expr:
-    return Truth(value) if isinstance(value, bool) else from_float(value)
+def _to_constant(value: Any) -> ir.Expr:
+    return ir.Truth(value) if isinstance(value, bool) else from_float(value)
 
 
 LIGHT = 60  # nodes; a mask or position with more of them gets an equation of its own
@@ -256,7 +241,7 @@ SHADOW = "_derive_shadow"
 class RestartError(BaseException):
     """Sizes have to be numbers, or one is another; no `except Exception` may catch it."""
 
-    def __init__(self, names: Sequence[str], same: tuple[str, Expr] | None = None) -> None:
+    def __init__(self, names: Sequence[str], same: tuple[str, ir.Expr] | None = None) -> None:
         super().__init__(", ".join(names))
         self.names = tuple(names)
         self.same = same
@@ -274,9 +259,9 @@ class PoisonedError(Exception):
 class Step:
     """One equation and where it comes from."""
 
-    tensor: Tensor
-    indices: tuple[Index, ...]
-    value: Expr
+    tensor: ir.Tensor
+    indices: tuple[ir.Index, ...]
+    value: ir.Expr
     spot: Spot
 
 
@@ -285,8 +270,8 @@ class View:
     """A view with a name: what an element is, as an access of a step's tensor."""
 
     name: str
-    indices: tuple[Index, ...]
-    value: Access
+    indices: tuple[ir.Index, ...]
+    value: ir.Access
 
 
 class Trace:
@@ -297,23 +282,23 @@ class Trace:
     ) -> None:
         self.sizes = dict(sizes)
         self.loose = tuple(loose)  # sizes that stand only until the code says what they equal
-        self.fixed: dict[Expr, Expr] = {
-            Size(name): Number(sizes[name])  # type: ignore[arg-type]
+        self.fixed: dict[ir.Expr, ir.Expr] = {
+            ir.Size(name): ir.Number(sizes[name])  # type: ignore[arg-type]
             for name in fixed
         }
         self.watch = Watch()
         self.indices = Indices()
         self.steps: list[Step] = []
-        self.magnitudes: dict[Tensor, float] = {}  # of the whole numbers in steps
+        self.magnitudes: dict[ir.Tensor, float] = {}  # of the whole numbers in steps
         self.spot = Spot()
         self.empty_rows: dict[str, None] = {}
-        self.hints: dict[Expr, str] = {}
+        self.hints: dict[ir.Expr, str] = {}
         self.failed: Exception | None = None
         self.memory = Memory()
         self.views: list[View] = []
         self.depth = 0  # of definitions that are running: what they compute has no name in the code
 
-    def extent(self, value: Expr | Polynomial | int) -> Expr:
+    def extent(self, value: ir.Expr | Polynomial | int) -> ir.Expr:
         """An extent in its one form, sizes that are numbers put in."""
         if isinstance(value, Polynomial):
             value = value.to_expr()
@@ -321,35 +306,35 @@ class Trace:
             value = to_expr(value)
         return Polynomial.of(substitute(value, self.fixed)).to_expr()
 
-    def number(self, extent: Expr) -> int:
+    def number(self, extent: ir.Expr) -> int:
         """The extent in this run."""
         return evaluate_extent(extent, self.sizes)
 
-    def to_int(self, extent: Expr) -> int:
+    def to_int(self, extent: ir.Expr) -> int:
         """The extent as the number that code is given."""
         return make_int(self.number(extent), Polynomial.of(extent), self.watch)
 
-    def index(self, extent: Expr | Polynomial | int, hint: str = "") -> Index:
+    def index(self, extent: ir.Expr | Polynomial | int, hint: str = "") -> ir.Index:
         """A fresh index; it is called like its size where nothing else is known."""
         told = self.extent(extent)
         return self.indices.make(told, hint or self.hints.get(told, ""))
 
-    def like(self, *indices: Index) -> tuple[Index, ...]:
+    def like(self, *indices: ir.Index) -> tuple[ir.Index, ...]:
         """Fresh indices with the same extents and hints."""
         return tuple(self.indices.copy(index) for index in indices)
 
-    def unify(self, one: Expr, other: Expr) -> Expr:
+    def unify(self, one: ir.Expr, other: ir.Expr) -> ir.Expr:
         """Two extents that have to be equal; if they are so in this run only, sizes are fixed."""
         gap = Polynomial.of(one) - Polynomial.of(other)
         if not gap.terms:
             return one
-        names = tuple(dict.fromkeys(a.name for a in walk(gap.to_expr()) if isinstance(a, Size)))
+        names = tuple(dict.fromkeys(a.name for a in walk(gap.to_expr()) if isinstance(a, ir.Size)))
         if not names or self.number(one) != self.number(other):
             raise self.refuse("lift-unsure", "extents differ that torch takes for equal")
         self.merge(gap)
         for name in names:
             number = Polynomial.of(self.sizes[name]).to_expr()
-            rest = substitute(gap.to_expr(), {Size(name): number})
+            rest = substitute(gap.to_expr(), {ir.Size(name): number})
             if not Polynomial.of(rest).terms:
                 raise RestartError((name,))
         raise RestartError(names)
@@ -357,13 +342,13 @@ class Trace:
     def merge(self, gap: Polynomial) -> None:
         """Let a difference that has to be 0 say what a loose size is: the code is run again so."""
         for size in reversed(self.loose):
-            share = gap.terms.get(((Size(size), 1),))
-            if share is None or abs(share) != 1 or self.fixed.get(Size(size)) is not None:
+            share = gap.terms.get(((ir.Size(size), 1),))
+            if share is None or abs(share) != 1 or self.fixed.get(ir.Size(size)) is not None:
                 continue
-            other = Polynomial.of(Size(size)) - Polynomial.of(Number(share)) * gap
+            other = Polynomial.of(ir.Size(size)) - Polynomial.of(ir.Number(share)) * gap
             # `3*D`, `H*E`, `D//2` may be extents of a tensor; a number is put in for others.
             is_extent = () not in other.terms and all(n > 0 for n in other.terms.values())
-            if other.terms and is_extent and Size(size) not in tuple(walk(other.to_expr())):
+            if other.terms and is_extent and ir.Size(size) not in tuple(walk(other.to_expr())):
                 raise RestartError((), (size, other.to_expr()))
 
     def shadow(self, value: Any) -> Shadow:
@@ -395,7 +380,7 @@ class Trace:
     def constant(self, value: Any, kind: str) -> Shadow:
         """A number as a tensor without axes."""
         if isinstance(value, bool):
-            return Shadow((), (), Buffer((), Truth(value), kind))
+            return Shadow((), (), Buffer((), ir.Truth(value), kind))
         try:
             expr = to_expr(value)
         except ValueError:
@@ -419,52 +404,52 @@ class Trace:
         places = tuple(map(at, axes))
         return Shadow(axes, places, Buffer(axes, self.read(shadow, places), shadow.kind))
 
-    def read(self, shadow: Shadow, places: Sequence[Expr]) -> Expr:
+    def read(self, shadow: Shadow, places: Sequence[ir.Expr]) -> ir.Expr:
         """The element of a tensor at these places."""
         inner = tuple(put(place, shadow.indices, places) for place in shadow.places)
         return put(shadow.buffer.value, shadow.buffer.axes, inner)
 
-    def read_number(self, shadow: Shadow, places: Sequence[Expr]) -> Expr:
+    def read_number(self, shadow: Shadow, places: Sequence[ir.Expr]) -> ir.Expr:
         """The element as a number: truth values are 1 and 0."""
         return to_number(self.read(shadow, places), shadow.kind)
 
-    def spread(self, shadow: Shadow, indices: Sequence[Index]) -> Expr:
+    def spread(self, shadow: Shadow, indices: Sequence[ir.Index]) -> ir.Expr:
         """The element under broadcasting: axes are matched from the last on."""
         own = tuple(indices[len(indices) - shadow.rank :])
         places = [
-            at(a) if a.extent is ONE else at(b) for a, b in zip(shadow.indices, own, strict=True)
+            at(a) if a.extent is ir.ONE else at(b) for a, b in zip(shadow.indices, own, strict=True)
         ]
         return self.read(shadow, places)
 
-    def broadcast(self, *shadows: Shadow) -> tuple[Index, ...]:
+    def broadcast(self, *shadows: Shadow) -> tuple[ir.Index, ...]:
         """Fresh indices for the common shape."""
         rank = max((shadow.rank for shadow in shadows), default=0)
-        indices: list[Index] = []
+        indices: list[ir.Index] = []
         for number in range(rank):
-            chosen: Index | None = None
+            chosen: ir.Index | None = None
             for shadow in shadows:
                 own = number - rank + shadow.rank
                 if own < 0:
                     continue
                 index = shadow.indices[own]
-                if chosen is None or chosen.extent is ONE:
+                if chosen is None or chosen.extent is ir.ONE:
                     chosen = index
-                elif index.extent is not ONE:
+                elif index.extent is not ir.ONE:
                     self.unify(self._open_one(chosen.extent, index), index.extent)
             assert chosen is not None
             indices.append(self.indices.copy(chosen))
         return tuple(indices)
 
-    def _open_one(self, extent: Expr, other: Index) -> Expr:
+    def _open_one(self, extent: ir.Expr, other: ir.Index) -> ir.Expr:
         """A size that is 1 in this run is broadcast as a number."""
         values = self.number(extent), self.number(other.extent)
         if 1 in values and values[0] != values[1]:
             lone = extent if values[0] == 1 else other.extent
-            names = [a.name for a in walk(lone) if isinstance(a, Size)]
+            names = [a.name for a in walk(lone) if isinstance(a, ir.Size)]
             raise RestartError(tuple(dict.fromkeys(names)))
         return extent
 
-    def make(self, indices: Sequence[Index], value: Expr, kind: str = "real") -> Shadow:
+    def make(self, indices: Sequence[ir.Index], value: ir.Expr, kind: str = "real") -> Shadow:
         """A new tensor with these values; a light one is no equation."""
         indices = tuple(indices)
         value = tidy(value)
@@ -473,30 +458,34 @@ class Trace:
             return Shadow(indices, places, Buffer(indices, value, kind))
         return self.define(indices, value, kind)
 
-    def define(self, indices: Sequence[Index], value: Expr, kind: str = "real") -> Shadow:
+    def define(self, indices: Sequence[ir.Index], value: ir.Expr, kind: str = "real") -> Shadow:
         """A new tensor by an equation."""
         indices = tuple(indices)
-        tensor = Tensor(f"%{len(self.steps) + 1}", tuple(i.extent for i in indices), kind)
+        tensor = ir.Tensor(f"%{len(self.steps) + 1}", tuple(i.extent for i in indices), kind)
         self.steps.append(Step(tensor, indices, value, self.spot))
         if kind == "int":
             self.magnitudes[tensor] = find_magnitude(value, self.magnitudes)
         axes = self.like(*indices)
         places = tuple(at(axis) for axis in axes)
-        return Shadow(axes, places, Buffer(axes, Access(tensor, places), kind))
+        return Shadow(axes, places, Buffer(axes, ir.Access(tensor, places), kind))
 
     def measure(self, shadow: Shadow) -> float:
         """How large the whole numbers in a tensor get, at sizes that are in use."""
         return find_magnitude(self.read_number(shadow, shadow.indices), self.magnitudes)
 
-    def may_be_empty(self, value: Expr) -> bool:
+    def may_be_empty(self, value: ir.Expr) -> bool:
         """Is there a -oo in it, or in the steps that it reads?"""
         values = {step.tensor: step.value for step in self.steps}
-        todo, seen = [value], set[Tensor]()
+        todo, seen = [value], set[ir.Tensor]()
         while todo:
             for part in walk(todo.pop()):
-                if isinstance(part, Infinity):
+                if isinstance(part, ir.Infinity):
                     return True
-                if isinstance(part, Access) and part.tensor in values and part.tensor not in seen:
+                if (
+                    isinstance(part, ir.Access)
+                    and part.tensor in values
+                    and part.tensor not in seen
+                ):
                     seen.add(part.tensor)
                     todo.append(values[part.tensor])
         return False
@@ -505,7 +494,7 @@ class Trace:
         """A view that goes into a variable of the code, as it is now."""
         if self.spot.name and shadow.kind == "real":
             value = self.read(shadow, shadow.indices)
-            if isinstance(value, Access):
+            if isinstance(value, ir.Access):
                 self.views.append(View(self.spot.name, shadow.indices, value))
 
     @contextmanager
@@ -536,17 +525,17 @@ def is_symbolic(value: Any) -> bool:
     return isinstance(value, (SymbolicInt, SymbolicFloat))
 
 
-def _is_light(value: Expr, kind: str) -> bool:
+def _is_light(value: ir.Expr, kind: str) -> bool:
     parts = tuple(walk(value))
-    if any(isinstance(part, (Reduce, Along)) for part in parts):
+    if any(isinstance(part, (ir.Reduce, ir.Along)) for part in parts):
         return False
-    reads = (part for part in parts if isinstance(part, Access) and part.tensor.kind == "real")
+    reads = (part for part in parts if isinstance(part, ir.Access) and part.tensor.kind == "real")
     if kind == "real" and any(True for _ in reads):
         return False
     return count_nodes(value) <= LIGHT
 
 
-def remap(shadow: Shadow, indices: Sequence[Index], olds: Sequence[Expr]) -> Shadow:
+def remap(shadow: Shadow, indices: Sequence[ir.Index], olds: Sequence[ir.Expr]) -> Shadow:
     """The view whose element at new indices is the old one's at `olds`."""
     places = tuple(put(place, shadow.indices, tuple(olds)) for place in shadow.places)
     return Shadow(tuple(indices), places, shadow.buffer)
@@ -565,11 +554,11 @@ def find_axis(number: Any, rank: int) -> int:
 def insert_axis(trace: Trace, shadow: Shadow, axis: int) -> Shadow:
     """A new axis of length 1."""
     indices = list(shadow.indices)
-    indices.insert(axis, trace.index(ONE))
+    indices.insert(axis, trace.index(ir.ONE))
     return replace(shadow, indices=tuple(indices))
 
 
-def drop_axis(shadow: Shadow, axis: int, place: Expr = ZERO) -> Shadow:
+def drop_axis(shadow: Shadow, axis: int, place: ir.Expr = ir.ZERO) -> Shadow:
     """One place of an axis."""
     indices = tuple(index for k, index in enumerate(shadow.indices) if k != axis)
     olds = [place if k == axis else index for k, index in enumerate(shadow.indices)]
@@ -579,8 +568,8 @@ def drop_axis(shadow: Shadow, axis: int, place: Expr = ZERO) -> Shadow:
 def expand(trace: Trace, shadow: Shadow, shape: Sequence[Any]) -> Shadow:
     """Axes of length 1 repeated, further ones in front."""
     extra = len(shape) - shadow.rank
-    indices: list[Index] = []
-    olds: list[Expr] = []
+    indices: list[ir.Index] = []
+    olds: list[ir.Expr] = []
     for number, asked in enumerate(shape):
         own = shadow.indices[number - extra] if number >= extra else None
         if own is not None and (isinstance(asked, int) and plain(asked) == -1):
@@ -592,10 +581,10 @@ def expand(trace: Trace, shadow: Shadow, shape: Sequence[Any]) -> Shadow:
             indices.append(trace.index(extent))
             continue
         if trace.number(own.extent) == 1 and trace.number(extent) != 1:
-            if own.extent is not ONE:
-                trace.unify(own.extent, ONE)
+            if own.extent is not ir.ONE:
+                trace.unify(own.extent, ir.ONE)
             indices.append(trace.index(extent))
-            olds.append(ZERO)
+            olds.append(ir.ZERO)
         else:
             trace.unify(own.extent, extent)
             indices.append(own)
@@ -610,17 +599,17 @@ def narrow(
     old = shadow.indices[axis]
     fresh = trace.index(trace.extent(length), hint_of(old))
     place = add(multiply(to_expr(line[1]), at(fresh)), to_expr_of(line[0]))
-    olds: list[Expr] = [place if k == axis else index for k, index in enumerate(shadow.indices)]
+    olds: list[ir.Expr] = [place if k == axis else index for k, index in enumerate(shadow.indices)]
     indices = [fresh if k == axis else index for k, index in enumerate(shadow.indices)]
     return remap(shadow, indices, olds)
 
 
-def to_expr_of(value: Any) -> Expr:
+def to_expr_of(value: Any) -> ir.Expr:
     """A number or an expression as an expression."""
     return to_expr(value) if isinstance(value, (int, float)) else value
 
 
-def find_place(number: int, extent: Expr) -> Expr:
+def find_place(number: int, extent: ir.Expr) -> ir.Expr:
     """A place of an axis, counted from the end where it is negative."""
     place = to_expr(number)
     return add(place, extent) if number < 0 else place

@@ -16,8 +16,9 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from derive.errors import refuse
-from derive.ir.nodes import Index, Size
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
+from derive.plan import ops
 from derive.plan.blocks.body import Body, find_body
 from derive.plan.blocks.members import Region
 from derive.plan.cost import (
@@ -29,7 +30,6 @@ from derive.plan.cost import (
     find_true_axes,
 )
 from derive.plan.machine import WIDTH, round_up, to_bytes
-from derive.plan.ops import Source, args_of, axes_of, find_reads, is_integral, walk_ops
 from derive.plan.steps import Tile, free_name
 
 if TYPE_CHECKING:
@@ -179,27 +179,27 @@ def _fit_nested(plan: Plan, around: Sequence[int], most: int) -> Iterator[Plan]:
 def open_region(plan: Plan) -> Region:
     """The steps of a plan, or of its loop, as those among which another is looked for."""
     taken = {*plan.names, *(name for tile in plan.tiles for name in tile.names)}
-    steps, read = plan.steps, {name for op in plan.results for name in find_reads(op)}
+    steps, read = plan.steps, {name for op in plan.results for name in ops.find_reads(op)}
     if plan.tile is not None:
         steps = steps[plan.tile.first : plan.tile.last + 1]
         read = {name for name, _, _ in plan.tile.joined} | {r.name for r in plan.tile.running}
     return Region(steps, read, taken, plan.complete(plan.sizes), plan.system.empty_row)
 
 
-def find_indices(plan: Plan) -> tuple[Index, ...]:
+def find_indices(plan: Plan) -> tuple[ir.Index, ...]:
     """Those that some steps keep or sum over, along which there is more than one position.
 
     Of a long plan with many, those of the largest tensors.
     """
     steps, memory = open_region(plan).steps, Storage(plan.complete(plan.sizes))
-    ops = [op for step in steps for op in walk_ops(step.op)]
+    parts = [op for step in steps for op in ops.walk_ops(step.op)]
     found = [i for step in steps for i in step.axes]
-    found += [i for op in ops for arg in args_of(op) for i in axes_of(arg)]
-    cut = [Size(tile.block) for tile in plan.tiles]  # a block is not cut again
+    found += [i for op in parts for arg in ops.args_of(op) for i in ops.axes_of(arg)]
+    cut = [ir.Size(tile.block) for tile in plan.tiles]  # a block is not cut again
     indices = [i for i in dict.fromkeys(found) if i.extent not in cut and memory.extent(i) > 1]
-    most = max(1, MOST_OPERATIONS // len(ops))
+    most = max(1, MOST_OPERATIONS // len(parts))
     if len(indices) > most:
-        large = sorted(ops, key=lambda op: -memory.count(find_true_axes(op)))
+        large = sorted(parts, key=lambda op: -memory.count(find_true_axes(op)))
         wanted = list(dict.fromkeys(i for op in large for i in find_true_axes(op)))[:most]
         indices = [i for i in indices if i in wanted]
     return tuple(indices)
@@ -217,7 +217,7 @@ def make_tiled(plan: Plan, body: Body, target: int) -> Plan | None:
     taken = {*taken, block}
     start = free_name("start", taken) if plan.in_place else ""
     taken = {*taken, start}
-    steps = body.cut(Index(body.index.name, Size(block)))
+    steps = body.cut(ir.Index(body.index.name, ir.Size(block)))
     unit = _find_unit(body, plan)
     if unit is None or not body.sliced or _cuts_flat(body):
         return None
@@ -256,8 +256,8 @@ def _cuts_flat(body: Body) -> bool:
     return any(
         made[part.name].axes[part.axes.index(body.index)] not in find_true_axes(made[part.name].op)
         for _, op in body.sliced
-        for part in walk_ops(op)
-        if isinstance(part, Source) and part.name in made and body.index in part.axes
+        for part in ops.walk_ops(op)
+        if isinstance(part, ops.Source) and part.name in made and body.index in part.axes
     )
 
 
@@ -269,9 +269,9 @@ def _find_unit(body: Body, plan: Plan) -> Polynomial | None:
     memory = Storage(plan.complete(plan.sizes))
     for step in (*body.before, *body.inside):
         memory.strides[step.name] = find_strides(step.op, memory)
-    work = [op for step in body.inside for op in walk_ops(step.op)]
-    kept = [(find_true_axes(op), 1 + is_integral(op)) for op in work if find_kept(op).terms]
-    kept += [(axes_of(arg), 1) for op in work for arg in find_copied(op, memory)]
+    work = [op for step in body.inside for op in ops.walk_ops(step.op)]
+    kept = [(find_true_axes(op), 1 + ops.is_integral(op)) for op in work if find_kept(op).terms]
+    kept += [(ops.axes_of(arg), 1) for op in work for arg in find_copied(op, memory)]
     units = [
         count_elements(i for i in axes if i is not body.index) * Polynomial.of(each)
         for axes, each in kept

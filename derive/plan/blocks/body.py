@@ -17,7 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from derive.ir.nodes import ONE, ZERO, Expr, Index, Mul
+from derive.ir import nodes as ir
+from derive.plan import ops
 from derive.plan.blocks.members import (
     Members,
     Region,
@@ -26,47 +27,24 @@ from derive.plan.blocks.members import (
     is_reading,
     open_calls,
 )
-from derive.plan.ops import (
-    VIEWS,
-    Apply,
-    Cast,
-    Cell,
-    Fill,
-    Given,
-    Largest,
-    Local,
-    Num,
-    Op,
-    Reduction,
-    Source,
-    TorchCall,
-    args_of,
-    arrange,
-    axes_of,
-    exchange,
-    find_reads,
-    is_boolean,
-    rename_indices,
-    walk_ops,
-)
 from derive.plan.steps import Running, Start, Step, free_name, name_op
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence, Set
 
 EXTREMES: dict[str, Start] = {"max": "-oo", "min": "oo"}  # and where they begin
-_ANY = Index("_", ONE)
+_ANY = ir.Index("_", ir.ONE)
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
     """Steps of a loop over blocks of `index`, those before and after it, and what crosses over."""
 
-    index: Index
+    index: ir.Index
     before: tuple[Step, ...]
     inside: tuple[Step, ...]
     after: tuple[Step, ...]
-    sliced: tuple[tuple[str, Op], ...]  # the name in the loop, and what it is a block of
+    sliced: tuple[tuple[str, ops.Op], ...]  # the name in the loop, and what it is a block of
     joined: tuple[str, ...]  # steps that are read after the loop
     running: tuple[Running, ...] = ()  # values carried from block to block
     wide: str = ""  # what their dtype is called
@@ -77,7 +55,7 @@ class Body:
         steps = {step.name for step in (*self.before, *self.inside, *self.after)}
         return {self.wide, *steps, *(name for name, _ in self.sliced)}
 
-    def cut(self, short: Index) -> tuple[Step, ...]:
+    def cut(self, short: ir.Index) -> tuple[Step, ...]:
         """The steps on blocks: the index is exchanged for one of a block's extent."""
         names = {_to_leaf_key(op, self.index): name for name, op in self.sliced}
         inside = find_places(self.inside, self.index)
@@ -85,29 +63,33 @@ class Body:
         def cut_step(step: Step) -> Step:
             leaves = find_blocks(step.op, self.index, inside)
             new = {leaf: _to_block(leaf, names[_to_leaf_key(leaf, self.index)]) for leaf in leaves}
-            return Step(step.name, rename_indices(exchange(step.op, new), {self.index: short}))
+            return Step(
+                step.name, ops.rename_indices(ops.exchange(step.op, new), {self.index: short})
+            )
 
         return tuple(map(cut_step, self.inside))
 
 
-def find_places(steps: Iterable[Step], index: Index) -> dict[str, int]:
+def find_places(steps: Iterable[Step], index: ir.Index) -> dict[str, int]:
     """The steps that keep an index, by name, and the place in which they have it."""
     return {step.name: step.axes.index(index) for step in steps if index in step.axes}
 
 
-def _to_block(leaf: Op, name: str) -> Source:
-    return Source(name, axes_of(leaf), leaf.kind if isinstance(leaf, Source) else "real")
+def _to_block(leaf: ops.Op, name: str) -> ops.Source:
+    return ops.Source(
+        name, ops.axes_of(leaf), leaf.kind if isinstance(leaf, ops.Source) else "real"
+    )
 
 
-def _to_leaf_key(op: Op, index: Index) -> Op:
+def _to_leaf_key(op: ops.Op, index: ir.Index) -> ops.Op:
     """The leaf; a tensor cut at the same place is the same under whatever indices."""
-    if not isinstance(op, Source):
+    if not isinstance(op, ops.Source):
         return op
-    return Source(op.name, tuple(i if i is index else _ANY for i in op.axes), op.kind)
+    return ops.Source(op.name, tuple(i if i is index else _ANY for i in op.axes), op.kind)
 
 
 def find_body(
-    region: Region, index: Index, *, is_summed: bool, longest: bool = False
+    region: Region, index: ir.Index, *, is_summed: bool, longest: bool = False
 ) -> Body | None:
     """The loop worth having, or the longest one, over an index that is kept or summed, or None."""
     opened = open_calls(region, index)
@@ -119,10 +101,10 @@ def find_body(
 class Peak:
     """The names that belong to one softmax."""
 
-    peak: Source
-    rescale: Source
-    total: Source
-    weights: Source | None = None
+    peak: ops.Source
+    rescale: ops.Source
+    total: ops.Source
+    weights: ops.Source | None = None
 
 
 @dataclass
@@ -130,7 +112,7 @@ class _Loop:
     """A loop in the making."""
 
     region: Region
-    index: Index
+    index: ir.Index
     members: Members
     taken: set[str] = field(default_factory=set)
     before: list[Step] = field(default_factory=list)
@@ -153,13 +135,16 @@ class _Loop:
                 self._keep(Step(step.name, self._read(plain.op)))
             elif step.name in members.closing:
                 sums = {op: self._close(op, step.name) for op in members.closing[step.name]}
-                self.after.append(Step(step.name, exchange(plain.op, sums)))
+                self.after.append(Step(step.name, ops.exchange(plain.op, sums)))
             else:
                 (self.after if step.name in members.later else self.before).append(step)
         self.inside = [Step(step.name, self._hoist(step.op)) for step in self.inside]
         inside = tuple(self.inside)
         sliced = name_leaves(inside, self.index, self.taken)
-        read = {*self.region.read, *(name for step in self.after for name in find_reads(step.op))}
+        read = {
+            *self.region.read,
+            *(name for step in self.after for name in ops.find_reads(step.op)),
+        }
         made = tuple(step.name for step in inside if step.name in self.members.inside.keys() & read)
         steps = (tuple(self.before), inside, tuple(self.after))
         return Body(self.index, *steps, sliced, made, tuple(self.running), self.wide)
@@ -169,160 +154,171 @@ class _Loop:
         self.taken.add(name)
         return name
 
-    def _add(self, wanted: str, op: Op, kind: str = "real") -> Source:
+    def _add(self, wanted: str, op: ops.Op, kind: str = "real") -> ops.Source:
         """A step of the loop."""
         name = self._name(wanted)
         self.inside.append(Step(name, op))
-        return Source(name, axes_of(op), kind)
+        return ops.Source(name, ops.axes_of(op), kind)
 
-    def _run(self, wanted: str, axes: tuple[Index, ...], start: Start) -> Source:
+    def _run(self, wanted: str, axes: tuple[ir.Index, ...], start: Start) -> ops.Source:
         """A running value, which some step has to make anew."""
         name = self._name(wanted)
         self.running.append(Running(name, axes, start))
-        return Source(name, axes, "real" if start in EXTREMES.values() else "wide")
+        return ops.Source(name, axes, "real" if start in EXTREMES.values() else "wide")
 
     def _keep(self, step: Step) -> None:
         """A step of blocks; one that is left with nothing but the weights has their name."""
-        if isinstance(step.op, Source) and step.op.name in self.renamed.values():
+        if isinstance(step.op, ops.Source) and step.op.name in self.renamed.values():
             self.renamed[step.name] = step.op.name
         else:
             self.inside.append(step)
 
-    def _read(self, op: Op) -> Op:
+    def _read(self, op: ops.Op) -> ops.Op:
         """The operation with the weights in place of what they are proportional to.
 
         Weights are 0 where a score is -oo: no zeros have to be put there.
         """
-        parts = [part for part in walk_ops(op) if isinstance(part, Source)]
-        new: dict[Op, Op] = {
-            part: Source(self.renamed[part.name], part.axes)
+        parts = [part for part in ops.walk_ops(op) if isinstance(part, ops.Source)]
+        new: dict[ops.Op, ops.Op] = {
+            part: ops.Source(self.renamed[part.name], part.axes)
             for part in parts
             if part.name in self.renamed
         }
-        fills = [part for part in walk_ops(op) if isinstance(part, Fill) and part.arg in new]
-        return exchange(op, new | {part: new[part.arg] for part in fills})
+        fills = [
+            part for part in ops.walk_ops(op) if isinstance(part, ops.Fill) and part.arg in new
+        ]
+        return ops.exchange(op, new | {part: new[part.arg] for part in fills})
 
     def _soften(self, step: Step) -> None:
         """The weights of a block, and their sum so far."""
         scores = self._show(self.members.scores[step.name], f"{step.name}_logits")
         peak = self._follow(scores, (self.index,))
-        weights = self._add("weights", Cast(_raise(scores, peak.peak)))
-        call = TorchCall(".sum", (Given(0), -1), (("dtype", Local(self.wide)),))
-        part = Reduction("sum", weights, (self.index,))
-        self._accumulate(peak.total, Cell(call, (weights,), part, peak.total.axes), peak)
+        weights = self._add("weights", ops.Cast(_raise(scores, peak.peak)))
+        call = ops.TorchCall(".sum", (ops.Given(0), -1), (("dtype", ops.Local(self.wide)),))
+        part = ops.Reduction("sum", weights, (self.index,))
+        self._accumulate(peak.total, ops.Cell(call, (weights,), part, peak.total.axes), peak)
         self.peaks[step.name] = peak
         self.renamed[step.name] = weights.name
         if self.region.empty_row == "zeros":
             self.after.append(_fill_empty(peak.total))
 
-    def _hoist(self, op: Op) -> Op:
+    def _hoist(self, op: ops.Op) -> ops.Op:
         """The operation; what is the same for each block, and made of what is, comes before it."""
         own = {step.name for step in self.inside} | {each.name for each in self.running}
-        if isinstance(op, (Source, Num)) or not axes_of(op):
+        if isinstance(op, (ops.Source, ops.Num)) or not ops.axes_of(op):
             return op
-        if is_reading(op, self.index) or find_reads(op) & own:
-            new: dict[Op, Op] = {arg: self._hoist(arg) for arg in args_of(op)}
-            return exchange(op, {arg: made for arg, made in new.items() if made is not arg})
-        if all(isinstance(part, VIEWS) for part in walk_ops(op)) or is_boolean(op):
+        if is_reading(op, self.index) or ops.find_reads(op) & own:
+            new: dict[ops.Op, ops.Op] = {arg: self._hoist(arg) for arg in ops.args_of(op)}
+            return ops.exchange(op, {arg: made for arg, made in new.items() if made is not arg})
+        if all(isinstance(part, ops.VIEWS) for part in ops.walk_ops(op)) or ops.is_boolean(op):
             return op
         known = next((step.name for step in self.before if step.op is op), "")
         name = known or self._name(name_op(op, "part"))
         if not known:
             self.before.append(Step(name, op))
-        return Source(name, axes_of(op))
+        return ops.Source(name, ops.axes_of(op))
 
-    def _show(self, op: Op, wanted: str) -> Op:
+    def _show(self, op: ops.Op, wanted: str) -> ops.Op:
         """The operation by a name, unless it is a view."""
-        if all(isinstance(part, VIEWS) for part in walk_ops(op)):
+        if all(isinstance(part, ops.VIEWS) for part in ops.walk_ops(op)):
             return op
         return self._add(wanted, op)
 
-    def _follow(self, scores: Op, over: tuple[Index, ...], *, clamp: bool = False) -> Peak:
+    def _follow(self, scores: ops.Op, over: tuple[ir.Index, ...], *, clamp: bool = False) -> Peak:
         """The peak so far, and what the sums so far have to be scaled by."""
-        rows = tuple(i for i in axes_of(scores) if i not in over)
+        rows = tuple(i for i in ops.axes_of(scores) if i not in over)
         zeros = self.region.empty_row == "zeros" or clamp
         total = self._run("total", rows, "zero" if zeros else "empty")
         peak = self._run("peak", rows, "lowest")
-        places = tuple(axes_of(scores).index(i) - len(axes_of(scores)) for i in over)
+        places = tuple(ops.axes_of(scores).index(i) - len(ops.axes_of(scores)) for i in over)
         where = places[0] if len(places) == 1 else places
-        largest = TorchCall(".amax", (TorchCall(".detach", (Given(1),)), where))
-        call = TorchCall("torch.maximum", (Given(0), largest))
+        largest = ops.TorchCall(".amax", (ops.TorchCall(".detach", (ops.Given(1),)), where))
+        call = ops.TorchCall("torch.maximum", (ops.Given(0), largest))
         if clamp:  # a score of oo leaves a sum of oo
-            call = TorchCall(".clamp", (call,), (("max", Largest(Local(self.wide))),))
-        whole = Apply("max", (peak, Reduction("max", scores, over)), rows)
-        higher = self._add("higher", Cell(call, (peak, scores), whole, rows), "wide")
-        rescale = self._add("rescale", Apply("exp", (Apply("-", (peak, higher), rows),), rows))
+            call = ops.TorchCall(".clamp", (call,), (("max", ops.Largest(ops.Local(self.wide))),))
+        whole = ops.Apply("max", (peak, ops.Reduction("max", scores, over)), rows)
+        higher = self._add("higher", ops.Cell(call, (peak, scores), whole, rows), "wide")
+        rescale = self._add(
+            "rescale", ops.Apply("exp", (ops.Apply("-", (peak, higher), rows),), rows)
+        )
         self.inside.append(Step(peak.name, higher))
         return Peak(peak, rescale, total)
 
-    def _accumulate(self, sums: Source, part: Op, peak: Peak | None, function: str = "+") -> None:
+    def _accumulate(
+        self, sums: ops.Source, part: ops.Op, peak: Peak | None, function: str = "+"
+    ) -> None:
         """The running value with what the block adds to it."""
-        before: Op = sums
+        before: ops.Op = sums
         if peak is not None:
-            scale = arrange(peak.rescale, sums.axes)
-            before = Apply("*", (sums, scale), sums.axes)
-        self.inside.append(Step(sums.name, Apply(function, (before, part), sums.axes)))
+            scale = ops.arrange(peak.rescale, sums.axes)
+            before = ops.Apply("*", (sums, scale), sums.axes)
+        self.inside.append(Step(sums.name, ops.Apply(function, (before, part), sums.axes)))
 
-    def _close(self, closer: Op, name: str) -> Op:
+    def _close(self, closer: ops.Op, name: str) -> ops.Op:
         """What to read after the loop for an operation that sums over its index."""
         closer = self._read(closer)
-        axes = axes_of(closer)
-        count: Expr | None = None
+        axes = ops.axes_of(closer)
+        count: ir.Expr | None = None
         match closer:
-            case Reduction("logsumexp", arg, over):
+            case ops.Reduction("logsumexp", arg, over):
                 return self._close_logarithm(arg, over, name)
-            case Reduction("max" | "min" as kind):
+            case ops.Reduction("max" | "min" as kind):
                 value = self._run(f"{name}_{kind}", axes, EXTREMES[kind])
                 self._accumulate(value, closer, None, kind)
                 return value
-            case Reduction("prod"):
+            case ops.Reduction("prod"):
                 value = self._run(f"{name}_product", axes, "one")
                 self._accumulate(value, closer, None, "*")
-                return Cast(value)
-            case Reduction("mean", arg, over):
-                closer, count = Reduction("sum", arg, over), Mul(tuple(i.extent for i in over))
+                return ops.Cast(value)
+            case ops.Reduction("mean", arg, over):
+                closer, count = (
+                    ops.Reduction("sum", arg, over),
+                    ir.Mul(tuple(i.extent for i in over)),
+                )
         peak = self._find_peak(closer)
         value = self._run(f"{name}_sum", axes, "zero")
         self._accumulate(value, closer, peak)
-        found: Op = value
+        found: ops.Op = value
         if peak is not None:
-            found = Apply("/", (found, arrange(peak.total, axes)), axes)
+            found = ops.Apply("/", (found, ops.arrange(peak.total, axes)), axes)
         if count is not None:
-            found = Apply("/", (found, Num(count)), axes)
-        return Cast(found)
+            found = ops.Apply("/", (found, ops.Num(count)), axes)
+        return ops.Cast(found)
 
-    def _close_logarithm(self, arg: Op, over: tuple[Index, ...], name: str) -> Op:
+    def _close_logarithm(self, arg: ops.Op, over: tuple[ir.Index, ...], name: str) -> ops.Op:
         """The logarithm of a sum of exponentials, from its peak on."""
         scores = self._show(arg, f"{name}_logits")
         peak = self._follow(scores, over, clamp=True)
         rows = peak.total.axes
-        self._accumulate(peak.total, Reduction("sum", _raise(scores, peak.peak), over), peak)
-        logarithm = Apply("log", (peak.total,), rows)
-        return Cast(Apply("+", (peak.peak, logarithm), rows))
+        self._accumulate(peak.total, ops.Reduction("sum", _raise(scores, peak.peak), over), peak)
+        logarithm = ops.Apply("log", (peak.total,), rows)
+        return ops.Cast(ops.Apply("+", (peak.peak, logarithm), rows))
 
-    def _find_peak(self, closer: Op) -> Peak | None:
+    def _find_peak(self, closer: ops.Op) -> Peak | None:
         """That of the softmax whose weights an operation reads."""
-        reads = find_reads(closer)
+        reads = ops.find_reads(closer)
         roots = {name: root for name, root in self.members.roots.items() if root in self.peaks}
         found = [root for name, root in roots.items() if self.renamed.get(name, name) in reads]
         return self.peaks[found[0]] if found else None
 
 
-def _raise(scores: Op, peak: Op) -> Op:
+def _raise(scores: ops.Op, peak: ops.Op) -> ops.Op:
     """The exponentials of the scores, of which the largest so far is 1."""
-    axes = axes_of(scores)
-    return Apply("exp", (Apply("-", (scores, arrange(peak, axes)), axes),), axes)
+    axes = ops.axes_of(scores)
+    return ops.Apply("exp", (ops.Apply("-", (scores, ops.arrange(peak, axes)), axes),), axes)
 
 
-def _fill_empty(total: Source) -> Step:
+def _fill_empty(total: ops.Source) -> Step:
     """Rows of nothing but -oo are 0 / 1."""
-    is_empty = Apply("==", (total, Num(ZERO)), total.axes)
-    return Step(total.name, Fill(total, is_empty, Num(ONE), True))
+    is_empty = ops.Apply("==", (total, ops.Num(ir.ZERO)), total.axes)
+    return Step(total.name, ops.Fill(total, is_empty, ops.Num(ir.ONE), True))
 
 
-def name_leaves(group: Sequence[Step], index: Index, taken: Set[str]) -> tuple[tuple[str, Op], ...]:
+def name_leaves(
+    group: Sequence[Step], index: ir.Index, taken: Set[str]
+) -> tuple[tuple[str, ops.Op], ...]:
     """A name for each leaf in the loop: `q_h` for the blocks of q along h."""
-    found: dict[Op, tuple[str, Op]] = {}
+    found: dict[ops.Op, tuple[str, ops.Op]] = {}
     inside = find_places(group, index)
     for step in group:
         for leaf in find_blocks(step.op, index, inside):

@@ -11,34 +11,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
-from derive.ir.nodes import MINUS_INFINITY, ZERO, Index
+from derive.ir import nodes as ir
+from derive.plan import ops
 from derive.plan.cost import Storage, find_copies, find_strides, find_true_axes
-from derive.plan.ops import (
-    VIEWS,
-    Along,
-    Apply,
-    Arrange,
-    Cell,
-    Diagonal,
-    Einsum,
-    Expand,
-    Fill,
-    Iota,
-    Num,
-    Op,
-    Reduction,
-    Source,
-    Take,
-    Triangle,
-    args_of,
-    axes_of,
-    exchange,
-    find_reads,
-    is_boolean,
-    is_integral,
-    rename_indices,
-    walk_ops,
-)
 from derive.plan.steps import Step
 
 if TYPE_CHECKING:
@@ -63,9 +38,9 @@ class Region:
         """Of each step the elements that it copies, and those of the largest tensor it makes."""
         memory, found = Storage(self.sizes), {}
         for step in self.steps:
-            parts = list(walk_ops(step.op))
+            parts = list(ops.walk_ops(step.op))
             copied = max(find_copies(op, memory) for op in parts)
-            made = [op for op in parts if not isinstance(op, VIEWS)]
+            made = [op for op in parts if not isinstance(op, ops.VIEWS)]
             most = max((memory.count(find_true_axes(op)) for op in made), default=0)
             found[step.name] = copied, most
             memory.strides[step.name] = find_strides(step.op, memory)
@@ -80,15 +55,17 @@ class BoundError(Exception):
 class Members:
     """What the steps around a loop over an index do; those in none of these come before it."""
 
-    ops: dict[str, Op]  # of all steps
+    parts: dict[str, ops.Op]  # of all steps
     is_summed: bool  # may the last steps sum over the index?
     empty_row: str  # where rows of nothing are nan, zeros put there would be lost in a quotient
     inside: dict[str, int] = field(default_factory=dict)  # the place in which each has the index
-    rows: dict[str, tuple[Index, ...]] = field(default_factory=dict)  # of each softmax, its rows
-    scores: dict[str, Op] = field(default_factory=dict)  # what it is the softmax of
+    rows: dict[str, tuple[ir.Index, ...]] = field(default_factory=dict)  # of each softmax, its rows
+    scores: dict[str, ops.Op] = field(default_factory=dict)  # what it is the softmax of
     roots: dict[str, str] = field(default_factory=dict)  # what is proportional to which softmax
-    axes: dict[str, tuple[Index, ...]] = field(default_factory=dict)  # of those
-    closing: dict[str, tuple[Op, ...]] = field(default_factory=dict)  # what sums over it, in a step
+    axes: dict[str, tuple[ir.Index, ...]] = field(default_factory=dict)  # of those
+    closing: dict[str, tuple[ops.Op, ...]] = field(
+        default_factory=dict
+    )  # what sums over it, in a step
     later: dict[str, None] = field(default_factory=dict)
 
     @property
@@ -98,7 +75,7 @@ class Members:
 
 
 def find_members(
-    region: Region, index: Index, *, is_summed: bool, longest: bool = False
+    region: Region, index: ir.Index, *, is_summed: bool, longest: bool = False
 ) -> Members | None:
     """The members of the loop worth having, or of the longest one; None where there is none."""
     if is_summed:
@@ -127,22 +104,22 @@ def find_members(
 
 
 def _sort_steps(
-    region: Region, index: Index, banned: Collection[str], *, is_summed: bool
+    region: Region, index: ir.Index, banned: Collection[str], *, is_summed: bool
 ) -> Members:
-    ops = {step.name: step.op for step in region.steps}
-    members = Members(ops, is_summed, region.empty_row)
+    parts = {step.name: step.op for step in region.steps}
+    members = Members(parts, is_summed, region.empty_row)
     for step in region.steps:
         try:
             if step.name in banned:
                 raise BoundError
             _add(step, index, members)
         except BoundError:
-            if find_reads(step.op) & (members.late | members.inside.keys()):
+            if ops.find_reads(step.op) & (members.late | members.inside.keys()):
                 members.later[step.name] = None
     return members
 
 
-def _add(step: Step, index: Index, members: Members) -> None:
+def _add(step: Step, index: ir.Index, members: Members) -> None:
     """Sort a step into the loop; BoundError where it is no part of one."""
     if index not in step.axes:
         if not members.is_summed:
@@ -154,12 +131,12 @@ def _add(step: Step, index: Index, members: Members) -> None:
             raise BoundError
         members.closing[step.name] = closers
         return
-    if find_reads(step.op) & members.late:
+    if ops.find_reads(step.op) & members.late:
         raise BoundError
     scores = find_scores(step.op, index, members) if members.is_summed else None
     if scores is not None:
         find_leaves(scores, index, members.inside)
-        if find_reads(scores) & members.roots.keys():
+        if ops.find_reads(scores) & members.roots.keys():
             raise BoundError
         members.scores[step.name] = scores
         members.rows[step.name] = tuple(i for i in step.axes if i is not index)
@@ -173,95 +150,106 @@ def _add(step: Step, index: Index, members: Members) -> None:
     members.inside[step.name] = step.axes.index(index)
 
 
-def _is_view(op: Op, leaves: Collection[Op]) -> bool:
+def _is_view(op: ops.Op, leaves: Collection[ops.Op]) -> bool:
     """Is it one of these, or a view of one?"""
-    if op in leaves or isinstance(op, Source):
+    if op in leaves or isinstance(op, ops.Source):
         return op in leaves
-    return isinstance(op, VIEWS) and all(_is_view(arg, leaves) for arg in args_of(op))
+    return isinstance(op, ops.VIEWS) and all(_is_view(arg, leaves) for arg in ops.args_of(op))
 
 
-def find_scores(op: Op, index: Index, members: Members) -> Op | None:
+def find_scores(op: ops.Op, index: ir.Index, members: Members) -> ops.Op | None:
     """What an operation is the softmax of along the index, be empty rows nan or zeros; or None."""
     match op:
-        case Along("softmax", scores, over) if over is index:
+        case ops.Along("softmax", scores, over) if over is index:
             return scores
-        case Fill(Along("softmax", scores, over)) if over is index and _is_own(op, scores, members):
+        case ops.Fill(ops.Along("softmax", scores, over)) if over is index and _is_own(
+            op, scores, members
+        ):
             return scores
         case _:
             return None
 
 
-def _is_own(fill: Fill, scores: Op, members: Members) -> bool:
+def _is_own(fill: ops.Fill, scores: ops.Op, members: Members) -> bool:
     """Does it put zeros where the scores are -oo, and the weights 0 anyhow?"""
-    if fill.value.value is not ZERO or members.empty_row != "zeros":
+    if fill.value.value is not ir.ZERO or members.empty_row != "zeros":
         return False
     if fill.where:
-        return fill.mask is Apply("==", (scores, Num(MINUS_INFINITY)), axes_of(scores))
+        return fill.mask is ops.Apply(
+            "==", (scores, ops.Num(ir.MINUS_INFINITY)), ops.axes_of(scores)
+        )
     match _look(scores, members):
-        case Fill(_, mask, Num(value), False) if value is MINUS_INFINITY:
+        case ops.Fill(_, mask, ops.Num(value), False) if value is ir.MINUS_INFINITY:
             return _look(mask, members) is _look(fill.mask, members)
         case _:
             return False
 
 
-def _look(op: Op, members: Members) -> Op:
+def _look(op: ops.Op, members: Members) -> ops.Op:
     """What a name stands for, without the order of its axes."""
-    while isinstance(op, (Arrange, Expand)):
+    while isinstance(op, (ops.Arrange, ops.Expand)):
         op = op.arg
-    if not isinstance(op, Source) or op.name not in members.ops:
+    if not isinstance(op, ops.Source) or op.name not in members.parts:
         return op
-    made = members.ops[op.name]
-    return rename_indices(made, dict(zip(axes_of(made), op.axes, strict=True)))
+    made = members.parts[op.name]
+    return ops.rename_indices(made, dict(zip(ops.axes_of(made), op.axes, strict=True)))
 
 
-def find_root(op: Op, members: Members) -> str | None:
+def find_root(op: ops.Op, members: Members) -> str | None:
     """The softmax that an operation is proportional to, row by row; None if it reads none.
 
     BoundError where it reads one in another way.
     """
-    if not find_reads(op) & members.roots.keys():
+    if not ops.find_reads(op) & members.roots.keys():
         return None
     roots: list[str | None]
     match op:
-        case Source(name, axes, _) if axes == members.axes[name]:  # not under other indices
+        case ops.Source(name, axes, _) if axes == members.axes[name]:  # not under other indices
             roots = [members.roots[name]]
-        case Arrange(arg) | Expand(arg) | Apply("neg", (arg,)) | Reduction("sum" | "mean", arg):
+        case (
+            ops.Arrange(arg)
+            | ops.Expand(arg)
+            | ops.Apply("neg", (arg,))
+            | ops.Reduction("sum" | "mean", arg)
+        ):
             roots = [find_root(arg, members)]
-        case Fill(arg):
+        case ops.Fill(arg):
             roots = [find_root(arg, members)]
             if roots[0] is None or not _is_own(op, members.scores[roots[0]], members):
                 raise BoundError
-        case Einsum(args) | Apply("*", args):
+        case ops.Einsum(args) | ops.Apply("*", args):
             roots = [root for arg in args if (root := find_root(arg, members)) is not None]
-        case Apply("/", (over, under)) if not find_reads(under) & members.roots.keys():
+        case ops.Apply("/", (over, under)) if not ops.find_reads(under) & members.roots.keys():
             roots = [find_root(over, members)]
-        case Apply("+" | "-", args) if len({find_root(arg, members) for arg in args}) == 1:
+        case ops.Apply("+" | "-", args) if len({find_root(arg, members) for arg in args}) == 1:
             roots = [find_root(args[0], members)]
         case _:
             raise BoundError
-    if len(roots) != 1 or roots[0] is None or not set(members.rows[roots[0]]) <= {*axes_of(op)}:
+    if len(roots) != 1 or roots[0] is None or not set(members.rows[roots[0]]) <= {*ops.axes_of(op)}:
         raise BoundError
     return roots[0]
 
 
-def _find_closers(op: Op, index: Index) -> Iterator[Op]:
+def _find_closers(op: ops.Op, index: ir.Index) -> Iterator[ops.Op]:
     """The operations that sum over the index, or take a product or an extreme over it."""
-    if index in axes_of(op):
+    if index in ops.axes_of(op):
         raise BoundError
-    if any(index in axes_of(arg) for arg in args_of(op)):
-        is_closing = isinstance(op, Einsum) or (isinstance(op, Reduction) and op.kind in CLOSING)
-        if not is_closing or is_boolean(op) or is_integral(op):
+    if any(index in ops.axes_of(arg) for arg in ops.args_of(op)):
+        is_closing = isinstance(op, ops.Einsum) or (
+            isinstance(op, ops.Reduction) and op.kind in CLOSING
+        )
+        if not is_closing or ops.is_boolean(op) or ops.is_integral(op):
             raise BoundError
         yield op
     elif is_reading(op, index):
-        for arg in args_of(op):
+        for arg in ops.args_of(op):
             yield from _find_closers(arg, index)
 
 
-def _check_closer(closer: Op, index: Index, members: Members) -> None:
-    if find_reads(closer) & members.late:
+def _check_closer(closer: ops.Op, index: ir.Index, members: Members) -> None:
+    if ops.find_reads(closer) & members.late:
         raise BoundError
-    for arg in args_of(closer):
+    for arg in ops.args_of(closer):
         find_leaves(arg, index, members.inside)
     find_root(closer, members)
 
@@ -275,12 +263,12 @@ def _find_needed(region: Region, members: Members) -> Iterator[str]:
     known = members.roots if members.closing else members.inside
     for step in reversed(region.steps):
         if step.name in members.closing:
-            sums: dict[Op, Op] = dict.fromkeys(members.closing[step.name], Num(ZERO))
-            read |= find_reads(exchange(step.op, sums))
+            sums: dict[ops.Op, ops.Op] = dict.fromkeys(members.closing[step.name], ops.Num(ir.ZERO))
+            read |= ops.find_reads(ops.exchange(step.op, sums))
         elif step.name in members.later:
-            read |= find_reads(step.op)
+            read |= ops.find_reads(step.op)
         elif step.name in known and step.name in read:
-            read |= find_reads(step.op)
+            read |= ops.find_reads(step.op)
             yield step.name
 
 
@@ -288,7 +276,7 @@ def _find_small(region: Region) -> Iterator[str]:
     """The steps that have to do with nothing large, wherever a loop is."""
     kept: set[str] = set()
     for step in region.steps:
-        if max(region.work[step.name]) >= LARGE or find_reads(step.op) & kept:
+        if max(region.work[step.name]) >= LARGE or ops.find_reads(step.op) & kept:
             kept.add(step.name)
         else:
             yield step.name
@@ -300,7 +288,7 @@ def _find_idle(region: Region, members: Members) -> Iterator[str]:
     core = find_core(region, names, LARGE)
     kept: set[str] = set()
     for step in region.steps:
-        if step.name in names and (step.name in core or find_reads(step.op) & kept):
+        if step.name in names and (step.name in core or ops.find_reads(step.op) & kept):
             kept.add(step.name)
     return (step.name for step in region.steps if step.name in names - kept)
 
@@ -317,7 +305,7 @@ def find_core(region: Region, inside: Collection[str], least: int = 0) -> set[st
         step.name
         for step in region.steps
         if step.name in inside
-        and (step.name in large or work[step.name][0] >= LARGE or find_reads(step.op) & large)
+        and (step.name in large or work[step.name][0] >= LARGE or ops.find_reads(step.op) & large)
     }
 
 
@@ -325,10 +313,10 @@ def _find_shared(steps: Sequence[Step], members: Members) -> set[str]:
     """The members that steps after them read, and what those members read in turn."""
     inside = members.inside.keys()
     later = (step for step in steps if step.name in members.later)
-    shared = {name for step in later for name in find_reads(step.op)} & inside
+    shared = {name for step in later for name in ops.find_reads(step.op)} & inside
     for step in reversed(steps):
         if step.name in shared:
-            shared |= find_reads(step.op) & inside
+            shared |= ops.find_reads(step.op) & inside
     return shared
 
 
@@ -336,70 +324,70 @@ def _trim(steps: Sequence[Step], members: Members, core: Set[str]) -> None:
     """Let go of the members at either end that have nothing to do with what is large."""
     inside = members.inside
     for step in steps:
-        if step.name in inside.keys() - core and not find_reads(step.op) & inside.keys():
+        if step.name in inside.keys() - core and not ops.find_reads(step.op) & inside.keys():
             del inside[step.name]
     for step in reversed(steps):
-        reads = find_reads(step.op) & inside.keys()
-        is_read = any(step.name in find_reads(s.op) for s in steps if s.name in inside)
+        reads = ops.find_reads(step.op) & inside.keys()
+        is_read = any(step.name in ops.find_reads(s.op) for s in steps if s.name in inside)
         if step.name in inside.keys() - core and not is_read and len(reads) == 1:
             del inside[step.name]
             members.later[step.name] = None
 
 
-def find_blocks(op: Op, index: Index, inside: Mapping[str, int]) -> tuple[Op, ...]:
+def find_blocks(op: ops.Op, index: ir.Index, inside: Mapping[str, int]) -> tuple[ops.Op, ...]:
     """The leaves of an operation that may also sum over the index; see `find_leaves`."""
-    if index in axes_of(op) or not is_reading(op, index):
+    if index in ops.axes_of(op) or not is_reading(op, index):
         return find_leaves(op, index, inside)
-    return tuple(leaf for arg in args_of(op) for leaf in find_blocks(arg, index, inside))
+    return tuple(leaf for arg in ops.args_of(op) for leaf in find_blocks(arg, index, inside))
 
 
-def is_reading(op: Op, index: Index) -> bool:
+def is_reading(op: ops.Op, index: ir.Index) -> bool:
     """Has any part of it the index?"""
     return index in _find_inside(op)
 
 
 @lru_cache(maxsize=1 << 14)
-def _find_inside(op: Op) -> frozenset[Index]:
-    return frozenset(index for part in walk_ops(op) for index in axes_of(part))
+def _find_inside(op: ops.Op) -> frozenset[ir.Index]:
+    return frozenset(index for part in ops.walk_ops(op) for index in ops.axes_of(part))
 
 
-def find_leaves(op: Op, index: Index, inside: Mapping[str, int]) -> tuple[Op, ...]:
+def find_leaves(op: ops.Op, index: ir.Index, inside: Mapping[str, int]) -> tuple[ops.Op, ...]:
     """What of an operation is a block of something outside; BoundError where it is not pointwise.
 
     A leaf is a tensor from outside, or a view of one, whose axes have the index. `inside` are the
     tensors that exist in blocks alone, and the place in which each has the index.
     """
     if not is_reading(op, index):
-        if find_reads(op) & inside.keys():
+        if ops.find_reads(op) & inside.keys():
             raise BoundError
         return ()
-    axes = axes_of(op)
-    is_row = isinstance(op, Along) and index in (op.index, op.columns)
+    axes = ops.axes_of(op)
+    is_row = isinstance(op, ops.Along) and index in (op.index, op.columns)
     if axes.count(index) != 1 or is_row:
         raise BoundError
-    if isinstance(op, Source) and op.name in inside:
+    if isinstance(op, ops.Source) and op.name in inside:
         if axes.index(index) != inside[op.name]:
             raise BoundError  # its rows are asked for, and its columns are at hand
         return ()
-    if isinstance(op, Cell):
+    if isinstance(op, ops.Cell):
         return _find_given(op, index, inside)
     if (
-        isinstance(op, Take)
-        and index in axes_of(op.arg)
-        and any(index in axes_of(b) for b in op.by)
+        isinstance(op, ops.Take)
+        and index in ops.axes_of(op.arg)
+        and any(index in ops.axes_of(b) for b in op.by)
     ):
         raise BoundError  # the positions are those in the whole, and a block has others
-    is_made_here = all(index not in axes_of(arg) for arg in args_of(op))
-    if isinstance(op, Arrange) and is_made_here:
+    is_made_here = all(index not in ops.axes_of(arg) for arg in ops.args_of(op))
+    if isinstance(op, ops.Arrange) and is_made_here:
         return find_leaves(op.arg, index, inside)  # size 1 along the index, whatever the block
-    if isinstance(op, (Source, Diagonal)) or is_made_here:
-        if find_reads(op) & inside.keys():
+    if isinstance(op, (ops.Source, ops.Diagonal)) or is_made_here:
+        if ops.find_reads(op) & inside.keys():
             raise BoundError
         return (op,)
-    return tuple(leaf for arg in args_of(op) for leaf in find_leaves(arg, index, inside))
+    return tuple(leaf for arg in ops.args_of(op) for leaf in find_leaves(arg, index, inside))
 
 
-def _find_given(cell: Cell, index: Index, inside: Mapping[str, int]) -> tuple[Op, ...]:
+def _find_given(cell: ops.Cell, index: ir.Index, inside: Mapping[str, int]) -> tuple[ops.Op, ...]:
     """The leaves of a call, whose operations have to be pointwise and to make nothing."""
     given = tuple(leaf for arg in cell.args for leaf in find_leaves(arg, index, inside))
     if not set(find_leaves(cell.whole, index, inside)) <= set(given):
@@ -407,21 +395,23 @@ def _find_given(cell: Cell, index: Index, inside: Mapping[str, int]) -> tuple[Op
     return given
 
 
-def open_calls(region: Region, index: Index) -> Region:
+def open_calls(region: Region, index: ir.Index) -> Region:
     """The steps with the operations of every call of torch that is not one of blocks alone.
 
     It sums over the index itself, or asks at which position of the whole it is.
     """
 
     def open_step(step: Step) -> Step:
-        cells = [part for part in walk_ops(step.op) if isinstance(part, Cell)]
-        new: dict[Op, Op] = {c: c.whole for c in cells if _is_of_whole(c, index)}
-        return Step(step.name, exchange(step.op, new)) if new else step
+        cells = [part for part in ops.walk_ops(step.op) if isinstance(part, ops.Cell)]
+        new: dict[ops.Op, ops.Op] = {c: c.whole for c in cells if _is_of_whole(c, index)}
+        return Step(step.name, ops.exchange(step.op, new)) if new else step
 
     return replace(region, steps=tuple(map(open_step, region.steps)))
 
 
-def _is_of_whole(cell: Cell, index: Index) -> bool:
-    parts = (part for part in walk_ops(cell.whole) if isinstance(part, (Iota, Triangle)))
-    is_closing = index not in cell.axes and any(index in axes_of(arg) for arg in cell.args)
-    return is_closing or any(index in axes_of(part) for part in parts)
+def _is_of_whole(cell: ops.Cell, index: ir.Index) -> bool:
+    parts = (
+        part for part in ops.walk_ops(cell.whole) if isinstance(part, (ops.Iota, ops.Triangle))
+    )
+    is_closing = index not in cell.axes and any(index in ops.axes_of(arg) for arg in cell.args)
+    return is_closing or any(index in ops.axes_of(part) for part in parts)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from derive.plan import ops
 from derive.plan.cells import (
     attention,
     distances,
@@ -25,25 +26,12 @@ from derive.plan.cells import (
     windows,
 )
 from derive.plan.cells.matching import CellRule, Definitions
-from derive.plan.ops import (
-    VIEWS,
-    Cell,
-    Num,
-    Op,
-    Source,
-    args_of,
-    axes_of,
-    count_given,
-    exchange,
-    walk_ops,
-    with_args,
-)
 from derive.plan.steps import Step, free_name, name_op
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from derive.ir.nodes import ScalarInput, Tensor
+    from derive.ir import nodes as ir
     from derive.plan.cost import Storage
 
 CELLS: tuple[CellRule, ...] = (
@@ -61,9 +49,9 @@ MATCHES = tuple(dict.fromkeys(rule.match for rule in CELLS))
 
 def use_cells(  # noqa: PLR0913 - the steps, and what is known and asked of them
     steps: Sequence[Step],
-    results: Sequence[Op],
+    results: Sequence[ops.Op],
     memory: Storage,
-    inputs: Sequence[Tensor | ScalarInput] = (),
+    inputs: Sequence[ir.Tensor | ir.ScalarInput] = (),
     taken: Collection[str] = (),
     *,
     chunks: bool = True,
@@ -90,24 +78,26 @@ def use_cells(  # noqa: PLR0913 - the steps, and what is known and asked of them
 
 def find_notes(steps: Iterable[Step]) -> tuple[str, ...]:
     """What a reader has to know of the calls, each once."""
-    cells = (op for step in steps for op in walk_ops(step.op) if isinstance(op, Cell))
+    cells = (op for step in steps for op in ops.walk_ops(step.op) if isinstance(op, ops.Cell))
     return tuple(dict.fromkeys(cell.note for cell in cells if cell.note))
 
 
-def _match_inside(op: Op, definitions: Definitions) -> Op:
+def _match_inside(op: ops.Op, definitions: Definitions) -> ops.Op:
     """The operation with the outermost parts that are cells, and those in them, exchanged."""
     for match in MATCHES:
         found = match(op, definitions)
-        if isinstance(found, Cell) and not found.when:
-            return with_args(found, tuple(_match_inside(arg, definitions) for arg in found.args))
+        if isinstance(found, ops.Cell) and not found.when:
+            return ops.with_args(
+                found, tuple(_match_inside(arg, definitions) for arg in found.args)
+            )
         if found is not None:
             return found
-    if isinstance(op, Cell) or not args_of(op):
+    if isinstance(op, ops.Cell) or not ops.args_of(op):
         return op
-    return with_args(op, tuple(_match_inside(arg, definitions) for arg in args_of(op)))
+    return ops.with_args(op, tuple(_match_inside(arg, definitions) for arg in ops.args_of(op)))
 
 
-def _name_parts(op: Op, name: str, taken: set[str]) -> list[Step]:
+def _name_parts(op: ops.Op, name: str, taken: set[str]) -> list[Step]:
     """The step, after steps for what is better not written in its line.
 
     Those are calls that depend on a condition, and arguments that a call's text has several times.
@@ -117,18 +107,18 @@ def _name_parts(op: Op, name: str, taken: set[str]) -> list[Step]:
         inner = free_name(name_op(part, name), taken)
         taken.add(inner)
         made.append(Step(inner, part))
-        op = exchange(op, {part: Source(inner, axes_of(part))})
+        op = ops.exchange(op, {part: ops.Source(inner, ops.axes_of(part))})
     return [*made, Step(name, op)]
 
 
-def _find_unnamed(whole: Op) -> Op | None:
+def _find_unnamed(whole: ops.Op) -> ops.Op | None:
     """The first part that wants a name."""
-    for cell in walk_ops(whole):
-        if not isinstance(cell, Cell):
+    for cell in ops.walk_ops(whole):
+        if not isinstance(cell, ops.Cell):
             continue
         for place, arg in enumerate(cell.args):
-            is_repeated = cell.when or count_given(cell.call, place) > 1
-            if is_repeated and not isinstance(arg, (*VIEWS, Num)):
+            is_repeated = cell.when or ops.count_given(cell.call, place) > 1
+            if is_repeated and not isinstance(arg, (*ops.VIEWS, ops.Num)):
                 return arg
         if cell.when and cell is not whole:
             return cell

@@ -9,31 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from derive.ir.nodes import MINUS_INFINITY, ZERO, Index
+from derive.ir import nodes as ir
+from derive.plan import ops
 from derive.plan.cells.matching import CellRule, strip
 from derive.plan.cost import find_strides, find_true_axes
 from derive.plan.lower.condition import fill
-from derive.plan.ops import (
-    Along,
-    Apply,
-    Cell,
-    Einsum,
-    Fill,
-    Flatten,
-    Given,
-    Num,
-    Op,
-    Operand,
-    Pick,
-    Source,
-    TorchCall,
-    Triangle,
-    Unflatten,
-    arrange,
-    axes_of,
-    is_boolean,
-    merge_indices,
-)
 
 if TYPE_CHECKING:
     from derive.plan.cells.matching import Definitions
@@ -51,10 +31,10 @@ EMPTY_ROW_NOTE = f"{NOTE}; a row of nothing but -oo in what is added gives zeros
 class Scores:
     """What stands under the softmax: the product, what is added to it, the mask."""
 
-    query: Op
-    key: Op
-    bias: Op | None = None
-    mask: Op | None = None
+    query: ops.Op
+    key: ops.Op
+    bias: ops.Op | None = None
+    mask: ops.Op | None = None
     zeros: bool = False  # rows of nothing but minus infinity are to be zeros
     causal: bool = False  # the mask is j <= i, which torch makes itself
 
@@ -63,24 +43,24 @@ class Scores:
 class Places:
     """The indices of an attention, by their part in it."""
 
-    batch: tuple[Index, ...]
-    group: Index | None  # of queries that share a head of keys
-    row: Index
-    column: Index
-    feature: Index  # of queries and keys
-    result: Index  # the feature of the value
+    batch: tuple[ir.Index, ...]
+    group: ir.Index | None  # of queries that share a head of keys
+    row: ir.Index
+    column: ir.Index
+    feature: ir.Index  # of queries and keys
+    result: ir.Index  # the feature of the value
 
     @property
-    def merged(self) -> Index | None:
+    def merged(self) -> ir.Index | None:
         """The index of all heads, where torch wants a batch of heads in two places as one."""
         if self.group is None or len(self.batch) < 2:
             return None
-        return merge_indices((self.batch[1], self.group))
+        return ops.merge_indices((self.batch[1], self.group))
 
 
-def match_attention(op: Op, definitions: Definitions) -> Op | None:
+def match_attention(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """The weights times the value, where the weights are a softmax that nothing else reads."""
-    if not isinstance(op, Einsum) or len(op.args) != 2:
+    if not isinstance(op, ops.Einsum) or len(op.args) != 2:
         return None
     for weights, value in (op.args, op.args[::-1]):
         soft, emptied = _find_softmax(definitions.unwrap(weights), definitions)
@@ -106,82 +86,82 @@ def match_attention(op: Op, definitions: Definitions) -> Op | None:
     return None
 
 
-def _find_softmax(op: Op, definitions: Definitions) -> tuple[Along | None, Op | None]:
+def _find_softmax(op: ops.Op, definitions: Definitions) -> tuple[ops.Along | None, ops.Op | None]:
     """(the softmax, the mask by which empty rows become zeros)."""
     match op:
-        case Along("softmax"):
+        case ops.Along("softmax"):
             return op, None
-        case Fill(arg, mask, Num(value), where) if value is ZERO:
+        case ops.Fill(arg, mask, ops.Num(value), where) if value is ir.ZERO:
             inner = definitions.unwrap(arg)
-            if isinstance(inner, Along) and inner.kind == "softmax":
+            if isinstance(inner, ops.Along) and inner.kind == "softmax":
                 emptied = _find_gone(mask, definitions) if where else strip(mask)
                 if not where or emptied is strip(inner.arg):
                     return inner, emptied
     return None, None
 
 
-def _find_gone(mask: Op, definitions: Definitions) -> Op | None:
+def _find_gone(mask: ops.Op, definitions: Definitions) -> ops.Op | None:
     """The logits, where the mask says which of them are minus infinity."""
     match definitions.unwrap(mask):
-        case Apply("==", (logits, Num(value))) if value is MINUS_INFINITY:
+        case ops.Apply("==", (logits, ops.Num(value))) if value is ir.MINUS_INFINITY:
             return strip(logits)
         case _:
             return None
 
 
-def _open_logits(soft: Along, emptied: Op | None, definitions: Definitions) -> Op:
+def _open_logits(soft: ops.Along, emptied: ops.Op | None, definitions: Definitions) -> ops.Op:
     """What the softmax is taken of; besides, only the test for minus infinity may read it."""
     logits = strip(soft.arg)
-    is_read_twice = isinstance(logits, Source) and definitions.count_reads(logits.name) == 2
+    is_read_twice = isinstance(logits, ops.Source) and definitions.count_reads(logits.name) == 2
     return definitions.unwrap(
         definitions.look(logits) if emptied is logits and is_read_twice else logits
     )
 
 
-def _find_scores(op: Op, definitions: Definitions) -> Scores | None:
+def _find_scores(op: ops.Op, definitions: Definitions) -> Scores | None:
     match op:
-        case Fill(arg, mask, Num(value), False) if value is MINUS_INFINITY:
+        case ops.Fill(arg, mask, ops.Num(value), False) if value is ir.MINUS_INFINITY:
             scores = _find_scores(definitions.unwrap(arg), definitions)
             is_plain = scores is not None and scores.mask is None
             return replace(scores, mask=strip(mask)) if scores and is_plain else None
-        case Apply("+", (one, other)):
+        case ops.Apply("+", (one, other)):
             for product, rest in ((one, other), (other, one)):
                 scores = _find_scores(definitions.unwrap(product), definitions)
                 if scores is not None and scores.mask is None:
                     return replace(scores, bias=_add(scores.bias, strip(rest)))
             return None
-        case Apply("-", (product, rest)):
+        case ops.Apply("-", (product, rest)):
             scores = _find_scores(definitions.unwrap(product), definitions)
-            taken = Apply("neg", (strip(rest),), axes_of(strip(rest)))
+            taken = ops.Apply("neg", (strip(rest),), ops.axes_of(strip(rest)))
             is_plain = scores is not None and scores.mask is None
             return replace(scores, bias=_add(scores.bias, taken)) if scores and is_plain else None
-        case Apply("*" | "/" as function, (product, Num() as scale)):
+        case ops.Apply("*" | "/" as function, (product, ops.Num() as scale)):
             scores = _find_scores(definitions.unwrap(product), definitions)
             if scores is None or scores.mask is not None:
                 return None
             query, bias = scores.query, scores.bias
-            query = Apply(function, (query, scale), axes_of(query))
-            bias = None if bias is None else Apply(function, (bias, scale), axes_of(bias))
+            query = ops.Apply(function, (query, scale), ops.axes_of(query))
+            bias = None if bias is None else ops.Apply(function, (bias, scale), ops.axes_of(bias))
             return replace(scores, query=query, bias=bias)
-        case Einsum((query, key), _):
+        case ops.Einsum((query, key), _):
             return Scores(strip(query), strip(key))
         case _:
             return None
 
 
-def _add(bias: Op | None, rest: Op) -> Op:
+def _add(bias: ops.Op | None, rest: ops.Op) -> ops.Op:
     if bias is None:
         return rest
-    axes = tuple(dict.fromkeys((*axes_of(bias), *axes_of(rest))))
-    return Apply("+", (arrange(bias, axes), arrange(rest, axes)), axes)
+    axes = tuple(dict.fromkeys((*ops.axes_of(bias), *ops.axes_of(rest))))
+    return ops.Apply("+", (ops.arrange(bias, axes), ops.arrange(rest, axes)), axes)
 
 
 def _find_places(
-    op: Einsum, soft: Along, scores: Scores, value: Op, definitions: Definitions
+    op: ops.Einsum, soft: ops.Along, scores: Scores, value: ops.Op, definitions: Definitions
 ) -> Places | None:
     """The part of every index; None where they do not make an attention of four places."""
-    query, key, worth = map(axes_of, (scores.query, scores.key, value))
-    kept = axes_of(soft)
+    query, key, worth = map(ops.axes_of, (scores.query, scores.key, value))
+    kept = ops.axes_of(soft)
     features = [i for i in query if i in key and i not in kept]
     batch = tuple(i for i in query if i in key and i in kept)
     rows = [i for i in query if i not in key]
@@ -205,35 +185,35 @@ def _find_places(
     return found if is_square else None  # else torch falls back to plain steps
 
 
-def _is_causal(mask: Op | None, places: Places, definitions: Definitions) -> bool:
+def _is_causal(mask: ops.Op | None, places: Places, definitions: Definitions) -> bool:
     """Is the mask j <= i, which torch makes itself?"""
     match definitions.look(mask) if mask is not None else None:
-        case Triangle(rows, columns, offset, False):
-            return rows is places.row and columns is places.column and offset is ZERO
+        case ops.Triangle(rows, columns, offset, False):
+            return rows is places.row and columns is places.column and offset is ir.ZERO
         case _:
             return False
 
 
 def _make_cell(
-    op: Einsum, scores: Scores, value: Op, places: Places, definitions: Definitions
-) -> Op:
+    op: ops.Einsum, scores: Scores, value: ops.Op, places: Places, definitions: Definitions
+) -> ops.Op:
     """The call, its result in the order of the operation's axes."""
     batch, group, merged = places.batch, places.group, places.merged
     heads = batch if group is None else (*batch, group)
     columns = (*batch, places.column)
-    plain = query = arrange(scores.query, (*heads, places.row, places.feature))
-    key = arrange(scores.key, (*columns, places.feature))
-    worth = arrange(value, (*columns, places.result))
+    plain = query = ops.arrange(scores.query, (*heads, places.row, places.feature))
+    key = ops.arrange(scores.key, (*columns, places.feature))
+    worth = ops.arrange(value, (*columns, places.result))
     if merged is not None:
-        query = Flatten(query, 1, 2, merged)
-    pad = 4 - len(axes_of(query))
+        query = ops.Flatten(query, 1, 2, merged)
+    pad = 4 - len(ops.axes_of(query))
     shared = (":", None) if group and len(batch) == 1 else (2 - len(batch)) * (None,)
-    args: list[Op] = [query, key, worth]
+    args: list[ops.Op] = [query, key, worth]
     operands = [
         _pick(_make_rows(k, args[k], definitions), at)
         for k, at in enumerate((pad * (None,), shared, shared))
     ]
-    keywords: list[tuple[str, Operand]] = []
+    keywords: list[tuple[str, ops.Operand]] = []
     masked = heads[:-1] if merged is not None else heads  # no mask has an index of merged heads
     mask = None if scores.causal else _make_mask(scores, (*masked, places.row, places.column))
     if scores.causal:
@@ -241,7 +221,7 @@ def _make_cell(
     elif mask is not None:
         args.append(mask)
         keywords.append(
-            ("attn_mask", _pick(Given(3), (None,) if _count_places(mask) in (1, 3) else ()))
+            ("attn_mask", _pick(ops.Given(3), (None,) if _count_places(mask) in (1, 3) else ()))
         )
     keywords.append(("scale", 1.0))  # one out of sizes would be a constant in a traced graph
     if group is not None:
@@ -249,82 +229,88 @@ def _make_cell(
     axes = (*heads, places.row, places.result)
     if merged is not None:
         axes = (batch[0], merged, places.row, places.result)
-    call = _pick(TorchCall(NAME, tuple(operands), tuple(keywords)), pad * (0,))
+    call = _pick(ops.TorchCall(NAME, tuple(operands), tuple(keywords)), pad * (0,))
     if group is not None and merged is not None:
-        plain = Unflatten(query, 1, (batch[1], group))
+        plain = ops.Unflatten(query, 1, (batch[1], group))
     soft = _spell_weights(scores, (plain, key), places, mask)
-    whole: Op = Einsum((soft, worth), (*heads, places.row, places.result))
+    whole: ops.Op = ops.Einsum((soft, worth), (*heads, places.row, places.result))
     if merged is not None:
-        whole = Flatten(whole, 1, 2, merged)
+        whole = ops.Flatten(whole, 1, 2, merged)
     is_bare = scores.bias is not None and scores.mask is None and not scores.zeros
     note = EMPTY_ROW_NOTE if is_bare else NOTE
-    scratch = (find_true_axes(mask),) if mask is not None and is_boolean(mask) else ()  # as floats
-    cell: Op = Cell(call, tuple(args), whole, axes, note=note, scratch=scratch)
+    scratch = (
+        (find_true_axes(mask),) if mask is not None and ops.is_boolean(mask) else ()
+    )  # as floats
+    cell: ops.Op = ops.Cell(call, tuple(args), whole, axes, note=note, scratch=scratch)
     if group is not None and merged is not None:
-        cell = Unflatten(cell, 1, (batch[1], group))
-    return arrange(cell, op.axes)
+        cell = ops.Unflatten(cell, 1, (batch[1], group))
+    return ops.arrange(cell, op.axes)
 
 
-def _may_be_infinite(bias: Op | None, definitions: Definitions) -> bool:
+def _may_be_infinite(bias: ops.Op | None, definitions: Definitions) -> bool:
     """May what is added be -oo without an argument that is? A row of it is nan, and torch's 0."""
-    infinite = Num(MINUS_INFINITY)
+    infinite = ops.Num(ir.MINUS_INFINITY)
     for part in () if bias is None else definitions.walk(bias):
         match part:
-            case Fill(value=value) if value is infinite:
+            case ops.Fill(value=value) if value is infinite:
                 return True
-            case Apply("log"):
+            case ops.Apply("log"):
                 return True
             case _ if part is infinite:
                 return True
     return False
 
 
-def _make_rows(place: int, op: Op, definitions: Definitions) -> Operand:
+def _make_rows(place: int, op: ops.Op, definitions: Definitions) -> ops.Operand:
     """A copy, where the features do not lie side by side: torch falls back to plain steps there."""
     is_near = find_strides(op, definitions.memory)[-1] == 1
-    if is_near or definitions.memory.extent(axes_of(op)[-1]) == 1:
-        return Given(place)
-    return TorchCall(".contiguous", (Given(place),))
+    if is_near or definitions.memory.extent(ops.axes_of(op)[-1]) == 1:
+        return ops.Given(place)
+    return ops.TorchCall(".contiguous", (ops.Given(place),))
 
 
-def _pick(arg: Operand, at: tuple[str | int | None, ...]) -> Operand:
-    return Pick(arg, at) if at else arg
+def _pick(arg: ops.Operand, at: tuple[str | int | None, ...]) -> ops.Operand:
+    return ops.Pick(arg, at) if at else arg
 
 
-def _make_mask(scores: Scores, order: tuple[Index, ...]) -> Op | None:
+def _make_mask(scores: Scores, order: tuple[ir.Index, ...]) -> ops.Op | None:
     """What is added to the scores or chooses among them, its places in this order."""
     if scores.bias is None:
-        return None if scores.mask is None else arrange(scores.mask, order)
+        return None if scores.mask is None else ops.arrange(scores.mask, order)
     if scores.mask is None:
-        return arrange(scores.bias, order)
-    return arrange(fill(scores.bias, scores.mask, Num(MINUS_INFINITY), False, order), order)
+        return ops.arrange(scores.bias, order)
+    return ops.arrange(
+        fill(scores.bias, scores.mask, ops.Num(ir.MINUS_INFINITY), False, order), order
+    )
 
 
-def _count_places(op: Op) -> int:
+def _count_places(op: ops.Op) -> int:
     """How many places the text of an operand has: leading ones that it lacks are not written."""
-    axes, real = axes_of(op), find_true_axes(op)
+    axes, real = ops.axes_of(op), find_true_axes(op)
     first = next((k for k, index in enumerate(axes) if index in real), len(axes))
     return len(axes) - first
 
 
-def _spell_weights(scores: Scores, given: tuple[Op, Op], places: Places, mask: Op | None) -> Op:
+def _spell_weights(
+    scores: Scores, given: tuple[ops.Op, ops.Op], places: Places, mask: ops.Op | None
+) -> ops.Op:
     """The softmax that the call stands for, in terms of its arguments."""
     heads = places.batch if places.group is None else (*places.batch, places.group)
     kept = (*heads, places.row, places.column)
-    logits: Op = Einsum(given, kept)
+    logits: ops.Op = ops.Einsum(given, kept)
     if scores.causal:
-        causal = Triangle(places.row, places.column, ZERO, False)
-        logits = Fill(logits, causal, Num(MINUS_INFINITY), False)
-    elif mask is not None and is_boolean(mask):
-        logits = Fill(logits, mask, Num(MINUS_INFINITY), False)
+        causal = ops.Triangle(places.row, places.column, ir.ZERO, False)
+        logits = ops.Fill(logits, causal, ops.Num(ir.MINUS_INFINITY), False)
+    elif mask is not None and ops.is_boolean(mask):
+        logits = ops.Fill(logits, mask, ops.Num(ir.MINUS_INFINITY), False)
     elif mask is not None:
-        logits = Apply("+", (logits, mask), kept)
-    weights: Op = Along("softmax", logits, places.column)
-    if mask is not None and is_boolean(mask):
-        weights = Fill(weights, mask, Num(ZERO), False)
+        logits = ops.Apply("+", (logits, mask), kept)
+    weights: ops.Op = ops.Along("softmax", logits, places.column)
+    if mask is not None and ops.is_boolean(mask):
+        weights = ops.Fill(weights, mask, ops.Num(ir.ZERO), False)
     elif scores.zeros:
-        gone = Apply("==", (logits, Num(MINUS_INFINITY)), kept)
-        weights = Fill(weights, gone, Num(ZERO), True)
+        gone = ops.Apply("==", (logits, ops.Num(ir.MINUS_INFINITY)), kept)
+        weights = ops.Fill(weights, gone, ops.Num(ir.ZERO), True)
     return weights
 
 

@@ -14,28 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from derive.ir.nodes import Index, Number
+from derive.ir import nodes as ir
+from derive.plan import ops
 from derive.plan.cells.matching import CellRule, Signed, join_sum, split_scale, split_sum, strip
 from derive.plan.cost import find_true_axes
-from derive.plan.ops import (
-    Along,
-    Apply,
-    Arrange,
-    Cell,
-    Einsum,
-    Expand,
-    Given,
-    Num,
-    Op,
-    Source,
-    TorchCall,
-    Unflatten,
-    align,
-    arrange,
-    axes_of,
-    flatten,
-    walk_ops,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,22 +32,22 @@ LINEAR = "torch.nn.functional.linear"
 class Product:
     """A contraction over one index: of two matrices, or of as many as `batch` has positions."""
 
-    one: Op
-    other: Op
-    batch: tuple[Index, ...]
-    rows: tuple[Index, ...]
-    summed: Index
-    columns: tuple[Index, ...]
+    one: ops.Op
+    other: ops.Op
+    batch: tuple[ir.Index, ...]
+    rows: tuple[ir.Index, ...]
+    summed: ir.Index
+    columns: tuple[ir.Index, ...]
 
     @property
-    def axes(self) -> tuple[Index, ...]:
+    def axes(self) -> tuple[ir.Index, ...]:
         """The indices of the result, in torch's order."""
         return (*self.batch, *self.rows, *self.columns)
 
 
-def match_linear(op: Op, definitions: Definitions) -> Op | None:
+def match_linear(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """A sum with a contraction in it, and a term that the contraction can be added to."""
-    if not isinstance(op, Apply) or op.function not in {"+", "-"} or op in definitions.refused:
+    if not isinstance(op, ops.Apply) or op.function not in {"+", "-"} or op in definitions.refused:
         return None
     terms = split_sum(op, definitions.unwrap)
     for place, term in enumerate(terms):
@@ -77,34 +59,34 @@ def match_linear(op: Op, definitions: Definitions) -> Op | None:
             cell = _add(product, alpha, other)
             if cell is not None:
                 rest = [*others[:number], *others[number + 1 :]]
-                return arrange(join_sum([Signed(cell), *rest], op.axes), op.axes)
+                return ops.arrange(join_sum([Signed(cell), *rest], op.axes), op.axes)
     definitions.refused.update(_find_parts(op, op.axes))
     return None
 
 
-def _find_parts(op: Op, order: tuple[Index, ...]) -> Iterator[Op]:
+def _find_parts(op: ops.Op, order: tuple[ir.Index, ...]) -> Iterator[ops.Op]:
     """The sums that a sum is written as, with their indices in the same order."""
-    for arg in op.args if isinstance(op, Apply) and op.function in {"+", "-", "neg"} else ():
-        if axes_of(arg) == tuple(i for i in order if i in axes_of(arg)):
+    for arg in op.args if isinstance(op, ops.Apply) and op.function in {"+", "-", "neg"} else ():
+        if ops.axes_of(arg) == tuple(i for i in order if i in ops.axes_of(arg)):
             yield arg
             yield from _find_parts(arg, order)
 
 
 def _read_product(
-    term: Signed, order: tuple[Index, ...], definitions: Definitions
+    term: Signed, order: tuple[ir.Index, ...], definitions: Definitions
 ) -> tuple[Product | None, Fraction]:
     """A term as a contraction, if it is one, and the number that scales it."""
     inner, alpha = split_scale(term, definitions)
-    if not isinstance(inner, Einsum) or len(inner.args) != 2:
+    if not isinstance(inner, ops.Einsum) or len(inner.args) != 2:
         return None, alpha
     (one, first), (two, second) = (split_scale(Signed(arg)) for arg in inner.args)
     return _find_product(one, two, inner.axes, order), alpha * first * second
 
 
-def _add(product: Product, alpha: Fraction, other: Signed) -> Op | None:
+def _add(product: Product, alpha: Fraction, other: Signed) -> ops.Op | None:
     """The call for a contraction and another term."""
     addend, beta = split_scale(other)
-    if isinstance(addend, Num):
+    if isinstance(addend, ops.Num):
         return None
     found = find_true_axes(addend)
     if alpha == beta == 1 and not product.batch and set(found) == set(product.columns):
@@ -116,11 +98,11 @@ def _add(product: Product, alpha: Fraction, other: Signed) -> Op | None:
 
 
 def _find_product(
-    left: Op, right: Op, axes: tuple[Index, ...], order: tuple[Index, ...]
+    left: ops.Op, right: ops.Op, axes: tuple[ir.Index, ...], order: tuple[ir.Index, ...]
 ) -> Product | None:
     """The parts of a contraction whose second operand is a matrix, or a batch of them."""
     for one, other in ((left, right), (right, left)):
-        first, second = axes_of(one), axes_of(other)
+        first, second = ops.axes_of(one), ops.axes_of(other)
         shared = [i for i in first if i in second]
         summed = [i for i in shared if i not in axes]
         batch = tuple(i for i in order if i in shared and i in axes)
@@ -135,44 +117,44 @@ def _find_product(
     return None
 
 
-def _write_linear(product: Product, bias: Op) -> Cell:
+def _write_linear(product: Product, bias: ops.Op) -> ops.Cell:
     axes = product.axes
-    weight = arrange(product.other, (*product.columns, product.summed))
-    arg = arrange(product.one, (*product.rows, product.summed))
-    whole = Apply("+", align((Einsum((arg, weight), axes), bias), axes), axes)
-    call = TorchCall(LINEAR, (Given(0), Given(1), Given(2)))
-    return Cell(call, (arg, weight, bias), whole, axes)
+    weight = ops.arrange(product.other, (*product.columns, product.summed))
+    arg = ops.arrange(product.one, (*product.rows, product.summed))
+    whole = ops.Apply("+", ops.align((ops.Einsum((arg, weight), axes), bias), axes), axes)
+    call = ops.TorchCall(LINEAR, (ops.Given(0), ops.Given(1), ops.Given(2)))
+    return ops.Cell(call, (arg, weight, bias), whole, axes)
 
 
-def _write_sum(product: Product, added: Op, beta: Fraction, alpha: Fraction) -> Cell:
+def _write_sum(product: Product, added: ops.Op, beta: Fraction, alpha: Fraction) -> ops.Cell:
     """Write addmm or baddbmm, with the numbers of both terms."""
     axes = product.axes
     matrices = (
-        arrange(product.one, (*product.batch, *product.rows, product.summed)),
-        arrange(product.other, (*product.batch, product.summed, *product.columns)),
+        ops.arrange(product.one, (*product.batch, *product.rows, product.summed)),
+        ops.arrange(product.other, (*product.batch, product.summed, *product.columns)),
     )
-    args: list[Op] = [arrange(added, axes), *matrices]
+    args: list[ops.Op] = [ops.arrange(added, axes), *matrices]
     keywords = []
     terms = []
-    for name, op, number in (("beta", added, beta), ("alpha", Einsum(matrices, axes), alpha)):
+    for name, op, number in (("beta", added, beta), ("alpha", ops.Einsum(matrices, axes), alpha)):
         if number != 1:
-            keywords.append((name, Given(len(args))))
-            args.append(Num(Number(number)))
-        size = Num(Number(abs(number)))
-        scaled = op if abs(number) == 1 else Apply("*", (op, size), axes_of(op))
+            keywords.append((name, ops.Given(len(args))))
+            args.append(ops.Num(ir.Number(number)))
+        size = ops.Num(ir.Number(abs(number)))
+        scaled = op if abs(number) == 1 else ops.Apply("*", (op, size), ops.axes_of(op))
         terms.append(Signed(scaled, number < 0))
     name = "torch.baddbmm" if product.batch else "torch.addmm"
-    call = TorchCall(name, (Given(0), Given(1), Given(2)), tuple(keywords))
-    return Cell(call, tuple(args), join_sum(terms, axes), axes)
+    call = ops.TorchCall(name, (ops.Given(0), ops.Given(1), ops.Given(2)), tuple(keywords))
+    return ops.Cell(call, tuple(args), join_sum(terms, axes), axes)
 
 
 SOLVE = "torch.linalg.solve"
 MOST_SYSTEMS = 3  # with one matrix: of more the inverse is cheaper
 
 
-def match_solve(op: Op, definitions: Definitions) -> Op | None:
+def match_solve(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """A contraction of an inverse, of which nothing but a few contractions is asked."""
-    if not isinstance(op, Einsum) or len(op.args) != 2:
+    if not isinstance(op, ops.Einsum) or len(op.args) != 2:
         return None
     for one, other in (op.args, op.args[::-1]):
         found = _find_inverse(one, other, op.axes, definitions)
@@ -183,74 +165,82 @@ def match_solve(op: Op, definitions: Definitions) -> Op | None:
 
 
 def _find_inverse(
-    one: Op, other: Op, axes: tuple[Index, ...], definitions: Definitions
-) -> tuple[Along, Index] | None:
+    one: ops.Op, other: ops.Op, axes: tuple[ir.Index, ...], definitions: Definitions
+) -> tuple[ops.Along, ir.Index] | None:
     """The inverse that a factor is, and its index that is summed, if that is all that is."""
     source = strip(one)
     matrix = strip(definitions.look(source))
-    if not isinstance(matrix, Along) or matrix.kind != "inverse" or matrix.columns is None:
+    if not isinstance(matrix, ops.Along) or matrix.kind != "inverse" or matrix.columns is None:
         return None
     inside = (matrix.index, matrix.columns)
-    summed = [index for index in axes_of(matrix) if index not in axes]
-    if len(summed) != 1 or summed[0] not in inside or len(set(axes_of(matrix))) < 2:
+    summed = [index for index in ops.axes_of(matrix) if index not in axes]
+    if len(summed) != 1 or summed[0] not in inside or len(set(ops.axes_of(matrix))) < 2:
         return None
     kept = inside[1] if summed[0] is inside[0] else inside[0]
-    if summed[0] not in axes_of(other) or kept in axes_of(other):
+    if summed[0] not in ops.axes_of(other) or kept in ops.axes_of(other):
         return None
-    if set(axes_of(other)) - {summed[0]} - set(axes):
+    if set(ops.axes_of(other)) - {summed[0]} - set(axes):
         return None
-    if isinstance(source, Source) and not _is_only_contracted(source, definitions):
+    if isinstance(source, ops.Source) and not _is_only_contracted(source, definitions):
         return None
     return matrix, summed[0]
 
 
-def _is_only_contracted(source: Source, definitions: Definitions) -> bool:
+def _is_only_contracted(source: ops.Source, definitions: Definitions) -> bool:
     """Do all readers contract it, with what has one of its two indices, and are they few?"""
     reads = [
         (arg, others)
         for step in definitions.steps.values()
-        for part in walk_ops(step.op)
-        if isinstance(part, Einsum) and len(part.args) == 2
+        for part in ops.walk_ops(step.op)
+        if isinstance(part, ops.Einsum) and len(part.args) == 2
         for arg, others in (part.args, part.args[::-1])
-        if isinstance(strip(arg), Source)
+        if isinstance(strip(arg), ops.Source)
         and strip(arg).name == source.name  # type: ignore[union-attr]
-        and len(set(axes_of(arg)) - set(part.axes)) == 1
-        and len(set(axes_of(arg)[-2:]) & set(axes_of(others))) == 1
+        and len(set(ops.axes_of(arg)) - set(part.axes)) == 1
+        and len(set(ops.axes_of(arg)[-2:]) & set(ops.axes_of(others))) == 1
     ]
     return len(reads) == definitions.count_reads(source.name) <= MOST_SYSTEMS
 
 
-def _write_solve(matrix: Along, right: Op, summed: Index, axes: tuple[Index, ...]) -> Op:
+def _write_solve(
+    matrix: ops.Along, right: ops.Op, summed: ir.Index, axes: tuple[ir.Index, ...]
+) -> ops.Op:
     """Write solve for a vector or a matrix beside each matrix; several indices count as one."""
     rows, columns = matrix.index, matrix.columns
     assert columns is not None
-    batch = axes_of(matrix)[:-2]
-    own = tuple(i for i in axes if i in axes_of(right) and i not in batch)
+    batch = ops.axes_of(matrix)[:-2]
+    own = tuple(i for i in axes if i in ops.axes_of(right) and i not in batch)
     from_right = summed is rows and len(own) == 1
     square = matrix.arg
     if summed is rows and not from_right:  # by the transpose
         rows, columns = columns, rows
-        square = arrange(square, (*batch, rows, columns))
+        square = ops.arrange(square, (*batch, rows, columns))
     order = (*batch, *own, summed) if from_right else (*batch, summed, *own)
     if own:
-        right = arrange(right, order)
-        right = Arrange(right, order) if axes_of(right) != order else right
+        right = ops.arrange(right, order)
+        right = ops.Arrange(right, order) if ops.axes_of(right) != order else right
     else:
-        right = Expand(right, order) if set(axes_of(right)) != set(order) else arrange(right, order)
+        right = (
+            ops.Expand(right, order)
+            if set(ops.axes_of(right)) != set(order)
+            else ops.arrange(right, order)
+        )
     start = len(batch) + 1
     merged = own
     if len(own) > 1:
-        right = flatten(right, start, len(order) - 1)
-        merged = axes_of(right)[start:]
+        right = ops.flatten(right, start, len(order) - 1)
+        merged = ops.axes_of(right)[start:]
     kept = columns if from_right else rows
     made = (*batch, *merged, kept) if from_right else (*batch, kept, *merged)
     keywords = (("left", False),) if from_right else ()
-    inverse = Along("inverse", square, rows, columns)
-    whole = Einsum((inverse, right), made)
-    found: Op = Cell(TorchCall(SOLVE, (Given(0), Given(1)), keywords), (square, right), whole, made)
+    inverse = ops.Along("inverse", square, rows, columns)
+    whole = ops.Einsum((inverse, right), made)
+    found: ops.Op = ops.Cell(
+        ops.TorchCall(SOLVE, (ops.Given(0), ops.Given(1)), keywords), (square, right), whole, made
+    )
     if len(own) > 1:
-        found = Unflatten(found, start, own)
-    return arrange(found, axes)
+        found = ops.Unflatten(found, start, own)
+    return ops.arrange(found, axes)
 
 
 CELLS = (

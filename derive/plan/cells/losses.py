@@ -10,215 +10,198 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from derive.ir.nodes import MINUS_ONE, TRUE, Add, Mul, Number, Reduce
+from derive.ir import nodes as ir
 from derive.ir.walk import substitute
+from derive.plan import ops
 from derive.plan.cells.matching import PLAIN, CellRule, is_equal, is_same, strip
 from derive.plan.meaning import to_expr
-from derive.plan.ops import (
-    Along,
-    Apply,
-    Cell,
-    Diagonal,
-    Given,
-    Iota,
-    Local,
-    Num,
-    Op,
-    Operand,
-    Reduction,
-    Source,
-    Take,
-    TorchCall,
-    args_of,
-    arrange,
-    axes_of,
-    is_boolean,
-    is_integral,
-    rename_indices,
-    walk_ops,
-    with_args,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from derive.ir.nodes import Expr, Index
     from derive.plan.cells.matching import Definitions
 
 NAME = "torch.nn.functional.cross_entropy"
 
 
-def match_cross_entropy(op: Op, definitions: Definitions) -> Op | None:
+def match_cross_entropy(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """The loss of each row, or of all, where nothing else reads the logarithms."""
     if (
-        not isinstance(op, (Apply, Reduction))
-        or len(axes_of(op)) > 1
+        not isinstance(op, (ops.Apply, ops.Reduction))
+        or len(ops.axes_of(op)) > 1
         or not definitions.is_alone(op)
     ):
         return None
     whole = definitions.spell(op)
-    cell = _match_diagonal(whole, axes_of(op))
+    cell = _match_diagonal(whole, ops.axes_of(op))
     if cell is not None:
         return cell
     for logarithms, along in _find_logarithms(whole, definitions):
-        rows = tuple(i for i in axes_of(along) if i is not along.index)
-        if len(rows) != 1 or not set(axes_of(op)) <= set(rows):
+        rows = tuple(i for i in ops.axes_of(along) if i is not along.index)
+        if len(rows) != 1 or not set(ops.axes_of(op)) <= set(rows):
             continue
         for given in _find_given(whole, logarithms, along):
             for end, loss in _list_losses(given, logarithms, rows, along.index):
-                if axes_of(loss) == axes_of(op) and is_same(whole, loss):
+                if ops.axes_of(loss) == ops.axes_of(op) and is_same(whole, loss):
                     return _make_cell(end, along, given, rows)
     return None
 
 
-def _find_logarithms(whole: Op, definitions: Definitions) -> Iterator[tuple[Op, Along]]:
+def _find_logarithms(whole: ops.Op, definitions: Definitions) -> Iterator[tuple[ops.Op, ops.Along]]:
     """What stands for a log_softmax, and that log_softmax."""
-    for part in dict.fromkeys(walk_ops(whole)):
+    for part in dict.fromkeys(ops.walk_ops(whole)):
         opened = definitions.open(part)
-        if isinstance(opened, Along) and opened.kind == "log_softmax":
+        if isinstance(opened, ops.Along) and opened.kind == "log_softmax":
             yield part, opened
 
 
-def _find_given(whole: Op, logarithms: Op, along: Along) -> Iterator[Op]:
+def _find_given(whole: ops.Op, logarithms: ops.Op, along: ops.Along) -> Iterator[ops.Op]:
     """What may be the probabilities: operations with the indices of the logarithms."""
-    for part in dict.fromkeys(map(strip, walk_ops(whole))):
-        is_wide = set(axes_of(part)) == set(axes_of(along))
-        is_real = not is_integral(part) and not is_boolean(
+    for part in dict.fromkeys(map(strip, ops.walk_ops(whole))):
+        is_wide = set(ops.axes_of(part)) == set(ops.axes_of(along))
+        is_real = not ops.is_integral(part) and not ops.is_boolean(
             part
         )  # torch takes no other probabilities
-        if is_wide and is_real and all(inner is not logarithms for inner in walk_ops(part)):
+        if is_wide and is_real and all(inner is not logarithms for inner in ops.walk_ops(part)):
             yield part
 
 
 def _list_losses(
-    given: Op, logarithms: Op, rows: tuple[Index, ...], index: Index
-) -> Iterator[tuple[str, Op]]:
+    given: ops.Op, logarithms: ops.Op, rows: tuple[ir.Index, ...], index: ir.Index
+) -> Iterator[tuple[str, ops.Op]]:
     """What is made of the losses of the rows, and the losses."""
     axes = (*rows, index)
-    pair = (arrange(given, axes), arrange(logarithms, axes))
-    each = Reduction("sum", Apply("*", pair, axes), (index,))
+    pair = (ops.arrange(given, axes), ops.arrange(logarithms, axes))
+    each = ops.Reduction("sum", ops.Apply("*", pair, axes), (index,))
     for end, loss in _list_ends(each, rows):
-        yield end, Apply("neg", (loss,), axes_of(loss))
+        yield end, ops.Apply("neg", (loss,), ops.axes_of(loss))
 
 
-def _list_ends(each: Op, rows: tuple[Index, ...]) -> Iterator[tuple[str, Op]]:
+def _list_ends(each: ops.Op, rows: tuple[ir.Index, ...]) -> Iterator[tuple[str, ops.Op]]:
     yield "none", each
-    yield "sum", Reduction("sum", each, rows)
-    yield "mean", Reduction("mean", each, rows)
+    yield "sum", ops.Reduction("sum", each, rows)
+    yield "mean", ops.Reduction("mean", each, rows)
 
 
-def _match_diagonal(whole: Op, axes: tuple[Index, ...]) -> Cell | None:
+def _match_diagonal(whole: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Cell | None:
     """The loss of logits whose row i is of class i."""
-    for part in dict.fromkeys(walk_ops(whole)):
-        if not isinstance(part, Reduction) or part.kind != "logsumexp":
+    for part in dict.fromkeys(ops.walk_ops(whole)):
+        if not isinstance(part, ops.Reduction) or part.kind != "logsumexp":
             continue
-        if len(axes_of(part)) != 1 or len(part.over) != 1:
+        if len(ops.axes_of(part)) != 1 or len(part.over) != 1:
             continue
-        (row,), (column,) = axes_of(part), part.over
+        (row,), (column,) = ops.axes_of(part), part.over
         if row.extent != column.extent or _binds(part.arg, (row, column)):
             continue
-        logits = arrange(strip(part.arg), (row, column))
-        own = rename_indices(Diagonal(logits, 0, 1), {column: row})
-        each = Apply("-", (Reduction("logsumexp", logits, (column,)), own), (row,))
+        logits = ops.arrange(strip(part.arg), (row, column))
+        own = ops.rename_indices(ops.Diagonal(logits, 0, 1), {column: row})
+        each = ops.Apply("-", (ops.Reduction("logsumexp", logits, (column,)), own), (row,))
         for end, loss in _list_ends(each, (row,)):
-            if axes_of(loss) == axes and is_same(whole, loss):
-                classes = TorchCall("torch.arange", (Given(1),), (("device", Local("device")),))
+            if ops.axes_of(loss) == axes and is_same(whole, loss):
+                classes = ops.TorchCall(
+                    "torch.arange", (ops.Given(1),), (("device", ops.Local("device")),)
+                )
                 call = _make_call(classes, "" if end == "mean" else end)
                 scratch = ((row, column),)
-                return Cell(call, (logits, Num(row.extent)), loss, axes, scratch=scratch)
+                return ops.Cell(call, (logits, ops.Num(row.extent)), loss, axes, scratch=scratch)
     return None
 
 
-def match_labels(op: Op, definitions: Definitions) -> Op | None:
+def match_labels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """The loss of logits against the class that an integer tensor has for each row."""
-    if not isinstance(op, (Apply, Reduction)):
+    if not isinstance(op, (ops.Apply, ops.Reduction)):
         return None
     whole = _open_entries(op, definitions)
-    parts = dict.fromkeys(walk_ops(whole))
-    takes = [part for part in parts if isinstance(part, Take) and not is_integral(part)]
+    parts = dict.fromkeys(ops.walk_ops(whole))
+    takes = [part for part in parts if isinstance(part, ops.Take) and not ops.is_integral(part)]
     for part in parts if takes else ():
-        each: tuple[Expr, ...]
+        each: tuple[ir.Expr, ...]
         match definitions.open(part):
-            case Reduction("logsumexp", logits, (index,)) as opened if opened is part:
-                each = (to_expr(part), Mul((MINUS_ONE, to_expr(logits))))
-            case Along("log_softmax", logits, index) if isinstance(part, Source):
-                each = (Mul((MINUS_ONE, to_expr(part))),)
+            case ops.Reduction("logsumexp", logits, (index,)) as opened if opened is part:
+                each = (to_expr(part), ir.Mul((ir.MINUS_ONE, to_expr(logits))))
+            case ops.Along("log_softmax", logits, index) if isinstance(part, ops.Source):
+                each = (ir.Mul((ir.MINUS_ONE, to_expr(part))),)
             case _:
                 continue
-        rows = tuple(i for i in axes_of(logits) if i is not index)
+        rows = tuple(i for i in ops.axes_of(logits) if i is not index)
         for labels in dict.fromkeys(strip(by) for take in takes for by in take.by):
-            if not isinstance(labels, Source) or not rows or set(labels.axes) != set(rows):
+            if not isinstance(labels, ops.Source) or not rows or set(labels.axes) != set(rows):
                 continue
-            row = Add(tuple(substitute(term, {index: to_expr(labels)}) for term in each))
-            ends: dict[str, Expr] = {"none": row, "sum": Reduce("sum", rows, TRUE, row)}
-            ends["mean"] = Reduce("mean", rows, TRUE, row)
+            row = ir.Add(tuple(substitute(term, {index: to_expr(labels)}) for term in each))
+            ends: dict[str, ir.Expr] = {"none": row, "sum": ir.Reduce("sum", rows, ir.TRUE, row)}
+            ends["mean"] = ir.Reduce("mean", rows, ir.TRUE, row)
             for end, loss in ends.items():
                 made = rows if end == "none" else ()
-                if set(made) == set(axes_of(op)) and is_equal(to_expr(whole), loss):
+                if set(made) == set(ops.axes_of(op)) and is_equal(to_expr(whole), loss):
                     order = (rows[0], index, *rows[1:])  # torch has the classes second
-                    args = (arrange(strip(logits), order), arrange(labels, rows))
-                    call = _make_call(Given(1), "" if end == "mean" else end)
-                    cell = Cell(call, args, arrange(whole, made), made, scratch=(order,))
-                    return arrange(cell, axes_of(op))
+                    args = (ops.arrange(strip(logits), order), ops.arrange(labels, rows))
+                    call = _make_call(ops.Given(1), "" if end == "mean" else end)
+                    cell = ops.Cell(call, args, ops.arrange(whole, made), made, scratch=(order,))
+                    return ops.arrange(cell, ops.axes_of(op))
     return None
 
 
-def _open_entries(op: Op, definitions: Definitions) -> Op:
+def _open_entries(op: ops.Op, definitions: Definitions) -> ops.Op:
     """The operation with steps that it alone reads written out, and positions wherever they are."""
-    if isinstance(op, Source):
+    if isinstance(op, ops.Source):
         inside = definitions.look(op)
-        opened = inside if isinstance(inside, Iota) else definitions.open(op)
-        is_opened = opened is not op and isinstance(opened, (*PLAIN, Take, Iota))
+        opened = inside if isinstance(inside, ops.Iota) else definitions.open(op)
+        is_opened = opened is not op and isinstance(opened, (*PLAIN, ops.Take, ops.Iota))
         return _open_entries(opened, definitions) if is_opened else op
-    args = args_of(op)
-    return with_args(op, tuple(_open_entries(arg, definitions) for arg in args)) if args else op
+    args = ops.args_of(op)
+    return ops.with_args(op, tuple(_open_entries(arg, definitions) for arg in args)) if args else op
 
 
-def _binds(op: Op, indices: tuple[Index, ...]) -> bool:
+def _binds(op: ops.Op, indices: tuple[ir.Index, ...]) -> bool:
     """Does a part of it sum over one of them?"""
     return any(
-        index in axes_of(arg) and index not in axes_of(part)
-        for part in walk_ops(op)
-        for arg in args_of(part)
+        index in ops.axes_of(arg) and index not in ops.axes_of(part)
+        for part in ops.walk_ops(op)
+        for arg in ops.args_of(part)
         for index in indices
     )
 
 
-def _make_cell(end: str, along: Along, given: Op, rows: tuple[Index, ...]) -> Cell:
+def _make_cell(end: str, along: ops.Along, given: ops.Op, rows: tuple[ir.Index, ...]) -> ops.Cell:
     axes = (*rows, along.index)
-    logits, target = arrange(strip(along.arg), axes), arrange(given, axes)
-    losses = dict(_list_losses(target, Along(along.kind, logits, along.index), rows, along.index))
+    logits, target = ops.arrange(strip(along.arg), axes), ops.arrange(given, axes)
+    losses = dict(
+        _list_losses(target, ops.Along(along.kind, logits, along.index), rows, along.index)
+    )
     # Without classes torch's own mean is nan, that of the rows is 0.
-    each = _make_call(Given(1), "none" if end == "mean" else end)
-    call = TorchCall(".mean", (each,)) if end == "mean" else each
+    each = _make_call(ops.Given(1), "none" if end == "mean" else end)
+    call = ops.TorchCall(".mean", (each,)) if end == "mean" else each
     scratch = (axes, axes)  # the logarithms, and their product with the probabilities
-    return Cell(call, (logits, target), losses[end], axes_of(losses[end]), scratch=scratch)
+    return ops.Cell(call, (logits, target), losses[end], ops.axes_of(losses[end]), scratch=scratch)
 
 
-def _make_call(target: Operand, reduction: str) -> TorchCall:
+def _make_call(target: ops.Operand, reduction: str) -> ops.TorchCall:
     keywords = (("reduction", reduction),) if reduction else ()
-    return TorchCall(NAME, (Given(0), target), keywords)
+    return ops.TorchCall(NAME, (ops.Given(0), target), keywords)
 
 
-def match_squared_loss(op: Op, definitions: Definitions) -> Op | None:
+def match_squared_loss(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """The mean of the squared differences of two tensors over all their indices."""
-    is_number = isinstance(op, (Apply, Reduction)) and not axes_of(op)
+    is_number = isinstance(op, (ops.Apply, ops.Reduction)) and not ops.axes_of(op)
     if not is_number or not definitions.is_alone(op):
         return None
     whole = definitions.spell(op)
-    for part in dict.fromkeys(walk_ops(whole)):
-        if not isinstance(part, Apply) or part.function != "-":
+    for part in dict.fromkeys(ops.walk_ops(whole)):
+        if not isinstance(part, ops.Apply) or part.function != "-":
             continue
         axes = part.axes
-        pair = tuple(arrange(strip(arg), axes) for arg in part.args)
-        if any(set(axes_of(arg)) != set(axes) or is_integral(arg) for arg in map(strip, part.args)):
+        pair = tuple(ops.arrange(strip(arg), axes) for arg in part.args)
+        if any(
+            set(ops.axes_of(arg)) != set(axes) or ops.is_integral(arg)
+            for arg in map(strip, part.args)
+        ):
             continue  # torch would warn of sizes that broadcast, and takes no integers
-        difference = Apply("-", pair, axes)
-        square = Apply("pow", (difference, Num(Number(Fraction(2)))), axes)
-        mean = Reduction("mean", square, axes)
+        difference = ops.Apply("-", pair, axes)
+        square = ops.Apply("pow", (difference, ops.Num(ir.Number(Fraction(2)))), axes)
+        mean = ops.Reduction("mean", square, axes)
         if is_same(whole, mean):
-            call = TorchCall("torch.nn.functional.mse_loss", (Given(0), Given(1)))
-            return Cell(call, pair, mean, (), scratch=(axes,))
+            call = ops.TorchCall("torch.nn.functional.mse_loss", (ops.Given(0), ops.Given(1)))
+            return ops.Cell(call, pair, mean, (), scratch=(axes,))
     return None
 
 

@@ -12,38 +12,29 @@ from fractions import Fraction
 from functools import cache, reduce
 from typing import TYPE_CHECKING
 
-from derive.ir.nodes import ONE, Index, Tensor
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import rename_apart
+from derive.plan import ops
 from derive.plan.meaning import to_expr
-from derive.plan.ops import (
-    Apply,
-    Arrange,
-    Cast,
-    Einsum,
-    Expand,
-    Num,
-    Op,
-    Reduction,
-    Source,
-    args_of,
-    axes_of,
-    combine,
-    rename_indices,
-    walk_ops,
-    with_args,
-)
 from derive.prove.normal import GivesUp, to_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from derive.ir.nodes import Expr, Index, ScalarInput
     from derive.plan.cost import Storage
     from derive.plan.steps import Step
 
 MOST_SPELLED = 1000  # operations of a step, written out with all it reads, that are looked through
-PLAIN = (Source, Num, Arrange, Expand, Cast, Apply, Reduction)  # what the algebra looks into
+PLAIN = (
+    ops.Source,
+    ops.Num,
+    ops.Arrange,
+    ops.Expand,
+    ops.Cast,
+    ops.Apply,
+    ops.Reduction,
+)  # what the algebra looks into
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +49,7 @@ class CellRule:
     call: str
     computes: str
     refuses: str
-    match: Callable[[Op, Definitions], Op | None]
+    match: Callable[[ops.Op, Definitions], ops.Op | None]
     lacks: str = ""
 
 
@@ -68,9 +59,9 @@ class Definitions:
     def __init__(
         self,
         steps: Sequence[Step],
-        results: Sequence[Op],
+        results: Sequence[ops.Op],
         memory: Storage,
-        inputs: Sequence[Tensor | ScalarInput] = (),
+        inputs: Sequence[ir.Tensor | ir.ScalarInput] = (),
         *,
         chunks: bool = True,
     ) -> None:
@@ -78,61 +69,65 @@ class Definitions:
         self.steps = {step.name: step for step in steps}
         self.names = {*self.steps, *(each.name for each in inputs)}
         self.memory = memory
-        self.bounds: dict[str, Expr] = {
-            each.name: each.below for each in inputs if isinstance(each, Tensor) and each.below
+        self.bounds: dict[str, ir.Expr] = {
+            each.name: each.below for each in inputs if isinstance(each, ir.Tensor) and each.below
         }
         self._reads = count_reads(steps, results)
-        self.refused: set[Op] = set()  # sums that are known to hold no call
-        self._opened: dict[Op, Op] = {}
+        self.refused: set[ops.Op] = set()  # sums that are known to hold no call
+        self._opened: dict[ops.Op, ops.Op] = {}
         self._spelled: dict[str, int] = {}  # the operations of each step with all it reads
         for step in steps:
             self._spelled[step.name] = sum(
-                self._spelled.get(part.name, 1) if isinstance(part, Source) else 1
-                for part in walk_ops(step.op)
+                self._spelled.get(part.name, 1) if isinstance(part, ops.Source) else 1
+                for part in ops.walk_ops(step.op)
             )
 
-    def open(self, op: Op) -> Op:
+    def open(self, op: ops.Op) -> ops.Op:
         """What a name stands for, under the indices of its reader, if nothing else reads it."""
-        while isinstance(op, Source) and self._reads[op.name] == 1 and op.name in self.steps:
+        while isinstance(op, ops.Source) and self._reads[op.name] == 1 and op.name in self.steps:
             op = self._read(op)
         return op
 
-    def look(self, op: Op) -> Op:
+    def look(self, op: ops.Op) -> ops.Op:
         """What a name stands for, whoever reads it; of what is too much to write out, the name."""
-        is_light = isinstance(op, Source) and self._spelled.get(op.name, 0) <= MOST_SPELLED
+        is_light = isinstance(op, ops.Source) and self._spelled.get(op.name, 0) <= MOST_SPELLED
         return self._read(op) if is_light else op
 
-    def _read(self, op: Op) -> Op:
-        if not isinstance(op, Source) or op.name not in self.steps:
+    def _read(self, op: ops.Op) -> ops.Op:
+        if not isinstance(op, ops.Source) or op.name not in self.steps:
             return op
         if op not in self._opened:
             step = self.steps[op.name]
             self._opened[op] = rename(step.op, dict(zip(step.axes, op.axes, strict=True)))
         return self._opened[op]
 
-    def walk(self, op: Op) -> Iterator[Op]:
+    def walk(self, op: ops.Op) -> Iterator[ops.Op]:
         """The parts of an operation, and of the steps that it needs, each step once."""
         seen: set[str] = set()
         waiting = [op]
         while waiting:
-            for part in walk_ops(waiting.pop()):
+            for part in ops.walk_ops(waiting.pop()):
                 yield part
-                if isinstance(part, Source) and part.name in self.steps and part.name not in seen:
+                if (
+                    isinstance(part, ops.Source)
+                    and part.name in self.steps
+                    and part.name not in seen
+                ):
                     seen.add(part.name)
                     waiting.append(self.steps[part.name].op)
 
-    def unwrap(self, op: Op) -> Op:
+    def unwrap(self, op: ops.Op) -> ops.Op:
         """The same, without the order of its axes."""
         op = self.open(op)
-        while isinstance(op, Arrange):
+        while isinstance(op, ops.Arrange):
             op = self.open(op.arg)
         return op
 
-    def unwrap_small(self, op: Op, wide: Collection[Index]) -> Op:
+    def unwrap_small(self, op: ops.Op, wide: Collection[ir.Index]) -> ops.Op:
         """The same; of names with fewer indices than `wide`, whoever reads them."""
         while True:
             opened = self.unwrap(op)
-            if isinstance(opened, Source) and not set(wide) <= set(opened.axes):
+            if isinstance(opened, ops.Source) and not set(wide) <= set(opened.axes):
                 opened = self.look(opened)
             if opened is op:
                 return op
@@ -142,42 +137,46 @@ class Definitions:
         """How often the results, and the steps that they need, read a name."""
         return self._reads[name]
 
-    def has_any(self, is_meant: Callable[[Op], bool]) -> bool:
+    def has_any(self, is_meant: Callable[[ops.Op], bool]) -> bool:
         """Is any operation of the plan such a one?"""
-        return any(is_meant(part) for step in self.steps.values() for part in walk_ops(step.op))
+        return any(is_meant(part) for step in self.steps.values() for part in ops.walk_ops(step.op))
 
-    def spell(self, op: Op, kept: Collection[str] = ()) -> Op:
+    def spell(self, op: ops.Op, kept: Collection[str] = ()) -> ops.Op:
         """The operation with elementwise steps and reductions written out where they are read.
 
         Steps of other kinds stay names, and so do those that are `kept`.
         """
         opened = self._write_out(op)
-        if isinstance(op, Source) and opened is not None and op.name not in kept:
+        if isinstance(op, ops.Source) and opened is not None and op.name not in kept:
             return self.spell(opened, kept)
-        args = args_of(op)
-        return with_args(op, tuple(self.spell(arg, kept) for arg in args)) if args else op
+        args = ops.args_of(op)
+        return ops.with_args(op, tuple(self.spell(arg, kept) for arg in args)) if args else op
 
-    def is_alone(self, op: Op, wide: Collection[Index] = ()) -> bool:
+    def is_alone(self, op: ops.Op, wide: Collection[ir.Index] = ()) -> bool:
         """Does nothing else read what `spell` opens, as far as it has the indices `wide`?"""
-        opened: dict[str, Op] = {}
+        opened: dict[str, ops.Op] = {}
         self._find_opened(op, opened)
         inside = Counter(name for part in (op, *opened.values()) for name in _find_names(part))
         return all(
             inside[name] == self._reads[name]
             for name, part in opened.items()
-            if set(wide) <= set(axes_of(part))
+            if set(wide) <= set(ops.axes_of(part))
         )
 
-    def _find_opened(self, op: Op, opened: dict[str, Op]) -> None:
-        for part in walk_ops(op):
+    def _find_opened(self, op: ops.Op, opened: dict[str, ops.Op]) -> None:
+        for part in ops.walk_ops(op):
             step = self._write_out(part)
-            if isinstance(part, Source) and step is not None and opened.get(part.name) is not step:
+            if (
+                isinstance(part, ops.Source)
+                and step is not None
+                and opened.get(part.name) is not step
+            ):
                 opened[part.name] = step
                 self._find_opened(step, opened)
 
-    def _write_out(self, op: Op) -> Op | None:
+    def _write_out(self, op: ops.Op) -> ops.Op | None:
         """What a name stands for, if it is plain; a diagonal is read from what is there."""
-        if not isinstance(op, Source) or op.name not in self.steps:
+        if not isinstance(op, ops.Source) or op.name not in self.steps:
             return None
         opened = self.look(op)
         if opened is op:
@@ -185,7 +184,7 @@ class Definitions:
         return opened if len({*op.axes}) == len(op.axes) and is_plain(opened) else None
 
 
-def count_reads(steps: Sequence[Step], results: Sequence[Op]) -> Counter[str]:
+def count_reads(steps: Sequence[Step], results: Sequence[ops.Op]) -> Counter[str]:
     """How often each name is read by the results and by the steps that they need."""
     found = Counter(name for op in results for name in _find_names(op))
     for step in reversed(steps):
@@ -194,74 +193,74 @@ def count_reads(steps: Sequence[Step], results: Sequence[Op]) -> Counter[str]:
     return found
 
 
-def _find_names(op: Op) -> list[str]:
-    return [part.name for part in walk_ops(op) if isinstance(part, Source)]
+def _find_names(op: ops.Op) -> list[str]:
+    return [part.name for part in ops.walk_ops(op) if isinstance(part, ops.Source)]
 
 
-def is_plain(op: Op) -> bool:
+def is_plain(op: ops.Op) -> bool:
     """Is it made of elementwise operations, reductions and products of rows alone?"""
-    return all(isinstance(part, PLAIN) or _is_row_product(part) for part in walk_ops(op))
+    return all(isinstance(part, PLAIN) or _is_row_product(part) for part in ops.walk_ops(op))
 
 
-def _is_row_product(op: Op) -> bool:
-    return isinstance(op, Einsum) and len({frozenset(axes_of(arg)) for arg in op.args}) == 1
+def _is_row_product(op: ops.Op) -> bool:
+    return isinstance(op, ops.Einsum) and len({frozenset(ops.axes_of(arg)) for arg in op.args}) == 1
 
 
-def rename(op: Op, new: dict[Index, Index]) -> Op:
+def rename(op: ops.Op, new: dict[ir.Index, ir.Index]) -> ops.Op:
     """The operation under other free indices; its bound ones give way."""
     coming = {index.name for index in new.values()}
-    inner = {i for part in walk_ops(op) for i in axes_of(part)} - {*new}
+    inner = {i for part in ops.walk_ops(op) for i in ops.axes_of(part)} - {*new}
     taken = coming | {i.name for i in inner} | {i.name for i in new}
     for index in sorted(inner, key=lambda i: i.name):
         if index.name in coming:
             new[index] = rename_apart(index, taken)
             taken.add(new[index].name)
-    return rename_indices(op, new)
+    return ops.rename_indices(op, new)
 
 
 STEPS = 4000  # of the normal form: what takes more does not count as equal
 
 
-def is_same(one: Op, other: Op) -> bool:
+def is_same(one: ops.Op, other: ops.Op) -> bool:
     """Are both equal for all sizes, as far as the normal form tells?"""
     return one is other or is_equal(to_expr(one), to_expr(other))
 
 
-def is_equal(one: Expr, other: Expr) -> bool:
+def is_equal(one: ir.Expr, other: ir.Expr) -> bool:
     """The same of their meanings."""
     key = _to_key(one)
     return key is not None and key == _to_key(other)
 
 
 @cache
-def _to_key(expr: Expr) -> str | None:
+def _to_key(expr: ir.Expr) -> str | None:
     try:
         return to_key(expr, steps=STEPS)
     except (GivesUp, RecursionError):
         return None
 
 
-def strip(op: Op) -> Op:
+def strip(op: ops.Op) -> ops.Op:
     """The operation without the order of its axes."""
-    return strip(op.arg) if isinstance(op, Arrange) else op
+    return strip(op.arg) if isinstance(op, ops.Arrange) else op
 
 
 @dataclass(frozen=True, slots=True)
 class Signed:
     """A term of a sum."""
 
-    op: Op
+    op: ops.Op
     negative: bool = False
 
 
-def split_sum(op: Op, see: Callable[[Op], Op]) -> tuple[Signed, ...]:
+def split_sum(op: ops.Op, see: Callable[[ops.Op], ops.Op]) -> tuple[Signed, ...]:
     """The terms; `see` looks through the names that may be opened."""
     match see(op):
-        case Apply("+", (one, other)):
+        case ops.Apply("+", (one, other)):
             return (*split_sum(one, see), *split_sum(other, see))
-        case Apply("-", (one, other)):
+        case ops.Apply("-", (one, other)):
             return (*split_sum(one, see), *_turn(split_sum(other, see)))
-        case Apply("neg", (arg,)):
+        case ops.Apply("neg", (arg,)):
             return _turn(split_sum(arg, see))
         case _:
             return (Signed(strip(op)),)
@@ -271,12 +270,12 @@ def _turn(terms: Sequence[Signed]) -> tuple[Signed, ...]:
     return tuple(Signed(term.op, not term.negative) for term in terms)
 
 
-def join_sum(terms: Sequence[Signed], order: tuple[Index, ...]) -> Op:
+def join_sum(terms: Sequence[Signed], order: tuple[ir.Index, ...]) -> ops.Op:
     """The terms added up, one that is not negative first."""
     first, *others = sorted(terms, key=lambda term: term.negative)
-    total = Apply("neg", (first.op,), axes_of(first.op)) if first.negative else first.op
+    total = ops.Apply("neg", (first.op,), ops.axes_of(first.op)) if first.negative else first.op
     for term in others:
-        total = combine("-" if term.negative else "+", (total, term.op), order)
+        total = ops.combine("-" if term.negative else "+", (total, term.op), order)
     return total
 
 
@@ -284,54 +283,58 @@ def join_sum(terms: Sequence[Signed], order: tuple[Index, ...]) -> Op:
 class Factors:
     """A product: what is multiplied, what divides, the sign."""
 
-    over: list[Op] = field(default_factory=list)
-    under: list[Op] = field(default_factory=list)
+    over: list[ops.Op] = field(default_factory=list)
+    under: list[ops.Op] = field(default_factory=list)
     negative: bool = False
 
 
-def split_product(op: Op, see: Callable[[Op], Op]) -> Factors:
+def split_product(op: ops.Op, see: Callable[[ops.Op], ops.Op]) -> Factors:
     """The factors; `see` looks through the names that may be opened."""
     found = Factors()
     _sort_factor(op, found, see, is_under=False)
     return found
 
 
-def _sort_factor(op: Op, found: Factors, see: Callable[[Op], Op], *, is_under: bool) -> None:
+def _sort_factor(
+    op: ops.Op, found: Factors, see: Callable[[ops.Op], ops.Op], *, is_under: bool
+) -> None:
     match see(op):
-        case Apply("*", (one, other)):
+        case ops.Apply("*", (one, other)):
             _sort_factor(one, found, see, is_under=is_under)
             _sort_factor(other, found, see, is_under=is_under)
-        case Apply("/", (one, other)):
+        case ops.Apply("/", (one, other)):
             _sort_factor(one, found, see, is_under=is_under)
             _sort_factor(other, found, see, is_under=not is_under)
-        case Apply("neg", (arg,)):
+        case ops.Apply("neg", (arg,)):
             found.negative = not found.negative
             _sort_factor(arg, found, see, is_under=is_under)
-        case Apply("rsqrt", (arg,)):
-            root = Apply("sqrt", (arg,), axes_of(arg))
+        case ops.Apply("rsqrt", (arg,)):
+            root = ops.Apply("sqrt", (arg,), ops.axes_of(arg))
             (found.over if is_under else found.under).append(root)
-        case Num(value) if value is ONE:
+        case ops.Num(value) if value is ir.ONE:
             pass
-        case Apply("sqrt") as root:
+        case ops.Apply("sqrt") as root:
             (found.under if is_under else found.over).append(root)
         case _:
             (found.under if is_under else found.over).append(strip(op))
 
 
-def join_product(factors: Sequence[Op], order: tuple[Index, ...]) -> Op | None:
+def join_product(factors: Sequence[ops.Op], order: tuple[ir.Index, ...]) -> ops.Op | None:
     """The factors multiplied, numbers last; None where there are none."""
-    ordered = sorted(factors, key=lambda op: isinstance(op, Num))
+    ordered = sorted(factors, key=lambda op: isinstance(op, ops.Num))
     return (
-        reduce(lambda one, other: combine("*", (one, other), order), ordered) if ordered else None
+        reduce(lambda one, other: ops.combine("*", (one, other), order), ordered)
+        if ordered
+        else None
     )
 
 
-def divide(op: Op, under: Sequence[Op], order: tuple[Index, ...]) -> Op:
+def divide(op: ops.Op, under: Sequence[ops.Op], order: tuple[ir.Index, ...]) -> ops.Op:
     """The operation over each of the divisors."""
-    return reduce(lambda one, other: combine("/", (one, other), order), under, op)
+    return reduce(lambda one, other: ops.combine("/", (one, other), order), under, op)
 
 
-def split_scale(term: Signed, definitions: Definitions | None = None) -> tuple[Op, Fraction]:
+def split_scale(term: Signed, definitions: Definitions | None = None) -> tuple[ops.Op, Fraction]:
     """(the term without its sign and its constant factors, those): c * 2 as c and 2.
 
     A number over sizes or scalars is no constant: torch takes no tensor for one, and a traced
@@ -342,7 +345,7 @@ def split_scale(term: Signed, definitions: Definitions | None = None) -> tuple[O
     while True:
         op = strip(definitions.unwrap(op) if definitions else op)
         match op:
-            case Apply("*" | "/" as function, (arg, Num(value))):
+            case ops.Apply("*" | "/" as function, (arg, ops.Num(value))):
                 constant = Polynomial.of(value).constant
                 if not constant:
                     return op, number

@@ -12,29 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from derive.ir.nodes import ONE, ZERO, Expr, Index
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
+from derive.plan import ops
 from derive.plan.cells.matching import CellRule
-from derive.plan.ops import (
-    Cell,
-    Einsum,
-    Given,
-    Num,
-    Op,
-    Operand,
-    Pad,
-    Pick,
-    Reduction,
-    Select,
-    Slice,
-    TorchCall,
-    Unflatten,
-    Unfold,
-    arrange,
-    axes_of,
-    flatten,
-    merge_indices,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,82 +30,86 @@ FUNCTIONAL = "torch.nn.functional."
 class Window:
     """The windows of one place: of which positions, how far apart, and how far apart inside."""
 
-    place: Index
-    outer: Index
-    inner: Index
-    stride: Expr
-    dilation: Expr
+    place: ir.Index
+    outer: ir.Index
+    inner: ir.Index
+    stride: ir.Expr
+    dilation: ir.Expr
 
 
-def split_windows(op: Op) -> tuple[Op, tuple[Window, ...]]:
+def split_windows(op: ops.Op) -> tuple[ops.Op, tuple[Window, ...]]:
     """What the windows are cut from, whose axes have their places, and the windows in its order."""
-    found: dict[Index, Window] = {}
+    found: dict[ir.Index, Window] = {}
     while True:
         match op:
-            case Slice(Unfold(arg, place, outer, _, step), last, index, start, apart):
-                if last != len(axes_of(op)) - 1 or start is not ZERO:
+            case ops.Slice(ops.Unfold(arg, place, outer, _, step), last, index, start, apart):
+                if last != len(ops.axes_of(op)) - 1 or start is not ir.ZERO:
                     break
                 inner, dilation = index, apart
-            case Unfold(arg, place, outer, inner, step):
-                dilation = ONE
+            case ops.Unfold(arg, place, outer, inner, step):
+                dilation = ir.ONE
             case _:
                 break
-        axis = axes_of(arg)[place]
+        axis = ops.axes_of(arg)[place]
         found[axis] = Window(axis, outer, inner, step, dilation)
         op = arg
     # A window that is cut again is none of these.
     nested = {w.outer for w in found.values()} | {w.inner for w in found.values()}
     if nested & found.keys():
         return op, ()
-    return op, tuple(found[axis] for axis in axes_of(op) if axis in found)
+    return op, tuple(found[axis] for axis in ops.axes_of(op) if axis in found)
 
 
-def split_padding(op: Op, windows: Sequence[Window]) -> tuple[Op, list[Expr], list[Index]]:
+def split_padding(
+    op: ops.Op, windows: Sequence[Window]
+) -> tuple[ops.Op, list[ir.Expr], list[ir.Index]]:
     """The operand without zeros that stand on both sides alike of windows, and how many these are.
 
     Also what its places are called without them. None are taken where some are not alike.
     """
-    amounts: list[Expr] = [ZERO] * len(windows)
+    amounts: list[ir.Expr] = [ir.ZERO] * len(windows)
     inside, whole = [w.place for w in windows], op
-    while isinstance(op, Pad):
-        before, axis = Polynomial.of(op.before), axes_of(op.arg)[op.place]
+    while isinstance(op, ops.Pad):
+        before, axis = Polynomial.of(op.before), ops.axes_of(op.arg)[op.place]
         after = Polynomial.of(op.index.extent) - Polynomial.of(axis.extent) - before
         if before != after or op.index not in inside:
-            return whole, [ZERO] * len(windows), [w.place for w in windows]
+            return whole, [ir.ZERO] * len(windows), [w.place for w in windows]
         place = inside.index(op.index)
         amounts[place], inside[place] = op.before, axis
         op = op.arg
     return op, amounts, inside
 
 
-def _write_arguments(args: list[Op], **values: Sequence[Expr]) -> tuple[tuple[str, Operand], ...]:
+def _write_arguments(
+    args: list[ops.Op], **values: Sequence[ir.Expr]
+) -> tuple[tuple[str, ops.Operand], ...]:
     """The keywords of a call that are not as torch has them by itself, their numbers in `args`."""
-    usual = {"stride": ONE, "dilation": ONE, "padding": ZERO, "groups": ONE}
-    keywords: list[tuple[str, Operand]] = []
+    usual = {"stride": ir.ONE, "dilation": ir.ONE, "padding": ir.ZERO, "groups": ir.ONE}
+    keywords: list[tuple[str, ops.Operand]] = []
     for name, each in values.items():
         if name in usual and all(value is usual[name] for value in each):
             continue
-        told: list[Operand] = []
+        told: list[ops.Operand] = []
         for value in each:
-            told.append(Given(len(args)))
-            args.append(Num(value))
+            told.append(ops.Given(len(args)))
+            args.append(ops.Num(value))
         keywords.append((name, told[0] if len({*each}) == 1 else tuple(told)))
     return tuple(keywords)
 
 
-def match_convolution(op: Op, _: Definitions) -> Op | None:
+def match_convolution(op: ops.Op, _: Definitions) -> ops.Op | None:
     """A product of windows with a tensor that has the indices inside of them."""
     match op:
-        case Einsum((one, other), axes):
+        case ops.Einsum((one, other), axes):
             return _convolve(one, other, axes) or _convolve(other, one, axes)
         case _:
             return None
 
 
-def _convolve(data: Op, kernel: Op, axes: tuple[Index, ...]) -> Op | None:
+def _convolve(data: ops.Op, kernel: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Op | None:
     base, windows = split_windows(data)
     inner, outer = [w.inner for w in windows], [w.outer for w in windows]
-    own, other = axes_of(data), axes_of(kernel)
+    own, other = ops.axes_of(data), ops.axes_of(kernel)
     shared = [i for i in own if i in other and i not in inner]
     groups, channels = ([i for i in shared if (i in axes) is kept] for kept in (True, False))
     batch = [i for i in own if i not in other and i not in outer]
@@ -137,16 +122,16 @@ def _convolve(data: Op, kernel: Op, axes: tuple[Index, ...]) -> Op | None:
     if any(len(each) > 1 for each in (batch, groups, channels, made)):
         return None
     base, padding, places = split_padding(base, windows)
-    lone = [Index(f"#{k}", ONE) for k in range(2)]  # what a lacking place is to torch
+    lone = [ir.Index(f"#{k}", ir.ONE) for k in range(2)]  # what a lacking place is to torch
     inputs = (*batch, *groups, *(channels or ([] if groups else lone[:1])))
-    given = arrange(base, (*inputs, *places))
+    given = ops.arrange(base, (*inputs, *places))
     weights = (*groups, *(made or ([] if groups else lone[1:])), *(channels or lone[:1]), *inner)
-    weight = arrange(kernel, weights)
+    weight = ops.arrange(kernel, weights)
     if groups and channels:
-        given = flatten(given, len(batch), len(batch) + 1)
+        given = ops.flatten(given, len(batch), len(batch) + 1)
     if groups and made:
-        weight = flatten(weight, 0, 1)
-    args: list[Op] = [given, weight]
+        weight = ops.flatten(weight, 0, 1)
+    args: list[ops.Op] = [given, weight]
     keywords = _write_arguments(
         args,
         stride=[w.stride for w in windows],
@@ -155,43 +140,43 @@ def _convolve(data: Op, kernel: Op, axes: tuple[Index, ...]) -> Op | None:
         groups=[groups[0].extent] if groups else [],
     )
     both = _give(0, (*inputs, *places), lone), _give(1, weights, lone)
-    call = TorchCall(f"{FUNCTIONAL}conv{len(windows)}d", both, keywords)
+    call = ops.TorchCall(f"{FUNCTIONAL}conv{len(windows)}d", both, keywords)
     parts = (*groups, *(made or ([] if groups else lone[1:])))
-    merged = (merge_indices(parts),) if len(parts) > 1 else parts
+    merged = (ops.merge_indices(parts),) if len(parts) > 1 else parts
     order = (*batch, *(i for i in parts if i not in lone), *outer)
-    whole: Op = Einsum((data, kernel), order)
+    whole: ops.Op = ops.Einsum((data, kernel), order)
     if len(parts) > 1:
-        whole = flatten(whole, len(batch), len(batch) + len(parts) - 1)
-    whole = arrange(whole, (*batch, *merged, *outer))
+        whole = ops.flatten(whole, len(batch), len(batch) + len(parts) - 1)
+    whole = ops.arrange(whole, (*batch, *merged, *outer))
     filled = (*groups, *channels, *made, *inner)
-    result: Op = Cell(call, tuple(args), whole, (*batch, *merged, *outer), filled=filled)
+    result: ops.Op = ops.Cell(call, tuple(args), whole, (*batch, *merged, *outer), filled=filled)
     if len(parts) > 1:
-        result = Unflatten(result, len(batch), parts)
+        result = ops.Unflatten(result, len(batch), parts)
     elif parts == tuple(lone[1:]):
-        result = Select(result, len(batch), ZERO)
-    return arrange(result, axes)
+        result = ops.Select(result, len(batch), ir.ZERO)
+    return ops.arrange(result, axes)
 
 
-def _give(place: int, axes: tuple[Index, ...], lone: Sequence[Index]) -> Operand:
+def _give(place: int, axes: tuple[ir.Index, ...], lone: Sequence[ir.Index]) -> ops.Operand:
     """An argument with an axis of size 1 for each that it lacks at its front."""
     lacking = [axis for k, axis in enumerate(axes) if axis in lone and {*axes[:k]} <= {*lone}]
-    return Pick(Given(place), (None,) * len(lacking)) if lacking else Given(place)
+    return ops.Pick(ops.Given(place), (None,) * len(lacking)) if lacking else ops.Given(place)
 
 
-def match_pool(op: Op, _: Definitions) -> Op | None:
+def match_pool(op: ops.Op, _: Definitions) -> ops.Op | None:
     """The largest, or the mean, of each window."""
     match op:
-        case Reduction("max" | "mean" as kind, arg, over):
+        case ops.Reduction("max" | "mean" as kind, arg, over):
             base, windows = split_windows(arg)
         case _:
             return None
     inner, outer = {w.inner for w in windows}, [w.outer for w in windows]
-    others = [i for i in axes_of(base) if i not in {w.place for w in windows}]
+    others = [i for i in ops.axes_of(base) if i not in {w.place for w in windows}]
     if not windows or len(windows) > MOST or inner != set(over) or len(others) not in {1, 2}:
         return None
-    if kind == "mean" and any(w.dilation is not ONE for w in windows):
+    if kind == "mean" and any(w.dilation is not ir.ONE for w in windows):
         return None
-    args: list[Op] = [arrange(base, (*others, *(w.place for w in windows)))]
+    args: list[ops.Op] = [ops.arrange(base, (*others, *(w.place for w in windows)))]
     keywords = _write_arguments(
         args,
         kernel_size=[w.inner.extent for w in windows],
@@ -201,10 +186,10 @@ def match_pool(op: Op, _: Definitions) -> Op | None:
     if not any(name == "stride" for name, _ in keywords):
         keywords = (*keywords, ("stride", 1))
     name = f"{'max' if kind == 'max' else 'avg'}_pool{len(windows)}d"
-    call = TorchCall(FUNCTIONAL + name, (Given(0),), keywords)
+    call = ops.TorchCall(FUNCTIONAL + name, (ops.Given(0),), keywords)
     filled = (others[-1], *over)
-    result = Cell(call, tuple(args), op, (*others, *outer), filled=filled)
-    return arrange(result, axes_of(op))
+    result = ops.Cell(call, tuple(args), op, (*others, *outer), filled=filled)
+    return ops.arrange(result, ops.axes_of(op))
 
 
 CELLS = (

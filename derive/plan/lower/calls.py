@@ -15,39 +15,21 @@ from functools import lru_cache
 from operator import eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING
 
+from derive.ir import nodes as ir
 from derive.ir.definitions import unfold
 from derive.ir.functions import FUNCTIONS, find_call
-from derive.ir.nodes import (
-    MINUS_ONE,
-    Access,
-    Add,
-    Along,
-    Call,
-    Compare,
-    Equation,
-    Expr,
-    Index,
-    Mul,
-    Number,
-    Pow,
-    Reduce,
-    Size,
-    System,
-    Tensor,
-    Where,
-)
 from derive.ir.walk import find_children, rewrite_bottom_up
-from derive.plan.ops import is_integer, is_number
+from derive.plan import ops
 from derive.prove import prove
 from derive.rewrite.recipes import exchange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_SIZE = Size("@n")
-_INDEX = Index("@i", _SIZE)
-_ARGUMENT = Access(Tensor("@x", (_SIZE,)), (_INDEX,))
-_RESULT = Access(Tensor("@y", (_SIZE,)), (_INDEX,))
+_SIZE = ir.Size("@n")
+_INDEX = ir.Index("@i", _SIZE)
+_ARGUMENT = ir.Access(ir.Tensor("@x", (_SIZE,)), (_INDEX,))
+_RESULT = ir.Access(ir.Tensor("@y", (_SIZE,)), (_INDEX,))
 _POINTS = (-3.1, -1.7, -0.6, -0.2, 0.3, 0.9, 1.4, 2.3)
 _NEAR = 1e-9  # by which two functions may differ at a point that the normal forms then tell apart
 _COMPARED = {"<": lt, "<=": le, ">": gt, ">=": ge, "==": eq, "!=": ne}
@@ -61,82 +43,84 @@ _NAMES = tuple(
 
 
 @lru_cache(maxsize=1 << 12)
-def fold_parts(parts: tuple[Expr, ...], *, is_sum: bool) -> tuple[Expr, ...]:
+def fold_parts(parts: tuple[ir.Expr, ...], *, is_sum: bool) -> tuple[ir.Expr, ...]:
     """The terms of a sum, or the factors of a product, with such functions in place of some."""
     atoms = dict.fromkeys(atom for part in parts for atom in _find_atoms(part))
-    if not any(isinstance(atom, Call) for atom in atoms):
+    if not any(isinstance(atom, ir.Call) for atom in atoms):
         return parts
-    arguments = dict.fromkeys(a.arguments[0] if isinstance(a, Call) else a for a in atoms)
+    arguments = dict.fromkeys(a.arguments[0] if isinstance(a, ir.Call) else a for a in atoms)
     for argument in arguments:
         own = [part for part in parts if _is_of(exchange(part, argument, _ARGUMENT))]
-        if not own or all(isinstance(part, Number) for part in own) or is_integer(argument):
+        if not own or all(isinstance(part, ir.Number) for part in own) or ops.is_integer(argument):
             continue
-        whole = own[0] if len(own) == 1 else (Add if is_sum else Mul)(tuple(own))
+        whole = own[0] if len(own) == 1 else (ir.Add if is_sum else ir.Mul)(tuple(own))
         found = _find_call(exchange(whole, argument, _ARGUMENT))
         if found is not None:
-            kind = Add if is_sum else Mul
+            kind = ir.Add if is_sum else ir.Mul
             found = exchange(found, _ARGUMENT, argument)
             rest = (part for part in parts if part not in own)
             return (*rest, *(find_children(found) if isinstance(found, kind) else (found,)))
     return parts
 
 
-def fold_call(expr: Expr) -> Expr | None:
+def fold_call(expr: ir.Expr) -> ir.Expr | None:
     """The function that a power, a call or a choice is, if it is one that is spelt out."""
     found = fold_parts((expr,), is_sum=False)
     if found[0] is expr:
         return None
-    return found[0] if len(found) == 1 else Mul(found)
+    return found[0] if len(found) == 1 else ir.Mul(found)
 
 
-def _find_atoms(expr: Expr) -> Iterator[Expr]:
+def _find_atoms(expr: ir.Expr) -> Iterator[ir.Expr]:
     """The functions of one argument in it, and the values that it is made of."""
     match expr:
-        case Access() | Reduce() | Along():
+        case ir.Access() | ir.Reduce() | ir.Along():
             yield expr
-        case Call(_, (argument,)):
+        case ir.Call(_, (argument,)):
             yield expr
             yield from _find_atoms(argument)
-        case Add() | Mul() | Pow() | Where() | Compare() | Call():
+        case ir.Add() | ir.Mul() | ir.Pow() | ir.Where() | ir.Compare() | ir.Call():
             for part in find_children(expr):
                 yield from _find_atoms(part)
 
 
-def _is_of(expr: Expr) -> bool:
+def _is_of(expr: ir.Expr) -> bool:
     """Is it made of numbers and the argument alone?"""
     match expr:
-        case Number():
+        case ir.Number():
             return True
-        case Add() | Mul() | Pow() | Where() | Compare() | Call():
+        case ir.Add() | ir.Mul() | ir.Pow() | ir.Where() | ir.Compare() | ir.Call():
             return all(map(_is_of, find_children(expr)))
         case _:
             return expr is _ARGUMENT
 
 
 @lru_cache(maxsize=1 << 12)
-def _find_call(expr: Expr) -> Expr | None:
+def _find_call(expr: ir.Expr) -> ir.Expr | None:
     """The function of the argument, scaled and with a number added, in fewer operations."""
     values = _evaluate_all(expr)
     if values is None or len({*values}) < len(_POINTS) // 2:
         return None
     least, expr = _count(expr), _turn_edges(expr)
-    found: list[tuple[int, Expr]] = []
+    found: list[tuple[int, ir.Expr]] = []
     for name in _NAMES:
-        for argument in (_ARGUMENT, Mul((MINUS_ONE, _ARGUMENT))):
-            call = Call(name, (argument,))
+        for argument in (_ARGUMENT, ir.Mul((ir.MINUS_ONE, _ARGUMENT))):
+            call = ir.Call(name, (argument,))
             fit = _fit(values, _evaluate_all(call))
             if fit is not None:
                 scale, more = fit
-                scaled = call if scale == 1 else Mul((Number(scale), call))
-                whole = Add((scaled, Number(more))) if more else scaled
+                scaled = call if scale == 1 else ir.Mul((ir.Number(scale), call))
+                whole = ir.Add((scaled, ir.Number(more))) if more else scaled
                 found.append((_count(whole), whole))
     found.sort(key=lambda each: each[0])
     return next((w for n, w in found if n <= least - SAVED and _is_proved(expr, w)), None)
 
 
-def _count(expr: Expr) -> int:
+def _count(expr: ir.Expr) -> int:
     """How many operations it takes; a sign is none where it can be a difference."""
-    own = isinstance(expr, (Add, Mul, Pow, Call, Where, Compare)) and not is_number(expr)
+    own = isinstance(
+        expr, (ir.Add, ir.Mul, ir.Pow, ir.Call, ir.Where, ir.Compare)
+    ) and not ops.is_number(expr)
     return own + sum(map(_count, find_children(expr))) if expr is not _ARGUMENT else 0
 
 
@@ -162,34 +146,34 @@ def _fit(
 
 
 @lru_cache(maxsize=1 << 12)
-def _evaluate_all(expr: Expr) -> tuple[float, ...] | None:
+def _evaluate_all(expr: ir.Expr) -> tuple[float, ...] | None:
     try:
         return tuple(_evaluate(expr, at) for at in _POINTS)
     except (ValueError, ZeroDivisionError, OverflowError, TypeError, AttributeError):
         return None
 
 
-def _evaluate(expr: Expr, at: float) -> float:
+def _evaluate(expr: ir.Expr, at: float) -> float:
     """The value for a number in place of the argument."""
     match expr:
-        case Number(value):
+        case ir.Number(value):
             return float(value)
-        case Access():
+        case ir.Access():
             return at
-        case Add(parts):
+        case ir.Add(parts):
             return math.fsum(_evaluate(part, at) for part in parts)
-        case Mul(parts):
+        case ir.Mul(parts):
             return math.prod(_evaluate(part, at) for part in parts)
-        case Pow(base, exponent):
+        case ir.Pow(base, exponent):
             return math.pow(_evaluate(base, at), _evaluate(exponent, at))
-        case Where(Compare(relation, left, right), then, other):
+        case ir.Where(ir.Compare(relation, left, right), then, other):
             holds = _COMPARED[relation](_evaluate(left, at), _evaluate(right, at))
             return _evaluate(then if holds else other, at)
-        case Call("pi", ()):
+        case ir.Call("pi", ()):
             return math.pi
-        case Call("max" | "min" | "abs" as name, parts):
+        case ir.Call("max" | "min" | "abs" as name, parts):
             return float(getattr(builtins, name)(*(_evaluate(part, at) for part in parts)))
-        case Call():
+        case ir.Call():
             opened = unfold(expr)
             if opened is not None:
                 return _evaluate(opened, at)
@@ -197,26 +181,28 @@ def _evaluate(expr: Expr, at: float) -> float:
     raise TypeError(f"{type(expr).__name__} has no number")
 
 
-def _turn_edges(expr: Expr) -> Expr:
+def _turn_edges(expr: ir.Expr) -> ir.Expr:
     """Choices by x > a, where both sides meet at a: on which side a itself lies is no matter."""
 
-    def turn(here: Expr) -> Expr:
+    def turn(here: ir.Expr) -> ir.Expr:
         match here:
-            case Where(Compare("<" | ">=" as relation, left, Number(edge)), then, other) if (
+            case ir.Where(
+                ir.Compare("<" | ">=" as relation, left, ir.Number(edge)), then, other
+            ) if (
                 left is _ARGUMENT
                 and abs(_evaluate(then, float(edge)) - _evaluate(other, float(edge))) < _NEAR
             ):
                 sides = (other, then) if relation == "<" else (then, other)
-                return Where(Compare(">", left, Number(edge)), *sides)
+                return ir.Where(ir.Compare(">", left, ir.Number(edge)), *sides)
         return here
 
     return rewrite_bottom_up(expr, turn)
 
 
-def _is_proved(one: Expr, other: Expr) -> bool:
+def _is_proved(one: ir.Expr, other: ir.Expr) -> bool:
     """Have both one normal form?"""
     ours, theirs = (
-        System("y", (_ARGUMENT.tensor,), (), (Equation(_RESULT, each),), (_RESULT.tensor,))
+        ir.System("y", (_ARGUMENT.tensor,), (), (ir.Equation(_RESULT, each),), (_RESULT.tensor,))
         for each in (one, other)
     )
     return prove(ours, theirs) is not None

@@ -10,24 +10,7 @@ from typing import TYPE_CHECKING
 from derive.analysis.affine import simplify_place
 from derive.analysis.facts import find_facts, is_never_negative
 from derive.analysis.reads import is_always, is_told
-from derive.ir.nodes import (
-    FALSE,
-    MINUS_INFINITY,
-    ONE,
-    TRUE,
-    ZERO,
-    Access,
-    And,
-    Compare,
-    Expr,
-    Index,
-    Not,
-    Or,
-    Scalar,
-    Size,
-    Truth,
-    Where,
-)
+from derive.ir import nodes as ir
 from derive.ir.polynomial import NOTHING, Polynomial
 from derive.ir.walk import (
     find_all_indices,
@@ -37,33 +20,7 @@ from derive.ir.walk import (
     substitute,
     walk,
 )
-from derive.plan.ops import (
-    Apply,
-    Arrange,
-    Cast,
-    Cell,
-    Choose,
-    Expand,
-    Fill,
-    Given,
-    Iota,
-    Num,
-    NumTensor,
-    Op,
-    Slice,
-    TorchCall,
-    Triangle,
-    align,
-    arrange,
-    axes_of,
-    combine,
-    find_union,
-    is_boolean,
-    is_integer,
-    is_number,
-    sort_axes,
-    strip_casts,
-)
+from derive.plan import ops
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,65 +33,69 @@ _ONE = _UNIT.terms
 MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 
 
-def lower_condition(condition: Expr, context: Context, order: tuple[Index, ...]) -> Op:
+def lower_condition(condition: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
     """Truth values over the condition's indices, as a step unless it is a tensor as it stands."""
     key = condition
     if key in context.known:
         return context.known[key][0]
     op = _lower_condition(condition, context, order)
-    if not isinstance(op, (Triangle, Apply)):
+    if not isinstance(op, (ops.Triangle, ops.Apply)):
         return op
     source = context.add_step(op)
-    context.known[key] = (source, axes_of(op))
+    context.known[key] = (source, ops.axes_of(op))
     return source
 
 
-def _lower_condition(condition: Expr, context: Context, order: tuple[Index, ...]) -> Op:
+def _lower_condition(condition: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
     match condition:
-        case Access():
+        case ir.Access():
             return context.lower(condition, order)
-        case Compare(relation, left, right):
+        case ir.Compare(relation, left, right):
             return _lower_compare(relation, left, right, context, order)
-        case And(parts):
+        case ir.And(parts):
             return _join_conditions(
                 "and", [_lower_condition(p, context, order) for p in parts], order
             )
-        case Or(parts):
+        case ir.Or(parts):
             return _join_conditions(
                 "or", [_lower_condition(p, context, order) for p in parts], order
             )
-        case Not(part):
+        case ir.Not(part):
             arg = _lower_condition(part, context, order)
-            return Apply("not", (arg,), axes_of(arg))
-        case Truth():
-            return Apply("==", (NumTensor(ONE if condition is TRUE else ZERO), Num(ONE)), ())
+            return ops.Apply("not", (arg,), ops.axes_of(arg))
+        case ir.Truth():
+            return ops.Apply(
+                "==",
+                (ops.NumTensor(ir.ONE if condition is ir.TRUE else ir.ZERO), ops.Num(ir.ONE)),
+                (),
+            )
         case _:
             raise TypeError(f"{type(condition).__name__} is no condition")
 
 
-def _join_conditions(function: str, ops: Sequence[Op], order: tuple[Index, ...]) -> Op:
-    result = ops[0]
-    for op in ops[1:]:
-        result = combine(function, (result, op), order)
+def _join_conditions(function: str, parts: Sequence[ops.Op], order: tuple[ir.Index, ...]) -> ops.Op:
+    result = parts[0]
+    for op in parts[1:]:
+        result = ops.combine(function, (result, op), order)
     return result
 
 
 def _lower_compare(
-    relation: str, left: Expr, right: Expr, context: Context, order: tuple[Index, ...]
-) -> Op:
+    relation: str, left: ir.Expr, right: ir.Expr, context: Context, order: tuple[ir.Index, ...]
+) -> ops.Op:
     triangle = find_triangle(relation, left, right, order)
     if triangle is not None:
         return triangle
     relation, left, right = clear_fractions(relation, *part_positions(left, right))
-    ops = [_lower_side(side, context, order) for side in (left, right)]
-    if isinstance(ops[0], Num) and isinstance(ops[1], Num):
-        ops[0] = NumTensor(ops[0].value)
-    elif isinstance(ops[0], Num):
-        ops, relation = [ops[1], ops[0]], MIRRORED[relation]
-    return combine(relation, ops, order)
+    parts = [_lower_side(side, context, order) for side in (left, right)]
+    if isinstance(parts[0], ops.Num) and isinstance(parts[1], ops.Num):
+        parts[0] = ops.NumTensor(parts[0].value)
+    elif isinstance(parts[0], ops.Num):
+        parts, relation = [parts[1], parts[0]], MIRRORED[relation]
+    return ops.combine(relation, parts, order)
 
 
-def part_positions(left: Expr, right: Expr) -> tuple[Expr, Expr]:
+def part_positions(left: ir.Expr, right: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
     """Two sides, `j` and `i + s`, with their positions on one and their scalars on the other.
 
     A difference of positions is exact, and their sum with a scalar is rounded as the scalar is.
@@ -144,11 +105,11 @@ def part_positions(left: Expr, right: Expr) -> tuple[Expr, Expr]:
         {
             monomial: number
             for monomial, number in difference.terms.items()
-            if any(isinstance(part, Scalar) for atom, _ in monomial for part in walk(atom))
+            if any(isinstance(part, ir.Scalar) for atom, _ in monomial for part in walk(atom))
         }
     )
     positions = (difference - scalars).to_expr()
-    is_apart = is_integer(positions) and not find_free(scalars.to_expr())
+    is_apart = ops.is_integer(positions) and not find_free(scalars.to_expr())
     return (
         (positions, (scalars * Polynomial.of(-1)).to_expr())
         if scalars.terms and is_apart
@@ -156,7 +117,7 @@ def part_positions(left: Expr, right: Expr) -> tuple[Expr, Expr]:
     )
 
 
-def clear_fractions(relation: str, left: Expr, right: Expr) -> tuple[str, Expr, Expr]:
+def clear_fractions(relation: str, left: ir.Expr, right: ir.Expr) -> tuple[str, ir.Expr, ir.Expr]:
     """A relation between positions with fractions, `(i + 1) / N <= 1/2`, between whole numbers.
 
     Positions are exact; in a tensor's own dtype, above all in bfloat16, they would be rounded.
@@ -167,44 +128,44 @@ def clear_fractions(relation: str, left: Expr, right: Expr) -> tuple[str, Expr, 
     is_whole = all(p > 0 for p in powers) and all(
         term.denominator == 1 for term in difference.terms.values()
     )
-    is_plain = all(is_integer(side) or not find_free(side) for side in (left, right))
-    if not all(isinstance(atom, (Index, Size)) for atom in difference.atoms):
+    is_plain = all(ops.is_integer(side) or not find_free(side) for side in (left, right))
+    if not all(isinstance(atom, (ir.Index, ir.Size)) for atom in difference.atoms):
         return relation, left, right
     if is_plain and is_whole:
         return relation, left, right
-    divisors: dict[Expr, int] = {}
+    divisors: dict[ir.Expr, int] = {}
     for monomial in difference.terms:
         for atom, power in monomial:
             divisors[atom] = max(divisors.get(atom, 0), -power)
-    if any(power and isinstance(atom, Index) for atom, power in divisors.items()):
+    if any(power and isinstance(atom, ir.Index) for atom, power in divisors.items()):
         return relation, left, right
     for atom, power in divisors.items():
         difference = difference * Polynomial({((atom, power),): Fraction(1)} if power else _ONE)
     scale = lcm(*(term.denominator for term in difference.terms.values()))
-    return relation, (difference * Polynomial.of(scale)).to_expr(), ZERO
+    return relation, (difference * Polynomial.of(scale)).to_expr(), ir.ZERO
 
 
-def _lower_side(side: Expr, context: Context, order: tuple[Index, ...]) -> Op:
+def _lower_side(side: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
     """One side of a relation; index arithmetic and integer tensors stay integers."""
     op = context.lower(side, order)
-    return strip_casts(op) if is_integer(side) else op
+    return ops.strip_casts(op) if ops.is_integer(side) else op
 
 
-def lower_index(index: Index, context: Context) -> Op:
+def lower_index(index: ir.Index, context: Context) -> ops.Op:
     """The values of an index, once, as a step by its name."""
     if index in context.known:
         return context.known[index][0]
-    source = context.add_step(Iota(index))
+    source = context.add_step(ops.Iota(index))
     context.known[index] = (source, (index,))
     return source
 
 
 def find_triangle(
-    relation: str, left: Expr, right: Expr, order: tuple[Index, ...]
-) -> Triangle | None:
+    relation: str, left: ir.Expr, right: ir.Expr, order: tuple[ir.Index, ...]
+) -> ops.Triangle | None:
     """`j <= i + c` between two indices as a triangle of ones: columns - rows <= offset."""
     difference = Polynomial.of(left) - Polynomial.of(right)
-    indices = [a for a in difference.atoms if isinstance(a, Index)]
+    indices = [a for a in difference.atoms if isinstance(a, ir.Index)]
     if len(indices) != 2 or relation in {"==", "!="}:
         return None
     rows, columns = sorted(indices, key=lambda i: order.index(i) if i in order else -1)
@@ -222,52 +183,54 @@ def find_triangle(
     offset = offset + Polynomial.of(shift)
     if any(term.denominator != 1 for term in offset.terms.values()):
         return None
-    if any(isinstance(part, (Access, Scalar)) for atom in offset.atoms for part in walk(atom)):
+    if any(
+        isinstance(part, (ir.Access, ir.Scalar)) for atom in offset.atoms for part in walk(atom)
+    ):
         return None  # torch takes whole numbers alone, and a scalar may be any
-    return Triangle(rows, columns, offset.to_expr(), relation in {">", ">="})
+    return ops.Triangle(rows, columns, offset.to_expr(), relation in {">", ">="})
 
 
 def lower_choice(
-    condition: Expr, then: Expr, other: Expr, context: Context, order: tuple[Index, ...]
-) -> Op:
+    condition: ir.Expr, then: ir.Expr, other: ir.Expr, context: Context, order: tuple[ir.Index, ...]
+) -> ops.Op:
     """`then` where the condition holds, else `other`; the branch not taken cannot do harm."""
-    if isinstance(condition, Not):
+    if isinstance(condition, ir.Not):
         condition, then, other = condition.part, other, then
-    if condition in (TRUE, FALSE):
-        return context.lower(then if condition is TRUE else other, order)
-    joined = _lower_pieces(Where(condition, then, other), context, order)
+    if condition in (ir.TRUE, ir.FALSE):
+        return context.lower(then if condition is ir.TRUE else other, order)
+    joined = _lower_pieces(ir.Where(condition, then, other), context, order)
     if joined is not None:
         return joined
     mask = lower_condition(condition, context, order)
     taken = context.lower(context.protect(then, condition), order)
-    left = context.lower(context.protect(other, Not(condition)), order)
-    if isinstance(left, Num):
-        if isinstance(taken, Num):
-            if (taken.value, left.value) == (ONE, ZERO):
-                return Cast(mask)
-            return Choose(mask, NumTensor(taken.value), left, axes_of(mask))
+    left = context.lower(context.protect(other, ir.Not(condition)), order)
+    if isinstance(left, ops.Num):
+        if isinstance(taken, ops.Num):
+            if (taken.value, left.value) == (ir.ONE, ir.ZERO):
+                return ops.Cast(mask)
+            return ops.Choose(mask, ops.NumTensor(taken.value), left, ops.axes_of(mask))
         return fill(taken, mask, left, False, order)
-    if isinstance(taken, Num):
+    if isinstance(taken, ops.Num):
         return fill(left, mask, taken, True, order)
-    taken, left = (Cast(op) if is_boolean(op) else op for op in (taken, left))
-    mask, taken, left = align([mask, taken, left], order)
-    return Choose(mask, taken, left, find_union([mask, taken, left], order))
+    taken, left = (ops.Cast(op) if ops.is_boolean(op) else op for op in (taken, left))
+    mask, taken, left = ops.align([mask, taken, left], order)
+    return ops.Choose(mask, taken, left, ops.find_union([mask, taken, left], order))
 
 
-def _lower_pieces(choice: Where, context: Context, order: tuple[Index, ...]) -> Op | None:
+def _lower_pieces(choice: ir.Where, context: Context, order: tuple[ir.Index, ...]) -> ops.Op | None:
     """A choice by where an index is: each branch where it is taken, and one behind the other.
 
     None where no index alone decides, or where a branch is a number to be filled in.
     """
     for index in (i for i in order if i in find_free(choice.condition)):
         pieces = _cut(choice, index, (NOTHING, Polynomial.of(index.extent)), context.facts)
-        if pieces is None or len(pieces) < 2 or any(is_number(value) for _, _, value in pieces):
+        if pieces is None or len(pieces) < 2 or any(ops.is_number(value) for _, _, value in pieces):
             continue
         taken = {*context.names, *(i.name for i in find_all_indices(context.system))}
         taken |= {i.name for i in order}
         parts = []
         for low, high, value in pieces:
-            own = rename_apart(Index(index.name, (high - low).to_expr()), taken)
+            own = rename_apart(ir.Index(index.name, (high - low).to_expr()), taken)
             taken.add(own.name)
             position = simplify_place((Polynomial.of(own) + low).to_expr())
             try:
@@ -281,14 +244,16 @@ def _lower_pieces(choice: Where, context: Context, order: tuple[Index, ...]) -> 
     return None
 
 
-Piece = tuple[Polynomial, Polynomial, "Expr"]  # from a position up to another, and the value there
+Piece = tuple[
+    Polynomial, Polynomial, "ir.Expr"
+]  # from a position up to another, and the value there
 
 
 def _cut(
-    expr: Expr, index: Index, ends: tuple[Polynomial, Polynomial], facts: Facts
+    expr: ir.Expr, index: ir.Index, ends: tuple[Polynomial, Polynomial], facts: Facts
 ) -> list[Piece] | None:
     """The values of a nested choice from one position of the index to another, in order."""
-    if not isinstance(expr, Where) or index not in find_free(expr.condition):
+    if not isinstance(expr, ir.Where) or index not in find_free(expr.condition):
         return [(*ends, expr)]
     inside = _find_interval(expr.condition, index, ends, facts)
     if inside is None:
@@ -306,7 +271,7 @@ def _cut(
 
 
 def _find_interval(
-    condition: Expr, index: Index, ends: tuple[Polynomial, Polynomial], facts: Facts
+    condition: ir.Expr, index: ir.Index, ends: tuple[Polynomial, Polynomial], facts: Facts
 ) -> tuple[Polynomial, Polynomial] | None:
     """From where to where a condition on the index alone holds, between two positions."""
     if not is_told(condition):
@@ -314,7 +279,7 @@ def _find_interval(
     low, high = ends
     for fact in find_facts(condition):  # each: slope * index + rest >= 0
         slope, rest = fact.split(index) or (NOTHING, NOTHING)
-        if slope.constant not in {1, -1} or not all(isinstance(a, Size) for a in rest.atoms):
+        if slope.constant not in {1, -1} or not all(isinstance(a, ir.Size) for a in rest.atoms):
             return None
         if slope.constant == 1 and not is_never_negative(low + rest, facts):
             low = NOTHING - rest
@@ -324,68 +289,78 @@ def _find_interval(
     return (low, high) if all(is_never_negative(step, facts) for step in steps) else None
 
 
-def settle(expr: Expr, facts: Facts) -> Expr:
+def settle(expr: ir.Expr, facts: Facts) -> ir.Expr:
     """Places simplified, and choices taken that the ranges of their indices decide."""
     match expr:
-        case Access(tensor, places):
-            return Access(tensor, tuple(map(simplify_place, places)))
-        case Where(condition, then, other):
-            for value, told in ((then, condition), (other, Not(condition))):
+        case ir.Access(tensor, places):
+            return ir.Access(tensor, tuple(map(simplify_place, places)))
+        case ir.Where(condition, then, other):
+            for value, told in ((then, condition), (other, ir.Not(condition))):
                 if is_always(told, facts):
                     return value
     return expr
 
 
 def _join(
-    index: Index, parts: Sequence[tuple[Polynomial, Index, Op]], order: tuple[Index, ...]
-) -> Op:
+    index: ir.Index,
+    parts: Sequence[tuple[Polynomial, ir.Index, ops.Op]],
+    order: tuple[ir.Index, ...],
+) -> ops.Op:
     """The parts one behind the other, by one call of torch."""
     own = [each for _, each, _ in parts]
-    others = find_union([op for _, _, op in parts], order)
-    axes = sort_axes([i for i in (*others, index) if i not in own], order)
+    others = ops.find_union([op for _, _, op in parts], order)
+    axes = ops.sort_axes([i for i in (*others, index) if i not in own], order)
     at = axes.index(index)
-    is_stack = all(i.extent == ONE and i not in axes_of(op) for _, i, op in parts)
-    args: list[Op] = []
-    whole: Op | None = None
+    is_stack = all(i.extent == ir.ONE and i not in ops.axes_of(op) for _, i, op in parts)
+    args: list[ops.Op] = []
+    whole: ops.Op | None = None
     edge = parts[-1][0]
     for low, piece, op in reversed(parts):
         here = (*axes[:at], piece, *axes[at + 1 :])
         there = (*axes[:at], *axes[at + 1 :]) if is_stack else here
-        part: Op = NumTensor(op.value) if isinstance(op, Num) else op
-        part = arrange(part, there) if set(axes_of(part)) == set(there) else Expand(part, there)
+        part: ops.Op = ops.NumTensor(op.value) if isinstance(op, ops.Num) else op
+        part = (
+            ops.arrange(part, there)
+            if set(ops.axes_of(part)) == set(there)
+            else ops.Expand(part, there)
+        )
         args.insert(0, part)
         # what is said of a column: it begins at its first position
-        column: Op = Arrange(part, here) if is_stack else part
-        column = Slice(column, at, index, (NOTHING - low).to_expr())
+        column: ops.Op = ops.Arrange(part, here) if is_stack else part
+        column = ops.Slice(column, at, index, (NOTHING - low).to_expr())
         if whole is None:
             whole = column
         else:
-            mask = Apply("<", (Iota(index), Num(edge.to_expr())), (index,))
-            whole = Choose(arrange(mask, axes), column, whole, axes)
+            mask = ops.Apply("<", (ops.Iota(index), ops.Num(edge.to_expr())), (index,))
+            whole = ops.Choose(ops.arrange(mask, axes), column, whole, axes)
         edge = low
     assert whole is not None
     dim = -1 if at == len(axes) - 1 else at
-    given = tuple(Given(k) for k in range(len(args)))
-    call = TorchCall("torch.stack" if is_stack else "torch.cat", (given,), (("dim", dim),))
-    return Cell(call, tuple(args), whole, axes)
+    given = tuple(ops.Given(k) for k in range(len(args)))
+    call = ops.TorchCall("torch.stack" if is_stack else "torch.cat", (given,), (("dim", dim),))
+    return ops.Cell(call, tuple(args), whole, axes)
 
 
-def fill(op: Op, mask: Op, value: Num, where: bool, order: tuple[Index, ...]) -> Op:
+def fill(
+    op: ops.Op, mask: ops.Op, value: ops.Num, where: bool, order: tuple[ir.Index, ...]
+) -> ops.Op:
     """A number wherever the mask is `where`; a choice if the mask has indices the tensor lacks."""
-    if isinstance(op, Num):
-        op = NumTensor(op.value)
-    if set(axes_of(mask)) <= set(axes_of(op)):
-        mask = arrange(mask, axes_of(op))
-        if isinstance(op, Fill) and op.mask is mask and op.where is where:
+    if isinstance(op, ops.Num):
+        op = ops.NumTensor(op.value)
+    if set(ops.axes_of(mask)) <= set(ops.axes_of(op)):
+        mask = ops.arrange(mask, ops.axes_of(op))
+        if isinstance(op, ops.Fill) and op.mask is mask and op.where is where:
             op = op.arg  # a number that harms nowhere is not needed below this one
         match op:
-            case Apply("exp", (Fill(arg, inner, _, at),), axes) if (inner, at) == (
+            case ops.Apply("exp", (ops.Fill(arg, inner, _, at),), axes) if (inner, at) == (
                 mask,
                 where,
-            ) and value.value is ZERO:
-                return Apply("exp", (Fill(arg, mask, Num(MINUS_INFINITY), where),), axes)
-        return Fill(op, mask, value, where)
-    mask, op = align([mask, op], order)
-    axes = find_union([mask, op], order)
+            ) and value.value is ir.ZERO:
+                return ops.Apply(
+                    "exp", (ops.Fill(arg, mask, ops.Num(ir.MINUS_INFINITY), where),), axes
+                )
+        return ops.Fill(op, mask, value, where)
+    mask, op = ops.align([mask, op], order)
+    axes = ops.find_union([mask, op], order)
     then, other = (value, op) if where else (op, value)
-    return Choose(mask, then, other, axes)
+    return ops.Choose(mask, then, other, axes)

@@ -15,10 +15,10 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from derive.analysis.facts import is_never_negative
-from derive.ir.nodes import Access, Along, Expr, Index, Mul, Reduce, System, Tensor
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.walk import find_all_indices, find_free, walk
-from derive.plan.ops import Op, Source, axes_of, is_boolean, is_integral
+from derive.plan import ops
 from derive.plan.path import FLOPS, Order
 from derive.plan.steps import Step, free_name, name_op
 from derive.rewrite.finite import find_nonfinite, is_finite, mark_tensors
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
 
 @lru_cache(maxsize=1 << 8)
-def find_layouts(system: System) -> Mapping[str, tuple[int, ...]]:
+def find_layouts(system: ir.System) -> Mapping[str, tuple[int, ...]]:
     """For every tensor that an equation defines, the order of its places in storage."""
     layouts = {}
     for n, equation in enumerate(system.equations):
         target = equation.target
         places = range(len(target.places))
         layouts[target.tensor.name] = tuple(places)
-        if all(isinstance(place, Index) for place in target.places):
+        if all(isinstance(place, ir.Index) for place in target.places):
             later = [e.value for e in system.equations[n + 1 :]]
             batch = next(_find_batch(target.tensor.name, later), None) or ()
-            along = equation.value.indices if isinstance(equation.value, Along) else ()
+            along = equation.value.indices if isinstance(equation.value, ir.Along) else ()
             columns = _find_columns(equation.value, set(layouts))
             layouts[target.tensor.name] = tuple(
                 sorted(
@@ -56,18 +56,18 @@ def find_layouts(system: System) -> Mapping[str, tuple[int, ...]]:
     return layouts
 
 
-def _rank(place: Expr, along: tuple[Index, ...]) -> int:
+def _rank(place: ir.Expr, along: tuple[ir.Index, ...]) -> int:
     """How late a function along indices, which it wants last, wants a place."""
-    return along.index(place) if isinstance(place, Index) and place in along else -1
+    return along.index(place) if isinstance(place, ir.Index) and place in along else -1
 
 
-def _find_columns(value: Expr, made: set[str]) -> tuple[Index, ...]:
+def _find_columns(value: ir.Expr, made: set[str]) -> tuple[ir.Index, ...]:
     """What only the made one of two tensors has, where both are summed over an index before it.
 
     As the left operand its gradient would be a transposed matrix.
     """
     match value:
-        case Reduce("sum", (row,), _, Mul((Access() as one, Access() as other))):
+        case ir.Reduce("sum", (row,), _, ir.Mul((ir.Access() as one, ir.Access() as other))):
             pairs = [(one, other), (other, one)]
         case _:
             return ()
@@ -78,23 +78,23 @@ def _find_columns(value: Expr, made: set[str]) -> tuple[Index, ...]:
     return ()
 
 
-def _find_batch(name: str, values: list[Expr]) -> Iterator[tuple[int, ...]]:
+def _find_batch(name: str, values: list[ir.Expr]) -> Iterator[tuple[int, ...]]:
     """The batch places of the tensor in the products that read it, in order of appearance."""
     for value in values:
         for here in walk(value):
             match here:
-                case Reduce("sum", bound, _, Mul(factors)):
+                case ir.Reduce("sum", bound, _, ir.Mul(factors)):
                     yield from _find_shared(name, bound, factors)
                 case _:
                     continue
 
 
 def _find_shared(
-    name: str, bound: tuple[Index, ...], factors: tuple[Expr, ...]
+    name: str, bound: tuple[ir.Index, ...], factors: tuple[ir.Expr, ...]
 ) -> Iterator[tuple[int, ...]]:
     for factor in factors:
         match factor:
-            case Access(tensor, places) if tensor.name == name:
+            case ir.Access(tensor, places) if tensor.name == name:
                 others = {i for f in factors if f is not factor for i in find_free(f)}
                 shared = others - set(bound)
                 yield tuple(k for k, place in enumerate(places) if place in shared)
@@ -106,18 +106,18 @@ def _find_shared(
 class Context:
     """The state of one plan."""
 
-    system: System
+    system: ir.System
     sizes: Mapping[str, int]
     names: set[str]
-    lower_in: Callable[[Expr, Context, tuple[Index, ...]], Op]
+    lower_in: Callable[[ir.Expr, Context, tuple[ir.Index, ...]], ops.Op]
     steps: list[Step] = field(default_factory=list)
     layouts: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    known: dict[Expr, tuple[Source, tuple[Index, ...]]] = field(default_factory=dict)
-    stored: dict[str, tuple[tuple[Index, ...], ...]] = field(default_factory=dict)
+    known: dict[ir.Expr, tuple[ops.Source, tuple[ir.Index, ...]]] = field(default_factory=dict)
+    stored: dict[str, tuple[tuple[ir.Index, ...], ...]] = field(default_factory=dict)
     integers: set[str] = field(default_factory=set)  # tensors that equations make of integers
     notes: dict[str, None] = field(default_factory=dict)  # what the reader has to know, each once
     orders: list[Order] = field(default_factory=list)  # of contractions with more than two factors
-    extents: dict[Index, int] = field(default_factory=dict)
+    extents: dict[ir.Index, int] = field(default_factory=dict)
     target: str = ""
     minimize: str = FLOPS  # by an order of contraction
 
@@ -128,23 +128,23 @@ class Context:
         return tuple(dict.fromkeys(each for each in extents if not is_never_negative(each)))
 
     @cached_property
-    def nonfinite(self) -> Mapping[Tensor, Tensor]:
+    def nonfinite(self) -> Mapping[ir.Tensor, ir.Tensor]:
         """The tensors that may hold more than finite numbers, with likenesses that say so."""
         return find_nonfinite(self.system)
 
-    def is_finite(self, expr: Expr) -> bool:
+    def is_finite(self, expr: ir.Expr) -> bool:
         """Is it finite for all finite inputs?"""
         return is_finite(mark_tensors(expr, self.nonfinite))
 
-    def lower(self, expr: Expr, order: tuple[Index, ...]) -> Op:
+    def lower(self, expr: ir.Expr, order: tuple[ir.Index, ...]) -> ops.Op:
         """An inner expression as an operation, its heavy parts in steps of their own."""
         return self.lower_in(expr, self, order)
 
-    def protect(self, expr: Expr, condition: Expr, *, whole: bool = False) -> Expr:
+    def protect(self, expr: ir.Expr, condition: ir.Expr, *, whole: bool = False) -> ir.Expr:
         """An expression that is read where a condition holds, made harmless elsewhere."""
         return protect(expr, condition, whole=whole, zeros=self.system.empty_row == "zeros")
 
-    def protect_factors(self, factors: Sequence[Expr], condition: Expr) -> list[Expr]:
+    def protect_factors(self, factors: Sequence[ir.Expr], condition: ir.Expr) -> list[ir.Expr]:
         """The factors of a product that is read where a condition holds."""
         zeros = self.system.empty_row == "zeros"
         found = [self.protect(factor, condition) for factor in factors]
@@ -152,25 +152,25 @@ class Context:
             return found
         return [guard_unless_finite(factor, condition, zeros=zeros) for factor in found]
 
-    def extent(self, index: Index) -> int:
+    def extent(self, index: ir.Index) -> int:
         """The extent at the sizes the plan is made for."""
         if index not in self.extents:
             self.extents[index] = evaluate_extent(index.extent, self.sizes)
         return self.extents[index]
 
-    def count(self, indices: Iterable[Index]) -> int:
+    def count(self, indices: Iterable[ir.Index]) -> int:
         """How many elements these indices span."""
         return prod(self.extent(i) for i in dict.fromkeys(indices))
 
-    def add_step(self, op: Op, given: str = "") -> Source:
+    def add_step(self, op: ops.Op, given: str = "") -> ops.Source:
         """A step of its own for an operation, by the name that the formula gives or a free one."""
-        kind = "bool" if is_boolean(op) else "int" if is_integral(op) else "real"
+        kind = "bool" if ops.is_boolean(op) else "int" if ops.is_integral(op) else "real"
         name = given or free_name(name_op(op, self.target), self.names)
         self.names.add(name)
         self.steps.append(Step(name, op))
-        return Source(name, axes_of(op), kind)
+        return ops.Source(name, ops.axes_of(op), kind)
 
 
-def layout_of(tensor: Tensor, context: Context) -> tuple[int, ...]:
+def layout_of(tensor: ir.Tensor, context: Context) -> tuple[int, ...]:
     """In which order a tensor's places are stored."""
     return context.layouts.get(tensor.name, tuple(range(len(tensor.shape))))

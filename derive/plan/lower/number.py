@@ -13,23 +13,11 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from derive.analysis.facts import is_nonnegative
-from derive.ir.nodes import ONE, Add, Call, Expr, Index, Mul, Number, Pow, Scalar, Size
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_all_indices, find_children, walk
+from derive.plan import ops
 from derive.plan.cost import find_inner
-from derive.plan.ops import (
-    Apply,
-    Cast,
-    Cell,
-    Fill,
-    Num,
-    NumTensor,
-    Op,
-    Reduction,
-    Unfold,
-    args_of,
-    walk_ops,
-)
 from derive.rewrite.finite import is_positive
 from derive.rewrite.rows import is_above_zero
 
@@ -44,109 +32,109 @@ FLOAT_BITS = 1000
 ROOTS = {Fraction(1, 2): "sqrt", Fraction(-1, 2): "rsqrt"}
 
 
-def lower_number(expr: Expr) -> Op:
+def lower_number(expr: ir.Expr) -> ops.Op:
     """The number as an operation without axes."""
     op = _lower(expr)
-    return op if isinstance(op, Num) else Cast(op)
+    return op if isinstance(op, ops.Num) else ops.Cast(op)
 
 
-def _lower(expr: Expr) -> Op:
+def _lower(expr: ir.Expr) -> ops.Op:
     """The number in Python, else in wide tensors."""
     if is_steady(expr):
-        return Num(expr)
+        return ops.Num(expr)
     match expr:
-        case Add(terms):
-            return reduce(lambda one, other: Apply("+", (one, other), ()), map(_lower, terms))
-        case Mul(factors):
+        case ir.Add(terms):
+            return reduce(lambda one, other: ops.Apply("+", (one, other), ()), map(_lower, terms))
+        case ir.Mul(factors):
             return _lower_factors(factors)
-        case Pow(base, Number(power)) if power == -1:
-            return Apply("/", (Num(ONE), _to_tensor(base)), ())
-        case Pow(base, Number(power)) if power in ROOTS:
-            return Apply(ROOTS[power], (_to_tensor(base),), ())
-        case Pow(base, exponent):
-            return Apply("pow", (_to_tensor(base), _lower(exponent)), ())
-        case Call(function, (left, right)):
-            return Apply(function, (_to_tensor(left), _lower(right)), ())
+        case ir.Pow(base, ir.Number(power)) if power == -1:
+            return ops.Apply("/", (ops.Num(ir.ONE), _to_tensor(base)), ())
+        case ir.Pow(base, ir.Number(power)) if power in ROOTS:
+            return ops.Apply(ROOTS[power], (_to_tensor(base),), ())
+        case ir.Pow(base, exponent):
+            return ops.Apply("pow", (_to_tensor(base), _lower(exponent)), ())
+        case ir.Call(function, (left, right)):
+            return ops.Apply(function, (_to_tensor(left), _lower(right)), ())
         case _:
             raise TypeError(f"{type(expr).__name__} is no number")
 
 
-def is_wide(op: Op) -> bool:
+def is_wide(op: ops.Op) -> bool:
     """Does it hold wide numbers, which a result does not?"""
-    return any(isinstance(part, NumTensor) and part.wide for part in walk_ops(op))
+    return any(isinstance(part, ops.NumTensor) and part.wide for part in ops.walk_ops(op))
 
 
-def _to_tensor(expr: Expr) -> Op:
+def _to_tensor(expr: ir.Expr) -> ops.Op:
     op = _lower(expr)
-    return NumTensor(op.value, True) if isinstance(op, Num) else op
+    return ops.NumTensor(op.value, True) if isinstance(op, ops.Num) else op
 
 
-def _lower_factors(factors: Sequence[Expr]) -> Op:
+def _lower_factors(factors: Sequence[ir.Expr]) -> ops.Op:
     """The factors that are steady together, times and over the others one by one."""
-    steady: list[Expr] = []
-    others: list[Expr] = []
+    steady: list[ir.Expr] = []
+    others: list[ir.Expr] = []
     for factor in factors:
-        fits = is_steady(factor) and is_steady(Mul((*steady, factor)))
+        fits = is_steady(factor) and is_steady(ir.Mul((*steady, factor)))
         (steady if fits else others).append(factor)
-    first = steady[0] if len(steady) == 1 else Mul(tuple(steady)) if steady else ONE
+    first = steady[0] if len(steady) == 1 else ir.Mul(tuple(steady)) if steady else ir.ONE
     # What is steady by itself, but not beside the rest, is too long for one Python number.
-    result: Op = NumTensor(first, True) if all(map(is_steady, others)) else Num(first)
+    result: ops.Op = ops.NumTensor(first, True) if all(map(is_steady, others)) else ops.Num(first)
     for factor in others:
         match factor:
-            case Pow(base, Number(power)) if power == -1:
-                result = Apply("/", (result, _to_tensor(base)), ())
-            case _ if result == Num(ONE):
+            case ir.Pow(base, ir.Number(power)) if power == -1:
+                result = ops.Apply("/", (result, _to_tensor(base)), ())
+            case _ if result == ops.Num(ir.ONE):
                 result = _lower(factor)
             case _:
-                result = Apply("*", (result, _lower(factor)), ())
+                result = ops.Apply("*", (result, _lower(factor)), ())
     return result
 
 
-def is_steady(expr: Expr) -> bool:
+def is_steady(expr: ir.Expr) -> bool:
     """Does Python compute it as the formula says, at whatever sizes, and short enough for torch?"""
     return _is_safe(expr) and _count_bits(expr) <= INTEGER_BITS
 
 
-def _is_safe(expr: Expr) -> bool:
+def _is_safe(expr: ir.Expr) -> bool:
     if not all(map(_is_safe, find_children(expr))):
         return False
     match expr:
-        case Pow(base, exponent) if _is_tensor(base) or _is_tensor(exponent):
+        case ir.Pow(base, exponent) if _is_tensor(base) or _is_tensor(exponent):
             return True
-        case Pow(base, Number(power)) if power.denominator != 1 or power < 0:
+        case ir.Pow(base, ir.Number(power)) if power.denominator != 1 or power < 0:
             return is_positive(base)
-        case Mul() | Pow(_, Number()):
+        case ir.Mul() | ir.Pow(_, ir.Number()):
             return _count_bits(expr) <= FLOAT_BITS
-        case Pow():
+        case ir.Pow():
             return False
-        case Call("floordiv" | "mod", (_, under)):
+        case ir.Call("floordiv" | "mod", (_, under)):
             return _is_tensor(under) or is_positive(under)
         case _:
             return True
 
 
-def _is_tensor(expr: Expr) -> bool:
+def _is_tensor(expr: ir.Expr) -> bool:
     """Is it a tensor in the generated code, as every scalar inside powers is made?"""
-    return any(isinstance(part, Scalar) for part in walk(expr))
+    return any(isinstance(part, ir.Scalar) for part in walk(expr))
 
 
-def _count_bits(expr: Expr) -> int:
+def _count_bits(expr: ir.Expr) -> int:
     """How long it is as a whole number; 0 for what is a float."""
     match expr:
-        case Number(value):
+        case ir.Number(value):
             bits = value.numerator.bit_length()
             return bits if value.denominator == 1 and bits < INTEGER_BITS else 0
-        case Size():
+        case ir.Size():
             return SIZE_BITS
-        case Add(terms):
+        case ir.Add(terms):
             counts = list(map(_count_bits, terms))
             return max(counts) if all(counts) else 0
-        case Mul(factors):
+        case ir.Mul(factors):
             counts = list(map(_count_bits, factors))
             return sum(counts) if all(counts) else 0
-        case Pow(base, Number(power)) if power.denominator == 1 and power >= 0:
+        case ir.Pow(base, ir.Number(power)) if power.denominator == 1 and power >= 0:
             return _count_bits(base) * int(power)
-        case Call("floordiv" | "mod", (left, _)):
+        case ir.Call("floordiv" | "mod", (left, _)):
             return _count_bits(left)
         case _:
             return 0
@@ -158,24 +146,24 @@ def find_positive(plan: Plan) -> tuple[str, ...]:
     A quotient of sizes is a Python number, and torch has no largest entry of none.
     """
     found: dict[str, None] = {}
-    for op in (op for step in plan.steps for part in walk_ops(step.op) for op in _open(part)):
+    for op in (op for step in plan.steps for part in ops.walk_ops(step.op) for op in _open(part)):
         for number in _find_divisors(op):
             if not is_above_zero(number):
-                found |= dict.fromkeys(p.name for p in walk(number) if isinstance(p, Size))
+                found |= dict.fromkeys(p.name for p in walk(number) if isinstance(p, ir.Size))
     return tuple(size for size in plan.sizes if size in found)
 
 
-def find_counted(plans: Sequence[Plan]) -> tuple[tuple[Index, int], ...]:
+def find_counted(plans: Sequence[Plan]) -> tuple[tuple[ir.Index, int], ...]:
     """The indices whose extents may be too small, L - K + 1, and what they are at least.
 
     No extent is below 0, and torch has no windows but where there is one.
     """
-    found: dict[Polynomial, tuple[Index, int]] = {}
+    found: dict[Polynomial, tuple[ir.Index, int]] = {}
     every = [(index, 0) for index in find_all_indices(plans[0].system)]
     made = [step.op for plan in plans for step in plan.steps]
     made += [op for plan in plans for tile in plan.tiles for _, op in tile.sliced]
-    parts = (part for each in made for op in walk_ops(each) for part in _open(op))
-    every += [(part.outer, 1) for part in parts if isinstance(part, Unfold)]
+    parts = (part for each in made for op in ops.walk_ops(each) for part in _open(op))
+    every += [(part.outer, 1) for part in parts if isinstance(part, ops.Unfold)]
     for index, least in every:
         extent = Polynomial.of(index.extent)
         is_enough = is_above_zero(index.extent) if least else is_nonnegative(extent)
@@ -184,24 +172,26 @@ def find_counted(plans: Sequence[Plan]) -> tuple[tuple[Index, int], ...]:
     return tuple(found.values())
 
 
-def _open(op: Op) -> Sequence[Op]:
-    return (op, *find_inner(op.whole, op.args)) if isinstance(op, Cell) else (op,)
+def _open(op: ops.Op) -> Sequence[ops.Op]:
+    return (op, *find_inner(op.whole, op.args)) if isinstance(op, ops.Cell) else (op,)
 
 
-def _find_divisors(op: Op) -> Iterator[Expr]:
+def _find_divisors(op: ops.Op) -> Iterator[ir.Expr]:
     """The numbers over sizes by which an operation divides, and the extents of its extremes."""
     match op:
-        case Cell(filled=filled):
+        case ops.Cell(filled=filled):
             yield from (index.extent for index in filled)
-        case Reduction("max" | "min" | "argmax", _, over):
+        case ops.Reduction("max" | "min" | "argmax", _, over):
             yield from (index.extent for index in over)
-        case Apply("/" | "floordiv" | "mod", (_, Num(under))) if not _is_tensor(under):
+        case ops.Apply("/" | "floordiv" | "mod", (_, ops.Num(under))) if not _is_tensor(under):
             yield under
-    values = [part.value for part in (op, *args_of(op)) if isinstance(part, (Num, NumTensor))]
-    values += [op.value.value] if isinstance(op, Fill) else []
+    values = [
+        part.value for part in (op, *ops.args_of(op)) if isinstance(part, (ops.Num, ops.NumTensor))
+    ]
+    values += [op.value.value] if isinstance(op, ops.Fill) else []
     for part in (part for value in values for part in walk(value)):
         match part:
-            case Pow(base, Number(power)) if power < 0 or power.denominator != 1:
+            case ir.Pow(base, ir.Number(power)) if power < 0 or power.denominator != 1:
                 yield from () if _is_tensor(base) else (base,)
-            case Call("floordiv" | "mod", (_, under)) if not _is_tensor(under):
+            case ir.Call("floordiv" | "mod", (_, under)) if not _is_tensor(under):
                 yield under

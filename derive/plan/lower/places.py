@@ -26,49 +26,11 @@ from derive.analysis.affine import Affine, find_range, to_affine
 from derive.analysis.facts import find_facts, is_never_negative, is_positive, negate
 from derive.analysis.places import split_merged
 from derive.analysis.reads import find_guard
-from derive.ir.nodes import (
-    MINUS_ONE,
-    ONE,
-    TRUE,
-    ZERO,
-    Access,
-    Add,
-    Call,
-    Expr,
-    Index,
-    all_of,
-    split_and,
-)
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import find_accesses, find_children, find_free, map_children
+from derive.plan import ops
 from derive.plan.lower.condition import lower_index
-from derive.plan.ops import (
-    VIEWS,
-    Apply,
-    Cell,
-    Diagonal,
-    Flatten,
-    Flip,
-    Given,
-    Num,
-    NumTensor,
-    Op,
-    Pad,
-    Select,
-    Slice,
-    Source,
-    Take,
-    TorchCall,
-    Unflatten,
-    Unfold,
-    arrange,
-    axes_of,
-    exchange,
-    find_union,
-    rename_indices,
-    strip_casts,
-    walk_ops,
-)
 from derive.plan.steps import free_name
 
 if TYPE_CHECKING:
@@ -77,13 +39,13 @@ if TYPE_CHECKING:
     from derive.plan.lower.context import Context
 
 _ONE = Polynomial.of(1)
-Left = tuple[tuple[Index, Expr], ...]  # stand-ins for places, and what these are
+Left = tuple[tuple[ir.Index, ir.Expr], ...]  # stand-ins for places, and what these are
 
 
 @lru_cache(maxsize=1 << 14)
 def read(
-    access: Access, layout: tuple[int, ...], stored: tuple[tuple[Index, ...], ...] | None
-) -> tuple[Op, Left]:
+    access: ir.Access, layout: tuple[int, ...], stored: tuple[tuple[ir.Index, ...], ...] | None
+) -> tuple[ops.Op, Left]:
     """The tensor as a chain of views whose axes are distinct indices, and the places left over.
 
     `layout` is the order of its places in storage. A tensor that an equation defines keeps indices
@@ -94,7 +56,7 @@ def read(
     places = [access.places[k] for k in layout]
     extents = [shape[k] for k in layout]
     parts = [stored[k] for k in layout] if stored else [()] * len(places)
-    axes: list[Index] = []
+    axes: list[ir.Index] = []
     merge: list[tuple[int, int, int]] = []  # place, first and last axis
     for k, (place, extent, indices) in enumerate(zip(places, extents, parts, strict=True)):
         if len(indices) < 2:
@@ -106,51 +68,51 @@ def read(
             axes += found
         else:
             merge.append((k, len(axes), len(axes) + len(indices) - 1))
-            axes += (Index(f"#{k}.{n}", i.extent) for n, i in enumerate(indices))
-    op: Op = Source(access.tensor.name, tuple(axes), access.tensor.kind)
+            axes += (ir.Index(f"#{k}.{n}", i.extent) for n, i in enumerate(indices))
+    op: ops.Op = ops.Source(access.tensor.name, tuple(axes), access.tensor.kind)
     for k, start, end in reversed(merge):
-        op = Flatten(op, start, end, _hold_place(k, places[k], extents[k]))
-    left: dict[Index, Expr] = {}
-    forms: dict[Index, _Form] = {}
+        op = ops.Flatten(op, start, end, _hold_place(k, places[k], extents[k]))
+    left: dict[ir.Index, ir.Expr] = {}
+    forms: dict[ir.Index, _Form] = {}
     for k, place in reversed(list(enumerate(places))):
-        axis = next((axis for axis in axes_of(op) if axis.name == f"#{k}"), None)
+        axis = next((axis for axis in ops.axes_of(op) if axis.name == f"#{k}"), None)
         if axis is None:
             continue
-        at = axes_of(op).index(axis)
+        at = ops.axes_of(op).index(axis)
         if not find_free(place) and not find_accesses(place):
-            op = Select(op, at, place)
+            op = ops.Select(op, at, place)
         elif (form := _find_form(place, axis.extent)) is None:
             left = {axis: place, **left}
         else:
             op = _cut(op, at, form)
-            forms[axes_of(op)[at]] = form
+            forms[ops.axes_of(op)[at]] = form
     for axis, form in sorted(forms.items(), key=lambda entry: entry[1].is_windowed):
-        op = _read_form(op, axes_of(op).index(axis), form)
+        op = _read_form(op, ops.axes_of(op).index(axis), form)
     return _take_diagonals(op), tuple(left.items())
 
 
-def _hold_place(position: int, place: Expr, extent: Expr) -> Index:
+def _hold_place(position: int, place: ir.Expr, extent: ir.Expr) -> ir.Index:
     """The index of a plain place, or a stand-in for a place that a view takes apart or cuts."""
-    if isinstance(place, Index) and is_same_extent(place.extent, extent):
+    if isinstance(place, ir.Index) and is_same_extent(place.extent, extent):
         return place
-    return Index(f"#{position}", extent)
+    return ir.Index(f"#{position}", extent)
 
 
-def _take_diagonals(op: Op) -> Op:
+def _take_diagonals(op: ops.Op) -> ops.Op:
     while True:
-        axes = axes_of(op)
+        axes = ops.axes_of(op)
         twice = next((k for k, a in enumerate(axes) if a in axes[:k]), None)
         if twice is None:
             return op
-        op = Diagonal(op, axes.index(axes[twice]), twice)
+        op = ops.Diagonal(op, axes.index(axes[twice]), twice)
 
 
 @dataclass(frozen=True, slots=True)
 class _Form:
     """A place as steps of its indices, the largest first, from the least position on."""
 
-    steps: tuple[tuple[Index, Polynomial], ...]
-    down: tuple[Index, ...]  # those that are counted down
+    steps: tuple[tuple[ir.Index, Polynomial], ...]
+    down: tuple[ir.Index, ...]  # those that are counted down
     low: Polynomial
     length: Polynomial  # positions from the least to the largest, or as many as it is read from
 
@@ -162,7 +124,7 @@ class _Form:
         )
 
 
-def _find_form(place: Expr, extent: Expr) -> _Form | None:
+def _find_form(place: ir.Expr, extent: ir.Expr) -> _Form | None:
     """The place as one affine form, if it is one whose steps have a sign that is known."""
     parts = split_merged(place, extent)
     if parts:
@@ -170,7 +132,7 @@ def _find_form(place: Expr, extent: Expr) -> _Form | None:
         steps = tuple(zip(parts, strides, strict=True))
         return _Form(steps, (), Polynomial.of(0), Polynomial.of(extent))
     position = to_affine(place)
-    known = {atom: step for atom, step in position.terms.items() if isinstance(atom, Index)}
+    known = {atom: step for atom, step in position.terms.items() if isinstance(atom, ir.Index)}
     if find_accesses(place) or not known or len(known) < len(position.terms):
         return None
     down = tuple(index for index, step in known.items() if is_positive(negate(step)))
@@ -184,14 +146,14 @@ def _find_form(place: Expr, extent: Expr) -> _Form | None:
     return _Form(steps, down, low, _find_length(steps))
 
 
-def to_stride(parts: tuple[Index, ...]) -> Polynomial:
+def to_stride(parts: tuple[ir.Index, ...]) -> Polynomial:
     """The product of the extents."""
     return reduce(Polynomial.__mul__, (Polynomial.of(i.extent) for i in parts), _ONE)
 
 
 def _sort_steps(
-    sizes: Mapping[Index, Polynomial], written: Expr
-) -> tuple[tuple[Index, Polynomial], ...]:
+    sizes: Mapping[ir.Index, Polynomial], written: ir.Expr
+) -> tuple[tuple[ir.Index, Polynomial], ...]:
     """The largest step first; equal ones as they are written."""
     left, found = [i for i in find_free(written) if i in sizes], []
     while left:
@@ -202,7 +164,7 @@ def _sort_steps(
     return tuple(found)
 
 
-def _find_length(steps: tuple[tuple[Index, Polynomial], ...]) -> Polynomial:
+def _find_length(steps: tuple[tuple[ir.Index, Polynomial], ...]) -> Polynomial:
     """As many positions as are met; for windows, what they are told to fit into.
 
     (L - K)//z + 1 windows of K, a step z apart, are those of L positions.
@@ -214,72 +176,74 @@ def _find_length(steps: tuple[tuple[Index, Polynomial], ...]) -> Polynomial:
     count = Polynomial.of(outer.extent) - _ONE
     for atom in count.atoms if inner else ():
         match atom:
-            case Call("floordiv", (over, under)) if Polynomial.of(under) == apart:
+            case ir.Call("floordiv", (over, under)) if Polynomial.of(under) == apart:
                 rest = count - Polynomial.of(atom)
                 if atom not in rest.atoms:
                     return length + Polynomial.of(over) + rest * apart - count * apart
     return length
 
 
-def _cut(op: Op, at: int, form: _Form) -> Op:
+def _cut(op: ops.Op, at: int, form: _Form) -> ops.Op:
     """The positions that are read, with zeros where the tensor has none."""
-    axis = axes_of(op)[at]
+    axis = ops.axes_of(op)[at]
     length = Polynomial.of(axis.extent)
     if form.low == Polynomial.of(0) and form.length == length:
         return op
-    index = Index(f"{axis.name}'", form.length.to_expr())
+    index = ir.Index(f"{axis.name}'", form.length.to_expr())
     if is_never_negative(form.low) and is_never_negative(length - form.low - form.length):
-        return Slice(op, at, index, form.low.to_expr())
-    return Pad(op, at, index, negate(form.low).to_expr())
+        return ops.Slice(op, at, index, form.low.to_expr())
+    return ops.Pad(op, at, index, negate(form.low).to_expr())
 
 
-def _read_form(op: Op, at: int, form: _Form) -> Op:
+def _read_form(op: ops.Op, at: int, form: _Form) -> ops.Op:
     """The positions of a place under the indices of its form."""
     down = form.down
     if len(down) == len(form.steps):
-        axis = axes_of(op)[at]
-        op, down = Flip(op, at, Index(f"{axis.name}-", axis.extent)), ()
-    made = {i: Index(f"{i.name}-", i.extent) if i in down else i for i, _ in form.steps}
+        axis = ops.axes_of(op)[at]
+        op, down = ops.Flip(op, at, ir.Index(f"{axis.name}-", axis.extent)), ()
+    made = {i: ir.Index(f"{i.name}-", i.extent) if i in down else i for i, _ in form.steps}
     op = _unfold(op, at, [(made[i], step) for i, step in form.steps])
     for index in down:
-        op = Flip(op, axes_of(op).index(made[index]), index)
+        op = ops.Flip(op, ops.axes_of(op).index(made[index]), index)
     return op
 
 
-def _unfold(op: Op, at: int, steps: list[tuple[Index, Polynomial]]) -> Op:
+def _unfold(op: ops.Op, at: int, steps: list[tuple[ir.Index, Polynomial]]) -> ops.Op:
     """One place that holds just the positions of positive steps from 0 on."""
     (index, step), *inner = steps
     if not inner:
         match op:
             case _ if step == _ONE:
                 return _rename(op, at, index)
-            case Slice(arg, place, _, start, each) if place == at and each is ONE:
-                return Slice(arg, at, index, start, step.to_expr())
-        return Slice(op, at, index, ZERO, step.to_expr())
+            case ops.Slice(arg, place, _, start, each) if place == at and each is ir.ONE:
+                return ops.Slice(arg, at, index, start, step.to_expr())
+        return ops.Slice(op, at, index, ir.ZERO, step.to_expr())
     size = _ONE
     for each, by in inner:
         size = size + by * (Polynomial.of(each.extent) - _ONE)
     (last, by), *more = inner
     is_whole = not more and by == _ONE
-    window = last if is_whole else Index(f"{axes_of(op)[at].name}.", size.to_expr())
-    if size == step and Polynomial.of(axes_of(op)[at].extent) == step * Polynomial.of(index.extent):
-        op, at = Unflatten(op, at, (index, window)), at + 1
+    window = last if is_whole else ir.Index(f"{ops.axes_of(op)[at].name}.", size.to_expr())
+    if size == step and Polynomial.of(ops.axes_of(op)[at].extent) == step * Polynomial.of(
+        index.extent
+    ):
+        op, at = ops.Unflatten(op, at, (index, window)), at + 1
     else:
-        op = Unfold(op, at, index, window, step.to_expr())
-        at = len(axes_of(op)) - 1
+        op = ops.Unfold(op, at, index, window, step.to_expr())
+        at = len(ops.axes_of(op)) - 1
     return op if is_whole else _unfold(op, at, inner)
 
 
-def _rename(op: Op, at: int, index: Index) -> Op:
+def _rename(op: ops.Op, at: int, index: ir.Index) -> ops.Op:
     """The same place under an index."""
-    return rename_indices(op, {axes_of(op)[at]: index})
+    return ops.rename_indices(op, {ops.axes_of(op)[at]: index})
 
 
 def take_places(
-    op: Op, left: Mapping[Index, Expr], context: Context, order: tuple[Index, ...]
-) -> Op:
+    op: ops.Op, left: Mapping[ir.Index, ir.Expr], context: Context, order: tuple[ir.Index, ...]
+) -> ops.Op:
     """The places that no view reads, taken by tensors of integers."""
-    by: dict[Index, Op] = {}
+    by: dict[ir.Index, ops.Op] = {}
     for axis, place in left.items():
         rolled = _roll(op, axis, place, context)
         form = _find_core(place)
@@ -290,34 +254,34 @@ def take_places(
             by[axis] = _lower_position(place, axis.extent, context, order)
         else:
             taken = {*context.names, *(index.name for index in find_free(place))}
-            run = Index(free_name("shift", taken), (high - low + _ONE).to_expr())
+            run = ir.Index(free_name("shift", taken), (high - low + _ONE).to_expr())
             along = exchange_part(place, form, Affine({run: _ONE}, low).to_expr())
-            at = axes_of(op).index(axis)
+            at = ops.axes_of(op).index(axis)
             op = take(op, {axis: _lower_position(along, axis.extent, context, (run,))}, order)
-            rest = Add((form, negate(low).to_expr()))
+            rest = ir.Add((form, negate(low).to_expr()))
             found = _find_form(rest, run.extent)
             assert found is not None
             op = _read_form(_cut(op, at, found), at, found)
     if not by:
         return _take_diagonals(op)
-    told = {i for each in by.values() for i in axes_of(each)}
-    by |= {axis: lower_index(axis, context) for axis in axes_of(op) if axis in told}
+    told = {i for each in by.values() for i in ops.axes_of(each)}
+    by |= {axis: lower_index(axis, context) for axis in ops.axes_of(op) if axis in told}
     return take(op, by, order)
 
 
-def take(op: Op, by: Mapping[Index, Op], order: tuple[Index, ...]) -> Op:
+def take(op: ops.Op, by: Mapping[ir.Index, ops.Op], order: tuple[ir.Index, ...]) -> ops.Op:
     """The positions of some axes told by integers."""
-    axes = axes_of(op)
+    axes = ops.axes_of(op)
     places = tuple(k for k, axis in enumerate(axes) if axis in by)
-    union = find_union([by[axes[k]] for k in places], order)
-    told = tuple(arrange(by[axes[k]], union) for k in places)
+    union = ops.find_union([by[axes[k]] for k in places], order)
+    told = tuple(ops.arrange(by[axes[k]], union) for k in places)
     kept = [axis for axis in axes if axis not in by]
     is_one_block = places[-1] - places[0] + 1 == len(places)
     start = places[0] if is_one_block else 0
-    return Take(op, places, told, (*kept[:start], *union, *kept[start:]))
+    return ops.Take(op, places, told, (*kept[:start], *union, *kept[start:]))
 
 
-def _find_core(place: Expr) -> Expr | None:
+def _find_core(place: ir.Expr) -> ir.Expr | None:
     """The affine form over several indices that alone tells the position, if there is one."""
     while True:
         parts = [part for part in find_children(place) if find_free(part) or find_accesses(part)]
@@ -325,61 +289,65 @@ def _find_core(place: Expr) -> Expr | None:
             break
         place = parts[0]
     form = to_affine(place)
-    is_affine = all(isinstance(atom, Index) for atom in form.terms)
+    is_affine = all(isinstance(atom, ir.Index) for atom in form.terms)
     signs = [is_positive(step) or is_positive(negate(step)) for step in form.terms.values()]
     return place if len(form.terms) > 1 and is_affine and all(signs) else None
 
 
-def exchange_part(expr: Expr, part: Expr, new: Expr) -> Expr:
+def exchange_part(expr: ir.Expr, part: ir.Expr, new: ir.Expr) -> ir.Expr:
     """The expression with another part."""
     if expr is part:
         return new
     return map_children(expr, lambda child: exchange_part(child, part, new))
 
 
-def _lower_position(place: Expr, extent: Expr, context: Context, order: tuple[Index, ...]) -> Op:
+def _lower_position(
+    place: ir.Expr, extent: ir.Expr, context: Context, order: tuple[ir.Index, ...]
+) -> ops.Op:
     """Positions as integers; what a condition leaves out is kept inside."""
-    op = strip_casts(context.lower(place, order))
-    numbers: dict[Op, Op] = {n: Num(n.value) for n in walk_ops(op) if isinstance(n, NumTensor)}
-    op = exchange(op, numbers)  # a position is divided by an extent, or there is none
-    if find_guard(place, extent) is TRUE:
+    op = ops.strip_casts(context.lower(place, order))
+    numbers: dict[ops.Op, ops.Op] = {
+        n: ops.Num(n.value) for n in ops.walk_ops(op) if isinstance(n, ops.NumTensor)
+    }
+    op = ops.exchange(op, numbers)  # a position is divided by an extent, or there is none
+    if find_guard(place, extent) is ir.TRUE:
         return op
-    last = to_affine(Add((extent, MINUS_ONE))).to_expr()
-    return Apply("clip", (op, Num(ZERO), Num(last)), axes_of(op))
+    last = to_affine(ir.Add((extent, ir.MINUS_ONE))).to_expr()
+    return ops.Apply("clip", (op, ops.Num(ir.ZERO), ops.Num(last)), ops.axes_of(op))
 
 
-def _roll(op: Op, axis: Index, place: Expr, context: Context) -> Op | None:
+def _roll(op: ops.Op, axis: ir.Index, place: ir.Expr, context: Context) -> ops.Op | None:
     """A whole place that is read from some position on and then from its start: torch.roll."""
     match place:
-        case Call("mod", (over, under)) if is_same_extent(under, axis.extent):
+        case ir.Call("mod", (over, under)) if is_same_extent(under, axis.extent):
             form = to_affine(over)
         case _:
             return None
-    (index, step), *more = form.terms.items() or [(ONE, _ONE)]
-    if more or step != _ONE or not isinstance(index, Index):
+    (index, step), *more = form.terms.items() or [(ir.ONE, _ONE)]
+    if more or step != _ONE or not isinstance(index, ir.Index):
         return None
     if not is_same_extent(index.extent, axis.extent):
         return None
-    at = axes_of(op).index(axis)
+    at = ops.axes_of(op).index(axis)
     by = _lower_position(place, axis.extent, context, (index,))
     whole = take(op, {axis: by}, (index,))
     shift = negate(form.constant).to_expr()
-    call = TorchCall(".roll", (Given(0), Given(1), at))
-    return Cell(call, (op, Num(shift)), whole, axes_of(whole))
+    call = ops.TorchCall(".roll", (ops.Given(0), ops.Given(1), at))
+    return ops.Cell(call, (op, ops.Num(shift)), whole, ops.axes_of(whole))
 
 
-def drop_padded(condition: Expr, factor: Expr, op: Op) -> Expr:
+def drop_padded(condition: ir.Expr, factor: ir.Expr, op: ops.Op) -> ir.Expr:
     """The condition without what the zeros around a tensor say: that a position is inside."""
-    parts = split_and(condition)
-    source, *views = walk_ops(op)
-    if condition is TRUE or not isinstance(factor, Access) or factor.tensor.kind != "real":
+    parts = ir.split_and(condition)
+    source, *views = ops.walk_ops(op)
+    if condition is ir.TRUE or not isinstance(factor, ir.Access) or factor.tensor.kind != "real":
         return condition
-    if not isinstance(source, Source) or source.name != factor.tensor.name:
+    if not isinstance(source, ops.Source) or source.name != factor.tensor.name:
         return condition  # a step that was read in another way
-    if not all(isinstance(view, (*VIEWS, Pad, Flip)) for view in views):
+    if not all(isinstance(view, (*ops.VIEWS, ops.Pad, ops.Flip)) for view in views):
         return condition
     ends: set[Polynomial] = set()
     for place, extent in zip(factor.places, factor.tensor.shape, strict=True):
         value = Polynomial.of(place)
         ends |= {value, Polynomial.of(extent) - _ONE - value}
-    return all_of(*(p for p in parts if not (f := find_facts(p)) or not ends.issuperset(f)))
+    return ir.all_of(*(p for p in parts if not (f := find_facts(p)) or not ends.issuperset(f)))

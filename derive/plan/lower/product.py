@@ -14,53 +14,15 @@ from fractions import Fraction
 from functools import reduce as fold
 from typing import TYPE_CHECKING
 
+from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
-from derive.ir.nodes import (
-    MINUS_INFINITY,
-    MINUS_ONE,
-    ONE,
-    TRUE,
-    ZERO,
-    Access,
-    Add,
-    Along,
-    Call,
-    Expr,
-    Index,
-    Infinity,
-    Mul,
-    Number,
-    Pow,
-    Reduce,
-    Where,
-    all_of,
-    split_and,
-)
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free, walk
+from derive.plan import ops
 from derive.plan.lower.calls import fold_parts
 from derive.plan.lower.condition import fill, lower_condition
 from derive.plan.lower.number import is_steady, lower_number
 from derive.plan.lower.places import drop_padded
-from derive.plan.ops import (
-    VIEWS,
-    Apply,
-    Cast,
-    Einsum,
-    Flip,
-    Num,
-    Op,
-    Reduction,
-    align,
-    arrange,
-    axes_of,
-    combine,
-    is_boolean,
-    is_number,
-    rename_indices,
-    sort_axes,
-    walk_ops,
-)
 from derive.plan.path import Order, count, find_path
 from derive.rewrite.finite import is_never_negative
 from derive.rewrite.rules.products import is_bracket, make_product
@@ -71,46 +33,48 @@ if TYPE_CHECKING:
     from derive.plan.lower.context import Context
 
 
-def lower_sum(terms: Sequence[Expr], context: Context, order: tuple[Index, ...]) -> Op:
+def lower_sum(terms: Sequence[ir.Expr], context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
     """The terms added up from left to right; a term that is not negative goes first."""
     terms = fold_parts(tuple(terms), is_sum=True)
-    numbers = [t for t in terms if is_number(t)]
-    signed = [split_sign(t) for t in terms if not is_number(t)]
+    numbers = [t for t in terms if ops.is_number(t)]
+    signed = [split_sign(t) for t in terms if not ops.is_number(t)]
     signed.sort(key=lambda pair: pair[0])
-    ops = align([context.lower(term, order) for _, term in signed], order)
-    result: Op | None = None
-    for (negative, _), op in zip(signed, ops, strict=True):
+    parts = ops.align([context.lower(term, order) for _, term in signed], order)
+    result: ops.Op | None = None
+    for (negative, _), op in zip(signed, parts, strict=True):
         if result is None:
-            result = Apply("neg", (op,), axes_of(op)) if negative else op
+            result = ops.Apply("neg", (op,), ops.axes_of(op)) if negative else op
         else:
-            result = combine("-" if negative else "+", (result, op), order)
+            result = ops.combine("-" if negative else "+", (result, op), order)
     if result is None:
-        return lower_number(Add(tuple(numbers)))
+        return lower_number(ir.Add(tuple(numbers)))
     for number in numbers:
         negative, size = split_sign(number)
-        result = Apply("-" if negative else "+", (result, lower_number(size)), axes_of(result))
+        result = ops.Apply(
+            "-" if negative else "+", (result, lower_number(size)), ops.axes_of(result)
+        )
     return result
 
 
-def split_sign(term: Expr) -> tuple[bool, Expr]:
+def split_sign(term: ir.Expr) -> tuple[bool, ir.Expr]:
     """(is it negative, the term without its sign)."""
     match term:
-        case Number(value) if value < 0:
-            return True, Number(-value)
-        case Mul(factors) if any(_is_negative(f) for f in factors):
+        case ir.Number(value) if value < 0:
+            return True, ir.Number(-value)
+        case ir.Mul(factors) if any(_is_negative(f) for f in factors):
             k = next(k for k, f in enumerate(factors) if _is_negative(f))
             _, size = split_sign(factors[k])
-            left = [size] if size is not ONE or len(factors) == 1 else []
+            left = [size] if size is not ir.ONE or len(factors) == 1 else []
             return True, make_product([*factors[:k], *left, *factors[k + 1 :]])
-        case Reduce("sum", bound, condition, Mul() as body):
+        case ir.Reduce("sum", bound, condition, ir.Mul() as body):
             negative, inside = split_sign(body)
-            return negative, Reduce("sum", bound, condition, inside) if negative else term
+            return negative, ir.Reduce("sum", bound, condition, inside) if negative else term
         case _:
             return False, term
 
 
-def _is_negative(factor: Expr) -> bool:
-    return isinstance(factor, Number) and factor.value < 0
+def _is_negative(factor: ir.Expr) -> bool:
+    return isinstance(factor, ir.Number) and factor.value < 0
 
 
 FINITE = "mask_factor: 0 * x = 0, so entries that a condition leaves out must be finite"
@@ -128,16 +92,16 @@ ROOTS = [Fraction(k, 2) for k in range(3, 2 * MOST_POWER, 2)]  # over which rsqr
 class Product:
     """The factors of one product, by what becomes of them."""
 
-    numbers: list[Expr] = field(default_factory=list)
-    over: list[Expr] = field(default_factory=list)
-    under: list[Expr] = field(default_factory=list)
-    condition: Expr = TRUE
+    numbers: list[ir.Expr] = field(default_factory=list)
+    over: list[ir.Expr] = field(default_factory=list)
+    under: list[ir.Expr] = field(default_factory=list)
+    condition: ir.Expr = ir.TRUE
 
     @property
-    def number(self) -> Expr:
+    def number(self) -> ir.Expr:
         """The product of the numbers, the rational ones multiplied out."""
         rational = Fraction(1)
-        others: list[Expr] = []
+        others: list[ir.Expr] = []
         for number in self.numbers:
             constant = Polynomial.of(number).constant
             if constant is None:
@@ -145,22 +109,22 @@ class Product:
             else:
                 rational *= constant
         if rational != 1 or not others:
-            others.insert(0, Number(rational))
-        return others[0] if len(others) == 1 else Mul(tuple(others))
+            others.insert(0, ir.Number(rational))
+        return others[0] if len(others) == 1 else ir.Mul(tuple(others))
 
 
 def lower_product(
-    bound: tuple[Index, ...],
-    condition: Expr,
-    factors: Sequence[Expr],
+    bound: tuple[ir.Index, ...],
+    condition: ir.Expr,
+    factors: Sequence[ir.Expr],
     context: Context,
-    order: tuple[Index, ...],
-) -> Op:
+    order: tuple[ir.Index, ...],
+) -> ops.Op:
     """One operation for the sum of a product; contractions before the last are steps."""
     product = Product(condition=condition)
     for factor in fold_parts(tuple(factors), is_sum=False):
         sort_factor(factor, product)
-    if not bound and product.condition is TRUE:
+    if not bound and product.condition is ir.TRUE:
         scaled = push_number(product, context)
         if scaled:
             return lower_sum(scaled, context, order)
@@ -177,7 +141,7 @@ def lower_product(
             natural = order_operand(inner, own, others, bound)
             is_vector = others <= {*bound}
             if is_vector or any(
-                isinstance(part, (Access, Reduce, Along)) and {*own} <= {*find_free(part)}
+                isinstance(part, (ir.Access, ir.Reduce, ir.Along)) and {*own} <= {*find_free(part)}
                 for part in walk(factor)
             ):
                 natural = ()  # any order does, or it lies in memory as that part
@@ -189,278 +153,294 @@ def lower_product(
             divide_operand(operands, lower_operand(divisor, context, inner), context)
     if bound:
         operands += mask_operands(operands, product.condition, context, inner)
-    made = {i for op in operands for i in axes_of(op)} - set(bound)
+    made = {i for op in operands for i in ops.axes_of(op)} - set(bound)
     left = [context.lower(f, order) for f in late]
     if bound and len(operands) > 1:
         left = [op for op in left if not divide_early(operands, op, context.count(made), context)]
     operands, back = turn_back(operands, bound, made, context)
     result = contract(operands, bound, product.number, context, order)
     for index in back:
-        counted = Index(f"{index.name}-", index.extent)
-        at = axes_of(result).index(index)
-        result = Flip(rename_indices(context.add_step(result), {index: counted}), at, index)
+        counted = ir.Index(f"{index.name}-", index.extent)
+        at = ops.axes_of(result).index(index)
+        result = ops.Flip(ops.rename_indices(context.add_step(result), {index: counted}), at, index)
     for quotient in left:
         result = divide(result, quotient, context, order)
-    if not bound and product.condition is not TRUE:
+    if not bound and product.condition is not ir.TRUE:
         result = mask_result(result, product.condition, context, order)
     return result
 
 
 def order_operand(
-    order: Sequence[Index],
-    own: Collection[Index],
-    others: Collection[Index],
-    bound: Sequence[Index],
-) -> tuple[Index, ...]:
+    order: Sequence[ir.Index],
+    own: Collection[ir.Index],
+    others: Collection[ir.Index],
+    bound: Sequence[ir.Index],
+) -> tuple[ir.Index, ...]:
     """The order in which torch multiplies an operand without a copy: batch, own, summed by name."""
     summed = sorted((i for i in own if i in bound), key=lambda i: i.name)
     kept = [i for i in dict.fromkeys((*order, *own)) if i in own and i not in bound]
     return (*sorted(kept, key=lambda i: i not in others), *summed)
 
 
-def sort_factor(factor: Expr, product: Product) -> None:
+def sort_factor(factor: ir.Expr, product: Product) -> None:
     """One factor to the numbers, the operands, the divisors or the condition."""
     match factor:
-        case _ if is_number(factor) and is_steady(factor):
+        case _ if ops.is_number(factor) and is_steady(factor):
             product.numbers.append(factor)
-        case Mul(inner):
+        case ir.Mul(inner):
             for part in inner:
                 sort_factor(part, product)
-        case Where(condition) if is_bracket(factor):
-            product.condition = all_of(product.condition, condition)
-        case Pow(Pow(base, Number(inner)), Number(power)) if power == -1 and inner in ROOTS:
-            product.over.append(Pow(base, Number(-inner)))
-        case Pow(_, Number(power)) if -power in ROOTS:
+        case ir.Where(condition) if is_bracket(factor):
+            product.condition = ir.all_of(product.condition, condition)
+        case ir.Pow(ir.Pow(base, ir.Number(inner)), ir.Number(power)) if (
+            power == -1 and inner in ROOTS
+        ):
+            product.over.append(ir.Pow(base, ir.Number(-inner)))
+        case ir.Pow(_, ir.Number(power)) if -power in ROOTS:
             product.over.append(factor)
-        case Pow(base, Number(power)) if power < 0:
-            product.under.append(base if power == -1 else Pow(base, Number(-power)))
+        case ir.Pow(base, ir.Number(power)) if power < 0:
+            product.under.append(base if power == -1 else ir.Pow(base, ir.Number(-power)))
         case _:
             product.over.append(factor)
 
 
-def push_number(product: Product, context: Context) -> tuple[Expr, ...] | None:
+def push_number(product: Product, context: Context) -> tuple[ir.Expr, ...] | None:
     """The terms of a lone scaled sum, each with the number, if all have a smaller place for it.
 
     `(q.k + q.a) / sqrt(D)` scales q once, not the scores twice.
     """
     match product.over:
-        case [Add(terms) as whole] if product.number is not ONE and not product.under:
+        case [ir.Add(terms) as whole] if product.number is not ir.ONE and not product.under:
             size = context.count(find_free(whole))
         case _:
             return None
     scaled = []
     for term in terms:
         match term:
-            case Reduce("sum", bound, condition, Mul(factors)):
+            case ir.Reduce("sum", bound, condition, ir.Mul(factors)):
                 inside = factors
-            case Reduce("sum", bound, condition, body):
+            case ir.Reduce("sum", bound, condition, body):
                 inside = (body,)
             case _:
                 return None
         counts = (context.count(find_free(f)) for f in inside if find_free(f))
         if min(counts, default=size) >= size:
             return None
-        scaled.append(Reduce("sum", bound, condition, Mul((product.number, *inside))))
+        scaled.append(ir.Reduce("sum", bound, condition, ir.Mul((product.number, *inside))))
     return tuple(scaled)
 
 
-def lower_operand(factor: Expr, context: Context, order: tuple[Index, ...]) -> Op:
+def lower_operand(factor: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
     """A factor as an operand; a long expression becomes a step."""
     op = context.lower(factor, order)
-    if is_boolean(op):
-        op = Cast(op)
-    long = sum(1 for part in walk_ops(op) if not isinstance(part, (*VIEWS, Num))) > ORDINARY
-    if long and isinstance(op, Flip):
-        return Flip(context.add_step(op.arg), op.place, op.index)
+    if ops.is_boolean(op):
+        op = ops.Cast(op)
+    long = (
+        sum(1 for part in ops.walk_ops(op) if not isinstance(part, (*ops.VIEWS, ops.Num)))
+        > ORDINARY
+    )
+    if long and isinstance(op, ops.Flip):
+        return ops.Flip(context.add_step(op.arg), op.place, op.index)
     return context.add_step(op) if long else op
 
 
-def divide_operand(operands: list[Op], divisor: Op, context: Context) -> None:
+def divide_operand(operands: list[ops.Op], divisor: ops.Op, context: Context) -> None:
     """The smallest operand that has the divisor's indices, divided by it; else one over it."""
     k = find_carrier(operands, divisor, context)
     if k is None:
-        one = Num(ONE)
-        operands.append(Apply("/", (one, divisor), axes_of(divisor)))
+        one = ops.Num(ir.ONE)
+        operands.append(ops.Apply("/", (one, divisor), ops.axes_of(divisor)))
         return
-    axes = axes_of(operands[k])
-    operands[k] = Apply("/", (operands[k], arrange(divisor, axes)), axes)
+    axes = ops.axes_of(operands[k])
+    operands[k] = ops.Apply("/", (operands[k], ops.arrange(divisor, axes)), axes)
 
 
-def divide_early(operands: list[Op], divisor: Op, size: int, context: Context) -> bool:
+def divide_early(operands: list[ops.Op], divisor: ops.Op, size: int, context: Context) -> bool:
     """Divide an operand instead of a result of `size` elements, if one is smaller and can."""
     k = find_carrier(operands, divisor, context)
-    if k is None or context.count(axes_of(operands[k])) >= size:
+    if k is None or context.count(ops.axes_of(operands[k])) >= size:
         return False
-    operands[k] = divide(operands[k], divisor, context, axes_of(operands[k]))
+    operands[k] = divide(operands[k], divisor, context, ops.axes_of(operands[k]))
     return True
 
 
-def divide(op: Op, divisor: Op, context: Context, order: tuple[Index, ...]) -> Op:
+def divide(op: ops.Op, divisor: ops.Op, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
     """The quotient; by what is smaller, a product with its inverse, whose gradient is cheaper."""
-    if axes_of(divisor) and context.count(axes_of(divisor)) < context.count(axes_of(op)):
+    if ops.axes_of(divisor) and context.count(ops.axes_of(divisor)) < context.count(
+        ops.axes_of(op)
+    ):
         match divisor:
-            case Apply("sqrt", args, axes):
-                inverse = Apply("rsqrt", args, axes)
+            case ops.Apply("sqrt", args, axes):
+                inverse = ops.Apply("rsqrt", args, axes)
             case _:
-                inverse = Apply("/", (Num(ONE), divisor), axes_of(divisor))
-        return combine("*", (op, inverse), order)
-    return combine("/", (op, divisor), order)
+                inverse = ops.Apply("/", (ops.Num(ir.ONE), divisor), ops.axes_of(divisor))
+        return ops.combine("*", (op, inverse), order)
+    return ops.combine("/", (op, divisor), order)
 
 
 def turn_back(
-    operands: list[Op], bound: tuple[Index, ...], made: set[Index], context: Context
-) -> tuple[list[Op], list[Index]]:
+    operands: list[ops.Op], bound: tuple[ir.Index, ...], made: set[ir.Index], context: Context
+) -> tuple[list[ops.Op], list[ir.Index]]:
     """Large operands as they are where all others, and the result, are rather counted back.
 
     sum_j w[N-1-i+j] x_j is no view of w; the same for i counted back is one.
     """
-    back: list[Index] = []
-    for index in dict.fromkeys(op.index for op in operands if isinstance(op, Flip)):
-        large = [op for op in operands if isinstance(op, Flip) and op.index is index]
-        small = [op for op in operands if index in axes_of(op) and op not in large]
-        moved = sum(context.count(axes_of(op)) for op in small)
+    back: list[ir.Index] = []
+    for index in dict.fromkeys(op.index for op in operands if isinstance(op, ops.Flip)):
+        large = [op for op in operands if isinstance(op, ops.Flip) and op.index is index]
+        small = [op for op in operands if index in ops.axes_of(op) and op not in large]
+        moved = sum(context.count(ops.axes_of(op)) for op in small)
         moved += context.count(made) if index not in bound else 0
-        if moved > MOVED * sum(context.count(axes_of(op)) for op in large):
+        if moved > MOVED * sum(context.count(ops.axes_of(op)) for op in large):
             continue
         for k, op in enumerate(operands):
             if op in large:
-                assert isinstance(op, Flip)
-                operands[k] = rename_indices(op.arg, {axes_of(op.arg)[op.place]: index})
+                assert isinstance(op, ops.Flip)
+                operands[k] = ops.rename_indices(op.arg, {ops.axes_of(op.arg)[op.place]: index})
             elif op in small:
-                counted = Index(f"{index.name}-", index.extent)
-                arg = rename_indices(op, {index: counted})
-                operands[k] = Flip(arg, axes_of(arg).index(counted), index)
+                counted = ir.Index(f"{index.name}-", index.extent)
+                arg = ops.rename_indices(op, {index: counted})
+                operands[k] = ops.Flip(arg, ops.axes_of(arg).index(counted), index)
         back += [index] if index not in bound else []
     return operands, back
 
 
-def find_carrier(operands: Sequence[Op], part: Op, context: Context) -> int | None:
+def find_carrier(operands: Sequence[ops.Op], part: ops.Op, context: Context) -> int | None:
     """Which operand has all indices of `part`: the smallest of them."""
-    able = [k for k, o in enumerate(operands) if set(axes_of(part)) <= set(axes_of(o))]
-    return min(able, key=lambda k: context.count(axes_of(operands[k])), default=None)
+    able = [k for k, o in enumerate(operands) if set(ops.axes_of(part)) <= set(ops.axes_of(o))]
+    return min(able, key=lambda k: context.count(ops.axes_of(operands[k])), default=None)
 
 
 def mask_operands(
-    operands: list[Op], condition: Expr, context: Context, order: tuple[Index, ...]
-) -> list[Op]:
+    operands: list[ops.Op], condition: ir.Expr, context: Context, order: tuple[ir.Index, ...]
+) -> list[ops.Op]:
     """Each part of the condition on an operand that can carry it; the rest as operands.
 
     An operand carries a mask if it has all its indices, or the mask all of the operand's: then what
     is left out is not read at all. A mask that becomes a factor only multiplies by 0.
     """
-    left: list[Op] = []
-    parts = split_and(condition)
+    left: list[ops.Op] = []
+    parts = ir.split_and(condition)
     for part in parts:
-        if part is TRUE:
+        if part is ir.TRUE:
             continue
         mask = lower_condition(part, context, order)
         k = find_carrier(operands, mask, context)
         if k is None:
             k = find_inner(operands, mask)
         if k is None:
-            left.append(Cast(mask))
+            left.append(ops.Cast(mask))
             context.notes[FINITE] = None
         else:
-            operands[k] = fill(operands[k], mask, Num(ZERO), False, order)
+            operands[k] = fill(operands[k], mask, ops.Num(ir.ZERO), False, order)
     return left
 
 
-def find_inner(operands: Sequence[Op], mask: Op) -> int | None:
+def find_inner(operands: Sequence[ops.Op], mask: ops.Op) -> int | None:
     """Which operand has indices of the mask alone: the one with most of them."""
-    able = [k for k, o in enumerate(operands) if set(axes_of(o)) < set(axes_of(mask))]
-    return max(able, key=lambda k: len(axes_of(operands[k])), default=None)
+    able = [k for k, o in enumerate(operands) if set(ops.axes_of(o)) < set(ops.axes_of(mask))]
+    return max(able, key=lambda k: len(ops.axes_of(operands[k])), default=None)
 
 
-def mask_result(op: Op, condition: Expr, context: Context, order: tuple[Index, ...]) -> Op:
+def mask_result(
+    op: ops.Op, condition: ir.Expr, context: Context, order: tuple[ir.Index, ...]
+) -> ops.Op:
     """The product where the condition holds, else 0."""
     mask = lower_condition(condition, context, order)
-    if isinstance(op, Num) and op.value is ONE:
-        return Cast(mask)
-    return fill(op, mask, Num(ZERO), False, order)
+    if isinstance(op, ops.Num) and op.value is ir.ONE:
+        return ops.Cast(mask)
+    return fill(op, mask, ops.Num(ir.ZERO), False, order)
 
 
 def contract(
-    operands: list[Op],
-    bound: tuple[Index, ...],
-    number: Expr,
+    operands: list[ops.Op],
+    bound: tuple[ir.Index, ...],
+    number: ir.Expr,
     context: Context,
-    order: tuple[Index, ...],
-) -> Op:
+    order: tuple[ir.Index, ...],
+) -> ops.Op:
     """The operands multiplied two at a time and summed over the bound indices."""
-    idle = [i.extent for i in bound if all(i not in axes_of(op) for op in operands)]
+    idle = [i.extent for i in bound if all(i not in ops.axes_of(op) for op in operands)]
     if idle:
-        number = Mul((number, *idle))
+        number = ir.Mul((number, *idle))
     if not operands:
         return lower_number(number)
-    axes = sort_axes((i for op in operands for i in axes_of(op) if i not in bound), order)
-    negative = number is MINUS_ONE
-    late = None if number is ONE or negative else scale_operand(operands, number, axes, context)
+    axes = ops.sort_axes((i for op in operands for i in ops.axes_of(op) if i not in bound), order)
+    negative = number is ir.MINUS_ONE
+    late = None if number is ir.ONE or negative else scale_operand(operands, number, axes, context)
     if len(operands) > 1:
         operands = [sum_alone(op, k, operands, axes) for k, op in enumerate(operands)]
-    ops = [*operands]
+    parts = [*operands]
     inner = (*(i for i in order if i not in bound), *bound)
-    extents = {i: context.extent(i) for op in ops for i in axes_of(op)}
-    path = find_path([axes_of(op) for op in ops], axes, extents, context.minimize)
-    if len(ops) > 2 and bound:
-        context.orders.append(Order(context.target, tuple(ops), axes, context.minimize, path))
+    extents = {i: context.extent(i) for op in parts for i in ops.axes_of(op)}
+    path = find_path([ops.axes_of(op) for op in parts], axes, extents, context.minimize)
+    if len(parts) > 2 and bound:
+        context.orders.append(Order(context.target, tuple(parts), axes, context.minimize, path))
     for pair in path:
-        met = [ops[k] for k in pair]
-        ops = [op for k, op in enumerate(ops) if k not in pair]
-        needed = {*axes, *(i for op in ops for i in axes_of(op))}
-        kept = sort_axes((i for op in met for i in axes_of(op) if i in needed), inner)
-        if ops and set(kept) == {i for op in met for i in axes_of(op)}:
-            kept = order_operand(inner, kept, {i for op in ops for i in axes_of(op)}, bound)
+        met = [parts[k] for k in pair]
+        parts = [op for k, op in enumerate(parts) if k not in pair]
+        needed = {*axes, *(i for op in parts for i in ops.axes_of(op))}
+        kept = ops.sort_axes((i for op in met for i in ops.axes_of(op) if i in needed), inner)
+        if parts and set(kept) == {i for op in met for i in ops.axes_of(op)}:
+            kept = order_operand(inner, kept, {i for op in parts for i in ops.axes_of(op)}, bound)
         result = join(met, orient(met, kept, context), context)
-        result = result if ops else arrange(result, kept)
-        ops.append(context.add_step(result) if ops and isinstance(result, Einsum) else result)
-    (result,) = ops
+        result = result if parts else ops.arrange(result, kept)
+        parts.append(
+            context.add_step(result) if parts and isinstance(result, ops.Einsum) else result
+        )
+    (result,) = parts
     if late is not None:
         result = scale(result, late)
-    return Apply("neg", (result,), axes_of(result)) if negative else result
+    return ops.Apply("neg", (result,), ops.axes_of(result)) if negative else result
 
 
 # What is combined by one of these may be reduced before: max_j(a + b_j) = a + max_j(b_j).
 DISTRIBUTES = {"max": ("+", "min", "max", "*"), "min": ("+", "max", "min", "*"), "logsumexp": "+"}
-_NUMBERS: dict[str, Expr] = {"0": ZERO, "1": ONE, "-oo": MINUS_INFINITY, "oo": Infinity(False)}
-NEUTRAL = {word: Num(_NUMBERS[row.left_out]) for word, row in ROWS.items() if row.left_out}
+_NUMBERS: dict[str, ir.Expr] = {
+    "0": ir.ZERO,
+    "1": ir.ONE,
+    "-oo": ir.MINUS_INFINITY,
+    "oo": ir.Infinity(False),
+}
+NEUTRAL = {word: ops.Num(_NUMBERS[row.left_out]) for word, row in ROWS.items() if row.left_out}
 
 
-def split_combined(reduce: Reduce) -> tuple[str, tuple[Expr, ...]] | None:
+def split_combined(reduce: ir.Reduce) -> tuple[str, tuple[ir.Expr, ...]] | None:
     """(what joins the parts of its body, the parts), where the reduction distributes over that."""
     match reduce.body:
-        case Add(parts):
+        case ir.Add(parts):
             function = "+"
-        case Mul(parts) if all(map(is_never_negative, parts)):
+        case ir.Mul(parts) if all(map(is_never_negative, parts)):
             function = "*"
-        case Call("max" | "min" as function, parts):
+        case ir.Call("max" | "min" as function, parts):
             parts = tuple(_flatten_calls(function, parts))
         case _:
             return None
     return (function, parts) if function in DISTRIBUTES.get(reduce.kind, ()) else None
 
 
-def _flatten_calls(function: str, parts: Sequence[Expr]) -> Iterator[Expr]:
+def _flatten_calls(function: str, parts: Sequence[ir.Expr]) -> Iterator[ir.Expr]:
     for part in parts:
-        if isinstance(part, Call) and part.function == function:
+        if isinstance(part, ir.Call) and part.function == function:
             yield from _flatten_calls(function, part.arguments)
         else:
             yield part
 
 
-def eliminate(reduce: Reduce, context: Context, order: tuple[Index, ...]) -> Op | None:
+def eliminate(reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...]) -> ops.Op | None:
     """The reduction one index at a time, by the path of a contraction; None where that is no less.
 
     What is infinite may meet its contrary only where it is written, and the logarithm of a sum of
     nothing has no slope: neither is parted.
     """
     split = split_combined(reduce)
-    conditions = [part for part in split_and(reduce.condition) if part is not TRUE]
+    conditions = [part for part in ir.split_and(reduce.condition) if part is not ir.TRUE]
     if split is None or not all(map(context.is_finite, split[1])):
         return None
     if conditions and (split[0] == "*" or reduce.kind == "logsumexp"):
         return None
     function, bound = split[0], set(reduce.bound)
-    groups: dict[frozenset[Index], list[Expr]] = {}
+    groups: dict[frozenset[ir.Index], list[ir.Expr]] = {}
     for part in split[1]:
         groups.setdefault(frozenset(find_free(part)), []).append(part)
     spans = [set(axes) for axes in groups]
@@ -472,118 +452,122 @@ def eliminate(reduce: Reduce, context: Context, order: tuple[Index, ...]) -> Op 
             return None
         carriers.append(min(able, key=lambda k: context.count(spans[k] | mask)))
         spans[carriers[-1]] |= mask
-    whole = set[Index]().union(*spans)
+    whole = set[ir.Index]().union(*spans)
     if not bound <= whole:
         return None
-    kept = sort_axes(whole - bound, order)
+    kept = ops.sort_axes(whole - bound, order)
     inner = (*kept, *reduce.bound)
-    others = [set[Index]().union(*spans[:k], *spans[k + 1 :]) for k in range(len(spans))]
+    others = [set[ir.Index]().union(*spans[:k], *spans[k + 1 :]) for k in range(len(spans))]
     alone = [axes & bound - other for axes, other in zip(spans, others, strict=True)]
     work = sum(context.count(axes) for axes, over in zip(spans, alone, strict=True) if over)
-    left = [sort_axes(axes - over, inner) for axes, over in zip(spans, alone, strict=True)]
+    left = [ops.sort_axes(axes - over, inner) for axes, over in zip(spans, alone, strict=True)]
     extents = {i: context.extent(i) for i in inner}
     path = find_path(left, kept, extents) if len(left) > 1 else ()
     if work + count(path, left, kept, extents) >= 2 * context.count(whole):
         return None
 
-    def close(op: Op, over: set[Index]) -> Op:
+    def close(op: ops.Op, over: set[ir.Index]) -> ops.Op:
         last = tuple(i for i in inner if i in over)
-        rows = (*(i for i in inner if i in axes_of(op) and i not in over), *last)
-        return Reduction(reduce.kind, arrange(op, rows), last) if over else op
+        rows = (*(i for i in inner if i in ops.axes_of(op) and i not in over), *last)
+        return ops.Reduction(reduce.kind, ops.arrange(op, rows), last) if over else op
 
-    ops = []
+    made = []
     for parts in groups.values():
         body = join_parts(function, parts)
-        ops.append(context.lower(context.protect(body, reduce.condition), inner))
+        made.append(context.lower(context.protect(body, reduce.condition), inner))
     for k, condition in zip(carriers, conditions, strict=True):
         mask_op = lower_condition(condition, context, inner)
-        ops[k] = fill(ops[k], mask_op, NEUTRAL[reduce.kind], False, inner)
-    ops = [close(op, over) for op, over in zip(ops, alone, strict=True)]
+        made[k] = fill(made[k], mask_op, NEUTRAL[reduce.kind], False, inner)
+    made = [close(op, over) for op, over in zip(made, alone, strict=True)]
     for pair in path:
-        result: Op = combine(function, [ops[k] for k in pair], inner)
-        ops = [op for k, op in enumerate(ops) if k not in pair]
-        over = {*axes_of(result)} - {*kept, *(i for op in ops for i in axes_of(op))}
+        result: ops.Op = ops.combine(function, [made[k] for k in pair], inner)
+        made = [op for k, op in enumerate(made) if k not in pair]
+        over = {*ops.axes_of(result)} - {*kept, *(i for op in made for i in ops.axes_of(op))}
         result = close(result, over)
-        ops.append(context.add_step(result) if ops and over else result)
-    return arrange(ops[0], kept)
+        made.append(context.add_step(result) if made and over else result)
+    return ops.arrange(made[0], kept)
 
 
-def join_parts(function: str, parts: Sequence[Expr]) -> Expr:
+def join_parts(function: str, parts: Sequence[ir.Expr]) -> ir.Expr:
     """The sum, the product, or the largest or least of some parts."""
     if len(parts) == 1:
         return parts[0]
     if function in {"+", "*"}:
-        return (Add if function == "+" else Mul)(tuple(parts))
-    return fold(lambda one, other: Call(function, (one, other)), parts)
+        return (ir.Add if function == "+" else ir.Mul)(tuple(parts))
+    return fold(lambda one, other: ir.Call(function, (one, other)), parts)
 
 
 def scale_operand(
-    operands: list[Op], number: Expr, axes: tuple[Index, ...], context: Context
-) -> Expr | None:
+    operands: list[ops.Op], number: ir.Expr, axes: tuple[ir.Index, ...], context: Context
+) -> ir.Expr | None:
     """The number on the smallest operand, or given back where the result is smaller than all."""
-    smallest = min(range(len(operands)), key=lambda k: context.count(axes_of(operands[k])))
-    if context.count(axes) < context.count(axes_of(operands[smallest])):
+    smallest = min(range(len(operands)), key=lambda k: context.count(ops.axes_of(operands[k])))
+    if context.count(axes) < context.count(ops.axes_of(operands[smallest])):
         return number
     op = operands[smallest]
     operands[smallest] = scale(op, number)
     return None
 
 
-def scale(op: Op, number: Expr) -> Op:
+def scale(op: ops.Op, number: ir.Expr) -> ops.Op:
     """The operation times a number, by a division where the number is an inverse."""
     match number:
-        case Pow(base, Number(power)) if power == -1 and not isinstance(base, Pow):
-            return Apply("/", (op, lower_number(base)), axes_of(op))
+        case ir.Pow(base, ir.Number(power)) if power == -1 and not isinstance(base, ir.Pow):
+            return ops.Apply("/", (op, lower_number(base)), ops.axes_of(op))
         case _:
-            return Apply("*", (op, lower_number(number)), axes_of(op))
+            return ops.Apply("*", (op, lower_number(number)), ops.axes_of(op))
 
 
-def sum_alone(op: Op, position: int, operands: Sequence[Op], axes: tuple[Index, ...]) -> Op:
+def sum_alone(
+    op: ops.Op, position: int, operands: Sequence[ops.Op], axes: tuple[ir.Index, ...]
+) -> ops.Op:
     """An operand summed over the indices that nothing else has."""
-    others = {i for k, o in enumerate(operands) if k != position for i in axes_of(o)}
-    alone = tuple(i for i in axes_of(op) if i not in others and i not in axes)
-    return Reduction("sum", op, alone) if alone else op
+    others = {i for k, o in enumerate(operands) if k != position for i in ops.axes_of(o)}
+    alone = tuple(i for i in ops.axes_of(op) if i not in others and i not in axes)
+    return ops.Reduction("sum", op, alone) if alone else op
 
 
-def join(ops: Sequence[Op], kept: tuple[Index, ...], context: Context) -> Op:
+def join(parts: Sequence[ops.Op], kept: tuple[ir.Index, ...], context: Context) -> ops.Op:
     """One operand summed, or two multiplied and summed, over what is not kept."""
-    if len(ops) == 1:
-        over = tuple(i for i in axes_of(ops[0]) if i not in kept)
-        return Reduction("sum", ops[0], over) if over else ops[0]
-    one, other = ops
-    if set(axes_of(one)) | set(axes_of(other)) == set(kept):
-        return Apply("*", align(ops, kept), kept)
-    if not kept and min(map(len, map(axes_of, ops))) == 1:
-        return Einsum((one, other), kept)
-    if set(axes_of(one)) == set(axes_of(other)):
+    if len(parts) == 1:
+        over = tuple(i for i in ops.axes_of(parts[0]) if i not in kept)
+        return ops.Reduction("sum", parts[0], over) if over else parts[0]
+    one, other = parts
+    if set(ops.axes_of(one)) | set(ops.axes_of(other)) == set(kept):
+        return ops.Apply("*", ops.align(parts, kept), kept)
+    if not kept and min(map(len, map(ops.axes_of, parts))) == 1:
+        return ops.Einsum((one, other), kept)
+    if set(ops.axes_of(one)) == set(ops.axes_of(other)):
         # Products summed over contiguous rows beat a batched matmul with results of 1 by 1.
-        rows = combine("*", ops, axes_of(one))
+        rows = ops.combine("*", parts, ops.axes_of(one))
         over = tuple(i for i in rows.axes if i not in kept)
-        return arrange(Reduction("sum", rows, over), kept)
-    if set(axes_of(one)) < set(axes_of(other)) and axes_of(other)[-1] not in kept:
-        return Einsum((other, one), kept)  # a matrix with long rows times a vector
+        return ops.arrange(ops.Reduction("sum", rows, over), kept)
+    if set(ops.axes_of(one)) < set(ops.axes_of(other)) and ops.axes_of(other)[-1] not in kept:
+        return ops.Einsum((other, one), kept)  # a matrix with long rows times a vector
     # Where the last index of the larger one is kept, a matmul with the other first needs no copy.
-    is_kept = bool(axes_of(one)) and axes_of(one)[-1] in kept
-    is_larger = context.count(axes_of(other)) < context.count(axes_of(one))
-    return Einsum((other, one) if is_kept and is_larger else (one, other), kept)
+    is_kept = bool(ops.axes_of(one)) and ops.axes_of(one)[-1] in kept
+    is_larger = context.count(ops.axes_of(other)) < context.count(ops.axes_of(one))
+    return ops.Einsum((other, one) if is_kept and is_larger else (one, other), kept)
 
 
-def orient(ops: Sequence[Op], kept: tuple[Index, ...], context: Context) -> tuple[Index, ...]:
+def orient(
+    parts: Sequence[ops.Op], kept: tuple[ir.Index, ...], context: Context
+) -> tuple[ir.Index, ...]:
     """The indices of a product in the order that multiplies a thin matrix from the left.
 
     A matrix of few columns to the right is many times slower than the same one of few rows to the
     left, and which operand torch puts where follows from the order of the result.
     """
-    if len(ops) != 2:
+    if len(parts) != 2:
         return kept
-    one, other = (set(axes_of(op)) for op in ops)
+    one, other = (set(ops.axes_of(op)) for op in parts)
     first, second = (
         tuple(i for i in kept if i in mine - its) for mine, its in ((one, other), (other, one))
     )
     thin, wide = sorted((first, second), key=context.count)
     if not first or not second or not one & other - {*kept} or context.count(thin) >= THIN:
         return kept
-    spanned = context.count(i for op in ops for i in axes_of(op))
+    spanned = context.count(i for op in parts for i in ops.axes_of(op))
     if spanned < WORTH or kept[-1] not in thin:
         return kept
     return (*(i for i in kept if i in one & other), *thin, *wide)

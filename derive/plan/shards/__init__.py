@@ -30,23 +30,7 @@ from typing import TYPE_CHECKING
 
 from derive.analysis.extents import find_open_sizes
 from derive.errors import refuse, suggest
-from derive.ir.nodes import (
-    MINUS_ONE,
-    Access,
-    Along,
-    Equation,
-    Expr,
-    Index,
-    Mul,
-    Pow,
-    Reduce,
-    Scalar,
-    ScalarInput,
-    Size,
-    SizeInput,
-    System,
-    Tensor,
-)
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.text import to_text
 from derive.ir.walk import (
@@ -95,7 +79,7 @@ class Stage:
     """A formula that each rank computes alone, after its moves."""
 
     moves: tuple[Move, ...]
-    system: System | None  # None behind the last one
+    system: ir.System | None  # None behind the last one
     given: tuple[str, ...] = ()  # what the inputs are called outside
     made: tuple[str, ...] = ()  # and the results
     sizes: tuple[tuple[str, str], ...] = ()  # a keyword, and the size outside
@@ -105,12 +89,12 @@ class Stage:
 class Sharding:
     """A formula cut over ranks: where its tensors are cut, and what is done in which order."""
 
-    system: System
+    system: ir.System
     cuts: tuple[tuple[str, str], ...]  # the index, and the dimension of the mesh
     mesh: str  # what it is called, beside the formula's names
     places: Mapping[str, Mapping[str, int]]  # of each argument and result: by dimension, its place
     stages: tuple[Stage, ...]
-    shares: Mapping[str, tuple[Expr, str]]  # the size of a share: of what, over which dimension
+    shares: Mapping[str, tuple[ir.Expr, str]]  # the size of a share: of what, over which dimension
     positions: Mapping[str, tuple[str, str]]  # integers: the size of the share, the dimension
     returned: tuple[str, ...]
     whole: tuple[tuple[str, str], ...]  # what is computed whole though it meets an index, and why
@@ -123,7 +107,7 @@ class Sharding:
         return bool(self.cuts)
 
 
-def find_sharding(system: System, cuts: Mapping[str, str]) -> Sharding:
+def find_sharding(system: ir.System, cuts: Mapping[str, str]) -> Sharding:
     """The formula with indices cut over dimensions of a mesh; DeriveError where none can be cut."""
     known = {index.name: index for index in find_all_indices(system)}
     names = {e.name for e in (*system.inputs, *system.sizes)} | {*find_sizes(system)}
@@ -155,7 +139,7 @@ def find_sharding(system: System, cuts: Mapping[str, str]) -> Sharding:
     return found
 
 
-def is_same_formula(one: System, other: System) -> bool:
+def is_same_formula(one: ir.System, other: ir.System) -> bool:
     """Do two systems take, compute and return the same?"""
     return (
         [*one.inputs] == [*other.inputs]
@@ -165,14 +149,14 @@ def is_same_formula(one: System, other: System) -> bool:
     )
 
 
-def list_shardings(system: System, axis: str) -> Iterator[tuple[Index, Sharding]]:
+def list_shardings(system: ir.System, axis: str) -> Iterator[tuple[ir.Index, Sharding]]:
     """For each index alone, the formula with that index cut over a dimension."""
     indices = {index.name: index for index in find_all_indices(system)}
     for name, index in indices.items():
         yield index, _cut(system, {name: axis})
 
 
-def _cut(system: System, cuts: Mapping[str, str]) -> Sharding:
+def _cut(system: ir.System, cuts: Mapping[str, str]) -> Sharding:
     opened = Opener(system, cuts)
     opened.open()
     mover = Mover(opened)
@@ -194,13 +178,13 @@ def _assemble(opened: Opener, mover: Mover) -> Sharding:
     for level in range(last + 1):
         here = [part for part in program if levels[find_made(part)] == level]
         moves += tuple(part for part in here if isinstance(part, Move))
-        equations = tuple(part for part in here if isinstance(part, Equation))
+        equations = tuple(part for part in here if isinstance(part, ir.Equation))
         if equations:
             stages.append(_make_stage(mover, moves, equations, program))
             moves = ()
     stages += [Stage(moves, None)] if moves else []
     active = {index.name for work in opened.work for index in work.active.values()}
-    given = [e.name for e in system.inputs if isinstance(e, Tensor)]
+    given = [e.name for e in system.inputs if isinstance(e, ir.Tensor)]
     return Sharding(
         system,
         tuple((name, axis) for name, axis in opened.cuts.items() if name in active),
@@ -220,8 +204,8 @@ def _assemble(opened: Opener, mover: Mover) -> Sharding:
 def _make_stage(
     mover: Mover,
     moves: tuple[Move, ...],
-    equations: tuple[Equation, ...],
-    program: Sequence[Equation | Move],
+    equations: tuple[ir.Equation, ...],
+    program: Sequence[ir.Equation | Move],
 ) -> Stage:
     """The formula of some equations; a tensor or size keeps its name where no other has it."""
     whole = mover.opened.system
@@ -233,34 +217,34 @@ def _make_stage(
     parts = [part for e in equations for part in (e.target, e.value)]
     reads = {a.tensor.name: a.tensor for part in parts for a in find_accesses(part)}
     given = [tensor for name, tensor in reads.items() if name not in made]
-    real = [e for e in whole.inputs if isinstance(e, Tensor) and e.kind == "real"]
+    real = [e for e in whole.inputs if isinstance(e, ir.Tensor) and e.kind == "real"]
     if real and all(tensor.kind != "real" for tensor in given):  # it tells the dtype
         given.append(mover.localize(real[0], mover.layouts[real[0].name]))
-    scalars = dict.fromkeys(p.name for e in parts for p in walk(e) if isinstance(p, Scalar))
-    inputs: list[Tensor | ScalarInput] = [*given, *map(ScalarInput, scalars)]
+    scalars = dict.fromkeys(p.name for e in parts for p in walk(e) if isinstance(p, ir.Scalar))
+    inputs: list[ir.Tensor | ir.ScalarInput] = [*given, *map(ir.ScalarInput, scalars)]
 
-    def rank(entry: Tensor | ScalarInput, order: Sequence[str]) -> int:
+    def rank(entry: ir.Tensor | ir.ScalarInput, order: Sequence[str]) -> int:
         base = mover.bases.get(entry.name, entry.name)
         return order.index(base) if base in order else len(order)
 
     inputs.sort(key=lambda entry: rank(entry, [each.name for each in whole.inputs]))
     kept.sort(key=lambda entry: rank(entry, returned))
-    system = System(
+    system = ir.System(
         whole.name, tuple(inputs), (), equations, tuple(kept), whole.empty_row, whole.declared
     )
     present = [*(entry.name for entry in inputs), *made]
     bases = [mover.bases.get(name, name) for name in present]
     names = {n: base for n, base in zip(present, bases, strict=True) if bases.count(base) == 1}
-    sizes: dict[Expr, Expr] = {}
+    sizes: dict[ir.Expr, ir.Expr] = {}
     inside = find_sizes(system)
     for name, (extent, _) in mover.shares.items():
-        is_alone = isinstance(extent, Size) and extent.name not in inside
+        is_alone = isinstance(extent, ir.Size) and extent.name not in inside
         if is_alone and name in inside and extent not in sizes.values():
-            sizes[Size(name)] = extent
+            sizes[ir.Size(name)] = extent
     system = _rename_system(system, names, sizes)
     told = tuple(size for size in whole.sizes if size.name in find_sizes(system))
     system = replace(system, sizes=told)
-    system = replace(system, sizes=(*told, *map(SizeInput, find_open_sizes(system))))
+    system = replace(system, sizes=(*told, *map(ir.SizeInput, find_open_sizes(system))))
     shares = {to_text(new): to_text(old) for old, new in sizes.items()}
     return Stage(
         moves,
@@ -272,8 +256,8 @@ def _make_stage(
 
 
 def _drop_unused(
-    program: Sequence[Equation | Move], results: Sequence[str]
-) -> list[Equation | Move]:
+    program: Sequence[ir.Equation | Move], results: Sequence[str]
+) -> list[ir.Equation | Move]:
     """What leads to the results."""
     needed, before = {*results}, 0
     while before != len(needed):
@@ -283,7 +267,7 @@ def _drop_unused(
 
 
 def _find_levels(
-    program: Sequence[Equation | Move], groups: Sequence[tuple[Tensor, ...]]
+    program: Sequence[ir.Equation | Move], groups: Sequence[tuple[ir.Tensor, ...]]
 ) -> dict[str, int]:
     """How many exchanges come before each tensor; what recurs together stands together."""
     levels: dict[str, int] = {}
@@ -294,11 +278,13 @@ def _find_levels(
         name = find_made(part)
         group = next((g for g in together if name in g), {name})
         parts = (
-            [p for p in program if find_made(p) in group] if isinstance(part, Equation) else [part]
+            [p for p in program if find_made(p) in group]
+            if isinstance(part, ir.Equation)
+            else [part]
         )
         reads = {r for p in parts for r in find_read(p) if r in owners and r not in group}
         level = max((levels.get(read, 0) for read in reads), default=0)
-        if isinstance(part, Equation):
+        if isinstance(part, ir.Equation):
             computed.add(name)
         elif part.source.name in computed:
             level += 1
@@ -314,11 +300,12 @@ def count_transfers(sharding: Sharding, plans: Sequence[Plan | None]) -> Shardin
     gradient reaches, and none is sent.
     """
     system = sharding.system
-    new: dict[Expr, Expr] = {
-        Size(n): Mul((e, Pow(Size(axis), MINUS_ONE))) for n, (e, axis) in sharding.shares.items()
+    new: dict[ir.Expr, ir.Expr] = {
+        ir.Size(n): ir.Mul((e, ir.Pow(ir.Size(axis), ir.MINUS_ONE)))
+        for n, (e, axis) in sharding.shares.items()
     }
 
-    def count(tensor: Tensor) -> Polynomial:
+    def count(tensor: ir.Tensor) -> Polynomial:
         extents = (rewrite_bottom_up(e, lambda part: new.get(part, part)) for e in tensor.shape)
         return reduce(Polynomial.__mul__, map(Polynomial.of, extents), Polynomial.of(1))
 
@@ -328,7 +315,7 @@ def count_transfers(sharding: Sharding, plans: Sequence[Plan | None]) -> Shardin
             flows.append((move.made.name, {move.source.name} if move.kind != "largest" else set()))
         if plan is not None:
             flows += _find_flows(stage, plan)
-    grown = {e.name for e in system.inputs if isinstance(e, Tensor) and e.kind == "real"}
+    grown = {e.name for e in system.inputs if isinstance(e, ir.Tensor) and e.kind == "real"}
     for name, reads in flows:
         if reads & grown:
             grown.add(name)
@@ -338,7 +325,7 @@ def count_transfers(sharding: Sharding, plans: Sequence[Plan | None]) -> Shardin
             wanted |= reads
     forward, backward = [], []
     for move in (move for stage in sharding.stages for move in stage.moves):
-        if not isinstance(move.source, Tensor) or not isinstance(move.made, Tensor):
+        if not isinstance(move.source, ir.Tensor) or not isinstance(move.made, ir.Tensor):
             continue
         ahead, behind = SENT[move.kind]
         if ahead:
@@ -355,7 +342,7 @@ def _find_flows(stage: Stage, plan: Plan) -> list[tuple[str, set[str]]]:
     outside = {e.name: name for e, name in zip(stage.system.inputs, stage.given, strict=True)}
     reads: dict[str, set[str]] = {}
 
-    def note(name: str, *values: Expr) -> None:
+    def note(name: str, *values: ir.Expr) -> None:
         found = (access.tensor.name for value in values for access in find_smooth(value))
         reads.setdefault(name, set()).update(found)
 
@@ -380,41 +367,43 @@ def _find_flows(stage: Stage, plan: Plan) -> list[tuple[str, set[str]]]:
     return flows
 
 
-def _rename_system(system: System, names: Mapping[str, str], sizes: Mapping[Expr, Expr]) -> System:
+def _rename_system(
+    system: ir.System, names: Mapping[str, str], sizes: Mapping[ir.Expr, ir.Expr]
+) -> ir.System:
     """The system with other names for tensors and numbers, and other sizes in all extents."""
 
-    def resize(expr: Expr) -> Expr:
+    def resize(expr: ir.Expr) -> ir.Expr:
         return rewrite_bottom_up(expr, lambda part: sizes.get(part, part))
 
-    def tensor(old: Tensor) -> Tensor:
+    def tensor(old: ir.Tensor) -> ir.Tensor:
         return replace_shape(old, tuple(map(resize, old.shape)), names.get(old.name, old.name))
 
-    def visit(expr: Expr) -> Expr:
+    def visit(expr: ir.Expr) -> ir.Expr:
         match expr:
-            case Index(name, extent):
-                return Index(name, resize(extent))
-            case Access(old, places):
-                return Access(tensor(old), tuple(map(visit, places)))
-            case Scalar(name):
-                return Scalar(names.get(name, name))
-            case Reduce(kind, bound, condition, body):
-                inner = tuple(Index(i.name, resize(i.extent)) for i in bound)
-                return Reduce(kind, inner, visit(condition), visit(body))
-            case Along(kind, _, condition, body):
-                own, *more = (Index(i.name, resize(i.extent)) for i in expr.indices)
-                return Along(kind, own, visit(condition), visit(body), *more)
+            case ir.Index(name, extent):
+                return ir.Index(name, resize(extent))
+            case ir.Access(old, places):
+                return ir.Access(tensor(old), tuple(map(visit, places)))
+            case ir.Scalar(name):
+                return ir.Scalar(names.get(name, name))
+            case ir.Reduce(kind, bound, condition, body):
+                inner = tuple(ir.Index(i.name, resize(i.extent)) for i in bound)
+                return ir.Reduce(kind, inner, visit(condition), visit(body))
+            case ir.Along(kind, _, condition, body):
+                own, *more = (ir.Index(i.name, resize(i.extent)) for i in expr.indices)
+                return ir.Along(kind, own, visit(condition), visit(body), *more)
             case _:
                 return sizes.get(expr, map_children(expr, visit))
 
     equations = []
     for equation in system.equations:
         target = visit(equation.target)
-        assert isinstance(target, Access)
-        equations.append(Equation(target, visit(equation.value)))
+        assert isinstance(target, ir.Access)
+        equations.append(ir.Equation(target, visit(equation.value)))
     inputs = tuple(
         tensor(entry)
-        if isinstance(entry, Tensor)
-        else ScalarInput(names.get(entry.name, entry.name), entry.default)
+        if isinstance(entry, ir.Tensor)
+        else ir.ScalarInput(names.get(entry.name, entry.name), entry.default)
         for entry in system.inputs
     )
     return replace(

@@ -11,29 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from derive.analysis.extents import find_left
-from derive.ir.nodes import (
-    MINUS_INFINITY,
-    MINUS_ONE,
-    ONE,
-    TRUE,
-    ZERO,
-    Access,
-    Add,
-    Along,
-    Call,
-    Compare,
-    Equation,
-    Expr,
-    Index,
-    Infinity,
-    Mul,
-    Number,
-    Pow,
-    Reduce,
-    System,
-    Tensor,
-    Where,
-)
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.recurrences import find_groups
 from derive.ir.text import to_text
@@ -53,15 +31,15 @@ if TYPE_CHECKING:
 
 SHARED = ("sum", "max", "min")  # reductions whose shares the ranks put together
 MADE_OF_SUMS = ("mean", "var", "sample_var", "logsumexp")
-INFINITY: Expr = Infinity()
+INFINITY: ir.Expr = ir.Infinity()
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """An equation, and the index of each dimension whose share of it a rank computes."""
 
-    equation: Equation
-    active: Mapping[str, Index]
+    equation: ir.Equation
+    active: Mapping[str, ir.Index]
     is_largest: bool = False  # it only keeps a softmax finite
 
 
@@ -69,10 +47,10 @@ class Work:
 class Opener:
     """One formula while its equations are brought into such forms."""
 
-    system: System
+    system: ir.System
     cuts: Mapping[str, str]
     work: list[Work] = field(default_factory=list)
-    groups: list[tuple[Tensor, ...]] = field(default_factory=list)  # what recurs together
+    groups: list[tuple[ir.Tensor, ...]] = field(default_factory=list)  # what recurs together
     whole: dict[tuple[str, str], None] = field(default_factory=dict)
     rigid: set[str] = field(default_factory=set)  # what has no gradient
 
@@ -99,7 +77,7 @@ class Opener:
                 self.work += [Work(each, active) for each in group]
                 self.groups.append(tuple(each.target.tensor for each in group))
 
-    def _open(self, equation: Equation) -> None:
+    def _open(self, equation: ir.Equation) -> None:
         """The equation, its parts that ranks have to put together before it."""
         target = equation.target
         free = self._find_free_active(equation)
@@ -107,27 +85,29 @@ class Opener:
         names |= {index.name for index in free.values()}
         value = self._extract(equation.value, names, target)
         match value:
-            case Reduce(kind, bound, _, _) if kind in MADE_OF_SUMS and _meets(bound, names, free):
-                self._open(Equation(target, self._to_sums(value, target)))
+            case ir.Reduce(kind, bound, _, _) if kind in MADE_OF_SUMS and _meets(
+                bound, names, free
+            ):
+                self._open(ir.Equation(target, self._to_sums(value, target)))
                 return
-            case Along("softmax" | "log_softmax", index, _, _) if index in free.values():
-                if value.kind == "softmax" or value.condition is TRUE:
+            case ir.Along("softmax" | "log_softmax", index, _, _) if index in free.values():
+                if value.kind == "softmax" or value.condition is ir.TRUE:
                     self._open_softmax(target, value)
                     return
         active = dict(free)
-        if isinstance(value, Reduce) and value.kind in SHARED:
+        if isinstance(value, ir.Reduce) and value.kind in SHARED:
             for axis, cut in self.axes.items():
                 summed = {index.name: index for index in value.bound}
                 found = next((summed[name] for name in cut if name in summed), None)
                 if axis not in active and found is not None:
                     active[axis] = found
-        alongs = [p for p in walk(value) if isinstance(p, Along)]
+        alongs = [p for p in walk(value) if isinstance(p, ir.Along)]
         for axis, index in tuple(active.items()):
             kind = next((part.kind for part in alongs if index in part.indices), "")
             if kind:
                 self._note(target.tensor.name, f"{kind}[{index.name}] needs all of its entries")
                 del active[axis]
-        inner = [part for part in walk(value) if isinstance(part, Reduce)]
+        inner = [part for part in walk(value) if isinstance(part, ir.Reduce)]
         for kind, index in [(part.kind, index) for part in inner for index in part.bound]:
             if index.name not in self.cuts or index in active.values():
                 continue
@@ -139,14 +119,14 @@ class Opener:
             else:
                 why = f"{kind}[{index.name}] is not made of shares"
             self._note(target.tensor.name, why)
-        self.work.append(Work(Equation(target, value), active))
+        self.work.append(Work(ir.Equation(target, value), active))
 
     def _note(self, tensor: str, why: str) -> None:
         self.whole.setdefault((tensor, why))
 
-    def _find_free_active(self, equation: Equation) -> dict[str, Index]:
+    def _find_free_active(self, equation: ir.Equation) -> dict[str, ir.Index]:
         """For each dimension the first of its indices along which the result can be cut."""
-        found: dict[str, Index] = {}
+        found: dict[str, ir.Index] = {}
         left = {index.name: index for index in find_left(equation)}
         for axis, names in self.axes.items():
             for name in names:
@@ -163,9 +143,9 @@ class Opener:
                 )
         return found
 
-    def _share_recurrence(self, group: Sequence[Equation]) -> dict[str, Index]:
+    def _share_recurrence(self, group: Sequence[ir.Equation]) -> dict[str, ir.Index]:
         """The indices along which all that recurs can be cut."""
-        found: dict[str, Index] = {}
+        found: dict[str, ir.Index] = {}
         tensors = {equation.target.tensor for equation in group}
         for axis, names in self.axes.items():
             for name in names:
@@ -180,42 +160,44 @@ class Opener:
                     self._note(group[0].target.tensor.name, f"it recurs along or across {name}")
         return found
 
-    def _extract(self, value: Expr, names: set[str], target: Access) -> Expr:
+    def _extract(self, value: ir.Expr, names: set[str], target: ir.Access) -> ir.Expr:
         """The value with the sums over cut indices in it as tensors, where nothing guards them."""
 
-        def visit(expr: Expr, is_guarded: bool, is_top: bool) -> Expr:
-            if not is_top and isinstance(expr, (Reduce, Along)) and not is_guarded:
-                bound = expr.bound if isinstance(expr, Reduce) else expr.indices
+        def visit(expr: ir.Expr, is_guarded: bool, is_top: bool) -> ir.Expr:
+            if not is_top and isinstance(expr, (ir.Reduce, ir.Along)) and not is_guarded:
+                bound = expr.bound if isinstance(expr, ir.Reduce) else expr.indices
                 if any(index.name in names for index in bound):
                     return self._name(expr, f"{target.tensor.name}_{expr.kind}", target)
             inside = is_guarded
             match expr:
-                case Where():
+                case ir.Where():
                     inside = True
-                case Mul(factors):
+                case ir.Mul(factors):
                     inside = is_guarded or bool(split_guards(factors)[0])
-                case Reduce(_, _, condition, _) | Along(_, _, condition, _):
-                    inside = is_guarded or condition is not TRUE
+                case ir.Reduce(_, _, condition, _) | ir.Along(_, _, condition, _):
+                    inside = is_guarded or condition is not ir.TRUE
                 case _:
                     pass
             return map_children(expr, lambda child: visit(child, inside, False))
 
         return visit(value, False, True)
 
-    def _name(self, value: Expr, word: str, target: Access, *, is_largest: bool = False) -> Access:
+    def _name(
+        self, value: ir.Expr, word: str, target: ir.Access, *, is_largest: bool = False
+    ) -> ir.Access:
         """The value as a tensor of its own, its places in the order of the target."""
-        if isinstance(value, Access) and all(isinstance(p, Index) for p in value.places):
+        if isinstance(value, ir.Access) and all(isinstance(p, ir.Index) for p in value.places):
             return value
         order = [index for place in target.places for index in find_free(place)]
         free = find_free(value)
         indices = tuple(sorted(free, key=lambda i: order.index(i) if i in order else len(order)))
-        kind = "int" if isinstance(value, Reduce) and value.kind == "argmax" else "real"
-        tensor = Tensor(self.name_free(word), tuple(i.extent for i in indices), kind)
-        access = Access(tensor, indices)
+        kind = "int" if isinstance(value, ir.Reduce) and value.kind == "argmax" else "real"
+        tensor = ir.Tensor(self.name_free(word), tuple(i.extent for i in indices), kind)
+        access = ir.Access(tensor, indices)
         if is_largest:
-            equation = Equation(access, value)
+            equation = ir.Equation(access, value)
             active = self._find_free_active(equation)
-            assert isinstance(value, Reduce)
+            assert isinstance(value, ir.Reduce)
             for axis, cut in self.axes.items():
                 for index in value.bound if axis not in active else ():
                     if index.name in cut:
@@ -223,7 +205,7 @@ class Opener:
             self.work.append(Work(equation, active, is_largest=True))
             self.rigid.add(tensor.name)
         else:
-            self._open(Equation(access, value))
+            self._open(ir.Equation(access, value))
         return access
 
     def name_free(self, word: str) -> str:
@@ -232,81 +214,83 @@ class Opener:
         self.taken.add(name)
         return name
 
-    def _to_sums(self, value: Reduce, target: Access) -> Expr:
+    def _to_sums(self, value: ir.Reduce, target: ir.Access) -> ir.Expr:
         """A mean, a variance or a logsumexp as what its sums make of it."""
         kind, bound, condition = value.kind, value.bound, value.condition
         stem = target.tensor.name
         extents = tuple(index.extent for index in bound)
-        count: Expr = extents[0] if len(extents) == 1 else Mul(extents)
-        if condition is not TRUE:
-            count = Reduce("sum", bound, condition, ONE)
+        count: ir.Expr = extents[0] if len(extents) == 1 else ir.Mul(extents)
+        if condition is not ir.TRUE:
+            count = ir.Reduce("sum", bound, condition, ir.ONE)
 
-        def total(body: Expr) -> Expr:
-            return Reduce("sum", bound, condition, body)
+        def total(body: ir.Expr) -> ir.Expr:
+            return ir.Reduce("sum", bound, condition, body)
 
         if kind == "mean":
-            return Mul((total(value.body), Pow(count, MINUS_ONE)))
+            return ir.Mul((total(value.body), ir.Pow(count, ir.MINUS_ONE)))
         body = self._name(value.body, f"{stem}_terms", target)
         if kind == "logsumexp":
             most = self._find_largest(bound, condition, body, target)
-            shift = Where(Compare("<", Call("abs", (most,)), INFINITY), most, ZERO)
-            terms = Call("exp", (_subtract(body, shift),))
-            return Add((shift, Call("log", (total(terms),))))
-        mean = self._name(Mul((total(body), Pow(count, MINUS_ONE))), f"{stem}_mean", target)
-        square = Pow(_subtract(body, mean), Number(2))  # type: ignore[arg-type]
-        less = count if kind == "var" else Add((count, MINUS_ONE))
-        return Mul((total(square), Pow(less, MINUS_ONE)))
+            shift = ir.Where(ir.Compare("<", ir.Call("abs", (most,)), INFINITY), most, ir.ZERO)
+            terms = ir.Call("exp", (_subtract(body, shift),))
+            return ir.Add((shift, ir.Call("log", (total(terms),))))
+        mean = self._name(
+            ir.Mul((total(body), ir.Pow(count, ir.MINUS_ONE))), f"{stem}_mean", target
+        )
+        square = ir.Pow(_subtract(body, mean), ir.Number(2))  # type: ignore[arg-type]
+        less = count if kind == "var" else ir.Add((count, ir.MINUS_ONE))
+        return ir.Mul((total(square), ir.Pow(less, ir.MINUS_ONE)))
 
     def _find_largest(
-        self, bound: tuple[Index, ...], condition: Expr, body: Expr, target: Access
-    ) -> Access:
+        self, bound: tuple[ir.Index, ...], condition: ir.Expr, body: ir.Expr, target: ir.Access
+    ) -> ir.Access:
         """The largest entry, of all ranks; it has no gradient."""
-        largest = Reduce("max", bound, condition, body)
+        largest = ir.Reduce("max", bound, condition, body)
         return self._name(largest, f"{target.tensor.name}_max", target, is_largest=True)
 
-    def _open_softmax(self, target: Access, value: Along) -> None:
+    def _open_softmax(self, target: ir.Access, value: ir.Along) -> None:
         """A softmax along a cut index: exp(x - the largest) over its sum, of all ranks."""
         index, condition, stem = value.index, value.condition, target.tensor.name
         body = self._name(value.body, f"{stem}_terms", target)
         most = self._find_largest((index,), condition, body, target)
         # a row of nothing but -oo has no largest entry
-        shift = Where(Compare("==", most, MINUS_INFINITY), ZERO, most)
-        left: Expr = _subtract(body, shift)
-        if condition is not TRUE:
-            left = Where(condition, left, MINUS_INFINITY)
+        shift = ir.Where(ir.Compare("==", most, ir.MINUS_INFINITY), ir.ZERO, most)
+        left: ir.Expr = _subtract(body, shift)
+        if condition is not ir.TRUE:
+            left = ir.Where(condition, left, ir.MINUS_INFINITY)
         if value.kind == "log_softmax":
-            terms = Reduce("sum", (index,), TRUE, Call("exp", (left,)))
+            terms = ir.Reduce("sum", (index,), ir.TRUE, ir.Call("exp", (left,)))
             total = self._name(terms, f"{stem}_sum", target)
-            self._open(Equation(target, _subtract(left, Call("log", (total,)))))
+            self._open(ir.Equation(target, _subtract(left, ir.Call("log", (total,)))))
             return
-        weights = self._name(Call("exp", (left,)), f"{stem}_weights", target)
-        total = self._name(Reduce("sum", (index,), TRUE, weights), f"{stem}_sum", target)
-        over: Expr = total
+        weights = self._name(ir.Call("exp", (left,)), f"{stem}_weights", target)
+        total = self._name(ir.Reduce("sum", (index,), ir.TRUE, weights), f"{stem}_sum", target)
+        over: ir.Expr = total
         if self.system.empty_row == "zeros":
-            over = Where(Compare("==", total, ZERO), ONE, total)
-        self._open(Equation(target, Mul((weights, Pow(over, MINUS_ONE)))))
+            over = ir.Where(ir.Compare("==", total, ir.ZERO), ir.ONE, total)
+        self._open(ir.Equation(target, ir.Mul((weights, ir.Pow(over, ir.MINUS_ONE)))))
 
 
-def _subtract(one: Expr, other: Expr) -> Expr:
-    return Add((one, Mul((MINUS_ONE, other))))
+def _subtract(one: ir.Expr, other: ir.Expr) -> ir.Expr:
+    return ir.Add((one, ir.Mul((ir.MINUS_ONE, other))))
 
 
-def _meets(bound: Sequence[Index], names: set[str], free: Mapping[str, Index]) -> bool:
+def _meets(bound: Sequence[ir.Index], names: set[str], free: Mapping[str, ir.Index]) -> bool:
     """Is one of the bound indices cut, and not beside another one of its dimension?"""
     return any(index.name in names and index not in free.values() for index in bound)
 
 
-def _find_names(equation: Equation) -> set[str]:
-    return {i.name for i in find_all_indices(System("", (), (), (equation,), ()))}
+def _find_names(equation: ir.Equation) -> set[str]:
+    return {i.name for i in find_all_indices(ir.System("", (), (), (equation,), ()))}
 
 
-def _is_shared_by_turns(equation: Equation, index: Index, tensors: set[Tensor]) -> bool:
+def _is_shared_by_turns(equation: ir.Equation, index: ir.Index, tensors: set[ir.Tensor]) -> bool:
     """Can every turn of a recurrence be computed in shares, without the others' shares?"""
     place = find_place(equation.target, index)
     if place is None:
         return False
     for part in walk(equation.value):
-        if isinstance(part, Along) and index in part.indices:
+        if isinstance(part, ir.Along) and index in part.indices:
             return False
     read = [access for access in find_accesses(equation.value) if access.tensor in tensors]
     if any(find_place(access, index) is None for access in read):
@@ -315,7 +299,7 @@ def _is_shared_by_turns(equation: Equation, index: Index, tensors: set[Tensor]) 
     return own.get(equation.target.tensor, place) == place
 
 
-def find_place(access: Access, index: Index | None) -> int | None:
+def find_place(access: ir.Access, index: ir.Index | None) -> int | None:
     """The place along which shares of the index are shares of the tensor: i, or h in h*C + c."""
     if index is None:
         return None
@@ -325,12 +309,12 @@ def find_place(access: Access, index: Index | None) -> int | None:
     return None
 
 
-def is_share_of(access: Access, number: int, index: Index, extent: Expr) -> bool:
+def is_share_of(access: ir.Access, number: int, index: ir.Index, extent: ir.Expr) -> bool:
     """Does the access read at that place, cut by an index of the extent, its own share alone?"""
     return is_same_extent(index.extent, extent) and _is_leading(access, number, index)
 
 
-def _is_leading(access: Access, number: int, index: Index) -> bool:
+def _is_leading(access: ir.Access, number: int, index: ir.Index) -> bool:
     """Do the positions of the index lie together at the place, one after the other, to its end?"""
     place, extent = access.places[number], access.tensor.shape[number]
     split = Polynomial.of(place).split(index)
@@ -352,8 +336,8 @@ def _fits(rest: Polynomial, unit: Polynomial) -> bool:
     if number is not None:
         return whole is not None and 0 <= number < whole
     for index in rest.atoms:
-        split = rest.split(index) if isinstance(index, Index) else None
-        if split is not None and isinstance(index, Index):
+        split = rest.split(index) if isinstance(index, ir.Index) else None
+        if split is not None and isinstance(index, ir.Index):
             inner, left = split
             if inner * Polynomial.of(index.extent) == unit:
                 return _fits(left, inner)

@@ -12,24 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from derive.analysis.reads import find_brackets
-from derive.ir.nodes import (
-    MINUS_ONE,
-    TRUE,
-    ZERO,
-    Access,
-    Add,
-    Along,
-    Equation,
-    Expr,
-    Index,
-    Mul,
-    Reduce,
-    System,
-    Tensor,
-    Where,
-    all_of,
-    split_and,
-)
+from derive.ir import nodes as ir
 from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import find_accesses, find_free, map_children, substitute, walk
 from derive.rewrite.finite import find_nonfinite, is_finite_where_defined, is_safe, mark_tensors
@@ -55,51 +38,51 @@ if TYPE_CHECKING:
 class Chain:
     """A sum of a product, flat."""
 
-    bound: tuple[Index, ...]
-    condition: Expr
-    factors: tuple[Expr, ...]
+    bound: tuple[ir.Index, ...]
+    condition: ir.Expr
+    factors: tuple[ir.Expr, ...]
 
-    def to_expr(self) -> Expr:
+    def to_expr(self) -> ir.Expr:
         """The sum; without indices the product where the condition holds, else 0."""
         body = make_product(list(self.factors))
         if self.bound:
-            return Reduce("sum", self.bound, self.condition, body)
-        return body if self.condition is TRUE else Where(self.condition, body, ZERO)
+            return ir.Reduce("sum", self.bound, self.condition, body)
+        return body if self.condition is ir.TRUE else ir.Where(self.condition, body, ir.ZERO)
 
-    def open(self, position: int, value: Expr) -> Chain:
+    def open(self, position: int, value: ir.Expr) -> Chain:
         """The chain with a product, or the sum of one, in the place of one factor."""
         others = (*self.factors[:position], *self.factors[position + 1 :])
         free = (i for part in (self.condition, *others) for i in find_free(part))
         taken = {i.name for i in (*self.bound, *free)}
         term = split_term(value)
-        inner = Reduce("sum", term.bound, term.condition, make_product(list(term.factors)))
+        inner = ir.Reduce("sum", term.bound, term.condition, make_product(list(term.factors)))
         bound, condition, body = rename_bound(inner, taken)
         factors = (*self.factors[:position], *find_factors(body), *self.factors[position + 1 :])
-        whole = all_of(self.condition, condition)
+        whole = ir.all_of(self.condition, condition)
         return Chain((*self.bound, *bound), whole, factors)
 
 
-def split_term(expr: Expr) -> Chain:
+def split_term(expr: ir.Expr) -> Chain:
     """The expression as the sum of one product; a lone sum among its factors goes around them.
 
     Not where a sum of nothing would hide what they are: see `may_go_in`.
     """
     factors = find_factors(expr)
-    sums = [k for k, f in enumerate(factors) if isinstance(f, Reduce) and f.kind == "sum"]
+    sums = [k for k, f in enumerate(factors) if isinstance(f, ir.Reduce) and f.kind == "sum"]
     if len(sums) != 1:
-        return Chain((), TRUE, factors)
+        return Chain((), ir.TRUE, factors)
     (k,) = sums
     others = (*factors[:k], *factors[k + 1 :])
     summed = factors[k]
-    assert isinstance(summed, Reduce)
+    assert isinstance(summed, ir.Reduce)
     if not may_go_in(others, summed):
-        return Chain((), TRUE, factors)
+        return Chain((), ir.TRUE, factors)
     taken = {i.name for f in others for i in find_free(f)}
     bound, condition, body = rename_bound(summed, taken)
     return Chain(bound, condition, (*factors[:k], *find_factors(body), *factors[k + 1 :]))
 
 
-def to_chain(expr: Reduce) -> Chain:
+def to_chain(expr: ir.Reduce) -> Chain:
     """A sum as a chain."""
     return Chain(expr.bound, expr.condition, find_factors(expr.body))
 
@@ -110,7 +93,7 @@ def to_chain(expr: Reduce) -> Chain:
     after="q, k[N, D]; v[N, E]; z[i,e] = sum[d](q[i,d] * cumsum[i](k[i,d] * v[i,e]))",
     refuses="q, k[N, D]; v[N, E]; z[i,e] = sum[j, j <= i](exp(sum[d](q[i,d] * k[j,d])) * v[j,e])",
 )
-def accumulate_chain(expr: Expr) -> Expr | None:
+def accumulate_chain(expr: ir.Expr) -> ir.Expr | None:
     """Under a triangle, the factors that have its inner index alone are added up as they come."""
     return _accumulate_under(expr, 0)
 
@@ -122,16 +105,16 @@ def accumulate_chain(expr: Expr) -> Expr | None:
     refuses="x, w[N]; s = sum[i, j, i < j](w[j] / x[i])",
     loses="digits where an entry is larger than the sum of those before it",
 )
-def accumulate_strict_chain(expr: Expr) -> Expr | None:
+def accumulate_strict_chain(expr: ir.Expr) -> ir.Expr | None:
     """The same under a triangle without its diagonal, less the entry there."""
     return _accumulate_under(expr, -1)
 
 
-def _accumulate_under(expr: Expr, offset: int) -> Expr | None:
+def _accumulate_under(expr: ir.Expr, offset: int) -> ir.Expr | None:
     for triangle in find_triangles(expr):
         if triangle.is_upper or triangle.offset != offset:
             continue
-        assert isinstance(expr, Reduce)
+        assert isinstance(expr, ir.Reduce)
         flat = _flatten_between(expr, triangle)
         found = _accumulate(flat, triangle)
         if found is not None:
@@ -139,40 +122,40 @@ def _accumulate_under(expr: Expr, offset: int) -> Expr | None:
     return None
 
 
-def _flatten_between(expr: Reduce, triangle: Triangle) -> Chain:
+def _flatten_between(expr: ir.Reduce, triangle: Triangle) -> Chain:
     """The sum less its triangle; sums that meet both indices of it are opened."""
     chain = replace(to_chain(expr), condition=triangle.rest)
     ends = {triangle.index, triangle.edge}
     k = 0
     while k < len(chain.factors):
         factor = chain.factors[k]
-        if isinstance(factor, Reduce) and factor.kind == "sum" and ends <= {*find_free(factor)}:
+        if isinstance(factor, ir.Reduce) and factor.kind == "sum" and ends <= {*find_free(factor)}:
             chain = chain.open(k, factor)
         else:
             k += 1
     return chain
 
 
-def _accumulate(chain: Chain, triangle: Triangle) -> Expr | None:
+def _accumulate(chain: Chain, triangle: Triangle) -> ir.Expr | None:
     """The product of what is free of the inner index and the running sum of the rest."""
     index, edge = triangle.index, triangle.edge
     inside, outside = _part(chain.factors, index)
-    parts = split_and(chain.condition)
+    parts = ir.split_and(chain.condition)
     within, around = _part(parts, index)
     if not inside or not any(find_free(f) for f in outside):
         return None
     if any(edge in find_free(part) for part in (*inside, *within)):
         return None
-    guarded = bool(within) or around != [TRUE] or any(map(find_brackets, inside))
+    guarded = bool(within) or around != [ir.TRUE] or any(map(find_brackets, inside))
     if guarded and not all(map(is_safe, outside)):
         return None
     shared = {i for part in (*outside, *around) for i in find_free(part)} | {edge}
     alone = tuple(i for i in chain.bound if i not in shared and i is not index)
-    entry = Chain(alone, all_of(*within) if alone else TRUE, tuple(inside)).to_expr()
-    here: dict[Expr, Expr] = {index: edge}
+    entry = Chain(alone, ir.all_of(*within) if alone else ir.TRUE, tuple(inside)).to_expr()
+    here: dict[ir.Expr, ir.Expr] = {index: edge}
     try:
-        condition = substitute(TRUE if alone else all_of(*within), here)
-        running: Expr | None = make_running_sum(edge, condition, substitute(entry, here))
+        condition = substitute(ir.TRUE if alone else ir.all_of(*within), here)
+        running: ir.Expr | None = make_running_sum(edge, condition, substitute(entry, here))
     except ValueError:  # the index of a row stands for itself
         return None
     if running is None or not all(map(is_finite_where_defined, outside)):
@@ -181,12 +164,12 @@ def _accumulate(chain: Chain, triangle: Triangle) -> Expr | None:
         own = take_edge(running)
         if own is None:
             return None
-        running = Add((running, Mul((MINUS_ONE, own))))
+        running = ir.Add((running, ir.Mul((ir.MINUS_ONE, own))))
     bound = tuple(i for i in chain.bound if i not in alone and i is not index)
-    return Chain(bound, all_of(*around), (*outside, running)).to_expr()
+    return Chain(bound, ir.all_of(*around), (*outside, running)).to_expr()
 
 
-def _part(parts: Sequence[Expr], index: Index) -> tuple[list[Expr], list[Expr]]:
+def _part(parts: Sequence[ir.Expr], index: ir.Index) -> tuple[list[ir.Expr], list[ir.Expr]]:
     """(those that depend on the index, the others)."""
     has = [part for part in parts if index in find_free(part)]
     return has, [part for part in parts if part not in has]
@@ -200,14 +183,14 @@ def _part(parts: Sequence[Expr], index: Index) -> tuple[list[Expr], list[Expr]]:
     refuses="q[M, D]; k[N, D]; v[N, E]; s[i,j] = sum[d](q[i,d] * k[j,d]); "
     "z[i,e] = sum[j](exp(s[i,j]) * v[j,e])",
 )
-def inline_equation(system: System) -> Iterator[System]:
+def inline_equation(system: ir.System) -> Iterator[ir.System]:
     """An equation that is a sum of a product goes into the sums of one equation that reads it.
 
     All reads of it are factors there, so that nothing is computed more often than before. Equations
     that one equation reads go in one by one, and all at once: what they are made of may meet there.
     """
     nonfinite = find_nonfinite(system)
-    together: dict[Equation, list[Equation]] = {}
+    together: dict[ir.Equation, list[ir.Equation]] = {}
     for equation in system.equations:
         term = split_term(equation.value)
         is_product = len(term.factors) > 1 or bool(term.bound)
@@ -235,17 +218,17 @@ def inline_equation(system: System) -> Iterator[System]:
     refuses="x[M, N]; v[N, E]; p[i,j] = softmax[j](x[i,j]); z[i,e] = sum[j](p[i,j] * v[j,e]); "
     "return z, p",
 )
-def inline_row(system: System) -> Iterator[System]:
+def inline_row(system: ir.System) -> Iterator[ir.System]:
     """A softmax goes into the sums of one equation that reads it, where its division can wait."""
     nonfinite = find_nonfinite(system)
     for equation in system.equations:
-        if isinstance(equation.value, Along) and equation.value.kind == "softmax":
+        if isinstance(equation.value, ir.Along) and equation.value.kind == "softmax":
             yield from _inline(equation, system, nonfinite)
 
 
 def _inline(
-    equation: Equation, system: System, nonfinite: Mapping[Tensor, Tensor]
-) -> Iterator[System]:
+    equation: ir.Equation, system: ir.System, nonfinite: Mapping[ir.Tensor, ir.Tensor]
+) -> Iterator[ir.System]:
     """The system without the equation, if one other reads it, and only as a factor of sums."""
     places = equation.target.places
     if equation.target.tensor in system.results or not places:
@@ -261,24 +244,24 @@ def _inline(
     opened = mark_tensors(marked, {like: tensor for tensor, like in others.items()})
     if not _reads(opened, equation):
         kept = (each for each in system.equations if each is not equation)
-        changed = Equation(reader.target, opened)
+        changed = ir.Equation(reader.target, opened)
         equations = tuple(changed if each is reader else each for each in kept)
         yield replace(system, equations=equations)
 
 
-def _is_elementwise(factor: Expr) -> bool:
+def _is_elementwise(factor: ir.Expr) -> bool:
     """Is it of tensors alone? Then it is computed once, however often it stands there."""
-    return not any(isinstance(part, (Reduce, Along)) for part in walk(factor))
+    return not any(isinstance(part, (ir.Reduce, ir.Along)) for part in walk(factor))
 
 
-def _reads(value: Expr, equation: Equation) -> bool:
+def _reads(value: ir.Expr, equation: ir.Equation) -> bool:
     return any(access.tensor is equation.target.tensor for access in find_accesses(value))
 
 
-def _open_reads(value: Expr, equation: Equation) -> Expr:
+def _open_reads(value: ir.Expr, equation: ir.Equation) -> ir.Expr:
     """The value with the equation's in place of each read that is a factor of a sum."""
     inside = map_children(value, lambda child: _open_reads(child, equation))
-    if not isinstance(inside, Reduce) or inside.kind != "sum":
+    if not isinstance(inside, ir.Reduce) or inside.kind != "sum":
         return inside
     chain = to_chain(inside)
     if not all(map(is_finite_where_defined, chain.factors)):
@@ -293,14 +276,14 @@ def _open_reads(value: Expr, equation: Equation) -> Expr:
     return inside if chain.factors == find_factors(inside.body) else chain.to_expr()
 
 
-def find_value(factor: Expr, equation: Equation) -> Expr | None:
+def find_value(factor: ir.Expr, equation: ir.Equation) -> ir.Expr | None:
     """The value that a read at indices alone has."""
     target = equation.target
-    if not isinstance(factor, Access) or factor.tensor is not target.tensor:
+    if not isinstance(factor, ir.Access) or factor.tensor is not target.tensor:
         return None
-    new: dict[Expr, Expr] = {}
+    new: dict[ir.Expr, ir.Expr] = {}
     for index, place in zip(target.places, factor.places, strict=True):
-        if not isinstance(place, Index) or not isinstance(index, Index):
+        if not isinstance(place, ir.Index) or not isinstance(index, ir.Index):
             return None
         if not is_same_extent(place.extent, index.extent):
             return None

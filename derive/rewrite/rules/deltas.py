@@ -8,26 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from derive.analysis.facts import is_nonnegative, is_whole
-from derive.ir.nodes import (
-    MINUS_ONE,
-    ONE,
-    TRUE,
-    ZERO,
-    Access,
-    Add,
-    Along,
-    And,
-    Call,
-    Compare,
-    Expr,
-    Index,
-    Mul,
-    Reduce,
-    Truth,
-    Where,
-    all_of,
-    split_and,
-)
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free, find_indices, rename_apart, rewrite_bottom_up, substitute
 from derive.rewrite.rule import rule
@@ -44,32 +25,32 @@ if TYPE_CHECKING:
     after="int tok[L] < N; E[N, D]; w[N]; y[l,d] = E[tok[l],d] * w[tok[l]]",
     refuses="A[M, N]; y[i] = sum[j](A[i,j] * [i == j])",
 )
-def sift_delta(expr: Expr) -> Expr | None:
+def sift_delta(expr: ir.Expr) -> ir.Expr | None:
     """A summed index that a delta ties to a position gives way to it, if it has that position.
 
     Where an integer of the data may lie outside of the index's extent the sum is 0; where an index
     may, the sum stays. Of a row of logarithms the one entry is x[i] - logsumexp_j x[j].
     """
-    if not isinstance(expr, Reduce) or expr.kind != "sum":
+    if not isinstance(expr, ir.Reduce) or expr.kind != "sum":
         return None
     for index, told, sifted in _find_deltas(expr):
-        inside: Expr = TRUE
+        inside: ir.Expr = ir.TRUE
         place = told
         if not is_position(place, index):
-            if not isinstance(place, Access) or place.tensor.kind != "int":
+            if not isinstance(place, ir.Access) or place.tensor.kind != "int":
                 continue
-            inside = And((Compare("<=", ZERO, told), Compare("<", told, index.extent)))
-            place = Call("clip", (told, ZERO, Add((index.extent, MINUS_ONE))))
+            inside = ir.And((ir.Compare("<=", ir.ZERO, told), ir.Compare("<", told, index.extent)))
+            place = ir.Call("clip", (told, ir.ZERO, ir.Add((index.extent, ir.MINUS_ONE))))
         opened = (_open_rows(part, index) for part in (sifted.condition, sifted.body))
         try:
             condition, body = (substitute(part, {index: place}) for part in opened)
         except ValueError:  # the index of a row stands for itself
             continue
-        condition = all_of(inside, condition)
+        condition = ir.all_of(inside, condition)
         bound = tuple(i for i in sifted.bound if i is not index)
         if bound:
-            return Reduce("sum", bound, condition, body)
-        return body if condition is TRUE else Where(condition, body, ZERO)
+            return ir.Reduce("sum", bound, condition, body)
+        return body if condition is ir.TRUE else ir.Where(condition, body, ir.ZERO)
     return None
 
 
@@ -79,9 +60,9 @@ def sift_delta(expr: Expr) -> Expr | None:
     after="A[M, N]; x[N]; z[N]; y[i] = z[i] * x[i]",
     refuses="A[M, N]; x[N]; z[M]; y[i] = z[i] * sum[j](x[j] * [i == j])",
 )
-def sift_index(expr: Expr) -> Expr | None:
+def sift_index(expr: ir.Expr) -> ir.Expr | None:
     """A summed index that a delta ties to another index of the same extent gives way to it."""
-    if not isinstance(expr, Reduce) or expr.kind != "sum":
+    if not isinstance(expr, ir.Reduce) or expr.kind != "sum":
         return None
     return sift_delta(expr) if _is_index_tied(expr) else None
 
@@ -92,11 +73,11 @@ def sift_index(expr: Expr) -> Expr | None:
     after="x[M, N]; int t[M]; y[i] = where(0 <= t[i] < N, x[i,clip(t[i], 0, N - 1)], 0)",
     refuses="x[M, N]; int t[N]; y[i] = sum[c]([i == t[c]] * x[i,c])",
 )
-def sift_label(expr: Expr) -> Expr | None:
+def sift_label(expr: ir.Expr) -> ir.Expr | None:
     """A summed index that a delta ties to an integer of the data gives way to it."""
-    if not isinstance(expr, Reduce) or expr.kind != "sum":
+    if not isinstance(expr, ir.Reduce) or expr.kind != "sum":
         return None
-    is_label = any(isinstance(place, Access) for _, place, _ in _find_deltas(expr))
+    is_label = any(isinstance(place, ir.Access) for _, place, _ in _find_deltas(expr))
     return sift_delta(expr) if is_label else None
 
 
@@ -106,80 +87,86 @@ def sift_label(expr: Expr) -> Expr | None:
     after="A[N, N]; x[N]; y[i] = sum[j](A[i,j] * x[j]) + sum[j]([i == j] * x[j])",
     refuses="A[N, N]; x[N]; y[i] = sum[j]((A[i,j] + 1) * x[j])",
 )
-def split_delta(expr: Expr) -> Expr | None:
+def split_delta(expr: ir.Expr) -> ir.Expr | None:
     """A sum with a delta among its terms is distributed: that term is no sum, but one entry."""
-    if not isinstance(expr, Reduce) or expr.kind != "sum" or expr.condition is not TRUE:
+    if not isinstance(expr, ir.Reduce) or expr.kind != "sum" or expr.condition is not ir.TRUE:
         return None
     factors = find_factors(expr.body)
     for k, factor in enumerate(factors):
-        if not isinstance(factor, Add):
+        if not isinstance(factor, ir.Add):
             continue
         parts = [
-            Reduce("sum", expr.bound, TRUE, make_product([*factors[:k], t, *factors[k + 1 :]]))
+            ir.Reduce(
+                "sum", expr.bound, ir.TRUE, make_product([*factors[:k], t, *factors[k + 1 :]])
+            )
             for t in factor.terms
         ]
         if any(_is_index_tied(part) or sift_label(part) for part in parts):
-            return Add(tuple(parts))
+            return ir.Add(tuple(parts))
     return None
 
 
-def _open_rows(expr: Expr, index: Index) -> Expr:
+def _open_rows(expr: ir.Expr, index: ir.Index) -> ir.Expr:
     """The expression with the rows of logarithms along an index by what they mean."""
 
-    def act(here: Expr) -> Expr:
+    def act(here: ir.Expr) -> ir.Expr:
         match here:
-            case Along("log_softmax", along, Truth(True), body) if along is index:
+            case ir.Along("log_softmax", along, ir.Truth(True), body) if along is index:
                 taken = {i.name for i in find_indices(expr)}
                 fresh = rename_apart(index, taken)
-                whole = Reduce("logsumexp", (fresh,), TRUE, substitute(body, {index: fresh}))
-                return Add((body, Mul((MINUS_ONE, whole))))
+                whole = ir.Reduce("logsumexp", (fresh,), ir.TRUE, substitute(body, {index: fresh}))
+                return ir.Add((body, ir.Mul((ir.MINUS_ONE, whole))))
         return here
 
     return rewrite_bottom_up(expr, act)
 
 
-def _is_index_tied(expr: Reduce) -> bool:
+def _is_index_tied(expr: ir.Reduce) -> bool:
     return any(
-        isinstance(place, Index) and place.extent is index.extent
+        isinstance(place, ir.Index) and place.extent is index.extent
         for index, place, _ in _find_deltas(expr)
     )
 
 
-def is_position(place: Expr, index: Index) -> bool:
+def is_position(place: ir.Expr, index: ir.Index) -> bool:
     """Is it, for all sizes, one of the values of the index?"""
-    if isinstance(place, Index) and place.extent is index.extent:
+    if isinstance(place, ir.Index) and place.extent is index.extent:
         return True
     value, extent = Polynomial.of(place), Polynomial.of(index.extent)
     last = extent - Polynomial.of(1)
     return is_whole(value) and is_nonnegative(value) and is_nonnegative(last - value)
 
 
-def _find_deltas(expr: Reduce) -> Iterator[tuple[Index, Expr, Reduce]]:
+def _find_deltas(expr: ir.Reduce) -> Iterator[tuple[ir.Index, ir.Expr, ir.Reduce]]:
     """A bound index, what a delta says that it is, and the sum without that delta; each in turn."""
     for condition, index, place in _split_deltas(expr.condition, expr.bound):
-        yield index, place, Reduce("sum", expr.bound, condition, expr.body)
-    if isinstance(expr.body, Where) and expr.body.other is ZERO and not is_bracket(expr.body):
+        yield index, place, ir.Reduce("sum", expr.bound, condition, expr.body)
+    if isinstance(expr.body, ir.Where) and expr.body.other is ir.ZERO and not is_bracket(expr.body):
         for condition, index, place in _split_deltas(expr.body.condition, expr.bound):
-            whole = all_of(expr.condition, condition)
-            yield index, place, Reduce("sum", expr.bound, whole, expr.body.then)
+            whole = ir.all_of(expr.condition, condition)
+            yield index, place, ir.Reduce("sum", expr.bound, whole, expr.body.then)
     factors = find_factors(expr.body)
     for k, factor in enumerate(factors):
-        if not isinstance(factor, Where) or factor.other is not ZERO:
+        if not isinstance(factor, ir.Where) or factor.other is not ir.ZERO:
             continue
         for condition, index, place in _split_deltas(factor.condition, expr.bound):
-            kept = factor.then if condition is TRUE else Where(condition, factor.then, ZERO)
-            left = [] if kept is ONE else [kept]
+            kept = (
+                factor.then if condition is ir.TRUE else ir.Where(condition, factor.then, ir.ZERO)
+            )
+            left = [] if kept is ir.ONE else [kept]
             body = make_product([*factors[:k], *left, *factors[k + 1 :]])
-            yield index, place, Reduce("sum", expr.bound, expr.condition, body)
+            yield index, place, ir.Reduce("sum", expr.bound, expr.condition, body)
 
 
-def _split_deltas(condition: Expr, bound: tuple[Index, ...]) -> Iterator[tuple[Expr, Index, Expr]]:
+def _split_deltas(
+    condition: ir.Expr, bound: tuple[ir.Index, ...]
+) -> Iterator[tuple[ir.Expr, ir.Index, ir.Expr]]:
     """The condition without one of its equalities, the bound index there, and the other side."""
-    parts = split_and(condition)
+    parts = ir.split_and(condition)
     for k, part in enumerate(parts):
-        if not isinstance(part, Compare) or part.relation != "==":
+        if not isinstance(part, ir.Compare) or part.relation != "==":
             continue
-        rest = all_of(*parts[:k], *parts[k + 1 :])
+        rest = ir.all_of(*parts[:k], *parts[k + 1 :])
         for one, other in ((part.left, part.right), (part.right, part.left)):
-            if isinstance(one, Index) and one in bound and one not in find_free(other):
+            if isinstance(one, ir.Index) and one in bound and one not in find_free(other):
                 yield rest, one, other

@@ -23,29 +23,7 @@ from functools import lru_cache
 from itertools import permutations
 from typing import TYPE_CHECKING
 
-from derive.ir.nodes import (
-    MINUS_ONE,
-    TRUE,
-    ZERO,
-    Access,
-    Add,
-    Along,
-    Call,
-    Equation,
-    Expr,
-    Index,
-    Mul,
-    Number,
-    Pow,
-    Reduce,
-    Size,
-    System,
-    Tensor,
-    Truth,
-    Where,
-    all_of,
-    split_and,
-)
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.text import to_text
 from derive.ir.walk import (
@@ -81,7 +59,7 @@ class TooLongError(Exception):
     """A polynomial has too many terms."""
 
 
-_ONE = Term(Fraction(1), (), TRUE, ())
+_ONE = Term(Fraction(1), (), ir.TRUE, ())
 
 
 @dataclass
@@ -92,7 +70,7 @@ class Reader:
     """
 
     taken: set[str]
-    bound: set[Index]
+    bound: set[ir.Index]
     names: frozenset[str] = frozenset()  # those of the whole, which no mean is to bind
     steps: int = 0
     is_centred: bool = False
@@ -100,53 +78,57 @@ class Reader:
     is_mean: bool = False  # is it the body of a mean? A sum in it is no part of a product then
     is_changed: bool = False  # has anything been opened?
 
-    def read(self, expr: Expr) -> tuple[list[Term], int]:
+    def read(self, expr: ir.Expr) -> tuple[list[Term], int]:
         """The terms, and how many differences are multiplied by one another in one of them."""
         match expr:
-            case Number(value):
+            case ir.Number(value):
                 return [replace(_ONE, number=value)], 0
-            case Pow(Number(value), Number(power)) if value and power.denominator == 1:
+            case ir.Pow(ir.Number(value), ir.Number(power)) if value and power.denominator == 1:
                 return [replace(_ONE, number=value ** int(power))], 0
-            case Add(parts) if self.steps and opens(expr, self.bound, deep=self.steps > 1):
+            case ir.Add(parts) if self.steps and opens(expr, self.bound, deep=self.steps > 1):
                 return self.read_terms(parts)
-            case Mul(factors):
+            case ir.Mul(factors):
                 return self._multiply([self._read_factor(f, factors) for f in factors])
-            case Pow(base, Number(power)) if power.denominator == 1 and 1 < power <= MOST_POWER:
+            case ir.Pow(base, ir.Number(power)) if (
+                power.denominator == 1 and 1 < power <= MOST_POWER
+            ):
                 if self._is_open(base):
                     self.is_changed = True
                     return self._multiply([self.read(base) for _ in range(int(power))])
-                if isinstance(base, Mul) and any(map(self._is_open, base.factors)):
-                    return self.read(Mul(tuple(Pow(f, expr.exponent) for f in base.factors)))
+                if isinstance(base, ir.Mul) and any(map(self._is_open, base.factors)):
+                    return self.read(ir.Mul(tuple(ir.Pow(f, expr.exponent) for f in base.factors)))
                 return [replace(_ONE, factors=(base,) * int(power))], 0
-            case Reduce("sum") | Reduce("mean", _, Truth(True)):
+            case ir.Reduce("sum") | ir.Reduce("mean", _, ir.Truth(True)):
                 return self._read_sum(expr)
-            case Where(condition, then, other) if other is ZERO:
+            case ir.Where(condition, then, other) if other is ir.ZERO:
                 terms, degree = self.read(then)
                 return [term.guard(condition) for term in terms], degree
-            case Call("cos" | "sin" as name, (argument,)) if self.steps:
+            case ir.Call("cos" | "sin" as name, (argument,)) if self.steps:
                 return self._read_angle(expr, name, argument)
             case _:
                 return _keep(expr)
 
-    def read_root(self, expr: Expr) -> tuple[list[Term], int]:
+    def read_root(self, expr: ir.Expr) -> tuple[list[Term], int]:
         """The terms of a sum over some indices, which keep their names, or of several."""
-        if isinstance(expr, Reduce):
+        if isinstance(expr, ir.Reduce):
             self.bound |= {*expr.bound}
             self.is_mean = expr.kind == "mean"
             match expr.body:
-                case Add(parts) if self.steps and any(is_contraction(p, expr.bound) for p in parts):
+                case ir.Add(parts) if self.steps and any(
+                    is_contraction(p, expr.bound) for p in parts
+                ):
                     terms, degree = self.read_terms(parts)
                 case body:
                     terms, degree = self.read(body)
             return _sum_terms(expr, expr.bound, expr.condition, terms), degree
         factors = find_factors(expr)
-        sums = [factor for factor in factors if isinstance(factor, Add)]
+        sums = [factor for factor in factors if isinstance(factor, ir.Add)]
         if self.steps and len(sums) == 1 and all(f is sums[0] or is_number(f) for f in factors):
             numbers = make_product([f for f in factors if f is not sums[0]])
             return self._multiply([self.read(numbers), self.read_terms(sums[0].terms)])
         return self.read(expr)
 
-    def read_terms(self, parts: Sequence[Expr]) -> tuple[list[Term], int]:
+    def read_terms(self, parts: Sequence[ir.Expr]) -> tuple[list[Term], int]:
         """The terms of a sum that is opened, taken from a mean where that is asked."""
         self.is_changed = True
         read = [self.read(part) for part in parts]
@@ -162,28 +144,28 @@ class Reader:
             terms = centred or terms
         return terms, max(degree, 1)
 
-    def _is_open(self, base: Expr) -> bool:
+    def _is_open(self, base: ir.Expr) -> bool:
         if not self.steps:
             return False
         match base:
-            case Add():
+            case ir.Add():
                 return opens(base, self.bound, deep=self.steps > 1)
-            case Reduce("sum"):
+            case ir.Reduce("sum"):
                 return self.steps > 1 or is_composite(base)
             case _:
                 return False
 
-    def _read_factor(self, factor: Expr, others: Sequence[Expr]) -> tuple[list[Term], int]:
+    def _read_factor(self, factor: ir.Expr, others: Sequence[ir.Expr]) -> tuple[list[Term], int]:
         """A factor; a sum that may be one of nothing stays, unless all others may go into it."""
-        if isinstance(factor, Reduce) and factor.condition is not TRUE:
+        if isinstance(factor, ir.Reduce) and factor.condition is not ir.TRUE:
             rest = [other for other in others if other is not factor]
             if not all(map(is_safe, rest)):
                 return _keep(factor)
         return self.read(factor)
 
-    def _read_sum(self, expr: Reduce) -> tuple[list[Term], int]:
-        new: dict[Expr, Expr] = {}
-        bound: tuple[Index, ...] = ()
+    def _read_sum(self, expr: ir.Reduce) -> tuple[list[Term], int]:
+        new: dict[ir.Expr, ir.Expr] = {}
+        bound: tuple[ir.Index, ...] = ()
         for index in expr.bound:
             fresh = rename_apart(index, self.taken)
             self.taken.add(fresh.name)
@@ -195,7 +177,7 @@ class Reader:
         terms, degree = self.read(body)
         return _sum_terms(expr, bound, condition, terms), degree
 
-    def _read_angle(self, expr: Expr, name: str, argument: Expr) -> tuple[list[Term], int]:
+    def _read_angle(self, expr: ir.Expr, name: str, argument: ir.Expr) -> tuple[list[Term], int]:
         """cos(a + b) = cos(a) cos(b) - sin(a) sin(b), where no part has all indices."""
         terms, _ = Reader(self.taken, self.bound, self.names, self.steps).read(argument)
         own = {*find_free(argument)}
@@ -213,7 +195,9 @@ class Reader:
             pairs = (("sin", "cos", 1), ("cos", "sin", sign))
         found: list[Term] = []
         for left, right, number in pairs:
-            both = Mul((Number(Fraction(number)), Call(left, (one,)), Call(right, (other,))))
+            both = ir.Mul(
+                (ir.Number(Fraction(number)), ir.Call(left, (one,)), ir.Call(right, (other,)))
+            )
             found += self.read(both)[0]
         return found, 1
 
@@ -226,7 +210,7 @@ class Reader:
                 Term(
                     one.number * other.number,
                     (*one.bound, *other.bound),
-                    all_of(one.condition, other.condition),
+                    ir.all_of(one.condition, other.condition),
                     (*one.factors, *other.factors),
                 )
                 for one in product
@@ -236,22 +220,22 @@ class Reader:
 
 
 def _sum_terms(
-    expr: Reduce, bound: tuple[Index, ...], condition: Expr, terms: Sequence[Term]
+    expr: ir.Reduce, bound: tuple[ir.Index, ...], condition: ir.Expr, terms: Sequence[Term]
 ) -> list[Term]:
     """The terms, each summed over these indices too; of a mean, over the number of entries."""
-    counts = [Pow(i.extent, MINUS_ONE) for i in bound] if expr.kind == "mean" else []
+    counts = [ir.Pow(i.extent, ir.MINUS_ONE) for i in bound] if expr.kind == "mean" else []
     return [
         Term(
             term.number,
             (*bound, *term.bound),
-            all_of(condition, term.condition),
+            ir.all_of(condition, term.condition),
             (*counts, *term.factors),
         )
         for term in terms
     ]
 
 
-def _keep(expr: Expr) -> tuple[list[Term], int]:
+def _keep(expr: ir.Expr) -> tuple[list[Term], int]:
     return [replace(_ONE, factors=(expr,))], 0
 
 
@@ -274,10 +258,10 @@ def _centre(terms: Sequence[Term], names: frozenset[str]) -> list[Term] | None:
     if substitute(other, {its[0]: mine[0]}) is not one:
         return None
     index = rename_apart(mine[0], {*names})
-    mean = Reduce("mean", (index,), TRUE, substitute(one, {mine[0]: index}))
-    less = Mul((MINUS_ONE, mean))
-    sides = Add((one, less)), Add((other, less))
-    return [Term(Fraction(n), (), TRUE, (f,)) for n, f in zip((1, -1), sides, strict=True)]
+    mean = ir.Reduce("mean", (index,), ir.TRUE, substitute(one, {mine[0]: index}))
+    less = ir.Mul((ir.MINUS_ONE, mean))
+    sides = ir.Add((one, less)), ir.Add((other, less))
+    return [Term(Fraction(n), (), ir.TRUE, (f,)) for n, f in zip((1, -1), sides, strict=True)]
 
 
 def _is_zero(term: Term) -> bool:
@@ -288,8 +272,8 @@ def _is_zero(term: Term) -> bool:
         having = [f for f in term.factors if index in find_free(f)]
         if len(having) == 1 and index not in find_free(term.condition):
             match having[0]:
-                case Add((one, Mul((number, Reduce("mean", (other,), condition, body))))):
-                    is_plain = number is MINUS_ONE and condition is TRUE
+                case ir.Add((one, ir.Mul((number, ir.Reduce("mean", (other,), condition, body))))):
+                    is_plain = number is ir.MINUS_ONE and condition is ir.TRUE
                     if is_plain and substitute(body, {other: index}) is one:
                         return True
     return False
@@ -322,18 +306,20 @@ def tidy(terms: Sequence[Term]) -> list[Term]:
 
 def _count_sizes(term: Term) -> Term:
     """The term with one power of each size; one that is no divisor any more stays as it is."""
-    sizes, rest = Polynomial.of(1), list[Expr]()
+    sizes, rest = Polynomial.of(1), list[ir.Expr]()
     for factor in term.factors:
         one = Polynomial.of(factor)
-        is_size = all(isinstance(atom, Size) for atom in one.atoms)
+        is_size = all(isinstance(atom, ir.Size) for atom in one.atoms)
         if is_number(factor) and len(one.terms) == 1 and is_size:
             sizes = sizes * one
         else:
             rest.append(factor)
     ((monomial, number),) = sizes.terms.items()
-    if {part for f in term.factors for part in walk(f) if isinstance(part, Size)} - {*sizes.atoms}:
+    if {part for f in term.factors for part in walk(f) if isinstance(part, ir.Size)} - {
+        *sizes.atoms
+    }:
         return term
-    powers = (b if p == 1 else Pow(b, Number(Fraction(p))) for b, p in monomial)
+    powers = (b if p == 1 else ir.Pow(b, ir.Number(Fraction(p))) for b, p in monomial)
     return replace(term, number=term.number * number, factors=(*rest, *powers))
 
 
@@ -342,7 +328,7 @@ def _outline(term: Term) -> object:
     return (len(term.bound), frozenset(Counter(map(_draw, term.factors)).items()))
 
 
-def _draw(factor: Expr) -> tuple[str, ...]:
+def _draw(factor: ir.Expr) -> tuple[str, ...]:
     return (type(factor).__name__, *(a.tensor.name for a in find_accesses(factor)))
 
 
@@ -352,9 +338,9 @@ def _find_key(term: Term) -> object:
         return (term.bound, term.condition, frozenset(Counter(term.factors).items()))
     best: tuple[list[str], object] | None = None
     for order in permutations(term.bound):
-        new: dict[Expr, Expr] = {i: Index(f"@{k}", i.extent) for k, i in enumerate(order)}
+        new: dict[ir.Expr, ir.Expr] = {i: ir.Index(f"@{k}", i.extent) for k, i in enumerate(order)}
         named = term.rename(new)
-        parts = split_and(named.condition)
+        parts = ir.split_and(named.condition)
         text = sorted(to_text(f) for f in (*named.factors, *parts, *new.values()))
         if best is None or text < best[0]:
             best = (text, (frozenset(parts), frozenset(Counter(named.factors).items())))
@@ -362,13 +348,13 @@ def _find_key(term: Term) -> object:
     return best[1]
 
 
-def expand(expr: Expr, *, differences: bool) -> Expr | None:
+def expand(expr: ir.Expr, *, differences: bool) -> ir.Expr | None:
     """A sum or a mean multiplied out and factored again; None where there is nothing to open.
 
     `differences`: of differences, else of sums alone.
     """
     match expr:
-        case Reduce("sum") | Reduce("mean", _, Truth(True)) if not _is_square(expr.body):
+        case ir.Reduce("sum") | ir.Reduce("mean", _, ir.Truth(True)) if not _is_square(expr.body):
             found = _expand(expr, steps=1)
             return found[0] if found is not None and (found[1] > 0) == differences else None
         case _:
@@ -376,11 +362,11 @@ def expand(expr: Expr, *, differences: bool) -> Expr | None:
 
 
 @lru_cache(maxsize=1 << 10)
-def _expand(expr: Expr, *, steps: int) -> tuple[Expr, int] | None:
+def _expand(expr: ir.Expr, *, steps: int) -> tuple[ir.Expr, int] | None:
     """The polynomial, and how many differences were multiplied by one another before."""
     free = find_free(expr)
-    taken = {i.name for i in (*free, *(expr.bound if isinstance(expr, Reduce) else ()))}
-    inner = (part.body for part in walk(expr) if isinstance(part, (Reduce, Along)))
+    taken = {i.name for i in (*free, *(expr.bound if isinstance(expr, ir.Reduce) else ()))}
+    inner = (part.body for part in walk(expr) if isinstance(part, (ir.Reduce, ir.Along)))
     names = frozenset(i.name for body in inner for i in find_free(body)) | taken
     for is_centred in (False, True):
         reader = Reader({*taken}, set(), names, steps, is_centred)
@@ -401,10 +387,10 @@ def _expand(expr: Expr, *, steps: int) -> tuple[Expr, int] | None:
     return None if new is expr else (new, degree)
 
 
-def _is_square(body: Expr) -> bool:
+def _is_square(body: ir.Expr) -> bool:
     """Is it a number times the square of a difference of points? Its sum is a distance."""
     match [factor for factor in find_factors(body) if not is_number(factor)]:
-        case [Pow(Add(terms), Number(power))]:
+        case [ir.Pow(ir.Add(terms), ir.Number(power))]:
             return power == 2 and not any(map(is_composite, terms))
         case _:
             return False
@@ -417,7 +403,7 @@ def _is_square(body: Expr) -> bool:
     after="u, v[M, D]; d[M]; x[M, N]; z[i,n] = d[i] * x[i,n] + sum[j, k](u[i,k] * v[j,k] * x[j,n])",
     refuses="a[M, D]; c[D]; z[i] = sum[k]((a[i,k] + 1) * c[k])",
 )
-def expand_sum(expr: Expr) -> Expr | None:
+def expand_sum(expr: ir.Expr) -> ir.Expr | None:
     """What is summed is multiplied out, each term contracted by itself, and factored again."""
     return expand(expr, differences=False)
 
@@ -429,7 +415,7 @@ def expand_sum(expr: Expr) -> Expr | None:
     refuses="x[N, D]; w[N, N]; z[i,d] = sum[j]((x[i,d] - 1) * w[i,j])",
     cancels=True,
 )
-def expand_difference(expr: Expr) -> Expr | None:
+def expand_difference(expr: ir.Expr) -> ir.Expr | None:
     """The same where something is subtracted: not where the value must not round below zero."""
     return expand(expr, differences=True)
 
@@ -440,7 +426,7 @@ def expand_difference(expr: Expr) -> Expr | None:
     after="x[M, D]; s = sum[i, j, d, e](x[i,d] * x[j,d] * x[i,e] * x[j,e])",
     refuses="x[M, D]; k[i,j] = sum[d](x[i,d] * x[j,d]); s = sum[i, j](exp(k[i,j]))",
 )
-def expand_equations(system: System) -> Iterator[System]:
+def expand_equations(system: ir.System) -> Iterator[ir.System]:
     """Polynomials that one equation alone reads go into it, and what its sums become is expanded.
 
     All equations are expanded at once too. Where the terms cancel, what is left may be one product.
@@ -450,20 +436,24 @@ def expand_equations(system: System) -> Iterator[System]:
     names = find_sensitive_names(system)
     values = {e.target: mark_tensors(e.value, nonfinite) for e in system.equations}
 
-    def settle(changed: Mapping[Access, Expr], without: Sequence[Equation] = ()) -> System:
+    def settle(
+        changed: Mapping[ir.Access, ir.Expr], without: Sequence[ir.Equation] = ()
+    ) -> ir.System:
         kept = (e for e in system.equations if e not in without)
         found = (
-            Equation(e.target, mark_tensors(changed[e.target], unmarked))
+            ir.Equation(e.target, mark_tensors(changed[e.target], unmarked))
             if changed[e.target] is not values[e.target]
             else e
             for e in kept
         )
         return replace(system, equations=tuple(found))
 
-    every = {target: expand_all(Equation(target, value), names) for target, value in values.items()}
+    every = {
+        target: expand_all(ir.Equation(target, value), names) for target, value in values.items()
+    }
     if sum(every[target] is not value for target, value in values.items()) > 1:
         yield settle(every)
-    readers: dict[Tensor, list[Equation]] = {}
+    readers: dict[ir.Tensor, list[ir.Equation]] = {}
     for equation in system.equations:
         for tensor in dict.fromkeys(access.tensor for access in find_accesses(equation.value)):
             readers.setdefault(tensor, []).append(equation)
@@ -471,7 +461,7 @@ def expand_equations(system: System) -> Iterator[System]:
         parts = _find_own(reader, system, readers)
         value = values[reader.target]
         for part in reversed(parts):
-            value = put(value, Equation(part.target, values[part.target]))
+            value = put(value, ir.Equation(part.target, values[part.target]))
         gone = {p.target.tensor for p in parts}
         gone |= {nonfinite[tensor] for tensor in gone if tensor in nonfinite}
         if not parts or any(access.tensor in gone for access in find_accesses(value)):
@@ -480,7 +470,7 @@ def expand_equations(system: System) -> Iterator[System]:
             continue
         factored = rewrite_bottom_up(value, lambda here: _factor(here, deep=False) or here)
         whole = _expand(value, steps=2)
-        forms = [expand_all(Equation(reader.target, factored), names)]
+        forms = [expand_all(ir.Equation(reader.target, factored), names)]
         if whole is not None and not (whole[1] and reader.target.tensor.name in names[0]):
             forms.insert(0, whole[0])
         for form in forms:
@@ -489,16 +479,16 @@ def expand_equations(system: System) -> Iterator[System]:
 
 
 @lru_cache(maxsize=1 << 14)
-def _count_written(expr: Expr) -> int:
+def _count_written(expr: ir.Expr) -> int:
     """The nodes of an expression whose shared parts are written out."""
     return 1 + sum(map(_count_written, find_children(expr)))
 
 
 def _find_own(
-    reader: Equation, system: System, readers: Mapping[Tensor, list[Equation]]
-) -> list[Equation]:
+    reader: ir.Equation, system: ir.System, readers: Mapping[ir.Tensor, list[ir.Equation]]
+) -> list[ir.Equation]:
     """The polynomials that are read by this equation alone, or by one another for it."""
-    found: list[Equation] = []
+    found: list[ir.Equation] = []
     inside = {reader}
     before = system.equations[: system.equations.index(reader)]
     for equation in reversed(before):
@@ -513,29 +503,31 @@ def _find_own(
     return found
 
 
-def is_polynomial(expr: Expr) -> bool:
+def is_polynomial(expr: ir.Expr) -> bool:
     """Is it made of sums, products and natural powers of tensors, and quotients by some?"""
     match expr:
         case _ if is_number(expr):
             return True
-        case Add(parts) | Mul(parts):
+        case ir.Add(parts) | ir.Mul(parts):
             return all(map(is_polynomial, parts))
-        case Pow(base, Number(power)):
-            return is_polynomial(base) if is_natural(Number(power)) else isinstance(base, Access)
-        case Reduce("sum" | "mean", _, _, body):
+        case ir.Pow(base, ir.Number(power)):
+            return (
+                is_polynomial(base) if is_natural(ir.Number(power)) else isinstance(base, ir.Access)
+            )
+        case ir.Reduce("sum" | "mean", _, _, body):
             return is_polynomial(body)
-        case Where(_, then, other):
-            return other is ZERO and is_polynomial(then)
-        case Access():
+        case ir.Where(_, then, other):
+            return other is ir.ZERO and is_polynomial(then)
+        case ir.Access():
             return expr.tensor.kind == "real"
         case _:
             return False
 
 
-def put(value: Expr, equation: Equation) -> Expr:
+def put(value: ir.Expr, equation: ir.Equation) -> ir.Expr:
     """The value with the equation's in place of each read at indices."""
 
-    def visit(here: Expr) -> Expr:
+    def visit(here: ir.Expr) -> ir.Expr:
         return find_value(here, equation) or here
 
     return rewrite_bottom_up(value, visit)
@@ -549,7 +541,7 @@ def put(value: Expr, equation: Equation) -> Expr:
     " + sum[e]((q[i,e] + w[e]) * r[j,e])",
     refuses="q[M, D]; u[N, D]; k[N, D]; s[i,j] = sum[e](q[i,e] * k[j,e]) + sum[e](u[j,e] * k[j,e])",
 )
-def factor_sum(expr: Expr) -> Expr | None:
+def factor_sum(expr: ir.Expr) -> ir.Expr | None:
     """Terms that are alike up to a factor become one product with the sum of these factors.
 
     The sum is no wider than the widest of its terms: what is expanded stays apart.
@@ -557,8 +549,8 @@ def factor_sum(expr: Expr) -> Expr | None:
     return _factor(expr, deep=True)
 
 
-def _factor(expr: Expr, *, deep: bool) -> Expr | None:
-    if not isinstance(expr, Add):
+def _factor(expr: ir.Expr, *, deep: bool) -> ir.Expr | None:
+    if not isinstance(expr, ir.Add):
         return None
     names = {i.name for i in find_free(expr)}
     try:
@@ -572,11 +564,11 @@ def _factor(expr: Expr, *, deep: bool) -> Expr | None:
     return to_sum(factored) if len(factored) < len(terms) else None
 
 
-def expand_all(equation: Equation, names: tuple[set[str], set[str]]) -> Expr:
+def expand_all(equation: ir.Equation, names: tuple[set[str], set[str]]) -> ir.Expr:
     """The value with all its sums expanded, where that keeps what matters of their digits."""
     sensitive, _ = find_sensitive(equation, names)
 
-    def visit(here: Expr) -> Expr:
+    def visit(here: ir.Expr) -> ir.Expr:
         new = expand(here, differences=False)
         if new is None and here not in sensitive:
             new = expand(here, differences=True)

@@ -11,23 +11,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from derive.analysis.facts import find_facts
-from derive.ir.nodes import (
-    MINUS_ONE,
-    TRUE,
-    ZERO,
-    Add,
-    Along,
-    Compare,
-    Expr,
-    Index,
-    Mul,
-    Number,
-    Pow,
-    Reduce,
-    Where,
-    all_of,
-    split_and,
-)
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import find_free, substitute
 from derive.rewrite.finite import is_finite_where_defined, is_readable, is_safe
@@ -39,18 +23,18 @@ from derive.rewrite.rules.sums import find_factors
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TWO = Number(Fraction(2))
+TWO = ir.Number(Fraction(2))
 
 
 @dataclass(frozen=True, slots=True)
 class Triangle:
     """Where a sum runs: `index` up to `edge` plus an offset, or from there on; and what is left."""
 
-    index: Index
-    edge: Index
+    index: ir.Index
+    edge: ir.Index
     offset: int
     is_upper: bool  # index >= edge + offset
-    rest: Expr  # the condition without it
+    rest: ir.Expr  # the condition without it
 
 
 @rule(
@@ -60,7 +44,7 @@ class Triangle:
     after="x[N]; A[N, D]; bool m[N]; y[i,d] = cumsum[i, m[i]](exp(x[i]) * A[i,d])",
     refuses="x[N]; A[N, N]; y[i] = sum[j, j <= i](x[j] * A[i,j])",
 )
-def prefix_sum(expr: Expr) -> Expr | None:
+def prefix_sum(expr: ir.Expr) -> ir.Expr | None:
     """A sum up to another index of what does not depend on that index is a running sum."""
     for triangle in find_triangles(expr):
         if not triangle.is_upper and triangle.offset == 0:
@@ -77,14 +61,14 @@ def prefix_sum(expr: Expr) -> Expr | None:
     refuses="x[N]; index i < N; y[i] = sum[j, j < i](1 / x[j])",
     loses="digits where an entry is larger than the sum of those before it",
 )
-def strict_prefix_sum(expr: Expr) -> Expr | None:
+def strict_prefix_sum(expr: ir.Expr) -> ir.Expr | None:
     """A sum up to another index, without the entry there."""
     for triangle in find_triangles(expr):
         if not triangle.is_upper and triangle.offset == -1:
             running = to_running_sum(expr, triangle)
             own = take_edge(running)
             if running is not None and own is not None:
-                return Add((running, Mul((MINUS_ONE, own))))
+                return ir.Add((running, ir.Mul((ir.MINUS_ONE, own))))
     return None
 
 
@@ -95,7 +79,7 @@ def strict_prefix_sum(expr: Expr) -> Expr | None:
     refuses="x[N]; index i < N; y[i] = sum[j, j > i](log(x[j]))",
     loses="digits where the entries before are larger than the sum of those that follow",
 )
-def suffix_sum(expr: Expr) -> Expr | None:
+def suffix_sum(expr: ir.Expr) -> ir.Expr | None:
     """A sum from another index on is the whole sum without the running sum before."""
     for triangle in find_triangles(expr):
         if triangle.is_upper and triangle.offset in {0, 1}:
@@ -103,30 +87,30 @@ def suffix_sum(expr: Expr) -> Expr | None:
             own = take_edge(running)
             if running is None or own is None:
                 continue
-            assert isinstance(expr, Reduce)
-            whole = Reduce("sum", expr.bound, triangle.rest, expr.body)
-            terms = (whole, Mul((MINUS_ONE, running)))
-            return Add(terms if triangle.offset else (*terms, own))
+            assert isinstance(expr, ir.Reduce)
+            whole = ir.Reduce("sum", expr.bound, triangle.rest, expr.body)
+            terms = (whole, ir.Mul((ir.MINUS_ONE, running)))
+            return ir.Add(terms if triangle.offset else (*terms, own))
     return None
 
 
-def find_triangles(expr: Expr) -> Iterator[Triangle]:
+def find_triangles(expr: ir.Expr) -> Iterator[Triangle]:
     """The parts `j <= i + c` or `j >= i + c` of a sum's condition where the indices are alike."""
-    if not isinstance(expr, Reduce) or expr.kind != "sum" or expr.condition is TRUE:
+    if not isinstance(expr, ir.Reduce) or expr.kind != "sum" or expr.condition is ir.TRUE:
         return
-    parts = split_and(expr.condition)
+    parts = ir.split_and(expr.condition)
     for k, part in enumerate(parts):
-        if not isinstance(part, Compare) or part.relation in {"==", "!="}:
+        if not isinstance(part, ir.Compare) or part.relation in {"==", "!="}:
             continue
-        rest = all_of(*parts[:k], *parts[k + 1 :])
+        rest = ir.all_of(*parts[:k], *parts[k + 1 :])
         for fact in find_facts(part)[:1]:
             for index in expr.bound:
                 yield from _read_fact(fact, index, rest)
 
 
-def _read_fact(fact: Polynomial, index: Index, rest: Expr) -> Iterator[Triangle]:
+def _read_fact(fact: Polynomial, index: ir.Index, rest: ir.Expr) -> Iterator[Triangle]:
     """The triangle that `edge - index + offset >= 0` or its contrary says."""
-    indices = [atom for atom in fact.atoms if isinstance(atom, Index)]
+    indices = [atom for atom in fact.atoms if isinstance(atom, ir.Index)]
     if len(indices) != 2 or index not in indices:
         return
     (edge,) = (each for each in indices if each is not index)
@@ -139,12 +123,12 @@ def _read_fact(fact: Polynomial, index: Index, rest: Expr) -> Iterator[Triangle]
             yield Triangle(index, edge, int(-number if is_upper else number), is_upper, rest)
 
 
-def to_running_sum(expr: Expr, triangle: Triangle) -> Expr | None:
+def to_running_sum(expr: ir.Expr, triangle: Triangle) -> ir.Expr | None:
     """The sum of all entries up to the edge, if they do not depend on it but by the condition.
 
     All entries of the row are read, also where a guard around the sum keeps the edge from them.
     """
-    assert isinstance(expr, Reduce)
+    assert isinstance(expr, ir.Reduce)
     index, edge, rest = triangle.index, triangle.edge, triangle.rest
     if edge in {*expr.bound, *find_free(expr.body), *find_free(rest)}:
         return None
@@ -154,25 +138,25 @@ def to_running_sum(expr: Expr, triangle: Triangle) -> Expr | None:
     except ValueError:  # the index of a row stands for itself
         return None
     if bound:
-        condition, body = TRUE, Reduce("sum", bound, condition, body)
+        condition, body = ir.TRUE, ir.Reduce("sum", bound, condition, body)
     return make_running_sum(edge, condition, body)
 
 
-def make_running_sum(index: Index, condition: Expr, body: Expr) -> Along | None:
+def make_running_sum(index: ir.Index, condition: ir.Expr, body: ir.Expr) -> ir.Along | None:
     """The running sum along an index, if that has a say in it, and all along it can be read."""
     if index not in (*find_free(condition), *find_free(body)):
         return None
-    running = Along("cumsum", index, condition, body)
+    running = ir.Along("cumsum", index, condition, body)
     return running if is_readable(running) and is_finite_where_defined(running) else None
 
 
-def take_edge(running: Expr | None) -> Expr | None:
+def take_edge(running: ir.Expr | None) -> ir.Expr | None:
     """The last entry of a running sum, if it is finite for sure."""
-    if not isinstance(running, Along) or not is_safe(running):
+    if not isinstance(running, ir.Along) or not is_safe(running):
         return None
-    if running.condition is TRUE:
+    if running.condition is ir.TRUE:
         return running.body
-    return Where(running.condition, running.body, ZERO)
+    return ir.Where(running.condition, running.body, ir.ZERO)
 
 
 @rule(
@@ -182,35 +166,35 @@ def take_edge(running: Expr | None) -> Expr | None:
     refuses="x[N]; y[i] = sum[j, j != i](1 / (x[i] - x[j]))",
     loses="digits where the entry that is left out is larger than the sum of the others",
 )
-def split_diagonal(expr: Expr) -> Expr | None:
+def split_diagonal(expr: ir.Expr) -> ir.Expr | None:
     """A sum over all entries but one is the whole sum less that entry, if it has a value there."""
-    if not isinstance(expr, Reduce) or expr.kind != "sum":
+    if not isinstance(expr, ir.Reduce) or expr.kind != "sum":
         return None
     for rest, unequal, factors in _find_unequal(expr):
         body = make_product(factors)
-        whole = Reduce("sum", expr.bound, rest, body)
-        equal = Compare("==", unequal.left, unequal.right)
-        entry = sift_delta(Reduce("sum", expr.bound, all_of(rest, equal), body))
+        whole = ir.Reduce("sum", expr.bound, rest, body)
+        equal = ir.Compare("==", unequal.left, unequal.right)
+        entry = sift_delta(ir.Reduce("sum", expr.bound, ir.all_of(rest, equal), body))
         if entry is not None and is_safe(whole) and is_safe(entry):
-            return Add((whole, Mul((MINUS_ONE, entry))))
+            return ir.Add((whole, ir.Mul((ir.MINUS_ONE, entry))))
     return None
 
 
-def _find_unequal(expr: Reduce) -> Iterator[tuple[Expr, Compare, list[Expr]]]:
+def _find_unequal(expr: ir.Reduce) -> Iterator[tuple[ir.Expr, ir.Compare, list[ir.Expr]]]:
     """The `j != i` in the condition or in a bracket, with the other conditions and factors."""
     factors = list(find_factors(expr.body))
     for condition, rest, left in (
-        (expr.condition, TRUE, factors),
+        (expr.condition, ir.TRUE, factors),
         *(
             (f.condition, expr.condition, [*factors[:k], *factors[k + 1 :]])
             for k, f in enumerate(factors)
             if is_bracket(f)
         ),
     ):
-        parts = split_and(condition)
+        parts = ir.split_and(condition)
         for k, part in enumerate(parts):
-            if isinstance(part, Compare) and part.relation == "!=":
-                yield all_of(rest, *parts[:k], *parts[k + 1 :]), part, left
+            if isinstance(part, ir.Compare) and part.relation == "!=":
+                yield ir.all_of(rest, *parts[:k], *parts[k + 1 :]), part, left
 
 
 @rule(
@@ -220,12 +204,12 @@ def _find_unequal(expr: Reduce) -> Iterator[tuple[Expr, Compare, list[Expr]]]:
     refuses="v[N, F]; x[N]; y = sum[i, j, f, i < j](x[i] * v[i,f] * v[j,f])",
     loses="digits where one entry is larger than the sum of the others",
 )
-def pair_sum(expr: Expr) -> Expr | None:
+def pair_sum(expr: ir.Expr) -> ir.Expr | None:
     """A sum over unordered pairs of a product of the same thing twice, by the square of its sum."""
     for triangle in find_triangles(expr):
         index, edge = triangle.index, triangle.edge
-        assert isinstance(expr, Reduce)
-        if edge not in expr.bound or triangle.rest is not TRUE:
+        assert isinstance(expr, ir.Reduce)
+        if edge not in expr.bound or triangle.rest is not ir.TRUE:
             continue
         strict = triangle.offset == (1 if triangle.is_upper else -1)
         if not strict and triangle.offset != 0:
@@ -236,18 +220,18 @@ def pair_sum(expr: Expr) -> Expr | None:
         alike, others = found
         first = next(i for i in expr.bound if i in {index, edge})
         entry = substitute(make_product(alike), {index: first})
-        square = Pow(Reduce("sum", (first,), TRUE, entry), TWO)
-        own = Reduce("sum", (first,), TRUE, Pow(entry, TWO))
-        difference = Add((square, Mul((MINUS_ONE, own)) if strict else own))
-        body = make_product([*others, difference, Pow(TWO, MINUS_ONE)])
+        square = ir.Pow(ir.Reduce("sum", (first,), ir.TRUE, entry), TWO)
+        own = ir.Reduce("sum", (first,), ir.TRUE, ir.Pow(entry, TWO))
+        difference = ir.Add((square, ir.Mul((ir.MINUS_ONE, own)) if strict else own))
+        body = make_product([*others, difference, ir.Pow(TWO, ir.MINUS_ONE)])
         bound = tuple(i for i in expr.bound if i not in {index, edge})
-        return Reduce("sum", bound, TRUE, body) if bound else body
+        return ir.Reduce("sum", bound, ir.TRUE, body) if bound else body
     return None
 
 
 def _split_pair(
-    factors: tuple[Expr, ...], index: Index, edge: Index
-) -> tuple[list[Expr], list[Expr]] | None:
+    factors: tuple[ir.Expr, ...], index: ir.Index, edge: ir.Index
+) -> tuple[list[ir.Expr], list[ir.Expr]] | None:
     """(what is multiplied by itself, over `index`; the factors free of both indices)."""
     one = [f for f in factors if index in find_free(f)]
     other = [f for f in factors if edge in find_free(f)]

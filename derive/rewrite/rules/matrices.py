@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from derive.ir.nodes import Call, Expr, Reduce
+from derive.ir import nodes as ir
 from derive.rewrite.rule import rule
 
 
@@ -12,10 +12,10 @@ from derive.rewrite.rule import rule
     after="A[M, N, N]; y[b] = logdet[i, j](A[b,i,j])",
     refuses="A[M, N, N]; y[b] = log(1 + det[i, j](A[b,i,j]))",
 )
-def find_logdet(expr: Expr) -> Expr | None:
+def find_logdet(expr: ir.Expr) -> ir.Expr | None:
     """The logarithm of a determinant is found without it, which leaves the range of floats."""
     match expr:
-        case Call("log", (Reduce("det", bound, condition, body),)):
-            return Reduce("logdet", bound, condition, body)
+        case ir.Call("log", (ir.Reduce("det", bound, condition, body),)):
+            return ir.Reduce("logdet", bound, condition, body)
         case _:
             return None

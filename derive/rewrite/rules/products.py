@@ -5,21 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeGuard
 
 from derive.analysis.reads import find_brackets
-from derive.ir.nodes import (
-    MINUS_ONE,
-    ONE,
-    TRUE,
-    ZERO,
-    Add,
-    Expr,
-    Index,
-    Mul,
-    Number,
-    Pow,
-    Reduce,
-    Where,
-    all_of,
-)
+from derive.ir import nodes as ir
 from derive.ir.walk import find_free, rename_apart, substitute, walk
 from derive.rewrite.finite import is_safe
 from derive.rewrite.rows import is_never_empty
@@ -35,23 +21,25 @@ if TYPE_CHECKING:
     after="A[M, N]; y[i,j] = A[i,j] * A[i,j] * 2",
     refuses="A[M, N]; y[i,j] = A[i,j] * (A[i,j] + 2)",
 )
-def flatten_product(expr: Expr) -> Expr | None:
+def flatten_product(expr: ir.Expr) -> ir.Expr | None:
     """A product inside a product, and a quotient of a product, become one product."""
-    if not isinstance(expr, Mul):
+    if not isinstance(expr, ir.Mul):
         return None
-    factors: list[Expr] = []
+    factors: list[ir.Expr] = []
     for factor in expr.factors:
         match factor:
-            case Mul(inner):
+            case ir.Mul(inner):
                 factors += inner
-            case Pow(Mul(inner) as under, Number(power)) if power == -1:
+            case ir.Pow(ir.Mul(inner) as under, ir.Number(power)) if power == -1:
                 guarded = bool(find_brackets(under))  # 1/0, of whatever sign the others are
-                factors += [factor] if guarded else [Pow(f, factor.exponent) for f in inner]
-            case Pow(Pow(base, Number(power)), Number(outer)) if power == -1 and outer == -1:
+                factors += [factor] if guarded else [ir.Pow(f, factor.exponent) for f in inner]
+            case ir.Pow(ir.Pow(base, ir.Number(power)), ir.Number(outer)) if (
+                power == -1 and outer == -1
+            ):
                 factors.append(factor if is_bracket(base) else base)
             case _:
                 factors.append(factor)
-    return _changed(expr, Mul(tuple(factors)))
+    return _changed(expr, ir.Mul(tuple(factors)))
 
 
 @rule(
@@ -60,14 +48,14 @@ def flatten_product(expr: Expr) -> Expr | None:
     after="A, B[N]; y[i] = A[i] + B[i] + A[i]",
     refuses="A, B[N]; y[i] = A[i] + exp(B[i] + A[i])",
 )
-def flatten_sum(expr: Expr) -> Expr | None:
+def flatten_sum(expr: ir.Expr) -> ir.Expr | None:
     """A sum inside a sum becomes one sum."""
-    if not isinstance(expr, Add):
+    if not isinstance(expr, ir.Add):
         return None
-    terms: list[Expr] = []
+    terms: list[ir.Expr] = []
     for term in expr.terms:
-        terms += term.terms if isinstance(term, Add) else [term]
-    return _changed(expr, Add(tuple(terms)))
+        terms += term.terms if isinstance(term, ir.Add) else [term]
+    return _changed(expr, ir.Add(tuple(terms)))
 
 
 @rule(
@@ -76,15 +64,15 @@ def flatten_sum(expr: Expr) -> Expr | None:
     after="x, y[N]; z[i,j] = where(j <= i, x[i] / y[j], 0)",
     refuses="x, y[N]; z[i,j] = x[i] * y[j] + [j <= i] + exp([i <= j])",
 )
-def guard_product(expr: Expr) -> Expr | None:
+def guard_product(expr: ir.Expr) -> ir.Expr | None:
     """Brackets among the factors of a product become one guard around the other factors."""
-    if not isinstance(expr, Mul) or len(expr.factors) == 1:
+    if not isinstance(expr, ir.Mul) or len(expr.factors) == 1:
         return None
     conditions = [f.condition for f in expr.factors if is_bracket(f)]
     if not conditions:
         return None
     rest = [f for f in expr.factors if not is_bracket(f)]
-    return Where(all_of(*conditions), make_product(rest), ZERO)
+    return ir.Where(ir.all_of(*conditions), make_product(rest), ir.ZERO)
 
 
 @rule(
@@ -93,11 +81,11 @@ def guard_product(expr: Expr) -> Expr | None:
     after="x[N]; s = sum[j, j >= 1 and x[j] > 0](x[j])",
     refuses="x[N]; s = sum[j](where(j <= 3, x[j], 1))",
 )
-def restrict_sum(expr: Expr) -> Expr | None:
+def restrict_sum(expr: ir.Expr) -> ir.Expr | None:
     """A guard directly under a sum restricts its range."""
     match expr:
-        case Reduce("sum", bound, condition, Where(guard, body, other)) if other is ZERO:
-            return Reduce("sum", bound, all_of(condition, guard), body)
+        case ir.Reduce("sum", bound, condition, ir.Where(guard, body, other)) if other is ir.ZERO:
+            return ir.Reduce("sum", bound, ir.all_of(condition, guard), body)
         case _:
             return None
 
@@ -108,22 +96,24 @@ def restrict_sum(expr: Expr) -> Expr | None:
     after="A[M, N]; x[N]; y[M]; z[i] = sum[j](y[i] * (A[i,j] * x[j]))",
     refuses="A[M, N]; x[N]; y[M]; z[i] = sum[j, x[j] > 0](A[i,j]) / y[i]   # 0/0 of nothing",
 )
-def pull_sum_out(expr: Expr) -> Expr | None:
+def pull_sum_out(expr: ir.Expr) -> ir.Expr | None:
     """A sum among the factors of a product moves to the outside, under fresh indices if needed.
 
     A sum of nothing is 0 whatever was drawn into it: only what is finite goes under a condition.
     """
-    if not isinstance(expr, Mul) or len(expr.factors) == 1:
+    if not isinstance(expr, ir.Mul) or len(expr.factors) == 1:
         return None
     for k, summed in enumerate(expr.factors):
         rest = expr.factors[:k] + expr.factors[k + 1 :]
-        if isinstance(summed, Reduce) and summed.kind == "sum" and may_go_in(rest, summed):
+        if isinstance(summed, ir.Reduce) and summed.kind == "sum" and may_go_in(rest, summed):
             break
     else:
         return None
     taken = {i.name for f in rest for i in find_free(f)}
     bound, condition, body = rename_bound(summed, taken)
-    return Reduce("sum", bound, condition, Mul((*expr.factors[:k], body, *expr.factors[k + 1 :])))
+    return ir.Reduce(
+        "sum", bound, condition, ir.Mul((*expr.factors[:k], body, *expr.factors[k + 1 :]))
+    )
 
 
 @rule(
@@ -132,13 +122,13 @@ def pull_sum_out(expr: Expr) -> Expr | None:
     after="A[M, N]; s = sum[i, j](A[i,j])",
     refuses="A[M, N]; s = sum[i](max[j](A[i,j]))",
 )
-def merge_sums(expr: Expr) -> Expr | None:
+def merge_sums(expr: ir.Expr) -> ir.Expr | None:
     """A sum directly inside a sum becomes one sum over both."""
     match expr:
-        case Reduce("sum", outer, condition, Reduce("sum", _, _, _) as inner):
+        case ir.Reduce("sum", outer, condition, ir.Reduce("sum", _, _, _) as inner):
             taken = {i.name for i in outer} | {i.name for i in find_free(condition)}
             bound, inside, body = rename_bound(inner, taken)
-            return Reduce("sum", outer + bound, all_of(condition, inside), body)
+            return ir.Reduce("sum", outer + bound, ir.all_of(condition, inside), body)
         case _:
             return None
 
@@ -149,19 +139,19 @@ def merge_sums(expr: Expr) -> Expr | None:
     after="x[M]; y[N]; s[i] = N * (x[i] * 2) + y[0]",
     refuses="x[M]; index i < M; s[i] = sum[j, j <= i](x[j])",
 )
-def count_unused(expr: Expr) -> Expr | None:
+def count_unused(expr: ir.Expr) -> ir.Expr | None:
     """A summed index that does not occur multiplies by its extent; its multiplicity is kept."""
     match expr:
-        case Reduce("sum", bound, condition, body):
+        case ir.Reduce("sum", bound, condition, body):
             used = {*find_free(body), *find_free(condition)}
             idle = tuple(i for i in bound if i not in used)
             if not idle:
                 return None
             left = tuple(i for i in bound if i in used)
-            inner = Reduce("sum", left, condition, body) if left else body
-            if not left and condition is not TRUE:
-                inner = Where(condition, body, ZERO)
-            return Mul((*(i.extent for i in idle), inner))
+            inner = ir.Reduce("sum", left, condition, body) if left else body
+            if not left and condition is not ir.TRUE:
+                inner = ir.Where(condition, body, ir.ZERO)
+            return ir.Mul((*(i.extent for i in idle), inner))
         case _:
             return None
 
@@ -173,38 +163,38 @@ def count_unused(expr: Expr) -> Expr | None:
     "s[i,j] = sum[e](q[i,e] * k[j,e]) + sum[e](q[i,e] * a[i,j,e])",
     refuses="q, u[M, D]; k[N, D]; s[i,j] = sum[e]((q[i,e] + u[i,e]) * k[j,e])",
 )
-def distribute_product(expr: Expr) -> Expr | None:
+def distribute_product(expr: ir.Expr) -> ir.Expr | None:
     """A product is distributed over a sum that is wider than some of its terms: that tensor goes.
 
     The sum spans the product's whole loop nest, while each term meets the other factors in a
     contraction. A difference is left alone: there, distributing loses digits.
     """
     match expr:
-        case Reduce("sum", bound, condition, Mul(factors)):
+        case ir.Reduce("sum", bound, condition, ir.Mul(factors)):
             volume = {*bound, *(i for f in factors for i in find_free(f))}
         case _:
             return None
     for k, factor in enumerate(factors):
         others = factors[:k] + factors[k + 1 :]
-        if not isinstance(factor, Add) or not _is_wide(factor, volume):
+        if not isinstance(factor, ir.Add) or not _is_wide(factor, volume):
             continue
         if any(find_free(f) for f in others):
             parts = (make_product([*factors[:k], t, *factors[k + 1 :]]) for t in factor.terms)
-            return Add(tuple(Reduce("sum", bound, condition, part) for part in parts))
+            return ir.Add(tuple(ir.Reduce("sum", bound, condition, part) for part in parts))
     return None
 
 
-def _is_wide(wide: Add, volume: set[Index]) -> bool:
+def _is_wide(wide: ir.Add, volume: set[ir.Index]) -> bool:
     """Does it span the volume, when some term does not, and are its terms all added?"""
     terms = [set(find_free(term)) for term in wide.terms]
     spans = volume <= set().union(*terms) and not all(volume <= term for term in terms)
     return spans and not any(map(is_negative, wide.terms))
 
 
-def is_negative(term: Expr) -> bool:
+def is_negative(term: ir.Expr) -> bool:
     """Is it subtracted?"""
-    factors = term.factors if isinstance(term, Mul) else (term,)
-    return any(isinstance(f, Number) and f.value < 0 for f in factors)
+    factors = term.factors if isinstance(term, ir.Mul) else (term,)
+    return any(isinstance(f, ir.Number) and f.value < 0 for f in factors)
 
 
 @rule(
@@ -213,26 +203,28 @@ def is_negative(term: Expr) -> bool:
     after="a, b[M, N]; y[i,k] = sum[j](a[i,j] * b[k,j]) / N",
     refuses="a[M, N]; y[i] = mean[j](2 * a[i,j])",
 )
-def contract_mean(expr: Expr) -> Expr | None:
+def contract_mean(expr: ir.Expr) -> ir.Expr | None:
     """A mean of a product that no factor spans is a contraction over the number of entries."""
     match expr:
-        case Reduce("mean", bound, condition, Mul(factors) as body) if condition is TRUE:
+        case ir.Reduce("mean", bound, condition, ir.Mul(factors) as body) if condition is ir.TRUE:
             volume = set(find_free(body))
             if any(volume <= set(find_free(f)) for f in factors):
                 return None  # nothing to contract: the mean of an elementwise product
-            total = Reduce("sum", bound, TRUE, body)
-            return Mul((total, *(Pow(i.extent, MINUS_ONE) for i in bound)))
+            total = ir.Reduce("sum", bound, ir.TRUE, body)
+            return ir.Mul((total, *(ir.Pow(i.extent, ir.MINUS_ONE) for i in bound)))
         case _:
             return None
 
 
-def rename_bound(reduce: Reduce, taken: set[str]) -> tuple[tuple[Index, ...], Expr, Expr]:
+def rename_bound(
+    reduce: ir.Reduce, taken: set[str]
+) -> tuple[tuple[ir.Index, ...], ir.Expr, ir.Expr]:
     """Bound indices, condition and body under indices that are not taken outside."""
     nodes = [*walk(reduce.body), *walk(reduce.condition)]
-    inside = [i for part in nodes if isinstance(part, Reduce) for i in part.bound]
+    inside = [i for part in nodes if isinstance(part, ir.Reduce) for i in part.bound]
     inside += [*reduce.bound, *find_free(reduce.body), *find_free(reduce.condition)]
     used = {*taken, *(i.name for i in inside)}
-    new: dict[Expr, Expr] = {}
+    new: dict[ir.Expr, ir.Expr] = {}
     for index in reduce.bound:
         if index.name in taken:
             fresh = rename_apart(index, used)
@@ -242,28 +234,28 @@ def rename_bound(reduce: Reduce, taken: set[str]) -> tuple[tuple[Index, ...], Ex
     return bound, substitute(reduce.condition, new), substitute(reduce.body, new)  # type: ignore[return-value]
 
 
-def is_bracket(expr: Expr) -> TypeGuard[Where]:
+def is_bracket(expr: ir.Expr) -> TypeGuard[ir.Where]:
     """Is it an Iverson bracket: 1 where a condition holds, else 0?"""
-    return isinstance(expr, Where) and expr.then is ONE and expr.other is ZERO
+    return isinstance(expr, ir.Where) and expr.then is ir.ONE and expr.other is ir.ZERO
 
 
-def make_product(factors: list[Expr]) -> Expr:
+def make_product(factors: list[ir.Expr]) -> ir.Expr:
     """The product, without a wrapper around a single factor."""
     match factors:
         case []:
-            return ONE
+            return ir.ONE
         case [factor]:
             return factor
         case _:
-            return Mul(tuple(factors))
+            return ir.Mul(tuple(factors))
 
 
-def may_go_in(factors: Sequence[Expr], summed: Reduce) -> bool:
+def may_go_in(factors: Sequence[ir.Expr], summed: ir.Reduce) -> bool:
     """May factors go into a sum, where they have no say if it is a sum of nothing?"""
-    guarded = isinstance(summed.body, Where) and summed.body.other is ZERO
+    guarded = isinstance(summed.body, ir.Where) and summed.body.other is ir.ZERO
     full = any(is_never_empty(summed.condition, index) for index in summed.bound)
     return (full and not guarded) or all(map(is_safe, factors))
 
 
-def _changed(old: Expr, new: Expr) -> Expr | None:
+def _changed(old: ir.Expr, new: ir.Expr) -> ir.Expr | None:
     return None if new is old else new

@@ -14,7 +14,7 @@ from fractions import Fraction
 from itertools import combinations
 from typing import TypeAlias
 
-from derive.ir.nodes import MINUS_ONE, ONE, TRUE, ZERO, Add, Call, Expr, Mul, Number, Pow, Reduce
+from derive.ir import nodes as ir
 from derive.ir.walk import find_free
 from derive.rewrite.finite import is_finite_where_defined, is_never_negative, is_safe
 from derive.rewrite.rule import rule
@@ -22,9 +22,9 @@ from derive.rewrite.rules.products import make_product, rename_bound
 from derive.rewrite.rules.sums import find_factors
 
 MOST_TERMS = 4  # in a square; so many have ten products
-TWO = Number(Fraction(2))
+TWO = ir.Number(Fraction(2))
 
-_Terms: TypeAlias = tuple[tuple[Fraction, Expr], ...]
+_Terms: TypeAlias = tuple[tuple[Fraction, ir.Expr], ...]
 
 
 @rule(
@@ -37,7 +37,7 @@ _Terms: TypeAlias = tuple[tuple[Fraction, Expr], ...]
     loses="digits where x is near y: it rounds as the largest of all the distances does",
     keeps_sign=True,
 )
-def expand_square(expr: Expr) -> Expr | None:
+def expand_square(expr: ir.Expr) -> ir.Expr | None:
     """A square that is wider than each of its terms is multiplied out under a sum or a mean.
 
     First all terms are moved so that the means of all but one are 0. Where the other factors are
@@ -47,14 +47,14 @@ def expand_square(expr: Expr) -> Expr | None:
     if found is None:
         return None
     outer, rest, terms = found
-    whole = Call("max", (terms, ZERO)) if all(map(is_never_negative, rest)) else terms
+    whole = ir.Call("max", (terms, ir.ZERO)) if all(map(is_never_negative, rest)) else terms
     return make_product([*outer, whole])
 
 
-def multiply_out(expr: Expr) -> tuple[list[Expr], list[Expr], Expr] | None:
+def multiply_out(expr: ir.Expr) -> tuple[list[ir.Expr], list[ir.Expr], ir.Expr] | None:
     """(factors free of what is summed, the others beside the square, the sum multiplied out)."""
     match expr:
-        case Reduce("sum" | "mean", bound, condition, body):
+        case ir.Reduce("sum" | "mean", bound, condition, body):
             factors = find_factors(body)
         case _:
             return None
@@ -62,40 +62,42 @@ def multiply_out(expr: Expr) -> tuple[list[Expr], list[Expr], Expr] | None:
         return None
     for k, factor in enumerate(factors):
         again = next((m for m, f in enumerate(factors) if m > k and f is factor), k)
-        terms = _find_terms(factor if again == k else Pow(factor, TWO))
+        terms = _find_terms(factor if again == k else ir.Pow(factor, TWO))
         if terms is not None:
             others = tuple(f for m, f in enumerate(factors) if m not in {k, again})
             inside = {*bound, *find_free(condition)}
-            outer = [f for f in others if condition is TRUE and not inside & {*find_free(f)}]
+            outer = [f for f in others if condition is ir.TRUE and not inside & {*find_free(f)}]
             rest = [f for f in others if f not in outer]
             return outer, rest, _expand(expr, tuple(rest), _centre(terms, expr))
     return None
 
 
-def _centre(terms: _Terms, square: Reduce) -> _Terms:
+def _centre(terms: _Terms, square: ir.Reduce) -> _Terms:
     """The terms less their means over the indices that only they have; the first takes those up."""
     common = set.intersection(*({*find_free(term)} for _, term in terms))
     taken = {i.name for i in (*square.bound, *find_free(square))}
-    moved, shifts = [terms[0]], list[Expr]()
+    moved, shifts = [terms[0]], list[ir.Expr]()
     for number, term in terms[1:]:
         own = tuple(i for i in find_free(term) if i not in common)
         if not own or not is_safe(term):
             moved.append((number, term))
             continue
-        bound, _, body = rename_bound(Reduce("mean", own, TRUE, term), taken)
-        centre = Reduce("mean", bound, TRUE, body)
-        moved.append((number, Add((term, Mul((MINUS_ONE, centre))))))
+        bound, _, body = rename_bound(ir.Reduce("mean", own, ir.TRUE, term), taken)
+        centre = ir.Reduce("mean", bound, ir.TRUE, body)
+        moved.append((number, ir.Add((term, ir.Mul((ir.MINUS_ONE, centre))))))
         scale = number / terms[0][0]
-        shifts.append(centre if scale == 1 else Mul((Number(scale), centre)))
+        shifts.append(centre if scale == 1 else ir.Mul((ir.Number(scale), centre)))
     if shifts:
-        moved[0] = (terms[0][0], Add((terms[0][1], *shifts)))
+        moved[0] = (terms[0][0], ir.Add((terms[0][1], *shifts)))
     return tuple(moved)
 
 
-def _find_terms(factor: Expr) -> _Terms | None:
+def _find_terms(factor: ir.Expr) -> _Terms | None:
     """The terms of a wide sum that is squared, each as (number, the rest)."""
     match factor:
-        case Pow(Add(terms) as whole, Number(power)) if power == 2 and len(terms) <= MOST_TERMS:
+        case ir.Pow(ir.Add(terms) as whole, ir.Number(power)) if (
+            power == 2 and len(terms) <= MOST_TERMS
+        ):
             wide = {*find_free(whole)}
         case _:
             return None
@@ -104,12 +106,12 @@ def _find_terms(factor: Expr) -> _Terms | None:
     return tuple(split_number(term) for term in terms)
 
 
-def split_number(term: Expr) -> tuple[Fraction, Expr]:
+def split_number(term: ir.Expr) -> tuple[Fraction, ir.Expr]:
     """(the product of the rational factors, the product of the others)."""
     number = Fraction(1)
-    others: list[Expr] = []
+    others: list[ir.Expr] = []
     for factor in find_factors(term):
-        if isinstance(factor, Number):
+        if isinstance(factor, ir.Number):
             number *= factor.value
         else:
             others.append(factor)
@@ -117,15 +119,15 @@ def split_number(term: Expr) -> tuple[Fraction, Expr]:
 
 
 def _expand(
-    square: Reduce, rest: tuple[Expr, ...], terms: tuple[tuple[Fraction, Expr], ...]
-) -> Expr:
+    square: ir.Reduce, rest: tuple[ir.Expr, ...], terms: tuple[tuple[Fraction, ir.Expr], ...]
+) -> ir.Expr:
     """The squares of the terms, and twice the products of each two."""
 
-    def take(number: Fraction, *factors: Expr) -> Expr:
-        kept = [f for f in (*rest, *factors) if f is not ONE] or [ONE]
-        whole = Reduce(square.kind, square.bound, square.condition, make_product(kept))
-        return whole if number == 1 else Mul((Number(number), whole))
+    def take(number: Fraction, *factors: ir.Expr) -> ir.Expr:
+        kept = [f for f in (*rest, *factors) if f is not ir.ONE] or [ir.ONE]
+        whole = ir.Reduce(square.kind, square.bound, square.condition, make_product(kept))
+        return whole if number == 1 else ir.Mul((ir.Number(number), whole))
 
-    squares = [take(number**2, Pow(term, TWO)) for number, term in terms]
+    squares = [take(number**2, ir.Pow(term, TWO)) for number, term in terms]
     products = [take(2 * a * b, one, other) for (a, one), (b, other) in combinations(terms, 2)]
-    return Add((*squares, *products))
+    return ir.Add((*squares, *products))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from derive.analysis.reads import find_brackets
-from derive.ir.nodes import TRUE, ZERO, Add, Expr, Index, Mul, Reduce, Where, all_of
+from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses, find_free
 from derive.rewrite.finite import is_finite_where_defined, is_positive, is_safe
 from derive.rewrite.rule import rule
@@ -24,24 +24,24 @@ _LINEAR = ("sum", "mean")
 _SHIFTED = ("max", "min", "mean", "logsumexp")
 
 
-def find_factors(expr: Expr) -> tuple[Expr, ...]:
+def find_factors(expr: ir.Expr) -> tuple[ir.Expr, ...]:
     """The factors of a product, those of products inside it too."""
-    if isinstance(expr, Mul):
+    if isinstance(expr, ir.Mul):
         return tuple(inner for factor in expr.factors for inner in find_factors(factor))
     return (expr,)
 
 
-def make_sum(terms: Sequence[Expr]) -> Expr:
+def make_sum(terms: Sequence[ir.Expr]) -> ir.Expr:
     """The sum, without a wrapper around a single term."""
-    return terms[0] if len(terms) == 1 else Add(tuple(terms))
+    return terms[0] if len(terms) == 1 else ir.Add(tuple(terms))
 
 
-def is_number(expr: Expr) -> bool:
+def is_number(expr: ir.Expr) -> bool:
     """Is it the same number wherever it stands?"""
     return not find_free(expr) and not find_accesses(expr)
 
 
-def is_contraction(term: Expr, bound: tuple[Index, ...]) -> bool:
+def is_contraction(term: ir.Expr, bound: tuple[ir.Index, ...]) -> bool:
     """Is it a product of several factors that depend on the bound indices?"""
     return sum(bool(set(find_free(f)) & set(bound)) for f in find_factors(term)) > 1
 
@@ -52,19 +52,19 @@ def is_contraction(term: Expr, bound: tuple[Index, ...]) -> bool:
     after="A[M, N]; y[M]; z[i] = y[i] / 2 * sum[j](A[i,j])",
     refuses="A[M, N]; y[M]; z[i] = sum[j, j < i](A[i,j] * y[i - 1])",
 )
-def hoist_factor(expr: Expr) -> Expr | None:
+def hoist_factor(expr: ir.Expr) -> ir.Expr | None:
     """Factors that do not depend on the bound indices go out of a sum or a mean.
 
     Where a condition leaves entries out, only what could be read there, and is finite, goes out.
     """
     match expr:
-        case Reduce(kind, bound, condition, Mul() as body) if kind in _LINEAR:
+        case ir.Reduce(kind, bound, condition, ir.Mul() as body) if kind in _LINEAR:
             factors = find_factors(body)
         case _:
             return None
     outside = [f for f in factors if not set(find_free(f)) & set(bound)]
     inside = [f for f in factors if f not in outside]
-    if condition is not TRUE or any(map(find_brackets, inside)):
+    if condition is not ir.TRUE or any(map(find_brackets, inside)):
         outside = [f for f in outside if is_safe(f)]
         if kind == "mean":  # a bracket outside would hide that there is none of nothing
             outside = [f for f in outside if not find_brackets(f)]
@@ -75,9 +75,9 @@ def hoist_factor(expr: Expr) -> Expr | None:
         return None  # a plan puts numbers where they cost least
     guards = [f.condition for f in outside if is_bracket(f)]
     free = [f for f in outside if not is_bracket(f)]
-    whole = make_product([*free, Reduce(kind, bound, condition, make_product(inside))])
+    whole = make_product([*free, ir.Reduce(kind, bound, condition, make_product(inside))])
     # A guard of this sum alone: as a factor it would guard what the sum is multiplied by.
-    return Where(all_of(*guards), whole, ZERO) if guards else whole
+    return ir.Where(ir.all_of(*guards), whole, ir.ZERO) if guards else whole
 
 
 @rule(
@@ -86,10 +86,10 @@ def hoist_factor(expr: Expr) -> Expr | None:
     after="a[M]; f[M, N]; y[i] = a[i] + logsumexp[j](f[i,j])",
     refuses="a[M]; f[M, N]; y[i] = logsumexp[j](f[i,j] + where(a[i] > 0, 0, -oo))",
 )
-def hoist_term(expr: Expr) -> Expr | None:
+def hoist_term(expr: ir.Expr) -> ir.Expr | None:
     """Terms that do not depend on the bound indices go out of a reduction that keeps shifts."""
     match expr:
-        case Reduce(kind, bound, condition, Add(terms)) if kind in _SHIFTED:
+        case ir.Reduce(kind, bound, condition, ir.Add(terms)) if kind in _SHIFTED:
             steady = [t for t in terms if not set(find_free(t)) & set(bound)]
         case _:
             return None
@@ -97,7 +97,7 @@ def hoist_term(expr: Expr) -> Expr | None:
     inside = [t for t in terms if t not in outside]
     if not outside or not inside:
         return None
-    return Add((*outside, Reduce(kind, bound, condition, make_sum(inside))))
+    return ir.Add((*outside, ir.Reduce(kind, bound, condition, make_sum(inside))))
 
 
 @rule(
@@ -106,10 +106,10 @@ def hoist_term(expr: Expr) -> Expr | None:
     after="f[M, N]; size D; y[i] = 1 / sqrt(D) * max[j](f[i,j])",
     refuses="f[M, N]; y[i] = max[j](-2 * f[i,j])",
 )
-def hoist_scale(expr: Expr) -> Expr | None:
+def hoist_scale(expr: ir.Expr) -> ir.Expr | None:
     """Positive numbers go out of a largest or smallest entry."""
     match expr:
-        case Reduce("max" | "min" as kind, bound, condition, Mul() as body):
+        case ir.Reduce("max" | "min" as kind, bound, condition, ir.Mul() as body):
             factors = find_factors(body)
         case _:
             return None
@@ -117,4 +117,4 @@ def hoist_scale(expr: Expr) -> Expr | None:
     inside = [f for f in factors if f not in outside]
     if not outside or not inside:
         return None
-    return Mul((*outside, Reduce(kind, bound, condition, make_product(inside))))
+    return ir.Mul((*outside, ir.Reduce(kind, bound, condition, make_product(inside))))

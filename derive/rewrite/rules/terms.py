@@ -10,23 +10,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
-from derive.ir.nodes import (
-    MINUS_ONE,
-    ONE,
-    TRUE,
-    ZERO,
-    Add,
-    Compare,
-    Expr,
-    Index,
-    Mul,
-    Number,
-    Pow,
-    Reduce,
-    Where,
-    all_of,
-    split_and,
-)
+from derive.ir import nodes as ir
 from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import find_free, rename_apart, substitute
 from derive.rewrite.rules.products import make_product
@@ -45,47 +29,51 @@ class Term:
     """A number times the sum of a product."""
 
     number: Fraction
-    bound: tuple[Index, ...]
-    condition: Expr
-    factors: tuple[Expr, ...]
+    bound: tuple[ir.Index, ...]
+    condition: ir.Expr
+    factors: tuple[ir.Expr, ...]
 
-    def to_expr(self) -> Expr:
+    def to_expr(self) -> ir.Expr:
         """The sum; equal factors are a power."""
         counts = Counter(self.factors)
-        factors = [f if n == 1 else Pow(f, Number(Fraction(n))) for f, n in counts.items()]
+        factors = [f if n == 1 else ir.Pow(f, ir.Number(Fraction(n))) for f, n in counts.items()]
         body = make_product(factors)
-        whole: Expr = body
+        whole: ir.Expr = body
         if self.bound:
             whole = self._sum(factors)
-        elif self.condition is not TRUE:
-            whole = Where(self.condition, body, ZERO)
+        elif self.condition is not ir.TRUE:
+            whole = ir.Where(self.condition, body, ir.ZERO)
         if self.number == 1:
             return whole
-        number = Number(self.number)
-        if whole is ONE:
+        number = ir.Number(self.number)
+        if whole is ir.ONE:
             return number
-        return Mul((number, *whole.factors)) if isinstance(whole, Mul) else Mul((number, whole))
+        return (
+            ir.Mul((number, *whole.factors))
+            if isinstance(whole, ir.Mul)
+            else ir.Mul((number, whole))
+        )
 
-    def _sum(self, factors: list[Expr]) -> Expr:
+    def _sum(self, factors: list[ir.Expr]) -> ir.Expr:
         """The sum, or the mean where one factor is divided by the number of entries."""
-        counts = [Pow(index.extent, MINUS_ONE) for index in self.bound]
+        counts = [ir.Pow(index.extent, ir.MINUS_ONE) for index in self.bound]
         others = [factor for factor in factors if factor not in counts]
-        if self.condition is TRUE and len(others) == 1 and len(factors) == len(counts) + 1:
-            return Reduce("mean", self.bound, TRUE, others[0])
-        return Reduce("sum", self.bound, self.condition, make_product(factors))
+        if self.condition is ir.TRUE and len(others) == 1 and len(factors) == len(counts) + 1:
+            return ir.Reduce("mean", self.bound, ir.TRUE, others[0])
+        return ir.Reduce("sum", self.bound, self.condition, make_product(factors))
 
-    def guard(self, condition: Expr) -> Term:
+    def guard(self, condition: ir.Expr) -> Term:
         """The term where a condition holds too."""
-        return replace(self, condition=all_of(self.condition, condition))
+        return replace(self, condition=ir.all_of(self.condition, condition))
 
-    def rename(self, new: Mapping[Expr, Expr]) -> Term:
+    def rename(self, new: Mapping[ir.Expr, ir.Expr]) -> Term:
         """The term under other indices."""
         bound = tuple(new.get(i, i) for i in self.bound)
         factors = tuple(substitute(factor, new) for factor in self.factors)
         return Term(self.number, bound, substitute(self.condition, new), factors)  # type: ignore[arg-type]
 
 
-def opens(add: Add, bound: set[Index], *, deep: bool) -> bool:
+def opens(add: ir.Add, bound: set[ir.Index], *, deep: bool) -> bool:
     """Is a sum multiplied out: has it no tensor at all of its indices, or a product for a term?"""
     own = {*find_free(add)}
     if not own & bound:
@@ -98,41 +86,41 @@ def opens(add: Add, bound: set[Index], *, deep: bool) -> bool:
     )
 
 
-def _is_spanned(term: Expr, own: set[Index]) -> bool:
+def _is_spanned(term: ir.Expr, own: set[ir.Index]) -> bool:
     return any(own <= {*find_free(factor)} for factor in list_factors(term))
 
 
-def is_composite(term: Expr) -> bool:
+def is_composite(term: ir.Expr) -> bool:
     """Is it a product, or the sum of one, no factor of which has all of its indices?"""
     own = {*find_free(term)}
     factors = list_factors(term)
     return bool(own) and len(factors) > 1 and not _is_spanned(term, own)
 
 
-def list_factors(term: Expr) -> tuple[Expr, ...]:
+def list_factors(term: ir.Expr) -> tuple[ir.Expr, ...]:
     """The factors, those under sums and natural powers too."""
     match term:
-        case Mul(factors):
+        case ir.Mul(factors):
             return tuple(f for factor in factors for f in list_factors(factor))
-        case Reduce("sum" | "mean", _, _, body):
+        case ir.Reduce("sum" | "mean", _, _, body):
             return list_factors(body)
-        case Pow(base, Number(power)) if power > 0 and power.denominator == 1:
+        case ir.Pow(base, ir.Number(power)) if power > 0 and power.denominator == 1:
             return list_factors(base)
-        case Where(_, then, other) if other is ZERO:
-            return (term,) if then is ONE else list_factors(then)
+        case ir.Where(_, then, other) if other is ir.ZERO:
+            return (term,) if then is ir.ONE else list_factors(then)
         case _:
             return (term,)
 
 
-def _is_tied(term: Expr, bound: set[Index]) -> bool:
+def _is_tied(term: ir.Expr, bound: set[ir.Index]) -> bool:
     """Is it read only where a bound index is another one?"""
     match term:
-        case Mul(factors):
+        case ir.Mul(factors):
             return any(_is_tied(factor, bound) for factor in factors)
-        case Where(condition, _, other) if other is ZERO:
-            for part in split_and(condition):
+        case ir.Where(condition, _, other) if other is ir.ZERO:
+            for part in ir.split_and(condition):
                 match part:
-                    case Compare("==", Index() as one, Index() as other_index):
+                    case ir.Compare("==", ir.Index() as one, ir.Index() as other_index):
                         if {one, other_index} & bound and one.extent is other_index.extent:
                             return True
             return False
@@ -140,27 +128,27 @@ def _is_tied(term: Expr, bound: set[Index]) -> bool:
             return False
 
 
-def to_sum(terms: Sequence[Term]) -> Expr:
+def to_sum(terms: Sequence[Term]) -> ir.Expr:
     """The terms added up, the numbers that all have in common outside."""
     if not terms:
-        return ZERO
+        return ir.ZERO
     common = Counter(f for f in terms[0].factors if is_number(f))
     for term in terms:
         common &= Counter(term.factors)
     sizes = {abs(term.number) for term in terms}
     number = sizes.pop() if len(sizes) == 1 else Fraction(1)
     if len(terms) == 1:
-        number, common = Fraction(1), Counter[Expr]()
+        number, common = Fraction(1), Counter[ir.Expr]()
     inner = [
         replace(t, number=t.number / number, factors=_without(t.factors, common)) for t in terms
     ]
     inner.sort(key=lambda term: term.number < 0)
     whole = make_sum([term.to_expr() for term in inner])
-    outer = [*([Number(number)] if number != 1 else []), *common.elements()]
-    return Mul((*outer, whole)) if outer else whole
+    outer = [*([ir.Number(number)] if number != 1 else []), *common.elements()]
+    return ir.Mul((*outer, whole)) if outer else whole
 
 
-def _without(factors: Sequence[Expr], common: Counter[Expr]) -> tuple[Expr, ...]:
+def _without(factors: Sequence[ir.Expr], common: Counter[ir.Expr]) -> tuple[ir.Expr, ...]:
     left, kept = Counter(common), []
     for factor in factors:
         if left[factor]:
@@ -207,7 +195,7 @@ def _find_groups(terms: Sequence[Term], *, deep: bool) -> Iterator[Group]:
                 yield found
 
 
-def _find_group(terms: Sequence[Term], place: int, factor: Expr, *, deep: bool) -> Group | None:
+def _find_group(terms: Sequence[Term], place: int, factor: ir.Expr, *, deep: bool) -> Group | None:
     """The terms that have a factor of one of them, what they become, and how good that is."""
     anchor = terms[place]
     members = {place: anchor}
@@ -225,10 +213,10 @@ def _find_group(terms: Sequence[Term], place: int, factor: Expr, *, deep: bool) 
     return None
 
 
-def _align(term: Term, anchor: Term, factor: Expr) -> Term | None:
+def _align(term: Term, anchor: Term, factor: ir.Expr) -> Term | None:
     """The term under the bound indices of another one, as far as their factors are the same."""
     for seed in term.factors:
-        new: dict[Expr, Expr] = {}
+        new: dict[ir.Expr, ir.Expr] = {}
         if not _match(seed, factor, term, anchor, new):
             continue
         for mine in anchor.factors:
@@ -248,12 +236,14 @@ def _align(term: Term, anchor: Term, factor: Expr) -> Term | None:
     return None
 
 
-def _match(its: Expr, mine: Expr, term: Term, anchor: Term, new: dict[Expr, Expr]) -> bool:
+def _match(
+    its: ir.Expr, mine: ir.Expr, term: Term, anchor: Term, new: dict[ir.Expr, ir.Expr]
+) -> bool:
     """Is a factor another one under bound indices? Those are noted."""
     old, wanted = find_free(its), find_free(mine)
     if type(its) is not type(mine) or len(old) != len(wanted) or is_number(its):
         return False
-    pairs: dict[Expr, Expr] = {}
+    pairs: dict[ir.Expr, ir.Expr] = {}
     for one, other in zip(old, wanted, strict=True):
         if one not in term.bound:
             if one is not other:
@@ -275,12 +265,12 @@ def _match(its: Expr, mine: Expr, term: Term, anchor: Term, new: dict[Expr, Expr
     return True
 
 
-def _merge(members: Sequence[Term], common: Counter[Expr], *, deep: bool) -> Term | None:
+def _merge(members: Sequence[Term], common: Counter[ir.Expr], *, deep: bool) -> Term | None:
     """Terms with these factors as one, unless the sum in it would be too wide."""
     shared = {i for factor in common for i in find_free(factor)}
     outer = tuple(i for i in members[0].bound if i in shared)
-    conditions = {frozenset(split_and(term.condition)) for term in members}
-    within = {i for part in split_and(members[0].condition) for i in find_free(part)}
+    conditions = {frozenset(ir.split_and(term.condition)) for term in members}
+    within = {i for part in ir.split_and(members[0].condition) for i in find_free(part)}
     if len(conditions) > 1 or any(i in within and i not in outer for i in members[0].bound):
         return None
     if all(map(is_number, common)):
@@ -289,7 +279,7 @@ def _merge(members: Sequence[Term], common: Counter[Expr], *, deep: bool) -> Ter
         Term(
             term.number,
             tuple(i for i in term.bound if i not in outer),
-            TRUE,
+            ir.TRUE,
             _without(term.factors, common),
         )
         for term in members
@@ -313,9 +303,9 @@ def _merge(members: Sequence[Term], common: Counter[Expr], *, deep: bool) -> Ter
     if shared <= wide and not is_even and not is_plain:
         return None  # at all indices, where the terms alone are at fewer
     number, numbers, bracket = _normalize(factor_terms(rests, deep=deep))
-    if not deep and isinstance(bracket, Add) and opens(bracket, {*outer}, deep=False):
+    if not deep and isinstance(bracket, ir.Add) and opens(bracket, {*outer}, deep=False):
         return None
-    left, factors = Counter(common), list[Expr]()
+    left, factors = Counter(common), list[ir.Expr]()
     for factor in members[0].factors:
         if left[factor]:
             left[factor] -= 1
@@ -326,19 +316,19 @@ def _merge(members: Sequence[Term], common: Counter[Expr], *, deep: bool) -> Ter
     return Term(number, outer, members[0].condition, (*numbers, *factors))
 
 
-def _list_tensors(term: Term) -> list[Expr]:
+def _list_tensors(term: Term) -> list[ir.Expr]:
     return [factor for factor in term.factors if not is_number(factor)]
 
 
-def _normalize(terms: Sequence[Term]) -> tuple[Fraction, tuple[Expr, ...], Expr]:
+def _normalize(terms: Sequence[Term]) -> tuple[Fraction, tuple[ir.Expr, ...], ir.Expr]:
     """The terms added up less a number, so that the first is positive, and what all have."""
     names = {i.name for term in terms for f in term.factors for i in find_free(f)}
     names -= {i.name for term in terms for i in term.bound}
     named: list[Term] = []
     for term in terms:
-        taken, new = set(names), dict[Expr, Expr]()
+        taken, new = set(names), dict[ir.Expr, ir.Expr]()
         for index in term.bound:
-            fresh = rename_apart(Index("a", index.extent), taken)
+            fresh = rename_apart(ir.Index("a", index.extent), taken)
             taken.add(fresh.name)
             new[index] = fresh
         named.append(term.rename(new))

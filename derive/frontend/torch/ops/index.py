@@ -37,8 +37,7 @@ from derive.frontend.torch.trace import (
     narrow,
     remap,
 )
-from derive.ir.nodes import ONE, TRUE, ZERO, Access, Expr, Index, Number, Reduce, all_of
-from derive.ir.nodes import Call as Function
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk
 
@@ -130,15 +129,15 @@ def gather_all(trace: Trace, shadow: Shadow, gathers: Sequence[Gather]) -> Shado
 
 def _find_gathered(
     trace: Trace, shadow: Shadow, gathers: Sequence[Gather]
-) -> tuple[list[Index], list[Expr]]:
+) -> tuple[list[ir.Index], list[ir.Expr]]:
     """The indices of what is gathered, and the places that they stand for."""
     axes = [each.axis for each in gathers]
     common = trace.broadcast(*(each.places for each in gathers))
-    olds: list[Expr] = [at(index) for index in shadow.indices]
+    olds: list[ir.Expr] = [at(index) for index in shadow.indices]
     for each in gathers:
         place = trace.spread(each.places, common)
         extent = shadow.shape[each.axis]
-        if isinstance(place, Access) and place.tensor.below is not None:
+        if isinstance(place, ir.Access) and place.tensor.below is not None:
             trace.merge(Polynomial.of(extent) - Polynomial.of(place.tensor.below))
         olds[each.axis] = _wrap_negative(place, extent) if each.wraps else place
     rest = [index for k, index in enumerate(shadow.indices) if k not in axes]
@@ -147,14 +146,14 @@ def _find_gathered(
     return [*rest[:first], *common, *rest[first:]], olds
 
 
-def _wrap_negative(place: Expr, extent: Expr) -> Expr:
+def _wrap_negative(place: ir.Expr, extent: ir.Expr) -> ir.Expr:
     """Places that may lie below zero count from the end there."""
-    if isinstance(place, Number):
+    if isinstance(place, ir.Number):
         return add(place, extent) if place.value < 0 else place
     low = find_range(to_affine(place))[0] if is_whole(place) else None
     if low is not None and is_never_negative(low):
         return place
-    return Function("mod", (place, extent))
+    return ir.Call("mod", (place, extent))
 
 
 def _set_masked(call: Call, mask: Shadow) -> Shadow:
@@ -180,7 +179,7 @@ def _set(call: Call) -> Shadow:
     target, gathers = subscript(call.trace, call.shadow(0), call.get(1, "index"))
     if gathers:
         indices, olds = _find_gathered(call.trace, target, gathers)
-        if any(isinstance(part, Access) for place in olds for part in walk(place)):
+        if any(isinstance(part, ir.Access) for place in olds for part in walk(place)):
             raise call.trace.refuse("lift-write", "a write at places of a tensor is not known")
         target = remap(target, indices, olds)
     write(call.trace, target, call.trace.shadow(call.get(2, "value")))
@@ -219,10 +218,10 @@ def join(trace: Trace, parts: Sequence[Shadow], axis: int) -> Shadow:
     indices[axis] = trace.index(trace.extent(total))
     kinds = {part.kind for part in parts}
     kind = "real" if "real" in kinds else "int" if "int" in kinds else "bool"
-    value: Expr | None = None
+    value: ir.Expr | None = None
     end: int = 0
     for part, start in reversed(list(zip(parts, starts, strict=True))):
-        olds: list[Expr] = [at(index) for index in indices]
+        olds: list[ir.Expr] = [at(index) for index in indices]
         olds[axis] = subtract(at(indices[axis]), to_expr(start))
         for k, index in enumerate(indices):
             if k != axis:
@@ -267,8 +266,8 @@ def _gather(call: Call) -> Shadow:
     trace, shadow, places = call.trace, call.shadow(0), call.shadow(2, "index")
     axis = call.axis(1, shadow.rank)
     indices = trace.like(*places.indices)
-    olds: list[Expr] = [
-        ZERO if shadow.shape[k] is ONE else at(index) for k, index in enumerate(indices)
+    olds: list[ir.Expr] = [
+        ir.ZERO if shadow.shape[k] is ir.ONE else at(index) for k, index in enumerate(indices)
     ]
     for k, index in enumerate(indices):
         if k != axis:
@@ -300,7 +299,7 @@ def _repeat(call: Call) -> Shadow:
             continue
         length = trace.to_int(index.extent)
         indices.append(trace.index(trace.extent(length * count)))
-        olds.append(Function("mod", (indices[-1], index.extent)))
+        olds.append(ir.Call("mod", (indices[-1], index.extent)))
     return trace.make(indices, trace.read(shadow, olds), shadow.kind)
 
 
@@ -348,8 +347,8 @@ def _pad(call: Call) -> Shadow:
         raise trace.refuse("lift-op", "only a constant border is known")
     value = call.get(3, "value")
     indices = list(trace.like(*shadow.indices))
-    olds: list[Expr] = [at(index) for index in indices]
-    inside: list[Expr] = []
+    olds: list[ir.Expr] = [at(index) for index in indices]
+    inside: list[ir.Expr] = []
     for number in range(len(widths) // 2):
         before, after = widths[2 * number], widths[2 * number + 1]
         k = shadow.rank - 1 - number
@@ -361,7 +360,7 @@ def _pad(call: Call) -> Shadow:
         inside.append(within(olds[k], shadow.shape[k]))
     border = to_expr(0 if value is None else value)
     found = trace.read_number(shadow, olds)
-    return trace.make(indices, choose(all_of(*inside), found, border), shadow.kind)
+    return trace.make(indices, choose(ir.all_of(*inside), found, border), shadow.kind)
 
 
 def _keep(input: Any, inside: Any) -> Any:
@@ -456,9 +455,11 @@ def _add_at(call: Call) -> Shadow:
         if k != axis:
             trace.unify(index.extent, inner[k].extent)
     taken = trace.read(places, own if is_scatter else [own[axis]])
-    arrives = choose(compare("==", taken, at(indices[axis])), trace.read_number(source, own), ZERO)
-    bound = [inner[axis]] if inner[axis].extent is not ONE else []
-    total = Reduce("sum", tuple(bound), TRUE, arrives) if bound else arrives
+    arrives = choose(
+        compare("==", taken, at(indices[axis])), trace.read_number(source, own), ir.ZERO
+    )
+    bound = [inner[axis]] if inner[axis].extent is not ir.ONE else []
+    total = ir.Reduce("sum", tuple(bound), ir.TRUE, arrives) if bound else arrives
     factor = to_expr(call.named.get("alpha", 1))
     old = trace.read_number(shadow, [at(index) for index in indices])
     return trace.make(indices, add(old, multiply(factor, total)), call.kind)

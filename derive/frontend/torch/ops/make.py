@@ -18,7 +18,7 @@ from derive.frontend.torch.exprs import (
 )
 from derive.frontend.torch.numbers import to_expr
 from derive.frontend.torch.trace import Shadow, at, find_address, is_symbolic
-from derive.ir.nodes import ZERO, Expr, Index, Truth
+from derive.ir import nodes as ir
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _MOST_PARTS = 8  # sizes in a list that is written out
 
 
-def _indices(trace: Trace, shape: Sequence[Any]) -> tuple[Index, ...]:
+def _indices(trace: Trace, shape: Sequence[Any]) -> tuple[ir.Index, ...]:
     return tuple(trace.index(trace.extent(length)) for length in shape)
 
 
@@ -52,19 +52,19 @@ def _fill(call: Call) -> Shadow:
     return trace.make(indices, _to_value(call, value), call.kind)
 
 
-def _to_value(call: Call, value: Any) -> Expr:
+def _to_value(call: Call, value: Any) -> ir.Expr:
     """A number, or a tensor without axes, as what the result holds."""
     if hasattr(value, "dtype"):
         return _read_value(call, call.trace.shadow(value))
     if call.kind == "bool":
-        return Truth(bool(value))
+        return ir.Truth(bool(value))
     if call.kind == "int" and not isinstance(value, int):
         value = int(value)
     return call.trace.constant(value if call.kind == "int" else value + 0, call.kind).buffer.value
 
 
-def _read_value(call: Call, shadow: Shadow) -> Expr:
-    value = call.trace.read(shadow, [ZERO] * shadow.rank)
+def _read_value(call: Call, shadow: Shadow) -> ir.Expr:
+    value = call.trace.read(shadow, [ir.ZERO] * shadow.rank)
     if call.kind == shadow.kind:
         return value
     if call.kind == "int" and shadow.kind == "real":

@@ -24,15 +24,14 @@ from derive.frontend.torch.exprs import (
 )
 from derive.frontend.torch.numbers import to_expr
 from derive.frontend.torch.trace import Shadow, at
+from derive.ir import nodes as ir
 from derive.ir.definitions import Maker, open_call, read
 from derive.ir.functions import FUNCTIONS, find_spelt
-from derive.ir.nodes import Call as Function
-from derive.ir.nodes import Expr, Number, all_of, any_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Act = Callable[..., Expr]
+    Act = Callable[..., ir.Expr]
 
 
 def apply(call: Call, act: Act, *values: Any) -> Shadow:
@@ -73,12 +72,12 @@ def _divide(call: Call) -> Shadow:
     return _map(divide, 2)(call)
 
 
-def _floor_divide(one: Expr, other: Expr) -> Expr:
-    return Function("floordiv", (one, other))
+def _floor_divide(one: ir.Expr, other: ir.Expr) -> ir.Expr:
+    return ir.Call("floordiv", (one, other))
 
 
-def _remainder(one: Expr, other: Expr) -> Expr:
-    return Function("mod", (one, other))
+def _remainder(one: ir.Expr, other: ir.Expr) -> ir.Expr:
+    return ir.Call("mod", (one, other))
 
 
 def _whole(call: Call) -> Shadow:
@@ -97,7 +96,7 @@ def _compare(call: Call) -> Shadow:
     kinds = {kind for _, kind in parts}
     if kinds == {"bool"} and relation in {"==", "!="}:
         one, other = parts[0][0], parts[1][0]
-        same = any_of(all_of(one, other), all_of(negate_truth(one), negate_truth(other)))
+        same = ir.any_of(ir.all_of(one, other), ir.all_of(negate_truth(one), negate_truth(other)))
         return trace.make(indices, same if relation == "==" else negate_truth(same), "bool")
     values = [to_number(*part) for part in parts]
     return trace.make(indices, compare(relation, *values), "bool")
@@ -112,11 +111,11 @@ def _logic(call: Call) -> Shadow:
     indices = trace.broadcast(*shadows)
     one, other = (to_condition(trace.spread(s, indices), s.kind) for s in shadows)
     if call.name.endswith("and"):
-        found = all_of(one, other)
+        found = ir.all_of(one, other)
     elif call.name.endswith("xor"):
-        found = any_of(all_of(one, negate_truth(other)), all_of(negate_truth(one), other))
+        found = ir.any_of(ir.all_of(one, negate_truth(other)), ir.all_of(negate_truth(one), other))
     else:
-        found = any_of(one, other)
+        found = ir.any_of(one, other)
     return trace.make(indices, found, "bool")
 
 
@@ -145,11 +144,9 @@ def _convert(call: Call) -> Shadow:
 def _clamp(call: Call) -> Shadow:
     low, high = call.get(1, "min"), call.get(2, "max")
     if low is not None and high is not None:
-        return apply(
-            call, lambda *values: Function("clip", values), call.get(0, "input"), low, high
-        )
+        return apply(call, lambda *values: ir.Call("clip", values), call.get(0, "input"), low, high)
     name, bound = ("max", low) if high is None else ("min", high)
-    return apply(call, lambda *values: Function(name, values), call.get(0, "input"), bound)
+    return apply(call, lambda *values: ir.Call(name, values), call.get(0, "input"), bound)
 
 
 def _is_infinite(*signs: float) -> Callable[..., Any]:
@@ -192,14 +189,14 @@ def _elementwise(call: Call) -> Shadow:
     return apply(call, lambda *values: _EXPRS.call(row.name, (*values, *given)), *elements)
 
 
-def _call(name: str, arguments: tuple[Expr, ...]) -> Expr:
+def _call(name: str, arguments: tuple[ir.Expr, ...]) -> ir.Expr:
     if FUNCTIONS[name].is_kept:
-        return Function(name, arguments)
-    found: Expr = open_call(name, arguments, _EXPRS)
+        return ir.Call(name, arguments)
+    found: ir.Expr = open_call(name, arguments, _EXPRS)
     return found
 
 
-_EXPRS = Maker(Number, add, multiply, power, compare, choose, _call)
+_EXPRS = Maker(ir.Number, add, multiply, power, compare, choose, _call)
 
 
 def _prelu(input: Any, weight: Any) -> Any:

@@ -12,7 +12,7 @@ from derive.frontend.torch.call import Call, composite, op
 from derive.frontend.torch.exprs import multiply
 from derive.frontend.torch.ops.sums import fold
 from derive.frontend.torch.trace import Shadow, at
-from derive.ir.nodes import ONE, Index
+from derive.ir import nodes as ir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,20 +24,22 @@ def contract(
     trace: Trace, parts: Sequence[Shadow], names: Sequence[Sequence[str]], out: Sequence[str]
 ) -> Shadow:
     """Sum over the names that are not in `out` of the product; a name is one index."""
-    indices: dict[str, Index] = {}
+    indices: dict[str, ir.Index] = {}
     for part, own in zip(parts, names, strict=True):
         for name, index in zip(own, part.indices, strict=True):
             known = indices.get(name)
-            if known is None or (known.extent is ONE and index.extent is not ONE):
+            if known is None or (known.extent is ir.ONE and index.extent is not ir.ONE):
                 indices[name] = trace.indices.copy(index)
-            elif index.extent is not ONE:
+            elif index.extent is not ir.ONE:
                 trace.unify(known.extent, index.extent)
     factors = []
     for part, own in zip(parts, names, strict=True):
         pairs = zip(own, part.indices, strict=True)
-        places = [at(old if old.extent is ONE else indices[name]) for name, old in pairs]
+        places = [at(old if old.extent is ir.ONE else indices[name]) for name, old in pairs]
         factors.append(trace.read_number(part, places))
-    bound = [each for name, each in indices.items() if name not in out and each.extent is not ONE]
+    bound = [
+        each for name, each in indices.items() if name not in out and each.extent is not ir.ONE
+    ]
     value = fold("sum", bound, multiply(*factors))
     kind = "real" if any(part.kind == "real" for part in parts) else "int"
     return trace.make([indices[name] for name in out], value, kind)

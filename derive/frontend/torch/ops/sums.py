@@ -21,9 +21,8 @@ from derive.frontend.torch.exprs import (
 )
 from derive.frontend.torch.numbers import SymbolicFloat, to_expr
 from derive.frontend.torch.trace import Shadow, at
+from derive.ir import nodes as ir
 from derive.ir.functions import ROWS, Reduction
-from derive.ir.nodes import ONE, TRUE, ZERO, Along, Expr, Index, Number, Pow, Reduce
-from derive.ir.nodes import Call as Function
 from derive.ir.polynomial import Polynomial
 
 if TYPE_CHECKING:
@@ -34,23 +33,23 @@ if TYPE_CHECKING:
 
 def open_axes(
     trace: Trace, shadow: Shadow, axes: Sequence[int], keepdim: bool
-) -> tuple[tuple[Index, ...], tuple[Index, ...], Expr]:
+) -> tuple[tuple[ir.Index, ...], tuple[ir.Index, ...], ir.Expr]:
     """Fresh indices of the result, the indices that are bound, and the element."""
     fresh = trace.like(*shadow.indices)
-    bound = tuple(fresh[k] for k in axes if fresh[k].extent is not ONE)
+    bound = tuple(fresh[k] for k in axes if fresh[k].extent is not ir.ONE)
     value = trace.read_number(shadow, [at(index) for index in fresh])
-    indices: list[Index] = []
+    indices: list[ir.Index] = []
     for k, index in enumerate(fresh):
         if k not in axes:
             indices.append(index)
         elif keepdim:
-            indices.append(trace.index(ONE))
+            indices.append(trace.index(ir.ONE))
     return tuple(indices), bound, value
 
 
-def fold(kind: str, bound: Sequence[Index], value: Expr) -> Expr:
+def fold(kind: str, bound: Sequence[ir.Index], value: ir.Expr) -> ir.Expr:
     """The reduction; over nothing, the element itself, for a kind that leaves one as it is."""
-    return Reduce(kind, tuple(bound), TRUE, value) if bound else value
+    return ir.Reduce(kind, tuple(bound), ir.TRUE, value) if bound else value
 
 
 def _reduce(call: Call, kind: str, position: int = 1) -> Shadow:
@@ -91,7 +90,7 @@ def _find_place(call: Call) -> Shadow:
     indices, bound, value = open_axes(
         trace, shadow, (call.axis(1, shadow.rank),), call.flag(2, "keepdim")
     )
-    found = Reduce("argmax", bound, TRUE, value) if bound else ZERO
+    found = ir.Reduce("argmax", bound, ir.TRUE, value) if bound else ir.ZERO
     return trace.make(indices, found, "int")
 
 
@@ -102,7 +101,7 @@ def _logic(call: Call) -> Shadow:
     indices, bound, value = open_axes(trace, shadow, axes, keepdim)
     truth = value if shadow.kind == "bool" else to_number(to_condition(value, "real"), "bool")
     found = fold("max" if call.name == "any" else "min", bound, truth)
-    return trace.make(indices, compare(">", found, ZERO), "bool")
+    return trace.make(indices, compare(">", found, ir.ZERO), "bool")
 
 
 def _variance(call: Call) -> Shadow:
@@ -176,9 +175,9 @@ def _along(call: Call, kind: str) -> Shadow:
     if kind == "softmax" and trace.may_be_empty(value):
         trace.empty_rows["zeros" if call.name.startswith("_safe") else "nan"] = None
     _refuse_cut(call)
-    if index.extent is ONE:
+    if index.extent is ir.ONE:
         return trace.make(indices, _alone(kind, value), call.kind)
-    return trace.make(indices, Along(kind, index, TRUE, value), call.kind)
+    return trace.make(indices, ir.Along(kind, index, ir.TRUE, value), call.kind)
 
 
 def _of_matrix(call: Call, kind: str) -> Shadow:
@@ -192,14 +191,14 @@ def _of_matrix(call: Call, kind: str) -> Shadow:
     value = trace.read_number(shadow, [at(each) for each in indices])
     *batch, rows, columns = indices
     trace.unify(rows.extent, columns.extent)
-    found: Expr
-    if rows.extent is ONE:
-        alone = {"det": value, "logdet": Function("log", (value,)), "inverse": divide(ONE, value)}
-        found = alone.get(kind) or Pow(value, Number(Fraction(1, 2)))
+    found: ir.Expr
+    if rows.extent is ir.ONE:
+        alone = {"det": value, "logdet": ir.Call("log", (value,)), "inverse": divide(ir.ONE, value)}
+        found = alone.get(kind) or ir.Pow(value, ir.Number(Fraction(1, 2)))
     elif ROWS[kind].keeps:
-        found = Along(kind, rows, TRUE, value, columns)
+        found = ir.Along(kind, rows, ir.TRUE, value, columns)
     else:
-        found = Reduce(kind, (rows, columns), TRUE, value)
+        found = ir.Reduce(kind, (rows, columns), ir.TRUE, value)
     return trace.make(indices if ROWS[kind].keeps else batch, found, call.kind)
 
 
@@ -252,21 +251,21 @@ def _running(call: Call, kind: str) -> Shadow:
     indices = trace.like(*shadow.indices)
     places = [at(index) for index in indices]
     _refuse_cut(call)
-    if indices[axis].extent is ONE:
+    if indices[axis].extent is ir.ONE:
         return trace.make(indices, trace.read_number(shadow, places), call.kind)
     inner = trace.indices.copy(indices[axis])
     places[axis] = inner
     upto = compare("<=", inner, indices[axis])
-    found = Reduce(kind, (inner,), upto, trace.read_number(shadow, places))
+    found = ir.Reduce(kind, (inner,), upto, trace.read_number(shadow, places))
     return trace.make(indices, found, call.kind)
 
 
-def _alone(kind: str, value: Expr) -> Expr:
+def _alone(kind: str, value: ir.Expr) -> ir.Expr:
     """Over one place alone; nan stays nan."""
     if kind == "cumsum":
         return value
     gap = subtract(value, value)
-    return Function("exp", (gap,)) if kind == "softmax" else gap
+    return ir.Call("exp", (gap,)) if kind == "softmax" else gap
 
 
 OPS = (

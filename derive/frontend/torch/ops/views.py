@@ -24,7 +24,7 @@ from derive.frontend.torch.trace import (
     remap,
     reorder,
 )
-from derive.ir.nodes import ONE, Expr, Index, Size
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, divide_wholly
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ def _squeeze(call: Call) -> Shadow:
         ]
     for axis in sorted(axes, reverse=True):
         if trace.to_int(shadow.shape[axis]) == 1:
-            if shadow.shape[axis] is not ONE:
-                trace.unify(shadow.shape[axis], ONE)
+            if shadow.shape[axis] is not ir.ONE:
+                trace.unify(shadow.shape[axis], ir.ONE)
             shadow = drop_axis(shadow, axis)
     return shadow
 
@@ -96,8 +96,8 @@ def reshape(trace: Trace, shadow: Shadow, shape: Sequence[Any]) -> Shadow:
     """The elements in order under other axes; indices that stay stay themselves."""
     extents = _fill_shape(trace, shadow, shape)
     kept = _match_axes(shadow, extents)
-    indices: list[Index] = []
-    olds: dict[Index, Expr] = {}
+    indices: list[ir.Index] = []
+    olds: dict[ir.Index, ir.Expr] = {}
     for own, new in kept:
         if len(own) == 1 and len(new) == 1:
             indices.append(own[0])
@@ -105,7 +105,7 @@ def reshape(trace: Trace, shadow: Shadow, shape: Sequence[Any]) -> Shadow:
             continue
         whole = prod((Polynomial.of(index.extent) for index in own), start=Polynomial.of(1))
         parts = prod(map(Polynomial.of, new), start=Polynomial.of(1))
-        if all(isinstance(atom, Size) for atom in (whole - parts).atoms):
+        if all(isinstance(atom, ir.Size) for atom in (whole - parts).atoms):
             trace.unify(whole.to_expr(), parts.to_expr())
         fresh = [trace.index(new[0])] if len(new) == 1 else [trace.index(extent) for extent in new]
         indices += fresh
@@ -115,9 +115,9 @@ def reshape(trace: Trace, shadow: Shadow, shape: Sequence[Any]) -> Shadow:
     return remap(shadow, indices, [olds[index] for index in shadow.indices])
 
 
-def _fill_shape(trace: Trace, shadow: Shadow, shape: Sequence[Any]) -> list[Expr]:
+def _fill_shape(trace: Trace, shadow: Shadow, shape: Sequence[Any]) -> list[ir.Expr]:
     """The new extents, the one that is -1 found from the others."""
-    extents: list[Expr | None] = []
+    extents: list[ir.Expr | None] = []
     rest = Polynomial.of(1)
     for each in shape:
         if isinstance(each, int) and plain(each) == -1:
@@ -135,10 +135,10 @@ def _fill_shape(trace: Trace, shadow: Shadow, shape: Sequence[Any]) -> list[Expr
 
 
 def _match_axes(
-    shadow: Shadow, extents: Sequence[Expr]
-) -> list[tuple[tuple[Index, ...], tuple[Expr, ...]]]:
+    shadow: Shadow, extents: Sequence[ir.Expr]
+) -> list[tuple[tuple[ir.Index, ...], tuple[ir.Expr, ...]]]:
     """Groups of old and new axes with the same product, as small as they can be seen to be."""
-    groups: list[tuple[tuple[Index, ...], tuple[Expr, ...]]] = []
+    groups: list[tuple[tuple[ir.Index, ...], tuple[ir.Expr, ...]]] = []
     old, new = list(shadow.indices), list(extents)
     while old or new:
         best = _find_group(old, new)
@@ -147,7 +147,7 @@ def _match_axes(
     return groups
 
 
-def _find_group(old: Sequence[Index], new: Sequence[Expr]) -> tuple[int, int]:
+def _find_group(old: Sequence[ir.Index], new: Sequence[ir.Expr]) -> tuple[int, int]:
     for total in range(1, len(old) + len(new) + 1):
         for one in range(max(0, total - len(new)), min(len(old), total) + 1):
             left = right = Polynomial.of(1)
@@ -185,7 +185,7 @@ def _diagonal(call: Call) -> Shadow:
     other = call.axis(3, shadow.rank, 1, "dim2")
     length = trace.to_int(trace.unify(shadow.shape[one], shadow.shape[other])) - abs(offset)
     fresh = trace.index(trace.extent(length))
-    olds: list[Expr] = list(shadow.indices)
+    olds: list[ir.Expr] = list(shadow.indices)
     olds[one] = add(at(fresh), to_expr(max(-offset, 0)))
     olds[other] = add(at(fresh), to_expr(max(offset, 0)))
     indices = [index for k, index in enumerate(shadow.indices) if k not in {one, other}]
@@ -198,7 +198,7 @@ def _unfold(call: Call) -> Shadow:
     size, step = call.get(2, "size"), call.get(3, "step")
     count = (trace.to_int(shadow.shape[axis]) - size) // step + 1
     outer, inner = trace.index(trace.extent(count)), trace.index(trace.extent(size))
-    olds: list[Expr] = list(shadow.indices)
+    olds: list[ir.Expr] = list(shadow.indices)
     olds[axis] = add(multiply(to_expr(step), at(outer)), at(inner))
     indices = list(shadow.indices)
     indices[axis] = outer

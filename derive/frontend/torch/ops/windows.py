@@ -28,8 +28,7 @@ from derive.frontend.torch.exprs import within as is_within
 from derive.frontend.torch.numbers import plain, to_expr
 from derive.frontend.torch.ops.sums import fold
 from derive.frontend.torch.trace import RestartError, Shadow, at, insert_axis, name_like
-from derive.ir.nodes import ONE, TRUE, ZERO, Expr, Index, Number, Reduce, Size, all_of
-from derive.ir.nodes import Call as Function
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, divide_wholly
 from derive.ir.walk import walk
 
@@ -43,7 +42,7 @@ _NN = "torch.nn.functional"
 class Window:
     """One axis of a window: its length, how far it moves, and what is put beside the input."""
 
-    length: Expr
+    length: ir.Expr
     step: int
     gap: int
     before: int
@@ -57,7 +56,7 @@ def _spell(value: Any, count: int) -> tuple[Any, ...]:
 
 
 def _find_windows(
-    trace: Trace, lengths: Sequence[Expr], steps: Any, gaps: Any, padding: Any
+    trace: Trace, lengths: Sequence[ir.Expr], steps: Any, gaps: Any, padding: Any
 ) -> list[Window]:
     count = len(lengths)
     spelt = (_spell(each, count) for each in (steps, gaps))
@@ -74,17 +73,17 @@ def _find_windows(
     return found
 
 
-def _fix(trace: Trace, extent: Expr) -> int:
+def _fix(trace: Trace, extent: ir.Expr) -> int:
     """An extent that is used as a number."""
-    names = [part.name for part in walk(extent) if isinstance(part, Size)]
+    names = [part.name for part in walk(extent) if isinstance(part, ir.Size)]
     if names:
         raise RestartError(tuple(dict.fromkeys(names)))
     return trace.number(extent)
 
 
-def _count(extent: Expr, window: Window) -> Expr:
+def _count(extent: ir.Expr, window: Window) -> ir.Expr:
     """How many places a window has."""
-    reach = multiply(to_expr(window.gap), subtract(window.length, ONE))
+    reach = multiply(to_expr(window.gap), subtract(window.length, ir.ONE))
     room = Polynomial.of(subtract(add(extent, to_expr(window.before + window.after)), reach))
     whole = divide_wholly(room - Polynomial.of(1), Polynomial.of(window.step))
     if whole is not None:
@@ -94,14 +93,14 @@ def _count(extent: Expr, window: Window) -> Expr:
     rest = room - Polynomial.of(1 + more * window.step)
     if rest.constant is not None:
         return to_expr(int(rest.constant // window.step + more + 1))
-    quotient = Function("floordiv", (write_place(rest.to_expr(), ()), to_expr(window.step)))
+    quotient = ir.Call("floordiv", (write_place(rest.to_expr(), ()), to_expr(window.step)))
     return add(quotient, to_expr(int(more) + 1))
 
 
-Opened = tuple[list[Index], list[Index], list[Expr], Expr]
+Opened = tuple[list[ir.Index], list[ir.Index], list[ir.Expr], ir.Expr]
 
 
-def _open(trace: Trace, axes: Sequence[Index], windows: Sequence[Window]) -> Opened:
+def _open(trace: Trace, axes: Sequence[ir.Index], windows: Sequence[Window]) -> Opened:
     """Indices of the outputs, indices in the window, the places, and the condition on them."""
     outer, inner, places, inside = [], [], [], []
     for own, window in zip(axes, windows, strict=True):
@@ -111,39 +110,41 @@ def _open(trace: Trace, axes: Sequence[Index], windows: Sequence[Window]) -> Ope
         place = add(moved, multiply(to_expr(window.gap), at(inner[-1])), to_expr(-window.before))
         places.append(Polynomial.of(place).to_expr())
         inside.append(is_within(places[-1], own.extent))
-    return outer, inner, places, all_of(*inside)
+    return outer, inner, places, ir.all_of(*inside)
 
 
 def _open_back(
-    trace: Trace, axes: Sequence[Index], windows: Sequence[Window], more: Sequence[Any]
+    trace: Trace, axes: Sequence[ir.Index], windows: Sequence[Window], more: Sequence[Any]
 ) -> Opened:
     """The same of a transposed convolution; `more` is put behind the outputs."""
     outer, inner, places, inside = [], [], [], []
     for own, window, extra in zip(axes, windows, more, strict=True):
         step, gap = to_expr(window.step), to_expr(window.gap)
-        reach = multiply(gap, subtract(window.length, ONE))
-        far = multiply(step, subtract(own.extent, ONE))
+        reach = multiply(gap, subtract(window.length, ir.ONE))
+        far = multiply(step, subtract(own.extent, ir.ONE))
         length = add(far, reach, to_expr(1 + plain(extra) - 2 * window.before))
         outer.append(name_like(trace, own, trace.extent(Polynomial.of(length))))
         inner.append(_index_window(trace, window))
         place = subtract(add(at(outer[-1]), to_expr(window.before)), multiply(gap, at(inner[-1])))
         place = Polynomial.of(place).to_expr()
         if window.step != 1:
-            inside.append(compare("==", Function("mod", (place, step)), ZERO))
-            place = Function("floordiv", (place, step))
+            inside.append(compare("==", ir.Call("mod", (place, step)), ir.ZERO))
+            place = ir.Call("floordiv", (place, step))
         places.append(place)
         inside.append(is_within(place, own.extent))
-    return outer, inner, places, all_of(*inside)
+    return outer, inner, places, ir.all_of(*inside)
 
 
-def _index_window(trace: Trace, window: Window) -> Index:
-    return trace.index(window.length, "" if isinstance(window.length, Size) else "k")
+def _index_window(trace: Trace, window: Window) -> ir.Index:
+    return trace.index(window.length, "" if isinstance(window.length, ir.Size) else "k")
 
 
-def _sum(bound: Sequence[Index], inside: Expr, *factors: Expr, kind: str = "sum") -> Expr:
+def _sum(
+    bound: Sequence[ir.Index], inside: ir.Expr, *factors: ir.Expr, kind: str = "sum"
+) -> ir.Expr:
     """The product reduced, 0 where the condition does not hold."""
-    bracket = () if inside is TRUE else (choose(inside, ONE, ZERO),)
-    return fold(kind, [k for k in bound if k.extent is not ONE], multiply(*bracket, *factors))
+    bracket = () if inside is ir.TRUE else (choose(inside, ir.ONE, ir.ZERO),)
+    return fold(kind, [k for k in bound if k.extent is not ir.ONE], multiply(*bracket, *factors))
 
 
 def _convolve(call: Call, is_transposed: bool = False) -> Shadow:
@@ -164,9 +165,9 @@ def _convolve(call: Call, is_transposed: bool = False) -> Shadow:
         if groups != 1:
             length, each = _fix(trace, channel.extent) // groups, _fix(trace, second.extent)
             part, out = trace.index(length, "c"), trace.index(each * groups, "o")
-            group = Function("floordiv", (at(out), to_expr(each)))
+            group = ir.Call("floordiv", (at(out), to_expr(each)))
             source = simplify_place(add(multiply(to_expr(length), group), at(part)))
-            which = simplify_place(Function("mod", (at(out), second.extent)))
+            which = simplify_place(ir.Call("mod", (at(out), second.extent)))
         rows = source, which
     else:
         outer, inner, places, inside = _open(trace, value.indices[2:], windows)
@@ -174,14 +175,14 @@ def _convolve(call: Call, is_transposed: bool = False) -> Shadow:
         if groups == 1:
             trace.unify(channel.extent, second.extent)
             source = at(part)
-        elif second.extent is ONE and trace.number(out.extent) == groups:
+        elif second.extent is ir.ONE and trace.number(out.extent) == groups:
             trace.unify(channel.extent, out.extent)  # each channel by itself
             part, source = second, at(out)
         else:
             part = _name(trace, second, "c")
             length, each = _fix(trace, channel.extent) // groups, _fix(trace, out.extent) // groups
             _fix(trace, part.extent)
-            group = Function("floordiv", (at(out), to_expr(each)))
+            group = ir.Call("floordiv", (at(out), to_expr(each)))
             source = simplify_place(add(multiply(to_expr(length), group), at(part)))
         rows = at(out), at(part)
     taken = trace.read_number(value, [at(batch), source, *places])
@@ -194,9 +195,9 @@ def _convolve(call: Call, is_transposed: bool = False) -> Shadow:
     return trace.make((*([batch] if value is given else []), out, *outer), total, "real")
 
 
-def _name(trace: Trace, index: Index, wish: str) -> Index:
+def _name(trace: Trace, index: ir.Index, wish: str) -> ir.Index:
     """A fresh index like another, under a name of its own where its extent is a number."""
-    return trace.index(index.extent, wish if isinstance(index.extent, Number) else "")
+    return trace.index(index.extent, wish if isinstance(index.extent, ir.Number) else "")
 
 
 _ARGUMENTS = {
@@ -231,8 +232,8 @@ def _pool(call: Call, kind: str, count: int) -> Shadow:
     rest = trace.like(*value.indices[:-count])
     taken = trace.read_number(value, [*map(at, rest), *places])
     if kind == "max" or given["count_include_pad"] is False:
-        bound = [index for index in bound if index.extent is not ONE]
-        found = Reduce(kind, tuple(bound), inside, taken) if bound else taken
+        bound = [index for index in bound if index.extent is not ir.ONE]
+        found = ir.Reduce(kind, tuple(bound), inside, taken) if bound else taken
     elif given["divisor_override"] is not None:
         found = divide(_sum(bound, inside, taken), to_expr(given["divisor_override"]))
     else:
@@ -247,25 +248,25 @@ def _adapt(call: Call, kind: str, count: int) -> Shadow:
         raise trace.refuse("lift-op", "the places of a pool's largest elements are not known")
     sizes = _spell(call.get(1, "output_size"), count)
     indices = list(trace.like(*value.indices))
-    places: list[Expr] = [at(index) for index in indices]
+    places: list[ir.Expr] = [at(index) for index in indices]
     bound, inside = [], []
     for axis, size in zip(range(value.rank - count, value.rank), sizes, strict=True):
         own = indices[axis]
-        if size is None or own.extent is ONE:
+        if size is None or own.extent is ir.ONE:
             continue
         inner = trace.indices.copy(own)
         indices[axis] = name_like(trace, own, trace.extent(size))
         bound.append(inner)
         places[axis] = at(inner)
         count_ = to_expr(size)
-        if count_ is ONE:
+        if count_ is ir.ONE:
             continue
         first = multiply(own.extent, indices[axis])
-        last = add(first, own.extent, count_, Number(-1))  # type: ignore[arg-type]
-        inside.append(compare("<=", Function("floordiv", (first, count_)), inner))
-        inside.append(compare("<", inner, Function("floordiv", (last, count_))))
+        last = add(first, own.extent, count_, ir.Number(-1))  # type: ignore[arg-type]
+        inside.append(compare("<=", ir.Call("floordiv", (first, count_)), inner))
+        inside.append(compare("<", inner, ir.Call("floordiv", (last, count_))))
     taken = trace.read_number(value, places)
-    found = Reduce(kind, tuple(bound), all_of(*inside), taken) if bound else taken
+    found = ir.Reduce(kind, tuple(bound), ir.all_of(*inside), taken) if bound else taken
     return trace.make(indices, found, "real")
 
 
