@@ -8,7 +8,7 @@ from derive.backend.to_data import to_plan_data
 from derive.cli.options import check_sizes
 from derive.cli.plans import print_costs, print_steps
 from derive.cli.tables import print_heading, print_json, print_line
-from derive.linter.plain import Parts, find_call, find_remarks
+from derive.linter.plain import find_plain, find_remarks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def print_einsum(equation: str, sizes: Mapping[str, int], as_json: bool) -> None:
     """The string as a formula in the notation, as loops, as steps with costs; and remarks."""
     from derive.compiler import build
-    from derive.frontend.from_einsum import from_einsum
+    from derive.frontend.from_einsum import from_einsum, read_fixed
     from derive.frontend.system import to_system
     from derive.ir.text import to_lines, to_text
     from derive.ir.walk import find_all_indices
@@ -30,13 +30,14 @@ def print_einsum(equation: str, sizes: Mapping[str, int], as_json: bool) -> None
     check_sizes(sizes, names.values(), tuple(names))
     chosen = {names.get(name, name): number for name, number in sizes.items()}
     plan = build(formula, sizes=chosen or None).plan
-    parts = Parts.of(equation, tuple(entry.name for entry in system.inputs))
+    spec, operands = read_fixed(equation), [entry.name for entry in system.inputs]
+    terms = ",".join(map("".join, spec.names))
     data = {
-        "einsum": str(parts),
+        "einsum": f"{terms}->{spec.write(spec.output)}",
         "formula": list(to_lines(system)),
         "loops": to_loops(formula),
-        "same_as": find_call(parts),
-        "remarks": list(find_remarks(parts)),
+        "same_as": find_plain(spec, operands),
+        "remarks": list(find_remarks(spec, operands)),
         **to_plan_data(plan),
     }
     if as_json:

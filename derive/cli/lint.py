@@ -13,15 +13,14 @@ from derive.backend.to_sarif import to_sarif
 from derive.cli.tables import print_heading, print_json, print_line, print_table, to_json
 from derive.errors import refuse, suggest
 from derive.linter.lint import find_results, lint
-from derive.linter.rule import Severity, to_data
-from derive.linter.rules import RULES, choose, find_rule
+from derive.linter.rules import RULES, Severity, choose, find_rule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from derive.linter.lint import Report
-    from derive.linter.rule import Finding, Rule
+    from derive.linter.lint import Finding, Report
+    from derive.linter.rules import Rule
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 _EXAMPLES = (("hurts", "red"), ("fine", "green"))
@@ -88,7 +87,7 @@ def print_findings(paths: Sequence[str], wishes: Wishes, statistics: bool) -> in
         case Form.JSON:
             print_json(
                 {
-                    "findings": [to_data(finding) for finding in findings],
+                    "findings": [finding.to_data() for finding in findings],
                     "statistics": [
                         {"code": code, "name": name, "severity": severity, "count": count}
                         for code, name, severity, count in _count(findings)

@@ -14,26 +14,31 @@ import re
 import tokenize
 import warnings
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatch
 from io import BytesIO, StringIO
 from pathlib import Path, PurePath
 from tokenize import detect_encoding
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from derive.backend import to_sarif as sarif
 from derive.errors import Mark, refuse
 from derive.frontend.notebooks import Cells, read_cells
 from derive.linter.calls import Call, read_calls
-from derive.linter.rule import Finding, Place, Remark, Severity
-from derive.linter.rules import CALL_RULES, RULES, SYNTAX, UNREADABLE, UNUSED_IGNORE, is_known
+from derive.linter.rules import (
+    CALL_RULES,
+    RULES,
+    SYNTAX,
+    UNREADABLE,
+    UNUSED_IGNORE,
+    Remark,
+    Rule,
+    Severity,
+)
 from derive.linter.scopes import find_characters, to_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-
-    from derive.linter.rule import Rule
-
 
 _KEPT_BY_TOOLS = ("__pycache__", "node_modules")
 _SUFFIXES = (".py", ".ipynb")
@@ -157,6 +162,74 @@ _COMMENT = re.compile(r"#\s*derive:\s*ignore\b(?:\s*\[([^\]]*)\])?")
 _WIDEST = 160  # columns of a source line that a mark shows
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """A stretch of a file; in a notebook the lines are those of the numbered cell."""
+
+    path: str
+    cell: int  # 0 in a file that is no notebook
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+    def __str__(self) -> str:
+        """The place as editors read it."""
+        cell = f"cell {self.cell}:" if self.cell else ""
+        return f"{self.path}:{cell}{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One remark at its place in a file."""
+
+    code: str
+    name: str
+    severity: Severity
+    place: Place
+    says: str
+    help: str = ""
+    facts: tuple[str, ...] = ()
+    mark: Mark | None = None
+
+    @property
+    def order(self) -> tuple[Place, str, str]:
+        """Findings are told in the order of their places."""
+        return self.place, self.code, self.says
+
+    @property
+    def head(self) -> str:
+        """The first line of the message."""
+        return f"{self.place}: {self.code} {self.severity}: {self.says}"
+
+    @property
+    def body(self) -> str:
+        """The lines below the first: the source with carets, what is known, the help."""
+        lines = [f"    {row}" for row in str(self.mark).splitlines()] if self.mark else []
+        lines += [f"  {fact}" for fact in self.facts]
+        if self.help:
+            lines.append(f"  help: {self.help}")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        """The whole message."""
+        return f"{self.head}\n{self.body}" if self.body else self.head
+
+    def to_data(self) -> dict[str, Any]:
+        """The finding as JSON takes it."""
+        place = asdict(self.place)
+        return {
+            **place,
+            "cell": self.place.cell or None,
+            "code": self.code,
+            "name": self.name,
+            "severity": str(self.severity),
+            "message": self.says,
+            "facts": list(self.facts),
+            "help": self.help,
+        }
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """All findings in order, how many files were read, and how many calls were judged."""
@@ -218,23 +291,11 @@ def _judge(call: Call, source: Source, ignores: Sequence[Ignore]) -> Iterator[Fi
     first, last = call.node.lineno, call.node.end_lineno or call.node.lineno
     near = [ignore for ignore in ignores if first <= ignore.line <= last]
     for rule in CALL_RULES:
-        for remark in _find_remarks(rule, call):
+        for remark in rule.find_remarks(call):
             # each comment is asked, so that each knows that it is of use
             silent = [ignore.covers(rule.code, rule.name) for ignore in near]
             if not any(silent):
                 yield _to_finding(rule, remark, call, source)
-
-
-def _find_remarks(rule: Rule, call: Call) -> Iterable[Remark]:
-    """What a rule says of a call, and of what is wrong in its string."""
-    fault = call.fault
-    if fault is None or fault.kind not in rule.faults:
-        return rule.find(call) if rule.find else ()
-    help = fault.help
-    if fault.kind == "output-twice":
-        help += "; torch.diag_embed builds a diagonal"
-    start, end = (0, len(call.written)) if fault.start < 0 else (fault.start, fault.end)
-    return (Remark(fault.says, help, start, end, fault.facts),)
 
 
 def _to_finding(rule: Rule, remark: Remark, call: Call, source: Source) -> Finding:
@@ -306,19 +367,24 @@ def _judge_cells(source: Source) -> list[Finding]:
     return [_build(SYNTAX, Remark(says), source, (line, 0, line, 1)) for line, says in broken]
 
 
+_KNOWN = {rule.code for rule in RULES} | {rule.name for rule in RULES}
+
+
 def _judge_ignore(ignore: Ignore, source: Source) -> Iterator[Finding]:
+    """What a comment names that is no rule, or that it does not silence."""
+    strange = [c for c in ignore.codes or () if c.upper() not in _KNOWN and c not in _KNOWN]
+    remarks = []
+    if not ignore.used and len(ignore.codes or ()) < 2:
+        says = f"there is no rule {strange[0]}" if strange else "the comment silences nothing"
+        advice = "derive lint --list shows all codes" if strange else "take it out"
+        remarks = [Remark(says, advice)]
+    else:
+        for code in (code for code in ignore.codes or () if code not in ignore.used):
+            is_known = code not in strange
+            says = f"{code} silences nothing here" if is_known else f"there is no rule {code}"
+            remarks.append(Remark(says, f"take {code} out"))
     span = (ignore.line, ignore.start, ignore.line, ignore.end)
-    unused = ignore.find_unused()
-    if unused is None and not (ignore.codes and len(ignore.codes) > 1):
-        unknown = [code for code in ignore.codes or () if not is_known(code)]
-        says = f"there is no rule {unknown[0]}" if unknown else "the comment silences nothing"
-        advice = "derive lint --list shows all codes" if unknown else "take it out"
-        yield _build(UNUSED_IGNORE, Remark(says, advice), source, span)
-        return
-    for code in ignore.codes or () if unused is None else unused:
-        says = f"{code} silences nothing here" if is_known(code) else f"there is no rule {code}"
-        advice = f"take {code} out"
-        yield _build(UNUSED_IGNORE, Remark(says, advice), source, span)
+    return (_build(UNUSED_IGNORE, remark, source, span) for remark in remarks)
 
 
 @dataclass(slots=True)
@@ -340,12 +406,6 @@ class Ignore:
         if word is not None:
             self.used.add(word)
         return word is not None
-
-    def find_unused(self) -> tuple[str, ...] | None:
-        """The codes that silenced nothing; None where the whole comment did."""
-        if not self.used:
-            return None
-        return tuple(code for code in self.codes or () if code not in self.used)
 
 
 def read_ignores(text: str) -> list[Ignore]:

@@ -10,7 +10,8 @@ import torch
 from cli_runs import MATMUL, run  # noqa: F401
 from texts import read_tables
 
-from derive.linter.plain import Parts, find_call, find_remarks
+from derive.frontend.from_einsum import read_fixed
+from derive.linter.plain import find_plain, find_remarks
 
 TABLES = read_tables(Path(__file__).with_name("tables.txt"))
 ATTENTION = """\
@@ -148,7 +149,7 @@ def test_a_string_as_json(run):
 
 
 def take_apart(equation):
-    return Parts.of(equation, tuple("ABCDE"[: equation.count(",") + 1]))
+    return read_fixed(equation), "ABCDE"[: equation.count(",") + 1]
 
 
 REMARKS = {
@@ -172,7 +173,7 @@ REMARKS = {
 
 @pytest.mark.parametrize("equation", REMARKS)
 def test_remarks(equation):
-    assert tuple(find_remarks(take_apart(equation))) == REMARKS[equation]
+    assert tuple(find_remarks(*take_apart(equation))) == REMARKS[equation]
 
 
 PLAIN = dict(TABLES["plain forms"])
@@ -180,7 +181,7 @@ PLAIN = dict(TABLES["plain forms"])
 
 @pytest.mark.parametrize("equation", PLAIN)
 def test_plain_forms(equation):
-    assert find_call(take_apart(equation)) == PLAIN[equation]
+    assert find_plain(*take_apart(equation)) == PLAIN[equation]
 
 
 def test_every_plain_form_gives_what_einsum_gives():
@@ -195,7 +196,7 @@ def test_every_plain_form_gives_what_einsum_gives():
         for count in range(len(indices) + 1):
             for output in map("".join, itertools.permutations(indices, count)):
                 equation = f"{','.join(left)}->{output}"
-                plain = find_call(take_apart(equation))
+                plain = find_plain(*take_apart(equation))
                 if plain:
                     A, B = (*(tensors[o] for o in left), None)[:2]
                     value = eval(plain, {"A": A, "B": B, "torch": torch})

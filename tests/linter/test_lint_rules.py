@@ -13,8 +13,7 @@ from texts import read_rows
 from derive.frontend.from_einsum import Fault, read_einsum
 from derive.linter.calls import find_fault
 from derive.linter.lint import lint_bytes
-from derive.linter.rule import PRELUDE, Severity
-from derive.linter.rules import CALL_RULES, RULES, find_widest
+from derive.linter.rules import CALL_RULES, PRELUDE, RULES, Severity, find_widest
 
 STRINGS = [string for (string,) in read_rows(Path(__file__).parents[1] / "einsum_strings.txt")]
 
