@@ -416,8 +416,8 @@ def find_unused_results(call: Call, _: Spec) -> Iterator[Remark]:
     """
     if call.has_more_keywords or "out" in call.keywords or call.function.endswith("_path"):
         return
-    left, _, right = call.written.partition("->")
-    if call.is_bare and left.split() != right.split():  # x -> x checks a shape
+    left, *right = call.written.split("->")
+    if call.is_bare and left.split() != "".join(right).split():  # x -> x checks a shape
         yield Remark("the result is not used", "assign it, or take the call out")
 
 
