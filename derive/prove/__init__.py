@@ -12,24 +12,32 @@ Laws:
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import islice, permutations
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import Affine, simplify_place, to_affine
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
-from derive.ir.walk import map_children
-from derive.prove.conditions import find_regions, is_above, is_infinite
-from derive.prove.cuts import find_cuts
-from derive.prove.definedness import Definedness, Needs
-from derive.prove.normal import GivesUp, NormalAlgebra
-from derive.prove.reader import Reader
-from derive.prove.sums import find_affines, split_quotient
-from derive.prove.terms import Algebra, Base, Factor, Normal, Poly, Term
+from derive.ir.walk import find_accesses, map_children
+from derive.prove import terms as nf
+from derive.prove.algebra import find_content, multiply, power
+from derive.prove.conditions import (
+    find_regions,
+    guard,
+    is_above,
+    is_infinite,
+    is_nonnegative_normal,
+    is_positive_normal,
+)
+from derive.prove.definedness import Definedness, Needs, collect_needs
+from derive.prove.reader import Cut, Reader
+from derive.prove.sums import NormalAlgebra, find_affines, split_quotient
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 
 _MOST_SPLITS = 8
@@ -39,7 +47,7 @@ _MOST_UNROLLED = 8  # entries of a sum that are written out
 _LARGEST = 120  # terms of a difference that is looked at
 
 
-def is_equal(algebra: Algebra, ours: Normal, theirs: Normal, indices: tuple[ir.Index, ...]) -> bool:
+def is_equal(algebra: nf.Algebra, ours: nf.Normal, theirs: nf.Normal, indices: nf.Indices) -> bool:
     """Are both equal for all values of the indices, as far as is seen?"""
     ours, theirs, indices = _split(algebra, ours, theirs, indices)
     if algebra.key(ours) == algebra.key(theirs):
@@ -52,9 +60,7 @@ def is_equal(algebra: Algebra, ours: Normal, theirs: Normal, indices: tuple[ir.I
     return _is_zero(algebra, gap, indices)
 
 
-def is_finite_alike(
-    algebra: Algebra, ours: Needs, theirs: Needs, indices: tuple[ir.Index, ...]
-) -> bool:
+def is_finite_alike(algebra: nf.Algebra, ours: Needs, theirs: Needs, indices: nf.Indices) -> bool:
     """Are both finite at the same places, and the same infinity or nan elsewhere?"""
     one, other = (
         {(key, what.lstrip("~")): term for key, (term, what) in needs.items()}
@@ -65,7 +71,7 @@ def is_finite_alike(
         for mine, known in ((one, other), (other, one))
     )
 
-    def is_among(need: tuple[str, Normal], others: list[tuple[str, Normal]]) -> bool:
+    def is_among(need: tuple[str, nf.Normal], others: list[tuple[str, nf.Normal]]) -> bool:
         return any(
             need[0] == what and is_equal(algebra, need[1], other, indices) for what, other in others
         )
@@ -76,8 +82,8 @@ def is_finite_alike(
 
 
 def _split(
-    algebra: Algebra, ours: Normal, theirs: Normal, indices: tuple[ir.Index, ...]
-) -> tuple[Normal, Normal, tuple[ir.Index, ...]]:
+    algebra: nf.Algebra, ours: nf.Normal, theirs: nf.Normal, indices: nf.Indices
+) -> tuple[nf.Normal, nf.Normal, nf.Indices]:
     """Both with the indices that quotients divide in either split in two."""
     for _ in range(_MOST_SPLITS):
         if algebra.key(ours) == algebra.key(theirs):
@@ -97,7 +103,7 @@ def _split(
     return ours, theirs, indices
 
 
-def _is_zero(algebra: Algebra, gap: Normal, indices: tuple[ir.Index, ...]) -> bool:
+def _is_zero(algebra: nf.Algebra, gap: nf.Normal, indices: nf.Indices) -> bool:
     gap = _unroll(algebra, gap)
     for _ in range(_MOST_CLEARED):
         if not gap.terms:
@@ -120,12 +126,12 @@ def _is_zero(algebra: Algebra, gap: Normal, indices: tuple[ir.Index, ...]) -> bo
     return False
 
 
-def _unroll(algebra: Algebra, gap: Normal) -> Normal:
+def _unroll(algebra: nf.Algebra, gap: nf.Normal) -> nf.Normal:
     """The difference with its sums over a few numbers written out."""
-    found: list[Term] = []
+    found: list[nf.Term] = []
     for term in gap.terms:
         few = [index for index in term.bound if _is_few(index)]
-        poly: Poly = (replace(term, bound=tuple(i for i in term.bound if i not in few)),)
+        poly: nf.Poly = (replace(term, bound=tuple(i for i in term.bound if i not in few)),)
         for index in few:
             extent = Polynomial.of(index.extent).constant
             assert extent is not None
@@ -140,14 +146,14 @@ def _is_few(index: ir.Index) -> bool:
     return extent is not None and 1 < extent <= _MOST_UNROLLED
 
 
-def _put(algebra: Algebra, gap: Normal, index: ir.Index, value: int) -> Normal:
+def _put(algebra: nf.Algebra, gap: nf.Normal, index: ir.Index, value: int) -> nf.Normal:
     place = Affine({}, Polynomial.of(value))
     return algebra.finish(algebra.replace(gap.terms, {index: place}))
 
 
-def _clear_divisor(algebra: Algebra, gap: Normal) -> Normal | None:
+def _clear_divisor(algebra: nf.Algebra, gap: nf.Normal) -> nf.Normal | None:
     """The difference times a positive divisor of some of its terms; None where there is none."""
-    found: dict[str, Factor] = {}
+    found: dict[str, nf.Factor] = {}
     for term in gap.terms:
         for factor in term.factors:
             if _is_divisor(factor, term):
@@ -160,25 +166,220 @@ def _clear_divisor(algebra: Algebra, gap: Normal) -> Normal | None:
     key = min(found)
     times = -found[key].exponent
     base = found[key].atom
-    assert isinstance(base, Base)
-    terms: list[Term] = []
+    assert isinstance(base, nf.Base)
+    terms: list[nf.Term] = []
     for term in gap.terms:
         own = [factor for factor in term.factors if algebra.key(factor.atom) == key]
         left = times + sum(factor.exponent for factor in own)
         if left.denominator != 1 or left < 0:
             return None
         rest = tuple(factor for factor in term.factors if factor not in own)
-        bare: Poly = (replace(term, factors=rest),)
-        terms += algebra.multiply(bare, algebra.power(base.normal.terms, left))
+        bare: nf.Poly = (replace(term, factors=rest),)
+        terms += multiply(algebra, bare, power(algebra, base.normal.terms, left))
     return algebra.finish(tuple(terms))
 
 
-def _is_divisor(factor: Factor, term: Term) -> bool:
+def _is_divisor(factor: nf.Factor, term: nf.Term) -> bool:
     """Is it 1/K**n of a positive K that is free of the summed indices?"""
-    whole = isinstance(factor.atom, Base) and factor.exponent.denominator == 1
+    whole = isinstance(factor.atom, nf.Base) and factor.exponent.denominator == 1
     if not whole or factor.exponent >= 0 or factor.free.intersection(term.bound):
         return False
     return is_above(factor.atom)
+
+
+# Cut points: intermediates of two systems that agree, replaced by one symbol in both.
+#
+# A cut says what a reader puts for an intermediate: a symbol at permuted places, times a factor.
+# What may be nan stays so: its symbol is no finite number there.
+
+
+_MOST_ORDERS = 24
+_LEAST_WEIGHT = 5
+_EASIER = 0.7  # what took too long is tried again when so much of it is left open
+_MOST_STEPS = 4000  # for one intermediate
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """An intermediate's normal form over indices of its own, without its factor."""
+
+    name: str
+    indices: nf.Indices
+    factor: nf.Term
+    normal: nf.Normal
+    needs: Needs  # where it is finite
+    coarse: str
+
+    @property
+    def may_be_cut(self) -> bool:
+        """Is there no infinity in it, which exp would not see in a symbol?"""
+        return not any(what in {"-oo", "oo"} for _, what in self.needs.values())
+
+
+class Stages:
+    """The normal forms of one system's intermediates, found anew where a cut changes them."""
+
+    def __init__(self, definedness: Definedness, system: ir.System) -> None:
+        self._definedness = definedness
+        self.reader = definedness.reader
+        self._algebra = self.reader.algebra
+        targets = [equation.target.tensor for equation in system.equations]
+        once = Counter(tensor.name for tensor in targets)
+        self.tensors = [t for t in targets if once[t.name] == 1 and t.kind == "real"]
+        self._needs = _find_needs(system)
+        self._known: dict[str, Stage | None] = {}
+        self._failed: dict[str, int] = {}  # how much it was made of when it took too long
+
+    def find(self, tensor: ir.Tensor) -> Stage | None:
+        """The normal form; None where it has none, or where it takes too long."""
+        name = tensor.name
+        if name not in self._known:
+            needs = self._find_open(name)
+            hard = any(self._known.get(n, self) is None for n in needs)
+            if name in self._failed and len(needs) > _EASIER * self._failed[name]:
+                hard = True
+            self._known[name] = None if hard else self._make(tensor)
+            if self._known[name] is None and not hard:
+                self._failed[name] = len(needs)
+        return self._known[name]
+
+    def cut(self, name: str, cut: Cut) -> None:
+        """Tell the reader, and forget what hangs on the intermediate."""
+        touched = [n for n in self._known if name in self._find_open(n)]
+        self.reader.cut(name, cut)
+        self._definedness.forget()
+        for each in touched:
+            del self._known[each]
+
+    def _find_open(self, name: str) -> set[str]:
+        """The intermediates that it is made of, as far as they are not cut."""
+        found: set[str] = set()
+        todo = [name]
+        while todo:
+            for need in self._needs[todo.pop()]:
+                if need not in found:
+                    found.add(need)
+                    if self.reader.find_cut(need) is None:
+                        todo.append(need)
+        return found
+
+    def _make(self, tensor: ir.Tensor) -> Stage | None:
+        try:
+            return self._algebra.limited(_MOST_STEPS, lambda: find_stage(self._definedness, tensor))
+        except nf.GivesUp:
+            return None
+
+
+def _find_needs(system: ir.System) -> dict[str, tuple[str, ...]]:
+    """The intermediates that each of them reads."""
+    names = {equation.target.tensor.name for equation in system.equations}
+    found: dict[str, tuple[str, ...]] = {}
+    for equation in system.equations:
+        reads = (access.tensor.name for access in find_accesses(equation.value))
+        name = equation.target.tensor.name
+        found[name] = (*found.get(name, ()), *(read for read in reads if read in names))
+    return found
+
+
+def find_cuts(
+    code: ir.System, formula: ir.System, layers: tuple[Definedness, Definedness]
+) -> tuple[tuple[str, str], ...]:
+    """The intermediates of code and formula that agree, which both readers cut from then on."""
+    ours, theirs = Stages(layers[0], code), Stages(layers[1], formula)
+    algebra = ours.reader.algebra
+    found: list[tuple[str, str]] = []
+    for tensor in theirs.tensors:
+        wanted = theirs.find(tensor)
+        if wanted is None or not wanted.may_be_cut or _weigh(wanted.normal) < _LEAST_WEIGHT:
+            continue  # what is small stays open: a mean, say, is told by what it is the mean of
+        pairs = list(_find_equal(algebra, ours, wanted))
+        if not pairs:
+            continue
+        symbol = _make_symbol(algebra, len(found), wanted)
+        order = tuple(range(len(wanted.indices)))
+        theirs.cut(wanted.name, Cut(symbol, order, wanted.factor, bool(wanted.needs)))
+        for stage, permuted in pairs:
+            ours.cut(stage.name, Cut(symbol, permuted, stage.factor, bool(stage.needs)))
+            found.append((stage.name, wanted.name))
+    return tuple(found)
+
+
+def _weigh(piece: nf.Normal | nf.Term | nf.Factor) -> int:
+    """How many elements are read in it, each as often as it is written."""
+    match piece:
+        case nf.Normal(terms):
+            return sum(map(_weigh, terms))
+        case nf.Term():
+            return sum(map(_weigh, piece.factors)) + (_weigh(piece.power) if piece.power else 0)
+        case nf.Factor(nf.Base(normal)):
+            return _weigh(normal)
+        case nf.Factor(nf.Function(_, arguments)):
+            return sum(map(_weigh, arguments))
+        case nf.Factor(nf.Fold(_, _, _, body)):
+            return _weigh(body)
+        case _:
+            return 1
+
+
+def find_stage(definedness: Definedness, tensor: ir.Tensor) -> Stage:
+    """The normal form of an intermediate over indices of its own."""
+    algebra = definedness.reader.algebra
+    indices = tuple(algebra.make_index(extent) for extent in tensor.shape)
+    places = tuple(map(to_affine, indices))
+    whole = algebra.finish(definedness.reader.define(tensor.name, places))
+    needs = definedness.define(tensor.name, places)
+    content, rest = find_content(algebra, whole, whole=True)
+    if content is None or content.free or content.power is not None:
+        content, rest = nf.Term(), whole
+    return Stage(tensor.name, indices, content, rest, needs, algebra.coarse_key(rest))
+
+
+def _find_equal(
+    algebra: nf.Algebra, stages: Stages, wanted: Stage
+) -> Iterator[tuple[Stage, tuple[int, ...]]]:
+    """The code's intermediates that agree with one of the formula, and in which order of places."""
+    extents = sorted(map(nf.write_extent, wanted.indices))
+    for tensor in stages.tensors:
+        if len(tensor.shape) != len(extents) or stages.reader.find_cut(tensor.name):
+            continue
+        stage = stages.find(tensor)
+        if stage is None or stage.coarse != wanted.coarse:
+            continue
+        if sorted(map(nf.write_extent, stage.indices)) == extents:
+            order = _find_order(algebra, stage, wanted)
+            if order is not None:
+                yield stage, order
+
+
+def _find_order(algebra: nf.Algebra, stage: Stage, wanted: Stage) -> tuple[int, ...] | None:
+    """Which of the code's indices stands at each place of the formula's intermediate."""
+    ranks = range(len(stage.indices))
+    target = [nf.write_extent(index) for index in wanted.indices]
+    fitting = (
+        order
+        for order in permutations(ranks)
+        if [nf.write_extent(stage.indices[k]) for k in order] == target
+    )
+    key = algebra.key(wanted.normal)
+    needs = {key: what for key, (_, what) in wanted.needs.items()}
+    for order in islice(fitting, _MOST_ORDERS):
+        new: Mapping[ir.Index, Affine] = {
+            stage.indices[k]: to_affine(index)
+            for k, index in zip(order, wanted.indices, strict=True)
+        }
+        if algebra.key(algebra.finish(algebra.replace(stage.normal.terms, new))) == key:
+            put = [(algebra.replace((term,), new), what) for term, what in stage.needs.values()]
+            if {k: what for k, (_, what) in collect_needs(algebra, put).items()} == needs:
+                return order
+    return None
+
+
+def _make_symbol(algebra: nf.Algebra, number: int, stage: Stage) -> ir.Tensor:
+    """A tensor that stands for the intermediate; its name is no one else's."""
+    shape = tuple(index.extent for index in stage.indices)
+    positive = is_positive_normal(stage.normal)
+    low = ir.ZERO if positive or is_nonnegative_normal(stage.normal) else None
+    return ir.Tensor(f"={number}", shape, "real", None, low, None, (positive, False))
 
 
 # Steps, and whether intermediates are cut: small systems go as a whole, large ones by parts.
@@ -215,7 +416,7 @@ def prove(
         try:
             more = STEPS_EACH * len(code.equations) if cutting else 0
             found = _prove(code, formula, steps + more, cutting=cutting)
-        except (GivesUp, RecursionError):
+        except (nf.GivesUp, RecursionError):
             continue
         if found is not None:
             return Proof(not fixed, found)
@@ -238,7 +439,7 @@ def _prove(
             for layer, tensor in named
         )
         if ours.free.union(theirs.free).difference(indices):
-            raise GivesUp("a letter that was left over")
+            raise nf.GivesUp("a letter that was left over")
         if not is_equal(algebra, ours, theirs, indices):
             return None
         mine, needs = (layer.define(tensor.name, places) for layer, tensor in named)
@@ -247,13 +448,13 @@ def _prove(
     return cuts
 
 
-def _absorb(algebra: Algebra, poly: Poly) -> Poly:
+def _absorb(algebra: nf.Algebra, poly: nf.Poly) -> nf.Poly:
     """The value without the finite terms that stand beside -oo."""
     infinite = tuple(filter(is_infinite, poly))
     if not infinite or any(term.coefficient > 0 for term in infinite):
         return poly
     finite, regions = find_regions(poly, negative=True)
-    return (*algebra.guard(regions, finite), *infinite)
+    return (*guard(regions, finite), *infinite)
 
 
 def _match_sizes(code: ir.System, formula: ir.System) -> dict[ir.Size, ir.Number] | None:

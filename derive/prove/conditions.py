@@ -18,44 +18,26 @@ from derive.analysis.facts import is_never_negative, is_positive, negate
 from derive.ir import nodes as ir
 from derive.ir.polynomial import ONE as UNIT
 from derive.ir.polynomial import Polynomial
-from derive.prove.terms import (
-    Algebra,
-    Atom,
-    Base,
-    Cube,
-    Factor,
-    Function,
-    GivesUp,
-    Infinite,
-    Labeller,
-    Literal,
-    Normal,
-    Poly,
-    Read,
-    Symbol,
-    Term,
-    Value,
-    find_affine_free,
-)
+from derive.prove import terms as nf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
 @lru_cache(maxsize=50000)
-def is_above(atom: Atom) -> bool:
+def is_above(atom: nf.Atom) -> bool:
     """Is the atom > 0?"""
     match atom:
-        case Symbol(expr):
+        case nf.Symbol(expr):
             return not isinstance(expr, ir.Scalar)
-        case Read(tensor, _):
+        case nf.Read(tensor, _):
             low = tensor.lower
             if not isinstance(low, ir.Number):
                 return False
             return low.value > 0 or (low.value == 0 and tensor.strict[0])
-        case Function("sum", (inner,)):
-            return is_above(Base(inner))
-        case Base(normal):
+        case nf.Function("sum", (inner,)):
+            return is_above(nf.Base(inner))
+        case nf.Base(normal):
             terms = normal.terms
             rests = all(is_term_nonnegative(term) for term in terms)
             return rests and any(is_term_positive(term) for term in terms)
@@ -63,30 +45,30 @@ def is_above(atom: Atom) -> bool:
 
 
 @lru_cache(maxsize=50000)
-def is_nonnegative_atom(atom: Atom) -> bool:
+def is_nonnegative_atom(atom: nf.Atom) -> bool:
     """Is the atom >= 0?"""
     match atom:
-        case Read(tensor, _):
+        case nf.Read(tensor, _):
             low = tensor.lower
             return tensor.kind == "bool" or (isinstance(low, ir.Number) and low.value >= 0)
-        case Function("abs"):
+        case nf.Function("abs"):
             return True
-        case Function("sum" | "share", (inner,)):
-            return is_nonnegative_atom(Base(inner))
-        case Value(affine):
+        case nf.Function("sum" | "share", (inner,)):
+            return is_nonnegative_atom(nf.Base(inner))
+        case nf.Value(affine):
             low_end = find_range(affine)[0]
             return low_end is not None and is_never_negative(low_end)
-        case Base(normal):
+        case nf.Base(normal):
             return all(is_term_nonnegative(term) for term in normal.terms)
     return is_above(atom)
 
 
-def is_term_nonnegative(term: Term) -> bool:
+def is_term_nonnegative(term: nf.Term) -> bool:
     """Is the term >= 0 (or not a number)?"""
     return term.coefficient >= 0 and all(map(is_factor_nonnegative, term.factors))
 
 
-def is_factor_nonnegative(factor: Factor) -> bool:
+def is_factor_nonnegative(factor: nf.Factor) -> bool:
     """Is the factor >= 0 (or not a number)?"""
     return (
         factor.exponent.denominator != 1
@@ -95,7 +77,7 @@ def is_factor_nonnegative(factor: Factor) -> bool:
     )
 
 
-def is_term_positive(term: Term) -> bool:
+def is_term_positive(term: nf.Term) -> bool:
     """Is the term, which is >= 0, > 0 wherever it is finite?"""
     return (
         term.coefficient > 0
@@ -104,7 +86,7 @@ def is_term_positive(term: Term) -> bool:
     )
 
 
-def is_filled(bound: tuple[ir.Index, ...], literals: Cube) -> bool:
+def is_filled(bound: nf.Indices, literals: nf.Cube) -> bool:
     """Is there, for all values of the free indices, a value of the bound ones that fits?"""
     if not all(is_positive(Polynomial.of(index.extent)) for index in bound):
         return False
@@ -119,9 +101,25 @@ def is_filled(bound: tuple[ir.Index, ...], literals: Cube) -> bool:
     return is_never_empty(asked[0] if asked else None, relations)
 
 
-def is_size(factor: Factor) -> bool:
+def guard(cubes: Cubes, poly: nf.Poly) -> nf.Poly:
+    """The terms where one of the cubes holds; elsewhere 0, whatever they are."""
+    united = ((term, unite(term.guards, cube)) for cube in cubes for term in poly)
+    return tuple(replace(term, guards=guards) for term, guards in united if guards is not None)
+
+
+def is_positive_normal(normal: nf.Normal) -> bool:
+    """Is it > 0 for all inputs?"""
+    return is_above(nf.Base(normal))
+
+
+def is_nonnegative_normal(normal: nf.Normal) -> bool:
+    """Is it >= 0 for all inputs?"""
+    return is_nonnegative_atom(nf.Base(normal))
+
+
+def is_size(factor: nf.Factor) -> bool:
     """Is it a power of a size, a prime number or pi, which are positive?"""
-    return isinstance(factor.atom, Symbol) and isinstance(
+    return isinstance(factor.atom, nf.Symbol) and isinstance(
         factor.atom.expr, (ir.Size, ir.Number, ir.Call)
     )
 
@@ -134,14 +132,14 @@ def is_size(factor: Factor) -> bool:
 # - Cubes of one condition exclude each other.
 
 
-Cubes = tuple[Cube, ...]
+Cubes = tuple[nf.Cube, ...]
 ALWAYS: Cubes = ((),)
 NEVER: Cubes = ()
 _MINUS_ONE = Polynomial.of(-1)
 _MOST_CUBES = 12
 
 
-def decide_affine(kind: str, subject: Affine, positive: bool = True) -> bool | Cube:
+def decide_affine(kind: str, subject: Affine, positive: bool = True) -> bool | nf.Cube:
     """`affine >= 0` or `affine = 0` in its one form, or its truth; a literal, as a cube."""
     short = _shorten(kind, subject)
     truth = find_truth(kind, short) if short is not None else False
@@ -155,7 +153,7 @@ def decide_affine(kind: str, subject: Affine, positive: bool = True) -> bool | C
     if kind == "least" and _is_lowered(subject.constant):
         subject = subject.scale(_MINUS_ONE) + Affine({}, _MINUS_ONE)
         positive = not positive
-    return (Literal(kind, subject, positive),)
+    return (nf.Literal(kind, subject, positive),)
 
 
 def is_flat(subject: Affine) -> bool:
@@ -205,14 +203,7 @@ def _is_lowered(constant: Polynomial) -> bool:
     return constant.terms[lead] < 0
 
 
-def decide(literal: Literal) -> bool | Cube:
-    """The literal in its one form, or its truth."""
-    if isinstance(literal.subject, Affine):
-        return decide_affine(literal.kind, literal.subject, literal.positive)
-    return (literal,)
-
-
-def to_cubes(answer: bool | Cube) -> Cubes:
+def to_cubes(answer: bool | nf.Cube) -> Cubes:
     """An answer of `decide` as cubes."""
     if isinstance(answer, bool):
         return ALWAYS if answer else NEVER
@@ -258,7 +249,7 @@ def deny(cubes: Cubes) -> Cubes:
     return found
 
 
-def unite(one: Cube, other: Cube) -> Cube | None:
+def unite(one: nf.Cube, other: nf.Cube) -> nf.Cube | None:
     """Both cubes as one, each literal once; None where they exclude each other."""
     found = list(one)
     for literal in other:
@@ -269,7 +260,7 @@ def unite(one: Cube, other: Cube) -> Cube | None:
     return tuple(found)
 
 
-def _meet(known: list[Literal], new: Literal) -> list[Literal] | None:
+def _meet(known: list[nf.Literal], new: nf.Literal) -> list[nf.Literal] | None:
     """The literals with one more; None where they contradict it."""
     for old in known:
         fate = compare(old, new)
@@ -282,7 +273,7 @@ def _meet(known: list[Literal], new: Literal) -> list[Literal] | None:
             answer = decide_affine("zero", _read(old))
             if isinstance(answer, bool):
                 return rest if answer else None
-            again: list[Literal] | None = rest
+            again: list[nf.Literal] | None = rest
             for literal in answer:
                 again = _meet(again, literal) if again is not None else None
             return again
@@ -290,7 +281,7 @@ def _meet(known: list[Literal], new: Literal) -> list[Literal] | None:
     return [*kept, new]
 
 
-def _read(literal: Literal) -> Affine:
+def _read(literal: nf.Literal) -> Affine:
     """The affine that a `least` literal keeps >= 0, its sign counted in."""
     assert isinstance(literal.subject, Affine)
     if literal.positive:
@@ -298,7 +289,7 @@ def _read(literal: Literal) -> Affine:
     return literal.subject.scale(_MINUS_ONE) + Affine({}, _MINUS_ONE)
 
 
-def compare(known: Literal, asked: Literal) -> str:
+def compare(known: nf.Literal, asked: nf.Literal) -> str:
     """What one literal says of another: same, excludes, tells, equals, or nothing."""
     if isinstance(known.subject, Affine) != isinstance(asked.subject, Affine):
         return ""
@@ -322,7 +313,7 @@ def compare(known: Literal, asked: Literal) -> str:
     return ""
 
 
-def _compare_zeros(known: Literal, asked: Literal) -> str:
+def _compare_zeros(known: nf.Literal, asked: nf.Literal) -> str:
     if not known.positive:
         return ""
     assert isinstance(known.subject, Affine)
@@ -361,11 +352,11 @@ def _tell_from_zero(zero: Affine, asked: Affine) -> str:
 
 
 @lru_cache(maxsize=20000)
-def _write_subject(subject: Read | Normal) -> str:
-    return Labeller(lambda: None).write(subject, {})
+def _write_subject(subject: nf.Read | nf.Normal) -> str:
+    return nf.Labeller(lambda: None).write(subject, {})
 
 
-def solve(literal: Literal, index: ir.Index) -> Affine | None:
+def solve(literal: nf.Literal, index: ir.Index) -> Affine | None:
     """What an index is where `affine = 0` holds, if it stands there plainly."""
     subject = literal.subject
     if literal.kind != "zero" or not literal.positive or not isinstance(subject, Affine):
@@ -374,7 +365,7 @@ def solve(literal: Literal, index: ir.Index) -> Affine | None:
     if slope is None or slope.constant not in (1, -1):
         return None
     rest = subject - Affine({index: slope})
-    if index in find_affine_free(rest):
+    if index in nf.find_affine_free(rest):
         return None
     return rest.scale(Polynomial.of(-slope.constant))
 
@@ -382,7 +373,7 @@ def solve(literal: Literal, index: ir.Index) -> Affine | None:
 def check_count(cubes: Cubes) -> Cubes:
     """The cubes, if they are not too many."""
     if len(cubes) > _MOST_CUBES:
-        raise GivesUp("a condition of too many cases")
+        raise nf.GivesUp("a condition of too many cases")
     return cubes
 
 
@@ -394,7 +385,7 @@ def check_count(cubes: Cubes) -> Cubes:
 _MOST_CASES = 4  # conditions that are told apart; with more they stay inside
 
 
-def assume(poly: Poly, cube: Cube) -> Poly:
+def assume(poly: nf.Poly, cube: nf.Cube) -> nf.Poly:
     """The terms where the literals hold."""
     if not cube:
         return poly
@@ -406,7 +397,7 @@ def assume(poly: Poly, cube: Cube) -> Poly:
     return tuple(found)
 
 
-def _assume_term(term: Term, cube: Cube) -> Term | None:
+def _assume_term(term: nf.Term, cube: nf.Cube) -> nf.Term | None:
     guards = []
     for literal in term.guards:
         fate = _judge(cube, literal)
@@ -417,7 +408,7 @@ def _assume_term(term: Term, cube: Cube) -> Term | None:
     return term if len(guards) == len(term.guards) else replace(term, guards=tuple(guards))
 
 
-def _judge(cube: Cube, literal: Literal) -> bool | None:
+def _judge(cube: nf.Cube, literal: nf.Literal) -> bool | None:
     for known in cube:
         fate = compare(known, literal)
         if fate in {"same", "tells"}:
@@ -427,7 +418,7 @@ def _judge(cube: Cube, literal: Literal) -> bool | None:
     return None
 
 
-def by_cases(algebra: Algebra, poly: Poly, act: Callable[[Poly], Poly | None]) -> Poly | None:
+def by_cases(poly: nf.Poly, act: Callable[[nf.Poly], nf.Poly | None]) -> nf.Poly | None:
     """The function case by case; None where it has no value in one of them."""
     literals = _find_literals(poly)
     if len(literals) > _MOST_CASES:
@@ -435,18 +426,18 @@ def by_cases(algebra: Algebra, poly: Poly, act: Callable[[Poly], Poly | None]) -
     if not literals:
         return act(poly)
     literal = literals[0]
-    found: list[Term] = []
+    found: list[nf.Term] = []
     for each in (literal, literal.negation):
-        part = by_cases(algebra, assume(poly, (each,)), act)
+        part = by_cases(assume(poly, (each,)), act)
         if part is None:
             return None
-        found += algebra.guard(((each,),), part)
+        found += guard(((each,),), part)
     return tuple(found)
 
 
-def _find_literals(poly: Poly) -> list[Literal]:
+def _find_literals(poly: nf.Poly) -> list[nf.Literal]:
     """The conditions that do not hang on a summed index, each once."""
-    found: list[Literal] = []
+    found: list[nf.Literal] = []
     for term in poly:
         for literal in term.guards:
             if any(index in literal.free for index in term.bound):
@@ -456,26 +447,26 @@ def _find_literals(poly: Poly) -> list[Literal]:
     return found
 
 
-def is_infinite(term: Term) -> bool:
+def is_infinite(term: nf.Term) -> bool:
     """Is it infinite where its guards hold?"""
-    return any(isinstance(factor.atom, Infinite) for factor in term.factors)
+    return any(isinstance(factor.atom, nf.Infinite) for factor in term.factors)
 
 
-def refuse_infinite(poly: Poly) -> None:
+def refuse_infinite(poly: nf.Poly) -> None:
     """GivesUp where infinity goes into what has no rule for it."""
     if any(map(is_infinite, poly)):
-        raise GivesUp("infinity as an argument")
+        raise nf.GivesUp("infinity as an argument")
 
 
-def find_regions(poly: Poly, *, negative: bool) -> tuple[Poly, Cubes]:
+def find_regions(poly: nf.Poly, *, negative: bool) -> tuple[nf.Poly, Cubes]:
     """The finite terms, and the cubes where no infinite one counts."""
     regions = ALWAYS
     for term in filter(is_infinite, poly):
-        others = [f for f in term.factors if not isinstance(f.atom, Infinite)]
+        others = [f for f in term.factors if not isinstance(f.atom, nf.Infinite)]
         plain = not term.bound and term.power is None and len(term.factors) - len(others) == 1
         if not plain or (term.coefficient < 0) is not negative:
-            raise GivesUp("infinity that is not plain")
+            raise nf.GivesUp("infinity that is not plain")
         if not all(is_above(f.atom) for f in others):
-            raise GivesUp("infinity times what may be 0")
+            raise nf.GivesUp("infinity times what may be 0")
         regions = check_count(join([regions, deny((term.guards,))]))
     return tuple(term for term in poly if not is_infinite(term)), regions

@@ -19,7 +19,6 @@ Laws:
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.analysis.affine import to_affine
@@ -27,6 +26,8 @@ from derive.ir import nodes as ir
 from derive.ir.definitions import unfold
 from derive.ir.functions import FUNCTIONS
 from derive.ir.walk import find_free, split_guards
+from derive.prove import terms as nf
+from derive.prove.algebra import apply, exponential, find_content, fold, scale, to_number
 from derive.prove.conditions import (
     ALWAYS,
     Cubes,
@@ -35,25 +36,24 @@ from derive.prove.conditions import (
     decide_affine,
     deny,
     find_regions,
+    guard,
     is_above,
     is_infinite,
+    is_nonnegative_normal,
+    is_positive_normal,
     is_size,
     join,
     to_cubes,
 )
-from derive.prove.functions import find_content, scale
-from derive.prove.reader import sum_over
-from derive.prove.terms import ONE as ALL
-from derive.prove.terms import Algebra, Base, Factor, Function, GivesUp, Poly, Read, Term
+from derive.prove.reader import Reader, sum_over
+from derive.prove.sums import NormalAlgebra
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from derive.analysis.affine import Affine
-    from derive.prove.reader import Reader
-    from derive.prove.terms import Atom, Normal
 
-Needs: TypeAlias = "dict[str, tuple[Term, str]]"  # by the key of the term
+Needs: TypeAlias = "dict[str, tuple[nf.Term, str]]"  # by the key of the term
 
 _TURNED = {"-oo": "oo", "oo": "-oo", "~-oo": "~oo", "~oo": "~-oo"}
 
@@ -89,7 +89,7 @@ class Definedness:
             case ir.Number() | ir.Size() | ir.Scalar() | ir.Index() | ir.Truth():
                 return {}
             case ir.Infinity(negative):
-                return self._collect([(ALL, "-oo" if negative else "oo")])
+                return self._collect([(nf.ONE, "-oo" if negative else "oo")])
             case ir.Compare() | ir.And() | ir.Or() | ir.Not():
                 return self._check(expr, env)
             case ir.Access(tensor, places):
@@ -108,7 +108,7 @@ class Definedness:
                 one, two = self.find(then, env), self.find(other, env)
                 asked = self._ask(condition, env)
                 if not one.keys() >= asked.keys() <= two.keys():
-                    raise GivesUp("a choice by what may be nan")
+                    raise nf.GivesUp("a choice by what may be nan")
                 cubes = self.reader.condition(condition, env)
                 denied = check_count(deny(cubes))
                 return _unite([asked, self._guard(cubes, one), self._guard(denied, two)])
@@ -133,9 +133,9 @@ class Definedness:
         return {}
 
     def _check(self, condition: ir.Expr, env: Mapping[ir.Index, Affine]) -> Needs:
-        """No needs: GivesUp where a condition compares what may be nan."""
+        """No needs: nf.GivesUp where a condition compares what may be nan."""
         if self._ask(condition, env):
-            raise GivesUp("a comparison of what may be nan")
+            raise nf.GivesUp("a comparison of what may be nan")
         return {}
 
     def _read(self, name: str, places: tuple[Affine, ...]) -> Needs:
@@ -144,14 +144,14 @@ class Definedness:
             return self.define(name, places)
         if not cut.is_partial:
             return {}
-        read = Read(cut.symbol, tuple(places[k] for k in cut.order))
+        read = nf.Read(cut.symbol, tuple(places[k] for k in cut.order))
         return self._collect([(self._say("undefined", read), "nan")])
 
     def _multiply(self, expr: ir.Mul, env: Mapping[ir.Index, Affine]) -> Needs:
         guards, others = split_guards(expr.factors)
         needs = [self.find(factor, env) for factor in others]
-        for guard in guards:
-            self._check(guard, env)
+        for each in guards:
+            self._check(each, env)
         found: list[Needs] = []
         for k, own in enumerate(needs):
             if not own:
@@ -160,18 +160,18 @@ class Definedness:
             sign = 0 if any(needs[:k] + needs[k + 1 :]) else self._find_sign(beside, env)
             found.append(_change(own, lambda what, sign=sign: _scale(what, sign)))  # type: ignore[misc]
         cubes = ALWAYS
-        for guard in guards:
-            cubes = check_count(join([cubes, self.reader.condition(guard, env)]))
+        for each in guards:
+            cubes = check_count(join([cubes, self.reader.condition(each, env)]))
         return self._guard(cubes, _unite(found))
 
     def _find_sign(self, factor: ir.Expr, env: Mapping[ir.Index, Affine]) -> int:
         """1 where it is > 0 for all inputs, -1 where it is < 0, else 0."""
         normal = self._algebra.finish(self.reader.read(factor, env))
-        if self._algebra.is_positive(normal):
+        if is_positive_normal(normal):
             return 1
-        return -1 if self._algebra.is_positive(self._negate(normal)) else 0
+        return -1 if is_positive_normal(self._negate(normal)) else 0
 
-    def _negate(self, normal: Normal) -> Normal:
+    def _negate(self, normal: nf.Normal) -> nf.Normal:
         return self._algebra.finish(scale(normal.terms, -1))
 
     def _power(self, base: ir.Expr, exponent: ir.Expr, env: Mapping[ir.Index, Affine]) -> Needs:
@@ -182,14 +182,14 @@ class Definedness:
             if self._find_sign(base, env) > 0:
                 return found
             parts = [self._algebra.finish(self.reader.read(e, env)) for e in (base, exponent)]
-            made = Term(factors=(Factor(Function("undefined power", tuple(parts)), Fraction(1)),))
+            made = nf.Term(factors=(nf.Factor(nf.Function("undefined power", tuple(parts))),))
             return _unite([found, self._collect([((made,), "nan")])])
         power = exponent.value
         if power == 1 or (not own and power >= 0 and power.denominator == 1):
             return own
         value = self.reader.read(base, env)
         found = _change(own, lambda what: f"({what})^{power}")
-        asked: list[tuple[Poly, str]] = []
+        asked: list[tuple[nf.Poly, str]] = []
         if power.denominator != 1:
             asked.append((self._violate(value, self._negative), "nan"))
         if power < 0:
@@ -217,10 +217,10 @@ class Definedness:
         if name in FUNCTIONS and not FUNCTIONS[name].is_partial:
             return found
         inner = tuple(self._algebra.finish(self.reader.read(each, env)) for each in arguments)
-        made = Term(factors=(Factor(Function(f"undefined {name}", inner), Fraction(1)),))
+        made = nf.Term(factors=(nf.Factor(nf.Function(f"undefined {name}", inner)),))
         return _unite([found, self._collect([((made,), "nan")])])
 
-    def _log(self, own: Needs, value: Poly) -> Needs:
+    def _log(self, own: Needs, value: nf.Poly) -> Needs:
         """Of what may be negative nan, of 0 -oo."""
         asked = [
             (self._violate(value, self._negative), "nan"),
@@ -242,13 +242,13 @@ class Definedness:
             case "logdet":
                 own = self._over(_change(body, lambda what: "nan"), bound, cubes)
                 return self._log(
-                    own, algebra.fold("det", bound, reader.read(expr.body, inner), cubes)
+                    own, fold(algebra, "det", bound, reader.read(expr.body, inner), cubes)
                 )
             case "sum":
                 return self._over(body, bound, cubes)
             case "logsumexp":
-                powers = algebra.exponential(reader.read(expr.body, inner))
-                total = sum_over(algebra.guard(cubes, powers), bound)
+                powers = exponential(algebra, reader.read(expr.body, inner))
+                total = sum_over(guard(cubes, powers), bound)
                 return self._log(self._over(_exponentiate(body), bound, cubes), total)
             case "max" | "min":
                 sign = 1 if expr.kind == "max" else -1
@@ -287,7 +287,7 @@ class Definedness:
         entry = self.find(expr.body, env)
         if expr.kind == "log_softmax":
             inside = self._guard(own, _unite([found, entry]))
-            left_out = algebra.guard(check_count(deny(own)), ALL)
+            left_out = guard(check_count(deny(own)), nf.ONE)
             return _unite([inside, self._collect([(left_out, "-oo")]), empty])
         if reader.empty_row != "nan":
             empty = {}
@@ -302,104 +302,101 @@ class Definedness:
         found = self._over(_change(self.find(expr.body, inner), lambda what: "nan"), bound, ALWAYS)
         matrix = self.reader.read(expr.body, inner)
         if expr.kind == "cholesky":  # a pivot that is not above 0
-            matrix = self._algebra.apply(
-                "entry", (matrix, self._algebra.value(to_affine(bound[0])))
+            matrix = apply(
+                self._algebra, "entry", (matrix, to_number(self._algebra, to_affine(bound[0])))
             )
-        number = self._algebra.fold(f"undefined {expr.kind}", bound, matrix, ALWAYS)
+        number = fold(self._algebra, f"undefined {expr.kind}", bound, matrix, ALWAYS)
         return _unite([found, self._collect([(number, "nan")])])
 
-    def _over(self, needs: Needs, bound: tuple[ir.Index, ...], cubes: Cubes) -> Needs:
+    def _over(self, needs: Needs, bound: nf.Indices, cubes: Cubes) -> Needs:
         """The needs at all values of the bound indices for which the condition holds."""
         return self._collect(
-            (sum_over(self._algebra.guard(cubes, (term,)), bound), what)
-            for term, what in needs.values()
+            (sum_over(guard(cubes, (term,)), bound), what) for term, what in needs.values()
         )
 
     def _guard(self, cubes: Cubes, needs: Needs) -> Needs:
         if cubes == ALWAYS:
             return needs
-        return self._collect(
-            (self._algebra.guard(cubes, (term,)), what) for term, what in needs.values()
-        )
+        return self._collect((guard(cubes, (term,)), what) for term, what in needs.values())
 
-    def _collect(self, asked: Iterable[tuple[Poly, str]]) -> Needs:
-        return collect(self._algebra, asked)
+    def _collect(self, asked: Iterable[tuple[nf.Poly, str]]) -> Needs:
+        return collect_needs(self._algebra, asked)
 
-    def _violate(self, value: Poly, act: Callable[[Normal], Poly]) -> Poly:
+    def _violate(self, value: nf.Poly, act: Callable[[nf.Normal], nf.Poly]) -> nf.Poly:
         """Where the value is 0, or negative: a sum of terms that are 0 where it is not."""
         finite = tuple(term for term in value if not is_infinite(term))
-        return by_cases(self._algebra, finite, lambda case: act(self._algebra.finish(case))) or ()
+        return by_cases(finite, lambda case: act(self._algebra.finish(case))) or ()
 
-    def _say(self, what: str, atom: Atom) -> Poly:
-        inner = self._algebra.finish((Term(factors=(Factor(atom, Fraction(1)),)),))
-        return (Term(factors=(Factor(Function(what, (inner,)), Fraction(1)),)),)
+    def _say(self, what: str, atom: nf.Atom) -> nf.Poly:
+        inner = self._algebra.finish(nf.single(atom))
+        return nf.single(nf.Function(what, (inner,)))
 
-    def _zero(self, value: Normal) -> Poly:
+    def _zero(self, value: nf.Normal) -> nf.Poly:
         """Where it is 0: one of its factors is, or all of its terms that are never negative are."""
         if not value.terms:
-            return ALL
-        if any(self._algebra.is_positive(each) for each in (value, self._negate(value))):
+            return nf.ONE
+        if any(is_positive_normal(each) for each in (value, self._negate(value))):
             return ()
         content, rest = find_content(self._algebra, value, whole=True)
-        found: Poly = ()
+        found: nf.Poly = ()
         if len(value.terms) == 1 and not value.terms[0].bound:
-            content, rest = value.terms[0], self._algebra.finish(ALL)
-            found = self._algebra.guard(check_count(deny((content.guards,))), ALL)
+            content, rest = value.terms[0], self._algebra.finish(nf.ONE)
+            found = guard(check_count(deny((content.guards,))), nf.ONE)
         for factor in content.factors if content is not None else ():
             if factor.exponent < 0 or is_above(factor.atom):
                 continue
             match factor.atom:
-                case Base(inner):
-                    found += self._algebra.guard(_own_guards(content), self._zero(inner))
+                case nf.Base(inner):
+                    found += guard(_own_guards(content), self._zero(inner))
                 case atom:
-                    found += self._algebra.guard(_own_guards(content), self._say("zero", atom))
-        if self._algebra.is_positive(rest):
+                    found += guard(_own_guards(content), self._say("zero", atom))
+        if is_positive_normal(rest):
             return found
-        if self._algebra.is_nonnegative(rest):
+        if is_nonnegative_normal(rest):
             rest = self._algebra.finish(tuple(map(_find_support, rest.terms)))
-            if self._algebra.is_positive(rest):
+            if is_positive_normal(rest):
                 return found
-        made = Function("zero", (rest,))
-        return (*found, Term(factors=(Factor(made, Fraction(1)),)))
+        made = nf.Function("zero", (rest,))
+        return (*found, nf.Term(factors=(nf.Factor(made),)))
 
-    def _negative(self, value: Normal) -> Poly:
+    def _negative(self, value: nf.Normal) -> nf.Poly:
         """Where it is < 0."""
-        if not value.terms or self._algebra.is_nonnegative(value):
+        if not value.terms or is_nonnegative_normal(value):
             return ()
         rest = find_content(self._algebra, value, whole=False)[1]
-        return (Term(factors=(Factor(Function("negative", (rest,)), Fraction(1)),)),)
+        return nf.single(nf.Function("negative", (rest,)))
 
-    def _find_empty(self, cubes: Cubes, bound: tuple[ir.Index, ...], less: int = 0) -> Poly:
+    def _find_empty(self, cubes: Cubes, bound: nf.Indices, less: int = 0) -> nf.Poly:
         """Where a row has no entries, or no more than so many."""
-        count = sum_over(self._algebra.guard(cubes, ALL), bound)
-        return self._violate((*count, *scale(ALL, -less)), self._zero)
+        count = sum_over(guard(cubes, nf.ONE), bound)
+        return self._violate((*count, *scale(nf.ONE, -less)), self._zero)
 
 
-def collect(algebra: Algebra, asked: Iterable[tuple[Poly, str]]) -> Needs:
+def collect_needs(algebra: nf.Algebra, asked: Iterable[tuple[nf.Poly, str]]) -> Needs:
     """What is violated, as needs: a sum of terms that are never negative is one need a term."""
     found: Needs = {}
     for poly, what in asked:
         terms = algebra.finish(poly).terms if poly else ()
         if any(term.coefficient < 0 for term in terms):
-            whole = Function("any", (algebra.finish(terms),))
-            terms = (Term(factors=(Factor(whole, Fraction(1)),)),)
+            whole = nf.Function("any", (algebra.finish(terms),))
+            terms = nf.single(whole)
         for term in terms:
             factors = tuple(factor for factor in term.factors if not is_size(factor))
-            bare = Term(bound=term.bound, guards=term.guards, factors=factors)
+            bare = nf.Term(bound=term.bound, guards=term.guards, factors=factors)
             key = algebra.key(bare)
             known = found.get(key, (bare, what))
             found[key] = bare, what if known[1] == what else "nan"
     return found
 
 
-def _own_guards(term: Term | None) -> Cubes:
+def _own_guards(term: nf.Term | None) -> Cubes:
     return (term.guards,) if term is not None else ALWAYS
 
 
-def _find_support(term: Term) -> Term:
+def _find_support(term: nf.Term) -> nf.Term:
     """The term without what is positive: 0 where the term is."""
     factors = tuple(factor for factor in term.factors if not is_above(factor.atom))
-    return Term(bound=term.bound, guards=term.guards, factors=factors)
+    return nf.Term(bound=term.bound, guards=term.guards, factors=factors)
 
 
 def _exponentiate(needs: Needs) -> Needs:
@@ -440,3 +437,20 @@ def _add(parts: Iterable[Needs]) -> Needs:
     if {"-oo", "oo"} <= signs:
         return _change(found, lambda what: "nan" if what.endswith("~oo") or what == "oo" else what)
     return found
+
+
+def to_key(expr: ir.Expr, *, steps: int = nf.MOST_STEPS) -> str:
+    """What expressions that are equal wherever they are finite, which is at the same places, share.
+
+    nf.GivesUp where it is not found, or where it takes too long.
+    """
+    reader = Reader(NormalAlgebra(steps), ir.System("", (), (), (), ()))
+    needs = Definedness(reader).find(expr, {})
+    asked = sorted(f"{what} where {key}" for key, (_, what) in needs.items())
+    return "; ".join((reader.algebra.finish(reader.read(expr, {})).key, *asked))
+
+
+def to_normal(expr: ir.Expr, *, steps: int = nf.MOST_STEPS) -> nf.Normal:
+    """The normal form of an expression. GivesUp where it has none, or where it takes too long."""
+    reader = Reader(NormalAlgebra(steps), ir.System("", (), (), (), ()))
+    return reader.algebra.finish(reader.read(expr, {}))

@@ -19,6 +19,19 @@ from derive.ir.definitions import unfold
 from derive.ir.polynomial import ONE as UNIT
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free, split_guards, substitute, walk
+from derive.prove import terms as nf
+from derive.prove.algebra import (
+    apply,
+    collect,
+    exponential,
+    fold,
+    logarithm,
+    multiply,
+    number,
+    power,
+    scale,
+    to_number,
+)
 from derive.prove.conditions import (
     ALWAYS,
     NEVER,
@@ -26,33 +39,18 @@ from derive.prove.conditions import (
     check_count,
     decide_affine,
     deny,
+    guard,
     is_infinite,
+    is_positive_normal,
     join,
     refuse_infinite,
     split_abs,
     to_cubes,
 )
-from derive.prove.functions import find_content, find_sign, number, scale
-from derive.prove.terms import (
-    ONE,
-    Algebra,
-    Cube,
-    Factor,
-    GivesUp,
-    Infinite,
-    Literal,
-    Normal,
-    Poly,
-    Read,
-    Symbol,
-    Term,
-)
+from derive.prove.sums import decide
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-    from derive.analysis.affine import Affine
-    from derive.prove.terms import Poly
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,29 +59,29 @@ class Cut:
 
     symbol: ir.Tensor
     order: tuple[int, ...]
-    factor: Term
+    factor: nf.Term
     is_partial: bool  # may it be no finite number?
 
-    def read(self, algebra: Algebra, places: Sequence[Affine]) -> Poly:
+    def read(self, algebra: nf.Algebra, places: Sequence[Affine]) -> nf.Poly:
         """The intermediate at these places."""
-        read = Read(self.symbol, tuple(places[k] for k in self.order))
-        return algebra.collect(self.factor, (Factor(read, Fraction(1)),))
+        read = nf.Read(self.symbol, tuple(places[k] for k in self.order))
+        return collect(algebra, self.factor, (nf.Factor(read),))
 
 
 class Reader:
     """The values of one system's expressions."""
 
-    def __init__(self, algebra: Algebra, system: ir.System) -> None:
+    def __init__(self, algebra: nf.Algebra, system: ir.System) -> None:
         self.algebra = algebra
         self.empty_row = system.empty_row
         self._equations: dict[str, ir.Equation] = {}
         for equation in system.equations:
             name = equation.target.tensor.name
             if name in self._equations:
-                raise GivesUp("a tensor that several equations fill")
+                raise nf.GivesUp("a tensor that several equations fill")
             self._equations[name] = equation
         self._cuts: dict[str, Cut] = {}
-        self._known: dict[tuple[ir.Expr, tuple[Affine, ...]], Poly] = {}
+        self._known: dict[tuple[ir.Expr, tuple[Affine, ...]], nf.Poly] = {}
         self._open: list[str] = []
 
     def cut(self, name: str, cut: Cut) -> None:
@@ -99,7 +97,7 @@ class Reader:
         """Does an equation define the tensor?"""
         return name in self._equations
 
-    def read(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> Poly:
+    def read(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> nf.Poly:
         """The value of an expression, its free indices read as they are in `env`."""
         free = find_free(expr)
         under = expr, tuple(env.get(index, to_affine(index)) for index in free)
@@ -109,17 +107,17 @@ class Reader:
             found = self._known[under] = self._read(expr, env)
         return found
 
-    def _read(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> Poly:
+    def _read(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> nf.Poly:
         match expr:
             case ir.Number(value):
                 return number(value)
             case ir.Infinity(negative):
                 sign = Fraction(-1 if negative else 1)
-                return (Term(sign, factors=(Factor(Infinite(), Fraction(1)),)),)
+                return nf.single(nf.Infinite(), coefficient=sign)
             case ir.Size() | ir.Scalar():
-                return (Term(factors=(Factor(Symbol(expr), Fraction(1)),)),)
+                return nf.single(nf.Symbol(expr))
             case ir.Index():
-                return self.algebra.value(env.get(expr, to_affine(expr)))
+                return to_number(self.algebra, env.get(expr, to_affine(expr)))
             case ir.Access():
                 return self._read_access(expr, env)
             case ir.Add(terms):
@@ -138,7 +136,7 @@ class Reader:
             case ir.Along():
                 return along(self, expr, env)
             case ir.Truth() | ir.Compare() | ir.And() | ir.Or() | ir.Not():
-                return self.algebra.guard(self.condition(expr, env), ONE)
+                return guard(self.condition(expr, env), nf.ONE)
         raise AssertionError(expr)
 
     def condition(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> Cubes:
@@ -153,7 +151,7 @@ class Reader:
             case ir.Not(part):
                 return check_count(deny(self.condition(part, env)))
             case ir.Access():
-                return ((Literal("read", self._read_truth(expr, env)),),)
+                return ((nf.Literal("read", self._read_truth(expr, env)),),)
             case ir.Where(condition, then, other):
                 asked, chosen, left = (self.condition(e, env) for e in (condition, then, other))
                 return check_count((*join([asked, chosen]), *join([deny(asked), left])))
@@ -163,7 +161,7 @@ class Reader:
                     return _compare_indices(relation, one, two)
                 sides = self.read(left, env), self.read(right, env)
                 return _compare_values(self.algebra, relation, *sides)
-        raise GivesUp("a condition of an unknown kind")
+        raise nf.GivesUp("a condition of an unknown kind")
 
     def index(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> Affine | None:
         """The affine of an integer expression over indices and sizes; None of any other."""
@@ -178,7 +176,7 @@ class Reader:
                 case ir.Access(tensor, _) if tensor.name in self._equations:
                     if tensor.name not in self._cuts:
                         return self._put_defined(expr, here, env)
-                    raise GivesUp("an integer tensor that was cut")
+                    raise nf.GivesUp("an integer tensor that was cut")
                 case ir.Reduce() | ir.Along() | ir.Where():
                     return None
         return substitute(
@@ -202,26 +200,26 @@ class Reader:
             return env.get(expr, to_affine(expr))
         found = self.index(expr, env)
         if found is None:
-            raise GivesUp("a position that is no index expression")
+            raise nf.GivesUp("a position that is no index expression")
         return found
 
-    def _read_truth(self, access: ir.Access, env: Mapping[ir.Index, Affine]) -> Read:
+    def _read_truth(self, access: ir.Access, env: Mapping[ir.Index, Affine]) -> nf.Read:
         tensor, places = access.tensor, access.places
         if tensor.name in self._equations:
-            raise GivesUp("a condition that an equation defines")
-        return Read(tensor, tuple(self.place(place, env) for place in places))
+            raise nf.GivesUp("a condition that an equation defines")
+        return nf.Read(tensor, tuple(self.place(place, env) for place in places))
 
-    def _read_access(self, access: ir.Access, env: Mapping[ir.Index, Affine]) -> Poly:
+    def _read_access(self, access: ir.Access, env: Mapping[ir.Index, Affine]) -> nf.Poly:
         name = access.tensor.name
         places = tuple(self.place(place, env) for place in access.places)
         if name in self._cuts:
             return self._cuts[name].read(self.algebra, places)
         if name in self._equations:
             return self.define(name, places)
-        read = Read(access.tensor, places)
+        read = nf.Read(access.tensor, places)
         if access.tensor.kind == "bool":
-            return self.algebra.guard(((Literal("read", read),),), ONE)
-        return (Term(factors=(Factor(read, Fraction(1)),)),)
+            return guard(((nf.Literal("read", read),),), nf.ONE)
+        return nf.single(read)
 
     @contextmanager
     def enter(
@@ -229,7 +227,7 @@ class Reader:
     ) -> Iterator[tuple[ir.Expr, dict[ir.Index, Affine]]]:
         """The value of an equation's tensor, and what its indices are at these places."""
         if name in self._open:
-            raise GivesUp("a recurrence")
+            raise nf.GivesUp("a recurrence")
         equation = self._equations[name]
         env: dict[ir.Index, Affine] = {}
         for place, wanted in zip(equation.target.places, places, strict=True):
@@ -240,66 +238,66 @@ class Reader:
         finally:
             self._open.pop()
 
-    def define(self, name: str, places: tuple[Affine, ...]) -> Poly:
+    def define(self, name: str, places: tuple[Affine, ...]) -> nf.Poly:
         """The value of an equation's tensor at these places."""
         with self.enter(name, places) as (value, env):
             if self._equations[name].target.tensor.kind == "bool":
-                return self.algebra.guard(self.condition(value, env), ONE)
+                return guard(self.condition(value, env), nf.ONE)
             return self.read(value, env)
 
-    def _multiply(self, expr: ir.Mul, env: Mapping[ir.Index, Affine]) -> Poly:
+    def _multiply(self, expr: ir.Mul, env: Mapping[ir.Index, Affine]) -> nf.Poly:
         guards, others = split_guards(expr.factors)
-        found: Poly = ONE
+        found: nf.Poly = nf.ONE
         for factor in others:
-            found = self.algebra.multiply(found, self.read(factor, env))
+            found = multiply(self.algebra, found, self.read(factor, env))
         cubes = check_count(join([self.condition(guard, env) for guard in guards]))
-        return self.algebra.guard(cubes, found) if guards else found
+        return guard(cubes, found) if guards else found
 
-    def _power(self, base: ir.Expr, exponent: ir.Expr, env: Mapping[ir.Index, Affine]) -> Poly:
+    def _power(self, base: ir.Expr, exponent: ir.Expr, env: Mapping[ir.Index, Affine]) -> nf.Poly:
         if isinstance(exponent, ir.Number):
-            return self.algebra.power(self.read(base, env), exponent.value)
+            return power(self.algebra, self.read(base, env), exponent.value)
         argument = self.read(exponent, env)
         below = self.algebra.finish(self.read(base, env))
-        if not self.algebra.is_positive(below):
-            return self.algebra.apply("power", (below.terms, argument))
-        log = self.algebra.logarithm(below.terms)
-        return self.algebra.exponential(self.algebra.multiply(argument, log))
+        if not is_positive_normal(below):
+            return apply(self.algebra, "power", (below.terms, argument))
+        log = logarithm(self.algebra, below.terms)
+        return exponential(self.algebra, multiply(self.algebra, argument, log))
 
-    def _call(self, expr: ir.Call, env: Mapping[ir.Index, Affine]) -> Poly:
+    def _call(self, expr: ir.Call, env: Mapping[ir.Index, Affine]) -> nf.Poly:
         if expr.function == "pi":
-            return (Term(factors=(Factor(Symbol(expr), Fraction(1)),)),)
+            return nf.single(nf.Symbol(expr))
         if expr.function in {"floordiv", "mod", "clip", "abs", "max", "min"}:
             affine = self.index(expr, env)
             if affine is not None:
-                return self.algebra.value(affine)
+                return to_number(self.algebra, affine)
         if expr.function in {"floordiv", "mod"}:
-            raise GivesUp("a whole quotient of values")
+            raise nf.GivesUp("a whole quotient of values")
         arguments = tuple(self.read(each, env) for each in expr.arguments)
         meaning = unfold(expr)
         if meaning is not None:
             for argument in arguments:
                 refuse_infinite(argument)
             return self.read(meaning, env)
-        return self.algebra.apply(expr.function, arguments)
+        return apply(self.algebra, expr.function, arguments)
 
     def _choose(
         self, condition: ir.Expr, then: ir.Expr, other: ir.Expr, env: Mapping[ir.Index, Affine]
-    ) -> Poly:
+    ) -> nf.Poly:
         if then is ir.ONE and other is ir.ZERO:
-            return self.algebra.guard(self.condition(condition, env), ONE)
+            return guard(self.condition(condition, env), nf.ONE)
         relu = self._find_relu(condition, then, other, env)
         if relu is not None:
             return relu
         cubes = self.condition(condition, env)
-        found: list[Term] = []
+        found: list[nf.Term] = []
         for chosen, branch in ((cubes, then), (check_count(deny(cubes)), other)):
             if chosen:
-                found += self.algebra.guard(chosen, self.read(branch, env))
+                found += guard(chosen, self.read(branch, env))
         return tuple(found)
 
     def _find_relu(
         self, condition: ir.Expr, then: ir.Expr, other: ir.Expr, env: Mapping[ir.Index, Affine]
-    ) -> Poly | None:
+    ) -> nf.Poly | None:
         """where(p > 0, a, b) = b + k * relu(p) where a - b is k * p."""
         match condition:
             case ir.Compare(">" | ">=", left, right):
@@ -312,7 +310,7 @@ class Reader:
             return None
         algebra = self.algebra
         branches = [self.read(branch, env) for branch in (then, other)]
-        if any(isinstance(f.atom, Infinite) for b in branches for t in b for f in t.factors):
+        if any(isinstance(f.atom, nf.Infinite) for b in branches for t in b for f in t.factors):
             return None
         gap = algebra.finish((*self.read(left, env), *scale(self.read(right, env), -1)))
         step = algebra.finish((*branches[0], *scale(branches[1], -1)))
@@ -321,7 +319,7 @@ class Reader:
         share = step.terms[0].coefficient / gap.terms[0].coefficient
         if algebra.key(algebra.finish(scale(gap.terms, share))) != algebra.key(step):
             return None
-        return (*branches[1], *scale(algebra.apply("max", (gap.terms, ())), share))
+        return (*branches[1], *scale(apply(algebra, "max", (gap.terms, ())), share))
 
 
 def _solve_place(place: ir.Expr, wanted: Affine) -> dict[ir.Index, Affine]:
@@ -330,14 +328,14 @@ def _solve_place(place: ir.Expr, wanted: Affine) -> dict[ir.Index, Affine]:
         return {place: wanted}
     affine = to_affine(place)
     if affine.constant.terms or not all(isinstance(atom, ir.Index) for atom in affine.terms):
-        raise GivesUp("a place that is filled in an uncommon way")
+        raise nf.GivesUp("a place that is filled in an uncommon way")
     found: dict[ir.Index, Affine] = {}
     left = dict(affine.terms)
     step, rest = UNIT, wanted
     while left:
         index = next((atom for atom, each in left.items() if each == step), None)
         if not isinstance(index, ir.Index):
-            raise GivesUp("a place that is filled in an uncommon way")
+            raise nf.GivesUp("a place that is filled in an uncommon way")
         extent = Polynomial.of(index.extent)
         found[index] = modulo(rest, extent) if len(left) > 1 else rest
         rest = divide(rest, extent)
@@ -353,12 +351,12 @@ def _solve_place(place: ir.Expr, wanted: Affine) -> dict[ir.Index, Affine]:
 # softmax_j x = exp(x_j) / sum_k exp(x_k)             log_softmax_j x = x_j - logsumexp_k x_k
 
 
-def sum_over(poly: Poly, bound: tuple[ir.Index, ...]) -> Poly:
+def sum_over(poly: nf.Poly, bound: nf.Indices) -> nf.Poly:
     """The terms summed over indices that are used nowhere else."""
     return tuple(replace(term, bound=(*term.bound, *bound)) for term in poly)
 
 
-def reduce(reader: Reader, expr: ir.Reduce, env: Mapping[ir.Index, Affine]) -> Poly:
+def reduce(reader: Reader, expr: ir.Reduce, env: Mapping[ir.Index, Affine]) -> nf.Poly:
     """A reduction over bound indices."""
     algebra = reader.algebra
     fresh = {index: algebra.fresh(index) for index in expr.bound}
@@ -368,51 +366,51 @@ def reduce(reader: Reader, expr: ir.Reduce, env: Mapping[ir.Index, Affine]) -> P
     body = reader.read(expr.body, inner)
     match expr.kind:
         case "det":
-            return algebra.fold("det", bound, body, cubes)
+            return fold(algebra, "det", bound, body, cubes)
         case "logdet":
-            return algebra.logarithm(algebra.fold("det", bound, body, cubes))
+            return logarithm(algebra, fold(algebra, "det", bound, body, cubes))
         case "sum":
             if any(map(is_infinite, body)):
-                raise GivesUp("a sum of what is infinite")
+                raise nf.GivesUp("a sum of what is infinite")
             return _total(algebra, cubes, body, bound)
         case "mean":
             return _mean(algebra, cubes, body, bound)
         case "var" | "sample_var":
             return _variance(algebra, cubes, body, bound, biased=expr.kind == "var")
         case "logsumexp":
-            powers = algebra.exponential(body)
-            return algebra.logarithm(_total(algebra, cubes, powers, bound))
-    return algebra.fold(expr.kind, bound, body, cubes)
+            powers = exponential(algebra, body)
+            return logarithm(algebra, _total(algebra, cubes, powers, bound))
+    return fold(algebra, expr.kind, bound, body, cubes)
 
 
-def _total(algebra: Algebra, cubes: Cubes, body: Poly, bound: tuple[ir.Index, ...]) -> Poly:
-    return algebra.finish(sum_over(algebra.guard(cubes, body), bound)).terms
+def _total(algebra: nf.Algebra, cubes: Cubes, body: nf.Poly, bound: nf.Indices) -> nf.Poly:
+    return algebra.finish(sum_over(guard(cubes, body), bound)).terms
 
 
-def _count(algebra: Algebra, cubes: Cubes, bound: tuple[ir.Index, ...]) -> Poly:
-    return _total(algebra, cubes, ONE, bound)
+def _count(algebra: nf.Algebra, cubes: Cubes, bound: nf.Indices) -> nf.Poly:
+    return _total(algebra, cubes, nf.ONE, bound)
 
 
-def _mean(algebra: Algebra, cubes: Cubes, body: Poly, bound: tuple[ir.Index, ...]) -> Poly:
-    share = algebra.power(_count(algebra, cubes, bound), Fraction(-1))
-    return algebra.multiply(_total(algebra, cubes, body, bound), share)
+def _mean(algebra: nf.Algebra, cubes: Cubes, body: nf.Poly, bound: nf.Indices) -> nf.Poly:
+    share = power(algebra, _count(algebra, cubes, bound), Fraction(-1))
+    return multiply(algebra, _total(algebra, cubes, body, bound), share)
 
 
 def _variance(
-    algebra: Algebra, cubes: Cubes, body: Poly, bound: tuple[ir.Index, ...], *, biased: bool
-) -> Poly:
+    algebra: nf.Algebra, cubes: Cubes, body: nf.Poly, bound: nf.Indices, *, biased: bool
+) -> nf.Poly:
     entries = _count(algebra, cubes, bound)
-    share = algebra.power(entries, Fraction(-1))
+    share = power(algebra, entries, Fraction(-1))
     whole = _total(algebra, cubes, body, bound)
-    squares = _total(algebra, cubes, algebra.multiply(body, body), bound)
-    middle = algebra.multiply(algebra.multiply(whole, whole), share)
+    squares = _total(algebra, cubes, multiply(algebra, body, body), bound)
+    middle = multiply(algebra, multiply(algebra, whole, whole), share)
     off = (*squares, *scale(middle, -1))
     if not biased:
-        share = algebra.power((*entries, *number(-1)), Fraction(-1))
-    return algebra.multiply(off, share)
+        share = power(algebra, (*entries, *number(-1)), Fraction(-1))
+    return multiply(algebra, off, share)
 
 
-def along(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> Poly:
+def along(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> nf.Poly:
     """A function along an index that stays free."""
     algebra = reader.algebra
     if expr.columns is not None:
@@ -425,24 +423,24 @@ def along(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> Pol
     if expr.kind == "cumsum":
         before = to_cubes(decide_affine("least", here - to_affine(fresh)))
         return _total(algebra, check_count(join([cubes, before])), body, (fresh,))
-    powers = algebra.exponential(body)
+    powers = exponential(algebra, body)
     total = _total(algebra, cubes, powers, (fresh,))
     own = reader.condition(expr.condition, env)
     entry = reader.read(expr.body, env)
     if expr.kind == "log_softmax":
-        left_out = scale((Term(factors=(Factor(Infinite(), Fraction(1)),)),), -1)
-        logs = (*entry, *scale(algebra.logarithm(total), -1))
+        left_out = scale(nf.single(nf.Infinite()), -1)
+        logs = (*entry, *scale(logarithm(algebra, total), -1))
         return (
-            *algebra.guard(own, logs),
-            *algebra.guard(check_count(deny(own)), left_out),
+            *guard(own, logs),
+            *guard(check_count(deny(own)), left_out),
         )
-    chosen = algebra.guard(own, algebra.exponential(entry))
+    chosen = guard(own, exponential(algebra, entry))
     if reader.empty_row == "nan":
-        return algebra.multiply(chosen, algebra.power(total, Fraction(-1)))
-    return algebra.multiply(chosen, algebra.apply("share", (total,)))
+        return multiply(algebra, chosen, power(algebra, total, Fraction(-1)))
+    return multiply(algebra, chosen, apply(algebra, "share", (total,)))
 
 
-def _take_entry(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> Poly:
+def _take_entry(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> nf.Poly:
     """An entry of the inverse of a matrix, or of its triangle, as a fold over rows and columns.
 
     It is of the matrix beside a 1 at the entry that is asked for. So a matrix and its transpose are
@@ -454,28 +452,10 @@ def _take_entry(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) 
     body = reader.read(expr.body, {**env, **{old: to_affine(new) for old, new in fresh.items()}})
     gaps = (env.get(old, to_affine(old)) - to_affine(new) for old, new in fresh.items())
     here = check_count(join([to_cubes(decide_affine("zero", gap)) for gap in gaps]))
-    parts = [body, algebra.guard(here, ONE)]
+    parts = [body, guard(here, nf.ONE)]
     if expr.kind == "cholesky":
-        parts.append(algebra.value(to_affine(bound[0])))
-    return algebra.fold(expr.kind, bound, algebra.apply("entry", tuple(parts)), ALWAYS)
-
-
-_MINUS_ONE = Polynomial.of(-1)
-
-
-def decide_normal(algebra: Algebra, literal: Literal) -> bool | Cube:
-    """A comparison of a normal form with 0 in its one form, or its truth."""
-    subject = literal.subject
-    assert isinstance(subject, Normal)
-    if not subject.terms:
-        return (literal.kind == "equal") is literal.positive
-    if algebra.is_positive(subject):
-        return (literal.kind != "equal") is literal.positive
-    content, rest = find_content(algebra, subject, whole=False)
-    del content  # it is positive
-    if literal.kind == "equal" and find_sign(algebra, rest) < 0:
-        rest = algebra.finish(tuple(term.times(Fraction(-1)) for term in rest.terms))
-    return (Literal(literal.kind, rest, literal.positive),)
+        parts.append(to_number(algebra, to_affine(bound[0])))
+    return fold(algebra, expr.kind, bound, apply(algebra, "entry", tuple(parts)), ALWAYS)
 
 
 def _compare_indices(relation: str, left: Affine, right: Affine) -> Cubes:
@@ -492,12 +472,12 @@ def _find_least(subject: Affine, *, strict: bool = False) -> Cubes:
     scale = lcm(1, *(n.denominator for part in parts for n in part.terms.values()))
     subject = subject.scale(Polynomial.of(scale))
     if strict:
-        subject = subject + Affine({}, _MINUS_ONE)
+        subject = subject + Affine({}, Polynomial.of(-1))
     opened = split_abs("least", subject)
     return to_cubes(decide_affine("least", subject)) if opened is None else opened
 
 
-def _compare_values(algebra: Algebra, relation: str, left: Poly, right: Poly) -> Cubes:
+def _compare_values(algebra: nf.Algebra, relation: str, left: nf.Poly, right: nf.Poly) -> Cubes:
     refuse_infinite((*left, *right))
     if relation in {"<", "<="}:
         left, right = right, left
@@ -506,5 +486,5 @@ def _compare_values(algebra: Algebra, relation: str, left: Poly, right: Poly) ->
         left, right = right, left
     gap = algebra.finish((*left, *(term.times(Fraction(-1)) for term in right)))
     kind = "equal" if relation in {"==", "!="} else "above"
-    found = to_cubes(algebra.decide(Literal(kind, gap)))
+    found = to_cubes(decide(algebra, nf.Literal(kind, gap)))
     return deny(found) if relation in {"!=", ">="} else found

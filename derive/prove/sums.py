@@ -8,88 +8,93 @@ from functools import lru_cache
 from itertools import combinations, permutations
 from typing import TYPE_CHECKING
 
-from derive.analysis.affine import Affine, to_affine
+from derive.analysis.affine import Affine, put, to_affine
 from derive.analysis.facts import is_never_negative, is_positive, negate
 from derive.ir import nodes as ir
 from derive.ir.polynomial import NOTHING, Polynomial, divide_wholly
 from derive.ir.polynomial import ONE as UNIT
 from derive.ir.walk import walk
-from derive.prove.conditions import assume, compare, is_infinite, solve, unite
-from derive.prove.terms import (
-    Algebra,
-    Base,
-    Factor,
-    Fold,
-    Function,
-    Infinite,
-    Literal,
-    Normal,
-    Piece,
-    Poly,
-    Read,
-    Symbol,
-    Term,
-    Value,
-    find_affine_free,
+from derive.prove import terms as nf
+from derive.prove.algebra import (
+    apply,
+    collect,
+    count,
+    exponential,
+    find_content,
+    find_sign,
+    fold,
+    multiply,
+    power,
+    scale,
+    to_number,
+)
+from derive.prove.conditions import (
+    assume,
+    compare,
+    decide_affine,
+    guard,
+    is_infinite,
+    is_positive_normal,
+    solve,
+    to_cubes,
+    unite,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from derive.prove.terms import Algebra
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
 @lru_cache(maxsize=20000)
-def find_affines(piece: Piece | Factor) -> tuple[Affine, ...]:
+def find_affines(piece: nf.Piece | nf.Factor) -> tuple[Affine, ...]:
     """Every index expression inside, each once; indices that are bound inside have any names."""
     match piece:
-        case Read(_, places):
+        case nf.Read(_, places):
             return tuple(dict.fromkeys(places))
-        case Value(affine):
+        case nf.Value(affine):
             return (affine,)
-        case Base(normal):
+        case nf.Base(normal):
             return find_affines(normal)
-        case Function(_, arguments):
+        case nf.Function(_, arguments):
             return _gather(arguments)
-        case Fold(_, _, literals, body):
+        case nf.Fold(_, _, literals, body):
             return _gather((*literals, body))
-        case Literal(_, subject):
+        case nf.Literal(_, subject):
             return (subject,) if isinstance(subject, Affine) else find_affines(subject)
-        case Factor(atom):
+        case nf.Factor(atom):
             return find_affines(atom)
-        case Term():
+        case nf.Term():
             inner = () if piece.power is None else (piece.power,)
             return _gather((*piece.guards, *piece.factors, *inner))
-        case Normal(terms):
+        case nf.Normal(terms):
             return _gather(terms)
-        case Symbol() | Infinite():
+        case nf.Symbol() | nf.Infinite():
             return ()
 
 
 @lru_cache(maxsize=20000)
-def find_read_places(piece: Piece | Factor) -> tuple[Affine, ...]:
+def find_read_places(piece: nf.Piece | nf.Factor) -> tuple[Affine, ...]:
     """The positions of tensors alone, without conditions and indices as numbers."""
     match piece:
-        case Read(_, places):
+        case nf.Read(_, places):
             return tuple(dict.fromkeys(places))
-        case Base(normal) | Fold(_, _, _, normal):
-            inner: tuple[Piece | Factor, ...] = (normal,)
-        case Function(_, arguments):
+        case nf.Base(normal) | nf.Fold(_, _, _, normal):
+            inner: tuple[nf.Piece | nf.Factor, ...] = (normal,)
+        case nf.Function(_, arguments):
             inner = arguments
-        case Factor(atom):
+        case nf.Factor(atom):
             inner = (atom,)
-        case Term():
+        case nf.Term():
             inner = (*piece.factors, *(() if piece.power is None else (piece.power,)))
-        case Normal(terms):
+        case nf.Normal(terms):
             inner = terms
-        case Literal(_, subject):
+        case nf.Literal(_, subject):
             inner = () if isinstance(subject, Affine) else (subject,)
-        case Symbol() | Infinite() | Value():
+        case nf.Symbol() | nf.Infinite() | nf.Value():
             return ()
     return tuple(dict.fromkeys(place for each in inner for place in find_read_places(each)))
 
 
-def _gather(pieces: Sequence[Piece | Factor]) -> tuple[Affine, ...]:
+def _gather(pieces: Sequence[nf.Piece | nf.Factor]) -> tuple[Affine, ...]:
     if len(pieces) == 1:
         return find_affines(pieces[0])
     return tuple(dict.fromkeys(affine for piece in pieces for affine in find_affines(piece)))
@@ -107,12 +112,12 @@ def find_quotients(affine: Affine) -> Iterator[tuple[Affine, Polynomial]]:
 
 
 def split_quotient(
-    algebra: Algebra, index: ir.Index, affines: Sequence[Affine]
+    algebra: nf.Algebra, index: ir.Index, affines: Sequence[Affine]
 ) -> tuple[ir.Index, ir.Index, Affine] | None:
     """Two indices for one that is divided by a divisor of its extent, and what it is in them."""
     extent = Polynomial.of(index.extent)
     for affine in affines:
-        if index not in find_affine_free(affine):
+        if index not in nf.find_affine_free(affine):
             continue
         for over, divisor in find_quotients(affine):
             if over.index is not index:
@@ -129,7 +134,7 @@ def split_quotient(
 # Two bound indices that only stand together, as high*B + low, are one index of extent A*B.
 
 
-def merge_indices(algebra: Algebra, term: Term) -> Poly | None:
+def merge_indices(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     """Two summed indices that stand only together, as h*D + d, become one."""
     if len(term.bound) < 2:
         return None
@@ -149,9 +154,7 @@ def merge_indices(algebra: Algebra, term: Term) -> Poly | None:
     return None
 
 
-def _find_pairs(
-    bound: tuple[ir.Index, ...], affines: Sequence[Affine]
-) -> set[tuple[ir.Expr, ir.Expr]]:
+def _find_pairs(bound: nf.Indices, affines: Sequence[Affine]) -> set[tuple[ir.Expr, ir.Expr]]:
     """Indices that stand together in some position."""
     found: set[tuple[ir.Expr, ir.Expr]] = set()
     for affine in affines:
@@ -165,7 +168,7 @@ def _stand_together(high: ir.Index, low: ir.Index, affines: Sequence[Affine]) ->
     """Do they stand in every position as c * (high * extent of low + low), and plainly?"""
     extent = Polynomial.of(low.extent)
     for affine in affines:
-        if high not in find_affine_free(affine) and low not in find_affine_free(affine):
+        if high not in nf.find_affine_free(affine) and low not in nf.find_affine_free(affine):
             continue
         one, other = affine.terms.get(high), affine.terms.get(low)
         if one is None or other is None or one != other * extent:
@@ -181,7 +184,7 @@ def _stand_together(high: ir.Index, low: ir.Index, affines: Sequence[Affine]) ->
 
 def find_free_of(atom: ir.Expr) -> frozenset[ir.Index]:
     """The indices of an atom."""
-    return find_affine_free(Affine({atom: UNIT}))
+    return nf.find_affine_free(Affine({atom: UNIT}))
 
 
 # Sums over a part of a range as differences of sums from its start, so that parts add up.
@@ -189,7 +192,7 @@ def find_free_of(atom: ir.Expr) -> frozenset[ir.Index]:
 # sum_{v < E} f(v + c) = sum_{v < c + E} f(v) - sum_{v < c} f(v)
 
 
-def open_range(algebra: Algebra, term: Term) -> Poly | None:
+def open_range(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     """A sum that starts later, as a difference of two that start at 0."""
     if not term.bound or is_infinite(term):
         return None
@@ -200,7 +203,7 @@ def open_range(algebra: Algebra, term: Term) -> Poly | None:
             continue
         rest = replace(term, bound=tuple(i for i in term.bound if i is not index))
         extent = Polynomial.of(index.extent)
-        found: list[Term] = []
+        found: list[nf.Term] = []
         for end, sign in ((start + extent, 1), (start, -1)):
             fresh = algebra.make_index(end.to_expr())
             place = to_affine(fresh) - Affine({}, start)
@@ -215,7 +218,7 @@ def _find_start(index: ir.Index, places: tuple[Affine, ...]) -> Polynomial | Non
     """The least c of the places v + c, if all are of this kind and it is above 0."""
     least: Polynomial | None = None
     for place in places:
-        if index not in find_affine_free(place):
+        if index not in nf.find_affine_free(place):
             continue
         if len(place.terms) != 1 or place.terms.get(index) != UNIT:
             return None
@@ -243,32 +246,7 @@ def _find_start(index: ir.Index, places: tuple[Affine, ...]) -> Polynomial | Non
 _MOST_SPLIT = 5  # contraries opened in one term
 
 
-def tidy(algebra: Algebra, term: Term) -> Poly:
-    """The term with its sums simplified."""
-    todo, done = [term], []
-    while todo:
-        algebra.step()
-        here = todo.pop()
-        for rule in _RULES:
-            found = rule(algebra, here)
-            if found is not None:
-                todo += found
-                break
-        else:
-            done.append(here)
-    return tuple(done)
-
-
-def count(value: Polynomial) -> Poly:
-    """A polynomial over sizes as a sum of terms."""
-    found = []
-    for monomial, number in value.terms.items():
-        factors = (Factor(Symbol(atom), Fraction(power)) for atom, power in monomial)
-        found.append(Term(number, factors=tuple(factors)))
-    return tuple(found)
-
-
-def _check_guards(algebra: Algebra, term: Term) -> Poly | None:
+def _check_guards(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     """Guards that exclude each other leave nothing; of two alike one is enough."""
     found = unite((), term.guards)
     if found is None:
@@ -280,7 +258,7 @@ def _check_guards(algebra: Algebra, term: Term) -> Poly | None:
     return None
 
 
-def _assume_inside(algebra: Algebra, term: Term) -> Poly | None:
+def _assume_inside(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     """What stands in an exp under guards stands there where they hold."""
     if term.power is None or not term.guards:
         return None
@@ -289,22 +267,22 @@ def _assume_inside(algebra: Algebra, term: Term) -> Poly | None:
         a is b for a, b in zip(inner, term.power.terms, strict=True)
     ):
         return None
-    power = algebra.exponential(inner)
-    return algebra.multiply((replace(term, power=None),), power)
+    power = exponential(algebra, inner)
+    return multiply(algebra, (replace(term, power=None),), power)
 
 
-def _count_idle(algebra: Algebra, term: Term) -> Poly | None:
+def _count_idle(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     """An index that does not occur counts the entries of its range."""
     idle = [index for index in term.bound if index not in term.inner]
     if not idle:
         return None
-    found: Poly = (replace(term, bound=tuple(i for i in term.bound if i not in idle)),)
+    found: nf.Poly = (replace(term, bound=tuple(i for i in term.bound if i not in idle)),)
     for index in idle:
-        found = algebra.multiply(found, count(Polynomial.of(index.extent)))
+        found = multiply(algebra, found, count(Polynomial.of(index.extent)))
     return found
 
 
-def _sift(algebra: Algebra, term: Term) -> Poly | None:
+def _sift(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     """A summed index that a condition ties to others is put there."""
     for literal in term.guards:
         for index in term.bound:
@@ -315,19 +293,19 @@ def _sift(algebra: Algebra, term: Term) -> Poly | None:
             guards = tuple(each for each in term.guards if each is not literal)
             rest = replace(term, bound=(), guards=guards)
             last = Affine({}, Polynomial.of(index.extent) - UNIT)
-            inside: list[Literal] = []
+            inside: list[nf.Literal] = []
             for side in (place, last - place):
-                answer = algebra.decide(Literal("least", side))
+                answer = decide(algebra, nf.Literal("least", side))
                 if answer is False:
                     return ()
                 inside += answer if isinstance(answer, tuple) else ()
             put = algebra.replace((rest,), {index: place})
             bound = tuple(replace(each, bound=(*left, *each.bound)) for each in put)
-            return algebra.guard((tuple(inside),), bound)
+            return guard((tuple(inside),), bound)
     return None
 
 
-def _narrow(algebra: Algebra, term: Term) -> Poly | None:
+def _narrow(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     """A condition on a summed index alone shortens its range."""
     for literal in term.guards:
         index = _find_alone(literal, term.bound)
@@ -355,7 +333,7 @@ def _narrow(algebra: Algebra, term: Term) -> Poly | None:
     return None
 
 
-def _find_alone(literal: Literal, bound: tuple[ir.Index, ...]) -> ir.Index | None:
+def _find_alone(literal: nf.Literal, bound: nf.Indices) -> ir.Index | None:
     """The one summed index of `j + c >= 0` or `c - j >= 0`."""
     subject = literal.subject
     if literal.kind != "least" or not isinstance(subject, Affine) or len(subject.terms) != 1:
@@ -366,7 +344,7 @@ def _find_alone(literal: Literal, bound: tuple[ir.Index, ...]) -> ir.Index | Non
     return atom
 
 
-def _split_index(algebra: Algebra, term: Term) -> Poly | None:
+def _split_index(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     """A summed index that occurs as x // D and x % D is split in two."""
     for index in term.bound:
         parts = split_quotient(algebra, index, find_affines(term))
@@ -378,7 +356,7 @@ def _split_index(algebra: Algebra, term: Term) -> Poly | None:
     return None
 
 
-def _halve(algebra: Algebra, term: Term) -> Poly | None:
+def _halve(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     """A sum over half of a symmetric square is half of the square and of its diagonal."""
     for literal in term.guards:
         pair = _find_pair(literal, term.bound)
@@ -393,7 +371,7 @@ def _halve(algebra: Algebra, term: Term) -> Poly | None:
         if algebra.key(algebra.finish(swapped)) != algebra.key(opened):
             continue
         half = Fraction(1, 2) * term.coefficient
-        diagonal = Literal("zero", to_affine(one) - to_affine(other))
+        diagonal = nf.Literal("zero", to_affine(one) - to_affine(other))
         sign = 1 if literal.positive else -1
         return (
             replace(rest, coefficient=half),
@@ -402,7 +380,7 @@ def _halve(algebra: Algebra, term: Term) -> Poly | None:
     return None
 
 
-def _find_pair(literal: Literal, bound: tuple[ir.Index, ...]) -> tuple[ir.Index, ir.Index] | None:
+def _find_pair(literal: nf.Literal, bound: nf.Indices) -> tuple[ir.Index, ir.Index] | None:
     """The two summed indices of `i - j >= 0`, of one extent."""
     subject = literal.subject
     if literal.kind != "least" or not isinstance(subject, Affine) or subject.constant.terms:
@@ -419,7 +397,7 @@ def _find_pair(literal: Literal, bound: tuple[ir.Index, ...]) -> tuple[ir.Index,
     return (one, other) if same else None
 
 
-def _open_negation(algebra: Algebra, term: Term) -> Poly | None:
+def _open_negation(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     """[not c] f = f - [c] f."""
     if sum(not each.positive for each in term.guards) > _MOST_SPLIT or is_infinite(term):
         return None
@@ -435,7 +413,7 @@ def _open_negation(algebra: Algebra, term: Term) -> Poly | None:
     return None
 
 
-def _put_known(algebra: Algebra, term: Term) -> Poly | None:
+def _put_known(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     """A free index that a guard ties to a number, or to an index of the result, is put there."""
     for literal in term.guards:
         if literal.kind != "zero" or not literal.positive:
@@ -447,7 +425,7 @@ def _put_known(algebra: Algebra, term: Term) -> Poly | None:
             if place is None or index not in bare.free:
                 continue
             if all(isinstance(a, ir.Index) and _is_before(a, index) for a in place.terms):
-                return algebra.guard(((literal,),), algebra.replace((bare,), {index: place}))
+                return guard(((literal,),), algebra.replace((bare,), {index: place}))
     return None
 
 
@@ -456,7 +434,7 @@ def _is_before(one: ir.Index, other: ir.Index) -> bool:
     return one.name[0] == "@" and (other.name[0] != "@" or one.name < other.name)
 
 
-def _open_pair(algebra: Algebra, term: Term) -> Poly | None:
+def _open_pair(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     """[a] [c] f = [a] f + [c] f - f, where one of a and c holds at least."""
     if is_infinite(term):
         return None
@@ -471,7 +449,7 @@ def _open_pair(algebra: Algebra, term: Term) -> Poly | None:
     return None
 
 
-_RULES: tuple[Callable[[Algebra, Term], Poly | None], ...] = (
+_RULES: tuple[Callable[[nf.Algebra, nf.Term], nf.Poly | None], ...] = (
     _check_guards,
     _assume_inside,
     _sift,
@@ -485,3 +463,170 @@ _RULES: tuple[Callable[[Algebra, Term], Poly | None], ...] = (
     _open_negation,
     _open_pair,
 )
+
+
+# Indices put in place of others, all through a sum of terms; what comes out is simplified anew.
+
+
+def _replace_term(algebra: nf.Algebra, term: nf.Term, new: Mapping[ir.Index, Affine]) -> nf.Poly:
+    new = {index: value for index, value in new.items() if index in term.free}
+    if not new:
+        return (term,)
+    algebra.step()
+    bound, new = _free_bound(algebra, term.bound, new)
+    guards = replace_cube(algebra, term.guards, new)
+    if guards is None:
+        return ()
+    plain: list[nf.Factor] = []
+    parts: list[nf.Poly] = []
+    for factor in term.factors:
+        if not any(index in new for index in factor.free):
+            plain.append(factor)
+        elif isinstance(factor.atom, nf.Read):
+            plain.append(nf.Factor(_put_read(factor.atom, new), factor.exponent))
+        else:
+            parts.append(_replace_factor(algebra, factor, new))
+    power = term.power
+    if power is not None and any(index in new for index in power.free):
+        parts.append(exponential(algebra, algebra.replace(power.terms, new)))
+        power = None
+    body: nf.Poly = collect(algebra, nf.Term(term.coefficient, power=power), tuple(plain))
+    for part in parts:
+        body = multiply(algebra, body, part)
+    return tuple(
+        replace(made, bound=(*bound, *made.bound), guards=(*guards, *made.guards)) for made in body
+    )
+
+
+def _free_bound(
+    algebra: nf.Algebra, bound: nf.Indices, new: Mapping[ir.Index, Affine]
+) -> tuple[nf.Indices, dict[ir.Index, Affine]]:
+    """The bound indices, renamed where what comes in holds one of them."""
+    coming = {index for value in new.values() for index in nf.find_affine_free(value)}
+    kept = []
+    changed = dict(new)
+    for index in bound:
+        fresh = algebra.fresh(index) if index in coming else index
+        if fresh is not index:
+            changed[index] = Affine({fresh: UNIT})
+        kept.append(fresh)
+    return tuple(kept), changed
+
+
+def replace_cube(
+    algebra: nf.Algebra, cube: nf.Cube, new: Mapping[ir.Index, Affine]
+) -> nf.Cube | None:
+    """The literals with indices put in place of others; None where they exclude each other."""
+    found: list[nf.Literal] = []
+    for literal in cube:
+        if not any(index in new for index in literal.free):
+            found.append(literal)
+            continue
+        cubes = to_cubes(decide(algebra, replace_literal(algebra, literal, new)))
+        if not cubes:
+            return None
+        for each in cubes[0]:
+            fates = {compare(known, each) for known in found}
+            if "excludes" in fates:
+                return None
+            if not fates & {"same", "tells"}:
+                found.append(each)
+    return tuple(found)
+
+
+def replace_literal(
+    algebra: nf.Algebra, literal: nf.Literal, new: Mapping[ir.Index, Affine]
+) -> nf.Literal:
+    """The literal with indices put in place of others."""
+    subject = literal.subject
+    if isinstance(subject, Affine):
+        return nf.Literal(literal.kind, put(subject, dict(new)), literal.positive)
+    if isinstance(subject, nf.Read):
+        return nf.Literal(literal.kind, _put_read(subject, new), literal.positive)
+    inner = algebra.finish(algebra.replace(subject.terms, new))
+    return nf.Literal(literal.kind, inner, literal.positive)
+
+
+def _put_read(read: nf.Read, new: Mapping[ir.Index, Affine]) -> nf.Read:
+    return nf.Read(read.tensor, tuple(put(place, dict(new)) for place in read.places))
+
+
+def _replace_factor(
+    algebra: nf.Algebra, factor: nf.Factor, new: Mapping[ir.Index, Affine]
+) -> nf.Poly:
+    atom: nf.Atom = factor.atom
+    match atom:
+        case nf.Value(affine):
+            return power(algebra, to_number(algebra, put(affine, dict(new))), factor.exponent)
+        case nf.Base(normal):
+            inner = algebra.finish(algebra.replace(normal.terms, new))
+            if inner.terms and _is_like(inner.terms, normal.terms):
+                return nf.single(nf.Base(inner), factor.exponent)
+            return power(algebra, inner.terms, factor.exponent)
+        case nf.Function("sum", (inner,)):
+            kept = nf.Function("sum", (algebra.finish(algebra.replace(inner.terms, new)),))
+            return nf.single(kept, factor.exponent)
+        case nf.Function(name, arguments):
+            parts = tuple(algebra.replace(each.terms, new) for each in arguments)
+            made = apply(algebra, name, parts)
+        case nf.Fold(kind, bound, literals, body):
+            kept_bound, changed = _free_bound(algebra, bound, new)
+            cube = replace_cube(algebra, literals, changed)
+            if cube is None:
+                raise nf.GivesUp("a largest entry of nothing")
+            inner_poly = algebra.replace(body.terms, changed)
+            made = fold(algebra, kind, kept_bound, inner_poly, (cube,))
+        case nf.Symbol() | nf.Infinite() | nf.Read():
+            return (nf.Term(factors=(factor,)),)
+    return made if factor.exponent == 1 else power(algebra, made, factor.exponent)
+
+
+def _is_like(one: nf.Poly, other: nf.Poly) -> bool:
+    """Are the terms of one shape, so that nothing new can be drawn out of their sum?"""
+    return len(one) == len(other) and all(
+        len(a.bound) == len(b.bound)
+        and len(a.factors) == len(b.factors)
+        and (a.power is None) == (b.power is None)
+        and len(a.guards) == len(b.guards)
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def decide(algebra: nf.Algebra, literal: nf.Literal) -> bool | nf.Cube:
+    """The literal in its one form, or its truth; of a normal form compared with 0, too."""
+    subject = literal.subject
+    if isinstance(subject, Affine):
+        return decide_affine(literal.kind, subject, literal.positive)
+    if isinstance(subject, nf.Read):
+        return (literal,)
+    if not subject.terms:
+        return (literal.kind == "equal") is literal.positive
+    if is_positive_normal(subject):
+        return (literal.kind != "equal") is literal.positive
+    rest = find_content(algebra, subject, whole=False)[1]  # what is drawn out is positive
+    if literal.kind == "equal" and find_sign(algebra, rest) < 0:
+        rest = algebra.finish(scale(rest.terms, -1))
+    return (nf.Literal(literal.kind, rest, literal.positive),)
+
+
+class NormalAlgebra(nf.Algebra):
+    """The operations of the normal form that hang on one another."""
+
+    def tidy(self, term: nf.Term) -> nf.Poly:
+        """The term with its sums simplified."""
+        todo, done = [term], []
+        while todo:
+            self.step()
+            here = todo.pop()
+            for rule in _RULES:
+                found = rule(self, here)
+                if found is not None:
+                    todo += found
+                    break
+            else:
+                done.append(here)
+        return tuple(done)
+
+    def replace(self, poly: nf.Poly, new: Mapping[ir.Index, Affine]) -> nf.Poly:
+        """The terms with indices put in place of others."""
+        return tuple(made for term in poly for made in _replace_term(self, term, new))

@@ -15,11 +15,12 @@ Laws:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from derive.analysis.affine import Affine, to_affine
 from derive.ir import nodes as ir
@@ -30,12 +31,13 @@ from derive.ir.walk import find_free
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from derive.analysis.affine import Affine
-
 
 Found = TypeVar("Found")
 Free: TypeAlias = frozenset[ir.Index]
 NONE: Free = frozenset()
+Indices: TypeAlias = tuple[ir.Index, ...]
+ONCE = Fraction(1)
+MOST_STEPS = 200_000
 
 
 class GivesUp(Exception):  # noqa: N818 - it is no error: the form is not found, and that is said
@@ -117,7 +119,7 @@ class Fold:
     """A reduction that is no sum; entries where a literal is false have no part."""
 
     kind: str
-    bound: tuple[ir.Index, ...]
+    bound: Indices
     literals: tuple[Literal, ...]
     body: Normal
 
@@ -171,7 +173,7 @@ class Factor:
     """A power of an atom."""
 
     atom: Atom
-    exponent: Fraction
+    exponent: Fraction = ONCE
 
     @property
     def free(self) -> Free:
@@ -183,8 +185,8 @@ class Factor:
 class Term:
     """A monomial under its sums."""
 
-    coefficient: Fraction = Fraction(1)
-    bound: tuple[ir.Index, ...] = ()
+    coefficient: Fraction = ONCE
+    bound: Indices = ()
     guards: Cube = ()
     factors: tuple[Factor, ...] = ()
     power: Normal | None = None  # the argument of its exp
@@ -233,73 +235,76 @@ Piece: TypeAlias = Atom | Literal | Term | Normal
 ONE: Poly = (Term(),)
 
 
-class Algebra(Protocol):
-    """What the operations of the normal form know of each other."""
+def single(atom: Atom, exponent: Fraction = ONCE, coefficient: Fraction = ONCE) -> Poly:
+    """A power of an atom, times a number."""
+    return (Term(coefficient, factors=(Factor(atom, exponent),)),)
+
+
+class Algebra(ABC):
+    """A budget of steps, indices that are used once, and the normal forms that are found."""
+
+    def __init__(self, steps: int = MOST_STEPS) -> None:
+        self._left = steps
+        self._indices = 0
+        self._labeller = Labeller(self.step)
+        self._tidied: dict[Term, None] = {}
 
     def step(self, count: int = 1) -> None:
         """Count steps; GivesUp where there are too many."""
+        self._left -= count
+        if self._left < 0:
+            raise GivesUp("it takes too long")
 
     def limited(self, steps: int, act: Callable[[], Found]) -> Found:
         """What `act` gives; GivesUp where it takes more than so many steps."""
+        kept = max(self._left - steps, 0)
+        self._left -= kept
+        try:
+            return act()
+        finally:
+            self._left = max(self._left, 0) + kept
 
     def fresh(self, index: ir.Index) -> ir.Index:
         """An index of the same extent, used nowhere else."""
+        return self.make_index(index.extent)
 
     def make_index(self, extent: ir.Expr) -> ir.Index:
         """An index, used nowhere else."""
+        self._indices += 1
+        return ir.Index(f"~{self._indices}", extent)
 
     def key(self, piece: Piece) -> str:
         """What tells two pieces apart; bound indices are renamed for it."""
+        return self._labeller.write(piece, {})
 
     def coarse_key(self, piece: Piece) -> str:
-        """A key in which all indices of one extent are one; to choose by."""
+        """A key in which all indices of one extent are one, for choices that no name has a say in.
+
+        Indices of a result keep their names.
+        """
+        free = (index for index in piece.free if index.name[0] != "@")
+        return self._labeller.write(piece, {index: (1, write_extent(index)) for index in free})
 
     def finish(self, poly: Poly) -> Normal:
         """The normal form of a sum of terms."""
+        found: dict[str, Term] = {}
+        for raw in poly:
+            for term in (raw,) if raw in self._tidied else self.tidy(raw):
+                key = self.key(term)
+                total = term.coefficient + (found[key].coefficient if key in found else 0)
+                found[key] = replace(term, coefficient=total)
+        keys = sorted(key for key, term in found.items() if term.coefficient)
+        text = "+".join(f"{found[key].coefficient}*{key}" for key in keys)
+        self._tidied |= {found[key]: None for key in keys}
+        return Normal(tuple(found[key] for key in keys), tuple(keys), shorten(text))
 
+    @abstractmethod
     def tidy(self, term: Term) -> Poly:
         """The term with its sums simplified."""
 
-    def collect(self, term: Term, factors: tuple[Factor, ...]) -> Poly:
-        """A term times more factors, the powers of one atom merged."""
-
-    def value(self, affine: Affine) -> Poly:
-        """An index expression as a number."""
-
-    def multiply(self, one: Poly, other: Poly) -> Poly:
-        """The product, as numbers."""
-
-    def guard(self, cubes: tuple[Cube, ...], poly: Poly) -> Poly:
-        """The sum of terms where one of the cubes, which exclude each other, holds; else 0."""
-
-    def power(self, poly: Poly, exponent: Fraction) -> Poly:
-        """The power with a number as its exponent."""
-
-    def exponential(self, poly: Poly) -> Poly:
-        """The exp of it."""
-
-    def logarithm(self, poly: Poly) -> Poly:
-        """The log of it."""
-
-    def apply(self, name: str, arguments: tuple[Poly, ...]) -> Poly:
-        """An elementwise function of its arguments."""
-
-    def fold(
-        self, kind: str, bound: tuple[ir.Index, ...], poly: Poly, cubes: tuple[Cube, ...]
-    ) -> Poly:
-        """A reduction that is no sum over the entries where a cube holds."""
-
-    def decide(self, literal: Literal) -> bool | Cube:
-        """The literal in its canonical form, or its value where it has one."""
-
+    @abstractmethod
     def replace(self, poly: Poly, new: Mapping[ir.Index, Affine]) -> Poly:
         """The terms with indices put in place of others."""
-
-    def is_positive(self, normal: Normal) -> bool:
-        """Is it > 0 for all inputs?"""
-
-    def is_nonnegative(self, normal: Normal) -> bool:
-        """Is it >= 0 for all inputs?"""
 
 
 # Keys of pieces: texts that are equal where two pieces differ in their bound indices alone.
@@ -419,9 +424,7 @@ class Labeller:
                 return f"{tensor.name}[{','.join(inner)}]"
         raise GivesUp("a position of an unknown kind")
 
-    def write_bound(
-        self, bound: tuple[ir.Index, ...], parts: Sequence[Part], labels: Labels
-    ) -> str:
+    def write_bound(self, bound: Indices, parts: Sequence[Part], labels: Labels) -> str:
         """The parts under a sum over the bound indices, whatever their names are."""
         if not bound:
             return "*".join(sorted(mark + self.write(part, labels) for mark, part in parts))
@@ -486,8 +489,3 @@ def _mark_parts(term: Term) -> list[Part]:
 
 def _mark_all(literals: Sequence[Literal], body: Normal) -> list[Part]:
     return [*(("!", each) for each in literals), ("", body)]
-
-
-def find_anonymous(piece: Piece) -> dict[ir.Index, Label]:
-    """One label for all free indices of an extent: for choices that must not hang on names."""
-    return {index: (1, write_extent(index)) for index in piece.free if index.name[0] != "@"}

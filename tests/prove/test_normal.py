@@ -31,8 +31,10 @@ from derive.ir.nodes import (
     Where,
 )
 from derive.prove import prove
-from derive.prove.normal import GivesUp, NormalAlgebra, to_key, to_normal
-from derive.prove.terms import Factor, Read, Term
+from derive.prove.algebra import multiply
+from derive.prove.definedness import to_key, to_normal
+from derive.prove.sums import NormalAlgebra
+from derive.prove.terms import Factor, GivesUp, Read, Term
 
 N = Size("N")
 A, B = (Tensor(name, (N, N)) for name in "AB")
@@ -179,7 +181,7 @@ def test_indices_of_a_workshop_are_used_once():
     term = Term(
         bound=(first,), factors=(Factor(Read(A, (to_affine(first), to_affine(first))), ONE.value),)
     )
-    square = algebra.multiply((term,), (term,))
+    square = multiply(algebra, (term,), (term,))
     assert len(set(square[0].bound)) == 2
 
 

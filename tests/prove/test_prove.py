@@ -15,11 +15,10 @@ from derive.formulas import find_families, find_formula
 from derive.frontend.from_text import parse
 from derive.ir.nodes import Add, Equation, Expr, Index, Mul, Reduce
 from derive.ir.walk import map_children, substitute
-from derive.prove import Proof, prove
-from derive.prove.cuts import find_cuts
+from derive.prove import Proof, find_cuts, prove
 from derive.prove.definedness import Definedness
-from derive.prove.normal import NormalAlgebra
 from derive.prove.reader import Reader
+from derive.prove.sums import NormalAlgebra
 
 ONE_LAYER = """X[B, N, E]; W_q, W_k, W_v[E, H, D]; W_o[H*D, E]; g, c[E]; U[E, F]; V[F, E]
 scalar eps

@@ -17,7 +17,8 @@ from derive.ir.polynomial import Polynomial
 from derive.ir.walk import rename_apart
 from derive.plan import ops
 from derive.plan.meaning import to_expr
-from derive.prove.normal import GivesUp, to_key
+from derive.prove.definedness import to_key
+from derive.prove.terms import GivesUp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence

@@ -1,4 +1,7 @@
-"""Powers, exp and log of sums of terms.
+"""Sums of terms as numbers: products, powers, exp, log, other functions, and reductions.
+
+A guard covers all of its term; a condition that came in by a number (a softmax entry left out, say)
+covers what was finite beside it, and stays a number beside what may not be.
 
 What can be drawn out of a power of a sum is: its number, sizes, factors that all terms share, and
 what all their exps share that is free of the summed indices. So the shift of a softmax cancels, and
@@ -9,44 +12,156 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from math import gcd
+from math import floor, gcd
 from typing import TYPE_CHECKING
 
+from derive.analysis.affine import Affine
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS
+from derive.ir.polynomial import ONE as UNIT
+from derive.ir.polynomial import Polynomial
+from derive.prove import terms as nf
 from derive.prove.conditions import (
     Cubes,
     assume,
     by_cases,
     check_count,
     find_regions,
+    guard,
     is_above,
     is_filled,
     is_infinite,
     is_nonnegative_atom,
+    is_positive_normal,
     is_size,
     join,
     refuse_infinite,
-)
-from derive.prove.products import collect, expand
-from derive.prove.terms import (
-    ONE,
-    Algebra,
-    Base,
-    Factor,
-    Fold,
-    Function,
-    GivesUp,
-    Infinite,
-    Normal,
-    Poly,
-    Read,
-    Symbol,
-    Term,
+    unite,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+
+MOST_TERMS = 160  # of a product that is multiplied out; a longer one keeps a factor whole
+_MOST_EXPANDED = 24  # terms of a power that is multiplied out
+
+
+def multiply(algebra: nf.Algebra, one: nf.Poly, other: nf.Poly) -> nf.Poly:
+    """The product, multiplied out."""
+    if len(one) * len(other) > MOST_TERMS:
+        one, other = (_combine(algebra, each) for each in (one, other))
+    if len(one) * len(other) > MOST_TERMS:
+        if len(one) < len(other):
+            one, other = other, one
+        whole = nf.Function("sum", (algebra.finish(one),))  # the longer sum stays one atom
+        one = nf.single(whole)
+    found: list[nf.Term] = []
+    for left in one:
+        for right in other:
+            found += _times(algebra, left, right)
+    return _combine(algebra, tuple(found)) if len(found) > 8 else tuple(found)
+
+
+def _combine(algebra: nf.Algebra, poly: nf.Poly) -> nf.Poly:
+    return algebra.finish(poly).terms if len(poly) > 1 else poly
+
+
+def _times(algebra: nf.Algebra, one: nf.Term, other: nf.Term) -> nf.Poly:
+    algebra.step()
+    other = rename_apart(algebra, other, one)
+    guards = unite(one.guards, other.guards)
+    if guards is None:
+        return ()
+    power = one.power or other.power
+    if one.power and other.power:
+        power = algebra.finish((*one.power.terms, *other.power.terms))
+        power = power if power.terms else None
+    number = one.coefficient * other.coefficient
+    bound, factors = (*one.bound, *other.bound), (*one.factors, *other.factors)
+    if one.factors and other.factors:
+        return collect(algebra, nf.Term(number, bound, guards, (), power), factors)
+    return (nf.Term(number, bound, guards, factors, power),)
+
+
+def rename_apart(algebra: nf.Algebra, term: nf.Term, other: nf.Term) -> nf.Term:
+    """The term with indices of its own where the other one uses its bound indices."""
+    clash = [index for index in term.bound if index in other.inner or index in other.bound]
+    if not clash:
+        return term
+    new = {index: algebra.fresh(index) for index in clash}
+    made = algebra.replace(
+        (replace(term, bound=()),), {old: Affine({i: UNIT}) for old, i in new.items()}
+    )
+    if len(made) != 1:
+        raise nf.GivesUp("a term that falls apart when its letters are renamed")
+    bound = tuple(new.get(index, index) for index in term.bound)
+    return replace(made[0], bound=(*bound, *made[0].bound))
+
+
+def collect(algebra: nf.Algebra, term: nf.Term, factors: Iterable[nf.Factor]) -> nf.Poly:
+    """A term times more factors, the powers of one atom merged."""
+    number, merged, opened = merge_factors(algebra, (*term.factors, *factors))
+    number *= term.coefficient
+    made: nf.Poly = (replace(term, coefficient=number, factors=merged),)
+    for poly in opened:
+        made = multiply(algebra, made, poly)
+    return made
+
+
+def merge_factors(
+    algebra: nf.Algebra, factors: Iterable[nf.Factor]
+) -> tuple[Fraction, tuple[nf.Factor, ...], list[nf.Poly]]:
+    """The number, the powers by atom, and the powers that are to be multiplied out."""
+    found: dict[str, nf.Factor] = {}
+    for factor in factors:
+        key = algebra.key(factor.atom)
+        known = found.get(key)
+        found[key] = (
+            factor if known is None else nf.Factor(known.atom, known.exponent + factor.exponent)
+        )
+    number = Fraction(1)
+    merged: list[nf.Factor] = []
+    opened: list[nf.Poly] = []
+    for factor in found.values():
+        atom, exponent = factor.atom, factor.exponent
+        if _is_even_size(factor):
+            assert isinstance(atom, nf.Function)
+            opened.append(expand(algebra, atom.arguments[0].terms, int(exponent)))
+            continue
+        if isinstance(atom, nf.Symbol) and isinstance(atom.expr, ir.Number):
+            whole = floor(exponent)
+            number *= atom.expr.value**whole
+            exponent -= whole
+        if not exponent:
+            continue
+        if isinstance(atom, nf.Base) and _is_opened(atom, exponent):
+            opened.append(expand(algebra, atom.normal.terms, int(exponent)))
+            continue
+        merged.append(nf.Factor(atom, exponent))
+    return number, tuple(merged), opened
+
+
+def _is_even_size(factor: nf.Factor) -> bool:
+    """Is it an even power of an abs, which is the power of what is inside?"""
+    match factor.atom:
+        case nf.Function("abs", (inner,)):
+            even = factor.exponent > 0 and factor.exponent % 2 == 0
+            return even and len(inner.terms) ** int(factor.exponent) <= _MOST_EXPANDED
+    return False
+
+
+def _is_opened(atom: nf.Base, exponent: Fraction) -> bool:
+    size = len(atom.normal.terms)
+    return exponent.denominator == 1 and exponent > 0 and size**exponent <= _MOST_EXPANDED
+
+
+def expand(algebra: nf.Algebra, poly: nf.Poly, exponent: int) -> nf.Poly:
+    """A whole power, multiplied out."""
+    found = nf.ONE
+    for _ in range(exponent):
+        found = multiply(algebra, found, poly)
+    return found
 
 
 _MOST_POWER = 8
@@ -54,100 +169,102 @@ _MOST_CHOICES = 4
 _LARGEST_PRIME = 1000
 
 
-def power(algebra: Algebra, poly: Poly, exponent: Fraction) -> Poly:
+def power(algebra: nf.Algebra, poly: nf.Poly, exponent: Fraction) -> nf.Poly:
     """The power with a number as its exponent."""
     if exponent == 0:
-        return ONE
+        return nf.ONE
     refuse_infinite(poly)
     if exponent.denominator == 1 and 0 < exponent <= _MOST_POWER and len(poly) ** exponent <= 200:
         return expand(algebra, poly, int(exponent))
 
-    def act(case: Poly) -> Poly | None:
+    def act(case: nf.Poly) -> nf.Poly | None:
         found = algebra.finish(case)
         if found.terms:
             return _power_plainly(algebra, found, exponent)
         return () if exponent > 0 else None
 
-    return by_cases(algebra, poly, act) or _keep(algebra, algebra.finish(poly), exponent)
+    return by_cases(poly, act) or _keep(algebra, algebra.finish(poly), exponent)
 
 
-def _power_plainly(algebra: Algebra, base: Normal, exponent: Fraction) -> Poly:
+def _power_plainly(algebra: nf.Algebra, base: nf.Normal, exponent: Fraction) -> nf.Poly:
     if len(base.terms) == 1 and _is_plain(base.terms[0]):
         return _power_term(algebra, base.terms[0], exponent)
     content, rest = find_content(algebra, base, whole=exponent.denominator == 1)
     if content is None:
         return _keep(algebra, base, exponent)
     drawn = _power_term(algebra, content, exponent)
-    return algebra.multiply(drawn, _keep(algebra, rest, exponent))
+    return multiply(algebra, drawn, _keep(algebra, rest, exponent))
 
 
-def _keep(algebra: Algebra, base: Normal, exponent: Fraction) -> Poly:
+def _keep(algebra: nf.Algebra, base: nf.Normal, exponent: Fraction) -> nf.Poly:
     """The power as an atom."""
     if not base.terms:
-        raise GivesUp("a power of 0")
-    atom = Base(base)
-    return (Term(factors=(Factor(atom, exponent),)),)
+        raise nf.GivesUp("a power of 0")
+    atom = nf.Base(base)
+    return nf.single(atom, exponent)
 
 
-def _is_plain(term: Term) -> bool:
+def _is_plain(term: nf.Term) -> bool:
     return not (term.bound or term.guards)
 
 
-def _power_term(algebra: Algebra, term: Term, exponent: Fraction) -> Poly:
+def _power_term(algebra: nf.Algebra, term: nf.Term, exponent: Fraction) -> nf.Poly:
     """The power of a monomial: what is positive by itself, the rest together."""
     number, factors = power_number(abs(term.coefficient), exponent)
     argument = None
     if term.power:
         argument = algebra.finish(tuple(each.times(exponent) for each in term.power.terms))
-    left: list[Factor] = []
+    left: list[nf.Factor] = []
     negative = term.coefficient < 0
     if exponent.denominator == 1:
-        factors += [Factor(f.atom, f.exponent * exponent) for f in term.factors]
+        factors += [nf.Factor(f.atom, f.exponent * exponent) for f in term.factors]
         sign = -1 if negative and exponent % 2 else 1
-        return collect(algebra, Term(number * sign, power=argument), factors)
+        return collect(algebra, nf.Term(number * sign, power=argument), factors)
     for factor in term.factors:
         if factor.exponent.denominator != 1 or is_nonnegative_atom(factor.atom):
-            factors.append(Factor(factor.atom, factor.exponent * exponent))
+            factors.append(nf.Factor(factor.atom, factor.exponent * exponent))
         else:
             left.append(factor)
-    drawn = collect(algebra, Term(number, power=argument), factors)
+    drawn = collect(algebra, nf.Term(number, power=argument), factors)
     if not left and not negative:
         return drawn
-    return algebra.multiply(drawn, _power_left(algebra, left, negative, exponent))
+    return multiply(algebra, drawn, _power_left(algebra, left, negative, exponent))
 
 
-def _power_left(algebra: Algebra, left: list[Factor], negative: bool, exponent: Fraction) -> Poly:
+def _power_left(
+    algebra: nf.Algebra, left: list[nf.Factor], negative: bool, exponent: Fraction
+) -> nf.Poly:
     """A root of what may be negative."""
     if len(left) == 1 and not negative and left[0].exponent.denominator == 1:
         (factor,) = left
-        base: Poly = (Term(factors=(Factor(factor.atom, Fraction(1)),)),)
+        base: nf.Poly = nf.single(factor.atom)
         if factor.exponent % 2 == 0:
-            size = algebra.apply("abs", (base,))
-            return algebra.power(size, factor.exponent * exponent)
+            size = apply(algebra, "abs", (base,))
+            return power(algebra, size, factor.exponent * exponent)
         if factor.exponent == 1:
-            return (Term(factors=(Factor(factor.atom, exponent),)),)
-    whole = Term(Fraction(-1 if negative else 1), factors=tuple(left))
+            return nf.single(factor.atom, exponent)
+    whole = nf.Term(Fraction(-1 if negative else 1), factors=tuple(left))
     return _keep(algebra, algebra.finish((whole,)), exponent)
 
 
-def power_number(number: Fraction, exponent: Fraction) -> tuple[Fraction, list[Factor]]:
+def power_number(number: Fraction, exponent: Fraction) -> tuple[Fraction, list[nf.Factor]]:
     """A power of a positive number: a rational, and roots of primes."""
     if exponent.denominator == 1:
         return number**exponent.numerator, []
-    found: list[Factor] = []
+    found: list[nf.Factor] = []
     rational = Fraction(1)
     for prime, times in factor_number(number).items():
         share = times * exponent
         whole = share.numerator // share.denominator
         rational *= Fraction(prime) ** whole
         if share != whole:
-            found.append(Factor(symbol(prime), share - whole))
+            found.append(nf.Factor(symbol(prime), share - whole))
     return rational, found
 
 
-def symbol(number: int) -> Symbol:
+def symbol(number: int) -> nf.Symbol:
     """A prime number as an atom."""
-    return Symbol(ir.Number(Fraction(number)))
+    return nf.Symbol(ir.Number(Fraction(number)))
 
 
 def factor_number(number: Fraction) -> dict[int, int]:
@@ -166,13 +283,15 @@ def factor_number(number: Fraction) -> dict[int, int]:
     return found
 
 
-def find_content(algebra: Algebra, base: Normal, *, whole: bool) -> tuple[Term | None, Normal]:
+def find_content(
+    algebra: nf.Algebra, base: nf.Normal, *, whole: bool
+) -> tuple[nf.Term | None, nf.Normal]:
     """A monomial that all terms share, and what is left of them; None where there is none."""
     if not base.terms:
         return None, base
     shared = _find_shared(algebra, base.terms, whole=whole)
-    inverse = Term(
-        factors=tuple(Factor(f.atom, -f.exponent) for f in shared),
+    inverse = nf.Term(
+        factors=tuple(nf.Factor(f.atom, -f.exponent) for f in shared),
     )
     terms = _draw(algebra, base.terms, inverse) if shared else base.terms
     argument, rest = _draw_exp(algebra, terms)
@@ -181,16 +300,16 @@ def find_content(algebra: Algebra, base: Normal, *, whole: bool) -> tuple[Term |
         return None, base
     if number != 1:
         rest = algebra.finish(tuple(term.times(1 / number) for term in rest.terms))
-    return Term(number, (), (), tuple(shared), argument), rest
+    return nf.Term(number, (), (), tuple(shared), argument), rest
 
 
-def _draw(algebra: Algebra, terms: Poly, inverse: Term) -> Poly:
-    return algebra.finish(algebra.multiply(terms, (inverse,))).terms
+def _draw(algebra: nf.Algebra, terms: nf.Poly, inverse: nf.Term) -> nf.Poly:
+    return algebra.finish(multiply(algebra, terms, (inverse,))).terms
 
 
-def _find_shared(algebra: Algebra, terms: Poly, *, whole: bool) -> list[Factor]:
+def _find_shared(algebra: nf.Algebra, terms: nf.Poly, *, whole: bool) -> list[nf.Factor]:
     """The powers in every term; of sizes also those that only divide some."""
-    found: dict[str, Factor] = {}
+    found: dict[str, nf.Factor] = {}
     exponents: dict[str, list[Fraction]] = {}
     for term in terms:
         for factor in term.factors:
@@ -204,37 +323,37 @@ def _find_shared(algebra: Algebra, terms: Poly, *, whole: bool) -> list[Factor]:
         atom = found[key].atom
         known = exponents[key]
         if len(known) < len(terms):
-            if not isinstance(atom, (Symbol, Read)):
+            if not isinstance(atom, (nf.Symbol, nf.Read)):
                 continue
             known = [*known, Fraction(0)]
         least = min(known)
         if least and (least.denominator == 1 or is_size(found[key])):
-            shared.append(Factor(atom, least))
+            shared.append(nf.Factor(atom, least))
     return shared
 
 
-def _may_be_drawn(factor: Factor, term: Term, *, whole: bool) -> bool:
+def _may_be_drawn(factor: nf.Factor, term: nf.Term, *, whole: bool) -> bool:
     if any(index in factor.free for index in term.bound):
         return False
-    if isinstance(factor.atom, Infinite) or _is_prime(factor):
+    if isinstance(factor.atom, nf.Infinite) or _is_prime(factor):
         return False
     return whole or is_above(factor.atom)
 
 
-def _is_prime(factor: Factor) -> bool:
-    return isinstance(factor.atom, Symbol) and isinstance(factor.atom.expr, ir.Number)
+def _is_prime(factor: nf.Factor) -> bool:
+    return isinstance(factor.atom, nf.Symbol) and isinstance(factor.atom.expr, ir.Number)
 
 
-def _draw_exp(algebra: Algebra, terms: Poly) -> tuple[Normal | None, Normal]:
+def _draw_exp(algebra: nf.Algebra, terms: nf.Poly) -> tuple[nf.Normal | None, nf.Normal]:
     """What the exps of all terms share, and the terms without it."""
     whole = algebra.finish(terms)
-    choices: dict[str, Poly] = {}
+    choices: dict[str, nf.Poly] = {}
     for term in whole.terms:
         free = _find_free_part(term)
         choices.setdefault(algebra.key(algebra.finish(free)), free)
     if list(choices) in ([], [algebra.key(algebra.finish(()))]):
         return None, whole
-    best: tuple[str, Poly, Normal] | None = None
+    best: tuple[str, nf.Poly, nf.Normal] | None = None
     for free in list(choices.values())[:_MOST_CHOICES]:
         rest = algebra.finish(_divide_exp(algebra, whole.terms, free)) if free else whole
         key = algebra.coarse_key(rest)
@@ -244,9 +363,9 @@ def _draw_exp(algebra: Algebra, terms: Poly) -> tuple[Normal | None, Normal]:
     return (algebra.finish(best[1]) if best[1] else None), best[2]
 
 
-def _divide_exp(algebra: Algebra, terms: Poly, free: Poly) -> Poly:
+def _divide_exp(algebra: nf.Algebra, terms: nf.Poly, free: nf.Poly) -> nf.Poly:
     """The terms divided by an exp; what an exp has of it goes without a trace."""
-    found: list[Term] = []
+    found: list[nf.Term] = []
     for term in terms:
         left = {algebra.key(each): each for each in (term.power.terms if term.power else ())}
         for each in free:
@@ -257,11 +376,11 @@ def _divide_exp(algebra: Algebra, terms: Poly, free: Poly) -> Poly:
                 left[key] = each.times(number / each.coefficient)
         power = algebra.finish(tuple(left.values()))
         bare = replace(term, power=None)
-        found += algebra.multiply((bare,), (Term(power=power),)) if power.terms else (bare,)
+        found += multiply(algebra, (bare,), (nf.Term(power=power),)) if power.terms else (bare,)
     return tuple(found)
 
 
-def _find_free_part(term: Term) -> Poly:
+def _find_free_part(term: nf.Term) -> nf.Poly:
     """The terms in its exp that are free of its summed indices."""
     if term.power is None:
         return ()
@@ -272,7 +391,7 @@ def _find_free_part(term: Term) -> Poly:
     )
 
 
-def _find_number(algebra: Algebra, base: Normal, *, whole: bool) -> Fraction:
+def _find_number(algebra: nf.Algebra, base: nf.Normal, *, whole: bool) -> Fraction:
     """The number that all coefficients share, with a sign where signs may be drawn out."""
     top, bottom = 0, 1
     for term in base.terms:
@@ -282,7 +401,7 @@ def _find_number(algebra: Algebra, base: Normal, *, whole: bool) -> Fraction:
     return -number if whole and find_sign(algebra, base) < 0 else number
 
 
-def find_sign(algebra: Algebra, base: Normal) -> int:
+def find_sign(algebra: nf.Algebra, base: nf.Normal) -> int:
     """A sign that changes with the normal's, and not with the names of its indices."""
     sums: dict[str, Fraction] = {}
     for term in base.terms:
@@ -294,72 +413,72 @@ def find_sign(algebra: Algebra, base: Normal) -> int:
     return 1
 
 
-def exponential(algebra: Algebra, poly: Poly) -> Poly:
+def exponential(algebra: nf.Algebra, poly: nf.Poly) -> nf.Poly:
     """The exp of it: a monomial where it is finite, 0 where it is -oo."""
     finite, regions = find_regions(poly, negative=True)
-    found: list[Term] = []
+    found: list[nf.Term] = []
     for region in regions:
-        part = by_cases(algebra, assume(finite, region), lambda p: _exp_plainly(algebra, p))
+        part = by_cases(assume(finite, region), lambda p: _exp_plainly(algebra, p))
         assert part is not None
-        found += algebra.guard((region,), part)
+        found += guard((region,), part)
     return tuple(found)
 
 
-def _exp_plainly(algebra: Algebra, poly: Poly) -> Poly:
+def _exp_plainly(algebra: nf.Algebra, poly: nf.Poly) -> nf.Poly:
     argument = algebra.finish(poly)
-    drawn: Poly = ONE
-    left: list[Term] = []
+    drawn: nf.Poly = nf.ONE
+    left: list[nf.Term] = []
     for term in argument.terms:
         inner = _find_log(term)
         if inner is None:
             left.append(term)
         else:
-            drawn = algebra.multiply(drawn, algebra.power(inner.terms, term.coefficient))
+            drawn = multiply(algebra, drawn, power(algebra, inner.terms, term.coefficient))
     if not left:
         return drawn
     rest = argument if len(left) == len(argument.terms) else algebra.finish(tuple(left))
-    return algebra.multiply(drawn, (Term(power=rest),))
+    return multiply(algebra, drawn, (nf.Term(power=rest),))
 
 
-def _find_log(term: Term) -> Normal | None:
+def _find_log(term: nf.Term) -> nf.Normal | None:
     """The A of a term c * log(A), where A is positive."""
     if not _is_plain(term) or term.power or len(term.factors) != 1:
         return None
     factor = term.factors[0]
     match factor.atom:
-        case Function("log", (inner,)) if factor.exponent == 1 and is_above(Base(inner)):
+        case nf.Function("log", (inner,)) if factor.exponent == 1 and is_above(nf.Base(inner)):
             return inner
     return None
 
 
-def logarithm(algebra: Algebra, poly: Poly) -> Poly:
+def logarithm(algebra: nf.Algebra, poly: nf.Poly) -> nf.Poly:
     """The log of it: of a product where its parts are positive, -oo of 0."""
     refuse_infinite(poly)
 
-    def act(case: Poly) -> Poly:
+    def act(case: nf.Poly) -> nf.Poly:
         found = algebra.finish(case)
         if not found.terms:
-            return (Term(Fraction(-1), factors=(Factor(Infinite(), Fraction(1)),)),)
+            return nf.single(nf.Infinite(), coefficient=Fraction(-1))
         if len(found.terms) == 1 and _is_plain(found.terms[0]):
             return _log_term(algebra, found.terms[0])
         content, rest = find_content(algebra, found, whole=False)
         drawn = _log_term(algebra, content) if content else ()
         return (*drawn, *_make_log(rest))
 
-    found = by_cases(algebra, poly, act)
+    found = by_cases(poly, act)
     assert found is not None
     return found
 
 
-def _log_term(algebra: Algebra, term: Term) -> Poly:
-    found: list[Term] = []
+def _log_term(algebra: nf.Algebra, term: nf.Term) -> nf.Poly:
+    found: list[nf.Term] = []
     for prime, times in factor_number(abs(term.coefficient)).items():
-        inner = algebra.finish((Term(factors=(Factor(symbol(prime), Fraction(1)),)),))
+        inner = algebra.finish(nf.single(symbol(prime)))
         found += [each.times(Fraction(times)) for each in _make_log(inner)]
-    left: list[Factor] = []
+    left: list[nf.Factor] = []
     for factor in term.factors:
         if is_above(factor.atom) or (
-            isinstance(factor.atom, Base) and is_nonnegative_atom(factor.atom)
+            isinstance(factor.atom, nf.Base) and is_nonnegative_atom(factor.atom)
         ):
             inner = _open_base(algebra, factor)
             found += [each.times(factor.exponent) for each in _make_log(inner)]
@@ -369,18 +488,18 @@ def _log_term(algebra: Algebra, term: Term) -> Poly:
         found += term.power.terms
     if left or term.coefficient < 0:
         sign = Fraction(1 if term.coefficient > 0 else -1)
-        found += _make_log(algebra.finish((Term(sign, factors=tuple(left)),)))
+        found += _make_log(algebra.finish((nf.Term(sign, factors=tuple(left)),)))
     return tuple(found)
 
 
-def _open_base(algebra: Algebra, factor: Factor) -> Normal:
-    if isinstance(factor.atom, Base):
+def _open_base(algebra: nf.Algebra, factor: nf.Factor) -> nf.Normal:
+    if isinstance(factor.atom, nf.Base):
         return factor.atom.normal
-    return algebra.finish((Term(factors=(Factor(factor.atom, Fraction(1)),)),))
+    return algebra.finish(nf.single(factor.atom))
 
 
-def _make_log(inner: Normal) -> Sequence[Term]:
-    return (Term(factors=(Factor(Function("log", (inner,)), Fraction(1)),)),)
+def _make_log(inner: nf.Normal) -> Sequence[nf.Term]:
+    return nf.single(nf.Function("log", (inner,)))
 
 
 # Primitive functions, and reductions that are no sums.
@@ -392,17 +511,17 @@ def _make_log(inner: Normal) -> Sequence[Term]:
 _HALF = Fraction(1, 2)
 
 
-def scale(poly: Poly, number: Fraction | int) -> Poly:
+def scale(poly: nf.Poly, number: Fraction | int) -> nf.Poly:
     """The terms times a number."""
     return tuple(term.times(Fraction(number)) for term in poly)
 
 
-def apply(algebra: Algebra, name: str, arguments: tuple[Poly, ...]) -> Poly:
+def apply(algebra: nf.Algebra, name: str, arguments: tuple[nf.Poly, ...]) -> nf.Poly:
     """An elementwise function of its arguments."""
     if name == "exp":
-        return algebra.exponential(arguments[0])
+        return exponential(algebra, arguments[0])
     if name == "log":
-        return algebra.logarithm(arguments[0])
+        return logarithm(algebra, arguments[0])
     if name in {"max", "min"}:
         arguments = _drop_infinite(arguments, negative=name == "max")
     for argument in arguments:
@@ -412,17 +531,17 @@ def apply(algebra: Algebra, name: str, arguments: tuple[Poly, ...]) -> Poly:
     if name in {"max", "min"}:
         return _choose(algebra, arguments, Fraction(1 if name == "max" else -1))
     if len(arguments) == 1:
-        found = by_cases(algebra, arguments[0], lambda p: _apply_plainly(algebra, name, p))
+        found = by_cases(arguments[0], lambda p: _apply_plainly(algebra, name, p))
         assert found is not None
         return found
-    return _atom(Function(name, tuple(algebra.finish(argument) for argument in arguments)))
+    return _atom(nf.Function(name, tuple(algebra.finish(argument) for argument in arguments)))
 
 
-def _atom(atom: Function | Fold) -> Poly:
-    return (Term(factors=(Factor(atom, Fraction(1)),)),)
+def _atom(atom: nf.Function | nf.Fold) -> nf.Poly:
+    return nf.single(atom)
 
 
-def _apply_plainly(algebra: Algebra, name: str, poly: Poly) -> Poly:
+def _apply_plainly(algebra: nf.Algebra, name: str, poly: nf.Poly) -> nf.Poly:
     inner = algebra.finish(poly)
     parity = FUNCTIONS[name].parity if name in FUNCTIONS else ""
     if not inner.terms and (parity == "odd" or name in {"abs", "floor"}):
@@ -433,23 +552,23 @@ def _apply_plainly(algebra: Algebra, name: str, poly: Poly) -> Poly:
     if parity and find_sign(algebra, inner) < 0:
         inner = algebra.finish(scale(inner.terms, -1))
         sign = -1 if parity == "odd" else 1
-    return scale(_atom(Function(name, (inner,))), sign)
+    return scale(_atom(nf.Function(name, (inner,))), sign)
 
 
-def _find_size(algebra: Algebra, inner: Normal) -> Poly:
+def _find_size(algebra: nf.Algebra, inner: nf.Normal) -> nf.Poly:
     """The absolute value: what is positive is drawn out, the sign is let go."""
-    if is_nonnegative_atom(Base(inner)):
+    if is_nonnegative_atom(nf.Base(inner)):
         return inner.terms
     content, rest = find_content(algebra, inner, whole=False)
     if find_sign(algebra, rest) < 0:
         rest = algebra.finish(scale(rest.terms, -1))
-    found = _atom(Function("abs", (rest,)))
+    found = _atom(nf.Function("abs", (rest,)))
     if content is None:
         return found
-    return algebra.multiply((content,), found)
+    return multiply(algebra, (content,), found)
 
 
-def _drop_infinite(arguments: tuple[Poly, ...], *, negative: bool) -> tuple[Poly, ...]:
+def _drop_infinite(arguments: tuple[nf.Poly, ...], *, negative: bool) -> tuple[nf.Poly, ...]:
     """The arguments without a plain -oo of a max, or oo of a min."""
     kept = []
     for argument in arguments:
@@ -460,7 +579,7 @@ def _drop_infinite(arguments: tuple[Poly, ...], *, negative: bool) -> tuple[Poly
     return tuple(kept) or arguments
 
 
-def _choose(algebra: Algebra, arguments: tuple[Poly, ...], sign: Fraction) -> Poly:
+def _choose(algebra: nf.Algebra, arguments: tuple[nf.Poly, ...], sign: Fraction) -> nf.Poly:
     """The largest (sign 1) or the smallest (sign -1) of the arguments."""
     best = arguments[0]
     for other in arguments[1:]:
@@ -470,34 +589,32 @@ def _choose(algebra: Algebra, arguments: tuple[Poly, ...], sign: Fraction) -> Po
     return best
 
 
-def number(value: Fraction | int) -> Poly:
+def number(value: Fraction | int) -> nf.Poly:
     """A number as a term."""
-    return (Term(Fraction(value)),) if value else ()
+    return (nf.Term(Fraction(value)),) if value else ()
 
 
-def _share(algebra: Algebra, arguments: tuple[Poly, ...]) -> Poly:
+def _share(algebra: nf.Algebra, arguments: tuple[nf.Poly, ...]) -> nf.Poly:
     """1 / x, and 0 where x is 0, of what is never negative."""
 
-    def act(case: Poly) -> Poly:
+    def act(case: nf.Poly) -> nf.Poly:
         inner = algebra.finish(case)
         if not inner.terms:
             return ()
-        if algebra.is_positive(inner):
-            return algebra.power(inner.terms, Fraction(-1))
+        if is_positive_normal(inner):
+            return power(algebra, inner.terms, Fraction(-1))
         content, rest = find_content(algebra, inner, whole=False)
-        found = _atom(Function("share", (rest,)))
+        found = _atom(nf.Function("share", (rest,)))
         if content is None:
             return found
-        return algebra.multiply(algebra.power((content,), Fraction(-1)), found)
+        return multiply(algebra, power(algebra, (content,), Fraction(-1)), found)
 
-    found = by_cases(algebra, arguments[0], act)
+    found = by_cases(arguments[0], act)
     assert found is not None
     return found
 
 
-def fold(
-    algebra: Algebra, kind: str, bound: tuple[ir.Index, ...], poly: Poly, cubes: Cubes
-) -> Poly:
+def fold(algebra: nf.Algebra, kind: str, bound: nf.Indices, poly: nf.Poly, cubes: Cubes) -> nf.Poly:
     """A reduction that is no sum over the entries where a cube holds."""
     if kind == "min":
         return scale(fold(algebra, "max", bound, scale(poly, -1), cubes), -1)
@@ -507,18 +624,18 @@ def fold(
         return _fold_order(algebra, kind, bound, finite, cubes)
     refuse_infinite(poly)
     if len(cubes) != 1:
-        raise GivesUp("a product over several cases")
+        raise nf.GivesUp("a product over several cases")
     body = algebra.finish(assume(poly, cubes[0]))
-    return _atom(Fold(kind, bound, cubes[0], body))
+    return _atom(nf.Fold(kind, bound, cubes[0], body))
 
 
 def _fold_order(
-    algebra: Algebra, kind: str, bound: tuple[ir.Index, ...], poly: Poly, cubes: Cubes
-) -> Poly:
+    algebra: nf.Algebra, kind: str, bound: nf.Indices, poly: nf.Poly, cubes: Cubes
+) -> nf.Poly:
     if len(cubes) != 1:
-        raise GivesUp("a largest entry over several cases, or over none")
+        raise nf.GivesUp("a largest entry over several cases, or over none")
     if kind == "argmax" and len(bound) != 1:
-        raise GivesUp("a position of several letters")
+        raise nf.GivesUp("a position of several letters")
     (cube,) = cubes
     body = algebra.finish(assume(poly, cube))
     outer = [t for t in body.terms if not any(i in t.free for i in bound)]
@@ -530,8 +647,26 @@ def _fold_order(
         content, rest = None, inner
     asked = {index for each in cube for index in each.free} | rest.free
     kept = tuple(i for i in bound if i in asked or not is_filled((i,), ()))
-    found = _atom(Fold(kind, kept, cube, rest))
+    found = _atom(nf.Fold(kind, kept, cube, rest))
     if kind == "argmax":
         return found
-    drawn = algebra.multiply((content,), found) if content else found
+    drawn = multiply(algebra, (content,), found) if content else found
     return (*drawn, *outer)
+
+
+def count(value: Polynomial) -> nf.Poly:
+    """A polynomial over sizes as a sum of terms."""
+    found = []
+    for monomial, times in value.terms.items():
+        factors = (nf.Factor(nf.Symbol(atom), Fraction(power)) for atom, power in monomial)
+        found.append(nf.Term(times, factors=tuple(factors)))
+    return tuple(found)
+
+
+def to_number(algebra: nf.Algebra, affine: Affine) -> nf.Poly:
+    """An index expression as a number."""
+    found = list(count(affine.constant))
+    for atom, each in affine.terms.items():
+        for term in count(each):
+            found += collect(algebra, term, (nf.Factor(nf.Value(Affine({atom: UNIT}))),))
+    return tuple(found)
