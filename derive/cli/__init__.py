@@ -15,6 +15,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from derive.cli.options import (
+    HTML,
+    PLANNED,
+    Chosen,
+    Code,
+    Judged,
+    Names,
+    Options,
+    Parts,
+    Timed,
+    Words,
+    spread,
+)
 from derive.errors import DeriveError, Diagnostic
 
 if TYPE_CHECKING:
@@ -29,11 +42,6 @@ CODE_IS = (
 FROM = "Of the library, a file, one formula of a file, or a text with an = in it; - reads one."
 
 
-# Spelt here, where `list` is still the builtin: later it is the module of a verb.
-Names = list[str]
-Words = Names | None
-
-
 def _complete(word: str) -> Names:
     """The formulas of the library that begin so, for a shell."""
     from derive.cli.formulas import find_library
@@ -43,54 +51,13 @@ def _complete(word: str) -> Names:
 
 _FORMULA = typer.Argument(metavar=FORMULA, help=FROM, show_default=False, autocompletion=_complete)
 Where = Annotated[str, _FORMULA]
-Wheres = Annotated[Words, _FORMULA]
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where files go.")]
 Sizes = Annotated[
     str, typer.Option("--sizes", metavar="S=4096,...", help="Numbers to plan and count for.")
 ]
-Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where files go.")]
-Memory = Annotated[
-    str,
-    typer.Option(
-        "--memory",
-        metavar="256MiB",
-        help="The most that intermediates may take: forward, without gradients, not compiled.",
-    ),
-]
-FastMath = Annotated[
-    bool, typer.Option("--fast-math", help="Lose digits also where a root or quotient magnifies.")
-]
-Exact = Annotated[bool, typer.Option("--exact", help="Use no rule that rounds worse.")]
-NoCells = Annotated[
-    bool, typer.Option("--no-cells", help="No torch call without second derivatives.")
-]
-Dispatch = Annotated[bool, typer.Option("--dispatch", help="Hold the orders for other sizes too.")]
-MachineFile = Annotated[
-    Path | None, typer.Option("--machine", metavar="FILE", help="Costs, by bench --calibrate.")
-]
-Gradient = Annotated[
-    str,
-    typer.Option("--gradient", metavar="X,Y|all", help="Of its gradients by these instead."),
-]
-Name = Annotated[str | None, typer.Option("--name", metavar="N", help="The function's name.")]
-Init = Annotated[
-    str,
-    typer.Option(
-        "--init",
-        metavar='"Config(n_head=2)"',
-        help="Make the class with these; sizes may stand in them.",
-    ),
-]
-Inputs = Annotated[
-    str,
-    typer.Option("--inputs", metavar="'q[B,S,D]; ..'", help="The arguments of code, as tensors."),
-]
-Html = Annotated[
-    Path | None, typer.Option("--html", metavar="FILE", help="Write it as a page of its own.")
-]
-Sarif = Annotated[
-    Path | None, typer.Option("--sarif", metavar="FILE", help="Write SARIF for code hosts too.")
-]
+Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help=HTML)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Planned = Annotated[Options, PLANNED]
 
 app = typer.Typer(
     name="derive",
@@ -122,11 +89,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not hasattr(usage, "format_message"):  # an error of click, which typer may hold
             raise
         usage.show()
-        if as_json:
-            _print_refusal(Diagnostic("usage", usage.format_message()))
-        raise SystemExit(usage.exit_code) from None
+        _leave(Diagnostic("usage", usage.format_message()), as_json, is_shown=True)
     finally:
-        _flush()
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:  # the reader has gone (`derive list | head -1`)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _leave(diagnostic: Diagnostic, as_json: bool, *, is_shown: bool = False) -> None:
+    """Show a refusal; who asks for JSON gets an object, whatever happens."""
+    from derive.cli.tables import print_diagnostic, print_json
+
+    if not is_shown:
+        print_diagnostic(diagnostic)
+    if as_json:
+        said = {key: getattr(diagnostic, key) for key in ("code", "says", "facts", "help")}
+        print_json({"error": said})
+    raise SystemExit(2)
 
 
 @app.callback(invoke_without_command=True)
@@ -158,77 +138,34 @@ def _list(html: Html = None, as_json: Json = False) -> None:
 
 
 @app.command("show")
-def _show(  # noqa: PLR0913, PLR0917 - one for each option
-    where: Where,
-    sizes: Sizes = "",
-    loops: Annotated[bool, typer.Option("--loops", help="Print it as loops.")] = False,
-    code: Annotated[bool, typer.Option("--code", help="Print the generated file.")] = False,
-    latex: Annotated[bool, typer.Option("--latex", help="Print it as LaTeX.")] = False,
-    derivation: Annotated[
-        bool, typer.Option("--derivation", help="Print what was done, step by step.")
-    ] = False,
-    gradient: Gradient = "",
-    inputs: Inputs = "",
-    init: Init = "",
-    memory: Memory = "",
-    exact: Exact = False,
-    fast_math: FastMath = False,
-    no_cells: NoCells = False,
-    machine: MachineFile = None,
-    dispatch: Dispatch = False,
-    html: Html = None,
-    shard: Annotated[
-        bool, typer.Option("--shard", help="What it costs to cut each index over machines.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
+@spread
+def _show(where: Where, options: Planned, parts: Parts, code: Code, as_json: Json = False) -> None:
     """A formula: indices, einsum strings, steps, costs; or the formula of FILE.py:FUNCTION."""
-    from derive.cli.options import Options, parse_sizes
-    from derive.cli.show import Parts, show
+    from derive.cli.show import show
 
-    options = Options(parse_sizes(sizes), memory, exact, fast_math, not no_cells, machine, dispatch)
-    parts = Parts(gradient, loops, code, latex, derivation, html, shard)
-    show(where, (inputs, init), options, parts, as_json, read_build)
+    show(where, code, options, parts, as_json, read_build)
 
 
 @app.command("build")
-def _build(  # noqa: PLR0913, PLR0917 - one for each option
-    where: Wheres = None,
+@spread
+def _build(  # noqa: PLR0913 - one for each option
+    *,
+    options: Options,
+    lifted: Code,
+    where: Annotated[Words, _FORMULA] = None,
     out: Out = Path("generated"),
-    sizes: Sizes = "",
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; are the files what would be written?")
     ] = False,
-    name: Name = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="N", help="The function's name.")
+    ] = None,
     code: Annotated[
         str, typer.Option("--from", metavar="FILE.py:FUNCTION", help="Lift code and improve it.")
     ] = "",
-    inputs: Inputs = "",
-    init: Init = "",
-    gradient: Gradient = "",
-    memory: Memory = "",
-    exact: Exact = False,
-    fast_math: FastMath = False,
-    no_cells: NoCells = False,
-    machine: MachineFile = None,
-    dispatch: Dispatch = False,
-    backward: Annotated[
-        bool, typer.Option("--backward", help="With a backward of its own, which keeps little.")
-    ] = False,
-    no_einsum: Annotated[
-        bool, typer.Option("--no-einsum", help="Products of matrices instead, as for ONNX.")
-    ] = False,
-    shard: Annotated[
-        str, typer.Option("--shard", metavar="b=dp,h=tp", help="Beside it, one over a mesh.")
-    ] = "",
-    module: Annotated[bool, typer.Option("--module", help="With an nn.Module around it.")] = False,
-    parameters: Annotated[
+    gradient: Annotated[
         str,
-        typer.Option(
-            "--parameters",
-            metavar="W,q.weight=W_q.T|TEXT",
-            help="What the module holds; without it what has no batch.",
-        ),
+        typer.Option("--gradient", metavar="X,Y|all", help="Of its gradients by these instead."),
     ] = "",
     as_json: Json = False,
 ) -> None:
@@ -237,32 +174,14 @@ def _build(  # noqa: PLR0913, PLR0917 - one for each option
     Without arguments for all formulas of the library.
     """
     from derive.cli.build import Order, check_all, find_order, write_all
-    from derive.cli.options import Options, parse_sizes
+    from derive.cli.formulas import differentiate, find_checked
 
-    options = Options(
-        parse_sizes(sizes),
-        memory,
-        exact,
-        fast_math,
-        not no_cells,
-        machine,
-        dispatch,
-        backward,
-        not no_einsum,
-        shard,
-        module,
-        parameters,
-    )
     if code:
-        from derive.cli.formulas import find_checked
-
-        found = find_checked(code, inputs, name, options.sizes, tuple(where or ()), init)
+        found = find_checked(code, lifted, name, options.sizes, tuple(where or ()))
         order = Order((found,), out, options)
     else:
         order = find_order(where or (), out, name, options)
     if gradient:
-        from derive.cli.formulas import differentiate
-
         order = replace(order, found=tuple(differentiate(f, gradient, name) for f in order.found))
     exit_code = check_all(order, as_json, read_build) if check else write_all(order, as_json)
     raise typer.Exit(exit_code)
@@ -308,23 +227,18 @@ def _einsum(
 
 
 @app.command("check")
-def _check(  # noqa: PLR0913, PLR0917 - one for each option
+@spread
+def _check(  # noqa: PLR0913 - one for each option
+    *,
     code: Annotated[str, typer.Argument(metavar=CODE, help=CODE_IS, show_default=False)],
     formula: Annotated[
         str, typer.Option("--formula", "-f", metavar=FORMULA, help=FROM, autocompletion=_complete)
     ],
-    bind: Annotated[
-        str, typer.Option("--bind", metavar="query=Q,W_q.weight=W_Q.T", help="What is given.")
-    ] = "",
-    sizes: Sizes = "",
-    backward: Annotated[bool, typer.Option("--backward", help="Judge gradients too.")] = False,
-    seconds: Annotated[float, typer.Option("--seconds", help="The code's time limit.")] = 30,
-    init: Init = "",
-    compiled: Annotated[
-        bool, typer.Option("--compiled", help="Judge what torch.compile makes of it, too.")
-    ] = False,
+    judged: Judged,
     html: Html = None,
-    sarif: Sarif = None,
+    sarif: Annotated[
+        Path | None, typer.Option("--sarif", metavar="FILE", help="Write SARIF for code hosts too.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Does this code compute that formula? Where not, and what is the edit?
@@ -332,53 +246,16 @@ def _check(  # noqa: PLR0913, PLR0917 - one for each option
     Exit code 0: the same; 1: different; 2: it cannot be told.
     """
     from derive.cli.check import print_verdicts
-    from derive.cli.options import parse_sizes
 
-    raise typer.Exit(
-        print_verdicts(
-            code,
-            formula,
-            bind=bind,
-            sizes=parse_sizes(sizes),
-            backward=backward,
-            seconds=seconds,
-            init=init,
-            compiled=compiled,
-            as_json=as_json,
-            html=html,
-            sarif=sarif,
-        )
-    )
+    raise typer.Exit(print_verdicts(code, formula, judged, as_json, html, sarif))
 
 
 @app.command("bench")
-def _bench(  # noqa: PLR0913, PLR0917 - one for each option
+@spread
+def _bench(
+    options: Planned,
+    timed: Timed,
     where: Annotated[str | None, _FORMULA] = None,
-    against: Annotated[
-        str, typer.Option("--against", metavar="FILE.py:FUNCTION", help="Code by hand.")
-    ] = "",
-    sizes: Sizes = "",
-    over: Annotated[
-        str, typer.Option("--over", metavar="S=64..1024", help="Measure as one size grows.")
-    ] = "",
-    plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE.svg", help="Draw that; or a .png.")
-    ] = None,
-    backward: Annotated[bool, typer.Option("--backward", help="Time gradients too.")] = False,
-    compiled: Annotated[bool, typer.Option("--compile", help="Time torch.compile too.")] = False,
-    threads: Annotated[
-        Words, typer.Option("--threads", metavar="N,..|all", help="A table for each.")
-    ] = None,
-    dtype: Annotated[
-        str, typer.Option("--dtype", metavar="float32|bfloat16|float64", help="Of real tensors.")
-    ] = "float32",
-    runs: Annotated[int, typer.Option("--runs", min=1, help="Interleaved runs.")] = 7,
-    memory: Memory = "",
-    exact: Exact = False,
-    fast_math: FastMath = False,
-    no_cells: NoCells = False,
-    machine: MachineFile = None,
-    dispatch: Dispatch = False,
     calibrate: Annotated[
         Path | None,
         typer.Option("--calibrate", metavar="FILE", help="Measure the machine's constants."),
@@ -386,42 +263,22 @@ def _bench(  # noqa: PLR0913, PLR0917 - one for each option
     as_json: Json = False,
 ) -> None:
     """Time the generated function against code by hand, one einsum call, and torch.compile."""
-    from derive.bench.run import Wishes
-    from derive.cli.bench import parse_threads, print_bench, print_calibration, read_order
-    from derive.cli.options import Options, parse_sizes
+    from derive.cli.bench import print_bench, print_calibration
 
     if calibrate is not None:
         print_calibration(calibrate, where, as_json)
-        return
-    wishes = Wishes(backward, compiled, parse_threads(threads or ()), runs, dtype)
-    options = Options(parse_sizes(sizes), memory, exact, fast_math, not no_cells, machine, dispatch)
-    order = read_order(against, options, over, plot, wishes)
-    print_bench(where, order, as_json, read_build)
+    else:
+        print_bench(where, options, timed, as_json, read_build)
 
 
 @app.command("lint")
-def _lint(  # noqa: PLR0913, PLR0917 - one for each option
+@spread
+def _lint(  # noqa: PLR0913 - one for each option
+    *,
+    chosen: Chosen,
     paths: Annotated[
-        Words,
-        typer.Argument(metavar="PATH...", help="Files and folders.", show_default=False),
+        Words, typer.Argument(metavar="PATH...", help="Files and folders.", show_default=False)
     ] = None,
-    select: Annotated[
-        Words, typer.Option(metavar="CODES", help="Only these: DE101,DE2,plain-call.")
-    ] = None,
-    ignore: Annotated[Words, typer.Option(metavar="CODES", help="Not these.")] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Also what is mostly meant so: DE102, DE103.")
-    ] = False,
-    least: Annotated[
-        str, typer.Option("--min-severity", metavar="info|warning|error", help="Nothing below.")
-    ] = "info",
-    exclude: Annotated[
-        Words, typer.Option(metavar="GLOB", help="Not these files and folders.")
-    ] = None,
-    form: Annotated[
-        str, typer.Option("--format", metavar="text|json|sarif", help="What to print.")
-    ] = "text",
-    sarif: Sarif = None,
     as_json: Json = False,
     statistics: Annotated[
         bool, typer.Option("--statistics", help="Count the findings of each code.")
@@ -430,45 +287,10 @@ def _lint(  # noqa: PLR0913, PLR0917 - one for each option
     explain: Annotated[str, typer.Option(metavar="CODE", help="Explain one code.")] = "",
 ) -> None:
     """What in this code looks wrong? Reads files and runs nothing."""
-    from derive.cli.lint import print_findings, print_rule, print_rules, read_wishes
+    from derive.cli.lint import print_findings, print_rules
 
-    if listed:
-        print_rules(as_json)
-    elif explain:
-        print_rule(explain, as_json)
+    if listed or explain:
+        print_rules(explain, as_json)
     else:
-        wishes = read_wishes(
-            select or (),
-            ignore or (),
-            exclude or (),
-            least,
-            "json" if as_json else form,
-            everything=everything,
-            sarif=sarif,
-        )
-        raise typer.Exit(print_findings(paths or (), wishes, statistics))
-
-
-def _leave(diagnostic: Diagnostic, as_json: bool) -> None:
-    from derive.cli.tables import print_diagnostic
-
-    print_diagnostic(diagnostic)
-    if as_json:
-        _print_refusal(diagnostic)
-    raise SystemExit(2)
-
-
-def _print_refusal(diagnostic: Diagnostic) -> None:
-    """A refusal as data: who asks for JSON gets an object, whatever happens."""
-    from derive.cli.tables import print_json
-
-    said = {"code": diagnostic.code, "says": diagnostic.says}
-    print_json({"error": said | {"facts": diagnostic.facts, "help": diagnostic.help}})
-
-
-def _flush() -> None:
-    """Write out what is left, or drop it where the reader has gone (`derive list | head -1`)."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        chosen = replace(chosen, form="json") if as_json else chosen
+        raise typer.Exit(print_findings(paths or (), chosen, statistics))

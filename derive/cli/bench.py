@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from derive.bench import bench, sweep
 from derive.bench.run import Wishes, find_dtype
 from derive.bench.sweep import TITLES, Over
 from derive.cli.formulas import find_asked, say_memory
-from derive.cli.options import to_printable
+from derive.cli.options import refuse_part
 from derive.cli.plans import say_at
 from derive.cli.tables import (
     print_json,
@@ -27,16 +27,16 @@ from derive.cli.tables import (
     to_time,
     track,
 )
-from derive.errors import DeriveError, Mark, refuse
+from derive.errors import DeriveError, refuse
 from derive.plan.machine import to_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from derive.bench.run import Report
     from derive.bench.sweep import Sweep
-    from derive.cli.formulas import Found
-    from derive.cli.options import Options, ReadWords
+    from derive.cli.options import Options, ReadWords, Timed
     from derive.plan.machine import Machine
 
 MOST_THREADS = 1024
@@ -63,30 +63,60 @@ BACKWARD_CAPTION = "and backward: forward and gradients by all real inputs toget
 SLOPE_CAPTION = "slope: k where the time grows like {size}**k, by the straight line through all"
 
 
-def print_bench(where: str | None, order: Order, as_json: bool, read: ReadWords) -> None:
+def print_bench(
+    where: str | None, options: Options, timed: Timed, as_json: bool, read: ReadWords
+) -> None:
     """Measure the formula that is named, and print what was found."""
+    wishes = Wishes(
+        timed.backward,
+        timed.compiled,
+        parse_threads(timed.threads or ()),
+        timed.runs,
+        timed.dtype,
+    )
+    find_dtype(wishes.dtype)
+    over = parse_over(timed.over) if timed.over else None
+    if over is not None and over.size in options.sizes:
+        raise refuse(
+            "sizes-twice",
+            f"{over.size} is given with --sizes and with --over",
+            help="leave one of them out",
+        )
+    if timed.plot is not None:
+        from derive.bench.plot import check_plot
+
+        if over is None:
+            raise refuse("plot-over", "a plot needs a size that grows", help=_HOW)
+        check_plot(timed.plot)
     if where is None:
         raise refuse(
             "formula-missing",
             "no formula is named",
             help="name one, or measure the machine itself with --calibrate FILE",
         )
-    found, options = find_asked(where, order.options, read)
-    over = order.over.size if order.over is not None else ""  # it alone chooses its size
-    sizes = {name: number for name, number in options.sizes.items() if name != over}
-    wishes = replace(order.wishes, plan=options.to_arguments())
-    order = replace(order, options=options.at(sizes), wishes=wishes)
+    found, options = find_asked(where, options, read)
+    known = {n: size for n, size in options.sizes.items() if over is None or n != over.size}
+    wishes = replace(wishes, plan=options.to_arguments())
+    given = found.formula, timed.against, known
     try:
-        if order.over is None:
-            _print_report(found, order, as_json)
-        else:
-            _print_sweep(found, order, order.over, as_json)
+        if over is None:
+            _print_report(bench(*given, name=found.name, wishes=wishes), as_json)
+            return
+        made = sweep(
+            found.formula,
+            over,
+            timed.against,
+            known,
+            name=found.name,
+            wishes=wishes,
+            track=lambda points: track(points, "measuring"),
+        )
     except DeriveError as error:
         raise say_memory(error, options.memory) from error
+    _print_sweep(made, timed.plot, as_json)
 
 
-def _print_report(found: Found, order: Order, as_json: bool) -> None:
-    report = bench(found.formula, order.against, order.sizes, name=found.name, wishes=order.wishes)
+def _print_report(report: Report, as_json: bool) -> None:
     data = report.to_data()
     if as_json:
         print_json(data)
@@ -139,20 +169,11 @@ def _print_skipped(reasons: Iterable[str]) -> None:
         print_line(f"  without {reason}", "dim")
 
 
-def _print_sweep(found: Found, order: Order, over: Over, as_json: bool) -> None:
-    made = sweep(
-        found.formula,
-        over,
-        order.against,
-        order.sizes,
-        name=found.name,
-        wishes=order.wishes,
-        track=lambda points: track(points, "measuring"),
-    )
-    if order.plot is not None:
+def _print_sweep(made: Sweep, path: Path | None, as_json: bool) -> None:
+    if path is not None:
         from derive.bench.plot import plot
 
-        plot(made, order.plot)
+        plot(made, path)
     data = made.to_data()
     if as_json:
         print_json(data)
@@ -162,10 +183,10 @@ def _print_sweep(found: Found, order: Order, over: Over, as_json: bool) -> None:
             _print_lines(made, data, threads, kind)
     _print_compiling(data["reports"])
     if not made.is_one_text:
-        print_line(f"  the function is planned for each {over.size} by itself", "dim")
+        print_line(f"  the function is planned for each {made.over.size} by itself", "dim")
     _print_skipped(made.find_skipped())
-    if order.plot is not None:
-        print_line(f"{order.plot} is written")
+    if path is not None:
+        print_line(f"{path} is written")
 
 
 def _print_lines(made: Sweep, data: Data, threads: int, kind: str) -> None:
@@ -212,43 +233,6 @@ _CONSTANTS: dict[str, Callable[[Machine], str]] = {
     "new memory": lambda machine: f"{machine.pages / 1e9:.3g} GB/s",
     "values of exp": lambda machine: f"{machine.exponentials / 1e6:.3g} M/s",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What is measured, and what becomes of it."""
-
-    against: str
-    options: Options
-    over: Over | None
-    plot: Path | None
-    wishes: Wishes
-
-    @property
-    def sizes(self) -> Mapping[str, int]:
-        """The sizes that stay what they are."""
-        return self.options.sizes
-
-
-def read_order(
-    against: str, options: Options, over: str, plot: Path | None, wishes: Wishes
-) -> Order:
-    """The order; DeriveError for what cannot be done together or not at all."""
-    find_dtype(wishes.dtype)
-    values = parse_over(over) if over else None
-    if values is not None and values.size in options.sizes:
-        raise refuse(
-            "sizes-twice",
-            f"{values.size} is given with --sizes and with --over",
-            help="leave one of them out",
-        )
-    if plot is not None:
-        from derive.bench.plot import check_plot
-
-        if values is None:
-            raise refuse("plot-over", "a plot needs a size that grows", help=_HOW)
-        check_plot(plot)
-    return Order(against, options, values, plot, wishes)
 
 
 def parse_threads(words: Sequence[str]) -> tuple[int, ...]:
@@ -306,5 +290,4 @@ def _read(text: str, word: str) -> int:
 
 
 def _refuse(text: str, says: str) -> DeriveError:
-    line = to_printable(text)
-    return refuse("over-form", says, marks=[Mark(line, 0, len(line))], help=_HOW)
+    return refuse_part("over-form", says, text, None, _HOW)

@@ -33,7 +33,7 @@ from derive.cli.options import (
     find_made,
     read_made,
     show_path,
-    to_option,
+    to_word,
 )
 from derive.cli.plans import find_remarks, say_sizes
 from derive.cli.tables import (
@@ -277,7 +277,7 @@ def _print_built(outcomes: Sequence[Outcome], asked: int) -> None:
             "\n".join(data["einsums"]),
             to_short(data["flops_at_sizes"]),
             to_short(data["peak_elements_at_sizes"]),
-            "\n".join(map(to_option, data["checked_at"])),
+            "\n".join(map(to_word, data["checked_at"])),
             f"{data['file']} {data['state']}",
         )
         for data in (outcome.to_data() for outcome in outcomes)

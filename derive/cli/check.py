@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +17,10 @@ from derive.cli.tables import print_json, to_json
 from derive.errors import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from derive.checker.verdict import Verdict
+    from derive.cli.options import Judged
 
 # Unknown is no answer: the input could not be used for one.
 EXIT = {True: 0, False: 1, None: 2}
@@ -47,19 +48,13 @@ _RULES = (
 )
 
 
-def print_verdicts(  # noqa: PLR0913 - one for each option
+def print_verdicts(  # noqa: PLR0913, PLR0917 - what is judged, and where it is written
     code: str,
     formula: str,
-    *,
-    bind: str,
-    sizes: Mapping[str, int],
-    backward: bool,
-    seconds: float,
-    init: str,
-    compiled: bool,
+    judged: Judged,
     as_json: bool,
-    html: Path | None = None,
-    sarif: Path | None = None,
+    html: Path | None,
+    sarif: Path | None,
 ) -> int:
     """Print a report for each code that is meant; the exit code: 0 same, 1 different, 2 unknown."""
     if code == "-":
@@ -71,19 +66,8 @@ def print_verdicts(  # noqa: PLR0913 - one for each option
         code = code if "\n" in code else code + "\n"
     meant = find_one(formula).formula
     codes = _list_codes(code, meant.name or "")
-    verdicts = [
-        check(
-            each,
-            meant,
-            bind=bind or None,
-            sizes=sizes,
-            backward=backward,
-            seconds=seconds,
-            init=init,
-            compiled=compiled,
-        )
-        for each in codes
-    ]
+    options = asdict(judged) | {"bind": judged.bind or None}
+    verdicts = [check(each, meant, **options) for each in codes]
     if html is not None:
         from derive.backend.to_html import to_page
 

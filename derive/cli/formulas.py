@@ -25,7 +25,7 @@ from traceback import extract_tb
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from derive.cli.options import NONE, Options, ReadWords, find_made, read_made, show_path
+from derive.cli.options import NONE, Code, Options, ReadWords, find_made, read_made, show_path
 from derive.errors import DeriveError, Mark, refuse, suggest
 from derive.frontend.notebooks import read_cells
 from derive.notation.formula import check_name
@@ -470,21 +470,20 @@ def _is_made_by_script(path: Path, member: str) -> bool:
 
 def find_code(
     argument: str,
-    inputs: str,
+    given: Code,
     name: str | None = None,
     sizes: Mapping[str, int] = MappingProxyType({}),
-    init: str = "",
 ) -> Found:
     """The formula of a function, its arguments declared in the notation or told by its text.
 
-    A size that the code takes as a number is the one of `sizes`. A module of a class is made with
-    the arguments `init`.
+    A size that the code takes as a number is the one of `sizes`.
     """
     from derive.checker.source.load import CannotRunError, finish_alone, load
     from derive.checker.source.reading import list_needed, make_object
     from derive.frontend.from_code import lift_code
 
     path, colon, member = argument.rpartition(":")
+    inputs, init = given.inputs, given.init
     own: dict[str, int] = {}
     try:
         with redirect_stdout(StringIO()):  # what a file prints while it is loaded
@@ -528,13 +527,12 @@ def find_code(
     )
 
 
-def find_checked(  # noqa: PLR0913, PLR0917 - one for each option
+def find_checked(
     argument: str,
-    inputs: str,
+    given: Code,
     name: str | None,
     sizes: Mapping[str, int],
     others: Sequence[str] = (),
-    init: str = "",
 ) -> Found:
     """The formula of a function, once the function is found to compute it."""
     from derive.checker import check
@@ -542,9 +540,17 @@ def find_checked(  # noqa: PLR0913, PLR0917 - one for each option
 
     if others:
         raise refuse("build-from", f"--from builds one function, and {others[0]} was named too")
-    found = find_code(argument, inputs, name, sizes, init)
-    _refuse_frozen(argument, {n: size for n, size in found.fixed.items() if n not in sizes})
-    verdict = check(argument, found.formula, init=init)
+    found = find_code(argument, given, name, sizes)
+    frozen = [size for size in found.fixed if size not in sizes]
+    if frozen:
+        names = ", ".join(frozen)
+        raise refuse(
+            "lift-frozen",
+            f"{argument} takes {names} as a number, so its formula holds for one {names} alone",
+            help=f"choose it, --sizes {','.join(f'{name}=64' for name in frozen)}, or write the "
+            "code with the size itself, as in x.shape[-1] ** -0.5",
+        )
+    verdict = check(argument, found.formula, init=given.init)
     if not verdict:
         raise refuse(
             "lift-differs",
@@ -555,16 +561,3 @@ def find_checked(  # noqa: PLR0913, PLR0917 - one for each option
     for says in (*found.notes, *(finding.says for finding in verdict.findings)):
         print_line(f"  {says}")
     return found
-
-
-def _refuse_frozen(argument: str, frozen: Mapping[str, int]) -> None:
-    """No file is made for a size at which the code happened to be run."""
-    if not frozen:
-        return
-    names = ", ".join(frozen)
-    raise refuse(
-        "lift-frozen",
-        f"{argument} takes {names} as a number, so its formula holds for one {names} alone",
-        help=f"choose it, --sizes {','.join(f'{name}=64' for name in frozen)}, or write the code "
-        "with the size itself, as in x.shape[-1] ** -0.5",
-    )

@@ -51,9 +51,7 @@ def build_cell(line: str, cell: str) -> Built:
     names = [*(given["where"] or ()), *([given["name"]] if given["name"] else ())]
     options = to_options(given)
     changed = {word for word in given if given[word] != plain[word]}
-    strange = sorted(
-        changed - {"where", "name", "gradient", *OPTIONS} - {f"no_{n}" for n in OPTIONS}
-    )
+    strange = sorted(changed - {"where", "name", "gradient", *OPTIONS})
     if strange or len(names) != 1:
         says = f"--{strange[0]} is no option here" if strange else "a cell has one name"
         raise refuse(

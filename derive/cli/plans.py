@@ -11,7 +11,7 @@ from derive.backend.to_data import (
     to_role_rows,
     to_step_rows,
 )
-from derive.cli.options import show_path, to_option
+from derive.cli.options import show_path, to_word
 from derive.cli.tables import print_line, print_pairs, print_table
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def print_costs(data: Data, plan: Plan) -> None:
 
 def say_at(sizes: Mapping[str, int]) -> str:
     """`N=64 D=64`."""
-    return to_option(sizes).replace(",", " ")
+    return to_word(sizes).replace(",", " ")
 
 
 def find_remarks(built: Built, options: Options) -> Iterator[str]:

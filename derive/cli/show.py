@@ -5,7 +5,6 @@ With `--derivation`, what was done to it step by step, as text and as data.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from derive.backend.to_data import Data, to_compact, to_plan_data, to_roles_data, to_short
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from derive.cli.formulas import Found
-    from derive.cli.options import Options, ReadWords
+    from derive.cli.options import Code, Options, Parts, ReadWords
     from derive.compiler import Built
     from derive.plan.plan import Costs, Entry, Plan
     from derive.plan.shards import Transfer
@@ -199,34 +198,12 @@ def _to_costs_data(entry: Entry) -> Data | None:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What is asked for of a formula, or of its gradients, instead of all that is known."""
-
-    gradient: str = ""
-    loops: bool = False
-    code: bool = False
-    latex: bool = False
-    derivation: bool = False
-    html: Path | None = None
-    shard: bool = False
-
-
-def show(  # noqa: PLR0913, PLR0917 - one for each option
-    where: str,
-    given: tuple[str, str],
-    options: Options,
-    parts: Parts,
-    as_json: bool,
-    read: ReadWords,
+def show(  # noqa: PLR0913, PLR0917 - what is named, and how
+    where: str, code: Code, options: Options, parts: Parts, as_json: bool, read: ReadWords
 ) -> None:
-    """Print the formula that is named, or that of a function: its parts, else all.
-
-    `given` declares the arguments of code, and has those of a class's constructor.
-    """
+    """Print the formula that is named, or that of a function: its parts, else all."""
     if is_code(where):
-        inputs, init = given
-        found = find_code(where, inputs, sizes=options.sizes, init=init)
+        found = find_code(where, code, sizes=options.sizes)
     else:
         found, options = find_asked(where, options, read)
     if parts.gradient:
