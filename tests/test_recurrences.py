@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from derive import DeriveError, build, check, evaluate_loops, from_torch, gradient, parse, show
+from derive.frontend.system import to_system
 from derive.ir.text import to_text
 from derive.judge.samples import choose_sizes, draw_inputs
 
@@ -334,6 +335,44 @@ def test_recurrences_from_the_last_place_and_with_guards(text, agrees):
             build(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "means"),
+    [
+        (
+            "x[T]; scalar a; h[0] = x[0]; h[t] = a * h[t - 1] + x[t]; y[t] = h[t] * x[t]",
+            "x[T]; scalar a; h[t] = where(t < 1, x[t], a * h[t - 1] + x[t]); y[t] = h[t] * x[t]",
+        ),
+        (
+            "x[B, T]; h[b,0] = x[b,0]; h[b,t] = h[b,t - 1] * x[b,t] / t",
+            "x[B, T]; h[b,t] = where(t < 1, x[b,t], h[b,t - 1] * x[b,t] / t)",
+        ),
+        (
+            "size T; index t < T; h[0] = 2; h[1] = 1; h[t] = h[t - 1] + h[t - 2]",
+            "size T; index t < T; h[t] = where(t < 1, 2, where(t < 2, 1, h[t - 1] + h[t - 2]))",
+        ),
+        (
+            "r[T]; scalar g; R[T - 1] = 3; R[t] = r[t] + g * R[t + 1]",
+            "r[T]; scalar g; R[t] = where(t < T - 1, r[t] + g * R[t + 1], 3)",
+        ),
+        (
+            "r[T]; scalar g; R[T] = 3; R[t] = r[t] + g * R[t + 1]",
+            "r[T]; scalar g; index t < T + 1; R[t] = where(t < T, r[t] + g * R[t + 1], 3)",
+        ),
+        (
+            "x[T]; u[0] = 1; v[0] = 2; u[t] = u[t - 1] + v[t - 1]; v[t] = x[t] - u[t]",
+            "x[T]; u[t] = where(t < 1, 1, u[t-1] + v[t-1]); v[t] = where(t < 1, 2, x[t] - u[t])",
+        ),
+    ],
+)
+def test_places_with_equations_of_their_own_begin_or_end_a_recurrence(text, means):
+    one, other = parse(text), parse(means)
+    system = to_system(one)
+    tensors = draw_inputs(system, choose_sizes(system)[0])
+    values = (torch.as_tensor(evaluate_loops(each, tensors)) for each in (one, other))
+    assert torch.equal(*values)
+    assert build(one).judge().agrees
+
+
 def test_code_is_checked_against_a_recurrence():
     assert check(linear, TABLE["linear"][0]).same is True
     assert check(linear_late, TABLE["linear"][0]).same is False
@@ -345,6 +384,8 @@ def test_code_is_checked_against_a_recurrence():
         ("x[T]; g[t] = h[t] + x[t]; h[t] = x[t]", "h is used before it is defined"),
         ("x[T]; h[t] = h[t] + x[t]", "is defined by itself, and not place after place"),
         ("x[T]; h[t] = h[t - 1] + x[t]", "may read outside h"),
+        ("x[T]; h[1] = 0; h[t] = h[t - 1] + x[t]", "may read outside h"),
+        ("x[T]; w[0] = 1; w[t] = x[t]", "w[0] is defined twice"),
         ("x[T]; h[-1] = 0; h[t] = h[t - 2] + x[t]", "may read outside h"),
         ("x[T]; h[-1] = 0; h[t] = h[t + 1] + x[t]", "may read outside h"),
         ("x[T]; h[-2] = 0; h[t] = h[t - 2] + x[t]", "no equation gives h a value at -1"),

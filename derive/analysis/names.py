@@ -12,7 +12,7 @@ from derive.analysis.scopes import find_scope_mistakes
 from derive.errors import DeriveError, Diagnostic, suggest
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS
-from derive.ir.recurrences import find_start, find_start_mistakes
+from derive.ir.recurrences import find_start_mistakes, recurs
 from derive.ir.text import find_marks, to_count, to_text, write_extent
 from derive.ir.walk import find_accesses, find_all_indices, find_children, walk
 from derive.notation.formula import FUNCTION_WORDS
@@ -186,7 +186,7 @@ def _find_early(
 ) -> Iterator[Diagnostic]:
     """Does an equation use a tensor that is not defined yet?"""
     name = access.tensor.name
-    if places.get(name, -1) > number and not _recur(access.tensor, equation, system):
+    if places.get(name, -1) > number and not recurs(access.tensor, equation, system):
         later = system.equations[places[name]]
         yield Diagnostic(
             "used-before-defined",
@@ -194,19 +194,6 @@ def _find_early(
             (*find_marks(equation, access), *find_marks(later, later.target)),
             help=f"move the equation of {name} up",
         )
-
-
-def _recur(tensor: ir.Tensor, equation: ir.Equation, system: ir.System) -> bool:
-    """Is what an equation reads made of what it defines?"""
-    reached, waiting = {tensor}, [tensor]
-    while waiting:
-        here = waiting.pop()
-        for each in system.equations:
-            if each.target.tensor is here and find_start(each.target) is None:
-                new = {access.tensor for access in find_accesses(each.value)} - reached
-                reached |= new
-                waiting += new
-    return equation.target.tensor in reached and find_start(equation.target) is None
 
 
 # Numbers where numbers are asked for, conditions where conditions are asked for.

@@ -254,11 +254,12 @@ def join_parts(system: ir.System) -> ir.System:
     names |= {tensor.name for tensor in groups} | {i.name for i in find_all_indices(system)}
     names |= set(find_sizes(system))
     equations: list[ir.Equation] = []
+    indices: dict[tuple[str, ir.Expr], ir.Index] = {}
     for tensor, parts in groups.items():
         if len(parts) == 1 and not _is_fixed(parts[0]):
             equations += parts
         else:
-            equations += _Joiner(tensor, names).join(parts)
+            equations += _Joiner(tensor, names, indices).join(parts)
     order = {part.target.tensor: k for k, part in enumerate(system.equations)}  # its last part
     ranks = [order.get(e.target.tensor, -1) for e in equations]
     for k in reversed(range(len(equations) - 1)):
@@ -278,9 +279,12 @@ Leaf = tuple[dict[int, Run], "ir.Expr"]  # where a part is, and its value at the
 class _Joiner:
     """One equation out of those that fill one tensor."""
 
-    def __init__(self, tensor: ir.Tensor, names: set[str]) -> None:
+    def __init__(
+        self, tensor: ir.Tensor, names: set[str], indices: dict[tuple[str, ir.Expr], ir.Index]
+    ) -> None:
         self.tensor = tensor
         self.names = names
+        self.indices = indices  # shared by tensors that are joined alike: they may recur together
         self.made: list[ir.Equation] = []
         self.axes: list[ir.Expr] = []  # the places of the joined left side
         self.facts: Facts = ()
@@ -300,7 +304,7 @@ class _Joiner:
                 self.axes.append(column[0])
                 continue
             name = next((i.name for place in column for i in find_free(place)), "i")
-            self.split[number] = self._name(ir.Index(name, extent))
+            self.split[number] = self._name(name, extent)
             self.axes.append(self.split[number])
         leaves = [
             self._find_leaf(target, part.value) for target, part in zip(targets, parts, strict=True)
@@ -311,9 +315,12 @@ class _Joiner:
         ]
         return [*self.made, ir.Equation(ir.Access(self.tensor, tuple(places)), self._cut(leaves))]
 
-    def _name(self, index: ir.Index) -> ir.Index:
-        named = rename_apart(index, self.names)
-        self.names.add(named.name)
+    def _name(self, name: str, extent: ir.Expr) -> ir.Index:
+        named = self.indices.get((name, extent))
+        if named is None or named in self.split.values():
+            named = rename_apart(ir.Index(name, extent), self.names)
+            self.names.add(named.name)
+            self.indices[name, extent] = named
         return named
 
     def _weave(self, targets: list[list[ir.Expr]], shape: list[ir.Expr], number: int) -> int | None:
@@ -350,16 +357,21 @@ class _Joiner:
             if number in self.split:
                 runs[number] = run
                 position = _divide(Polynomial.of(position) - run.low, run.apart)
-                is_plain = is_plain and (isinstance(run.core, ir.Index) or not find_free(place))
+                count = run.count.to_expr()
+                back = find_reversed(run.core, count)
                 if isinstance(run.core, ir.Index):
                     new[run.core] = position
+                elif back is not None:
+                    new[back] = (run.count - ONE - Polynomial.of(position)).to_expr()
+                elif find_free(place):
+                    is_plain = False
             else:
                 new |= zip(find_free(place), find_free(position), strict=True)
             if find_free(place):
                 own.append((run.core, run.count.to_expr()))
                 reads.append(position)
         recurs = any(isinstance(p, ir.Access) and p.tensor is self.tensor for p in walk(value))
-        if is_plain or recurs:
+        if is_plain or (recurs and set(new) >= {i for p in target for i in find_free(p)}):
             return runs, rewrite_bottom_up(substitute(value, new), _simplify_read)
         numbered = (f"{self.tensor.name}_{k}" for k in range(1, len(self.names) + 2))
         name = next(name for name in numbered if name not in self.names)
@@ -403,8 +415,8 @@ class _Joiner:
         """The parts by where they begin, as far as that is told."""
         ordered: list[Leaf] = []
         for leaf in leaves:
-            low = leaf[0][number].low
-            gaps = (runs[number].low - low for runs, _ in ordered)
+            high = leaf[0][number].high
+            gaps = (runs[number].low - high for runs, _ in ordered)
             later = (k for k, gap in enumerate(gaps) if is_positive(gap, self.facts))
             ordered.insert(next(later, len(ordered)), leaf)
         return ordered

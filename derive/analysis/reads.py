@@ -23,7 +23,7 @@ from derive.analysis.facts import (
 from derive.errors import Diagnostic, Mark
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
-from derive.ir.recurrences import find_lowest
+from derive.ir.recurrences import find_lowest, recurs
 from derive.ir.text import find_marks, find_untold, to_text, write_extent
 from derive.ir.walk import find_children, find_free, walk
 
@@ -186,7 +186,7 @@ def _judge(read: Read, facts: Facts, declared: set[str], lowest: int) -> Iterato
     if isinstance(place, ir.Index):
         # An index that took its extent from a shape must not fall short of another one unnoticed.
         falls_short = is_nonnegative(length - Polynomial.of(place.extent))
-        is_own = read.access.tensor is read.equation.target.tensor  # h[t + 1] from h[t]
+        is_own = recurs(read.access.tensor, read.equation, read.system)  # h[t + 1] from h[t]
         if not ends or (falls_short and place.name not in declared and not is_own):
             yield _two_extents(read, place)
     elif not (starts and ends):

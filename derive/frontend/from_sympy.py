@@ -132,12 +132,13 @@ def _find_reach(place: Any, context: Context) -> ir.Expr:
 
 
 def _find_longest(extents: Sequence[ir.Expr]) -> ir.Expr:
-    """The extent that is no less than all others, as far as it is known."""
-    values = [Polynomial.of(extent) for extent in extents]
-    for extent, value in zip(extents, values, strict=True):
+    """The extent that is no less than all others, as far as it is known; no number beside sizes."""
+    each = [extent for extent in extents if not isinstance(extent, ir.Number)] or extents
+    values = [Polynomial.of(extent) for extent in each]
+    for extent, value in zip(each, values, strict=True):
         if all(is_nonnegative(value - other) for other in values):
             return extent
-    return extents[0]
+    return each[0]
 
 
 def from_sympy(formula: Formula) -> ir.System:

@@ -36,7 +36,7 @@ from derive.frontend.text.build import (
     to_size,
 )
 from derive.frontend.text.expr import Scope, to_number, to_place
-from derive.frontend.text.extents import Indices
+from derive.frontend.text.extents import Indices, begin_recurrences
 from derive.frontend.text.lines import Source, match_call, span, split_statements, walk_in_order
 from derive.frontend.text.names import (
     FUNCTION_WORDS,
@@ -274,7 +274,10 @@ def _define(names: Names, line: EquationLine) -> None:
 def _is_part(names: Names, line: EquationLine) -> bool:
     """Does the equation, beside others of its tensor, fill a part of it?"""
     lines = [*names.equations.get(line.name.text, ()), line]
-    whole = [all(isinstance(p, ast.Name) for p in each.places or ()) for each in lines]
+    whole = [
+        all(isinstance(p, ast.Name) and names.kind(p.id) != "size" for p in each.places or ())
+        for each in lines
+    ]
     return len(lines) > 1 and whole.count(True) < 2
 
 
@@ -315,8 +318,10 @@ def _define_function(names: Names, line: FunctionLine) -> None:
 def _claim_bound(names: Names, line: EquationLine | FunctionLine) -> None:
     """The indices that reductions bind, and those on the left side."""
     for place in line.places or () if isinstance(line, EquationLine) else ():
+        is_part = len(names.equations[line.name.text]) > 1  # R[T] beside R[t] is behind the last
         for word in _find_words(place):
-            if word is place or not names.kind(word.id):
+            kind = names.kind(word.id)
+            if not kind or (word is place and not (is_part and kind == "size")):
                 names.claim(word.id, "index", f"a place of {line.name.text}", span(word))
     hidden = _find_hidden(line)
     for node in walk_in_order(line.value if isinstance(line, EquationLine) else line.body):
@@ -386,8 +391,11 @@ def parse(  # noqa: PLR0913 - all but the text are keywords
     names = find_names(code, lines)
     names.arguments.update({n: Symbol(n) for n in names.defaults})
     indices = Indices(names, lines)
+    moved = begin_recurrences(names, indices, lines)
     equations = [
-        _read_equation(names, indices, line) for line in lines if isinstance(line, EquationLine)
+        _read_equation(names, indices, line, dict([moved[k]] if k in moved else ()))
+        for k, line in enumerate(lines)
+        if isinstance(line, EquationLine)
     ]
     arguments = tuple(names.arguments.values())
     sizes = tuple((to_size(size), default) for size, default in names.sizes.items())
@@ -417,13 +425,15 @@ def _check_typical(names: Names, typical: Mapping[str, int] | None) -> None:
             )
 
 
-def _read_equation(names: Names, indices: Indices, line: EquationLine) -> Any:
+def _read_equation(
+    names: Names, indices: Indices, line: EquationLine, moved: Mapping[str, Any]
+) -> Any:
     bound: dict[str, tuple[int, int]] = {}
     for place in line.places or ():
         for part in ast.walk(place):
             if isinstance(part, ast.Name) and names.kind(part.id) == "index":
                 bound.setdefault(part.id, span(part))
-    scope = Scope(names, indices, line, bound)
+    scope = Scope(names, indices, line, bound, moved)
     value = to_number(line.value, scope)
     target = names.bases[line.name.text]
     if line.places is not None:

@@ -71,6 +71,19 @@ def find_lowest(system: ir.System) -> dict[tuple[ir.Tensor, int], int]:
     return lowest
 
 
+def recurs(tensor: ir.Tensor, equation: ir.Equation, system: ir.System) -> bool:
+    """Is what an equation reads made of what it defines?"""
+    reached, waiting = {tensor}, [tensor]
+    while waiting:
+        here = waiting.pop()
+        for each in system.equations:
+            if each.target.tensor is here and find_start(each.target) is None:
+                new = {access.tensor for access in find_accesses(each.value)} - reached
+                reached |= new
+                waiting += new
+    return equation.target.tensor in reached and find_start(equation.target) is None
+
+
 def find_start_mistakes(system: ir.System) -> Iterator[Diagnostic]:
     """Starts that are no row of places, one before the other, each once and over plain indices."""
     met: dict[tuple[ir.Tensor, int], dict[int, ir.Equation]] = {}

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, count, pairwise
 from typing import TYPE_CHECKING, Any
 
-from sympy import Idx, S
+from sympy import Idx, S, expand
 
 from derive.errors import suggest
 from derive.frontend.text.build import (
@@ -76,6 +76,7 @@ class Scope:
     indices: Indices
     line: EquationLine
     bound: Mapping[str, tuple[int, int]]  # indices in scope, and where each one enters
+    moved: Mapping[str, Any] = field(default_factory=dict)  # index: what it is read as
     parameters: Mapping[str, Any] = field(default_factory=dict)
     calls: tuple[tuple[str, tuple[int, int]], ...] = ()  # functions being read, and their calls
     depth: int = 0
@@ -383,7 +384,8 @@ def _read_name(name: str, node: ast.expr, scope: Scope) -> Any:
         case "scalar":
             return names.arguments[name]
         case "index":
-            return scope.indices.get(name, span(node))
+            moved = scope.moved.get(name)
+            return scope.indices.get(name, span(node)) if moved is None else moved
         case "tensor":
             return _read_bare(name, node, scope)
         case "function":
@@ -439,7 +441,7 @@ def to_place(node: ast.expr, scope: Scope) -> Any:
     """The SymPy expression of one place of a tensor."""
     place = to_number(node, scope)
     check_expandable(scope.names.source, node, place)
-    return place
+    return expand(place.doit()) if scope.moved else place
 
 
 def _tell_places(name: str, scope: Scope) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from sympy import Add, Integer, Poly, S, Symbol, cancel, expand, floor, fraction, together
@@ -21,6 +22,7 @@ from derive.frontend.text.build import (
     to_index,
     to_size,
 )
+from derive.frontend.text.lines import match_call
 from derive.frontend.text.names import find_places
 from derive.frontend.text.statements import EquationLine, FunctionLine
 
@@ -53,6 +55,21 @@ class Indices:
         """Is the extent of the index told?"""
         return name in self._extents
 
+    def shorten(self, name: str, short: str, by: int) -> None:
+        """Enter an index that runs over fewer places than another one, or let that one do so."""
+        claim = self._names.claims[name]
+        self._names.claim(short, "index", claim.how, claim.span)
+        self._extents[short] = self._extents[name] - by
+
+    def find_ends(self, name: str, places: Sequence[Any]) -> tuple[int, int] | None:
+        """How many places, all of them the first or the last ones that an index runs over."""
+        first, last = (
+            [k for k in range(len(places)) if any(expand(end - k * step - p) == 0 for p in places)]
+            for end, step in ((S.Zero, -1), (self._extents[name] - 1, 1))
+        )
+        is_row = [*first, *last] == [*range(len(first)), *range(len(last))]
+        return (len(first), len(last)) if is_row and len(first) + len(last) == len(places) else None
+
     def write_extent(self, name: str) -> str:
         """The extent of an index that is known, in the notation."""
         return write_extent(self._extents[name])
@@ -80,8 +97,9 @@ class Indices:
         reaches = [self._find_reach(line, number) for line in self._names.equations.get(tensor, ())]
         if not reaches or None in reaches:
             return None
-        longest = [r for r in reaches if all((r - other).is_nonnegative for other in reaches)]
-        return longest[0] if longest else reaches[0]
+        each = [r for r in reaches if not r.is_Number] or reaches
+        longest = [r for r in each if all((r - other).is_nonnegative for other in each)]
+        return longest[0] if longest else each[0]
 
     def _find_reach(self, line: EquationLine, number: int) -> Any:
         """How far one place of a left side reaches, as far as it is known."""
@@ -150,6 +168,70 @@ class Indices:
         whole = [ratio for ratio in ratios if ratio.is_polynomial() and ratio != 1]
         nearest = [r for r in whole if all(cancel(o / r).is_polynomial() for o in whole)]
         return nearest[0] if nearest else None
+
+
+def begin_recurrences(
+    names: Names, indices: Indices, lines: Sequence[Line]
+) -> dict[int, tuple[str, Any]]:
+    """What the index of a recurrence is read as where other lines give its first or last places.
+
+    h[0] = x[0]; h[t] = a*h[t - 1] + x[t]     is read as    h[t + 1] = a*h[t] + x[t + 1]
+    R[T - 1] = 0; R[t] = r[t] + g*R[t + 1]    is read so, with t < T - 1
+    """
+    shifts: dict[int, tuple[str, int, int]] = {}  # line: its index, how many places stand alone
+    for number, line in enumerate(lines):
+        if isinstance(line, EquationLine) and (shift := _find_shift(names, indices, lines, line)):
+            shifts[number] = shift
+    short: dict[tuple[str, int, int], str] = {}
+    for shift in dict.fromkeys(shifts.values()):
+        index, first, last = shift
+        users = (k for k, line in enumerate(lines) if _mentions(line, index))
+        is_own = all(shifts.get(k) == shift for k in users)
+        fresh = (f"{index}{'_' * k}" for k in count(1))
+        short[shift] = index if is_own else next(n for n in fresh if n not in names.claims)
+        indices.shorten(index, short[shift], first + last)
+    return {
+        number: (shift[0], indices.get(short[shift], names.claims[shift[0]].span) + shift[1])
+        for number, shift in shifts.items()
+    }
+
+
+def _find_shift(
+    names: Names, indices: Indices, lines: Sequence[Line], line: EquationLine
+) -> tuple[str, int, int] | None:
+    """The index of a recurrence whose first or last places have equations of their own."""
+    others = [each for each in names.equations[line.name.text] if each is not line]
+    reads, waiting = set[str](), [line]
+    while waiting:
+        new = {tensor for tensor, _, _ in find_places(waiting.pop().value)} - reads
+        reads |= new
+        waiting += [each for tensor in new for each in names.equations.get(tensor, ())]
+    if not others or line.name.text not in reads:
+        return None
+    bodies = [line.value, *(each.body for each in lines if isinstance(each, FunctionLine))]
+    calls = (match_call(n) for body in bodies for n in ast.walk(body) if isinstance(n, ast.expr))
+    bound = {p.id for c in calls if c for p in c.brackets or () if isinstance(p, ast.Name)}
+    for number, place in enumerate(line.places or ()):
+        if not isinstance(place, ast.Name) or place.id in bound or not indices.is_known(place.id):
+            continue
+        columns = [other.places[number : number + 1] for other in others if other.places]
+        forms = [_to_form(names, p) for column in columns for p in column]
+        alone = [form[1] for form in forms if form is not None and not form[0]]
+        ends = indices.find_ends(place.id, alone) if len(alone) == len(others) else None
+        if ends:
+            return place.id, *ends
+    return None
+
+
+def _mentions(line: Line, name: str) -> bool:
+    match line:
+        case EquationLine(_, places, value, _):
+            trees = (*(places or ()), value)
+        case FunctionLine(_, _, body):
+            trees = (body,)
+        case _:
+            return False
+    return any(isinstance(n, ast.Name) and n.id == name for tree in trees for n in ast.walk(tree))
 
 
 def _divide(value: Any, step: Any) -> Any:

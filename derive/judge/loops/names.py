@@ -414,7 +414,8 @@ def _find_before(place: Any) -> int:
 
 
 def _find_longest(extents: Iterable[Any]) -> Any:
-    each = list(extents)
+    every = list(extents)
+    each = [extent for extent in every if not extent.is_Number] or every
     longest = (e for e in each if all((e - other).is_nonnegative for other in each))
     return next(longest, each[0])
 
