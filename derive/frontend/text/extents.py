@@ -201,10 +201,11 @@ def _find_shift(
 ) -> tuple[str, int, int] | None:
     """The index of a recurrence whose first or last places have equations of their own."""
     others = [each for each in names.equations[line.name.text] if each is not line]
-    reads, waiting = set[str](), [line]
+    reads: list[str] = []
+    waiting = [line]
     while waiting:
-        new = {tensor for tensor, _, _ in find_places(waiting.pop().value)} - reads
-        reads |= new
+        new = [t for t, _, _ in find_places(waiting.pop().value) if t not in reads]
+        reads += new
         waiting += [each for tensor in new for each in names.equations.get(tensor, ())]
     if not others or line.name.text not in reads:
         return None
