@@ -36,7 +36,7 @@ def causal_linear_attention(
         v_ie).
     By sums so far, in chunks: 0 * x = 0, so entries that come later must be finite.
     """
-    B, H, N, D, E = _check_shapes(Q, K, V)
+    B, H, N, D = _check_shapes(Q, K, V)
     if block is None and torch.compiler.is_compiling():  # it would unroll the loop
         block = B or 1
     elif block is None:
@@ -59,7 +59,7 @@ def causal_linear_attention(
     return torch.cat(z_blocks, dim=0)
 
 
-def _check_shapes(Q: Tensor, K: Tensor, V: Tensor) -> tuple[int, int, int, int, int]:
+def _check_shapes(Q: Tensor, K: Tensor, V: Tensor) -> tuple[int, int, int, int]:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if Q.ndim != 4:
         raise ValueError(f"Q[b,h,i,d] has 4 places, got {list(Q.shape)}")
@@ -71,7 +71,7 @@ def _check_shapes(Q: Tensor, K: Tensor, V: Tensor) -> tuple[int, int, int, int, 
         raise ValueError(f"K[b,h,j,d] must be [B={B}, H={H}, N={N}, D={D}], got {list(K.shape)}")
     if V.shape != (B, H, N, E):
         raise ValueError(f"V[b,h,j,e] must be [B={B}, H={H}, N={N}, E={E}], got {list(V.shape)}")
-    return B, H, N, D, E
+    return B, H, N, D
 
 
 def _sum_so_far(q: Tensor, k: Tensor, v: Tensor, diagonal: int, chunk: int) -> Tensor:

@@ -39,7 +39,7 @@ def graph_attention(
     Cost: 2*F*G*N + 2*G*N**2 + 5*G*N + 11*N**2 operations; 2*G*N + 5*N*block + 2*N elements alive at
         once.
     """
-    N, G = _check_shapes(h, W, a_1, a_2, A, slope)
+    N = _check_shapes(h, W, a_1, a_2, A, slope)
     # g[i,k] = sum[f](h[i,f] * W[f,k])  [N, G]
     g = h @ W
     # g_a_1[i] = sum[k](g[i,k] * a_1[k])  [N]
@@ -74,7 +74,7 @@ def graph_attention(
 
 def _check_shapes(
     h: Tensor, W: Tensor, a_1: Tensor, a_2: Tensor, A: Tensor, slope: float | Tensor
-) -> tuple[int, int]:
+) -> int:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if h.ndim != 2:
         raise ValueError(f"h[i,f] has 2 places, got {list(h.shape)}")
@@ -94,4 +94,4 @@ def _check_shapes(
         raise ValueError(f"A[i,j] must hold truth values, got {A.dtype}")
     if torch.is_tensor(slope) and slope.ndim != 0:
         raise ValueError(f"slope is a scalar, got {list(slope.shape)}")
-    return N, G
+    return N

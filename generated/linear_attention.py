@@ -28,7 +28,7 @@ def linear_attention(Q: Tensor, K: Tensor, V: Tensor, *, block: int | None = Non
     Cost: 4*B*D*E*H*N + 7*B*D*H*N + B*E*H*N + B*H*N operations; 2*B*E*H*N + D*E*H*block +
         2*D*H*N*block + H*N*block elements alive at once.
     """
-    B, H, N, D, E = _check_shapes(Q, K, V)
+    B, H, N, D = _check_shapes(Q, K, V)
     if block is None and torch.compiler.is_compiling():  # it would unroll the loop
         block = B or 1
     elif block is None:
@@ -50,7 +50,7 @@ def linear_attention(Q: Tensor, K: Tensor, V: Tensor, *, block: int | None = Non
     return torch.cat(z_blocks, dim=0)
 
 
-def _check_shapes(Q: Tensor, K: Tensor, V: Tensor) -> tuple[int, int, int, int, int]:
+def _check_shapes(Q: Tensor, K: Tensor, V: Tensor) -> tuple[int, int, int, int]:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if Q.ndim != 4:
         raise ValueError(f"Q[b,h,i,d] has 4 places, got {list(Q.shape)}")
@@ -62,4 +62,4 @@ def _check_shapes(Q: Tensor, K: Tensor, V: Tensor) -> tuple[int, int, int, int, 
         raise ValueError(f"K[b,h,j,d] must be [B={B}, H={H}, N={N}, D={D}], got {list(K.shape)}")
     if V.shape != (B, H, N, E):
         raise ValueError(f"V[b,h,j,e] must be [B={B}, H={H}, N={N}, E={E}], got {list(V.shape)}")
-    return B, H, N, D, E
+    return B, H, N, D

@@ -29,7 +29,7 @@ def masked_attention(
     Cost: 2*B*C*H*M*N + 2*B*E*H*M*N + B*C*H*N + 7*B*H*M*N operations; 2*B*E*H*N + 2*B*H*M*N +
         2*H*M*N*block elements alive at once.
     """
-    B, H, N, C, M, E = _check_shapes(query, key, value, mask)
+    B, H, N, C, M = _check_shapes(query, key, value, mask)
     if block is None and torch.compiler.is_compiling():  # it would unroll the loop
         block = B or 1
     elif block is None:
@@ -63,7 +63,7 @@ def masked_attention(
 
 def _check_shapes(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor
-) -> tuple[int, int, int, int, int, int]:
+) -> tuple[int, int, int, int, int]:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if query.ndim != 4:
         raise ValueError(f"query[b,h,n,c] has 4 places, got {list(query.shape)}")
@@ -90,4 +90,4 @@ def _check_shapes(
         raise ValueError(f"mask[b,n,m] must hold truth values, got {mask.dtype}")
     if C < 1:
         raise ValueError(f"C must be at least 1, got {C}")
-    return B, H, N, C, M, E
+    return B, H, N, C, M

@@ -57,7 +57,7 @@ def masked_multi_head_attention(
     Planned for B=8, N=512, D=512, M=512, H=8, C=64, E=64; another order takes fewer operations
         where C > 356.
     """
-    B, N, D, M, C, E = _check_shapes(query, key, value, mask, W_q, W_k, W_v, W_O, H)
+    B, N, M, C, E = _check_shapes(query, key, value, mask, W_q, W_k, W_v, W_O, H)
     # Q_scaled[b,h,n,c] = sum[d](query[b,n,d] * (W_q[d,h*C + c] / sqrt(C)))  [B, H, N, C]
     Q_scaled = torch.einsum("bnd,dhc->bhnc", query, W_q.unflatten(1, (H, C)) * C**-0.5)
     # K[b,h,m,c] = sum[d](key[b,m,d] * W_k[d,h*C + c])  [B, H, M, C]
@@ -105,7 +105,7 @@ def _check_shapes(
     W_v: Tensor,
     W_O: Tensor,
     H: int,
-) -> tuple[int, int, int, int, int, int]:
+) -> tuple[int, int, int, int, int]:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if query.ndim != 3:
         raise ValueError(f"query[b,n,d] has 3 places, got {list(query.shape)}")
@@ -141,4 +141,4 @@ def _check_shapes(
         raise ValueError(f"mask[b,n,m] must hold truth values, got {mask.dtype}")
     if C < 1:
         raise ValueError(f"C must be at least 1, got {C}")
-    return B, N, D, M, C, E
+    return B, N, M, C, E

@@ -26,7 +26,7 @@ def outer_product_mean(a: Tensor, b: Tensor, W: Tensor, *, block: int | None = N
     Planned for S=128, N=128, C=32, E=32, Z=128; another order takes fewer operations where S < 32,
         C > 128, E > 128, Z < 32.
     """
-    S, N, C, E, Z = _check_shapes(a, b, W)
+    S, N, C, E = _check_shapes(a, b, W)
     # W_scaled[c,e,z] = W[c,e,z] / S  [C, E, Z]
     W_scaled = W / S
     if block is None and torch.compiler.is_compiling():  # it would unroll the loop
@@ -44,7 +44,7 @@ def outer_product_mean(a: Tensor, b: Tensor, W: Tensor, *, block: int | None = N
     return torch.cat(out_blocks, dim=0)
 
 
-def _check_shapes(a: Tensor, b: Tensor, W: Tensor) -> tuple[int, int, int, int, int]:
+def _check_shapes(a: Tensor, b: Tensor, W: Tensor) -> tuple[int, int, int, int]:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if a.ndim != 3:
         raise ValueError(f"a[s,i,c] has 3 places, got {list(a.shape)}")
@@ -61,4 +61,4 @@ def _check_shapes(a: Tensor, b: Tensor, W: Tensor) -> tuple[int, int, int, int, 
         raise ValueError(f"W[c,e,z] must be [C={C}, E={E}, Z={Z}], got {list(W.shape)}")
     if S < 1:
         raise ValueError(f"S must be at least 1, got {S}")
-    return S, N, C, E, Z
+    return S, N, C, E

@@ -41,7 +41,7 @@ def relative_attention(
         2*B*D*S*block + 5*B*S**2*block elements alive at once.
     By distribute_product: sum_e q * (k + a) = sum_e q * k + sum_e q * a.
     """
-    B, S, H, D = _check_shapes(X, W_Q, W_K, W_V, A_K, A_V)
+    S, H, D = _check_shapes(X, W_Q, W_K, W_V, A_K, A_V)
     # q_scaled[b,h,i,e] = sum[d](X[b,i,h,d] * (W_Q[h,d,e] / sqrt(D)))  [B, H, S, D]
     q_scaled = torch.einsum("bihd,hde->bhie", X, W_Q * D**-0.5)
     # k[b,h,j,e] = sum[d](X[b,j,h,d] * W_K[h,d,e])  [B, H, S, D]
@@ -80,7 +80,7 @@ def relative_attention(
 
 def _check_shapes(
     X: Tensor, W_Q: Tensor, W_K: Tensor, W_V: Tensor, A_K: Tensor, A_V: Tensor
-) -> tuple[int, int, int, int]:
+) -> tuple[int, int, int]:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if X.ndim != 4:
         raise ValueError(f"X[b,i,h,d] has 4 places, got {list(X.shape)}")
@@ -103,4 +103,4 @@ def _check_shapes(
         )
     if D < 1:
         raise ValueError(f"D must be at least 1, got {D}")
-    return B, S, H, D
+    return S, H, D

@@ -35,7 +35,7 @@ def talking_heads_attention(
     By inline_row: p_ij = softmax_j(x_ij), y_i = sum_j p_ij * v_j: y_i = sum_j softmax_j(x_ij) *
         v_j.
     """
-    B, N, H, D, M, G, E, L = _check_shapes(Q, K, V, P_l, P_w)
+    B, N, H, D, M = _check_shapes(Q, K, V, P_l, P_w)
     if block is None and torch.compiler.is_compiling():  # it would unroll the loop
         block = B or 1
     elif block is None:
@@ -59,7 +59,7 @@ def talking_heads_attention(
 
 def _check_shapes(
     Q: Tensor, K: Tensor, V: Tensor, P_l: Tensor, P_w: Tensor
-) -> tuple[int, int, int, int, int, int, int, int]:
+) -> tuple[int, int, int, int, int]:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if Q.ndim != 4:
         raise ValueError(f"Q[b,n,h,d] has 4 places, got {list(Q.shape)}")
@@ -84,4 +84,4 @@ def _check_shapes(
         raise ValueError(f"P_w[l,g] must be [L={L}, G={G}], got {list(P_w.shape)}")
     if D < 1:
         raise ValueError(f"D must be at least 1, got {D}")
-    return B, N, H, D, M, G, E, L
+    return B, N, H, D, M

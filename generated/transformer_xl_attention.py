@@ -34,7 +34,7 @@ def transformer_xl_attention(
         alive at once.
     By expand_equations: y = p(x), z = q(y): z = q(p(x)), where p and q are sums of products.
     """
-    B, H, S, D = _check_shapes(q, k, v, r, u, w)
+    H, S, D = _check_shapes(q, k, v, r, u, w)
     # causal[i,j] = j <= i  [S, S]
     causal = q.new_ones(S, S, dtype=torch.bool).tril()
     if block is None and torch.compiler.is_compiling():  # it would unroll the loop
@@ -69,7 +69,7 @@ def transformer_xl_attention(
 
 def _check_shapes(
     q: Tensor, k: Tensor, v: Tensor, r: Tensor, u: Tensor, w: Tensor
-) -> tuple[int, int, int, int]:
+) -> tuple[int, int, int]:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if q.ndim != 4:
         raise ValueError(f"q[b,h,i,d] has 4 places, got {list(q.shape)}")
@@ -86,4 +86,4 @@ def _check_shapes(
         raise ValueError(f"w[h,d] must be [H={H}, D={D}], got {list(w.shape)}")
     if D < 1:
         raise ValueError(f"D must be at least 1, got {D}")
-    return B, H, S, D
+    return H, S, D

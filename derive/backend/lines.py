@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 WIDTH = 100
 INDENT = "    "
@@ -20,14 +25,41 @@ def wrap_text(text: str, first: str = "", later: str = "", width: int = WIDTH) -
     ) or [""]
 
 
+def indent(lines: Iterable[str], depth: int = 1) -> list[str]:
+    """The lines so many steps further in; an empty one stays so."""
+    return [f"{INDENT * depth}{line}" if line else "" for line in lines]
+
+
+def quote(lines: Sequence[str]) -> list[str]:
+    """The lines as a docstring."""
+    return [f'"""{lines[0]}', *lines[1:], '"""'] if len(lines) > 1 else [f'"""{lines[0]}"""']
+
+
+def write_function(head: str, *parts: Iterable[str], depth: int = 0) -> str:
+    """What a signature begins, with the lines of its parts."""
+    body = [line for part in parts for line in indent(part)]
+    return "\n".join([*indent([*head.split("\n"), *body], depth), ""])
+
+
+def is_read(name: str, lines: Iterable[str]) -> bool:
+    """Do the lines read a name, their comments aside?"""
+    code = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
+    return re.search(rf"\b{name}\b", code) is not None
+
+
+def to_tuple(names: Sequence[str]) -> str:
+    """The names in brackets, one with a comma."""
+    return f"({', '.join(names)}{',' * (len(names) == 1)})"
+
+
 def fit_signature(name: str, arguments: list[str], returns: str, room: int = WIDTH) -> str:
     """The line that begins a function, or as few lines as hold it."""
     line = f"def {name}({', '.join(arguments)}) -> {returns}:"
     if len(line) <= room:
         return line
-    inner = f"{INDENT}{', '.join(arguments)}\n"
-    rows = inner if len(inner) <= room else "".join(f"{INDENT}{a},\n" for a in arguments)
-    return f"def {name}(\n{rows}) -> {returns}:"
+    inner = f"{INDENT}{', '.join(arguments)}"
+    rows = [inner] if len(inner) <= room else [f"{INDENT}{each}," for each in arguments]
+    return "\n".join([f"def {name}(", *rows, f") -> {returns}:"])
 
 
 def fit_assignment(name: str, value: str, room: int = WIDTH - len(INDENT)) -> list[str]:
@@ -39,7 +71,7 @@ def fit_assignment(name: str, value: str, room: int = WIDTH - len(INDENT)) -> li
     is_call = rows[0].endswith("(") and all(row.startswith(INDENT) for row in rows[1:-1])
     if is_call and rows[-1].startswith(")"):
         return [f"{head}{rows[0]}", *rows[1:]]  # a call has brackets of its own
-    return [f"{head}(", *(f"{INDENT}{row}" for row in rows), ")"]
+    return [f"{head}(", *indent(rows), ")"]
 
 
 def fit_append(name: str, value: str, room: int = WIDTH - 2 * len(INDENT)) -> list[str]:
@@ -47,11 +79,8 @@ def fit_append(name: str, value: str, room: int = WIDTH - 2 * len(INDENT)) -> li
     line = f"{name}.append({value})"
     if len(line) <= room:
         return [line]
-    return [
-        f"{name}.append(",
-        *(f"{INDENT}{row}" for row in _break(value, (WIDTH - room) // len(INDENT) - 1)),
-        ")",
-    ]
+    rows = _break(value, (WIDTH - room) // len(INDENT) - 1)
+    return [f"{name}.append(", *indent(rows), ")"]
 
 
 def fit_for(
@@ -64,17 +93,10 @@ def fit_for(
     line = f"for {', '.join(names)} in zip({', '.join(parts)}){end}"
     if len(line) <= room:
         return [line]
-    head = f"for {', '.join(names)} in zip("
-    rows = (
-        [head]
-        if len(head) <= room
-        else [
-            "for (",
-            *wrap_text(", ".join(names), INDENT, INDENT, room),
-            ") in zip(",
-        ]
-    )
-    return [*rows, *(f"{INDENT}{part}," for part in parts), f"){end}"]
+    head = [f"for {', '.join(names)} in zip("]
+    if len(head[0]) > room:
+        head = ["for (", *wrap_text(", ".join(names), INDENT, INDENT, room), ") in zip("]
+    return [*head, *(f"{INDENT}{part}," for part in parts), f"){end}"]
 
 
 def _break(value: str, depth: int = 0) -> list[str]:
@@ -95,30 +117,24 @@ def _break(value: str, depth: int = 0) -> list[str]:
 
 def _break_call(value: str, depth: int) -> list[str]:
     """The arguments of the first call on a line of their own, or on one each."""
-    start = value.index("(") + 1
-    end = next(k for k in range(start, len(value)) if _is_closed(value[start - 1 : k + 1]))
-    inner = value[start:end]
+    start, opened = value.index("(") + 1, 1
+    end = start
+    while opened:
+        opened += (value[end] in "([") - (value[end] in ")]")
+        end += 1
+    inner = value[start : end - 1]
     room = WIDTH - (3 + depth) * len(INDENT)
     parts = [inner] if len(inner) <= room else _split(inner, (", ",), 0)
     rows = [row for part in parts for row in _fit(part, room, depth + 1)]
-    return [value[:start], *(f"{INDENT}{row}" for row in rows), value[end:]]
+    return [value[:start], *indent(rows), value[end - 1 :]]
 
 
 def _fit(part: str, room: int, depth: int) -> list[str]:
-    """A part on its line, or on as many as it needs."""
-    return _hang(part, depth) if len(part) > room and "(" in part else [part]
-
-
-def _is_closed(text: str) -> bool:
-    """Are all its brackets closed?"""
-    return sum(text.count(sign) for sign in "([") == sum(text.count(sign) for sign in ")]")
-
-
-def _hang(value: str, depth: int) -> list[str]:
-    """A long expression, its lines after the first further in."""
-    first, *later = _break(value, depth)
-    is_call = first.endswith("(")
-    return [first, *later] if is_call else [first, *(f"{INDENT}{row}" for row in later)]
+    """A part on its line, or on as many as it needs, those after the first further in."""
+    if len(part) <= room or "(" not in part:
+        return [part]
+    first, *later = _break(part, depth)
+    return [first, *(later if first.endswith("(") else indent(later))]
 
 
 def _split(value: str, signs: tuple[str, ...], level: int) -> list[str]:
@@ -143,7 +159,7 @@ def fit_call(
     if len(line) <= room:
         return [*head[:-1], line]
     inner = wrap_text(", ".join(arguments), width=room - len(INDENT))
-    return [*head[:-1], f"{head[-1]}{function}(", *(f"{INDENT}{row}" for row in inner), ")"]
+    return [*head[:-1], f"{head[-1]}{function}(", *indent(inner), ")"]
 
 
 def fit_targets(targets: str, room: int) -> list[str]:

@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.analysis.extents import FromEquation, FromShape, find_size_sources
-from derive.backend.lines import INDENT, WIDTH, fit_signature
+from derive.backend.lines import INDENT, WIDTH, fit_signature, to_tuple, write_function
 from derive.backend.to_torch import ADD, RECUR, SIGN, to_python
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
@@ -70,8 +70,7 @@ def write_check(
     ]
     if sizes:
         body.append(f"return {', '.join(sizes)}")
-    lines = [fit_signature(CHECK, arguments, returns), *(f"{INDENT}{row}" for row in body), ""]
-    return sizes, "\n".join(lines)
+    return sizes, write_function(fit_signature(CHECK, arguments, returns), body)
 
 
 def write_sizes(system: ir.System, is_used: Callable[[str], bool]) -> list[str]:
@@ -328,8 +327,7 @@ def _write_size(source: SizeSource, system: ir.System) -> list[str]:
 def _write_comparison(tensor: ir.Tensor, system: ir.System) -> list[str]:
     """The whole shape against what it must be."""
     extents = [to_python(e) for e in tensor.shape]
-    wanted = f"({', '.join(extents)}{',' if len(extents) == 1 else ''})"
-    test = f"if {tensor.name}.shape != {wanted}:"
+    test = f"if {tensor.name}.shape != {to_tuple(extents)}:"
     must = f"{show_access(tensor, system)} must be [{', '.join(map(_show_extent, extents))}], "
     got = f"got {{list({tensor.name}.shape)}}"
     return [test, *_write_raise(must, got)]

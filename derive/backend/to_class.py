@@ -14,7 +14,15 @@ from fractions import Fraction
 from math import isfinite
 from typing import TYPE_CHECKING, TypeGuard
 
-from derive.backend.lines import INDENT, WIDTH, fit_assignment, fit_call, fit_signature
+from derive.backend.lines import (
+    INDENT,
+    WIDTH,
+    fit_assignment,
+    fit_call,
+    fit_signature,
+    quote,
+    write_function,
+)
 from derive.backend.to_checks import name_validate, show_access
 from derive.backend.to_module import (
     order_inputs,
@@ -127,10 +135,10 @@ def to_class(
     title = to_sentence(header.title or name.replace("_", " ").capitalize())
     lines = [title, "", *pad_rows(rows), ""]
     lines.append(f"The other arguments of {name} are given to forward.")
-    texts = [f"class {name_class(name)}(nn.Module):\n{_indent(_quote(lines))}\n"]
+    texts = [write_function(f"class {name_class(name)}(nn.Module):", quote(lines))]
     for method, parameters, result, body in methods:
-        head = fit_signature(method, parameters, result, WIDTH - len(INDENT)).split("\n")
-        texts.append(f"{_indent([*head, *(f'{INDENT}{line}' for line in body)])}\n")
+        head = fit_signature(method, parameters, result, WIDTH - len(INDENT))
+        texts.append(write_function(head, body, depth=1))
     return "\n".join(texts)
 
 
@@ -140,15 +148,6 @@ def _is(entry: ir.Tensor | ir.ScalarInput | None) -> TypeGuard[ir.Tensor]:
 
 def _declare(name: str, kind: str, default: str) -> str:
     return f"{name}: {kind} = {default}" if default else f"{name}: {kind}"
-
-
-def _quote(lines: Sequence[str]) -> list[str]:
-    first, *rest = lines
-    return [f'"""{first}', *rest, '"""']
-
-
-def _indent(lines: Sequence[str]) -> str:
-    return "\n".join(f"{INDENT}{line}" if line else "" for line in lines)
 
 
 def _find_place(dotted: str) -> str:

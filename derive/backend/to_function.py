@@ -11,11 +11,20 @@ flow through it, too.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from derive.backend.lines import INDENT, WIDTH, fit_assignment, fit_call, fit_targets
+from derive.backend.lines import (
+    INDENT,
+    WIDTH,
+    fit_assignment,
+    fit_call,
+    fit_signature,
+    fit_targets,
+    indent,
+    is_read,
+    write_function,
+)
 from derive.backend.to_checks import (
     CHECK,
     RANGE_CHECK,
@@ -69,7 +78,7 @@ def to_function(
     body = write_body(forward)
     sizes, check = write_check(
         system,
-        lambda size: _is_in(size, body),
+        lambda size: is_read(size, body),
         sorted(find_positive(forward)),
         find_counted([forward]),
     )
@@ -83,7 +92,8 @@ def to_function(
     ]
     said = passes.say()
     remarks = (f"{said[0].upper()}{said[1:]}.", TWICE)
-    given = [*_list_given(system), *(tile.block for tile in forward.tiles), *blocks.values()]
+    given = [entry.name for entry in (*order_inputs(system), *system.sizes)]
+    given += [*(tile.block for tile in forward.tiles), *blocks.values()]
     names = [tensor.name for tensor in forward.system.results]
     applied = fit_call("_Function.apply", "", given)
     if len(names) == results:
@@ -99,32 +109,17 @@ def to_function(
     imports = more.write("import torch", "from torch.autograd.function import FunctionCtx")
     functions = [
         "\n".join((write_header(system, name, header, gradients), *imports, "")),
-        f"{sign(shown, name, validate, keywords)}\n"
-        f"{write_docstring(shown, header, rows, remarks)}\n{_indent([*ranges, *call])}\n",
+        write_function(
+            sign(shown, name, validate, keywords),
+            write_docstring(shown, header, rows, remarks),
+            [*ranges, *call],
+        ),
         _write_class(passes, system, given),
-        f'{sign(forward, "_forward")}\n{INDENT}"""{words}"""\n{_indent(body)}\n',
+        write_function(sign(forward, "_forward"), [f'"""{words}"""'], body),
         _write_backward(passes, system, given),
     ]
     checks = (check, RANGE_CHECK if ranges else "", *write_helpers((forward, backward)), fill)
     return "\n\n".join([*functions, *more.texts, *filter(None, checks)])
-
-
-def _is_in(size: str, lines: Sequence[str]) -> bool:
-    code = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
-    return re.search(rf"\b{size}\b", code) is not None
-
-
-def _indent(lines: Sequence[str], depth: int = 1) -> str:
-    return "\n".join(f"{INDENT * depth}{line}" for line in lines)
-
-
-def _list_given(system: ir.System) -> list[str]:
-    """The arguments of the formula, tensors and numbers and sizes."""
-    return [entry.name for entry in (*order_inputs(system), *system.sizes)]
-
-
-def _list_blocks(plan: Plan) -> list[str]:
-    return [f"{tile.block}={tile.block}" for tile in plan.tiles]
 
 
 def _write_class(passes: Passes, system: ir.System, given: Sequence[str]) -> str:
@@ -135,7 +130,8 @@ def _write_class(passes: Passes, system: ir.System, given: Sequence[str]) -> str
     more = names[len(system.results) :]
     read = {entry.name for entry in backward.system.inputs}
     saved = [name for name in entries if more or name in read] + list(passes.kept)
-    ahead = [*_list_blocks(forward), *(f"{s.name}={s.name}" for s in system.sizes)]
+    ahead = [f"{tile.block}={tile.block}" for tile in forward.tiles]
+    ahead += [f"{size.name}={size.name}" for size in system.sizes]
     behind = [f"{s.name}={s.name}" for s in backward.system.sizes]
     behind += [f"{own}={public}" for own, public in passes.blocks.items()]
     numbers = [word.split("=")[1] for word in (*(ahead if more else ()), *behind)]
@@ -155,16 +151,19 @@ def _write_class(passes: Passes, system: ir.System, given: Sequence[str]) -> str
     ]
     like = make_printer(forward).like
     scalars = [n for n in saved if isinstance(entries.get(n), ir.ScalarInput)]
-    setup += [f"{n} = {n} if torch.is_tensor({n}) else {like}.new_tensor({n})" for n in scalars]
-    setup += fit_call(f"{ctx}.save_for_backward", "", saved, ROOM)
-    gradients = list(passes.given.values())
-    body = _unpack(saved, f"{ctx}.saved_tensors") if saved else []
-    body += _unpack(numbers, f"{ctx}.numbers") if numbers else []
+    setup += [
+        *(f"{n} = {n} if torch.is_tensor({n}) else {like}.new_tensor({n})" for n in scalars),
+        *fit_call(f"{ctx}.save_for_backward", "", saved, ROOM),
+    ]
+    body = [
+        *(_unpack(saved, f"{ctx}.saved_tensors") if saved else []),
+        *(_unpack(numbers, f"{ctx}.numbers") if numbers else []),
+    ]
     if more:
         kept = [n if n in passes.kept and n in more else "_" for n in names]
         body += ["if torch.is_grad_enabled():  # second derivatives go through what is kept, too"]
         call = fit_call("_forward", ", ".join(kept), [*entries, *ahead], ROOM - len(INDENT))
-        body += [f"{INDENT}{line}" for line in call]
+        body += indent(call)
     kinds = {n: e.kind for n, e in entries.items() if isinstance(e, ir.Tensor)}
     real = [n for n in saved if n in read and kinds.get(n, "real") == "real" and n not in scalars]
     if real:
@@ -181,34 +180,34 @@ def _write_class(passes: Passes, system: ir.System, given: Sequence[str]) -> str
         "return _backward", "", [*passed, *behind, f"{needs}={ctx}.needs_input_grad"], ROOM
     )
     typed = [
-        f"{name}: {'Tensor' if isinstance(entry, ir.Tensor) else 'float | Tensor'}"
-        for name, entry in entries.items()
+        *(f"{n}: {'float | ' * (n not in kinds)}Tensor" for n in entries),
+        *(f"{size.name}: int" for size in system.sizes),
     ]
-    typed += [f"{size.name}: int" for size in system.sizes]
     typed += [f"{name}: int | None" for name in given[len(typed) :]]
     returns = "Tensor" if len(names) == 1 else "tuple[Tensor, ...]"
-    seeds = [f"{name}: Tensor | None" for name in gradients] + (["*_: None"] if more else [])
+    seeds = [f"{name}: Tensor | None" for name in passes.given.values()] + (
+        ["*_: None"] if more else []
+    )
     forwards = fit_call("return _forward", "", [*entries, *ahead], ROOM)
-    lines = [
-        "class _Function(torch.autograd.Function):",
-        f'{INDENT}"""The results, with a backward that is planned like them."""',
-        "",
-        f"{INDENT}generate_vmap_rule = True",
-        "",
-        *_write_method("forward", typed, returns, forwards),
-        "",
-        *_write_method(
+    methods = [
+        ("forward", typed, returns, forwards),
+        (
             "setup_context",
             [f"{ctx}: FunctionCtx", f"{inputs}: tuple", f"{output}: {returns}"],
             "None",
             setup,
         ),
-        "",
-        *_write_method(
-            "backward", [f"{ctx}: FunctionCtx", *seeds], "tuple[Tensor | None, ...]", body
-        ),
+        ("backward", [f"{ctx}: FunctionCtx", *seeds], "tuple[Tensor | None, ...]", body),
     ]
-    return "\n".join(lines) + "\n"
+    texts = [
+        "class _Function(torch.autograd.Function):\n"
+        f'{INDENT}"""The results, with a backward that is planned like them."""\n\n'
+        f"{INDENT}generate_vmap_rule = True\n"
+    ]
+    for method, parameters, result, lines in methods:
+        head = fit_signature(method, parameters, result, WIDTH - len(INDENT))
+        texts.append(write_function(f"@staticmethod\n{head}", lines, depth=1))
+    return "\n".join(texts)
 
 
 def _tuple(names: Sequence[str]) -> str:
@@ -219,19 +218,6 @@ def _unpack(names: Sequence[str], value: str) -> list[str]:
     """`a, b = value` in a method, one name as a tuple of one."""
     *lines, last = fit_targets(_tuple(names), ROOM - len(value))
     return [*lines, f"{last}{value}"]
-
-
-def _write_method(
-    name: str, parameters: Sequence[str], returns: str, body: Sequence[str]
-) -> list[str]:
-    line = f"{INDENT}def {name}({', '.join(parameters)}) -> {returns}:"
-    head = [line]
-    if len(line) > WIDTH:
-        inner = ", ".join(parameters)
-        rows = [inner] if len(inner) + 8 <= WIDTH else [f"{each}," for each in parameters]
-        head = [f"{INDENT}def {name}(", *(f"{INDENT * 2}{row}" for row in rows)]
-        head.append(f"{INDENT}) -> {returns}:")
-    return [f"{INDENT}@staticmethod", *head, *(f"{INDENT * 2}{line}" for line in body)]
 
 
 def _write_backward(passes: Passes, system: ir.System, given: Sequence[str]) -> str:
@@ -256,7 +242,7 @@ def _write_backward(passes: Passes, system: ir.System, given: Sequence[str]) -> 
             fill += fit_assignment(name, value)
     sure = [entry for entry in plan.system.inputs if entry not in seeds]  # they may be None
     told = replace(plan.system, inputs=tuple(sure))
-    head = write_sizes(told, lambda size: _is_in(size, [*fill, *body]))
+    head = write_sizes(told, lambda size: is_read(size, [*fill, *body]))
     if not is_one:
         places = [given.index(name) for name in flags]
         parts = ", ".join(flags.values())
@@ -270,10 +256,10 @@ def _write_backward(passes: Passes, system: ir.System, given: Sequence[str]) -> 
         for n in given
     ]
     line = f"return {', '.join(rows)}{',' * (len(rows) == 1)}"
-    back = [line] if len(line) <= OUTER else ["return (", *(f"{INDENT}{row}," for row in rows), ")"]
+    back = [line] if len(line) <= OUTER else ["return (", *indent(f"{row}," for row in rows), ")"]
     signed = sign(plan, "_backward", "", [f"{needs}: tuple[bool, ...]"], passes.given.values())
     words = "The gradients by the arguments that need one, out of those by the results."
-    return f'{signed}\n{INDENT}"""{words}"""\n{_indent([*head, *fill, *body, *back])}\n'
+    return write_function(signed, [f'"""{words}"""'], head, fill, body, back)
 
 
 def _find_wanted(plan: Plan, flags: Sequence[str]) -> Mapping[str, str]:

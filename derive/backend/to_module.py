@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
@@ -17,7 +16,12 @@ from derive.backend.lines import (
     fit_call,
     fit_for,
     fit_signature,
+    indent,
+    is_read,
+    quote,
+    to_tuple,
     wrap_text,
+    write_function,
 )
 from derive.backend.to_checks import (
     CHECK,
@@ -115,7 +119,7 @@ def to_sentence(text: str) -> str:
 
 def write_docstring(
     plan: Plan, header: Header, rows: Sequence[Row] = (), remarks: Sequence[str] = ()
-) -> str:
+) -> list[str]:
     """What the function computes, its arguments by index, its results, errors and cost.
 
     `rows` are of further arguments, `remarks` further sentences.
@@ -153,8 +157,7 @@ def write_docstring(
         sentences.append(f"Planned for {at}; another order takes fewer operations where {where}.")
     for sentence in sentences:
         lines += wrap_text(sentence, later="    ", width=OUTER)
-    text = "\n".join(f"{INDENT}{line}" if line else "" for line in lines)
-    return f'{INDENT}"""{text.lstrip()}\n{INDENT}"""'
+    return quote(lines)
 
 
 def _list_arguments(plan: Plan, more: Sequence[Row]) -> list[str]:
@@ -265,7 +268,7 @@ def _write_tile(tile: Tile, place: _Place, last: Step | None = None) -> list[str
     else:
         lines += [f"{name} = []" for _, name, _ in tile.joined]
     lines += fit_for(names, blocks, place.room, _write_end(tile))
-    lines += [f"{INDENT}{line}" for line in _write_turn(tile, place)]
+    lines += indent(_write_turn(tile, place))
     parts = []
     for made, name, where in tile.joined:
         is_returned = last is not None and made == last.name
@@ -325,7 +328,7 @@ def _join_wanted(parts: Iterable[tuple[str, list[str]]]) -> list[str]:
             head = [f"if {condition}:"]
             if len(head[0]) > INNER:
                 head = ["if (", *wrap_text(condition, INDENT, INDENT, INNER), "):"]
-            found += [*head, *(f"{INDENT}{line}" for line in lines)]
+            found += [*head, *indent(lines)]
         else:
             found += lines
     return found
@@ -349,7 +352,7 @@ def _write_starts(tile: Tile, place: _Place) -> list[str]:
     lines = []
     for each in tile.running:
         sizes = [_write_extent(index, place.around) for index in each.axes]
-        shape = f"({', '.join(sizes)}{',' * (len(sizes) == 1)})"
+        shape = to_tuple(sizes)
         lines += [REASONS[each.start]] if each.start in REASONS else []
         start = starts[each.start].format(shape)
         lines += fit_assignment(each.name, f"{like}.{start}", place.room)
@@ -412,11 +415,11 @@ def to_module(
         [*ranges, *calls, *write_body(plan)],
         *(write_body(each.plan) for _, each in others),
     ]
-    code = "\n".join(line for body in bodies for line in body if not line.startswith("#"))
+    code = [line for body in bodies for line in body]
     plans = [plan, *(each.plan for _, each in others)]
     sizes, check = write_check(
         system,
-        lambda size: re.search(rf"\b{size}\b", code) is not None,
+        lambda size: is_read(size, code),
         sorted({size for each in plans for size in find_positive(each)}),
         find_counted(plans),
     )
@@ -425,13 +428,14 @@ def to_module(
         head = fit_call(CHECK, ", ".join(sizes), arguments)
         bodies = [[*head, *body] for body in bodies]
     helpers = write_helpers([*plans, *more.plans])
-    is_read = "torch." in "".join((code, check, *helpers, *more.texts))
-    lines = more.write(*(["import torch"] if is_read else []))
-    texts = ["\n".join(f"{INDENT}{line}" for line in body) for body in bodies]
-    functions = [f"{sign(plan, name, validate)}\n{write_docstring(plan, header)}\n{texts[0]}\n"]
-    for (other, each), text in zip(others, texts[1:], strict=True):
-        words = f'{INDENT}"""The same in the order of contraction for {each}."""'
-        functions.append(f"{sign(each.plan, other)}\n{words}\n{text}\n")
+    has_torch = "torch." in "".join((*code, check, *helpers, *more.texts))
+    lines = more.write(*(["import torch"] if has_torch else []))
+    functions = [
+        write_function(sign(plan, name, validate), write_docstring(plan, header), bodies[0])
+    ]
+    for (other, each), body in zip(others, bodies[1:], strict=True):
+        words = f'"""The same in the order of contraction for {each}."""'
+        functions.append(write_function(sign(each.plan, other), [words], body))
     head_text = "\n".join((write_header(system, name, header), *lines, ""))
     checks = [text for text in (check, RANGE_CHECK if ranges else "", *helpers) if text]
     return "\n\n".join([head_text, *functions, *more.texts, *checks])
@@ -507,14 +511,14 @@ def _write_scan(scan: Scan, plan: Plan, printer: Printer) -> list[str]:
         turn += write_step(step, printer, step.name, room)
     for each in scan.carried:
         turn += fit_append(each.each, printer.text(each.made), room)
-    lines += [f"{INDENT}{line}" for line in turn]
+    lines += indent(turn)
     for each in scan.carried:
         kept = f"{each.each}[{each.skipped}:]" if each.skipped else each.each
         stacked = f"torch.stack({kept}, dim={each.axis})"
         if each.skipped or not each.first:  # torch stacks no empty list
-            shape = ", ".join(to_python(extent) for extent in each.shape)
+            shape = to_tuple([to_python(extent) for extent in each.shape])
             own = "" if printer.dtype == f"{printer.like}.dtype" else f", dtype={printer.dtype}"
-            empty = f"{printer.like}.new_empty(({shape}{',' * (len(each.shape) == 1)}){own})"
+            empty = f"{printer.like}.new_empty({shape}{own})"
             stacked += f" if {to_python(scan.index.extent)} else {empty}"
         lines += fit_assignment(each.name, stacked, OUTER)
     return lines

@@ -11,7 +11,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from derive.backend.lines import INDENT, fit_assignment, fit_call, fit_signature, wrap_text
+from derive.backend.lines import (
+    INDENT,
+    fit_assignment,
+    fit_call,
+    fit_signature,
+    is_read,
+    quote,
+    wrap_text,
+    write_function,
+)
 from derive.backend.to_checks import CHECK, list_arguments, write_sizes
 from derive.backend.to_module import OUTER, More, order_inputs, sign, write_argument, write_body
 from derive.backend.to_torch import to_python
@@ -72,31 +81,84 @@ SHARE = '''def _share(name: str, extent: int, mesh: DeviceMesh, axis: str) -> in
         raise ValueError(f"{name}={extent} is no multiple of the {ranks} ranks of {axis}")
     return extent // ranks
 '''
-FUNCTIONS = {
-    "_Copy": '''class _Copy(torch.autograd.Function):
-    """The same tensor for work that differs by rank; its gradients are added up."""
+_MOVE = '''class {name}(torch.autograd.Function):
+    """{says}"""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, tensor: Tensor, group: dist.ProcessGroup) -> Tensor:
-        ctx.group = group
-        return tensor.view_as(tensor)
+    def forward(ctx: FunctionCtx, tensor: Tensor, {given}group: dist.ProcessGroup) -> Tensor:
+        {kept} = {values}
+        {body}
 
     @staticmethod
-    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
-        return _Add.apply(gradient, ctx.group), None
-''',
-    "_Add": '''class _Add(torch.autograd.Function):
-    """The sum of all ranks' tensors; every rank has the same gradient of it."""
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, {nones}]:
+        return {back}.apply(gradient, {passed}), {nones}
+'''
 
-    @staticmethod
-    def forward(ctx: FunctionCtx, tensor: Tensor, group: dist.ProcessGroup) -> Tensor:
-        ctx.group = group
-        return _reduce(tensor, "SUM", group)
 
-    @staticmethod
-    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
-        return _Copy.apply(gradient, ctx.group), None
-''',
+def _write_move_class(name: str, says: str, body: str, back: str) -> str:
+    """What ranks exchange, and `back`, which its gradient is given to."""
+    names = ["dim", "group"] if "dim" in body or "dim" in says else ["group"]
+    passed = ", ".join(f"ctx.{each}" for each in names)
+    return _MOVE.format(
+        name=name,
+        says=says,
+        given="dim: int, " * (len(names) > 1),
+        kept=passed,
+        values=", ".join(names),
+        body=body,
+        nones=", ".join(["None"] * len(names)),
+        back=back,
+        passed=passed,
+    )
+
+
+_SCATTER = """\
+shares = [share.contiguous() for share in tensor.chunk(group.size(), dim)]
+        added = torch.empty_like(shares[0])
+        dist.reduce_scatter(added, shares, group=group)
+        return added"""
+_SPLIT = """\
+length = tensor.shape[dim] // group.size()
+        return tensor.narrow(dim, group.rank() * length, length)"""
+_MOVES = (  # the name, what it is, what it makes of a tensor, what its gradient is given to
+    (
+        "_Copy",
+        "The same tensor for work that differs by rank; its gradients are added up.",
+        "return tensor.view_as(tensor)",
+        "_Add",
+    ),
+    (
+        "_Add",
+        "The sum of all ranks' tensors; every rank has the same gradient of it.",
+        'return _reduce(tensor, "SUM", group)',
+        "_Copy",
+    ),
+    (
+        "_Gather",
+        "The shares of all ranks, for work that differs by rank.",
+        "return _gather(tensor, dim, group)",
+        "_Scatter",
+    ),
+    (
+        "_Scatter",
+        "The sum of all ranks' tensors, of which each rank gets its share.",
+        _SCATTER,
+        "_Gather",
+    ),
+    (
+        "_Collect",
+        "The shares of all ranks, for work that is the same on every rank.",
+        "return _gather(tensor, dim, group)",
+        "_Split",
+    ),
+    (
+        "_Split",
+        "A rank's share of a tensor that is the same on every rank.",
+        _SPLIT,
+        "_Collect",
+    ),
+)
+FUNCTIONS = {name: _write_move_class(name, *rest) for name, *rest in _MOVES} | {
     "_Extreme": '''class _Extreme(torch.autograd.Function):
     """The largest or the smallest of all ranks' numbers; ranks that have it share the gradient."""
 
@@ -114,58 +176,6 @@ FUNCTIONS = {
         (is_it,) = ctx.saved_tensors
         share = is_it / _reduce(is_it.to(gradient.dtype), "SUM", ctx.group)
         return _Copy.apply(gradient, ctx.group) * share, None, None
-''',
-    "_Gather": '''class _Gather(torch.autograd.Function):
-    """The shares of all ranks, for work that differs by rank."""
-
-    @staticmethod
-    def forward(ctx: FunctionCtx, tensor: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
-        ctx.dim, ctx.group = dim, group
-        return _gather(tensor, dim, group)
-
-    @staticmethod
-    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return _Scatter.apply(gradient, ctx.dim, ctx.group), None, None
-''',
-    "_Scatter": '''class _Scatter(torch.autograd.Function):
-    """The sum of all ranks' tensors, of which each rank gets its share."""
-
-    @staticmethod
-    def forward(ctx: FunctionCtx, tensor: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
-        ctx.dim, ctx.group = dim, group
-        shares = [share.contiguous() for share in tensor.chunk(group.size(), dim)]
-        added = torch.empty_like(shares[0])
-        dist.reduce_scatter(added, shares, group=group)
-        return added
-
-    @staticmethod
-    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return _Gather.apply(gradient, ctx.dim, ctx.group), None, None
-''',
-    "_Collect": '''class _Collect(torch.autograd.Function):
-    """The shares of all ranks, for work that is the same on every rank."""
-
-    @staticmethod
-    def forward(ctx: FunctionCtx, tensor: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
-        ctx.dim, ctx.group = dim, group
-        return _gather(tensor, dim, group)
-
-    @staticmethod
-    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return _Split.apply(gradient, ctx.dim, ctx.group), None, None
-''',
-    "_Split": '''class _Split(torch.autograd.Function):
-    """A rank's share of a tensor that is the same on every rank."""
-
-    @staticmethod
-    def forward(ctx: FunctionCtx, tensor: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
-        ctx.dim, ctx.group = dim, group
-        length = tensor.shape[dim] // group.size()
-        return tensor.narrow(dim, group.rank() * length, length)
-
-    @staticmethod
-    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return _Collect.apply(gradient, ctx.dim, ctx.group), None, None
 ''',
     "_gather": '''def _gather(tensor: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
     """The shares of all ranks, one behind the other."""
@@ -265,32 +275,25 @@ def _write_sharded(sharding: Sharding, name: str, body: Sequence[str]) -> str:
         f"Backward: {say_transfers(sharding.backward) or 'nothing'}.",
         *(f"Whole on every rank: {tensor}, as {why}." for tensor, why in sharding.whole),
     ]
-    words = [
+    doc = [
         line for s in sentences for line in (wrap_text(s, later=INDENT, width=OUTER) if s else [""])
     ]
-    doc = "\n".join(f"{INDENT}{line}" if line else "" for line in words)
-    doc = f'{INDENT}"""{doc.lstrip()}\n{INDENT}"""'
     arguments = [argument for argument, _ in list_arguments(system)]
     tensors = [entry.name for entry in system.inputs if isinstance(entry, ir.Tensor)]
     lines = fit_call(CHECK, "", arguments) if tensors else []
-    text = "\n".join(body)
     shares = []
     for share, (extent, axis) in sharding.shares.items():
         written = to_text(extent).replace(" * ", "*")
         call = f'_share("{written}", {to_python(extent)}, {mesh}, "{axis}")'
-        is_used = re.search(rf"\b{share}\b", text) is not None
-        shares += fit_assignment(share, call) if is_used else [call]
-    needed = "\n".join([*shares, text])
-    lines += write_sizes(system, lambda size: re.search(rf"\b{size}\b", needed) is not None)
+        shares += fit_assignment(share, call) if is_read(share, body) else [call]
+    lines += write_sizes(system, lambda size: is_read(size, [*shares, *body]))
     lines += shares
     lines += [f'{tensor} = _take({tensor}, "{tensor}", {mesh})' for tensor in tensors]
     axes = dict.fromkeys(axis for _, axis in sharding.shares.values())
-    groups = [axis for axis in axes if re.search(rf"\b{axis}\b", text)]
-    lines += [f'{axis} = {mesh}.get_group("{axis}")' for axis in groups]
+    lines += [f'{axis} = {mesh}.get_group("{axis}")' for axis in axes if is_read(axis, body)]
     results = [f'_give({tensor}, "{tensor}", {mesh})' for tensor in sharding.returned]
     lines += [*body, *fit_assignment("", ", ".join(results))]
-    inner = "\n".join(f"{INDENT}{line}" for line in lines)
-    return f"{head}\n{doc}\n{inner}\n"
+    return write_function(head, quote(doc), lines)
 
 
 def _write_stages(sharding: Sharding, plans: Sequence[Plan | None], name: str) -> list[str]:
@@ -329,9 +332,7 @@ def _write_move(move: Move) -> list[str]:
 def _write_stage(plan: Plan, number: int) -> str:
     """A formula that each rank computes alone."""
     body = write_body(plan)
-    code = "\n".join(line for line in body if not line.lstrip().startswith("#"))
-    sizes = write_sizes(plan.system, lambda size: re.search(rf"\b{size}\b", code) is not None)
+    sizes = write_sizes(plan.system, lambda size: is_read(size, body))
     names = ", ".join(tensor.name for tensor in plan.system.results)
     doc = wrap_text(f'"""What a rank makes of its shares: {names}."""', width=OUTER)
-    inner = "\n".join(f"{INDENT}{line}" for line in [*doc, *sizes, *body])
-    return f"{sign(plan, f'_stage_{number}')}\n{inner}\n"
+    return write_function(sign(plan, f"_stage_{number}"), doc, sizes, body)

@@ -73,39 +73,6 @@ def test_sizes_of_one_agree_with_hand_written_code(example):
     check_reference(example, *example.draw(dict.fromkeys(example.sizes, 1)), rtol=1e-12, atol=1e-12)
 
 
-def _transpose_storage(values):
-    return (
-        values.permute(*reversed(range(values.ndim)))
-        .contiguous()
-        .permute(*reversed(range(values.ndim)))
-    )
-
-
-def _stride(values):
-    wide = values.new_zeros([2 * n for n in values.shape])
-    view = wide[(slice(None, None, 2),) * values.ndim]
-    view.copy_(values)
-    return view
-
-
-def _expand(values):
-    """The first entry of every place but the last, repeated: strides of zero."""
-    first = values[(slice(0, 1),) * (values.ndim - 1)]
-    return first.expand(values.shape)
-
-
-@each_example
-@pytest.mark.parametrize("change", [_transpose_storage, _stride, _expand])
-def test_strides_do_not_matter(example, change):
-    tensors, sizes = example.draw()
-    changed = {name: change(values) for name, values in tensors.items()}
-    dense = {name: values.contiguous().clone() for name, values in changed.items()}
-    function = example.build().function
-    torch.testing.assert_close(
-        function(**changed, **sizes), function(**dense, **sizes), equal_nan=True
-    )
-
-
 @each_example
 def test_inputs_are_left_as_they_are(example):
     tensors, sizes = example.draw()
@@ -131,15 +98,6 @@ def test_dtype_is_kept(example, dtype):
     torch.testing.assert_close(
         value.double(), expected, rtol=tolerance, atol=tolerance, equal_nan=True
     )
-
-
-@each_example
-def test_meta_tensors_give_the_shape(example):
-    tensors, sizes = example.draw()
-    expected = example.reference(**tensors, **sizes)
-    value = example.build().function(**{n: v.to("meta") for n, v in tensors.items()}, **sizes)
-    assert value.device.type == "meta"
-    assert (value.shape, value.dtype) == (expected.shape, expected.dtype)
 
 
 @pytest.mark.parametrize("example", [DISTANCES], ids=str)
@@ -169,12 +127,6 @@ def test_contractions_do_what_torch_does(dtype):
             function(A, B)
         return
     torch.testing.assert_close(function(A, B), expected)
-
-
-def test_complex_softmax_is_refused():
-    tensors, _ = RELATIVE.draw()
-    with pytest.raises(REFUSAL):
-        RELATIVE.build().function(**{n: v.to(torch.complex64) for n, v in tensors.items()})
 
 
 def test_mixed_dtypes_are_refused():

@@ -1,14 +1,21 @@
-"""The table of formula and transform: every file of the library under every one of torch's."""
+"""Generated functions under torch's own machinery: every file of the library under every transform.
+
+Then what needs code by hand, or a model around it: exact gradients, training, one graph for all
+sizes.
+"""
 
 import functools
+import importlib
 import random
+import sys
 import warnings
 
 import pytest
 import torch
-from torch.func import grad, jvp, vmap
+from examples import CAUSAL, EXAMPLES, LAYER_NORM, MASKED_ZEROS, MULTI_HEAD, RELATIVE
+from torch.func import functional_call, grad, jvp, vmap
 
-from derive import build
+from derive import build, parse
 from derive.backend.to_torch import Printer
 from derive.formulas import find_formula, load_formulas
 from derive.frontend.system import to_system
@@ -274,3 +281,177 @@ def test_any_contraction_is_a_product_of_matrices(seed):
     string = f"{','.join(map(''.join, names))}->{''.join(axes)}"
     wanted = torch.einsum(string, *(values[label] for label, _ in zip("xy", names, strict=False)))
     torch.testing.assert_close(found, wanted)
+
+
+# With code by hand, and in a model.
+
+CORE = (RELATIVE, MASKED_ZEROS, MULTI_HEAD, CAUSAL)
+SMALL = {
+    RELATIVE: dict(B=2, S=3, H=2, D=2),
+    MASKED_ZEROS: dict(B=2, H=1, S=3, C=2, E=2),
+    MULTI_HEAD: dict(B=1, S=3, E=2, H=2, D=2, F=2),
+    CAUSAL: dict(B=1, H=2, N=3, D=2),
+}
+# The sizes of a few calls; those within one call differ, so that none is taken for another.
+LATER = (2, 3, 5, 7, 11, 13, 17), (19, 23, 3, 5, 7, 2, 11), (4, 9, 6, 8, 5, 3, 7)
+
+
+def each(examples, *slow):
+    """A test of each example, of those named last with the slow tests."""
+    marks = {example: [pytest.mark.slow] for example in slow}
+    cases = [pytest.param(example, marks=marks.get(example, [])) for example in examples]
+    return pytest.mark.parametrize("example", cases, ids=str)
+
+
+each_core, each_example = each(CORE), each(EXAMPLES)
+
+
+def split_inputs(example, *, cells=True, **draw):
+    """(function of the floating inputs alone, those inputs)."""
+    tensors, sizes = example.draw(**draw)
+    names = [n for n, v in tensors.items() if v.is_floating_point()]
+    fixed = {n: v for n, v in tensors.items() if n not in names}
+    function = example.build(cells=cells).function
+
+    def call(*values):
+        return function(**dict(zip(names, values, strict=True)), **fixed, **sizes)
+
+    return call, [tensors[n] for n in names]
+
+
+def check_calls(function, example, fixed):
+    """Right at several sizes."""
+    for seed, extents in enumerate(LATER):
+        sizes = {**dict(zip(example.sizes, extents, strict=False)), **fixed}
+        tensors, _ = example.draw(sizes, torch.float32, seed)
+        expected = example.reference(**tensors, **fixed)
+        torch.testing.assert_close(function(*tensors.values()), expected, rtol=1e-4, atol=1e-4)
+
+
+@each_core
+def test_gradients_are_right(example):
+    call, values = split_inputs(example, sizes=SMALL[example])
+    assert torch.autograd.gradcheck(call, [v.requires_grad_() for v in values])
+
+
+@pytest.mark.slow
+@each_core
+def test_forward_batched_and_second_gradients_are_right(example):
+    call, values = split_inputs(example, cells=False, sizes=SMALL[example])
+    leaves = [v.requires_grad_() for v in values]
+    ways = ("check_forward_ad", "check_batched_grad", "check_batched_forward_grad")
+    assert torch.autograd.gradcheck(call, leaves, **dict.fromkeys(ways, True))
+    assert torch.autograd.gradgradcheck(call, leaves)
+
+
+@each_example
+def test_gradients_equal_those_of_hand_written_code(example):
+    tensors, sizes = example.draw()
+    found = []
+    for function in (example.build().function, example.reference):
+        leaves = {n: v.clone() for n, v in tensors.items()}
+        wanted = [v.requires_grad_() for v in leaves.values() if v.is_floating_point()]
+        value = function(**leaves, **sizes)
+        weights = torch.linspace(-1, 1, value.numel(), dtype=value.dtype).reshape(value.shape)
+        masked = torch.where(value.isnan(), 0, value)
+        found.append(torch.autograd.grad((masked * weights).sum(), wanted))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9, equal_nan=True)
+
+
+class Layer(torch.nn.Module):
+    """The function as a person puts it into a model."""
+
+    def __init__(self, example, dtype=torch.float32):
+        super().__init__()
+        tensors, self.sizes = example.draw(dtype=dtype)
+        self.function = example.build().function
+        first, *others = tensors
+        self.first = first
+        for name in others:
+            self.register_parameter(name, torch.nn.Parameter(tensors[name]))
+        self.names = others
+
+    def forward(self, x):
+        weights = {name: getattr(self, name) for name in self.names}
+        return self.function(**{self.first: x}, **weights, **self.sizes)
+
+
+@pytest.mark.parametrize("example", [RELATIVE, MULTI_HEAD, LAYER_NORM], ids=str)
+def test_a_module_trains(example):
+    layer = Layer(example, torch.float64)
+    x = example.draw()[0][layer.first]
+    target = layer(x).detach() + 0.1
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1e-3)
+    losses = []
+    for _ in range(5):
+        optimizer.zero_grad()
+        loss = (layer(x) - target).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+    assert all(p.grad.isfinite().all() for p in layer.parameters())
+    parameters = {n: p.detach() for n, p in layer.named_parameters()}
+    torch.testing.assert_close(functional_call(layer, parameters, (x,)), layer(x))
+
+
+class Program(torch.nn.Module):
+    """The function as torch.export takes it, with its keyword sizes settled."""
+
+    def __init__(self, function, sizes):
+        super().__init__()
+        self.function = function
+        self.sizes = sizes
+
+    def forward(self, *tensors):
+        return self.function(*tensors, **self.sizes)
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch):
+    """The function of an example out of a file, imported as a person imports it."""
+    monkeypatch.syspath_prepend(tmp_path)
+    torch.compiler.reset()
+
+    def load_example(example):
+        name = f"written_{example}"
+        built = build(parse(example.text, name, empty_row=example.empty_row))
+        (tmp_path / f"{name}.py").write_text(built.source, encoding="utf-8")
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        return getattr(importlib.import_module(name), name)
+
+    return load_example
+
+
+@pytest.mark.slow
+@each_core
+def test_compile_with_dynamic_sizes(example, load):
+    """One graph without a break, for all sizes; a wrong shape is still refused."""
+    _, sizes = example.draw()
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    counter = CompileCounterWithBackend("inductor")
+    compiled = torch.compile(
+        Program(load(example), sizes), fullgraph=True, dynamic=True, backend=counter
+    )
+    check_calls(compiled, example, sizes)
+    assert counter.frame_count == 1
+    tensors, _ = example.draw(dtype=torch.float32)
+    first, *others = tensors.values()
+    # torch wraps the ValueError of a graph that must not break, and quotes it
+    with pytest.raises(RuntimeError, match="must be"):
+        compiled(first, *(v[:, :1] for v in others))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", [RELATIVE, MULTI_HEAD], ids=str)
+def test_compiled_gradients(example, load):
+    tensors, sizes = example.draw(dtype=torch.float32)
+    program = Program(load(example), sizes)
+    found = []
+    for function in (torch.compile(program, fullgraph=True, dynamic=True), program):
+        leaves = [v.clone().requires_grad_() for v in tensors.values()]
+        function(*leaves).pow(2).sum().backward()
+        found.append([leaf.grad for leaf in leaves])
+    torch.testing.assert_close(found[0], found[1], rtol=1e-3, atol=1e-3)
