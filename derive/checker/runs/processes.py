@@ -349,8 +349,8 @@ class Reader:
                 every = [self.read(each) for each in given]
                 if levels != self.tower.levels or len({each.shape for each in every}) != 1:
                     raise ValueError("parts that are not of one tensor")
-                parts = Parts(tuple(every[:levels]), tuple(every[levels:-1]), every[-1])
-                return FieldTensor(self.tower, parts)
+                residues, companions = tuple(every[:levels]), tuple(every[levels:-1])
+                return FieldTensor(Parts(self.tower, residues, companions, every[-1]))
             case {"kept": int() as number, "kind": str() as kind}:
                 return self.find(Kept(number, kind))
             case None | bool() | int() | float() | str():

@@ -63,7 +63,7 @@ def draw_field(
     for prime in tower.primes:
         found = torch.randint(1, prime, tuple(shape), generator=generator)
         residues.append(found * found % prime if positive else found)
-    return FieldTensor(tower, build(residues))
+    return FieldTensor(build(tower, residues))
 
 
 def find_differences(found: Any, expected: Any) -> torch.Tensor:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 FINITE, BELOW, ABOVE, NAN, LOW, HIGH = range(6)
 SIGNS = {BELOW: -1, ABOVE: 1, LOW: -1, HIGH: 1}
 SMALL = 1000  # an integer no larger than this is no random residue
+_NEGATED = (FINITE, ABOVE, BELOW, NAN, HIGH, LOW)
 
 
 class UnluckyError(Exception):
@@ -58,6 +59,7 @@ class Usage:
 class Parts:
     """What a tensor over a tower is made of; all have its shape."""
 
+    tower: Tower
     residues: tuple[torch.Tensor, ...]
     companions: tuple[torch.Tensor, ...]
     state: torch.Tensor
@@ -71,16 +73,35 @@ class Parts:
     def rebuild(self, every: Sequence[torch.Tensor]) -> Parts:
         """The same from other tensors, in order."""
         levels = len(self.residues)
-        return Parts(tuple(every[:levels]), tuple(every[levels:-1]), every[-1])
+        return Parts(self.tower, tuple(every[:levels]), tuple(every[levels:-1]), every[-1])
 
     def map(self, act: Callable[[torch.Tensor], Any]) -> Parts:
         """The same of every one."""
         return self.rebuild([act(each) for each in self.every])
 
+    def by_level(self, act: Callable[..., torch.Tensor], *others: Parts) -> list[torch.Tensor]:
+        """At every level what `act` makes of all residues there and the prime."""
+        rows = (each.residues for each in (self, *others))
+        return [act(*row) for row in zip(*rows, self.tower.primes, strict=True)]
+
+    def make(
+        self,
+        residues: Sequence[torch.Tensor],
+        state: torch.Tensor | None = None,
+        companions: Sequence[torch.Tensor] | None = None,
+    ) -> Parts:
+        """Parts over the same tower; what is not given is finite and no logarithm."""
+        return build(self.tower, residues, state, companions)
+
     @property
     def shape(self) -> torch.Size:
         """The shape."""
         return self.state.shape
+
+    @property
+    def rank(self) -> int:
+        """The number of dimensions."""
+        return self.state.dim()
 
     @property
     def is_plain(self) -> bool:
@@ -97,8 +118,49 @@ class Parts:
         """Is there a logarithm somewhere?"""
         return any(bool(each.any()) for each in self.companions)
 
+    def has_state(self, *states: int) -> torch.Tensor:
+        """Where an element is in one of these states."""
+        found = self.state == states[0]
+        for each in states[1:]:
+            found = found | (self.state == each)
+        return found
+
+    def __add__(self, other: Parts) -> Parts:
+        """The sum; infinities of two signs are nan."""
+        one, other = broadcast(self, other)
+        state = companions = None
+        if not (one.is_plain and other.is_plain):
+            state = balance_states(lambda s: (one.state == s).long() + (other.state == s).long())
+        if one.has_companions or other.has_companions:
+            pairs = zip(exponentiate(one), exponentiate(other), self.tower.primes, strict=False)
+            companions = [modular.multiply(*pair) for pair in pairs]
+        return self.make(one.by_level(modular.add, other), state, companions)
+
+    def __neg__(self) -> Parts:
+        """The element with the other sign."""
+        residues = self.by_level(lambda each, p: modular.keep_unknown((-each) % p, each))
+        companions = [
+            modular.invert(each, prime).masked_fill(each == 0, 0)
+            for each, prime in zip(self.companions, self.tower.primes, strict=False)
+        ]
+        negated = torch.tensor(_NEGATED, dtype=torch.int8)
+        return self.make(residues, negated[self.state.long()], companions)
+
+    def __sub__(self, other: Parts) -> Parts:
+        """The difference."""
+        return self + -other
+
+    def __mul__(self, other: Parts) -> Parts:
+        """The product; zero times infinity is nan."""
+        return multiply(self, other)
+
+    def __truediv__(self, other: Parts) -> Parts:
+        """The quotient."""
+        return self * invert(other)
+
 
 def build(
+    tower: Tower,
     residues: Sequence[torch.Tensor],
     state: torch.Tensor | None = None,
     companions: Sequence[torch.Tensor] | None = None,
@@ -112,9 +174,10 @@ def build(
     if companions is None:
         companions = [torch.zeros_like(state, dtype=torch.int64) for _ in residues[1:]]
     return Parts(
+        tower,
         tuple(each.contiguous() for each in residues),
         tuple(each.contiguous() for each in companions),
-        state.contiguous(),
+        state.to(torch.int8).contiguous(),
     )
 
 
@@ -127,13 +190,10 @@ def fill(
 ) -> Parts:
     """One element everywhere."""
     shape = tuple(shape)
-    return Parts(
-        tuple(torch.full(shape, each, dtype=torch.int64) for each in residues),
-        tuple(
-            torch.full(shape, each, dtype=torch.int64) for each in companions or (0,) * tower.depth
-        ),
-        torch.full(shape, state, dtype=torch.int8),
-    )
+    numbers = (*residues, *(companions or (0,) * tower.depth))
+    every = [torch.full(shape, each, dtype=torch.int64) for each in numbers]
+    states = torch.full(shape, state, dtype=torch.int8)
+    return Parts(tower, tuple(every[: tower.levels]), tuple(every[tower.levels :]), states)
 
 
 def broadcast(*given: Parts) -> tuple[Parts, ...]:
@@ -142,7 +202,7 @@ def broadcast(*given: Parts) -> tuple[Parts, ...]:
     states = torch.broadcast_tensors(*(each.state for each in given))  # type: ignore[no-untyped-call]
     shape = states[0].shape
     return tuple(
-        each if each.shape == shape else each.map(lambda part: part.expand(shape)) for each in given
+        each if each.shape == shape else each.map(methodcaller("expand", shape)) for each in given
     )
 
 
@@ -152,152 +212,98 @@ def join(given: Sequence[Parts], dim: int) -> Parts:
     return given[0].rebuild([torch.cat(parts, dim) for parts in every])
 
 
-def find_small(tower: Tower, parts: Parts) -> tuple[torch.Tensor, torch.Tensor]:
+def choose(condition: torch.Tensor, one: Parts, other: Parts) -> Parts:
+    """One element or the other."""
+    one, other = broadcast(one, other)
+    pairs = zip(one.every, other.every, strict=True)
+    return one.rebuild([torch.where(condition, a, b).contiguous() for a, b in pairs])
+
+
+def find_small(parts: Parts) -> tuple[torch.Tensor, torch.Tensor]:
     """The element as an integer, and whether it is surely one: small, and the same everywhere."""
-    value = center(parts.residues[0], tower.primes[0])
+    primes = parts.tower.primes
+    value = center(parts.residues[0], primes[0])
     small = (value.abs() <= SMALL) & (parts.state == FINITE) & (parts.residues[0] >= 0)
-    for prime, residues in zip(tower.primes[1:], parts.residues[1:], strict=True):
+    for prime, residues in zip(primes[1:], parts.residues[1:], strict=True):
         small &= (residues == UNKNOWN) | (residues == value % prime)
     return value, small
 
 
-def find_signs(tower: Tower, parts: Parts) -> torch.Tensor:
+def find_signs(parts: Parts) -> torch.Tensor:
     """-1, 0, 1: squares are positive, so that roots, powers of a base and products of them are."""
-    value, small = find_small(tower, parts)
-    found = torch.where(small, value.sign(), find_character(parts.residues[0], tower.primes[0]))
+    value, small = find_small(parts)
+    character = find_character(parts.residues[0], parts.tower.primes[0])
+    found = torch.where(small, value.sign(), character)
     for state, sign in SIGNS.items():
         found = torch.where(parts.state == state, sign, found)
     return found
 
 
-_NEGATED = (FINITE, ABOVE, BELOW, NAN, HIGH, LOW)
-
-
-def _add_states(one: int, other: int) -> int:
-    given = {one, other}
-    if NAN in given or given == {BELOW, ABOVE}:
-        return NAN
-    for endless in (BELOW, ABOVE):
-        if endless in given:
-            return endless
-    if given == {LOW, HIGH}:
-        return FINITE
-    return max(given)
-
-
-_SUMS = [_add_states(one, other) for one in range(6) for other in range(6)]
-
-
-def add(tower: Tower, one: Parts, other: Parts) -> Parts:
-    """The sum; infinities of two signs are nan."""
-    one, other = broadcast(one, other)
-    residues = [
-        modular.add(a, b, p)
-        for a, b, p in zip(one.residues, other.residues, tower.primes, strict=True)
-    ]
-    state = None
-    if not (one.is_plain and other.is_plain):
-        state = torch.tensor(_SUMS, dtype=torch.int8)[one.state.long() * 6 + other.state.long()]
-    companions = None
-    if one.has_companions or other.has_companions:
-        companions = [
-            modular.multiply(a, b, p)
-            for a, b, p in zip(
-                exponentiate(tower, one), exponentiate(tower, other), tower.primes[:-1], strict=True
-            )
-        ]
-    return build(residues, state, companions)
-
-
-def exponentiate(tower: Tower, parts: Parts) -> list[torch.Tensor]:
+def exponentiate(parts: Parts) -> list[torch.Tensor]:
     """Exp at every level but the last: the companion, else a power of the base; -1 if not known."""
     found = []
     for level, companion in enumerate(parts.companions):
-        power = modular.raise_base(
-            tower.bases[level], parts.residues[level + 1], tower.primes[level]
-        )
+        base, prime = parts.tower.bases[level], parts.tower.primes[level]
+        below = parts.residues[level + 1]
+        power = modular.keep_unknown(modular.raise_each(base, below.clamp(min=0), prime), below)
         found.append(torch.where(companion != 0, companion, power))
     return found
 
 
-def negate(tower: Tower, parts: Parts) -> Parts:
-    """The element with the other sign."""
-    residues = [
-        modular.keep_unknown((-each) % prime, each)
-        for each, prime in zip(parts.residues, tower.primes, strict=True)
-    ]
-    companions = [
-        modular.invert(each, prime).masked_fill(each == 0, 0)
-        for each, prime in zip(parts.companions, tower.primes[:-1], strict=True)
-    ]
-    return build(residues, torch.tensor(_NEGATED, dtype=torch.int8)[parts.state.long()], companions)
-
-
-def multiply(tower: Tower, one: Parts, other: Parts, signs: torch.Tensor | None = None) -> Parts:
+def multiply(one: Parts, other: Parts, signs: torch.Tensor | None = None) -> Parts:
     """The product; zero times infinity is nan. `signs` are the other's, where they are known."""
     one, other = broadcast(one, other)
-    residues = [
-        modular.multiply(a, b, p)
-        for a, b, p in zip(one.residues, other.residues, tower.primes, strict=True)
-    ]
-    state = None
+    state = companions = None
     if not (one.is_plain and other.is_plain):
-        state = _multiply_states(tower, one, other, signs)
-    companions = None
+        for here, there in ((one, other), (other, one)):
+            unknown = there.residues[0] < 0
+            if bool(((here.state != FINITE) & unknown & (there.state != NAN)).any()):
+                raise NotModelledError("an infinity times a logarithm")
+        sign = find_signs(one) * (find_signs(other) if signs is None else signs)
+        endless = one.has_state(BELOW, ABOVE) | other.has_state(BELOW, ABOVE)
+        soft = one.has_state(LOW, HIGH) | other.has_state(LOW, HIGH)
+        state = torch.where(soft, torch.where(sign < 0, LOW, HIGH) * (sign != 0), FINITE)
+        state = torch.where(endless, torch.where(sign < 0, BELOW, ABOVE), state)
+        nan = (one.state == NAN) | (other.state == NAN) | (endless & (sign == 0))
+        state = torch.where(nan, NAN, state)
     if one.has_companions or other.has_companions:
-        companions = _multiply_companions(tower, one, other)
-    return build(residues, state, companions)
+        companions = _multiply_companions(one, other)
+    return one.make(one.by_level(modular.multiply, other), state, companions)
 
 
-def _multiply_states(
-    tower: Tower, one: Parts, other: Parts, signs: torch.Tensor | None
-) -> torch.Tensor:
-    for here, there in ((one, other), (other, one)):
-        if bool(((here.state != FINITE) & (there.residues[0] < 0) & (there.state != NAN)).any()):
-            raise NotModelledError("an infinity times a logarithm")
-    signs = find_signs(tower, one) * (find_signs(tower, other) if signs is None else signs)
-    nan = (one.state == NAN) | (other.state == NAN)
-    endless = _is_endless(one.state) | _is_endless(other.state)
-    soft = (one.state >= LOW) | (other.state >= LOW)
-    found = torch.where(soft, torch.where(signs < 0, LOW, HIGH) * (signs != 0), FINITE)
-    found = torch.where(endless, torch.where(signs < 0, BELOW, ABOVE), found)
-    found = torch.where(nan | (endless & (signs == 0)), NAN, found)
-    return found.to(torch.int8)
-
-
-def _is_endless(state: torch.Tensor) -> torch.Tensor:
-    return (state == BELOW) | (state == ABOVE)
-
-
-def _multiply_companions(tower: Tower, one: Parts, other: Parts) -> list[torch.Tensor]:
+def _multiply_companions(one: Parts, other: Parts) -> list[torch.Tensor]:
     """Powers for a factor that is a small integer, lost for others."""
     found = [torch.zeros_like(each) for each in one.companions]
     for here, there in ((one, other), (other, one)):
-        value, small = find_small(tower, there)
+        value, small = find_small(there)
         count = torch.where(small, value, 0)
-        for level, (companion, prime) in enumerate(
-            zip(here.companions, tower.primes[:-1], strict=True)
-        ):
-            kept = torch.where(small, modular.raise_each(companion, count, prime), UNKNOWN)
+        for level, companion in enumerate(here.companions):
+            raised = modular.raise_each(companion, count, one.tower.primes[level])
+            kept = torch.where(small, raised, UNKNOWN)
             kept = kept.masked_fill((companion == 0) | (small & (value == 0)), 0)
             found[level] = torch.where(kept != 0, kept, found[level])
     return found
 
 
-def scale(tower: Tower, parts: Parts, number: Fraction) -> Parts:
+def scale(parts: Parts, number: Fraction) -> Parts:
     """The element times a rational number; a logarithm stays one where roots allow it."""
-    constant = fill(tower, (), tower.embed(number))
+    constant = fill(parts.tower, (), parts.tower.embed(number))
     sign = torch.tensor((number > 0) - (number < 0))
     if not parts.has_companions or number == 1:
-        return multiply(tower, parts, constant, sign)
-    product = multiply(tower, build(parts.residues, parts.state), constant, sign)
+        return multiply(parts, constant, sign)
+    product = multiply(strip(parts), constant, sign)
     companions = []
-    for companion, prime in zip(parts.companions, tower.primes[:-1], strict=True):
+    for companion, prime in zip(parts.companions, parts.tower.primes, strict=False):
         raised = raise_rational(companion, number, prime)
         if raised is None:
             raised = torch.full_like(companion, UNKNOWN)
         companions.append(raised.masked_fill(companion == 0, 0))
-    return build(product.residues, product.state, companions)
+    return parts.make(product.residues, product.state, companions)
+
+
+def strip(parts: Parts) -> Parts:
+    """The element without what it is the logarithm of: as a factor it is a number."""
+    return parts.make(parts.residues, parts.state) if parts.has_companions else parts
 
 
 def raise_rational(residues: torch.Tensor, number: Fraction, prime: int) -> torch.Tensor | None:
@@ -310,63 +316,56 @@ def raise_rational(residues: torch.Tensor, number: Fraction, prime: int) -> torc
     return raised
 
 
-def invert(tower: Tower, parts: Parts) -> Parts:
+def invert(parts: Parts) -> Parts:
     """The reciprocal; that of zero is infinity.
 
     UnluckyError where the first residue alone is zero.
     """
     zero = (parts.residues[0] == 0) & (parts.state == FINITE)
-    for other in parts.residues[1:]:
-        if bool((zero & (other > 0)).any()):
-            raise UnluckyError
-    residues = [
-        modular.invert(each, prime).masked_fill(zero, 0)
-        for each, prime in zip(parts.residues, tower.primes, strict=True)
-    ]
-    endless = _is_endless(parts.state)
-    residues = [each.masked_fill(endless, 0) for each in residues]
-    state = torch.where(zero, ABOVE, torch.where(parts.state == NAN, NAN, FINITE))
-    return build(residues, state.to(torch.int8))
+    if any(bool((zero & (other > 0)).any()) for other in parts.residues[1:]):
+        raise UnluckyError
+    off = zero | parts.has_state(BELOW, ABOVE)
+    residues = parts.by_level(lambda each, prime: modular.invert(each, prime).masked_fill(off, 0))
+    return parts.make(residues, torch.where(zero, ABOVE, NAN * (parts.state == NAN)))
 
 
-def divide(tower: Tower, over: Parts, under: Parts) -> Parts:
-    """The quotient."""
-    return multiply(tower, over, invert(tower, under))
-
-
-def matmul(tower: Tower, one: Parts, other: Parts) -> Parts:
+def matmul(one: Parts, other: Parts) -> Parts:
     """The matrix product over the last two dimensions."""
     if not (one.is_simple and other.is_simple):
-        wide = one.map(lambda part: part.unsqueeze(-1))
-        product = multiply(tower, wide, other.map(lambda part: part.unsqueeze(-3)))
-        return reduce_sum(tower, product, (-2,))
-    residues = [
-        modular.matmul(a, b, p)
-        for a, b, p in zip(one.residues, other.residues, tower.primes, strict=True)
-    ]
-    return build(residues)
+        wide = one.map(methodcaller("unsqueeze", -1))
+        return reduce_sum(wide * other.map(methodcaller("unsqueeze", -3)), (-2,))
+    return one.make(one.by_level(modular.matmul, other))
 
 
-def reduce_sum(tower: Tower, parts: Parts, dims: Sequence[int], keepdim: bool = False) -> Parts:
+def list_dims(parts: Parts, dims: int | Sequence[int] | None) -> list[int]:
+    """Dimensions in order; all of them where none are told."""
+    told = [dims] if isinstance(dims, int) else dims or range(parts.rank)
+    return sorted({dim % max(parts.rank, 1) for dim in told}) if parts.rank else []
+
+
+def reduce_sum(
+    parts: Parts, dims: int | Sequence[int] | None = None, keepdim: bool = False
+) -> Parts:
     """The sum over dimensions; all of them where none are told."""
-    rank = parts.state.dim()
-    dims = sorted({dim % max(rank, 1) for dim in dims} if dims else range(rank), reverse=True)
-    if not rank:
+    chosen = list_dims(parts, dims)
+    if not chosen:
         return parts
-    residues = []
-    for each, prime in zip(parts.residues, tower.primes, strict=True):
-        total = each.clamp(min=0).sum(dims, keepdim=keepdim) % prime
-        residues.append(total.masked_fill((each < 0).sum(dims, keepdim=keepdim) > 0, UNKNOWN))
-    state = None if parts.is_plain else _sum_states(parts.state, dims, keepdim)
-    companions = _sum_companions(tower, parts, dims, keepdim) if parts.has_companions else None
-    return build(residues, state, companions)
 
+    def total(each: torch.Tensor) -> torch.Tensor:
+        return each.sum(chosen, keepdim=keepdim)
 
-def _sum_states(state: torch.Tensor, dims: Sequence[int], keepdim: bool) -> torch.Tensor:
-    def count(which: int) -> torch.Tensor:
-        return (state == which).sum(list(dims), keepdim=keepdim)
-
-    return balance_states(count)
+    residues = parts.by_level(
+        lambda each, p: (total(each.clamp(min=0)) % p).masked_fill(total(each < 0) > 0, UNKNOWN)
+    )
+    state = companions = None
+    if not parts.is_plain:
+        state = balance_states(lambda which: total(parts.state == which))
+    if parts.has_companions:
+        companions = exponentiate(parts)
+        for dim in reversed(chosen):
+            pairs = zip(companions, parts.tower.primes, strict=False)
+            companions = [modular.reduce_product(each, dim, p, keepdim) for each, p in pairs]
+    return parts.make(residues, state, companions)
 
 
 def balance_states(count: Callable[[int], torch.Tensor]) -> torch.Tensor:
@@ -375,73 +374,62 @@ def balance_states(count: Callable[[int], torch.Tensor]) -> torch.Tensor:
     balance = count(HIGH) - count(LOW)
     found = torch.where(balance > 0, HIGH, torch.where(balance < 0, LOW, FINITE))
     found = torch.where(below, BELOW, torch.where(above, ABOVE, found))
-    return torch.where(nan | (below & above), NAN, found).to(torch.int8)
+    return torch.where(nan | (below & above), NAN, found)
 
 
-def _sum_companions(
-    tower: Tower, parts: Parts, dims: Sequence[int], keepdim: bool
-) -> list[torch.Tensor]:
-    found = []
-    for each, prime in zip(exponentiate(tower, parts), tower.primes[:-1], strict=True):
-        product = each
-        for dim in dims:  # from the last on
-            product = modular.reduce_product(product, dim, prime)
-            product = product.unsqueeze(dim) if keepdim else product
-        found.append(product)
-    return found
-
-
-def accumulate(tower: Tower, parts: Parts, dim: int) -> Parts:
+def accumulate(parts: Parts, dim: int) -> Parts:
     """The sums of the first elements along a dimension."""
-    if not parts.is_plain or parts.has_companions:
-        length = parts.shape[dim] if parts.state.dim() else 1
-        starts = [parts.map(methodcaller("narrow", dim, 0, n + 1)) for n in range(length)]
-        totals = [reduce_sum(tower, start, (dim,), True) for start in starts]
-        return join(totals, dim) if totals else parts
-    residues = []
-    for each, prime in zip(parts.residues, tower.primes, strict=True):
-        lost = (each < 0).cumsum(dim) > 0
-        residues.append((each.clamp(min=0).cumsum(dim) % prime).masked_fill(lost, UNKNOWN))
-    return build(residues)
+    if parts.is_simple:
+        return parts.make(
+            parts.by_level(
+                lambda each, prime: (each.clamp(min=0).cumsum(dim) % prime).masked_fill(
+                    (each < 0).cumsum(dim) > 0, UNKNOWN
+                )
+            )
+        )
+    length = parts.shape[dim] if parts.rank else 1
+    starts = (parts.map(methodcaller("narrow", dim, 0, n + 1)) for n in range(length))
+    totals = [reduce_sum(start, dim, True) for start in starts]
+    return join(totals, dim) if totals else parts
 
 
-def eliminate(tower: Tower, parts: Parts, *, singular: bool = False) -> tuple[Parts, Parts]:
+def eliminate(parts: Parts, *, singular: bool = False) -> tuple[Parts, Parts]:
     """The inverses and the determinants of square matrices, by elimination at every level."""
     if not parts.is_plain:
         raise NotModelledError("a matrix with an infinity")
     shape, size = parts.shape, parts.shape[-1]
     inverses, determinants = [], []
-    for residues, prime in zip(parts.residues, tower.primes, strict=True):
+    for residues, prime in zip(parts.residues, parts.tower.primes, strict=True):
         known = [_eliminate(rows, prime) for rows in residues.reshape(-1, size, size).tolist()]
         if not singular and any(number == 0 for _, number in known):
             raise UnluckyError("a matrix is singular")
-        rows = [inverse for inverse, _ in known]
-        inverses.append(torch.tensor(rows, dtype=torch.int64).reshape(shape))
-        numbers = [number for _, number in known]
-        determinants.append(torch.tensor(numbers, dtype=torch.int64).reshape(shape[:-2]))
-    return build(inverses), build(determinants)
+        rows = torch.tensor([inverse for inverse, _ in known], dtype=torch.int64)
+        inverses.append(rows.reshape(shape))
+        numbers = torch.tensor([number for _, number in known], dtype=torch.int64)
+        determinants.append(numbers.reshape(shape[:-2]))
+    return parts.make(inverses), parts.make(determinants)
 
 
 def _eliminate(rows: list[list[int]], prime: int) -> tuple[list[list[int]], int]:
     """The inverse of a matrix and its determinant; both unknown where an entry is."""
     size = len(rows)
+    nothing = [[UNKNOWN] * size for _ in rows]
     if any(value < 0 for row in rows for value in row):
-        return [[UNKNOWN] * size for _ in rows], UNKNOWN
+        return nothing, UNKNOWN
     whole = [[*row, *(int(n == k) for n in range(size))] for k, row in enumerate(rows)]
     found = 1
     for place in range(size):
         best = next((row for row in range(place, size) if whole[row][place]), None)
         if best is None:
-            return [[UNKNOWN] * size for _ in rows], 0
+            return nothing, 0
         if best != place:
             whole[place], whole[best], found = whole[best], whole[place], -found
         found = found * whole[place][place] % prime
         share = pow(whole[place][place], -1, prime)
         top = whole[place] = [value * share % prime for value in whole[place]]
         for row in range(size):
-            if row != place and whole[row][place]:
-                factor = whole[row][place]
-                whole[row] = [
-                    (a - factor * b) % prime for a, b in zip(whole[row], top, strict=True)
-                ]
+            factor = whole[row][place]
+            if row != place and factor:
+                pairs = zip(whole[row], top, strict=True)
+                whole[row] = [(a - factor * b) % prime for a, b in pairs]
     return [row[size:] for row in whole], found % prime

@@ -258,4 +258,4 @@ def embed_tensor(tower: Tower, usage: Usage | None, tensor: torch.Tensor) -> Par
     columns = zip(*(each.residues + (each.companions or nothing) for each in elements), strict=True)
     every = [torch.tensor(column, dtype=torch.int64)[places] for column in columns]
     state = torch.tensor([each.state for each in elements], dtype=torch.int8)[places]
-    return build(every[: tower.levels], state, every[tower.levels :])
+    return build(tower, every[: tower.levels], state, every[tower.levels :])

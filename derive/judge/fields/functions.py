@@ -1,6 +1,6 @@
-"""Functions of tensors over a tower, and the order of its elements.
+"""Functions of elements over a tower, and their order, as torch's operations.
 
-exp and log are exact, roots are of squares, the rest are hashes.
+exp and log are exact, roots are of squares, composites are their definitions, the rest are hashes.
 
 The order is a random one, but for infinities and small integers. What holds for every order of the
 values holds for theirs. A square is positive, so that signs multiply and roots and exponentials are
@@ -9,13 +9,17 @@ positive; an element's size is a hash, of any magnitude, and small integers are 
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
-from math import gcd, prod
-from typing import TYPE_CHECKING
+from functools import partial, reduce
+from math import prod
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from derive.ir.functions import FUNCTIONS
+from derive.ir.definitions import Maker, bind, open_call, read
+from derive.ir.functions import FUNCTIONS, find_call, find_spelt
 from derive.judge.fields import algebra
 from derive.judge.fields import tower as modular
 from derive.judge.fields.algebra import (
@@ -29,67 +33,65 @@ from derive.judge.fields.algebra import (
     Parts,
     TooDeepError,
     broadcast,
-    build,
+    choose,
     find_signs,
     find_small,
 )
+from derive.judge.fields.constants import embed_logarithm, to_fraction
 from derive.judge.fields.tower import UNKNOWN, hash_residues
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
-    from derive.judge.fields.tensor import Run
-
-
-_PARITIES = {"erfinv": "odd"}  # of what the notation has no word for
+    from derive.judge.fields.tensor import Handler, Run
 
 
 def exp(run: Run, parts: Parts) -> Parts:
     """exp: level by level a power of the base, or the companion; TooDeepError at no level."""
-    soft = (parts.state == LOW) | (parts.state == HIGH)
-    if bool(soft.any()):
-        run.usage.soft_mask = True
-    zero = (parts.state == BELOW) | (parts.state == LOW)
-    small = (parts.residues[0] == 0) & (parts.state == FINITE) & find_small(run.tower, parts)[1]
-    residues = []
-    for each in (*algebra.exponentiate(run.tower, parts), None):
-        found = torch.full_like(parts.residues[0], UNKNOWN) if each is None else each
-        residues.append(found.masked_fill(zero, 0).masked_fill(small, 1))
+    run.usage.soft_mask |= bool(parts.has_state(LOW, HIGH).any())
+    zero = parts.has_state(BELOW, LOW)
+    one = (parts.residues[0] == 0) & (parts.state == FINITE) & find_small(parts)[1]
+    last = torch.full_like(parts.residues[0], UNKNOWN)
+    raised = (*algebra.exponentiate(parts), last)
+    residues = [each.masked_fill(zero, 0).masked_fill(one, 1) for each in raised]
     if residues[0].numel() and bool((residues[0] < 0).all()):
         raise TooDeepError
-    above = (parts.state == ABOVE) | (parts.state == HIGH)
-    state = torch.where(above, ABOVE, torch.where(parts.state == NAN, NAN, FINITE))
-    return build(residues, state.to(torch.int8))
+    above = parts.has_state(ABOVE, HIGH)
+    return parts.make(residues, torch.where(above, ABOVE, NAN * (parts.state == NAN)))
 
 
 def log(run: Run, parts: Parts) -> Parts:
     """log: known from level 1 on; what it is the logarithm of goes beside it."""
     run.usage.logs = True
     plain = parts.state == FINITE
-    value, small = find_small(run.tower, parts)
+    value, small = find_small(parts)
     zero = plain & (parts.residues[0] == 0)
     one, negative = (small & (value == 1), small & (value < 0))
-    residues = [torch.full_like(parts.residues[0], UNKNOWN)]
-    for level in range(run.tower.depth):
-        residues.append(modular.take_logarithm(parts.residues[level], run.tower, level))
-    residues = [each.masked_fill(one, 0) for each in residues]
-    off = ~plain | zero
+    below = [
+        modular.take_logarithm(parts.residues[level], run.tower, level)
+        for level in range(run.tower.depth)
+    ]
+    first = torch.full_like(parts.residues[0], UNKNOWN)
+    residues = [each.masked_fill(one, 0) for each in (first, *below)]
+    off = ~plain | zero | one | negative
     companions = [
-        torch.where(each > 0, each, UNKNOWN).masked_fill(off | one, 0)
-        for each in parts.residues[:-1]
+        torch.where(each > 0, each, UNKNOWN).masked_fill(off, 0) for each in parts.residues[:-1]
     ]
     state = torch.where(zero, BELOW, torch.where(parts.state == ABOVE, ABOVE, FINITE))
-    nan = (parts.state == NAN) | (parts.state == BELOW) | negative
-    companions = [each.masked_fill(negative, 0) for each in companions]
-    return build(residues, torch.where(nan, NAN, state).to(torch.int8), companions)
+    nan = parts.has_state(NAN, BELOW) | negative
+    return parts.make(residues, torch.where(nan, NAN, state), companions)
 
 
 def root(run: Run, parts: Parts) -> Parts:
     """The root that is a square itself; of what is no square, one with an arbitrary sign.
 
     Either way the root of a product is the product of the roots. The root of -1 is 1 in one tower
-    and -1 in another: so that sqrt(-x) is neither sqrt(x) nor its negative.
+    and -1 in another: so that sqrt(-x) is neither sqrt(x) nor its negative. Square numbers have
+    the positive root.
     """
+    value, small = find_small(parts)
+    whole = value.clamp(min=0).double().sqrt().round().long()
+    square = small & (whole * whole == value)
     residues = []
     for level, (each, prime) in enumerate(zip(parts.residues, run.tower.primes, strict=True)):
         found = modular.take_power(each, (prime + 1) // 4, prime)
@@ -98,25 +100,9 @@ def root(run: Run, parts: Parts) -> Parts:
             run.usage.rooted |= bool((other & (parts.state == FINITE)).any())
         if run.tower.key % 2:
             found = torch.where(other, prime - found, found)
-        residues.append(found)
-    residues = _take_small_roots(run, parts, residues)
-    value, small = find_small(run.tower, parts)
-    below = (parts.state == BELOW) | (parts.state == LOW) | (small & (value < 0))
-    state = torch.where(below, NAN, parts.state)
-    return build(residues, state.to(torch.int8))
-
-
-def _take_small_roots(run: Run, parts: Parts, residues: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Square numbers have the positive root."""
-    value, small = find_small(run.tower, parts)
-    if not bool(small.any()):
-        return residues
-    whole = value.clamp(min=0).double().sqrt().round().long()
-    square = small & (whole * whole == value)
-    return [
-        torch.where(square, whole % prime, each)
-        for each, prime in zip(residues, run.tower.primes, strict=True)
-    ]
+        residues.append(torch.where(square, whole % prime, found))
+    below = parts.has_state(BELOW, LOW) | (small & (value < 0))
+    return parts.make(residues, torch.where(below, NAN, parts.state))
 
 
 def power(run: Run, parts: Parts, number: Fraction) -> Parts:
@@ -125,38 +111,29 @@ def power(run: Run, parts: Parts, number: Fraction) -> Parts:
         return parts
     if number.denominator == 1:
         count = abs(int(number))
-        residues = [
-            modular.take_power(each, count, prime)
-            for each, prime in zip(parts.residues, run.tower.primes, strict=True)
-        ]
-        found = build(residues, _raise_states(run, parts, count))
-        return algebra.invert(run.tower, found) if number < 0 else found
+        residues = parts.by_level(lambda each, prime: modular.take_power(each, count, prime))
+        found = parts.make(residues, _raise_states(parts, count))
+        return algebra.invert(found) if number < 0 else found
     if number.denominator % 2 == 0:
         return power(run, root(run, parts), 2 * number)
-    if (
-        all(gcd(number.denominator, prime - 1) == 1 for prime in run.tower.primes)
-        and parts.is_plain
-    ):
-        raised = [
-            algebra.raise_rational(each, number, prime)
-            for each, prime in zip(parts.residues, run.tower.primes, strict=True)
-        ]
-        return build([each for each in raised if each is not None])
+    if parts.is_plain:
+        pairs = zip(parts.residues, run.tower.primes, strict=True)
+        raised = [algebra.raise_rational(each, number, prime) for each, prime in pairs]
+        known = [each for each in raised if each is not None]
+        if len(known) == len(raised):
+            return parts.make(known)
     return opaque(run, f"power {number}", parts)
 
 
-def _raise_states(run: Run, parts: Parts, count: int) -> torch.Tensor | None:
+def _raise_states(parts: Parts, count: int) -> torch.Tensor | None:
     if parts.is_plain or count == 1:
         return parts.state
     if not count:
         return None
-    signs = find_signs(run.tower, parts)
-    negative = (signs < 0) & bool(count % 2)
-    state = parts.state
-    endless = (state == BELOW) | (state == ABOVE)
-    soft = (state == LOW) | (state == HIGH)
-    found = torch.where(endless, torch.where(negative, BELOW, ABOVE), state.long())
-    return torch.where(soft, torch.where(negative, LOW, HIGH), found).to(torch.int8)
+    negative = (find_signs(parts) < 0) & bool(count % 2)
+    endless, soft = parts.has_state(BELOW, ABOVE), parts.has_state(LOW, HIGH)
+    found = torch.where(endless, torch.where(negative, BELOW, ABOVE), parts.state.long())
+    return torch.where(soft, torch.where(negative, LOW, HIGH), found)
 
 
 def opaque(run: Run, name: str, *given: Parts) -> Parts:
@@ -165,7 +142,8 @@ def opaque(run: Run, name: str, *given: Parts) -> Parts:
     given = broadcast(*given)
     firsts = [each.residues[0] for each in given]
     sign: torch.Tensor | None = None
-    parity = FUNCTIONS[name].parity if name in FUNCTIONS else _PARITIES.get(name, "")
+    # erfinv is odd, and no function of the notation
+    parity = FUNCTIONS[name].parity if name in FUNCTIONS else "odd" if name == "erfinv" else ""
     if len(given) == 1 and parity:
         centered = modular.center(firsts[0], run.tower.primes[0])
         sign, firsts = centered.sign(), [centered.abs()]
@@ -173,23 +151,23 @@ def opaque(run: Run, name: str, *given: Parts) -> Parts:
     number = sum(ord(index) * 131**place for place, index in enumerate(name)) % (1 << 61)
     residues = []
     for level, prime in enumerate(run.tower.primes):
-        found = modular.hash_residues(run.tower.key ^ (number + level), *firsts, *states) % prime
+        found = hash_residues(run.tower.key ^ (number + level), *firsts, *states) % prime
         if sign is not None and parity == "odd":
             found = sign * found % prime
         residues.append(modular.keep_unknown(found, *(each.residues[0] for each in given)))
     state = torch.zeros_like(given[0].state)
     for each in given:
         state = torch.where(each.state == NAN, NAN, state)
-    return build(residues, state.to(torch.int8))
+    return given[0].make(residues, state)
 
 
 def softmax(run: Run, parts: Parts, dim: int) -> Parts:
     """exp(x) over its sum; a row of nothing but finite masks is a row of finite numbers."""
     parts = soften(run, parts, dim)
     raised = exp(run, parts)
-    found = algebra.divide(run.tower, raised, algebra.reduce_sum(run.tower, raised, (dim,), True))
+    found = raised / algebra.reduce_sum(raised, dim, True)
     endless = (parts.state == ABOVE).any(dim, keepdim=True)
-    return build(found.residues, found.state.masked_fill(endless, NAN)) if endless.any() else found
+    return found.make(found.residues, found.state.masked_fill(endless, NAN))
 
 
 def soften(run: Run, parts: Parts, dim: int) -> Parts:
@@ -203,17 +181,15 @@ def soften(run: Run, parts: Parts, dim: int) -> Parts:
     if not bool(soft.any()):
         return parts
     run.usage.soft_mask = True
-    whole = (soft | (parts.state == BELOW)).all(dim, keepdim=True) & soft
-    state = torch.where(whole, FINITE, parts.state).to(torch.int8)
-    return Parts(parts.residues, parts.companions, state)
+    whole = parts.has_state(LOW, BELOW).all(dim, keepdim=True) & soft
+    return parts.make(parts.residues, torch.where(whole, FINITE, parts.state), parts.companions)
 
 
-def log_sum_exp(run: Run, parts: Parts, dims: tuple[int, ...], keepdim: bool) -> Parts:
+def log_sum_exp(run: Run, parts: Parts, dims: Any, keepdim: bool) -> Parts:
     """The logarithm of the sum of exponentials."""
     if bool((parts.state == HIGH).any()):
         raise NotModelledError("a softmax of large numbers")
-    total = algebra.reduce_sum(run.tower, exp(run, parts), dims, keepdim)
-    return log(run, total)
+    return log(run, algebra.reduce_sum(exp(run, parts), dims, keepdim))
 
 
 _OFFSETS = {BELOW: -(1 << 60), LOW: -(1 << 56), HIGH: 1 << 56, ABOVE: 1 << 60, NAN: 1 << 61}
@@ -223,34 +199,19 @@ _LEAST, _SPREAD = 30, 21  # ranks of random elements are 2**30 to 2**51
 
 def find_ranks(run: Run, parts: Parts) -> torch.Tensor:
     """The places of elements in the order; nan is the largest, as for torch's max."""
-    prime = run.tower.primes[0]
-    first = parts.residues[0]
+    prime, first = run.tower.primes[0], parts.residues[0]
     if bool((first < 0).any()):
         raise NotModelledError("the order of logarithms")
-    value, small = find_small(run.tower, parts)
-    finite = (parts.state == 0) & ~small
-    run.usage.ordered |= bool(finite.any())
-    sign = find_signs(run.tower, parts)
+    value, small = find_small(parts)
+    run.usage.ordered |= bool(((parts.state == FINITE) & ~small).any())
+    sign = find_signs(parts)
     mixed = hash_residues(run.tower.key, torch.where(sign < 0, prime - first, first))
     size = ((mixed & ((1 << _LEAST) - 1)) + (1 << _LEAST)) << ((mixed >> _LEAST) % _SPREAD)
     ranks = torch.where(small, value << _ONE, sign * size)
     for state, offset in _OFFSETS.items():
-        if state in {LOW, HIGH}:
-            ranks = torch.where(parts.state == state, ranks + offset, ranks)
-        else:
-            ranks = torch.where(parts.state == state, offset, ranks)
+        start = ranks if state in {LOW, HIGH} else 0
+        ranks = torch.where(parts.state == state, start + offset, ranks)
     return ranks
-
-
-def choose(condition: torch.Tensor, one: Parts, other: Parts) -> Parts:
-    """One element or the other."""
-    one, other = broadcast(one, other)
-    return one.rebuild(
-        [
-            torch.where(condition, a, b).contiguous()
-            for a, b in zip(one.every, other.every, strict=True)
-        ]
-    )
 
 
 def find_larger(run: Run, one: Parts, other: Parts, *, least: bool) -> Parts:
@@ -264,29 +225,28 @@ def find_larger(run: Run, one: Parts, other: Parts, *, least: bool) -> Parts:
 
 def find_size(run: Run, parts: Parts) -> Parts:
     """The element without its sign."""
-    negative = find_ranks(run, parts) < 0
-    return choose(negative, algebra.negate(run.tower, parts), parts)
+    return choose(find_ranks(run, parts) < 0, -parts, parts)
 
 
 def reduce_order(
-    run: Run, parts: Parts, dims: Sequence[int], *, least: bool
+    run: Run, parts: Parts, dims: Any, keepdim: bool, *, least: bool
 ) -> tuple[Parts, torch.Tensor]:
-    """The largest or smallest over dimensions, which are kept, and where it lies along them."""
-    rank = parts.state.dim()
-    chosen = sorted({dim % max(rank, 1) for dim in dims} if dims else range(rank))
-    if not rank:
+    """The largest or smallest over dimensions, and where it lies along them."""
+    if not parts.rank:
         return parts, torch.zeros((), dtype=torch.int64)
-    rest = [dim for dim in range(rank) if dim not in chosen]
-    shape = [parts.state.shape[dim] for dim in rest]
-    count = prod(parts.state.shape[dim] for dim in chosen)
+    chosen = algebra.list_dims(parts, dims)
+    rest = [dim for dim in range(parts.rank) if dim not in chosen]
+    shape = [parts.shape[dim] for dim in rest]
+    count = prod(parts.shape[dim] for dim in chosen)
     flat = parts.map(lambda part: part.permute(*rest, *chosen).reshape(*shape, count))
     ranks = find_ranks(run, flat)
     if least:
         ranks = torch.where(flat.state == NAN, -ranks, ranks)
     place = (ranks.argmin(-1, True) if least else ranks.argmax(-1, True)).long()
-    kept = [1 if dim in chosen else parts.state.shape[dim] for dim in range(rank)]
-    found = flat.map(lambda part: part.gather(-1, place).reshape(kept).contiguous())
-    return found, place.reshape(kept)
+    kept = [1 if dim in chosen else n for dim, n in enumerate(parts.shape)] if keepdim else shape
+    return flat.map(lambda part: part.gather(-1, place).reshape(kept).contiguous()), place.reshape(
+        kept
+    )
 
 
 def compare(run: Run, relation: str, one: Parts, other: Parts) -> torch.Tensor:
@@ -294,19 +254,223 @@ def compare(run: Run, relation: str, one: Parts, other: Parts) -> torch.Tensor:
     one, other = broadcast(one, other)
     nan = (one.state == NAN) | (other.state == NAN)
     if relation in {"eq", "ne"}:
-        same = is_equal(one, other)
+        same = one.state == other.state  # and no residue another, where both are known
+        for a, b in zip(one.residues, other.residues, strict=True):
+            same = same & ((a == b) | (a < 0) | (b < 0))
         run.usage.ordered |= bool(((one.state == 0) & (other.state == 0)).any()) and not bool(
-            (find_small(run.tower, one)[1] & find_small(run.tower, other)[1]).all()
+            (find_small(one)[1] & find_small(other)[1]).all()
         )
         return ~same | nan if relation == "ne" else same & ~nan
     left, right = find_ranks(run, one), find_ranks(run, other)
-    found = {"lt": left < right, "le": left <= right, "gt": left > right, "ge": left >= right}
-    return found[relation] & ~nan
+    found: torch.Tensor = getattr(torch, relation)(left, right)
+    return found & ~nan
 
 
-def is_equal(one: Parts, other: Parts) -> torch.Tensor:
-    """Is no residue another, where both are known, and the state the same?"""
-    same = one.state == other.state
-    for a, b in zip(one.residues, other.residues, strict=True):
-        same = same & ((a == b) | (a < 0) | (b < 0))
-    return same
+# Torch's operations by name: what has a row is its definition, or its derivative.
+
+
+_OPAQUE = "erfinv ceil round fmod remainder lgamma digamma floor_divide i0 sinc heaviside copysign"
+_RELATIONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
+Value = Parts | Fraction | float
+
+
+def _opaque(name: str) -> Handler:
+    def act(run: Run, *given: Any, **named: Any) -> Parts:
+        if any(value is not None for value in named.values()):
+            raise NotModelledError(name)
+        return opaque(run, name, *(run.parts(each) for each in given))
+
+    return act
+
+
+def _find_end(run: Run, *given: Parts, least: bool) -> Parts:
+    return reduce(partial(find_larger, run, least=least), given)
+
+
+def _sign(run: Run, parts: Parts) -> Parts:
+    signs = find_ranks(run, parts).sign()
+    return run.parts(signs.masked_fill(parts.state == NAN, 0))  # as torch has it
+
+
+_PRIMITIVES: dict[str, Callable[..., Parts]] = {
+    "exp": exp,
+    "log": log,
+    "abs": find_size,
+    "sign": _sign,
+    "max": partial(_find_end, least=False),
+    "min": partial(_find_end, least=True),
+}
+
+
+def make_parts(run: Run) -> Maker:
+    """The parts of a definition over a tower; numbers stay numbers as long as they can."""
+
+    def to_parts(value: Value) -> Parts:
+        return value if isinstance(value, Parts) else run.parts(value)
+
+    def add(one: Value, other: Value) -> Value:
+        if isinstance(one, Parts) or isinstance(other, Parts):
+            return to_parts(one) + to_parts(other)
+        return one + other
+
+    def multiply(one: Value, other: Value) -> Value:
+        if isinstance(one, Parts) and isinstance(other, Parts):
+            return one * other
+        if isinstance(other, Parts):
+            return run.scale(other, one)
+        return run.scale(one, other) if isinstance(one, Parts) else one * other
+
+    def raise_to(base: Value, exponent: Value) -> Value:
+        if isinstance(exponent, Parts):
+            assert isinstance(base, Fraction)
+            return raise_number(run, base, exponent)
+        if not isinstance(base, Parts):
+            return base**exponent
+        return algebra.invert(base) if exponent == -1 else power(run, base, Fraction(exponent))
+
+    def call(name: str, given: tuple[Value, ...]) -> Value:
+        if name == "pi":
+            return math.pi
+        if FUNCTIONS[name].definition:
+            found: Value = open_call(name, given, make)
+            return found
+        act = _PRIMITIVES.get(name) or (lambda run, *parts: opaque(run, name, *parts))
+        return act(run, *map(to_parts, given))
+
+    make = Maker(
+        lambda value: value,
+        add,
+        multiply,
+        raise_to,
+        lambda sign, one, other: compare(run, _RELATIONS[sign], to_parts(one), to_parts(other)),
+        lambda condition, one, other: choose(condition, to_parts(one), to_parts(other)),
+        call,
+    )
+    return make
+
+
+def _row(spelling: str, *, is_slope: bool = False) -> Handler:
+    """A function by its definition; or its derivative, times a gradient."""
+
+    def act(run: Run, *given: Any, **named: Any) -> Parts:
+        row = find_spelt(spelling, named)
+        assert row is not None
+        grad, given = (given[0], given[1:]) if is_slope else (None, given)
+        names, count = (*row.tensors, *row.defaults), len(row.tensors)
+        known = find_call(row.name)
+        words = dict(known.keywords) if known else {}
+        limits = zip(given[len(names) :], row.least.values(), strict=False)
+        if any(value < least for value, least in limits) or any(
+            value not in {None, "none", words.get(name)}
+            for name, value in named.items()
+            if name not in names
+        ):
+            raise NotModelledError(f"{spelling} with such arguments")
+        make = make_parts(run)
+        elements = [run.parts(each) for each in given[: None if row.is_variadic else count]]
+        if row.is_variadic or not row.definition:
+            found: Parts = make.call(row.name, tuple(elements))
+            return found
+        numbers = [_to_number(each) for each in given[count : len(names)]]
+        values = bind(row, [*elements, *numbers], make)
+        values |= {name: _to_number(named[name]) for name in row.defaults if name in named}
+        found = read(row.derivative if is_slope else row.definition, values, make)
+        return run.parts(grad) * found if is_slope else found
+
+    return act
+
+
+def _to_number(value: Any) -> Value:
+    return to_fraction(value) or float(value)
+
+
+def raise_number(run: Run, base: Fraction, parts: Parts) -> Parts:
+    """A positive rational to every power; small integers are powers as they are."""
+    logarithm = algebra.fill(run.tower, (), embed_logarithm(run.tower, base))
+    found = exp(run, parts * logarithm)
+    value, small = find_small(parts)
+    count = torch.where(small, value, 0)
+    pairs = zip(run.tower.embed(base), run.tower.primes, strict=True)
+    whole = [modular.raise_each(torch.full_like(count, each), count, p) for each, p in pairs]
+    return choose(small, parts.make(whole), found)
+
+
+def _times_log(run: Run, one: Any, other: Any) -> Parts:
+    """A number times a logarithm, which is 0 where the number is."""
+    here, there = run.parts(one), run.parts(other)
+    zero = (here.residues[0] == 0) & (here.state == FINITE) & (there.state != NAN)
+    return here * log(run, choose(zero, run.parts(1), there))
+
+
+def _clamp(run: Run, value: Any, low: Any = None, high: Any = None) -> Parts:
+    parts = run.parts(value)
+    for bound, least in ((low, False), (high, True)):
+        if bound is not None:
+            parts = find_larger(run, parts, run.parts(bound), least=least)
+    return parts
+
+
+def _amax(least: bool) -> Handler:
+    def act(run: Run, value: Any, dims: Any = (), keepdim: bool = False) -> Parts:
+        return reduce_order(run, run.parts(value), dims, keepdim, least=least)[0]
+
+    return act
+
+
+def _max(least: bool) -> Handler:
+    def act(run: Run, value: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        if isinstance(dim, torch.Tensor):
+            return find_larger(run, run.parts(value), run.parts(dim), least=least)
+        found = reduce_order(run, run.parts(value), dim, keepdim, least=least)
+        return found[0] if dim is None else found
+
+    return act
+
+
+def _argmax(least: bool) -> Handler:
+    def act(run: Run, value: Any, dim: Any = None, keepdim: bool = False) -> torch.Tensor:
+        return reduce_order(run, run.parts(value), dim, keepdim, least=least)[1]
+
+    return act
+
+
+def _sort(
+    run: Run, value: Any, dim: int = -1, descending: bool = False, **_: Any
+) -> tuple[Parts, torch.Tensor]:
+    parts = run.parts(value)
+    ranks = find_ranks(run, parts)
+    places = torch.sort(ranks, dim=dim, descending=descending, stable=True).indices
+    return parts.map(lambda part: part.gather(dim, places)), places
+
+
+def _cumulate_product(run: Run, value: Any, dim: int, **_: Any) -> Parts:
+    parts = run.parts(value)
+    slices: list[Parts] = []
+    for place in range(parts.shape[dim] if parts.rank else 0):
+        here = parts.map(methodcaller("narrow", dim, place, 1))
+        slices.append(slices[-1] * here if slices else here)
+    return algebra.join(slices, dim) if slices else parts
+
+
+def _compare(relation: str) -> Handler:
+    return lambda run, one, other: compare(run, relation, run.parts(one), run.parts(other))
+
+
+POINTWISE: dict[str, Handler] = {
+    **{name: _opaque(name) for name in _OPAQUE.split()},
+    **{name: _row(name) for row in FUNCTIONS.values() for name in row.spellings.split()},
+    **{row.backward: _row(row.name, is_slope=True) for row in FUNCTIONS.values() if row.backward},
+    **{name: _compare(name) for name in _RELATIONS.values()},
+    "neg": lambda run, value: -run.parts(value),
+    "xlogy": _times_log,
+    "log_sigmoid_forward": lambda run, value: (_row("logsigmoid")(run, value), run.parts(value)),
+    "clamp": _clamp,
+    "amax": _amax(False),
+    "amin": _amax(True),
+    "max": _max(False),
+    "min": _max(True),
+    "argmax": _argmax(False),
+    "argmin": _argmax(True),
+    "sort": _sort,
+    "cumprod": _cumulate_product,
+}

@@ -186,18 +186,10 @@ def _check_border(how: Sequence[Any]) -> None:
         raise NotModelledError("pooling with a border or a divisor")
 
 
-def _add_to(multiply: Callable[[Any, Any], Any]) -> Definition:
-    """Beta * added + alpha * product."""
-
-    def run(added: Any, one: Any, other: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-        product = multiply(one, other) * alpha
-        return added * beta + product if beta else product
-
-    return run
-
-
-def _dot(one: Any, other: Any) -> Any:
-    return (one * other).sum(-1)
+def _add_products(added: Any, one: Any, other: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """Beta * added + alpha * the sum of the products."""
+    product = (one @ other).sum(0) * alpha
+    return added * beta + product if beta else product
 
 
 def _multiply_three(*given: Any) -> Any:
@@ -300,21 +292,12 @@ DEFINITIONS: dict[str, Definition] = {
     "avg_pool3d": _average,
     "avg_pool2d_backward": _average_backward,
     "avg_pool3d_backward": _average_backward,
-    "mv": _dot,
-    "dot": _dot,
-    "vdot": _dot,
-    "addmm": _add_to(torch.matmul),
-    "baddbmm": _add_to(torch.matmul),
-    "addbmm": _add_to(lambda one, other: (one @ other).sum(0)),
-    "addmv": _add_to(_dot),
-    "addcmul": lambda added, one, other, value=1: added + one * other * value,
+    "addbmm": _add_products,
     "_trilinear": _multiply_three,
-    "std": lambda value, *args, **named: value.var(*args, **named).sqrt(),
     "_softmax_backward_data": _softmax_backward,
     "binary_cross_entropy": _cross_entropy,
     "binary_cross_entropy_backward": _cross_entropy_backward,
     "_cdist_forward": _distances,
-    "_euclidean_dist": _distances,
     "logcumsumexp": lambda value, dim: value.exp().cumsum(dim).log(),
     "logit": _logit,
     "logit_backward": _logit_backward,

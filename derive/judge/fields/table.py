@@ -8,8 +8,9 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import replace
 from fractions import Fraction
-from functools import cache
-from operator import methodcaller
+from functools import cache, reduce
+from math import inf, nan, prod
+from operator import methodcaller, mul
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,23 +23,19 @@ from derive.judge.fields.algebra import (
     NAN,
     NotModelledError,
     Parts,
-    balance_states,
-    build,
-    fill,
+    choose,
+    list_dims,
+    reduce_sum,
 )
 from derive.judge.fields.constants import to_fraction
-from derive.judge.fields.functions import choose
 from derive.judge.fields.layers import DEFINITIONS
-from derive.judge.fields.pointwise import POINTWISE, raise_number
 from derive.judge.fields.tensor import (
     FACTORIES,
     FieldTensor,
     Run,
-    count_elements,
     find_running,
     find_usage,
     iterate,
-    list_dims,
     wrap,
 )
 from derive.judge.fields.tower import UNKNOWN
@@ -47,7 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from derive.judge.fields.tensor import Handler
-    from derive.judge.fields.tower import Tower
 
 
 _MOVES = (
@@ -67,52 +63,35 @@ _IGNORED = ("dtype", "layout", "device", "pin_memory")
 def move(run: Run, func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
     """The operation done to residues, companions and states one by one."""
     named = {key: value for key, value in named.items() if key not in _IGNORED}
-    count = 2 * run.tower.depth + 2
-
-    def convert(value: Any) -> Any:
-        if isinstance(value, FieldTensor):
-            return value.parts
-        if isinstance(value, torch.Tensor) and value.is_floating_point():
-            return run.parts(value)
-        if isinstance(value, (list, tuple)):
-            return [convert(each) for each in value]
-        return value
+    like = next(each.parts for each in iterate(args) if isinstance(each, FieldTensor))
 
     def pick(value: Any, number: int) -> Any:
-        if isinstance(value, Parts):
-            return value.every[number]
-        if isinstance(value, list):
+        if isinstance(value, FieldTensor):
+            return value.parts.every[number]
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            return run.parts(value).every[number]
+        if isinstance(value, (list, tuple)):
             return [pick(each, number) for each in value]
         return value
 
-    given = [convert(each) for each in args]
-    found = [func(*(pick(each, n) for each in given), **named) for n in range(count)]
+    count = len(like.every)
+    found = [func(*(pick(each, n) for each in args), **named) for n in range(count)]
     if isinstance(found[0], torch.Tensor):
-        return _regroup(run, found)
-    return [_regroup(run, each) for each in zip(*found, strict=True)]
-
-
-def _regroup(run: Run, every: Any) -> Parts:
-    levels = run.tower.levels
-    return Parts(tuple(every[:levels]), tuple(every[levels:-1]), every[-1])
+        return like.rebuild(found)
+    return [like.rebuild(each) for each in zip(*found, strict=True)]
 
 
 def make_like(run: Run, func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
     """zeros_like, new_full and their like."""
     name = func.overloadpacket.__name__
-    first = args[0]
-    rest = args[1:]
-    shape = first.shape if name.endswith("_like") else rest[0]
-    rest = rest if name.endswith("_like") else rest[1:]
+    first, *rest = args
+    shape = first.shape if name.endswith("_like") else rest.pop(0)
     value = 0.0 if "zeros" in name else 1.0 if "ones" in name else float("nan")
-    if "full" in name:
-        value = rest[0]
+    value = rest[0] if "full" in name else value
     dtype = named.get("dtype")
     if dtype is not None and not dtype.is_floating_point:
         return torch.full(tuple(shape), 0 if value != value else value, dtype=dtype)
-    made = run.parts(value)
-    levels = tuple(int(each) for each in made.residues)
-    return fill(run.tower, tuple(shape), levels, int(made.state))
+    return _fill(run, shape, value)
 
 
 def convert(run: Run, value: FieldTensor, **named: Any) -> Any:
@@ -151,7 +130,7 @@ def index_put(run: Run, value: Any, places: Any, new: Any, *rest: Any, **named: 
         found: torch.Tensor = torch.ops.aten.index_put(one, list(places), other, accumulate)
         return found
 
-    return _gather_up(run, act, run.parts(value), run.parts(new), accumulate)
+    return (_add_up if accumulate else _write_over)(act, run.parts(value), run.parts(new))
 
 
 def scatter(run: Run, value: Any, dim: int, places: Any, new: Any, **named: Any) -> Parts:
@@ -159,19 +138,14 @@ def scatter(run: Run, value: Any, dim: int, places: Any, new: Any, **named: Any)
     if named:
         raise NotModelledError("scatter with a reduction")
     source = run.parts(new)
-    if not source.state.dim():
-        source = source.map(lambda part: part.expand(places.shape))
-
-    def act(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        return one.scatter(dim, places, other)
-
-    return _gather_up(run, act, run.parts(value), source, False)
+    source = source if source.rank else source.map(methodcaller("expand", places.shape))
+    return _write_over(lambda one, other: one.scatter(dim, places, other), run.parts(value), source)
 
 
 def scatter_add(run: Run, value: Any, dim: int, places: Any, new: Any) -> Parts:
     """Elements added along a dimension."""
     parts = run.parts(value), run.parts(new)
-    return _gather_up(run, lambda one, other: one.scatter_add(dim, places, other), *parts, True)
+    return _add_up(lambda one, other: one.scatter_add(dim, places, other), *parts)
 
 
 def scatter_reduce(run: Run, value: Any, *how: Any, **named: Any) -> Parts:
@@ -186,43 +160,42 @@ def index_add(run: Run, value: Any, dim: int, *rest: Any, alpha: Any = 1) -> Par
     """Slices added at places along a dimension."""
     places, new = rest
     parts = run.parts(value), run.scale(run.parts(new), alpha)
-    return _gather_up(run, lambda one, other: one.index_add(dim, places, other), *parts, True)
+    return _add_up(lambda one, other: one.index_add(dim, places, other), *parts)
 
 
-def _gather_up(
-    run: Run,
-    act: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-    target: Parts,
-    source: Parts,
-    accumulate: bool,
-) -> Parts:
-    """Elements written or added, where `act` does so to numbers.
+def _write_over(act: Callable[..., torch.Tensor], target: Parts, source: Parts) -> Parts:
+    """Elements written, where `act` does so to numbers."""
+    return target.rebuild([act(*pair) for pair in zip(target.every, source.every, strict=True)])
+
+
+def _add_up(act: Callable[..., torch.Tensor], target: Parts, source: Parts) -> Parts:
+    """Elements added, where `act` does so to numbers.
 
     A sum is known where all in it are; what exp of a sum of logarithms is, is not.
     """
-    if not accumulate:
-        return target.rebuild([act(a, b) for a, b in zip(target.every, source.every, strict=True)])
-    residues = []
-    for a, b, prime in zip(target.residues, source.residues, run.tower.primes, strict=True):
-        lost = act((a < 0).long(), (b < 0).long()) > 0
-        residues.append((act(a.clamp(min=0), b.clamp(min=0)) % prime).masked_fill(lost, UNKNOWN))
 
-    def count(which: int) -> torch.Tensor:
-        return act((target.state == which).long(), (source.state == which).long())
+    def count(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return act(one.long(), other.long())
 
-    state = None
-    if not (target.is_plain and source.is_plain):
-        state = balance_states(count)
-    companions = [
-        -(act((a != 0).long(), (b != 0).long()) > 0).long()
-        for a, b in zip(target.companions, source.companions, strict=True)
-    ]
-    return build(residues, state, companions)
+    residues = target.by_level(
+        lambda a, b, prime: (act(a.clamp(min=0), b.clamp(min=0)) % prime).masked_fill(
+            count(a < 0, b < 0) > 0, UNKNOWN
+        ),
+        source,
+    )
+    state = algebra.balance_states(lambda s: count(target.state == s, source.state == s))
+    pairs = zip(target.companions, source.companions, strict=True)
+    companions = [-(count(a != 0, b != 0) > 0).long() for a, b in pairs]
+    return target.make(residues, state, companions)
 
 
 def fill_with(run: Run, value: Any, new: Any = 0, _: bool = False) -> Parts:
     """A number or a tensor in the shape of the first."""
-    return run.parts(new).map(lambda part: part.expand(value.shape).contiguous())
+    return _fill(run, value.shape, new)
+
+
+def _fill(run: Run, shape: Any, new: Any) -> Parts:
+    return run.parts(new).map(lambda part: part.expand(tuple(shape)).contiguous())
 
 
 VIEWS: dict[str, Handler] = {
@@ -243,8 +216,12 @@ VIEWS: dict[str, Handler] = {
 }
 
 
+def _add(run: Run, one: Any, other: Any, alpha: Any = 1) -> Parts:
+    return run.parts(one) + run.scale(run.parts(other), alpha)
+
+
 def _subtract(run: Run, one: Any, other: Any, alpha: Any = 1) -> Parts:
-    return run.subtract(run.parts(one), run.scale(run.parts(other), alpha))
+    return run.parts(one) - run.scale(run.parts(other), alpha)
 
 
 def _multiply(run: Run, one: Any, other: Any) -> Parts:
@@ -255,84 +232,67 @@ def _multiply(run: Run, one: Any, other: Any) -> Parts:
 
 def _divide(run: Run, one: Any, other: Any, *, rounding_mode: str | None = None) -> Parts:
     found = run.divide(run.parts(one), other)
-    if rounding_mode is None:
-        return found
-    return functions.opaque(run, rounding_mode, found)
+    return found if rounding_mode is None else functions.opaque(run, rounding_mode, found)
 
 
 def _power(run: Run, base: Any, exponent: Any) -> Parts:
-    if isinstance(exponent, torch.Tensor) and not exponent.dim() and not _is_field(exponent):
+    is_plain = isinstance(exponent, torch.Tensor) and not isinstance(exponent, FieldTensor)
+    if is_plain and not exponent.dim():
         exponent = exponent.item()
-    if isinstance(exponent, (int, float)):
-        quotient = to_fraction(exponent)
-        if quotient is not None:
-            return _raise(run, run.parts(base), quotient)
-    if isinstance(base, (int, float)) and base > 0 and to_fraction(base):
-        return raise_number(run, to_fraction(base) or Fraction(1), run.parts(exponent))
-    if isinstance(exponent, torch.Tensor) and not _is_field(exponent):
-        return _take_powers(run, run.parts(base), exponent)
-    return functions.opaque(run, "pow", run.parts(base), run.parts(exponent))
-
-
-def _raise(run: Run, base: Parts, exponent: Fraction) -> Parts:
-    """The power by a number; an even power of a norm needs no root, whose sign is arbitrary."""
-    if base.square is not None and exponent % 2 == 0:
-        base, exponent = base.square, exponent / 2
-    return functions.power(run, base, exponent)
-
-
-def _take_powers(run: Run, base: Parts, exponents: torch.Tensor) -> Parts:
-    """A tensor of exponents: each value by itself."""
-    found: Parts | None = None
-    for value in torch.unique(exponents).tolist():
-        raised = _power(run, FieldTensor(run.tower, base), value)
-        found = raised if found is None else functions.choose(exponents == value, raised, found)
-    return base if found is None else found
-
-
-def _is_field(value: Any) -> bool:
-    return isinstance(value, FieldTensor)
+    quotient = to_fraction(exponent) if isinstance(exponent, (int, float)) else None
+    if quotient is not None:
+        parts = run.parts(base)
+        if parts.square is not None and quotient % 2 == 0:  # no root, whose sign is arbitrary
+            parts, quotient = parts.square, quotient / 2
+        return functions.power(run, parts, quotient)
+    number = to_fraction(base) if isinstance(base, (int, float)) else None
+    if number is not None and number > 0:
+        return functions.raise_number(run, number, run.parts(exponent))
+    if not is_plain or not exponent.numel():
+        return functions.opaque(run, "pow", run.parts(base), run.parts(exponent))
+    found = run.parts(base)
+    for value in torch.unique(exponent).tolist():  # each exponent by itself
+        found = choose(exponent == value, _power(run, base, value), found)
+    return found
 
 
 def _product(run: Run, value: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Parts:
     parts = run.parts(value)
-    if not parts.state.dim():
+    if not parts.rank:
         return parts
     if dim is None:
         parts, dim = parts.map(lambda part: part.reshape(-1)), 0
-    found = run.number(1)
-    for place in range(parts.shape[dim]):
-        found = run.multiply(found, parts.map(methodcaller("select", dim, place)))
-    if not parts.shape[dim]:
-        shape = parts.state.select(dim, 0).shape if parts.shape[dim] else parts.state.sum(dim).shape
-        found = found.map(lambda part: part.expand(shape))
-    return found.map(lambda part: part.unsqueeze(dim)) if keepdim else found
+    slices = (parts.map(methodcaller("narrow", dim, n, 1)) for n in range(parts.shape[dim]))
+    shape = parts.state.sum(dim, keepdim=True).shape
+    found = reduce(mul, slices, run.parts(1).map(lambda part: part.expand(shape)))
+    return found if keepdim else found.map(lambda part: part.squeeze(dim))
 
 
-def _variance(run: Run, value: Any, *args: Any, **named: Any) -> Parts:
-    """Torch's spellings: (dims, correction=, keepdim=), (dims, unbiased, keepdim), (unbiased)."""
+def _mean(run: Run, value: Any, dims: Any = (), keepdim: bool = False, **_: Any) -> Parts:
     parts = run.parts(value)
-    dims, correction, keepdim = _read_spread(*args, **named)
-    off = run.subtract(parts, run.mean(parts, dims, keepdim=bool(parts.state.dim())))
-    square = run.sum(run.multiply(off, off), dims, keepdim)
-    count = count_elements(parts, list_dims(dims)) - correction
-    return run.scale(square, 1 / count) if count > 0 else run.scale(square, float("nan"))
+    total, count = reduce_sum(parts, dims, keepdim), _count(parts, dims)
+    return algebra.scale(total, Fraction(1, count)) if count else _fill(run, total.shape, nan)
 
 
-def _read_spread(*args: Any, **named: Any) -> tuple[Any, Fraction, bool]:
-    if args and isinstance(args[0], bool):
-        return None, Fraction(args[0]), False
-    dims = args[0] if args else named.get("dim")
-    correction = args[1] if len(args) > 1 else named.get("correction", named.get("unbiased", 1))
-    keepdim = args[2] if len(args) > 2 else named.get("keepdim", False)
-    correction = 1 if correction is None else correction
-    return dims, to_fraction(correction) or Fraction(correction), bool(keepdim)
+def _count(parts: Parts, dims: Any) -> int:
+    """How many elements a reduction over dimensions takes together."""
+    return prod(parts.shape[dim] for dim in list_dims(parts, dims))
 
 
 def _variance_and_mean(run: Run, value: Any, *args: Any, **named: Any) -> tuple[Parts, Parts]:
-    dims, _, keepdim = _read_spread(*args, **named)
-    mean = run.mean(run.parts(value), dims, keepdim)
-    return _variance(run, value, *args, **named), mean
+    """Torch's spellings: (dims, correction=, keepdim=), (dims, unbiased, keepdim), (unbiased)."""
+    if args and isinstance(args[0], bool):
+        args = (None, *args)
+    words = dict(zip(("dim", "unbiased", "keepdim"), args, strict=False)) | named
+    dims, keepdim = words.get("dim"), bool(words.get("keepdim", False))
+    correction = words.get("correction", words.get("unbiased", 1))
+    correction = 1 if correction is None else to_fraction(correction) or Fraction(correction)
+    parts = run.parts(value)
+    off = parts - _mean(run, value, dims, True)
+    square = reduce_sum(off * off, dims, keepdim)
+    count = _count(parts, dims) - correction
+    found = run.scale(square, 1 / Fraction(count) if count > 0 else nan)
+    return found, _mean(run, value, dims, keepdim)
 
 
 def _norm(
@@ -340,25 +300,23 @@ def _norm(
 ) -> Parts:
     parts = run.parts(value)
     if power == 2:
-        square = run.sum(run.multiply(parts, parts), dims, keepdim)
+        square = reduce_sum(parts * parts, dims, keepdim)
         return replace(functions.root(run, square), square=square)
     if power == 1:
-        return run.sum(functions.find_size(run, parts), dims, keepdim)
+        return reduce_sum(functions.find_size(run, parts), dims, keepdim)
     raise NotModelledError(f"a norm of order {power}")
 
 
 def _safe_softmax(run: Run, value: Any, dim: int, *_: Any) -> Parts:
     parts = run.parts(value)
     empty = (parts.state == BELOW).all(dim, keepdim=True)
-    found = functions.softmax(run, parts, dim)
-    return functions.choose(empty, run.number(0), found)
+    return choose(empty, run.parts(0), functions.softmax(run, parts, dim))
 
 
 def _log_softmax(run: Run, value: Any, dim: int, *_: Any) -> Parts:
     parts = functions.soften(run, run.parts(value), dim)
-    total = functions.log_sum_exp(run, parts, (dim,), True)
-    found = run.subtract(parts, total)
-    return functions.choose(total.state == ABOVE, run.parts(float("nan")), found)
+    total = functions.log_sum_exp(run, parts, dim, True)
+    return choose(total.state == ABOVE, run.parts(nan), parts - total)
 
 
 def _distances_backward(run: Run, grad: Any, *given: Any) -> Parts:
@@ -369,29 +327,15 @@ def _distances_backward(run: Run, grad: Any, *given: Any) -> Parts:
     rows = run.parts(one).map(methodcaller("unsqueeze", -2))
     columns = run.parts(other).map(methodcaller("unsqueeze", -3))
     known = run.parts(found)
-    share = algebra.divide(run.tower, run.parts(grad), known)
-    share = functions.choose(known.residues[0] == 0, run.number(0), share)
-    wide = share.map(methodcaller("unsqueeze", -1))
-    return run.sum(run.multiply(run.subtract(rows, columns), wide), (-2,))
-
-
-def _is_state(*states: int) -> Handler:
-    def act(run: Run, value: Any) -> torch.Tensor:
-        state = run.parts(value).state
-        found = torch.zeros_like(state, dtype=torch.bool)
-        for each in states:
-            found |= state == each
-        return found
-
-    return act
+    share = choose(known.residues[0] == 0, run.parts(0), run.parts(grad) / known)
+    return reduce_sum((rows - columns) * share.map(methodcaller("unsqueeze", -1)), -2)
 
 
 def _read_number(run: Run, value: Any) -> float:
     parts = run.parts(value)
-    state = int(parts.state)
-    if state in {BELOW, ABOVE, NAN}:
-        return {BELOW: -float("inf"), ABOVE: float("inf"), NAN: float("nan")}[state]
-    return float(run.read_integers(parts))
+    endless = {BELOW: -inf, ABOVE: inf, NAN: nan}
+    found = endless.get(int(parts.state))
+    return float(run.read_integers(parts)) if found is None else found
 
 
 def _is_all_equal(run: Run, one: Any, other: Any) -> bool:
@@ -401,71 +345,62 @@ def _is_all_equal(run: Run, one: Any, other: Any) -> bool:
 
 
 def _invert_matrix(run: Run, value: Any, *_: Any, **__: Any) -> Any:
-    found = algebra.eliminate(run.tower, run.parts(value))[0]
+    found = algebra.eliminate(run.parts(value))[0]
     return found, torch.zeros(found.shape[:-2], dtype=torch.int32)
 
 
 def _find_determinant(run: Run, value: Any) -> Any:
-    found = algebra.eliminate(run.tower, run.parts(value), singular=True)[1]
+    found = algebra.eliminate(run.parts(value), singular=True)[1]
     return found, found, torch.zeros(found.shape, dtype=torch.int32)
 
 
 def _solve(run: Run, value: Any, right: Any, left: bool = True, **_: Any) -> Any:
     """Torch's solve: one vector, a vector for each matrix, or matrices that broadcast."""
     matrix, beside = run.parts(value), run.parts(right)
-    is_vector = len(beside.shape) == 1 or (
-        len(beside.shape) == len(matrix.shape) - 1 and beside.shape == matrix.shape[:-1]
-    )
+    is_vector = beside.rank == 1 or beside.shape == matrix.shape[:-1]
     if not left:
         raise NotModelledError("a system solved from the right")
     if is_vector:
-        beside = beside.map(lambda part: part.unsqueeze(-1))
-    inverse = algebra.eliminate(run.tower, matrix)[0]
-    product = run.multiply(
-        inverse.map(lambda each: each.unsqueeze(-1)), beside.map(lambda each: each.unsqueeze(-3))
-    )
-    found = run.sum(product, (-2,))
-    found = found.map(lambda part: part.squeeze(-1)) if is_vector else found
+        beside = beside.map(methodcaller("unsqueeze", -1))
+    inverse = algebra.eliminate(matrix)[0]
+    found = algebra.matmul(inverse, beside)
+    found = found.map(methodcaller("squeeze", -1)) if is_vector else found
     return found, inverse, matrix, torch.zeros(found.shape[:-2], dtype=torch.int32)
+
+
+def _multiply_matrices(run: Run, one: Any, other: Any) -> Parts:
+    return algebra.matmul(run.parts(one), run.parts(other))
 
 
 ARITHMETIC: dict[str, Handler] = {
     "linalg_inv_ex": _invert_matrix,
     "_linalg_det": _find_determinant,
     "_linalg_solve_ex": _solve,
-    "add": lambda run, one, other, alpha=1: run.add(
-        run.parts(one), run.scale(run.parts(other), alpha)
-    ),
+    "add": _add,
     "sub": _subtract,
-    "rsub": lambda run, one, other, alpha=1: _subtract(run, other, one, alpha),
     "mul": _multiply,
     "div": _divide,
     "pow": _power,
-    **dict.fromkeys(
-        ("mm", "bmm"),
-        lambda run, one, other: algebra.matmul(run.tower, run.parts(one), run.parts(other)),
-    ),
-    "sum": lambda run, value, dims=(), keepdim=False, **_: run.sum(run.parts(value), dims, keepdim),
-    "mean": lambda run, value, dims=(), keepdim=False, **_: run.mean(
+    "mm": _multiply_matrices,
+    "bmm": _multiply_matrices,
+    "sum": lambda run, value, dims=(), keepdim=False, **_: reduce_sum(
         run.parts(value), dims, keepdim
     ),
+    "mean": _mean,
     "prod": _product,
-    "cumsum": lambda run, value, dim, **_: algebra.accumulate(run.tower, run.parts(value), dim),
-    "var": _variance,
+    "cumsum": lambda run, value, dim, **_: algebra.accumulate(run.parts(value), dim),
+    "var": lambda *args, **named: _variance_and_mean(*args, **named)[0],
     "var_mean": _variance_and_mean,
     "linalg_vector_norm": _norm,
-    "norm": _norm,
     "_softmax": lambda run, value, dim, *_: functions.softmax(run, run.parts(value), dim),
     "_safe_softmax": _safe_softmax,
     "_log_softmax": _log_softmax,
     "logsumexp": lambda run, value, dims, keepdim=False: functions.log_sum_exp(
-        run, run.parts(value), list_dims(dims), keepdim
+        run, run.parts(value), dims, keepdim
     ),
     "_cdist_backward": _distances_backward,
-    "isinf": _is_state(BELOW, ABOVE),
-    "isnan": _is_state(NAN),
-    "isneginf": _is_state(BELOW),
-    "isposinf": _is_state(ABOVE),
+    "isinf": lambda run, value: run.parts(value).has_state(BELOW, ABOVE),
+    "isnan": lambda run, value: run.parts(value).has_state(NAN),
     "_local_scalar_dense": _read_number,
     "equal": _is_all_equal,
     "logical_not": lambda run, value: ~run.is_nonzero(run.parts(value)),
@@ -474,34 +409,41 @@ ARITHMETIC: dict[str, Handler] = {
 }
 
 
-TABLE: dict[str, Handler] = {**ARITHMETIC, **POINTWISE, **VIEWS}
+TABLE: dict[str, Handler] = {**ARITHMETIC, **functions.POINTWISE, **VIEWS}
 
 
 def dispatch(func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """One operation; NotModelledError where it has no meaning over a field."""
-    tower = _find_tower(args, named)
     name = func.overloadpacket.__name__
+    towers = (each.tower for each in iterate(args, named) if isinstance(each, FieldTensor))
+    tower = next(towers, None)
+    if tower is None:
+        raise NotModelledError("an operation without a tower")
     run = Run(tower, find_usage(), name)
     own = name[:-1] if name.endswith("_") else ""
-    known = {*TABLE, *DEFINITIONS}
-    if torch.Tag.nondeterministic_seeded in func.tags and name not in known:
+    is_known = name in TABLE or name in DEFINITIONS
+    if torch.Tag.nondeterministic_seeded in func.tags and not is_known:
         raise NotModelledError(f"{name}, which is random,")
     if name in MOVES:
-        return wrap(tower, move(run, func, args, named))
+        return wrap(move(run, func, args, named))
     if name in TABLE:
-        found = TABLE[name](run, *args, **_drop_types(name, named))
-        return wrap(tower, _own(found, args))
+        return wrap(_own(TABLE[name](run, *args, **_drop_types(name, named)), args))
     if name in DEFINITIONS:
         return _define(name, args, named)
     if name in FACTORIES:
-        return wrap(tower, make_like(run, func, args, named))
+        return wrap(make_like(run, func, args, named))
     if own in TABLE:
         return _write(run, args[0], TABLE[own](run, *args, **named))
     if own in DEFINITIONS:
         return _write(run, args[0], run.parts(_define(own, args, named)))
     if torch.Tag.inplace_view in func.tags and own in MOVES:
         return _turn(func, *args, **named)
-    return _take_apart(run, func, args, named)
+    with find_running() or nullcontext():  # torch's own parts, which come here again
+        known = _list_decompositions().get(func)
+        found = (known or func.decompose)(*args, **named)
+    if found is NotImplemented:
+        raise NotModelledError(run.name)
+    return found
 
 
 def _define(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -528,13 +470,6 @@ def _drop_types(name: str, named: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in named.items() if key != "dtype"}
 
 
-def _find_tower(args: tuple[Any, ...], named: dict[str, Any]) -> Tower:
-    for each in iterate(args, named):
-        if isinstance(each, FieldTensor):
-            return each.tower
-    raise NotModelledError("an operation without a tower")
-
-
 def _write(run: Run, target: Any, found: Any) -> Any:
     """The result into the memory of the target."""
     if not isinstance(target, FieldTensor) or not isinstance(found, Parts):
@@ -549,16 +484,6 @@ def _turn(func: Any, target: FieldTensor, *args: Any, **named: Any) -> Any:
     target.parts = target.parts.map(lambda part: func(part.detach(), *args, **named))
     with no_dispatch():
         return func(target, *args, **named)
-
-
-def _take_apart(run: Run, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """By torch's own decomposition, whose operations come here again."""
-    with find_running() or nullcontext():
-        known = _list_decompositions().get(func)
-        found = (known or func.decompose)(*args, **named)
-    if found is NotImplemented:
-        raise NotModelledError(run.name)
-    return found
 
 
 @cache

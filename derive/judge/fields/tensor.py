@@ -17,7 +17,6 @@ from derive.judge.fields.algebra import (
     NotModelledError,
     Parts,
     Usage,
-    build,
     fill,
     find_small,
 )
@@ -37,14 +36,11 @@ FACTORIES = frozenset(
 class FieldTensor(torch.Tensor):
     """A wrapper around the parts; every operation of torch's goes to `answer`."""
 
-    tower: Tower
     parts: Parts
     answer: ClassVar[Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]]
 
     @staticmethod
-    def __new__(
-        cls: type[FieldTensor], tower: Tower, parts: Parts, requires_grad: bool = False
-    ) -> FieldTensor:
+    def __new__(cls: type[FieldTensor], parts: Parts, requires_grad: bool = False) -> FieldTensor:
         """A tensor that shares the memory of its parts."""
         first = parts.residues[0]
         return torch.Tensor._make_wrapper_subclass(
@@ -56,9 +52,13 @@ class FieldTensor(torch.Tensor):
             requires_grad=requires_grad,
         )
 
-    def __init__(self, tower: Tower, parts: Parts, requires_grad: bool = False) -> None:
-        self.tower = tower
+    def __init__(self, parts: Parts, requires_grad: bool = False) -> None:
         self.parts = parts
+
+    @property
+    def tower(self) -> Tower:
+        """What it is over."""
+        return self.parts.tower
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
@@ -101,7 +101,7 @@ class Exact(TorchDispatchMode):
         if name in FACTORIES and isinstance(made, torch.Tensor) and made.is_floating_point():
             if "empty" in name:
                 made.fill_(float("nan"))
-            return FieldTensor(self.tower, embed_tensor(self.tower, self.usage, made))
+            return FieldTensor(embed_tensor(self.tower, self.usage, made))
         return made
 
 
@@ -170,7 +170,7 @@ def to_parts(tower: Tower, value: Any) -> Parts:
 
 def to_field(tower: Tower, value: Any) -> FieldTensor:
     """A number, a Fraction or an ordinary tensor over the tower, exactly."""
-    return FieldTensor(tower, to_parts(tower, value))
+    return FieldTensor(to_parts(tower, value))
 
 
 Handler = Callable[..., Any]  # of a Run and the arguments that torch gives: Parts, or what it says
@@ -188,102 +188,54 @@ class Run:
         """The parts of an argument."""
         return to_parts(self.tower, value)
 
-    def number(self, value: Fraction | int) -> Parts:
-        """One rational number."""
-        return fill(self.tower, (), self.tower.embed(value))
-
-    def add(self, one: Parts, other: Parts) -> Parts:
-        """The sum."""
-        return algebra.add(self.tower, one, other)
-
-    def subtract(self, one: Parts, other: Parts) -> Parts:
-        """The difference."""
-        return algebra.add(self.tower, one, algebra.negate(self.tower, other))
-
-    def multiply(self, one: Parts, other: Parts) -> Parts:
-        """The product."""
-        return algebra.multiply(self.tower, one, other)
-
     def scale(self, parts: Parts, value: Any) -> Parts:
         """The element times a number or tensor; a number leaves logarithms what they are."""
         if isinstance(value, FieldTensor):
-            return self.multiply(parts, value.parts)
-        if isinstance(value, (int, float, Fraction)) and not isinstance(value, bool):
-            quotient = to_fraction(value)
-            if quotient is not None and not self.parts(value).state.any():
-                return algebra.scale(self.tower, parts, quotient)
-        number = strip(self.parts(value))
-        return algebra.multiply(self.tower, parts, number, find_number_signs(value))
+            return parts * value.parts
+        quotient = _read_quotient(value)
+        if quotient is not None and not self.parts(value).state.any():
+            return algebra.scale(parts, quotient)
+        return algebra.multiply(parts, algebra.strip(self.parts(value)), _find_number_signs(value))
 
     def divide(self, parts: Parts, value: Any) -> Parts:
         """The quotient by a number or tensor; a number leaves logarithms what they are."""
         if isinstance(value, FieldTensor):
-            return algebra.divide(self.tower, parts, value.parts)
-        if isinstance(value, (int, float, Fraction)) and not isinstance(value, bool):
-            quotient = to_fraction(value)
-            if quotient:
-                return algebra.scale(self.tower, parts, 1 / quotient)
-        below = algebra.invert(self.tower, self.parts(value))
-        signs = find_number_signs(value)
-        return algebra.multiply(self.tower, parts, below, signs.masked_fill(signs == 0, 1))
-
-    def sum(self, parts: Parts, dims: Any = (), keepdim: bool = False) -> Parts:
-        """The sum over dimensions."""
-        return algebra.reduce_sum(self.tower, parts, list_dims(dims), keepdim)
-
-    def mean(self, parts: Parts, dims: Any = (), keepdim: bool = False) -> Parts:
-        """The mean over dimensions."""
-        count = count_elements(parts, list_dims(dims))
-        if not count:
-            return fill(
-                self.tower, self.sum(parts, dims, keepdim).shape, (0,) * self.tower.levels, 3
-            )
-        return algebra.scale(self.tower, self.sum(parts, dims, keepdim), Fraction(1, count))
+            return parts / value.parts
+        quotient = _read_quotient(value)
+        if quotient:
+            return algebra.scale(parts, 1 / quotient)
+        signs = _find_number_signs(value)
+        below = algebra.invert(self.parts(value))
+        return algebra.multiply(parts, below, signs.masked_fill(signs == 0, 1))
 
     def is_nonzero(self, parts: Parts) -> torch.Tensor:
         """The truth values; those of random residues rest on chance."""
-        if bool(((parts.state == FINITE) & ~find_small(self.tower, parts)[1]).any()):
-            self.usage.ordered = True
+        self.usage.ordered |= bool(((parts.state == FINITE) & ~find_small(parts)[1]).any())
         return (parts.residues[0] != 0) | (parts.state != FINITE)
 
     def read_integers(self, parts: Parts) -> torch.Tensor:
         """The elements as integers; refused where they are none."""
-        value, small = find_small(self.tower, parts)
+        value, small = find_small(parts)
         if not bool(small.all()):
             raise NotModelledError(f"{self.name}: a number out of the data")
         return value
 
 
-def strip(parts: Parts) -> Parts:
-    """The element without what it is the logarithm of: as a factor it is a number."""
-    return build(parts.residues, parts.state) if parts.has_companions else parts
+def _read_quotient(value: Any) -> Fraction | None:
+    is_number = isinstance(value, (int, float, Fraction)) and not isinstance(value, bool)
+    return to_fraction(value) if is_number else None
 
 
-def find_number_signs(value: Any) -> torch.Tensor:
+def _find_number_signs(value: Any) -> torch.Tensor:
     """The signs of ordinary numbers."""
     found = torch.as_tensor(value if isinstance(value, torch.Tensor) else float(value)).double()
     return torch.where(found.isnan(), 0, found.sign()).long()
 
 
-def wrap(tower: Tower, found: Any) -> Any:
+def wrap(found: Any) -> Any:
     """Parts as tensors, also in tuples and lists."""
     if isinstance(found, Parts):
-        return FieldTensor(tower, found)
+        return FieldTensor(found)
     if isinstance(found, (tuple, list)):
-        return type(found)(wrap(tower, each) for each in found)
+        return type(found)(map(wrap, found))
     return found
-
-
-def list_dims(dims: Any) -> tuple[int, ...]:
-    """Dimensions as a tuple; none for all."""
-    if dims is None:
-        return ()
-    return (dims,) if isinstance(dims, int) else tuple(dims)
-
-
-def count_elements(parts: Parts, dims: tuple[int, ...]) -> int:
-    """How many elements a reduction over dimensions takes together."""
-    count = 1
-    for dim in dims or range(parts.state.dim()):
-        count *= parts.shape[dim] if parts.state.dim() else 1
-    return count

@@ -9,7 +9,7 @@ Residues are int64 tensors; -1 stands for one that is not known.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial, reduce
 from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -21,11 +21,8 @@ if TYPE_CHECKING:
 
 TOP = 1 << 31  # products of two residues fit into 64 bits
 _BITS = {1: 20, 2: 11, 3: 8}  # of the smallest prime, by depth
-_SQUARES = {
-    1: (2, 3, 5, 7, 11, 13),
-    2: (2, 3, 5, 7),
-    3: (2, 3),
-}  # primes that have a root at every level
+# Primes that have a root at every level.
+_SQUARES: dict[int, tuple[int, ...]] = {1: (2, 3, 5, 7, 11, 13), 2: (2, 3, 5, 7), 3: (2, 3)}
 DEEPEST = max(_BITS)
 
 
@@ -65,8 +62,13 @@ def draw_tower(seed: int, depth: int = 1) -> Tower:
     primes = None
     while primes is None:
         primes = _draw_primes(dice, depth, squares)
-    bases = tuple(_draw_base(dice, p, q) for p, q in pairwise(primes))
-    return Tower(primes, bases, squares, dice.getrandbits(60) << 1 | seed & 1)
+    bases = []
+    for prime, order in pairwise(primes):  # elements of this order
+        base = 1
+        while base == 1:
+            base = pow(dice.randrange(2, prime), (prime - 1) // order, prime)
+        bases.append(base)
+    return Tower(primes, tuple(bases), squares, dice.getrandbits(60) << 1 | seed & 1)
 
 
 def _draw_primes(dice: Random, depth: int, squares: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -114,14 +116,6 @@ def is_prime(number: int) -> bool:
     return True
 
 
-def _draw_base(dice: Random, prime: int, order: int) -> int:
-    """An element of this order."""
-    while True:
-        found = pow(dice.randrange(2, prime), (prime - 1) // order, prime)
-        if found != 1:
-            return found
-
-
 UNKNOWN = -1
 _MIX = (-7046029254386353131, -4658895280553007687, -7723592293110705685)  # odd, 64 bits
 _MOST_SUMMANDS = 1 << 14
@@ -157,22 +151,15 @@ def take_power(base: Any, exponent: int, prime: int) -> Any:
 
 
 def raise_each(bases: Any, exponents: Any, prime: int) -> Any:
-    """Every residue to the power that stands beside it, negative ones too."""
-    bases = torch.where(exponents < 0, invert(bases, prime), bases)
-    found, square, left = torch.ones_like(bases), bases.clamp(min=0), exponents.abs()
+    """Every residue, or one number, to the power that stands beside it, negative ones too."""
+    bases = torch.as_tensor(bases)
+    if bool((exponents < 0).any()):
+        bases = torch.where(exponents < 0, invert(bases, prime), bases)
+    found, square, left = torch.ones_like(exponents), bases.clamp(min=0), exponents.abs()
     while bool((left > 0).any()):
         found = torch.where((left & 1).bool(), found * square % prime, found)
         square, left = square * square % prime, left >> 1
     return keep_unknown(found, bases)
-
-
-def raise_base(base: int, exponents: Any, prime: int) -> Any:
-    """One number to every power of a tensor."""
-    found, square, left = torch.ones_like(exponents), base % prime, exponents.clamp(min=0)
-    while bool((left > 0).any()):
-        found = torch.where((left & 1).bool(), found * square % prime, found)
-        square, left = square * square % prime, left >> 1
-    return keep_unknown(found, exponents)
 
 
 def invert(residues: Any, prime: int) -> Any:
@@ -193,15 +180,12 @@ def matmul(one: Any, other: Any, prime: int) -> Any:
     return found
 
 
-def reduce_product(residues: Any, dim: int, prime: int) -> Any:
+def reduce_product(residues: Any, dim: int, prime: int, keepdim: bool = False) -> Any:
     """The product along one dimension."""
-    parts = residues.unbind(dim)
-    if not parts:
-        return residues.new_ones(residues.sum(dim).shape)
-    found = parts[0]
-    for part in parts[1:]:
-        found = multiply(found, part, prime)
-    return found
+    one = residues.new_ones(residues.sum(dim, keepdim=keepdim).shape)
+    parts = residues.split(1, dim) if residues.shape[dim] else ()
+    each = (part if keepdim else part.squeeze(dim) for part in parts)
+    return reduce(partial(multiply, prime=prime), each, one)
 
 
 def find_character(residues: Any, prime: int) -> Any:
