@@ -80,6 +80,11 @@ class Function:
         return len(self.tensors), len(self.tensors) + len(self.defaults)
 
     @property
+    def is_never_negative(self) -> bool:
+        """Is its value >= 0 for all arguments?"""
+        return self.range[0] is not None and self.range[0] >= 0
+
+    @property
     def text(self) -> str:
         """How the value is worked out: none where it is the machine's."""
         return "" if self.value == self.name else self.value or self.definition

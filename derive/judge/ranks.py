@@ -37,16 +37,8 @@ PATIENCE = 60.0  # seconds that a rank waits for the others, which may have fail
 WORLDS = (2, 3)  # ranks of each dimension
 
 
-Shares: TypeAlias = (
-    "Sequence[tuple[ir.Expr, str]]"  # extents that are cut, each over which dimension
-)
-
-
-@dataclass
-class Record:
-    """What one rank has handed to the collectives: (collective, elements), in order."""
-
-    sent: list[tuple[str, int]] = field(default_factory=list)
+# Extents that are cut, each over which dimension.
+Shares: TypeAlias = "Sequence[tuple[ir.Expr, str]]"
 
 
 class _World:
@@ -59,12 +51,6 @@ class _World:
         self.boards: dict[tuple[object, ...], dict[int, Any]] = {}
         self.lock = Lock()
 
-    def find(self, key: tuple[object, ...], ranks: int) -> tuple[Barrier, dict[int, Any]]:
-        """The meeting point of a group, and its board."""
-        with self.lock:
-            barrier = self.barriers.setdefault(key, Barrier(ranks, timeout=PATIENCE))
-            return barrier, self.boards.setdefault(key, {})
-
     def stop(self) -> None:
         """Let nobody wait for a rank that has failed."""
         with self.lock:
@@ -73,35 +59,56 @@ class _World:
 
 
 @dataclass(frozen=True)
+class _Mesh:
+    """A mesh as one rank sees it."""
+
+    world: _World
+    place: tuple[int, ...]
+    # What this rank has handed to the collectives: (collective, elements), in order.
+    sent: list[tuple[str, int]] = field(default_factory=list)
+
+    @property
+    def mesh_dim_names(self) -> tuple[str, ...]:
+        return tuple(self.world.axes)
+
+    def size(self, number: int) -> int:
+        return list(self.world.axes.values())[number]
+
+    def get_group(self, axis: str) -> _Group:
+        return _Group(self, self.mesh_dim_names.index(axis))
+
+
+@dataclass(frozen=True)
 class _Group:
     """The ranks that differ in one dimension, as one of them sees them."""
 
-    world: _World
-    axis: str
-    place: tuple[int, ...]
-    record: Record
+    mesh: _Mesh
+    number: int
 
     def rank(self) -> int:
         """The position in the dimension."""
-        return self.place[list(self.world.axes).index(self.axis)]
+        return self.mesh.place[self.number]
 
     def size(self) -> int:
         """The number of ranks in the dimension."""
-        return self.world.axes[self.axis]
+        return self.mesh.size(self.number)
 
     def exchange(self, word: str, tensor: Any) -> list[Any]:
         """What every rank of the group has handed in, in order."""
-        number = list(self.world.axes).index(self.axis)
-        others = tuple(p for k, p in enumerate(self.place) if k != number)
-        barrier, board = self.world.find((self.axis, others), self.size())
-        self.record.sent.append((word, tensor.numel()))
+        world, place = self.mesh.world, self.mesh.place
+        key = (self.number, place[: self.number], place[self.number + 1 :])
+        with world.lock:
+            barrier = world.barriers.setdefault(key, Barrier(self.size(), timeout=PATIENCE))
+            board = world.boards.setdefault(key, {})
+        self.mesh.sent.append((word, tensor.numel()))
         board[self.rank()] = (word, tensor.detach().clone())
         barrier.wait()
         found = [board[rank] for rank in range(self.size())]
         barrier.wait()
         words, tensors = zip(*found, strict=True)
         if len({*words}) > 1 or len({(each.shape, each.dtype) for each in tensors}) > 1:
-            raise RuntimeError(f"the ranks of {self.axis} do not do the same: {found}")
+            axis = self.mesh.mesh_dim_names[self.number]
+            raise RuntimeError(f"the ranks of {axis} do not do the same: {found}")
         return list(tensors)
 
 
@@ -137,36 +144,20 @@ class _Dist:
         made.copy_(stacked.sum(0)[group.rank()])
 
 
-@dataclass(frozen=True)
-class _Mesh:
-    """A mesh as one rank sees it."""
-
-    world: _World
-    place: tuple[int, ...]
-    record: Record
-
-    @property
-    def mesh_dim_names(self) -> tuple[str, ...]:
-        return tuple(self.world.axes)
-
-    def size(self, number: int) -> int:
-        return list(self.world.axes.values())[number]
-
-    def get_group(self, axis: str) -> _Group:
-        return _Group(self.world, axis, self.place, self.record)
-
-
 def judge_ranks(
     source: str, name: str, system: ir.System, shares: Shares, count: int = 2
 ) -> Judgement:
     """The judgement of a file's sharded function, if any; DeriveError where it does not agree."""
+    import torch
+
     judged: list[Mapping[str, int]] = []
     worst = 0.0
     for axes, sizes, inputs in draw_worlds(system, shares, count) if shares else ():
         judged.append(sizes)
         if len(judged) > 1:  # numbers are given as tensors, too, and differentiated
             numbers = [e.name for e in system.inputs if isinstance(e, ir.ScalarInput)]
-            inputs = {**inputs, **{key: _to_tensor(inputs[key]) for key in numbers}}  # noqa: PLW2901
+            given = {key: torch.tensor(inputs[key], dtype=torch.float64) for key in numbers}
+            inputs = {**inputs, **given}  # noqa: PLW2901
         off, where, _ = run_ranks(source, name, system, axes, inputs)
         worst = max(worst, off)
         if where:
@@ -221,13 +212,12 @@ class _Run:
     name: str
     results: tuple[str, ...]
     module: dict[str, Any]
-    world: _World
     inputs: Mapping[str, Any]
     seeds: Sequence[Any]  # the gradients by the results
+    meshes: dict[tuple[int, ...], _Mesh]
     leaves: dict[tuple[int, ...], dict[str, Any]] = field(default_factory=dict)
     found: dict[tuple[int, ...], list[Any]] = field(default_factory=dict)
-    forward: dict[tuple[int, ...], Record] = field(default_factory=dict)
-    backward: dict[tuple[int, ...], Record] = field(default_factory=dict)
+    ahead: dict[tuple[int, ...], int] = field(default_factory=dict)  # sent before the way back
     failed: list[Exception] = field(default_factory=list)
 
     def take(self, tensor: Any, key: str, mesh: _Mesh) -> Any:
@@ -239,34 +229,28 @@ class _Run:
     def share(self, tensor: Any, key: str, mesh: _Mesh) -> Any:
         """The share of a whole tensor that a rank has by the file's own table."""
         for axis, placement in self.module["PLACEMENTS"][key].items():
-            rank = mesh.get_group(axis).rank()
-            tensor = tensor.chunk(self.world.axes[axis], placement.dim)[rank]
+            group = mesh.get_group(axis)
+            tensor = tensor.chunk(group.size(), placement.dim)[group.rank()]
         return tensor
 
-    def work(self, place: tuple[int, ...]) -> None:
+    def work(self, mesh: _Mesh) -> None:
         """All that one rank does."""
         try:
-            mesh = _Mesh(self.world, place, self.forward[place])
             given, leaves = _ask_gradients(self.inputs)
+            self.leaves[mesh.place] = leaves
             function = self.module[f"{self.name}_sharded"]
             *_, keyword = signature(function).parameters
-            made = function(**spell(function, given), **{keyword: mesh})
-            made = list(made) if isinstance(made, tuple) else [made]
-            self.found[place] = [each.detach() for each in made]
-            ahead = len(self.forward[place].sent)
-            self.leaves[place] = leaves | self.leaves[place]
-            seeds = [
-                self.share(seed, key, mesh)
-                for seed, key in zip(self.seeds, self.results, strict=True)
-            ]
-            own = [leaf for leaf in self.leaves[place].values() if leaf.requires_grad]
+            made = _list(function(**spell(function, given), **{keyword: mesh}))
+            self.found[mesh.place] = [each.detach() for each in made]
+            self.ahead[mesh.place] = len(mesh.sent)
+            pairs = zip(self.seeds, self.results, strict=True)
+            seeds = [self.share(seed, key, mesh) for seed, key in pairs]
+            own = [leaf for leaf in self.leaves[mesh.place].values() if leaf.requires_grad]
             for leaf, gradient in zip(own, _pull(made, own, seeds), strict=True):
                 leaf.grad = gradient
-            self.backward[place].sent += self.forward[place].sent[ahead:]
-            del self.forward[place].sent[ahead:]
         except Exception as error:  # whatever it raises is the judgement
             self.failed.append(error)
-            self.world.stop()
+            mesh.world.stop()
 
     def compare(self, wanted: Sequence[Any], pulled: Mapping[str, Any]) -> tuple[float, str]:
         """How far off the ranks are from one call, and the first difference in words."""
@@ -279,7 +263,7 @@ class _Run:
             for number, (key, value) in enumerate(zip(self.results, wanted, strict=True))
         ]
         for key, value in pulled.items():
-            leaves = {place: self.leaves[place][key] for place in self.world.places}
+            leaves = {place: leaves[key] for place, leaves in self.leaves.items()}
             shares = {
                 p: e.new_zeros(e.shape) if e.grad is None else e.grad for p, e in leaves.items()
             }
@@ -298,21 +282,16 @@ class _Run:
         """The whole tensor; in words where ranks that should have the same do not."""
         import torch
 
-        cut, axes, parts = (
-            self.module["PLACEMENTS"].get(key, {}),
-            list(self.world.axes),
-            dict(shares),
-        )
-        for number, axis in reversed(list(enumerate(axes))):
+        cut, parts = self.module["PLACEMENTS"].get(key, {}), dict(shares)
+        axes = next(iter(self.meshes.values())).world.axes
+        for number, (axis, ranks) in reversed(list(enumerate(axes.items()))):
             joined: dict[tuple[int, ...], Any] = {}
             for place in dict.fromkeys(place[:number] for place in parts):
-                row = [parts[*place, rank] for rank in range(self.world.axes[axis])]
-                if axis in cut:
-                    joined[place] = torch.cat(row, cut[axis].dim)
-                    continue
-                if any(compare_values(words, each, row[0])[1] for each in row):
+                row = [parts[*place, rank] for rank in range(ranks)]
+                is_cut = axis in cut
+                joined[place] = torch.cat(row, cut[axis].dim) if is_cut else row[0]
+                if not is_cut and any(compare_values(words, each, row[0])[1] for each in row):
                     return row[0], f"the ranks of {axis} have not the same {words}"
-                joined[place] = row[0]
             parts = joined
         return parts[()], ""
 
@@ -323,44 +302,39 @@ def run_ranks(
     system: ir.System,
     axes: Mapping[str, int],
     inputs: Mapping[str, Any],
-) -> tuple[float, str, tuple[Record, Record]]:
+) -> tuple[float, str, tuple[list[tuple[str, int]], list[tuple[str, int]]]]:
     """How far off the ranks are, the first difference, and what rank 0 sent, there and back."""
     import torch
 
-    given, leaves = _ask_gradients(inputs)
     with in_float64(), catch_warnings():
         simplefilter("ignore")  # a variance of one entry is nan, and torch warns
+        given, leaves = _ask_gradients(inputs)
         function = load_function(source, name)
-        made = function(**spell(function, given))
-    made = list(made) if isinstance(made, tuple) else [made]
-    generator = torch.Generator().manual_seed(1)
-    seeds = [torch.randn(e.shape, dtype=torch.float64, generator=generator) for e in made]
-    pulled = dict(zip(leaves, _pull(made, list(leaves.values()), seeds), strict=True))
-    if not all(bool(each.isfinite().all()) for each in made):
-        pulled = {}  # where there is no value, a gradient says nothing
-    world = _World(axes)
-    module: dict[str, Any] = {"__name__": f"derive_ranks_{name}"}
-    exec(compile(source, f"<{name}.py>", "exec"), module)  # our own generated text
-    run = _Run(name, tuple(t.name for t in system.results), module, world, inputs, seeds)
-    module |= {"dist": _Dist, "_take": run.take, "_give": lambda tensor, *_: tensor}
-    for place in world.places:
-        run.leaves[place], run.forward[place], run.backward[place] = {}, Record(), Record()
-    threads = [Thread(target=run.work, args=(place,), daemon=True) for place in world.places]
-    with in_float64(), catch_warnings():
-        simplefilter("ignore")
+        made = _list(function(**spell(function, given)))
+        generator = torch.Generator().manual_seed(1)
+        seeds = [torch.randn(e.shape, dtype=torch.float64, generator=generator) for e in made]
+        pulled = dict(zip(leaves, _pull(made, list(leaves.values()), seeds), strict=True))
+        if not all(bool(each.isfinite().all()) for each in made):
+            pulled = {}  # where there is no value, a gradient says nothing
+        world = _World(axes)
+        meshes = {place: _Mesh(world, place) for place in world.places}
+        module: dict[str, Any] = {"__name__": f"derive_ranks_{name}"}
+        exec(compile(source, f"<{name}.py>", "exec"), module)  # our own generated text
+        run = _Run(name, tuple(t.name for t in system.results), module, inputs, seeds, meshes)
+        module |= {"dist": _Dist, "_take": run.take, "_give": lambda tensor, *_: tensor}
+        threads = [Thread(target=run.work, args=(m,), daemon=True) for m in meshes.values()]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
     off, where = run.compare([each.detach() for each in made], pulled)
     first = world.places[0]
-    return off, where, (run.forward[first], run.backward[first])
+    sent, ahead = meshes[first].sent, run.ahead.get(first, 0)
+    return off, where, (sent[:ahead], sent[ahead:])
 
 
-def _to_tensor(number: float) -> Any:
-    import torch
-
-    return torch.tensor(number, dtype=torch.float64)
+def _list(made: Any) -> list[Any]:
+    return list(made) if isinstance(made, tuple) else [made]
 
 
 def _ask_gradients(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -13,9 +13,11 @@ from functools import lru_cache
 from math import floor, gcd
 from typing import TYPE_CHECKING
 
+from derive.analysis import finite
 from derive.analysis.affine import Affine, find_range, find_truth, is_never_empty, to_affine
 from derive.analysis.facts import is_never_negative, is_positive, negate
 from derive.ir import nodes as ir
+from derive.ir.functions import FUNCTIONS
 from derive.ir.polynomial import ONE as UNIT
 from derive.ir.polynomial import Polynomial
 from derive.prove import terms as nf
@@ -31,10 +33,7 @@ def is_above(atom: nf.Atom) -> bool:
         case nf.Symbol(expr):
             return not isinstance(expr, ir.Scalar)
         case nf.Read(tensor, _):
-            low = tensor.lower
-            if not isinstance(low, ir.Number):
-                return False
-            return low.value > 0 or (low.value == 0 and tensor.strict[0])
+            return finite.is_positive(ir.Access(tensor, ()))
         case nf.Function("sum", (inner,)):
             return is_above(nf.Base(inner))
         case nf.Base(normal):
@@ -49,10 +48,9 @@ def is_nonnegative_atom(atom: nf.Atom) -> bool:
     """Is the atom >= 0?"""
     match atom:
         case nf.Read(tensor, _):
-            low = tensor.lower
-            return tensor.kind == "bool" or (isinstance(low, ir.Number) and low.value >= 0)
-        case nf.Function("abs"):
-            return True
+            return tensor.kind == "bool" or finite.is_never_negative(ir.Access(tensor, ()))
+        case nf.Function(name) if name in FUNCTIONS:
+            return FUNCTIONS[name].is_never_negative
         case nf.Function("sum" | "share", (inner,)):
             return is_nonnegative_atom(nf.Base(inner))
         case nf.Value(affine):

@@ -10,6 +10,13 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
+from derive.analysis.finite import (
+    find_nonfinite,
+    is_finite,
+    is_never_negative,
+    is_positive,
+    mark_tensors,
+)
 from derive.analysis.reads import find_brackets
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, ROWS
@@ -21,13 +28,6 @@ from derive.ir.walk import (
     map_children,
     substitute,
     walk,
-)
-from derive.rewrite.finite import (
-    find_nonfinite,
-    is_finite,
-    is_never_negative,
-    is_positive,
-    mark_tensors,
 )
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from derive.analysis.finite import find_nonfinite, mark_tensors
 from derive.ir import nodes as ir
 from derive.ir.walk import find_children, find_free, map_children, walk
-from derive.rewrite.finite import find_nonfinite, mark_tensors
 from derive.rewrite.guards import find_sensitive, find_sensitive_names
 from derive.rewrite.naming import IndexNames, find_indices
 from derive.rewrite.recipes import RULES

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from derive.analysis.finite import find_nonfinite, mark_tensors
 from derive.ir import nodes as ir
 from derive.ir.walk import map_children
-from derive.rewrite.finite import find_nonfinite, mark_tensors
 from derive.rewrite.guards import carry_guards
 from derive.rewrite.inline import open_rows, open_wide_sums
 from derive.rewrite.naming import rename_clashes

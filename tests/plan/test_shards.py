@@ -117,7 +117,7 @@ def judge(built):
         assert not where, (sharding.cuts, sizes)
         for said, record in zip((sharding.forward, sharding.backward), sent, strict=True):
             wanted = [(t.collective, built.plan.at_sizes(t.elements, sizes | axes)) for t in said]
-            assert Counter(record.sent) == Counter(wanted), sharding.cuts
+            assert Counter(record) == Counter(wanted), sharding.cuts
 
 
 def test_a_wrong_sharded_function_is_not_written():

@@ -10,6 +10,7 @@ from fractions import Fraction
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
+from derive.analysis.finite import is_finite, is_positive
 from derive.analysis.places import find_reversed, split_merged
 from derive.ir import nodes as ir
 from derive.ir.definitions import PLAIN, Maker, bind
@@ -30,7 +31,6 @@ from derive.plan.lower.product import (
     lower_product,
     lower_sum,
 )
-from derive.rewrite.finite import is_finite, is_positive
 from derive.rewrite.rules.products import rename_bound
 
 if TYPE_CHECKING:

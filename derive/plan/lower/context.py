@@ -15,13 +15,13 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from derive.analysis.facts import is_never_negative
+from derive.analysis.finite import find_nonfinite, is_finite, mark_tensors
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.walk import find_all_indices, find_free, walk
 from derive.plan import ops
 from derive.plan.path import FLOPS, Order
 from derive.plan.steps import Step, free_name, name_op
-from derive.rewrite.finite import find_nonfinite, is_finite, mark_tensors
 from derive.rewrite.guards import guard_unless_finite, is_variable, protect
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from derive.analysis.facts import is_nonnegative
+from derive.analysis.finite import is_positive
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_all_indices, find_children, walk
 from derive.plan import ops
 from derive.plan.cost import find_inner
-from derive.rewrite.finite import is_positive
 from derive.rewrite.rows import is_above_zero
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from fractions import Fraction
 from functools import reduce as fold
 from typing import TYPE_CHECKING
 
+from derive.analysis.finite import is_never_negative
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
 from derive.ir.polynomial import Polynomial
@@ -24,7 +25,6 @@ from derive.plan.lower.condition import fill, lower_condition
 from derive.plan.lower.number import is_steady, lower_number
 from derive.plan.lower.places import drop_padded
 from derive.plan.path import Order, count, find_path
-from derive.rewrite.finite import is_never_negative
 from derive.rewrite.rules.products import is_bracket, make_product
 
 if TYPE_CHECKING:

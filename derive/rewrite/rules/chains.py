@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from derive.analysis.finite import find_nonfinite, is_finite_where_defined, is_safe, mark_tensors
 from derive.analysis.reads import find_brackets
 from derive.ir import nodes as ir
 from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import find_accesses, find_free, map_children, substitute, walk
-from derive.rewrite.finite import find_nonfinite, is_finite_where_defined, is_safe, mark_tensors
 from derive.rewrite.rule import rule, system_rule
 from derive.rewrite.rules.masks import (
     Triangle,

@@ -23,6 +23,7 @@ from functools import lru_cache
 from itertools import permutations
 from typing import TYPE_CHECKING
 
+from derive.analysis.finite import find_nonfinite, is_finite_where_defined, is_safe, mark_tensors
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.text import to_text
@@ -36,7 +37,6 @@ from derive.ir.walk import (
     substitute,
     walk,
 )
-from derive.rewrite.finite import find_nonfinite, is_finite_where_defined, is_safe, mark_tensors
 from derive.rewrite.guards import find_sensitive, find_sensitive_names, is_natural
 from derive.rewrite.rule import apply_rules, rule, system_rule
 from derive.rewrite.rules.chains import find_value

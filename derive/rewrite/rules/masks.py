@@ -11,10 +11,10 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from derive.analysis.facts import find_facts
+from derive.analysis.finite import is_finite_where_defined, is_readable, is_safe
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import find_free, substitute
-from derive.rewrite.finite import is_finite_where_defined, is_readable, is_safe
 from derive.rewrite.rule import rule
 from derive.rewrite.rules.deltas import sift_delta
 from derive.rewrite.rules.products import is_bracket, make_product

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeGuard
 
+from derive.analysis.finite import is_safe
 from derive.analysis.reads import find_brackets
 from derive.ir import nodes as ir
 from derive.ir.walk import find_free, rename_apart, substitute, walk
-from derive.rewrite.finite import is_safe
 from derive.rewrite.rows import is_never_empty
 from derive.rewrite.rule import rule
 

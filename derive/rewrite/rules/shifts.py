@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from derive.analysis.finite import is_finite_where_defined, is_safe
 from derive.analysis.reads import find_brackets
 from derive.ir import nodes as ir
 from derive.ir.walk import find_free, map_children, rename_apart, substitute, walk
-from derive.rewrite.finite import is_finite_where_defined, is_safe
 from derive.rewrite.rows import is_filled, is_never_empty
 from derive.rewrite.rule import rule
 from derive.rewrite.rules.products import make_product

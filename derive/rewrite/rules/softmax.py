@@ -9,9 +9,9 @@ from __future__ import annotations
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from derive.analysis.finite import is_finite_where_defined, is_safe
 from derive.ir import nodes as ir
 from derive.ir.walk import find_free, substitute
-from derive.rewrite.finite import is_finite_where_defined, is_safe
 from derive.rewrite.rows import is_alike, is_never_empty, match_index
 from derive.rewrite.rule import rule
 from derive.rewrite.rules.products import make_product

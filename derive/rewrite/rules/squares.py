@@ -14,9 +14,9 @@ from fractions import Fraction
 from itertools import combinations
 from typing import TypeAlias
 
+from derive.analysis.finite import is_finite_where_defined, is_never_negative, is_safe
 from derive.ir import nodes as ir
 from derive.ir.walk import find_free
-from derive.rewrite.finite import is_finite_where_defined, is_never_negative, is_safe
 from derive.rewrite.rule import rule
 from derive.rewrite.rules.products import make_product, rename_bound
 from derive.rewrite.rules.sums import find_factors

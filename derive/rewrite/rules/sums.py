@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from derive.analysis.finite import is_finite_where_defined, is_positive, is_safe
 from derive.analysis.reads import find_brackets
 from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses, find_free
-from derive.rewrite.finite import is_finite_where_defined, is_positive, is_safe
 from derive.rewrite.rule import rule
 from derive.rewrite.rules.products import (
     is_bracket,

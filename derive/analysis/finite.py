@@ -1,4 +1,4 @@
-"""Which expressions a law may move to where their guards do not reach, or multiply by 0.
+"""Signs and finiteness: what a law may move to where no guard reaches, or multiply by 0.
 
 readable                    no read leaves its tensor, whatever the guards around it
 finite where it is defined  no infinity stands in it, and no reduction over nothing; a quotient may
@@ -91,9 +91,8 @@ def is_never_negative(expr: ir.Expr) -> bool:
         case ir.Along("softmax"):
             return True
         case ir.Call(function, arguments):
-            low = FUNCTIONS[function].range[0]
-            found = low is not None and low >= 0
-            return found or (function == "max" and any(map(is_never_negative, arguments)))
+            is_end = function == "max" and any(map(is_never_negative, arguments))
+            return is_end or FUNCTIONS[function].is_never_negative
     return is_positive(expr)
 
 
