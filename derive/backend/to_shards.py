@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from derive.ir.polynomial import Polynomial
     from derive.plan.plan import Plan
     from derive.plan.shards import Sharding, Stage, Transfer
-    from derive.plan.shards.moves import Move
+    from derive.plan.shards.work import Move
 
 IMPORTS = (
     "import torch.distributed as dist",

@@ -1,12 +1,11 @@
 """The benchmark on one page: a formula's generated function against what people write by hand.
 
-    run          one choice of sizes, measured: inputs, rows, tables, as data
+    run          one choice of sizes, measured: inputs, rows, tables, as data; several, and slopes
     candidates   the generated function, code by hand, one einsum call, torch.compile of the first
                  two; each checked against the first
-    measure      medians over interleaved runs, and how fast this machine multiplies and moves
-    memory       the most that one call takes beyond its inputs, in a child process
-    sweep        the same at several values of one size, and slopes
-    plot         a sweep as a picture
+    measure      medians over interleaved runs, how fast this machine multiplies and moves, and the
+                 most that one call takes beyond its inputs
+    plot         several values of a size as a picture
     calibrate    the machine's constants, which a plan can be made for
 
 A ratio of medians from one run means something on a busy machine; a time alone does not.
@@ -17,9 +16,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from derive.bench.candidates import load_hand
-from derive.bench.memory import refuse_too_large
-from derive.bench.run import Wishes, find_dtype, measure
-from derive.bench.sweep import Over, Sweep
+from derive.bench.measure import refuse_too_large
+from derive.bench.run import Over, Sweep, Wishes, find_dtype, measure
 from derive.compiler import build
 from derive.errors import refuse
 from derive.judge.samples import is_possible

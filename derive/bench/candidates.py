@@ -12,11 +12,18 @@ import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, wraps
+from itertools import repeat
 from string import ascii_letters
 from typing import TYPE_CHECKING, Any
 
-from derive.bench.measure import Candidate, time_calls, to_backward, to_forward
-from derive.bench.memory import find_failure, say_failure
+from derive.bench.measure import (
+    Candidate,
+    find_failure,
+    say_failure,
+    time_calls,
+    to_backward,
+    to_forward,
+)
 from derive.checker.judge import find_expected
 from derive.checker.pick import pick_program
 from derive.checker.program import evaluate_source
@@ -63,10 +70,6 @@ class Hand:
         read = (*given.values(), *parameters.values())
         tensors = tuple(each for each in read if isinstance(each, torch.Tensor))
         return Candidate(self.name, partial(target, *positional, **named), tensors)
-
-    def lay_out(self, results: dict[str, Any]) -> tuple[Any, ...]:
-        """The formula's results in the layout that the code has."""
-        return tuple(value for _, value in find_expected(self.program, results))
 
 
 def load_hand(against: str, system: ir.System) -> Hand:
@@ -139,25 +142,18 @@ def find_candidates(
     wanted = _run(first, f"{built.name} does not run at these sizes")
     found = Found([first], [])
     if hand is not None:
-        candidate = _bind(hand, built, inputs)
-        named = dict(zip(_names(built), wanted, strict=True))
-        _check(candidate, hand.lay_out(named), far)
+        try:
+            candidate = hand.bind(inputs, built.plan.sizes)
+        except (Exception, SystemExit) as error:  # a class of modules is made in there
+            raise refuse("bench-code", f"{hand.name} does not run: {say_failure(error)}") from error
+        names = [tensor.name for tensor in built.system.results]
+        named = dict(zip(names, wanted, strict=True))
+        _check(candidate, tuple(value for _, value in find_expected(hand.program, named)), far)
         found.candidates.append(candidate)
     for candidate in _find_einsums(found.skipped, built, inputs, tensors, backward):
         _check(candidate, wanted, far)
         found.candidates.append(candidate)
     return found
-
-
-def _names(built: Built) -> list[str]:
-    return [tensor.name for tensor in built.system.results]
-
-
-def _bind(hand: Hand, built: Built, inputs: Mapping[str, Any]) -> Candidate:
-    try:
-        return hand.bind(inputs, built.plan.sizes)
-    except (Exception, SystemExit) as error:  # a class of modules is made in there
-        raise refuse("bench-code", f"{hand.name} does not run: {say_failure(error)}") from error
 
 
 def _run(candidate: Candidate, says: str) -> tuple[Any, ...]:
@@ -302,11 +298,21 @@ def find_compiled(
         name = to_compiled_name(candidate.name)
         try:
             with quietly():
-                made = _compile(candidate, name)
+                call = candidate.call
+                function: Callable[..., Any] = torch.compile(call.func, dynamic=False)
+                compiled = partial(function, *call.args, **call.keywords)
+                made = Candidate(name, compiled, candidate.inputs)
                 calls = [to_forward(made)]
                 calls += [to_backward(made)] if candidate.name in backward else []
-                took = sum(map(_warm_up, calls))
-                if not _agrees(candidate, made, FAR[dtype]):
+                took = 0.0
+                for each in calls:  # what the first call takes longer than the second
+                    first = time_calls(each, 1)
+                    took += max(0.0, first - time_calls(each, 1))
+                with torch.no_grad():
+                    wanted, given = flatten_results(call()), flatten_results(compiled())
+                if len(given) != len(wanted) or not all(
+                    map(is_near, given, wanted, repeat(FAR[dtype]))
+                ):
                     raise refuse("bench-differs", "it gives other values than as it stands")
         except Exception as error:  # a missing compiler, or code that it cannot take
             skipped.append(f"{name}: {say_failure(error)}")
@@ -319,26 +325,3 @@ def find_compiled(
 def to_compiled_name(name: str) -> str:
     """What the row of the compiled code is called."""
     return f"{name}, compiled"
-
-
-def _compile(candidate: Candidate, name: str) -> Candidate:
-    import torch
-
-    call = candidate.call
-    function: Callable[..., Any] = torch.compile(call.func, dynamic=False)
-    return Candidate(name, partial(function, *call.args, **call.keywords), candidate.inputs)
-
-
-def _warm_up(call: Callable[[], Any]) -> float:
-    """What the first call takes longer than the second."""
-    first = time_calls(call, 1)
-    return max(0.0, first - time_calls(call, 1))
-
-
-def _agrees(candidate: Candidate, compiled: Candidate, far: float) -> bool:
-    import torch
-
-    with torch.no_grad():
-        wanted, made = flatten_results(candidate.call()), flatten_results(compiled.call())
-    pairs = zip(made, wanted, strict=True)
-    return len(made) == len(wanted) and all(is_near(one, other, far) for one, other in pairs)

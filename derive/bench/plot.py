@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
-from derive.bench.sweep import BOUND, TITLES
+from derive.bench.run import BOUND, TITLES
 from derive.errors import refuse
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from derive.bench.sweep import Line, Sweep
+    from derive.bench.run import Line, Sweep
     from derive.errors import DeriveError
 
 FORMATS = (".svg", ".png")

@@ -1,34 +1,38 @@
-"""One choice of sizes, measured: a table of rows for each number of threads, as data.
+"""One choice of sizes, or several values of one size, measured: rows, tables and lines as data.
 
 Values and memory are looked at on one thread; both are the same on any number of them. Inputs are
 of the order that they have in a network: sums over many normal numbers grow, and a softmax of
 logits in the hundreds is made of numbers so small that a processor multiplies them many times
-slower than others.
+slower than others. On logarithmic scales a time that grows like n**k is a straight line of slope k.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from math import log
+from statistics import linear_regression, median
 from typing import TYPE_CHECKING, Any
 
 from derive.bench.candidates import find_candidates, find_compiled, quietly, to_compiled_name
 from derive.bench.measure import (
+    Roofline,
     count_moved,
+    find_peak,
     find_timings,
     measure_roofline,
+    say_failure,
+    say_no_peak,
     to_backward,
     to_forward,
 )
-from derive.bench.memory import find_peak, say_failure, say_no_peak
 from derive.errors import refuse
 from derive.judge.samples import draw_inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from derive.bench.candidates import Found, Hand
-    from derive.bench.measure import Roofline
     from derive.compiler import Built
     from derive.ir import nodes as ir
 
@@ -37,6 +41,8 @@ if TYPE_CHECKING:
 
 RUNS = 7
 DTYPES = ("float32", "bfloat16", "float64")
+BOUND = "estimated limit"
+TITLES = {"forward": "forward", "backward": "forward and backward"}  # what a row has seconds of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +52,8 @@ class Row:
     name: str
     forward: float
     backward: float | None = None  # forward and backward together
-    peak: int | None = None
-    backward_peak: int | None = None  # of forward and backward together
+    peak_bytes: int | None = None
+    backward_peak_bytes: int | None = None  # of forward and backward together
 
 
 @dataclass(frozen=True)
@@ -65,14 +71,10 @@ class Table:
         """Seconds at the least for the operations and the moved bytes, estimated."""
         return self.roofline.find_seconds(self.flops, self.moved)
 
-    def find_ratio(self, row: Row) -> float:
-        """How many times the generated function's time a row takes, forward."""
-        return row.forward / self.rows[0].forward
-
-    def find_backward_ratio(self, row: Row) -> float | None:
-        """The same with gradients; None where one of the two has none."""
-        first = self.rows[0].backward
-        return None if row.backward is None or first is None else row.backward / first
+    def find_ratio(self, row: Row, kind: str = "forward") -> float | None:
+        """How many times the generated function's time a row takes; None where one has none."""
+        own, first = getattr(row, kind), getattr(self.rows[0], kind)
+        return None if own is None or first is None else own / first
 
     def to_data(self) -> dict[str, Any]:
         """The table for JSON; times in seconds."""
@@ -87,13 +89,9 @@ class Table:
             },
             "rows": [
                 {
-                    "name": row.name,
-                    "forward": row.forward,
+                    **asdict(row),
                     "ratio": self.find_ratio(row),
-                    "peak_bytes": row.peak,
-                    "backward": row.backward,
-                    "backward_ratio": self.find_backward_ratio(row),
-                    "backward_peak_bytes": row.backward_peak,
+                    "backward_ratio": self.find_ratio(row, "backward"),
                 }
                 for row in self.rows
             ],
@@ -121,6 +119,100 @@ class Report:
             "compile_seconds": dict(self.compiling),
             "skipped": list(self.skipped),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """A size and its values, from small to large."""
+
+    size: str
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Seconds of one candidate at each value; None where it was left out."""
+
+    name: str
+    seconds: tuple[float | None, ...]
+    slope: float | None
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A report for each value of a size."""
+
+    over: Over
+    reports: tuple[Report, ...]
+    is_one_text: bool = True  # is the generated function the same at all values?
+
+    @property
+    def threads(self) -> tuple[int, ...]:
+        """The numbers of threads, which each report has a table for."""
+        return tuple(table.threads for table in self.reports[0].tables)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Forward, and backward where some row has gradients."""
+        rows = [row for report in self.reports for table in report.tables for row in table.rows]
+        return tuple(k for k in TITLES if any(getattr(row, k) is not None for row in rows))
+
+    @property
+    def others(self) -> dict[str, int]:
+        """The sizes that stay what they are."""
+        sizes = self.reports[0].sizes
+        return {name: number for name, number in sizes.items() if name != self.over.size}
+
+    def find_lines(self, threads: int, kind: str) -> tuple[Line, ...]:
+        """A line for each candidate, and forward the limit of the machine."""
+        tables = [report.tables[self.threads.index(threads)] for report in self.reports]
+        found: dict[str, list[float | None]] = {}
+        for place, table in enumerate(tables):
+            for row in table.rows:
+                seconds = found.setdefault(row.name, [None] * len(tables))
+                seconds[place] = getattr(row, kind)
+        found = {name: seconds for name, seconds in found.items() if any(seconds)}
+        if kind == "forward":  # one limit for all values, by the medians of what was measured
+            limits = [table.roofline for table in tables]
+            limit = Roofline(median(r.flops for r in limits), median(r.bytes for r in limits))
+            found[BOUND] = [limit.find_seconds(table.flops, table.moved) for table in tables]
+        values = self.over.values
+        return tuple(Line(n, tuple(each), fit_slope(values, each)) for n, each in found.items())
+
+    def find_skipped(self) -> Iterator[str]:
+        """What was left out, with the values where that is not all of them."""
+        reasons = dict.fromkeys(reason for report in self.reports for reason in report.skipped)
+        pairs = list(zip(self.over.values, self.reports, strict=True))
+        for reason in reasons:
+            at = [str(value) for value, report in pairs if reason in report.skipped]
+            is_all = len(at) == len(pairs)
+            yield reason if is_all else f"{reason}, at {self.over.size}={', '.join(at)}"
+
+    def to_data(self) -> dict[str, Any]:
+        """The sweep for JSON: lines with their slopes, and each report."""
+        return {
+            "name": self.reports[0].name,
+            "over": self.over.size,
+            "values": list(self.over.values),
+            "sizes": self.others,
+            "dtype": self.reports[0].dtype,
+            "lines": [
+                {"threads": threads, "kind": kind, **asdict(line)}
+                for threads in self.threads
+                for kind in self.kinds
+                for line in self.find_lines(threads, kind)
+            ],
+            "reports": [report.to_data() for report in self.reports],
+        }
+
+
+def fit_slope(values: Sequence[int], seconds: Sequence[float | None]) -> float | None:
+    """The slope of the straight line nearest to the points on logarithmic scales.
+
+    None for fewer than two points.
+    """
+    points = [(log(n), log(s)) for n, s in zip(values, seconds, strict=True) if s is not None]
+    return linear_regression(*zip(*points, strict=True)).slope if len(points) > 1 else None
 
 
 def draw_moderate(system: ir.System, sizes: Mapping[str, int], dtype: Any) -> dict[str, Any]:
@@ -171,7 +263,9 @@ def measure(built: Built, hand: Hand | None, wishes: Wishes) -> Report:
         forward = {each.name: to_forward(each) for each in found.candidates}
         peaks = {name: find_peak(call) for name, call in forward.items()}
         backward_peaks = {name: find_peak(call) for name, call in backward.items()}
-        found.skipped.extend(_find_unknown(peaks, backward_peaks))
+        every = [*peaks.items(), *backward_peaks.items()]
+        unknown = dict.fromkeys(name for name, peak in every if peak is None)
+        found.skipped += [f"the memory of {name}: {say_no_peak()}" for name in unknown]
     tables = []
     flops, moved = built.plan.at_sizes(built.plan.flops), count_moved(found.candidates[0])
     for threads in wishes.threads:
@@ -226,12 +320,6 @@ def _find_checked(built: Built, hand: Hand | None, wishes: Wishes) -> Found:
         return found
     inputs = draw_moderate(built.system, built.plan.sizes, dtype)
     return find_candidates(built, hand, inputs, backward=wishes.backward, judge=False)
-
-
-def _find_unknown(*peaks: Mapping[str, int | None]) -> list[str]:
-    """The rows without bytes, and why."""
-    names = dict.fromkeys(name for each in peaks for name, peak in each.items() if peak is None)
-    return [f"the memory of {name}: {say_no_peak()}" for name in names]
 
 
 def _find_backward(found: Found) -> dict[str, Callable[[], Any]]:

@@ -9,12 +9,11 @@ import os
 import re
 from dataclasses import asdict, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from derive.backend.to_data import Data
 from derive.bench import bench, sweep
-from derive.bench.run import Wishes, find_dtype
-from derive.bench.sweep import TITLES, Over
+from derive.bench.run import TITLES, Over, Wishes, find_dtype
 from derive.cli.formulas import find_asked, say_memory
 from derive.cli.options import refuse_part
 from derive.cli.plans import say_at
@@ -34,8 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from derive.bench.run import Report
-    from derive.bench.sweep import Sweep
+    from derive.bench.run import Report, Sweep
     from derive.cli.options import Options, ReadWords, Timed
     from derive.plan.machine import Machine
 
@@ -47,13 +45,14 @@ _NUMBER = re.compile("[0-9]{1,30}(_[0-9]{1,30}){0,9}")
 _TOO_LARGE = 10**18
 _HOW = "write --over S=64..1024, which doubles from 64 on, or --over S=64,128,256"
 # The columns of a table: the head, the key in its data, and how a value is written.
-COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+Columns: TypeAlias = "tuple[tuple[str, str, Callable[[Any], str]], ...]"
+COLUMNS: Columns = (
     ("", "name", str),
     ("forward", "forward", to_time),
     ("ratio", "ratio", to_ratio),
     ("memory", "peak_bytes", to_bytes),
 )
-BACKWARD: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+BACKWARD: Columns = (
     ("and backward", "backward", to_time),
     ("ratio", "backward_ratio", to_ratio),
     ("memory", "backward_peak_bytes", to_bytes),

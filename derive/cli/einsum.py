@@ -8,7 +8,7 @@ from derive.backend.to_data import to_plan_data
 from derive.cli.options import check_sizes
 from derive.cli.plans import print_costs, print_steps
 from derive.cli.tables import print_heading, print_json, print_line
-from derive.linter.plain import find_plain, find_remarks
+from derive.linter.calls import find_plain, find_remarks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

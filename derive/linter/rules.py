@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 from derive.errors import refuse, suggest
 from derive.frontend.from_einsum import DOTS, Spec
-from derive.linter.calls import is_atom
-from derive.linter.plain import find_diagonals, find_lone, find_outer, find_plain
+from derive.linter.calls import find_diagonals, find_lone, find_outer, find_plain, is_atom
 from derive.linter.scopes import find_shape
 
 if TYPE_CHECKING:

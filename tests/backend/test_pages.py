@@ -15,9 +15,8 @@ from house import ROOT
 
 from derive import Formula, build, check, cli, parse
 from derive.backend.to_data import to_plan_data
-from derive.backend.to_html import to_mathml, write_equations
+from derive.backend.to_html import find_reads, to_mathml, to_svg, write_equations
 from derive.backend.to_latex import to_rows
-from derive.backend.to_svg import find_reads, to_svg
 from derive.formulas import FAMILIES, load_family
 from derive.frontend.system import to_system
 

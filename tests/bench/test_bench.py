@@ -12,8 +12,15 @@ from cli_runs import run_process
 from derive import DeriveError, build, parse
 from derive.bench import Wishes, bench
 from derive.bench.candidates import find_compiled, is_near, load_hand, to_einsum
-from derive.bench.measure import Candidate, Timing, find_timings, measure_all, to_backward
-from derive.bench.memory import find_failure, find_peak
+from derive.bench.measure import (
+    Candidate,
+    Timing,
+    find_failure,
+    find_peak,
+    find_timings,
+    measure_all,
+    to_backward,
+)
 from derive.bench.run import on_threads
 
 CHAIN = "A[N, M]; B[M, K]; C[K, P]; z[n,p] = sum[m,k](A[n,m] * B[m,k] * C[k,p])"
@@ -96,7 +103,7 @@ def test_the_generated_function_is_first_and_every_row_is_measured(file):
         "without a path",
     ]
     assert all(row.forward > 0 and row.backward > 0 for row in table.rows)
-    assert table.find_ratio(table.rows[0]) == table.find_backward_ratio(table.rows[0]) == 1.0
+    assert table.find_ratio(table.rows[0]) == table.find_ratio(table.rows[0], "backward") == 1.0
     assert (report.skipped, report.compiling) == ((), {})
 
 
@@ -290,8 +297,8 @@ def test_code_without_gradients_keeps_its_row(file):
     report = bench(parse(CHAIN), f"{file}:by_numbers", SIZES, wishes=wishes)
     first, second, *_ = report.tables[0].rows
     assert first.backward > 0
-    assert (second.backward, second.backward_peak) == (None, None)
-    assert report.tables[0].find_backward_ratio(second) is None
+    assert (second.backward, second.backward_peak_bytes) == (None, None)
+    assert report.tables[0].find_ratio(second, "backward") is None
     said = f"gradients of {file}:by_numbers: no result depends on a real input"
     assert report.skipped == (said,)
 

@@ -14,8 +14,7 @@ from derive.bench import Over, Wishes, sweep
 from derive.bench.calibrate import calibrate, find_knee, measure_machine
 from derive.bench.measure import Roofline
 from derive.bench.plot import plot, spread
-from derive.bench.run import Report, Row, Table
-from derive.bench.sweep import BOUND, Sweep, fit_slope
+from derive.bench.run import BOUND, Report, Row, Sweep, Table, fit_slope
 from derive.plan.machine import Machine, read_machine
 
 VALUES = (64, 128, 256, 512)

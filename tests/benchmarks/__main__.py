@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from derive.bench.memory import say_failure
+from derive.bench.measure import say_failure
 from tests.benchmarks.cases import CASES, find_cases, load_corpus
 from tests.benchmarks.run import RUNS, Row, measure, measure_limits
 from tests.benchmarks.tables import to_markdown, to_table

@@ -14,11 +14,11 @@ from derive.bench.measure import (
     Candidate,
     Roofline,
     find_bound,
+    find_peak,
     measure_all,
     measure_roofline,
     to_forward,
 )
-from derive.bench.memory import find_peak
 from derive.bench.run import draw_moderate
 from tests.benchmarks.cases import WEIGHT, Case
 

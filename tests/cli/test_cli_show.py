@@ -11,7 +11,7 @@ from cli_runs import MATMUL, run  # noqa: F401
 from texts import read_tables
 
 from derive.frontend.from_einsum import read_fixed
-from derive.linter.plain import find_plain, find_remarks
+from derive.linter.calls import find_plain, find_remarks
 
 TABLES = read_tables(Path(__file__).with_name("tables.txt"))
 ATTENTION = """\

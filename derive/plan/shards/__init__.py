@@ -42,8 +42,15 @@ from derive.ir.walk import (
     walk,
 )
 from derive.plan.meaning import to_expr, to_step_equation
-from derive.plan.shards.moves import Move, Mover, find_made, find_read, find_smooth, replace_shape
-from derive.plan.shards.work import Opener
+from derive.plan.shards.work import (
+    Move,
+    Mover,
+    Opener,
+    find_made,
+    find_read,
+    find_smooth,
+    replace_shape,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
