@@ -31,7 +31,7 @@ from derive.plan.shards import RANKS, count_transfers, find_sharding, is_same_fo
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from derive.judge.compare import Judgement, Layer, Pull
+    from derive.judge.compare import Judgement, Pull
     from derive.notation.formula import Formula
     from derive.plan.backward import Passes
     from derive.plan.derivation import Derivation
@@ -127,22 +127,8 @@ class Built:
 
     def judge(self, count: int = 3) -> Judgement:
         """Execute the file's text and compare it with the loops; DeriveError where they differ."""
-        from derive.judge.compare import judge_file
-        from derive.judge.ranks import judge_ranks
-
-        judgement = judge_file(
-            self.source,
-            self.name,
-            self.formula,
-            self.system,
-            parts=self.parts,
-            variants=self.variants,
-            pull=find_pull(self.formula, self.pulls),
-            layer=find_layer(self.system, self.formula) if self.asked else None,
-            count=count,
-        )
-        judge_ranks(self.source, self.name, self.system, self.shares)
-        return judgement
+        own = self.parts, self.variants, self.pulls, self.shares, self.asked
+        return judge_text(self.source, self.name, self.formula, *own, count=count)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the formula, the steps, the contraction tree, the code."""
@@ -265,12 +251,39 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
     )
 
 
-def find_layer(system: ir.System, formula: Formula) -> Layer:
-    """What a class of a file is judged by."""
-    from derive.judge.compare import Layer
+def judge_text(  # noqa: PLR0913, PLR0917 - what a file is judged by, texts and numbers alone
+    source: str,
+    name: str,
+    formula: Formula,
+    parts: tuple[str, ...],
+    variants: Sequence[Mapping[str, Any]],
+    pulls: Sequence[Mapping[str, Any]],
+    shares: tuple[tuple[ir.Expr, str], ...],
+    asked: Asked,
+    *,
+    count: int,
+) -> Judgement:
+    """Execute a file's text and compare it with the loops; DeriveError where they differ."""
+    from derive.judge.compare import Layer, judge_file
+    from derive.judge.ranks import judge_ranks
 
-    numbers = tuple(find_numbers(system, formula.held or ()))
-    return Layer(name_class(system.name), formula.parameters, numbers)
+    system, layer = to_system(formula, name), None
+    if asked:
+        numbers = tuple(find_numbers(system, formula.held or ()))
+        layer = Layer(name_class(name), formula.parameters, numbers)
+    judgement = judge_file(
+        source,
+        name,
+        formula,
+        system,
+        parts=parts,
+        variants=variants,
+        pull=find_pull(formula, pulls),
+        layer=layer,
+        count=count,
+    )
+    judge_ranks(source, name, system, shares)
+    return judgement
 
 
 def plan_sharding(

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from derive.plan.plan import Plan
 
 CHECK = "_check_shapes"
+KINDS = {  # the test of a dtype, and what must be held
+    "bool": ("!= torch.bool", "truth values"),
+    "int": ("not in (torch.int64, torch.int32)", "int64 or int32"),
+}
 RANGE_CHECK = '''def _check_range(wanted: str, integers: Tensor, below: int) -> None:
     """ValueError where one of the integers is not at least 0 and below the bound."""
     outside = integers[(integers < 0) | (integers >= below)]
@@ -139,49 +143,62 @@ def _write_body(
     positive: Sequence[str],
     counted: Sequence[tuple[ir.Index, int]],
 ) -> list[str]:
-    """Ranks and sizes tensor by tensor, then the shapes that are left to compare."""
+    """Ranks and sizes tensor by tensor, then the shapes that are left to compare, then values."""
     tensors = [t for t in system.inputs if isinstance(t, ir.Tensor)]
     whole = [t for t in tensors if _is_unpacked(t, known_sizes)]
     compared = [t for t in tensors if t not in whole]
-    needed = {*returned, *positive, *(s for t in compared for e in t.shape for s in _sizes_in(e))}
+    fixed = _find_fixed(system)
+    extents = [e for t in compared for e in t.shape] + [index.extent for index, _ in counted]
+    extents += [e for a, k in fixed for e in (a.tensor.shape[k], a.places[k])]
+    needed = {*returned, *positive, *(s for e in extents for s in _sizes_in(e))}
     needed |= {
         s for source in known_sizes if isinstance(source, FromEquation) for s in _needs(source)
     }
-    fixed = _find_fixed(system)
-    needed |= {s for access, k in fixed for s in _sizes_in(access.tensor.shape[k])}
-    needed |= {s for access, k in fixed for s in _sizes_in(access.places[k])}
-    needed |= {s for index, _ in counted for s in _sizes_in(index.extent)}
     lines: list[str] = []
-    ranked: list[ir.Tensor] = []
     for tensor, group in groupby(known_sizes, key=lambda source: source.tensor):
         sources = list(group)
-        if tensor not in ranked:
-            lines += _write_rank(tensor, system)
-            ranked.append(tensor)
+        if not any(line.startswith(f"if {tensor.name}.ndim ") for line in lines):
+            rank = len(tensor.shape)
+            must = f"{show_access(tensor, system)} has {rank} place{'s' * (rank != 1)}, "
+            got = f"got {{list({tensor.name}.shape)}}"
+            lines += [f"if {tensor.name}.ndim != {rank}:", *_write_raise(must, got, is_short=True)]
         if tensor in whole and len(tensor.shape) > 1:
             lines.append(f"{', '.join(map(to_python, tensor.shape))} = {tensor.name}.shape")
         else:
             wanted = [source for source in sources if source.name in needed]
             lines += [line for source in wanted for line in _write_size(source, system)]
     for tensor in compared:
-        lines += _write_comparison(tensor, system)
-    for tensor in tensors:
-        lines += _write_kind(tensor, system)
+        shape = [to_python(extent) for extent in tensor.shape]
+        must = f"{show_access(tensor, system)} must be [{', '.join(map(_show_extent, shape))}], "
+        got = f"got {{list({tensor.name}.shape)}}"
+        lines += [f"if {tensor.name}.shape != {to_tuple(shape)}:", *_write_raise(must, got)]
+    for tensor in tensors:  # real ones may have any dtype: torch says itself what it does not take
+        if tensor.kind in KINDS:
+            test, words = KINDS[tensor.kind]
+            must = f"{show_access(tensor, system)} must hold {words}, "
+            got = f"got {{{tensor.name}.dtype}}"
+            lines += [f"if {tensor.name}.dtype {test}:", *_write_raise(must, got)]
     finite = find_finite(system)
-    for scalar in _find_scalars(system):
-        lines += _write_scalar(scalar, scalar.name in finite)
-    for access, place in fixed:
-        lines += _write_fixed(access, place)
+    for name in (scalar.name for scalar in _find_scalars(system)):
+        # a tensor of one number may stand for it, and no other: that would broadcast
+        lines.append(f"if torch.is_tensor({name}) and {name}.ndim != 0:")
+        lines += _write_raise(f"{name} is a scalar, ", f"got {{list({name}.shape)}}")
+        if name in finite:
+            lines.append(f"if isinstance({name}, float) and not abs({name}) < torch.inf:")
+            lines += _write_raise(f"{name} must be finite, ", f"got {{{name}}}")
+    for access, k in fixed:
+        last, length = Polynomial.of(access.places[k]).constant, to_python(access.tensor.shape[k])
+        test = f"not 0 <= {to_python(access.places[k], ADD)} < {length}"
+        lines.append(f"if {test if last is None else f'{length} < {last + 1}'}:")
+        lines += _write_raise(f"{to_text(access)} is not there, ", f"as {_show_extent(length)}")
     for size in positive:
-        lines += [
-            f"if {size} < 1:",
-            *_write_raise(f"{size} must be at least 1, ", f"got {{{size}}}"),
-        ]
+        must = f"{size} must be at least 1, "
+        lines += [f"if {size} < 1:", *_write_raise(must, f"got {{{size}}}")]
     for index, least in counted:
         extent = to_python(index.extent)
         must = f"index {index.name} must have an extent of {least} at least, "
-        got = f"{to_text(index.extent).replace(' * ', '*')}={{{extent}}}"
-        lines += [f"if {extent} < {least}:", *_write_raise(must, f"got {got}")]
+        got = f"got {to_text(index.extent).replace(' * ', '*')}={{{extent}}}"
+        lines += [f"if {extent} < {least}:", *_write_raise(must, got)]
     return lines
 
 
@@ -223,19 +240,6 @@ def find_finite(system: ir.System) -> set[str]:
     return found
 
 
-def _write_scalar(scalar: ir.ScalarInput, is_finite: bool) -> list[str]:
-    """A tensor of one number may stand for it, and no other: that would broadcast."""
-    name = scalar.name
-    lines = [
-        f"if torch.is_tensor({name}) and {name}.ndim != 0:",
-        *_write_raise(f"{name} is a scalar, ", f"got {{list({name}.shape)}}"),
-    ]
-    if is_finite:
-        lines.append(f"if isinstance({name}, float) and not abs({name}) < torch.inf:")
-        lines += _write_raise(f"{name} must be finite, ", f"got {{{name}}}")
-    return lines
-
-
 def _find_fixed(system: ir.System) -> list[tuple[ir.Access, int]]:
     """The accesses that read a fixed place, x[0], of an extent that may be 0; each place once."""
     found: dict[tuple[ir.Tensor, int, ir.Expr], tuple[ir.Access, int]] = {}
@@ -250,31 +254,6 @@ def _find_fixed(system: ir.System) -> list[tuple[ir.Access, int]]:
     return list(found.values())
 
 
-def _write_fixed(access: ir.Access, number: int) -> list[str]:
-    """`if N < 1:` for x[0]."""
-    place, extent = access.places[number], access.tensor.shape[number]
-    last = Polynomial.of(place).constant
-    length = to_python(extent)
-    if last is not None:
-        test = f"if {length} < {last + 1}:"
-    else:
-        test = f"if not 0 <= {to_python(place, ADD)} < {length}:"
-    return [test, *_write_raise(f"{to_text(access)} is not there, ", f"as {_show_extent(length)}")]
-
-
-def _write_kind(tensor: ir.Tensor, system: ir.System) -> list[str]:
-    """Real tensors may have any dtype: torch says itself what it does not take."""
-    match tensor.kind:
-        case "bool":
-            test, words = f"{tensor.name}.dtype != torch.bool", "truth values"
-        case "int":
-            test, words = f"{tensor.name}.dtype not in (torch.int64, torch.int32)", "int64 or int32"
-        case _:
-            return []
-    must = f"{show_access(tensor, system)} must hold {words}, "
-    return [f"if {test}:", *_write_raise(must, f"got {{{tensor.name}.dtype}}")]
-
-
 def _is_unpacked(tensor: ir.Tensor, known_sizes: Sequence[SizeSource]) -> bool:
     """Does each of its places tell a size of its own? Then nothing of it is left to compare."""
     own = [s for s in known_sizes if isinstance(s, FromShape) and s.tensor is tensor]
@@ -287,13 +266,6 @@ def _sizes_in(extent: ir.Expr) -> set[str]:
 
 def _needs(source: FromEquation) -> set[str]:
     return _sizes_in(source.coefficient) | _sizes_in(source.rest)
-
-
-def _write_rank(tensor: ir.Tensor, system: ir.System) -> list[str]:
-    rank = len(tensor.shape)
-    places = "1 place" if rank == 1 else f"{rank} places"
-    message = f"{show_access(tensor, system)} has {places}, got {{list({tensor.name}.shape)}}"
-    return [f"if {tensor.name}.ndim != {rank}:", f'{INDENT}raise ValueError(f"{message}")']
 
 
 def _write_size(source: SizeSource, system: ir.System) -> list[str]:
@@ -324,18 +296,9 @@ def _write_size(source: SizeSource, system: ir.System) -> list[str]:
     ]
 
 
-def _write_comparison(tensor: ir.Tensor, system: ir.System) -> list[str]:
-    """The whole shape against what it must be."""
-    extents = [to_python(e) for e in tensor.shape]
-    test = f"if {tensor.name}.shape != {to_tuple(extents)}:"
-    must = f"{show_access(tensor, system)} must be [{', '.join(map(_show_extent, extents))}], "
-    got = f"got {{list({tensor.name}.shape)}}"
-    return [test, *_write_raise(must, got)]
-
-
-def _write_raise(must: str, got: str) -> list[str]:
+def _write_raise(must: str, got: str, *, is_short: bool = False) -> list[str]:
     line = f'{INDENT}raise ValueError(f"{must}{got}")'
-    if len(INDENT) + len(line) <= WIDTH:
+    if is_short or len(INDENT) + len(line) <= WIDTH:
         return [line]
     opening = f"{INDENT}raise ValueError("
     return [opening, f'{INDENT * 2}f"{must}"', f'{INDENT * 2}f"{got}"', f"{INDENT})"]

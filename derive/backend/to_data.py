@@ -10,7 +10,6 @@ What each index does in which equation:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,7 @@ from derive.plan.meaning import to_step_equation
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from derive.plan.plan import Plan
+    from derive.plan.plan import Entry, Plan
 
 Data = dict[str, Any]
 
@@ -35,88 +34,39 @@ STEP_HEADS = ("step", "einsum", "shape", "flops", "what it computes")
 _UNITS = ("", " k", " M", " G", " T", " P", " E")
 
 
-@dataclass(frozen=True, slots=True)
-class Roles:
-    """One index, and the names of the equations in which it has each role."""
-
-    index: ir.Index
-    free: tuple[str, ...]
-    summed: tuple[str, ...]
-    shared: tuple[str, ...]
-    broadcast: tuple[str, ...]
-
-
-def find_roles(system: ir.System) -> tuple[Roles, ...]:
-    """The roles of every index that the user wrote, in order of appearance."""
-    system = as_written(system)
-    return tuple(
-        Roles(
-            index,
-            _collect(_find_along(index, e) for e in system.equations if index in find_left(e)),
-            _collect(name for e in system.equations for name in _find_reduced(index, e)),
-            _collect(_name(e) for e in system.equations if _is_shared(index, e)),
-            _collect(_name(e) for e in system.equations if _is_broadcast(index, e)),
-        )
-        for index in find_all_indices(system)
-    )
-
-
-def _collect(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(names))
-
-
-def _name(equation: ir.Equation) -> str:
-    return equation.target.tensor.name
-
-
-def _find_along(index: ir.Index, equation: ir.Equation) -> str:
-    """The equation's name, and what it takes along the index."""
-    kinds = _collect(
-        here.kind
-        for here in walk(equation.value)
-        if isinstance(here, ir.Along) and here.index is index
-    )
-    return f"{_name(equation)} ({', '.join(kinds)})" if kinds else _name(equation)
-
-
-def _find_reduced(index: ir.Index, equation: ir.Equation) -> Iterator[str]:
-    for here in walk(equation.value):
-        if isinstance(here, ir.Reduce) and index in here.bound:
-            yield _name(equation) + ("" if here.kind == "sum" else f" ({here.kind})")
-
-
-def _is_shared(index: ir.Index, equation: ir.Equation) -> bool:
-    """Do two tensors, or two places of one, read by the index?"""
-    reading = [access for access in find_accesses(equation.value) if index in find_free(access)]
-    return len(reading) > 1
-
-
-def _is_broadcast(index: ir.Index, equation: ir.Equation) -> bool:
-    """Does the right side lack an index of the left, or a term one of the others?"""
-    if index in find_broadcast(equation):
-        return True
-    for here in walk(equation.value):
-        if isinstance(here, ir.Add):
-            terms = [find_free(term) for term in here.terms if find_accesses(term)]
-            if any(index in free for free in terms) and any(index not in f for f in terms):
-                return True
-    return False
-
-
 def to_roles_data(system: ir.System, sizes: Mapping[str, int]) -> list[Data]:
-    """The indices: how far each runs, and in which equations it does what."""
-    return [
-        {
-            "index": roles.index.name,
-            "extent": to_text(roles.index.extent),
-            "number": evaluate_extent(roles.index.extent, sizes),
-            "free": list(roles.free),
-            "summed": list(roles.summed),
-            "shared": list(roles.shared),
-            "broadcast": list(roles.broadcast),
+    """Every index that the user wrote: how far it runs, and in which equations it does what."""
+    system = as_written(system)
+    found = []
+    for index in find_all_indices(system):
+        roles: dict[str, dict[str, None]] = {
+            role: {} for role in ("free", "summed", "shared", "broadcast")
         }
-        for roles in find_roles(system)
-    ]
+        for equation in system.equations:
+            name, parts = equation.target.tensor.name, list(walk(equation.value))
+            if index in find_left(equation):
+                kinds = [p.kind for p in parts if isinstance(p, ir.Along) and p.index is index]
+                taken = f" ({', '.join(dict.fromkeys(kinds))})" if kinds else ""
+                roles["free"][name + taken] = None
+            for part in parts:
+                if isinstance(part, ir.Reduce) and index in part.bound:
+                    kind = "" if part.kind == "sum" else f" ({part.kind})"
+                    roles["summed"][name + kind] = None
+            # several tensors, or several places of one, are read by the index
+            if sum(index in find_free(access) for access in find_accesses(equation.value)) > 1:
+                roles["shared"][name] = None
+            terms = [[find_free(t) for t in p.terms if find_accesses(t)] for p in _find_sums(parts)]
+            has = [{index in free for free in each} for each in terms]
+            if index in find_broadcast(equation) or {True, False} in has:
+                roles["broadcast"][name] = None
+        told = {"index": index.name, "extent": to_text(index.extent)}
+        number = evaluate_extent(index.extent, sizes)
+        found.append({**told, "number": number, **{role: [*n] for role, n in roles.items()}})
+    return found
+
+
+def _find_sums(parts: Iterable[ir.Expr]) -> Iterator[ir.Add]:
+    return (part for part in parts if isinstance(part, ir.Add))
 
 
 def to_plan_data(plan: Plan) -> Data:
@@ -197,3 +147,16 @@ def to_short(number: int) -> str:
             return f"{float(value):.3g}{unit}"
         value /= 1000
     return f"{Decimal(number):.2e}"
+
+
+def find_changes(entry: Entry) -> Iterator[tuple[str, str, Any, Any]]:
+    """What an entry changes of the costs: a label, the cost's name, before, after."""
+    old, new = entry.old, entry.new
+    if old is None or new is None:
+        return
+    elements = "largest tensor" if new.seconds is None else "elements alive"
+    labels = {"operations": "operations", "elements": elements, "seconds": "estimated time"}
+    for name, label in labels.items():
+        one, other = getattr(old, name), getattr(new, name)
+        if one != other and None not in (one, other):
+            yield label, name, one, other

@@ -15,6 +15,7 @@ import re
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from derive.backend.to_data import find_changes
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, ROWS
 from derive.ir.walk import as_written
@@ -23,7 +24,7 @@ from derive.rewrite.rules.products import is_bracket
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from derive.plan.plan import Costs, Entry
+    from derive.plan.plan import Entry
 
 ANY, SUM, SIGN, PRODUCT, POWER, ATOM = range(6)  # how tightly a text holds together
 
@@ -274,27 +275,14 @@ def find_rows(entry: Entry) -> Iterator[str]:
         yield f"{left if not k else ''} &{sign} {side}".lstrip()
     for remark in entry.remarks:
         yield f"& {_write_text(remark)}"
-    if entry.old is not None and entry.new is not None:
-        yield from _compare(entry.old, entry.new)
-
-
-def _compare(old: Costs, new: Costs) -> Iterator[str]:
-    if old == new:
+    if entry.old is not None and entry.old == entry.new:
         yield r"& \text{costs as before}"
-        return
-    elements = "elements alive" if new.seconds is not None else "largest tensor"
-    pairs = [("operations", old.operations, new.operations)]
-    pairs.append((elements, old.elements, new.elements))
-    for label, one, other in pairs:
-        if one != other:
-            sides = rf"{to_latex(one.to_expr())} \to {to_latex(other.to_expr())}"
-            yield rf"& \text{{{label} }} {sides}"
-    if old.seconds is not None and new.seconds is not None and old.seconds != new.seconds:
-        yield rf"& \text{{estimated time }} {_write_time(old)} \to {_write_time(new)}"
-
-
-def _write_time(costs: Costs) -> str:
-    return rf"{costs.seconds:.3g}\,\text{{s}}"
+    for label, name, one, other in find_changes(entry):
+        old, new = (
+            rf"{cost:.3g}\,\text{{s}}" if name == "seconds" else to_latex(cost.to_expr())
+            for cost in (one, other)
+        )
+        yield rf"& \text{{{label} }} {old} \to {new}"
 
 
 def _write_text(text: str) -> str:

@@ -46,7 +46,7 @@ from derive.plan.plan import find_subscripts
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
 
-    from derive.plan.plan import Plan, Regime
+    from derive.plan.plan import Plan
     from derive.plan.steps import Scan, Step, Tile
 
 OUTER = WIDTH - len(INDENT)  # columns of a line of the function
@@ -242,17 +242,6 @@ class _Place:
     around: Tile | None = None
 
 
-def write_loop(plan: Plan, printer: Printer, last: Step | None) -> list[str]:
-    """The loop over blocks, with those inside it; a lone last result is returned."""
-    choices = [line for tile in plan.tiles for line in _choose_block(tile)]
-    outer, *_ = plan.tiles
-    for tile in plan.tiles:
-        if tile.wide and any(each.start in WIDE for each in tile.running):
-            choices.append("# half precision has too few digits for running sums")
-            choices.append(f"{tile.wide} = torch.promote_types({printer.dtype}, torch.float32)")
-    return [*choices, *_write_tile(outer, _Place(plan, printer), last)]
-
-
 def _write_tile(tile: Tile, place: _Place, last: Step | None = None) -> list[str]:
     """What a loop begins with, its lines, and the blocks of each result joined."""
     blocks = [
@@ -267,7 +256,11 @@ def _write_tile(tile: Tile, place: _Place, last: Step | None = None) -> list[str
         lines += [f"{name} = None" for _, name, _ in tile.joined]
     else:
         lines += [f"{name} = []" for _, name, _ in tile.joined]
-    lines += fit_for(names, blocks, place.room, _write_end(tile))
+    # where nothing is summed, no block has a largest
+    is_sure = isinstance(tile.index.extent, ir.Number)
+    is_sure = is_sure or not any(each.start in {"lowest", "-oo", "oo"} for each in tile.running)
+    end = ":" if is_sure else f" if {to_python(tile.index.extent)} else ():"
+    lines += fit_for(names, blocks, place.room, end)
     lines += indent(_write_turn(tile, place))
     parts = []
     for made, name, where in tile.joined:
@@ -351,28 +344,18 @@ def _write_starts(tile: Tile, place: _Place) -> list[str]:
     }
     lines = []
     for each in tile.running:
-        sizes = [_write_extent(index, place.around) for index in each.axes]
+        sizes = []
+        for index in each.axes:
+            sizes.append(to_python(index.extent))
+            around = place.around  # a block of it has the length of those cut with it
+            if around is not None and index.extent == ir.Size(around.block):
+                name, op = around.sliced[0]
+                sizes[-1] = f"{name}.shape[{ops.axes_of(op).index(around.index)}]"
         shape = to_tuple(sizes)
         lines += [REASONS[each.start]] if each.start in REASONS else []
         start = starts[each.start].format(shape)
         lines += fit_assignment(each.name, f"{like}.{start}", place.room)
     return lines
-
-
-def _write_extent(index: ir.Index, around: Tile | None) -> str:
-    """An extent; a block of the loop around has the length of those cut with it."""
-    if around is None or index.extent != ir.Size(around.block):
-        return to_python(index.extent)
-    name, op = around.sliced[0]
-    return f"{name}.shape[{ops.axes_of(op).index(around.index)}]"
-
-
-def _write_end(tile: Tile) -> str:
-    """The end of the line that begins a loop: where nothing is summed, no block has a largest."""
-    is_sure = isinstance(tile.index.extent, ir.Number)
-    if is_sure or not any(each.start in {"lowest", "-oo", "oo"} for each in tile.running):
-        return ":"
-    return f" if {to_python(tile.index.extent)} else ():"
 
 
 def _choose_block(tile: Tile) -> list[str]:
@@ -407,8 +390,14 @@ def to_module(
     """
     more = more or More()
     system = plan.system
-    others = [(_name_regime(name, each), each) for each in plan.regimes] if dispatch else []
-    calls = [line for other, each in others for line in _call_regime(other, each, plan)]
+    others, calls = [], []
+    given = [entry.name for entry in order_inputs(system)]
+    given += [f"{size.name}={size.name}" for size in system.sizes]
+    for each in plan.regimes if dispatch else ():
+        side = "below" if each.is_below else "above"
+        others.append((f"_{name}_where_{each.size}_{side}_{each.number}", each))
+        call = fit_assignment("", f"{others[-1][0]}({', '.join(given)})", INNER)
+        calls += [f"if {each}:", *indent(call)]
     validate = name_validate(plan)
     ranges = write_ranges(system, validate)
     bodies = [
@@ -441,23 +430,6 @@ def to_module(
     return "\n\n".join([head_text, *functions, *more.texts, *checks])
 
 
-def _name_regime(name: str, regime: Regime) -> str:
-    """`_attention_where_S_below_16`."""
-    side = "below" if regime.is_below else "above"
-    return f"_{name}_where_{regime.size}_{side}_{regime.number}"
-
-
-def _call_regime(name: str, regime: Regime, plan: Plan) -> list[str]:
-    """The lines that leave the work to another order."""
-    given = [entry.name for entry in order_inputs(plan.system)]
-    sizes = [f"{size.name}={size.name}" for size in plan.system.sizes]
-    call = f"{name}({', '.join([*given, *sizes])})"
-    return [
-        f"if {regime}:",
-        *(f"{INDENT}{line}" for line in fit_assignment("", call, WIDTH - 2 * len(INDENT))),
-    ]
-
-
 def write_body(
     plan: Plan, wanted: Mapping[str, str] = MappingProxyType({}), *, returns: bool = True
 ) -> list[str]:
@@ -466,7 +438,8 @@ def write_body(
     The steps that are `wanted` under a condition stand behind it.
     """
     printer = replace(make_printer(plan), wanted=wanted)
-    last = _find_returned(plan) if returns else None
+    names = [getattr(op, "name", None) for op in plan.results]
+    last = plan.steps[-1] if returns and names == [plan.steps[-1].name] else None
 
     def write(steps: Iterable[Step]) -> list[str]:
         parts = []
@@ -487,7 +460,12 @@ def write_body(
         done = scan.last + 1
     body += write(plan.steps[done:] if at is None else plan.steps[: at.first])
     if at is not None:
-        body += [*write_loop(plan, printer, last), *write(plan.steps[at.last + 1 :])]
+        body += [line for tile in plan.tiles for line in _choose_block(tile)]
+        for tile in plan.tiles:
+            if tile.wide and any(each.start in WIDE for each in tile.running):
+                body.append("# half precision has too few digits for running sums")
+                body.append(f"{tile.wide} = torch.promote_types({printer.dtype}, torch.float32)")
+        body += [*_write_tile(at, _Place(plan, printer), last), *write(plan.steps[at.last + 1 :])]
     if last is None and returns:
         body += fit_assignment("", ", ".join(printer.text(op) for op in plan.results))
     return body
@@ -554,16 +532,6 @@ def _find_tensor_scalars(plan: Plan) -> tuple[str, ...]:
     if inputs and all(isinstance(entry, ir.ScalarInput) for entry in inputs):
         found.add(inputs[0].name)
     return tuple(entry.name for entry in inputs if entry.name in found)
-
-
-def _find_returned(plan: Plan) -> Step | None:
-    """The last step, where it is the one result as it stands."""
-    step = plan.steps[-1]
-    match plan.results:
-        case (op,) if getattr(op, "name", None) == step.name:
-            return step
-        case _:
-            return None
 
 
 def make_printer(plan: Plan) -> Printer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 if TYPE_CHECKING:
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """One thing that may be found; `level` is error, warning, note, or none."""
 
     code: str
@@ -48,59 +47,48 @@ class Result:
     lines: tuple[tuple[int, int, str], ...] = ()
 
 
+def to_region(*span: int) -> dict[str, int]:
+    """A stretch of a file: line, column, last line, the column behind it."""
+    return dict(zip(("startLine", "startColumn", "endLine", "endColumn"), span, strict=True))
+
+
 def to_sarif(rules: Sequence[Rule], results: Iterable[Result]) -> dict[str, Any]:
     """The log as plain data."""
+    texts = {"shortDescription": "title", "fullDescription": "why", "help": "help"}
     told = [
-        {
-            "id": rule.code,
-            "name": rule.name,
-            "shortDescription": {"text": rule.title},
-            "fullDescription": {"text": rule.why},
-            "help": {"text": rule.help},
-            "defaultConfiguration": {"level": rule.level},
-        }
+        {"id": rule.code, "name": rule.name, "defaultConfiguration": {"level": rule.level}}
+        | {key: {"text": getattr(rule, name)} for key, name in texts.items()}
         for rule in rules
     ]
     codes = [rule.code for rule in rules]
     run = {
         "tool": {"driver": {"name": "derive", "rules": told}},
         "columnKind": "unicodeCodePoints",
-        "results": [_to_result(each, codes.index(each.code)) for each in results],
+        "results": [_to_result(each) | {"ruleIndex": codes.index(each.code)} for each in results],
     }
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _to_result(result: Result, number: int) -> dict[str, Any]:
-    data: dict[str, Any] = {
-        "ruleId": result.code,
-        "ruleIndex": number,
-        "level": result.level,
-        "message": {"text": result.says},
-        "locations": [],
-    }
-    if result.level == "none":
-        data["kind"] = "pass"
+def _to_result(result: Result) -> dict[str, Any]:
+    data: dict[str, Any] = {"ruleId": result.code, "level": result.level}
+    data |= {"message": {"text": result.says}}
+    data |= {"kind": "pass"} if result.level == "none" else {}
     if not result.path:
-        return data
+        return data | {"locations": []}
     path = PurePath(result.path)
     artifact = {"uri": path.as_uri() if path.is_absolute() else quote(path.as_posix())}
-    place: dict[str, Any] = {"artifactLocation": artifact}
-    if result.region is not None:
-        place["region"] = dict(result.region)
+    place = {"artifactLocation": artifact, **({"region": result.region} if result.region else {})}
     location: dict[str, Any] = {"physicalLocation": place}
     if result.cell:
         location["logicalLocations"] = [{"name": f"cell {result.cell}", "kind": "module"}]
-    data["locations"].append(location)
     if result.lines:
         replacements = [
             {
-                "deletedRegion": {
-                    "startLine": line, "startColumn": 1, "endLine": line, "endColumn": width + 1
-                },
+                "deletedRegion": to_region(line, 1, line, width + 1),
                 "insertedContent": {"text": text},
             }
             for line, width, text in result.lines
-        ]  # fmt: skip
+        ]
         change = {"artifactLocation": artifact, "replacements": replacements}
         data["fixes"] = [{"description": {"text": result.fix}, "artifactChanges": [change]}]
-    return data
+    return data | {"locations": [location]}

@@ -365,31 +365,15 @@ def _serve(formulas: Sequence[Found], way: Connection, other: Connection) -> Non
     with suppress(EOFError, OSError):
         import torch  # noqa: F401 - it takes longest, and nothing was asked yet
 
-        from derive.compiler import find_layer, find_pull
+        from derive.compiler import judge_text
         from derive.frontend.modules import hold
-        from derive.frontend.system import to_system
-        from derive.judge.compare import judge_file
-        from derive.judge.ranks import judge_ranks
 
         while True:
-            name, source, parts, variants, pulls, shares, asked = way.recv()
-            formula = by_name[name]
+            name, source, *own = way.recv()
             answer: Diagnostic | bool = True
             try:
-                formula = hold(formula, asked) if asked else formula
-                system = to_system(formula, name)
-                judge_file(
-                    source,
-                    name,
-                    formula,
-                    system,
-                    parts=parts,
-                    variants=variants,
-                    pull=find_pull(formula, pulls),
-                    layer=find_layer(system, formula) if asked else None,
-                    count=DRAWS,
-                )
-                judge_ranks(source, name, system, shares)
+                formula = hold(by_name[name], own[-1]) if own[-1] else by_name[name]
+                judge_text(source, name, formula, *own, count=DRAWS)
             except DeriveError as error:
                 answer = error.diagnostic
             except Exception:

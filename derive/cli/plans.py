@@ -11,7 +11,7 @@ from derive.backend.to_data import (
     to_role_rows,
     to_step_rows,
 )
-from derive.cli.options import show_path, to_word
+from derive.cli.options import to_word
 from derive.cli.tables import print_line, print_pairs, print_table
 
 if TYPE_CHECKING:
@@ -63,13 +63,6 @@ def find_remarks(built: Built, options: Options) -> Iterator[str]:
             f"--dispatch: with a size up to {FAR} times smaller or larger "
             "no other order takes clearly fewer operations"
         )
-
-
-def say_machine(options: Options) -> str:
-    """Whose constants the estimated times rest on."""
-    if options.machine is None:
-        return "times are by the built-in constants of a server core, not of this machine"
-    return f"times are by the constants in {show_path(options.machine)}"
 
 
 def say_sizes(built: Built, options: Options) -> str:

@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from derive.backend.to_data import Data, to_compact, to_plan_data, to_roles_data, to_short
+from derive.backend.to_data import (
+    Data,
+    find_changes,
+    to_compact,
+    to_plan_data,
+    to_roles_data,
+    to_short,
+)
 from derive.cli.formulas import (
     FROM_TEXT,
     build_found,
@@ -16,14 +23,13 @@ from derive.cli.formulas import (
     find_code,
     is_code,
 )
-from derive.cli.options import check_sizes
+from derive.cli.options import check_sizes, show_path
 from derive.cli.plans import (
     find_remarks,
     print_costs,
     print_roles,
     print_steps,
     say_at,
-    say_machine,
 )
 from derive.cli.tables import (
     print_diagnostic,
@@ -49,7 +55,7 @@ if TYPE_CHECKING:
     from derive.cli.formulas import Found
     from derive.cli.options import Code, Options, Parts, ReadWords
     from derive.compiler import Built
-    from derive.plan.plan import Costs, Entry, Plan
+    from derive.plan.plan import Entry, Plan
     from derive.plan.shards import Transfer
 
 
@@ -58,37 +64,36 @@ _NO_CHOICE = "no gain by itself: this rule always applies, and makes way for wha
 
 
 def print_derivation(built: Built, options: Options) -> None:
-    """The loops as written and every entry, with the costs at the plan's sizes."""
+    """The loops as written, every entry with the costs at the plan's sizes, and the sum of all."""
     at = say_at(built.plan.sizes)
     print_heading(f"\nas written, in loops over single numbers{f', at {at}' if at else ''}")
     _print_written(built)
-    for number, entry in enumerate(built.derivation.entries, 1):
+    entries = built.derivation.entries
+    for number, entry in enumerate(entries, 1):
         print_heading(f"\n{number}. {entry.name}: {entry.law}")
         print_pairs(_find_pairs(entry, built.plan))
-    _print_sum(built.derivation.entries, say_machine(options))
-
-
-def _print_sum(entries: Sequence[Entry], machine: str) -> None:
-    """The costs before all and after all, and what they are."""
     if not entries:
         print_line("\nNo rule changes it: the steps are the formula as it is written.")
     olds = [e.old for e in entries if e.old is not None and e.old.seconds is not None]
     news = [e.new for e in entries if e.new is not None and e.new.seconds is not None]
     if not olds:
         return
-    old, new = olds[0], news[-1]
-    assert old.seconds is not None
-    assert new.seconds is not None
     print_heading("\nin all" if len(entries) > 1 else "")
-    pairs = [
-        ("operations", _change(old.operations_at, new.operations_at)),
-        ("elements alive", _change(old.elements_at, new.elements_at)),
-        ("estimated time", f"{to_time(old.seconds)} -> {to_time(new.seconds)}"),
-    ]
     if len(entries) > 1:
+        old, new = olds[0], news[-1]
+        times = f"{to_time(old.seconds or 0.0)} -> {to_time(new.seconds or 0.0)}"
+        pairs = [
+            ("operations", _change(old.operations_at, new.operations_at)),
+            ("elements alive", _change(old.elements_at, new.elements_at)),
+            ("estimated time", times),
+        ]
         print_pairs(pairs)
     print_text("operations are those of the torch code at each step, masks too", "dim")
-    print_text(machine, "dim")
+    if options.machine is None:
+        whose = "the built-in constants of a server core, not of this machine"
+    else:
+        whose = f"the constants in {show_path(options.machine)}"
+    print_text(f"times are by {whose}", "dim")
 
 
 def _print_written(built: Built) -> None:
@@ -113,27 +118,17 @@ def _find_pairs(entry: Entry, plan: Plan) -> Iterator[tuple[str, str]]:
             yield label, _write_side(entry, value)
     for remark in entry.remarks:
         yield "", remark
-    if entry.old is not None and entry.new is not None:
-        yield from _compare(entry.old, entry.new, plan, entry.is_choice)
-
-
-def _compare(old: Costs, new: Costs, plan: Plan, is_choice: bool) -> Iterator[tuple[str, str]]:
-    """What changes of the costs."""
-    if old == new:
+    old, new = entry.old, entry.new
+    if old is not None and old == new:
         yield "costs", "as before"
-        return
-    of_part = new.seconds is None
-    if old.operations != new.operations:
-        text = f"{_write(old.operations, plan)} -> {_write(new.operations, plan)}"
-        yield "operations", f"{text}  ({_change(old.operations_at, new.operations_at)})"
-    if old.elements != new.elements:
-        text = f"{_write(old.elements, plan)} -> {_write(new.elements, plan)}"
-        label = "largest tensor" if of_part else "elements alive"
-        yield label, f"{text}  ({_change(old.elements_at, new.elements_at)})"
-    if old.seconds is not None and new.seconds is not None and old.seconds != new.seconds:
-        yield "estimated time", f"{to_time(old.seconds)} -> {to_time(new.seconds)}"
-        if new.seconds > old.seconds and not is_choice:
-            yield "", _NO_CHOICE
+    for label, name, one, other in find_changes(entry):
+        if name == "seconds":
+            yield label, f"{to_time(one)} -> {to_time(other)}"
+            if other > one and not entry.is_choice:
+                yield "", _NO_CHOICE
+        else:
+            at = _change(getattr(old, f"{name}_at"), getattr(new, f"{name}_at"))
+            yield label, f"{_write(one, plan)} -> {_write(other, plan)}  ({at})"
 
 
 def _change(old: int, new: int) -> str:
@@ -174,28 +169,19 @@ def _write_side(entry: Entry, value: ir.Expr | None) -> str:
 
 
 def _find_data(entry: Entry) -> Data:
-    return {
-        "name": entry.name,
-        "law": entry.law,
-        "equation": entry.equation,
-        "before": _write_side(entry, entry.before),
-        "after": _write_side(entry, entry.after),
-        "remarks": list(entry.remarks),
-        "costs": _to_costs_data(entry),
-    }
-
-
-def _to_costs_data(entry: Entry) -> Data | None:
-    old, new = entry.old, entry.new
-    if old is None or new is None:
-        return None
-    return {
-        "operations": [to_compact(costs.operations.to_expr()) for costs in (old, new)],
-        "operations_at_sizes": [old.operations_at, new.operations_at],
-        "elements": [to_compact(costs.elements.to_expr()) for costs in (old, new)],
-        "elements_at_sizes": [old.elements_at, new.elements_at],
-        "seconds": [old.seconds, new.seconds],
-    }
+    data: Data = {key: getattr(entry, key) for key in ("name", "law", "equation")}
+    data |= {side: _write_side(entry, getattr(entry, side)) for side in ("before", "after")}
+    data |= {"remarks": list(entry.remarks), "costs": None}
+    if entry.old is not None and entry.new is not None:
+        both = entry.old, entry.new
+        data["costs"] = {
+            "operations": [to_compact(costs.operations.to_expr()) for costs in both],
+            "operations_at_sizes": [costs.operations_at for costs in both],
+            "elements": [to_compact(costs.elements.to_expr()) for costs in both],
+            "elements_at_sizes": [costs.elements_at for costs in both],
+            "seconds": [costs.seconds for costs in both],
+        }
+    return data
 
 
 def show(  # noqa: PLR0913, PLR0917 - what is named, and how

@@ -15,17 +15,16 @@ A call whose string is not known is no `Call`; nor is one that a test expects to
     reduce      the right side has no new names; what it lacks is reduced
     repeat      the left side's names are all on the right; new ones have a size, h=8 or a number
 
-A bracket on the left of a pattern may have one name whose size is not given.
+A bracket on the left of a pattern may have one name whose size is not given. Last stands what may
+surprise in a string, and the plainer call that it may be the same as.
 """
-
-# DOC of derive.linter.calls
-# """What may surprise in an einsum string, and the plainer call that it may be the same as."""
 
 from __future__ import annotations
 
 import ast
 import re
 from dataclasses import dataclass, replace
+from itertools import chain
 from string import ascii_letters
 from typing import TYPE_CHECKING
 
@@ -74,7 +73,7 @@ _ANY_INDEX = ("opt_einsum", "jax")  # libraries that take every alphabet
 _TAKES_LISTS = ("torch", "paddle", "")  # all operands may come in one argument
 _EQUATION = ("torch", "tensorflow")  # libraries whose string may be given as `equation`
 _LONGEST_NAME = 24
-_TOKEN = re.compile(r"[()]|[^\s()]+")
+_TOKEN = re.compile(r"[()]|->|(?:(?!->)[^\s()])+")
 _NO_SIZES = ("pattern", "reduction", "tensor")  # keywords that are no size
 _FORM = 'write it like "b (h d) -> b h d"'
 
@@ -290,28 +289,17 @@ def find_fault(
     if pattern.count("->") != 1:
         says = "there is more than one ->" if "->" in pattern else "the pattern has no ->"
         return Fault("form", says, help=_FORM)
-    left_text, _, right_text = pattern.partition("->")
-    left = tuple(_split(left_text, 0))
-    right = tuple(_split(right_text, len(left_text) + 2))
+    tokens = [Token(found[0], found.start(), found.end()) for found in _TOKEN.finditer(pattern)]
+    arrow = pattern.index("->")
+    left, right = [t for t in tokens if t.end <= arrow], [t for t in tokens if t.start > arrow]
     sizes = [name for name in keywords if name not in _NO_SIZES]
-    faults = (
-        *_find_form_faults(left),
-        *_find_form_faults(right),
-        *_find_dots_faults(left, right),
-        *_find_one_sided(left, right, function),
-        *_find_size_faults(left, right, sizes, has_more),
+    faults = chain(
+        _find_form_faults(left),
+        _find_form_faults(right),
+        _find_side_faults(left, right, function),
+        _find_size_faults(left, right, sizes, has_more),
     )
-    return next(iter(faults), None)
-
-
-def _split(text: str, start: int) -> Iterator[Token]:
-    for match in _TOKEN.finditer(text):
-        yield Token(match[0], start + match.start(), start + match.end())
-
-
-def _names(side: Sequence[Token]) -> list[Token]:
-    """The names of a side; a 1 is none."""
-    return [c for c in side if c.name not in {"(", ")", "1"}]
+    return next(faults, None)
 
 
 def _find_form_faults(side: Sequence[Token]) -> Iterator[Fault]:
@@ -347,74 +335,64 @@ def _find_form_faults(side: Sequence[Token]) -> Iterator[Fault]:
         yield Fault("form", says, opened.start, opened.end, "close it with )")
 
 
-def _find_dots_faults(left: Sequence[Token], right: Sequence[Token]) -> Iterator[Fault]:
-    is_inside = False
-    for index in left:
-        is_inside = index.name == "(" or (is_inside and index.name != ")")
-        if index.name == DOTS and is_inside:
-            says = "an ellipsis on the left stands in no bracket"
-            yield Fault("ellipsis", says, index.start, index.end, "take it out")
-    for index in right:
-        if index.name == DOTS and DOTS not in {c.name for c in left}:
-            says, advice = "the ellipsis is on the right alone", "give the left side one too"
-            yield Fault("ellipsis", says, index.start, index.end, advice)
-
-
-def _find_one_sided(
+def _find_side_faults(
     left: Sequence[Token], right: Sequence[Token], function: str
 ) -> Iterator[Fault]:
-    lefts, rights = _names(left), _names(right)
-    for side, other, where in ((lefts, rights, "left"), (rights, lefts, "right")):
+    """Dots in a bracket on the left or on one side alone, and names on one side alone."""
+    is_inside = False
+    for token in left:
+        is_inside = token.name == "(" or (is_inside and token.name != ")")
+        if token.name == DOTS and is_inside:
+            says = "an ellipsis on the left stands in no bracket"
+            yield Fault("ellipsis", says, token.start, token.end, "take it out")
+    lefts, rights = ([t for t in side if t.name not in {"(", ")", "1"}] for side in (left, right))
+    for token in rights:
+        if token.name == DOTS and DOTS not in {other.name for other in lefts}:
+            says, advice = "the ellipsis is on the right alone", "give the left side one too"
+            yield Fault("ellipsis", says, token.start, token.end, advice)
+    for side, others, where in ((lefts, rights, "left"), (rights, lefts, "right")):
         if (function, where) in {("reduce", "left"), ("repeat", "right")}:
             continue
-        known = {index.name for index in other}
-        for index in side:
-            if index.name not in known or index.name.isdecimal():
-                says = f"{index.name} is on the {where} side alone"
+        known = {other.name for other in others}
+        for token in side:
+            if token.name not in known or token.name.isdecimal():
                 advice = {
                     "rearrange": "rearrange drops and adds nothing: use reduce, or repeat",
-                    "reduce": f"reduce adds nothing: use repeat for {index.name}",
-                    "repeat": f"repeat drops nothing: use reduce for {index.name}",
+                    "reduce": f"reduce adds nothing: use repeat for {token.name}",
+                    "repeat": f"repeat drops nothing: use reduce for {token.name}",
                 }[function]
-                yield Fault("names", says, index.start, index.end, advice)
+                says = f"{token.name} is on the {where} side alone"
+                yield Fault("names", says, token.start, token.end, advice)
 
 
 def _find_size_faults(
     left: Sequence[Token], right: Sequence[Token], sizes: Sequence[str], has_more: bool
 ) -> Iterator[Fault]:
-    known = {index.name for index in (*left, *right)}
+    """Sizes of what is not there; brackets, and new names, without the sizes that they need."""
+    known = {token.name for token in (*left, *right)}
     for name in sizes:
         if name not in known:
             says = f"{name} has a size and is not in the pattern"
             yield Fault("sizes", says, help=f"take {name}=.. out, or give {name} a place")
     if has_more:
         return
-    for group in _find_groups(left):
-        free = [c for c in group if not c.name.isdecimal() and c.name not in sizes]
-        if len(free) > 1:
-            names = " and ".join(index.name for index in free)
-            says = f"the sizes of {names} cannot both be found"
+    free: list[Token] = []
+    opened = Token("(")
+    for place, token in enumerate(left):
+        if token.name == "(":
+            free, opened = [], left[place + 1] if place + 1 < len(left) else token
+        elif token.name == ")" and len(free) > 1:
+            says = f"the sizes of {' and '.join(each.name for each in free)} cannot both be found"
             advice = f"give one of them, {free[0].name}=.."
-            yield Fault("sizes", says, group[0].start, group[-1].end, advice)
-    lefts = {index.name for index in left}
-    for index in _names(right):
-        is_new = index.name not in lefts and not index.name.isdecimal()
-        if is_new and index.name not in sizes:
-            says, advice = f"the new {index.name} has no size", f"give it, {index.name}=.."
-            yield Fault("sizes", says, index.start, index.end, advice)
-
-
-def _find_groups(side: Sequence[Token]) -> Iterator[list[Token]]:
-    group: list[Token] | None = None
-    for index in side:
-        if index.name == "(":
-            group = []
-        elif index.name == ")":
-            if group:
-                yield group
-            group = None
-        elif group is not None:
-            group.append(index)
+            yield Fault("sizes", says, opened.start, left[place - 1].end, advice)
+        elif not token.name.isdecimal() and token.name not in sizes:
+            free.append(token)
+    lefts = {token.name for token in left}
+    for token in right:
+        is_name = token.name not in {"(", ")", DOTS} and not token.name.isdecimal()
+        if is_name and token.name not in lefts and token.name not in sizes:
+            says, advice = f"the new {token.name} has no size", f"give it, {token.name}=.."
+            yield Fault("sizes", says, token.start, token.end, advice)
 
 
 def find_remarks(spec: Spec, names: Sequence[str]) -> Iterator[str]:

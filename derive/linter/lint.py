@@ -446,12 +446,7 @@ def find_results(findings: Iterable[Finding]) -> tuple[list[sarif.Rule], list[sa
     results = []
     for each in findings:
         place = each.place
-        region = {
-            "startLine": place.line,
-            "startColumn": place.column,
-            "endLine": place.end_line,
-            "endColumn": place.end_column,
-        }
+        region = sarif.to_region(place.line, place.column, place.end_line, place.end_column)
         says = "\n".join([each.says, *each.facts, *([each.help] if each.help else [])])
         level = _LEVELS[each.severity]
         results.append(sarif.Result(each.code, level, says, place.path, region, place.cell))

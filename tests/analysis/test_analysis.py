@@ -21,7 +21,7 @@ from derive.analysis.extents import (
 from derive.analysis.facts import find_facts, find_range, is_nonnegative
 from derive.analysis.names import find_mistakes
 from derive.analysis.places import fills_once, split_merged
-from derive.backend.to_data import find_roles
+from derive.backend.to_data import to_roles_data
 from derive.frontend.from_sympy import from_sympy
 from derive.ir.nodes import (
     Add,
@@ -288,12 +288,13 @@ def test_roles_of_attention():
         a[b,i,j] = softmax[j](sum[d](Q[b,i,d] * K[b,j,d]) + c[i])
         z[b,i,d] = sum[j](a[b,i,j] * V[b,j,d])"""
     )
-    roles = {role.index.name: role for role in find_roles(found)}
+    sizes = dict.fromkeys("BIJD", 8)
+    roles = {role["index"]: role for role in to_roles_data(found, sizes)}
     assert list(roles) == ["b", "i", "j", "d"]
-    assert roles["j"].free == ("a (softmax)",) and roles["j"].summed == ("z",)
-    assert roles["d"].summed == ("a",) and roles["d"].free == ("z",)
-    assert roles["b"].shared == ("a", "z") and roles["d"].shared == ("a",)
-    assert roles["j"].broadcast == ("a",) and roles["i"].broadcast == ()
+    assert roles["j"]["free"] == ["a (softmax)"] and roles["j"]["summed"] == ["z"]
+    assert roles["d"]["summed"] == ["a"] and roles["d"]["free"] == ["z"]
+    assert roles["b"]["shared"] == ["a", "z"] and roles["d"]["shared"] == ["a"]
+    assert roles["j"]["broadcast"] == ["a"] and roles["i"]["broadcast"] == []
 
 
 def test_mistakes_of_one_stage_come_together():
