@@ -26,6 +26,7 @@ from derive.plan.blocks import check_memory, tile
 from derive.plan.build import Form, lower_system
 from derive.plan.chunks import chunk_values
 from derive.plan.cost import Storage, find_copied, find_strides
+from derive.plan.factoring import factor_system
 from derive.plan.lower.context import find_layouts
 from derive.plan.machine import DEFAULT, Machine
 from derive.plan.path import FEW, FLOPS
@@ -47,6 +48,7 @@ MOST_TURNS = 4  # forms from which others are looked for
 MOST_FORMS = 24  # tried in all
 MOST_OPERATIONS = 2400  # of the plans tried: a formula of more than a hundred gets fewer forms
 STORE = ("store", "in this order torch copies less, or reads what it needs in one piece")
+FACTOR = ("factor_terms", "sum x * u + sum x * w = sum x * (u + w)")
 MOST_NEIGHBOURS = 4  # forms tried for other sizes
 FAR = 16  # times smaller and larger: the plausible range
 MOST_PRODUCTS = 10  # of a plan whose orders are searched again at other sizes
@@ -88,7 +90,7 @@ def find_plan(
     )
     search = _Search({**sizes, **chunks.lengths}, request)
     prepared, notes = search.prepare(system)
-    start = search.measure(Form(system, prepared, notes))
+    start = search.start(Form(system, prepared, notes))
     best = search.try_layouts(search.try_orders(search.try_rules(start)))
     plan = replace(best.plan, is_matmul=request.is_matmul)
     if loops:
@@ -117,6 +119,22 @@ class _Search:
         if system not in self.prepared:
             self.prepared[system] = prepare(system)
         return self.prepared[system]
+
+    def start(self, form: Form) -> Candidate:
+        """The form itself, or what its terms have in common taken out, where memory allows that."""
+        system = factor_system(form.prepared, self.sizes)
+        if system is None:
+            return self.measure(form)
+        values = {equation.target: equation.value for equation in form.prepared.equations}
+        changed = next(e for e in system.equations if values.get(e.target, e.value) is not e.value)
+        name, before = changed.target.tensor.name, values[changed.target]
+        told = Entry(*FACTOR, name, before, changed.value, changed.target, system, is_choice=True)
+        notes = (*form.notes, ": ".join(FACTOR))
+        found = self.measure(replace(form, prepared=system, notes=notes, log=(told,)))
+        most = self.request.elements
+        if most is None or found.plan.peak <= most:
+            return found
+        return min(found, self.measure(form), key=lambda each: each.plan.peak)
 
     def _lower(self, form: Form, sizes: Mapping[str, int]) -> Plan:
         asked = self.request

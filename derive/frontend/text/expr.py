@@ -274,7 +274,8 @@ def not_notation(node: ast.expr, scope: Scope) -> DeriveError:
 
 DEEPEST = 60  # levels of one expression, those of called functions included
 LONGEST_ADVICE = 60  # characters of the text that a message repeats
-LARGEST = 50_000  # nodes of one expression, written out as a tree
+LARGEST = 50_000  # nodes of one expression, written out as a tree, beyond those that were typed
+TYPED = 10  # nodes that a sign of the text stands for, at most: an index has its range with it
 
 _RELATIONS = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
@@ -360,8 +361,9 @@ def _measure(value: Any, node: ast.expr, scope: Scope) -> None:
             continue
         pending += inside
     depth, nodes = known[value]
-    if depth > 2 * DEEPEST or nodes > LARGEST:
-        raise too_deep(scope.names.source, *span(node))
+    source = scope.names.source
+    if depth > 2 * DEEPEST or nodes > LARGEST + TYPED * len(source.text):
+        raise too_deep(source, *span(node))
 
 
 def _read_comparison(node: ast.Compare, scope: Scope) -> Any:

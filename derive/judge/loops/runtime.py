@@ -510,12 +510,17 @@ class _Operators(ast.NodeTransformer):
         self.exact = exact
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-        """A call in place of / ** // %."""
-        self.generic_visit(node)
-        name = _CALLS.get(type(node.op))
-        if name is None:
-            return node
-        return ast.copy_location(_call(name, node.left, node.right), node)
+        """A call in place of / ** // %; a long sum hangs to the left, deeper than calls may go."""
+        chain = [node]
+        while isinstance(chain[-1].left, ast.BinOp):
+            chain.append(chain[-1].left)
+        done = self.visit(chain[-1].left)
+        for each in reversed(chain):
+            right, name = self.visit(each.right), _CALLS.get(type(each.op))
+            whole = ast.BinOp(done, each.op, right) if name is None else _call(name, done, right)
+            done = ast.copy_location(whole, each)
+        assert isinstance(done, ast.AST)
+        return done
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """A choice in place of `where`, so that one side alone is computed."""

@@ -1,0 +1,473 @@
+"""What a list of contractions has in common, over all equations, taken out where that saves work.
+
+    r[i,a] = sum_ld x_ld * u_lida + sum_ldm x_ld * y_md * w_lima
+    p[i,a,l,d] = u_lida + sum_m y_md * w_lima;   r[i,a] = sum_ld x_ld * p_iald
+
+Terms that share a factor, their other factors then in one sum, are looked for until none saves any
+operation; the largest saving is taken first. A part that another one is, up to the order of its
+indices and a number, is computed once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cache
+from itertools import permutations, product
+from math import prod
+from typing import TYPE_CHECKING, TypeAlias
+
+from derive.ir import nodes as ir
+from derive.ir.polynomial import Polynomial, evaluate_extent
+from derive.ir.walk import find_all_indices, rename_apart
+from derive.plan.path import count, find_path
+from derive.plan.steps import free_name
+from derive.rewrite.finite import find_nonfinite
+from derive.rewrite.rules.chains import split_term
+from derive.rewrite.rules.sums import make_sum
+from derive.rewrite.rules.terms import FEW, Term, to_sum
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+# An index is the number of its extent, and its own: from SHARED on those that a factor taken out
+# shares with the rest, from BOUND on those that are summed inside.
+Place: TypeAlias = tuple[int, int]
+Factor: TypeAlias = tuple[int, tuple[Place, ...]]  # the number of a tensor, and its indices
+Factors: TypeAlias = tuple[Factor, ...]
+Terms: TypeAlias = dict[Factors, Fraction]
+SHARED, BOUND = 1 << 10, 1 << 20
+
+
+def list_places(factors: Iterable[Factor]) -> tuple[Place, ...]:
+    """The indices of factors, in order."""
+    return tuple(dict.fromkeys(place for _, places in factors for place in places))
+
+
+def rename(factors: Factors, new: Mapping[Place, Place]) -> Factors:
+    """The factors under other indices."""
+    return tuple((tensor, tuple(new.get(p, p) for p in places)) for tensor, places in factors)
+
+
+@cache
+def normalize(factors: Factors, kept: frozenset[Place]) -> Factors:
+    """The factors in an order of their own, all indices but the kept ones in names of their own.
+
+    Indices are told apart by where they stand; of those that nothing tells apart each is tried.
+    """
+    colours: dict[Place, int] = dict.fromkeys(list_places(factors), 0)
+    initial = sorted({(p in kept, *(p if p in kept else (p[0], 0))) for p in colours})
+    colours = {p: initial.index((p in kept, *(p if p in kept else (p[0], 0)))) for p in colours}
+    return _refine(factors, kept, colours)
+
+
+def _refine(factors: Factors, kept: frozenset[Place], colours: dict[Place, int]) -> Factors:
+    while True:
+        seen: dict[Place, list[tuple[object, ...]]] = {place: [] for place in colours}
+        for tensor, places in factors:
+            outline = (tensor, *(colours[place] for place in places))
+            for k, place in enumerate(places):
+                seen[place].append((k, *outline))
+        marks = {place: (colours[place], sorted(each)) for place, each in seen.items()}
+        order = sorted({(colour, tuple(each)) for colour, each in marks.values()})
+        number = {mark: k for k, mark in enumerate(order)}
+        finer = {place: number[colour, tuple(each)] for place, (colour, each) in marks.items()}
+        if len(order) == len({*colours.values()}):
+            break
+        colours = finer
+    alike: dict[int, list[Place]] = defaultdict(list)
+    for place, colour in finer.items():
+        if place not in kept:
+            alike[colour].append(place)
+    several = min((colour for colour, each in alike.items() if len(each) > 1), default=None)
+    if several is not None:
+        return min(
+            _refine(factors, kept, {p: 2 * c + (p == chosen) for p, c in finer.items()})
+            for chosen in alike[several]
+        )
+    ranked = sorted((p for p in finer if p not in kept), key=lambda place: finer[place])
+    return tuple(sorted(rename(factors, {p: (p[0], BOUND + k) for k, p in enumerate(ranked)})))
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Terms with one factor in common: what is left of each, and what taking it out saves."""
+
+    factor: Factor
+    free: tuple[Place, ...]  # of what is left
+
+
+@dataclass
+class Factoring:
+    """The extents by their numbers, and the parts made so far: indices and terms."""
+
+    extents: list[int] = field(default_factory=list)
+    known: int = 0  # tensors that are no parts
+    parts: dict[int, tuple[tuple[Place, ...], Terms]] = field(default_factory=dict)
+    costs: dict[tuple[object, ...], int] = field(default_factory=dict)
+
+    def count(self, places: Iterable[Place]) -> int:
+        """The elements over these indices."""
+        return prod(self.extents[place[0]] for place in places)
+
+    def find_cost(self, factors: Factors, free: frozenset[Place]) -> int:
+        """The operations of the best order of a sum of a product."""
+        if len(factors) < 2:
+            return 0
+        number: dict[Place, Place] = {}
+        for place in list_places(factors):
+            number[place] = (place[0], len(number))
+        shape = tuple(tuple(number[p] for p in places) for _, places in factors)
+        output = tuple(sorted(number[p] for p in free if p in number))
+        if (shape, output) not in self.costs:
+            extents = {place: self.extents[place[0]] for place in number.values()}
+            inputs: list[ir.Index] = [*shape]  # type: ignore[list-item]
+            path = find_path(inputs, output, extents)  # type: ignore[arg-type]
+            self.costs[shape, output] = count(path, inputs, output, extents)  # type: ignore[arg-type]
+        return self.costs[shape, output]
+
+    def count_all(self, wholes: Iterable[tuple[frozenset[Place], Terms]]) -> int:
+        """The operations of sums of products; products that are alike are computed once."""
+        costs = {
+            normalize(factors, frozenset()): self.find_cost(factors, free)
+            for free, terms in wholes
+            for factors in terms
+        }
+        return sum(costs.values())
+
+    def split(self, factors: Factors, free: frozenset[Place]) -> Iterator[tuple[Group, Factors]]:
+        """Each factor apart, and what is left beside it; the factor names what they share."""
+        start = max((SHARED, *(place[1] + 1 for place in free)))
+        for k, (tensor, places) in enumerate(factors):
+            rest = factors[:k] + factors[k + 1 :]
+            others = {*list_places(rest)}
+            inner = [p for p in dict.fromkeys(places) if p not in free]
+            if rest and all(p in others for p in inner):
+                shared = {p: (p[0], start + n) for n, p in enumerate(inner)}
+                left = (tensor, tuple(shared.get(p, p) for p in places))
+                named = rename(rest, shared)
+                own = frozenset(
+                    p for p in list_places(named) if p in free or SHARED <= p[1] < BOUND
+                )
+                yield Group(left, tuple(sorted(own))), normalize(named, own)
+
+    def factor(self, free: frozenset[Place], terms: Terms) -> Terms:
+        """The terms, factors in common taken out of parts of their own."""
+        left = dict(terms)
+        groups: dict[Group, dict[Factors, tuple[Factors, int]]] = defaultdict(dict)
+        places: dict[Factors, list[tuple[Group, Factors]]] = {}
+        size = self.count(free)
+
+        def enter(factors: Factors) -> None:
+            places[factors] = []
+            alone = self.find_cost(factors, free)
+            for group, rest in self.split(factors, free):
+                own = frozenset(group.free)
+                gain = alone + size - self.find_cost(rest, own) - self.count(own)
+                if gain > 0 and all(each[0] != factors for each in groups[group].values()):
+                    groups[group][rest] = (factors, gain)
+                    places[factors].append((group, rest))
+
+        def remove(factors: Factors) -> Fraction:
+            for group, rest in places.pop(factors):
+                del groups[group][rest]
+            return left.pop(factors)
+
+        def find_saving(group: Group) -> int:
+            members = groups[group]
+            if len(members) < 2:
+                return 0
+            spanned = {*group.factor[1], *group.free}
+            whole = self.count(spanned) * (1 if spanned <= free else 2)
+            gain = sum(each for _, each in members.values())
+            return gain - whole + self.count(group.free) - size
+
+        for factors in left:
+            enter(factors)
+        while groups:
+            best = max(groups, key=lambda group: (find_saving(group), group.factor, group.free))
+            if find_saving(best) <= 0:
+                break
+            members = [(rest, factors) for rest, (factors, _) in groups[best].items()]
+            inner = {rest: remove(factors) for rest, factors in members}
+            wholes: Terms = {(best.factor,): Fraction(1)}
+            for term in list(left):
+                found = find_beside(term, inner, frozenset(best.free), free, left)
+                if found is not None:
+                    beside, wholes[beside], taken = found
+                    for each in taken:
+                        remove(each)
+            number, part = self.make_part(best.free, inner)
+            for beside, ratio in wholes.items():
+                whole = normalize((*beside, part), free)
+                if whole not in left:
+                    left[whole] = Fraction(0)
+                    enter(whole)
+                left[whole] += number * ratio
+        return left
+
+    def make_part(self, free: tuple[Place, ...], terms: Terms) -> tuple[Fraction, Factor]:
+        """A number, and the part that times it is the sum of the terms: a new or a known one."""
+        for tensor, (its_free, its_terms) in self.parts.items():
+            found = match_parts((free, terms), (its_free, its_terms))
+            if found is not None:
+                return found[0], (tensor, found[1])
+        tensor = self.known + len(self.parts)
+        self.parts[tensor] = (free, terms)
+        return Fraction(1), (tensor, free)
+
+
+def find_beside(
+    term: Factors, inner: Terms, own: frozenset[Place], free: frozenset[Place], left: Terms
+) -> tuple[Factors, Fraction, tuple[Factors, ...]] | None:
+    """What a term has beside one of the inner terms, if other terms have it beside all the rest.
+
+    With it the number by which those are larger, and those terms.
+    """
+    first = min(inner, key=lambda rest: (len(rest), rest))
+    for beside in match_rest(term, first, own, free) if term in left else ():
+        wholes = {rest: normalize((*beside, *rest), free) for rest in inner}
+        if len({*wholes.values()}) == len(wholes) and all(w in left for w in wholes.values()):
+            ratios = {left[whole] / inner[rest] for rest, whole in wholes.items()}
+            if len(ratios) == 1:
+                return beside, ratios.pop(), tuple(wholes.values())
+    return None
+
+
+def match_rest(
+    term: Factors, rest: Factors, own: frozenset[Place], free: frozenset[Place]
+) -> Iterator[Factors]:
+    """What stands beside the rest of another term, where it is in this one as well."""
+
+    def visit(
+        wanted: Factors, left: Factors, names: dict[Place, Place]
+    ) -> Iterator[tuple[Factors, dict[Place, Place]]]:
+        if not wanted:
+            yield left, names
+            return
+        tensor, places = wanted[0]
+        for k, (other, its) in enumerate(left):
+            if other != tensor or len(its) != len(places):
+                continue
+            new = dict(names)
+            for mine, other_place in zip(places, its, strict=True):
+                is_free = mine in free or other_place in free
+                if (is_free and mine != other_place) or new.setdefault(other_place, mine) != mine:
+                    break
+            else:
+                if len({*new.values()}) == len(new):
+                    yield from visit(wanted[1:], left[:k] + left[k + 1 :], new)
+
+    for left, names in visit(rest, term, {}):
+        beside = rename(left, names)
+        inner = {place for place in names.values() if place not in own}
+        if left and not inner & {*list_places(beside)}:
+            yield beside
+
+
+Part: TypeAlias = tuple[tuple[Place, ...], Terms]
+
+
+def match_parts(one: Part, other: Part) -> tuple[Fraction, tuple[Place, ...]] | None:
+    """The number and the order of indices that make one of another, if any does."""
+    (free, terms), (its_free, its_terms) = one, other
+    if len(free) != len(its_free) or _outline(terms) != _outline(its_terms):
+        return None
+    profiles = _profile(free, terms), _profile(its_free, its_terms)
+    if sorted(profiles[0].values()) != sorted(profiles[1].values()):
+        return None
+    alike: dict[object, tuple[list[Place], list[Place]]] = {}
+    for k, each in enumerate((free, its_free)):
+        for place in each:
+            alike.setdefault(repr(profiles[k][place]), ([], []))[k].append(place)
+    ways = [
+        [dict(zip(theirs, order, strict=True)) for order in permutations(mine)]
+        for mine, theirs in alike.values()
+    ]
+    kept = frozenset(free)
+    for way in product(*ways):
+        new = {theirs: mine for each in way for theirs, mine in each.items()}
+        named = {normalize(rename(factors, new), kept): c for factors, c in its_terms.items()}
+        if named.keys() == terms.keys():
+            ratios = {terms[factors] / named[factors] for factors in terms}
+            if len(ratios) == 1:
+                return ratios.pop(), tuple(new[place] for place in its_free)
+    return None
+
+
+def _outline(terms: Terms) -> Counter[tuple[int, ...]]:
+    return Counter(tuple(sorted(tensor for tensor, _ in factors)) for factors in terms)
+
+
+def _profile(free: tuple[Place, ...], terms: Terms) -> dict[Place, list[tuple[object, ...]]]:
+    """Where each free index stands."""
+    found: dict[Place, list[tuple[object, ...]]] = {place: [] for place in free}
+    for factors in terms:
+        names = tuple(sorted(tensor for tensor, _ in factors))
+        for tensor, places in factors:
+            for k, place in enumerate(places):
+                if place in found:
+                    found[place].append((tensor, k, names))
+    return {place: [(place[0],), *sorted(each)] for place, each in found.items()}
+
+
+def factor_system(system: ir.System, sizes: Mapping[str, int]) -> ir.System | None:
+    """The system with parts of their own for what its terms have in common; None if none pays."""
+    reader = _Reader(system, sizes)
+    sums = [found for equation in system.equations if (found := reader.read(equation)) is not None]
+    if sum(len(factors) > 1 for each in sums for factors in each.terms) <= FEW:
+        return None
+    factoring = reader.factoring
+    factored = [replace(each, terms=factoring.factor(each.free, each.terms)) for each in sums]
+    parts: dict[int, Terms] = {}
+    while len(parts) < len(factoring.parts):  # a part may have parts of its own
+        for tensor, (free, terms) in list(factoring.parts.items())[len(parts) :]:
+            parts[tensor] = factoring.factor(frozenset(free), terms)
+    before = factoring.count_all((each.free, each.terms) for each in sums)
+    wholes = [(frozenset(factoring.parts[tensor][0]), terms) for tensor, terms in parts.items()]
+    wholes += [(each.free, each.terms) for each in factored]
+    if factoring.count_all(wholes) >= before:
+        return None
+    return reader.write(system, factored, parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """An equation: the products of tensors in it, and what else is added."""
+
+    equation: ir.Equation
+    free: frozenset[Place]
+    terms: Terms
+    others: tuple[ir.Expr, ...]
+
+
+class _Reader:
+    """From equations to terms in numbers, and back."""
+
+    def __init__(self, system: ir.System, sizes: Mapping[str, int]) -> None:
+        self.factoring = Factoring()
+        self.places: dict[ir.Index, Place] = {}
+        self.classes: list[ir.Expr] = []
+        self.numbers: dict[ir.Tensor, int] = {}
+        self.tensors: dict[int, ir.Tensor] = {}
+        self.indices = find_all_indices(system)
+        self.nonfinite = find_nonfinite(system)
+        for index in self.indices:
+            if index.extent not in self.classes:
+                self.classes.append(index.extent)
+                self.factoring.extents.append(max(1, evaluate_extent(index.extent, sizes)))
+            self.places[index] = (self.classes.index(index.extent), len(self.places))
+
+    def read(self, equation: ir.Equation) -> _Sum | None:
+        """The equation as a sum of products, if it is a sum."""
+        target, value = equation.target.places, equation.value
+        if not isinstance(value, ir.Add) or not all(isinstance(p, ir.Index) for p in target):
+            return None
+        free = frozenset(self.places[p] for p in target if isinstance(p, ir.Index))
+        terms: Terms = {}
+        others: list[ir.Expr] = []
+        for term in value.terms:
+            found = self._read_term(term, free)
+            if found is None:
+                others.append(term)
+            else:
+                terms[found[1]] = terms.get(found[1], Fraction(0)) + found[0]
+        kept = {factors: number for factors, number in terms.items() if number}
+        return _Sum(equation, free, kept, tuple(others))
+
+    def _read_term(self, term: ir.Expr, free: frozenset[Place]) -> tuple[Fraction, Factors] | None:
+        chain = split_term(term)
+        number, factors = Fraction(1), list[Factor]()
+        for factor in chain.factors:
+            match factor:
+                case _ if (value := Polynomial.of(factor).constant) is not None:
+                    number *= value
+                case ir.Access(ir.Tensor(kind="real") as tensor, places) if (
+                    tensor not in self.nonfinite
+                ):
+                    at = tuple(self.places[p] for p in places if isinstance(p, ir.Index))
+                    if len(at) < len(places):
+                        return None
+                    factors.append((self._number(tensor), at))
+                case _:
+                    return None
+        read = {*list_places(factors)}
+        bound = {self.places.get(i) for i in chain.bound}
+        if (
+            chain.condition is not ir.TRUE
+            or not factors
+            or read - free != bound
+            or not free <= read
+        ):
+            return None
+        return number, normalize(tuple(factors), free)
+
+    def _number(self, tensor: ir.Tensor) -> int:
+        number = self.numbers.setdefault(tensor, len(self.numbers))
+        self.tensors[number] = tensor
+        self.factoring.known = len(self.numbers)
+        return number
+
+    def write(
+        self, system: ir.System, sums: Sequence[_Sum], parts: Mapping[int, Terms]
+    ) -> ir.System:
+        """The system with an equation for each part, before the first that reads it."""
+        taken = {each.name for each in (*system.inputs, *system.sizes, *self.indices)}
+        taken |= {equation.target.tensor.name for equation in system.equations}
+        changed = {each.equation: each for each in sums}
+        back = {place: index for index, place in self.places.items()}
+        equations: list[ir.Equation] = []
+
+        def define(terms: Terms) -> None:
+            for tensor in dict.fromkeys(tensor for factors in terms for tensor, _ in factors):
+                if tensor in parts and tensor not in self.tensors:
+                    define(parts[tensor])
+                    free = self.factoring.parts[tensor][0]
+                    names = self._name(free, back)
+                    name = free_name("part", taken)
+                    taken.add(name)
+                    shape = tuple(self.classes[place[0]] for place in free)
+                    self.tensors[tensor] = ir.Tensor(name, shape)
+                    target = ir.Access(self.tensors[tensor], tuple(names[p] for p in free))
+                    equations.append(ir.Equation(target, self._write(parts[tensor], names)))
+
+        for equation in system.equations:
+            value = equation.value
+            if equation in changed:
+                define(changed[equation].terms)
+                whole = self._write(changed[equation].terms, back)
+                terms = whole.terms if isinstance(whole, ir.Add) else (whole,)
+                value = make_sum([*changed[equation].others, *terms])
+            equations.append(ir.Equation(equation.target, value))
+        return replace(system, equations=tuple(equations))
+
+    def _name(
+        self, places: Iterable[Place], names: Mapping[Place, ir.Index]
+    ) -> dict[Place, ir.Index]:
+        """Indices for places: those they have, or others of the same extent."""
+        found = {place: names[place] for place in places if place in names}
+        taken = {index.name for index in found.values()}
+        for place in places:
+            if place not in found:
+                extent = self.classes[place[0]]
+                alike = [i for i in self.indices if i.extent is extent]
+                index = next((i for i in alike if i.name not in taken), None)
+                found[place] = index or rename_apart(
+                    alike[0], taken | {i.name for i in self.indices}
+                )
+                taken.add(found[place].name)
+        return found
+
+    def _write(self, terms: Terms, names: Mapping[Place, ir.Index]) -> ir.Expr:
+        written = []
+        for factors, number in terms.items():
+            places = list_places(factors)
+            named = self._name(places, names)
+            bound = tuple(named[place] for place in places if place not in names)
+            accesses = tuple(
+                ir.Access(self.tensors[tensor], tuple(named[place] for place in at))
+                for tensor, at in factors
+            )
+            written.append(Term(number, bound, ir.TRUE, accesses))
+        return to_sum(written)
