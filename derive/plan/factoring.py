@@ -138,7 +138,7 @@ class Factoring:
 
     def split(self, factors: Factors, free: frozenset[Place]) -> Iterator[tuple[Group, Factors]]:
         """Each factor apart, and what is left beside it; the factor names what they share."""
-        start = max((SHARED, *(place[1] + 1 for place in free)))
+        start = max((SHARED, *(place[1] + 1 for place in sorted(free))))
         for k, (tensor, places) in enumerate(factors):
             rest = factors[:k] + factors[k + 1 :]
             others = {*list_places(rest)}

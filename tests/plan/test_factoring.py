@@ -90,7 +90,6 @@ def test_triples_have_a_plan_of_few_steps() -> None:
 
 @pytest.mark.slow
 def test_water_has_the_energy_that_pyscf_finds(tmp_path: Path) -> None:
-    pytest.importorskip("pyscf", reason="PySCF is not installed")
     from pyscf import ao2mo, cc, gto, scf
 
     molecule = gto.M(atom="O 0 0 0.1173; H 0 0.7572 -0.4692; H 0 -0.7572 -0.4692", verbose=0)
