@@ -18,12 +18,12 @@ from itertools import permutations, product
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
+from derive.analysis.finite import find_nonfinite
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.walk import find_all_indices, rename_apart
 from derive.plan.path import count, find_path
 from derive.plan.steps import free_name
-from derive.rewrite.finite import find_nonfinite
 from derive.rewrite.rules.chains import split_term
 from derive.rewrite.rules.sums import make_sum
 from derive.rewrite.rules.terms import FEW, Term, to_sum
