@@ -105,7 +105,8 @@ def to_function(
     gradients = [to_text(e) for e in passes.gradients.equations if e.target.tensor not in own]
     is_more = len(names) > results
     words = "The results, and what is kept for the backward." if is_more else "The results."
-    fill = FILL_BLOCK if any(tile.start for tile in backward.tiles) else ""
+    tiles = (*forward.tiles, *backward.tiles)
+    fill = FILL_BLOCK if any(tile.start for tile in tiles) else ""
     imports = more.write("import torch", "from torch.autograd.function import FunctionCtx")
     functions = [
         "\n".join((write_header(system, name, header, gradients), *imports, "")),

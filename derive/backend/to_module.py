@@ -54,14 +54,19 @@ WIDE = ("zero", "one", "empty", "lowest")  # the starts of running sums and of w
 INNER = WIDTH - 2 * len(INDENT)  # and of its loop
 FILL = "_fill"
 FILL_BLOCK = '''def _fill(
-    whole: Tensor | None, part: Tensor, start: int, extent: int, dim: int
+    whole: Tensor | None, part: Tensor, *cuts: tuple[int, int, int]
 ) -> Tensor:
-    """The whole with one more block of it written; it is made like the first one."""
-    if part.shape[dim] == extent:
+    """The whole with one more block written; of each place that is cut: dim, start, extent."""
+    shape = list(part.shape)
+    for dim, _, extent in cuts:
+        shape[dim] = extent
+    if list(part.shape) == shape:
         return part
-    if whole is None:
-        whole = part.new_empty([*part.shape[:dim], extent, *part.shape[dim + 1 :]])
-    whole.narrow(dim, start, part.shape[dim]).copy_(part)
+    whole = part.new_empty(shape) if whole is None else whole
+    block = whole
+    for dim, start, _ in cuts:
+        block = block.narrow(dim, start, part.shape[dim])
+    block.copy_(part)
     return whole
 '''
 REASONS = {  # of a start that is not what one expects
@@ -280,6 +285,8 @@ def _write_turn(tile: Tile, place: _Place) -> list[str]:
     inside = [step.op for step in steps[tile.first : tile.last + 1]]
     inside += [] if tile.inner is None else [op for _, op in tile.inner.sliced]
     read = {name for op in inside for name in ops.find_reads(op)}
+    cut = f"{tile.start}, {to_python(tile.index.extent)}"
+    through = {} if place.around is None else dict(tile.through)
     parts: list[tuple[str, list[str]]] = []
     number = tile.first
     while number <= tile.last:
@@ -289,10 +296,12 @@ def _write_turn(tile: Tile, place: _Place) -> list[str]:
         room = place.room - len(INDENT) * (2 if wanted else 1)
         lines: list[str] = []
         if tile.inner is not None and number - 1 == tile.inner.first:
-            wanted, room = "", place.room - len(INDENT)
-            lines += _write_tile(tile.inner, _Place(place.plan, printer, room, tile))
+            lines = _write_tile(
+                tile.inner, _Place(place.plan, printer, place.room - len(INDENT), tile)
+            )
+            parts.append(("", lines))
             number = tile.inner.last + 1
-            made = [name for name, _, _ in tile.inner.joined]
+            made, lines = [name for name, _, _ in tile.inner.joined], []
         elif step.name in lists and step.name not in read and not tile.start:
             text = printer.text(step.op)
             lines += [*write_comment(step, room), *fit_append(lists[step.name], text, room)]
@@ -301,14 +310,28 @@ def _write_turn(tile: Tile, place: _Place) -> list[str]:
             lines.append(f"{step.name} = {step.op.name}")
         else:
             lines += write_step(step, printer, step.name, room)
-        for name in [name for name in made if name in lists]:
-            if tile.start:
-                whole = to_python(tile.index.extent), str(places[name])
-                given = [lists[name], name, tile.start, *whole]
-                lines += fit_call(FILL, lists[name], given, room)
-            else:
-                lines.append(f"{lists[name]}.append({name})")
-        parts.append((wanted, lines))
+        if lines:
+            parts.append((wanted, lines))
+        for name in made:
+            wanted = printer.wanted.get(name, "")
+            room = place.room - len(INDENT) * (2 if wanted else 1)
+            if name in lists and tile.start:
+                given = [lists[name], name, f"({places[name]}, {cut})"]
+                parts.append((wanted, fit_call(FILL, lists[name], given, room)))
+            elif name in lists:
+                parts.append((wanted, [f"{lists[name]}.append({name})"]))
+            elif name in through:
+                around = place.around
+                assert around is not None
+                whole, outer = next((w, p) for n, w, p in around.joined if n == name)
+                extent = to_python(around.index.extent)
+                given = [
+                    whole,
+                    name,
+                    f"({outer}, {around.start}, {extent})",
+                    f"({through[name]}, {cut})",
+                ]
+                parts.append((wanted, fit_call(FILL, whole, given, room)))
     return _join_wanted(parts)
 
 

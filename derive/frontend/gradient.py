@@ -138,6 +138,7 @@ class _Reverse:
     extents: dict[str, ir.Expr] = field(default_factory=dict)  # of indices by name
     active: set[str] = field(default_factory=set)  # what depends on an argument that is wanted
     here: ir.Equation | None = None  # the equation that is passed
+    passed: dict[str, ir.Expr | None] = field(default_factory=dict)  # the gradients by left sides
     backward: list[ir.Equation] = field(default_factory=list)
     given: dict[str, str] = field(default_factory=dict)  # names of gradients by results
     made: dict[str, str] = field(default_factory=dict)  # and by arguments
@@ -224,6 +225,7 @@ class _Reverse:
                 self.arrived[tensor.name].insert(0, (target.places, flow))
             self.backward.append(self.collect(tensor))
             value = ir.Access(self.backward[-1].target.tensor, target.places)
+        self.passed[tensor.name] = value
         if value is not None:
             self.here = equation
             self.carry(equation.value, _Flow(value, find_free(target)))
@@ -396,7 +398,9 @@ class _Reverse:
         over = partial(ir.Reduce, "sum", (other,), ir.all_of(where, held))
         match expr.kind:
             case "softmax":
-                value = multiply(made, subtract(flow.value, over(multiply(value, there))))
+                total = self.find_total(expr) if self.is_backward else None
+                total = over(multiply(value, there)) if total is None else total
+                value = multiply(made, subtract(flow.value, total))
             case "log_softmax":
                 row = ir.Along("softmax", index, expr.condition, expr.body)
                 value = subtract(flow.value, multiply(row, over(value)))
@@ -407,6 +411,47 @@ class _Reverse:
             case kind:
                 raise _refuse(f"{kind} has no derivative in the notation")
         self.carry(expr.body, self.keep(replace(inner, value=value), expr.body))
+
+    def find_total(self, expr: ir.Along) -> ir.Expr | None:
+        """sum_j dp_j * p_j for a softmax p, by what reads it; None where that is not all linear.
+
+        Where z[i,e] = sum[j](p[i,j] * V[j,e]) it is sum[e](dz[i,e] * z[i,e]), which needs no p.
+        """
+        assert self.here is not None
+        named = self.here.target.tensor if expr is self.here.value else None
+        if named is not None and named in self.system.results:
+            return None
+        terms: list[ir.Expr] = []
+        for reader in self.system.equations if named is not None else (self.here,):
+            reads = [a for a in find_accesses(reader.value) if a.tensor is named]
+            if named is not None and not reads:
+                continue
+            part: ir.Expr = reads[0] if reads else expr
+            own = self.here.target.places if reads else find_free(expr)
+            places = reads[0].places if reads else own
+            target = reader.target
+            new = dict(zip(places, own, strict=True))
+            rows = [place for place, index in new.items() if index is not expr.index]
+            free = find_free(target)
+            if (
+                any(each is not part for each in reads)
+                or reader.target.tensor.name not in self.passed
+                or len(new) < len(own)
+                or not all(isinstance(place, ir.Index) for place in (*places, *own))
+                or not set(rows) <= {*free}
+                or len(rows) == len(places)
+                or set(free) & (set(places) - {*rows})
+                or not _is_linear(reader.value, part)
+            ):
+                return None
+            value = self.passed[target.tensor.name]
+            if value is not None:
+                more = tuple(index for index in free if index not in rows)
+                seen = (*own, *free)
+                bound, (value, made) = self.apart(more, seen, value, target)
+                shown = multiply(substitute(value, new), substitute(made, new))
+                terms.append(ir.Reduce("sum", bound, ir.TRUE, shown) if bound else shown)
+        return add(*terms) if terms else None
 
     def carry_inverse(self, expr: ir.Along, flow: _Flow) -> None:
         """To A[i, j] there flows - sum[p, q](Y[p, i] * g[p, q] * Y[j, q]) for the inverse Y."""
@@ -543,6 +588,24 @@ def _narrow(flow: _Flow, expr: ir.Expr) -> _Flow:
     value = ir.Reduce("sum", gone, ir.all_of(*inside), flow.value)
     kept = tuple(each for each in flow.conditions if each not in inside)
     return _Flow(value, tuple(index for index in flow.indices if index in free), kept)
+
+
+def _is_linear(expr: ir.Expr, part: ir.Expr) -> bool:
+    """Is it a multiple of the part, or a sum of multiples?"""
+    match expr:
+        case _ if expr is part:
+            return True
+        case ir.Add(terms):
+            return all(_is_linear(term, part) for term in terms)
+        case ir.Mul(factors):
+            own = [factor for factor in factors if part in walk(factor)]
+            return len(own) == 1 and _is_linear(own[0], part)
+        case ir.Reduce("sum", _, condition, body):
+            return part not in walk(condition) and _is_linear(body, part)
+        case ir.Where(condition, then, other) if other is ir.ZERO:
+            return part not in walk(condition) and _is_linear(then, part)
+        case _:
+            return False
 
 
 def _refuse(says: str) -> Exception:

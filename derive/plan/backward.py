@@ -1,9 +1,10 @@
 """What a forward pass keeps for the backward one, and the plans of both.
 
 Of the tensors that the gradients read, one is kept if it is small beside the largest argument or
-result of a batch; what a softmax runs along, or makes, only if it is no larger. What is not kept is
-computed again, from what is. Nor is anything kept where that takes more time, by the model of the
-machine: it may keep torch's own call for several steps from being used.
+result of a batch; what a softmax runs along, or makes, only if it is no larger than what is made
+out of the softmax. What is not kept is computed again, from what is. Nor is anything kept where
+that takes more time, by the model of the machine: it may keep torch's own call for several steps
+from being used.
 """
 
 from __future__ import annotations
@@ -86,10 +87,10 @@ def plan_passes(
         if (seconds := time(fewer)) <= least:
             kept, least = fewer, seconds
     ahead, behind = cut(system, gradients, kept)
-    request = replace(request, keywords=False)
-    lean = replace(request, uses=_find_uses(ahead, behind, sizes), in_place=True)
-    forward = fix_chunks(find_plan(ahead, sizes, request))
-    backward = fix_chunks(find_plan(behind, sizes, lean))
+    lean = replace(request, keywords=False, in_place=True)
+    forward = fix_chunks(find_plan(ahead, sizes, lean))
+    uses = _find_uses(ahead, behind, sizes)
+    backward = fix_chunks(find_plan(behind, sizes, replace(lean, uses=uses)))
     read = {tensor.name for tensor in backward.system.inputs}
     used = tuple(name for name in kept if name in read)
     return Passes(forward, backward, gradients, used, *names)
@@ -149,13 +150,22 @@ def _find_kept(
     def count(tensor: ir.Tensor) -> int:
         return prod(evaluate_extent(extent, sizes) for extent in tensor.shape)
 
-    rows: set[str] = set()  # what a softmax makes, or runs along
+    rows: dict[str, int | None] = {}  # what a softmax makes, or runs along: how large it may be
     for equation in system.equations:
         for part in walk(equation.value):
             if isinstance(part, ir.Along):
-                inside = find_accesses(part.body)
-                rows |= {read.tensor.name for read in inside if part.index in find_free(read)}
-                rows |= {equation.target.tensor.name} if part is equation.value else set()
+                own = {equation.target.tensor.name} if part is equation.value else set()
+                inside = [
+                    a.tensor.name for a in find_accesses(part.body) if part.index in find_free(a)
+                ]
+                made = [
+                    e.target.tensor
+                    for e in system.equations
+                    if own & {a.tensor.name for a in find_accesses(e.value)}
+                ]
+                made = made if own else [equation.target.tensor]
+                most = max(map(count, made), default=None) if part.kind == "softmax" else None
+                rows.update(dict.fromkeys((*inside, *own), most))
     results = [tensor for tensor in system.results if tensor.name not in rows]
     first = next((tensor.shape[0] for tensor in results if tensor.shape), None)
     tensors = [entry for entry in system.inputs if isinstance(entry, ir.Tensor)]
@@ -166,7 +176,7 @@ def _find_kept(
     small: dict[str, None] = {}
     for equation in system.equations:
         tensor, value = equation.target.tensor, equation.value
-        most = largest if tensor.name in rows else LARGER * largest
+        most = rows[tensor.name] or largest if tensor.name in rows else LARGER * largest
         if tensor in results or (not isinstance(value, ir.Access) and count(tensor) <= most):
             small[tensor.name] = None
     defined = {each.target.tensor.name for each in gradients.equations}

@@ -585,10 +585,10 @@ def find_time(
     for _, op in tile.sliced:
         seconds += _time_far(memory.count(ops.axes_of(op)), machine)
     joined = [name for name, _, _ in tile.joined]
-    blocks = tile.blocks.evaluate(lambda atom: evaluate_atom(atom, memory.sizes))
     for step in inside:
         if step.name in joined:
-            whole = int(memory.count(step.axes) * blocks)
+            count = _count_whole(step, tile.nest)
+            whole = int(count.evaluate(lambda atom: evaluate_atom(atom, memory.sizes)))
             pages = (1 if tile.start else 2) * _time_pages(WIDTH * whole, machine)
             seconds += _time_far(whole, machine) + pages
             seconds += _time_moved(2 * WIDTH * whole, machine)

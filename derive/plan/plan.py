@@ -205,15 +205,8 @@ class Plan:
                     for name in ops.find_reads(op)
                 }
         kept = [step.name in needed for step in self.steps]
-        last = self.tile.last if self.tile is not None else -1
-        read = {
-            name
-            for step in self.steps[last + 1 :]
-            if step.name in needed
-            for name in ops.find_reads(step.op)
-        }
-        read |= {name for op in results for name in ops.find_reads(op)}
-        tile = self.tile and self.tile.keep(kept, read)
+        reads = [ops.find_reads(step.op) if step.name in needed else set() for step in self.steps]
+        tile = self.tile and self.tile.keep(kept, [*reads, *map(ops.find_reads, results)])
         steps = tuple(step for step in self.steps if step.name in needed)
         return replace(self, steps=steps, results=results, tile=tile, uses=())
 

@@ -96,6 +96,8 @@ class Tile:
     wide: str = ""  # the name of the dtype of the running sums: half precision would not do
     inner: Tile | None = None
     start: str = ""  # the name of a block's first position, where blocks are written into a whole
+    # A step whose blocks are written into the whole that the loop around has of it, and the place.
+    through: tuple[tuple[str, int], ...] = ()
 
     @property
     def blocks(self) -> Polynomial:
@@ -109,14 +111,27 @@ class Tile:
         own = {self.block, self.wide, self.start, *(name for name, _ in self.sliced)}
         return lists | own - {""}
 
-    def keep(self, kept: Sequence[bool], names: Set[str]) -> Tile | None:
-        """The loop among those steps alone that are kept; of it these names are read."""
+    def keep(self, kept: Sequence[bool], reads: Sequence[Set[str]]) -> Tile | None:
+        """The loop among those steps alone that are kept; `reads` by step, and by the results."""
         first, last = sum(kept[: self.first]), sum(kept[: self.last + 1]) - 1
-        inner = self.inner and self.inner.keep(kept, names)
+        names = set[str]().union(*reads[self.last + 1 :])
+        inner = self.inner and self.inner.keep(kept, reads)
         joined = tuple(each for each in self.joined if each[0] in names)
+        through = tuple(each for each in self.through if each[0] in names)
         running = tuple(each for each in self.running if each.name in names)
-        whole = replace(self, first=first, last=last, joined=joined, running=running, inner=inner)
-        return whole if last >= first else None
+        return (
+            replace(
+                self,
+                first=first,
+                last=last,
+                joined=joined,
+                through=through,
+                running=running,
+                inner=inner,
+            )
+            if last >= first
+            else None
+        )
 
     @property
     def nest(self) -> tuple[Tile, ...]:

@@ -1,14 +1,21 @@
 """Files with a backward of their own: `derive build --backward`."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import grad, vmap
 
 from derive import DeriveError, build, parse
+from derive.bench.measure import Candidate, to_backward
+from derive.bench.memory import find_peak
+from derive.bench.run import draw_moderate
 from derive.formulas import find_formula, load_formulas
 from derive.frontend.system import to_system
+from derive.ir.walk import find_accesses
 from derive.judge.samples import choose_sizes, draw_inputs
+from derive.plan.machine import WIDTH
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 
@@ -88,7 +95,7 @@ ATTENTION = """
 @pytest.fixture(scope="module")
 def attention():
     built = build(parse(ATTENTION), sizes=dict(N=512, M=512, D=32), backward=True, cells=False)
-    assert built.passes.kept == ("q",)  # neither the softmax nor what it runs along
+    assert built.passes.kept == ("q", "z")  # neither the softmax nor what it runs along
     return built.function, build(parse(ATTENTION), cells=False).function
 
 
@@ -165,6 +172,72 @@ def test_a_gradient_that_does_not_come_is_zero():
     x = torch.randn(3, 4, requires_grad=True)
     function(x)[0].sum().backward()
     torch.testing.assert_close(x.grad, 2 * x.detach())
+
+
+# Scores of all kinds of terms, S x S of them, and how many dimensions they have.
+SCORES = {
+    "a product": "sum[d](Q[i,d] * K[j,d])",
+    "a table by pairs": "sum[d](Q[i,d] * K[j,d]) + T[i,j]",
+    "keys by pairs": "sum[d](Q[i,d] * (K[j,d] + A[i,j,d])) / 8",
+    "distances": "-sum[d]((Q[i,d] - K[j,d])**2)",
+}
+LONG = dict(S=4096, D=32)
+
+
+def attend(scores, value="sum[j](p[i,j] * V[j,e])", result=""):
+    tables = {"T[": "T[S, S]; ", "A[": "A[S, S, D]; "}
+    return build(
+        parse(
+            f"Q, K, V[S, D]; {''.join(t for name, t in tables.items() if name in scores)}"
+            f"p[i,j] = softmax[j]({scores}); z[i,e] = {value}{result}"
+        ),
+        sizes=LONG,
+        backward=True,
+    )
+
+
+@pytest.mark.parametrize("scores", SCORES.values(), ids=SCORES.keys())
+def test_no_scores_are_ever_whole(scores):
+    """Where no table of theirs has a gradient, no tensor of theirs is made, nor kept."""
+    passes = attend(scores).passes
+    most = LONG["S"] ** 2
+    assert passes.forward.peak < most
+    assert min(part.peak for part in passes.backward.parts) < most
+    assert not {"p"} & {*passes.kept}
+
+
+def test_scores_that_are_a_result_are_whole():
+    passes = attend(SCORES["a product"], result="; return z, p").passes
+    assert passes.forward.peak > LONG["S"] ** 2
+
+
+@pytest.mark.parametrize(
+    ("value", "is_short"),
+    [
+        ("sum[j](p[i,j] * V[j,e])", True),
+        ("sum[j](p[i,j] * V[j,e] * Q[i,e]) + 2 * sum[j](p[i,j] * K[j,e])", True),
+        ("Q[i,e] + sum[j](p[i,j] * V[j,e])", False),
+        ("sum[j](p[i,j]**2 * V[j,e])", False),
+        ("sum[j](p[j,i] * V[j,e])", False),
+        ("sum[j](p[i,j] * V[j,e]) * p[i,e]", False),
+    ],
+)
+def test_the_short_form_of_a_softmax(value, is_short):
+    """What reads it and is linear in it tells the sum of a row, sum[e](dz * z)."""
+    text = f"s[N, N]; Q, K, V[N, N]; p[i,j] = softmax[j](s[i,j]); z[i,e] = {value}"
+    passes = build(parse(text), backward=True).passes
+    reads = {a.tensor.name for e in passes.gradients.equations[2:] for a in find_accesses(e.value)}
+    assert ("z" in reads) is is_short
+
+
+@pytest.mark.slow
+def test_the_memory_of_a_training_step():
+    """Forward and backward, counted by the system: less than one tensor of scores."""
+    built = attend(SCORES["a table by pairs"])
+    given = draw_moderate(built.system, built.plan.sizes, torch.float32)
+    call = partial(built.function, **given)
+    peak = find_peak(to_backward(Candidate("", call, (given["Q"], given["K"], given["V"]))))
+    assert peak is None or peak < WIDTH * LONG["S"] ** 2
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ may.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import product
-from math import prod
+from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
 from derive.errors import refuse
@@ -43,9 +44,10 @@ LEAN = tuple(1 << k for k in range(21, 2, -2))  # under a budget
 OUTER = tuple(1 << k for k in range(39, 2, -2))  # of a loop around another, which cuts them down
 MOST_OPERATIONS = 5000  # times indices: of a long plan loops over fewer indices are looked at
 WIDER = (*TARGETS, 1 << 21, 1 << 22)  # of what is summed in parts, which costs each block
-NEAR = 1.1  # of the best time: in a backward the leanest of these plans is taken
+MEMORY = 1 / 4  # in a backward half the memory is worth a sixth of the time: 2 ** -MEMORY
+DEEPEST = 2  # loops, one in another
 SAME = 1.05  # of the best time: among those the smaller block is taken
-GAIN = 0.8  # of the time without a loop, above which a loop is not worth its lines
+GAIN = 0.8  # of what is without a loop, above which a loop is not worth its lines
 KINDS = (False, True)  # of loops: over an index that is kept, over one that is summed
 
 
@@ -58,8 +60,7 @@ def tile(plan: Plan, machine: Machine, most: int | None = None) -> Plan:
     if most is not None and plan.peak > most:
         return _fit(plan, machine, most)
     if plan.in_place and most is None:
-        kinds = [_find_tiled(plan, is_summed, WIDER, most) for is_summed in KINDS]
-        return _choose_leaner([plan, *(each for kind in kinds for each in kind)], machine)
+        return _choose_leaner(plan, machine)
     best = plan
     for is_summed in KINDS:
         found = list(_find_tiled(plan, is_summed, TARGETS if most is None else LEAN, most))
@@ -78,11 +79,21 @@ def _choose_faster(plan: Plan, found: Sequence[Plan], machine: Machine) -> Plan:
     return next(p for p, time in zip(found, seconds, strict=True) if time <= SAME * least)
 
 
-def _choose_leaner(found: Sequence[Plan], machine: Machine) -> Plan:
-    """The leanest of those that take little longer than the fastest one."""
-    seconds = [each.find_time(machine) for each in found]
-    near = [p for p, time in zip(found, seconds, strict=True) if time <= NEAR * min(seconds)]
-    return min(near, key=lambda each: prod(part.peak for part in each.parts))
+def _choose_leaner(plan: Plan, machine: Machine) -> Plan:
+    """The plan with the loop, and then with the one inside it, by which time and memory gain."""
+
+    def weigh(each: Plan) -> float:
+        peaks = [max(1, part.peak) for part in each.parts]
+        return float(each.find_time(machine) * geometric_mean(peaks) ** MEMORY)
+
+    while len(plan.tiles) < DEEPEST:
+        kinds = (_find_tiled(plan, is_summed, WIDER, None) for is_summed in KINDS)
+        found = [each for kind in kinds for each in kind]
+        weights = [weigh(each) for each in found]
+        if min(weights, default=math.inf) >= GAIN * weigh(plan):
+            break
+        plan = found[weights.index(min(weights))]
+    return plan
 
 
 def _fit(plan: Plan, machine: Machine, most: int) -> Plan:
@@ -119,7 +130,8 @@ def _find_tiled(
         body = find_body(region, index, is_summed=is_summed, longest=longest)
         made = None if body is None else make_tiled(plan, body, targets[0])
         if made is not None:
-            yield from (_aim(made, target) for target in targets)
+            outer = [tile.target for tile in plan.tiles]
+            yield from (_aim(made, *outer, target) for target in targets)
 
 
 def _aim(plan: Plan, *targets: int) -> Plan:
@@ -221,9 +233,14 @@ def make_tiled(plan: Plan, body: Body, target: int) -> Plan | None:
     unit = _find_unit(body, plan)
     if unit is None or not body.sliced or _cuts_flat(body):
         return None
-    joined = []
+    joined, through = [], []
+    between = [] if around is None else [*body.before, *body.after]
+    own = {name for step in between for name in ops.find_reads(step.op)}
+    outer = {name for name, _, _ in around.joined} - own if around is not None else set()
     for step in body.inside:
-        if step.name in body.joined:
+        if step.name in body.joined and step.name in outer and plan.in_place:
+            through.append((step.name, step.axes.index(body.index)))
+        elif step.name in body.joined:
             ending = "whole" if plan.in_place else "blocks"
             name = free_name(f"{step.name}_{ending}", taken)
             taken.add(name)
@@ -240,7 +257,8 @@ def make_tiled(plan: Plan, body: Body, target: int) -> Plan | None:
         target,
         body.running,
         body.wide,
-        start=start if joined else "",
+        start=start if joined or through else "",
+        through=tuple(through),
     )
     steps = (*body.before, *steps, *body.after)
     if around is None:
