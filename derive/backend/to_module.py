@@ -470,8 +470,16 @@ def write_body(
             condition = wanted.get(step.name, "")
             room = OUTER - len(INDENT) * bool(condition)
             name = "" if step is last else step.name
-            parts.append((condition, write_step(step, printer, name, room)))
+            parts.append((condition, write_step(step, printer, name, room) + free(step)))
         return _join_wanted(parts)
+
+    freed = {plan.steps[place].name: ", ".join(names) for place, names in plan.freed.items()}
+
+    def free(step: Step) -> list[str]:
+        names = freed.get(step.name, "")
+        if len(names) <= OUTER - len("del "):
+            return [f"del {names}"] if names else []
+        return ["del (", *wrap_text(names, INDENT, INDENT, OUTER), ")"]
 
     body, at, done = _write_scalars(printer), plan.tile, 0
     for chunk in plan.lengths:
@@ -488,7 +496,8 @@ def write_body(
             if tile.wide and any(each.start in WIDE for each in tile.running):
                 body.append("# half precision has too few digits for running sums")
                 body.append(f"{tile.wide} = torch.promote_types({printer.dtype}, torch.float32)")
-        body += [*_write_tile(at, _Place(plan, printer), last), *write(plan.steps[at.last + 1 :])]
+        body += [*_write_tile(at, _Place(plan, printer), last), *free(plan.steps[at.last])]
+        body += write(plan.steps[at.last + 1 :])
     if last is None and returns:
         body += fit_assignment("", ", ".join(printer.text(op) for op in plan.results))
     return body

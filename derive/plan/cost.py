@@ -446,16 +446,51 @@ def find_peak(
     tile: Tile | None,
     sizes: Mapping[str, int],
     results: Iterable[ops.Op] = (),
+    freed: Mapping[int, Sequence[str]] | None = None,
 ) -> Polynomial:
     """Elements alive together at the fullest moment of a plan; the sizes have those of blocks.
 
-    `results` are made of the steps when all of these are there.
+    `results` are made of the steps when all of these are there but the `freed` ones, by the place
+    after which they are let go of.
     """
-    counter = _Counter(steps, Storage(sizes))
+    counter = _Counter(steps, Storage(sizes), freed or {})
     alive = counter.count_steps((0, len(steps) - 1), tile, Amount((), 0))
     for op in results:
         alive = counter.compute(op, alive)
     return add_all(counter.fullest.parts)
+
+
+def find_freed(
+    steps: Sequence[Step], tile: Tile | None, results: Iterable[ops.Op]
+) -> dict[int, tuple[str, ...]]:
+    """What nothing reads any more after each place, but for what a loop makes and does not join.
+
+    A loop reads until its last step; a view keeps what it is of.
+    """
+    last: dict[str, int] = {}
+    inside = range(tile.first, tile.last + 1) if tile is not None else range(0)
+    left, sliced = {step.name for step in steps}, list[ops.Op]()
+    if tile is not None:
+        joined = {name for name, _, _ in tile.joined}
+        left -= {steps[place].name for place in inside} - joined
+        sliced = [op for each in tile.nest for _, op in each.sliced]
+    for place, step in enumerate(steps):
+        end = inside[-1] if place in inside else place
+        for op in (step.op, *(sliced if place in inside else ())):
+            last |= dict.fromkeys((step.name, *ops.find_reads(op)), end)
+    for step in reversed(steps):
+        root = step.op
+        while isinstance(root, ops.VIEWS) and ops.args_of(root):
+            (root, *_) = ops.args_of(root)
+        if isinstance(root, ops.Source):
+            last[root.name] = max(last[root.name], last[step.name])
+    kept = {name for op in results for name in ops.find_reads(op)}
+    freed: dict[int, tuple[str, ...]] = {}
+    for step in steps:
+        place = last[step.name]
+        if step.name in left and step.name not in kept and place < len(steps) - 1:
+            freed[place] = (*freed.get(place, ()), step.name)
+    return freed
 
 
 @dataclass(frozen=True, slots=True)
@@ -468,6 +503,13 @@ class Amount:
     def __add__(self, other: Amount) -> Amount:
         return Amount(self.parts + other.parts, self.number + other.number)
 
+    def without(self, other: Amount) -> Amount:
+        """The parts that are in no other amount."""
+        left = [*self.parts]
+        for part in other.parts:
+            left.remove(part)
+        return Amount(tuple(left), self.number - other.number)
+
 
 @dataclass(slots=True)
 class _Counter:
@@ -475,8 +517,10 @@ class _Counter:
 
     steps: Sequence[Step]
     memory: Storage
+    freed: Mapping[int, Sequence[str]]
     fullest: Amount = field(default_factory=lambda: Amount((), 0))
     kept: dict[ops.Op, Amount] = field(default_factory=dict)
+    own: dict[str, Amount] = field(default_factory=dict)  # what a step made
 
     def compute(self, op: ops.Op, alive: Amount) -> Amount:
         """What is alive after an operation; its operands are computed one after the other."""
@@ -523,13 +567,22 @@ class _Counter:
         while place <= last:
             if tile is not None and place == tile.first:
                 alive = self.count_loop(tile, alive)
+                alive = alive if passed else self.free(tile.last, alive)
                 place = tile.last + 1
                 continue
             step = self.steps[place]
             after = self.compute(step.op, alive)
+            self.own[step.name] = after.without(alive)
             alive = alive if step.name in passed else after
+            alive = alive if passed else self.free(place, alive)
             self.memory.note([(step.name, step.op)])
             place += 1
+        return alive
+
+    def free(self, place: int, alive: Amount) -> Amount:
+        """What is left where names are let go of."""
+        for name in self.freed.get(place, ()):
+            alive = alive.without(self.own[name])
         return alive
 
     def count_loop(self, tile: Tile, alive: Amount) -> Amount:
@@ -550,6 +603,7 @@ class _Counter:
         if not tile.start:
             end += joined  # the list of blocks, and then the whole
         self._note(end)
+        self.own |= {step.name: self.weigh(_count_whole(step, tile.nest)) for step in made}
         return end
 
 

@@ -15,7 +15,15 @@ from derive.errors import refuse
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, add_all, evaluate_atom
 from derive.plan import ops
-from derive.plan.cost import Storage, find_flops, find_inner, find_largest, find_peak, find_time
+from derive.plan.cost import (
+    Storage,
+    find_flops,
+    find_freed,
+    find_inner,
+    find_largest,
+    find_peak,
+    find_time,
+)
 from derive.plan.machine import KEPT, WIDTH
 
 if TYPE_CHECKING:
@@ -104,6 +112,14 @@ class Plan:
     is_matmul: bool = False  # contractions are printed as products of matrices, not as einsum
     uses: tuple[tuple[str, ...], ...] = field(default=(), repr=False)  # what is computed each time
     in_place: bool = False  # may blocks be written into the whole that they are of?
+    frees: bool = False  # are names let go of after their last use?
+
+    @property
+    def freed(self) -> Mapping[int, tuple[str, ...]]:
+        """The names that are let go of after a step, by its place."""
+        if not self.frees or self.scans or self.uses:
+            return {}
+        return find_freed(self.steps, self.tile, self.results)
 
     @property
     def einsums(self) -> tuple[str, ...]:
@@ -155,13 +171,14 @@ class Plan:
     def peak_elements(self) -> Polynomial:
         """Elements alive together at the fullest moment, at the sizes of the plan.
 
-        All named steps stay alive to the end; within a line, an operation's result, what it works
+        All named steps but those let go of stay alive to the end; within a line, an operation's result, what it works
         on, and what torch copies or makes for itself. Of a loop, the blocks of its results, its
         running values, and of everything else one block, which stays alive while the next turn
         begins. Views and the arguments count for nothing. What recurs turn by turn counts twice, as
         a list and as one tensor.
         """
-        peak = find_peak(self.steps, self.tile, self.complete(self.sizes), self.results)
+        sizes = self.complete(self.sizes)
+        peak = find_peak(self.steps, self.tile, sizes, self.results, self.freed)
         carried = [each for scan in self.scans for each in scan.carried]
         lists = (Polynomial.of(ir.Mul((*each.shape, ir.Number(Fraction(2))))) for each in carried)
         return peak + add_all(lists)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from derive.ir.polynomial import Polynomial
     from derive.plan.plan import Plan
+    from derive.plan.steps import Step
     from derive.rewrite.rule import Rule
 
 PAYS = 0.95  # of the time before: a rule that gains less is not worth a reader's thought
@@ -98,6 +99,8 @@ def find_plan(
         plan = replace(plan, sizes=dict(sizes), lengths=lengths)
         plan = close_recurrences(plan, formula, loops)
     elif not request.is_matmul:
+        if request.elements is not None and plan.peak > request.elements:
+            plan = replace(plan, steps=add_early(plan.steps), frees=True)
         plan = tile(plan, request.machine, request.elements)
     if request.elements is not None:
         check_memory(plan, request.elements)
@@ -254,6 +257,18 @@ class _Search:
                         Regime(size, is_below, _find_crossing(*both, self.sizes, size, far), other)
                     )
         return tuple(regimes)
+
+
+def add_early(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The steps in an order in which what is added up is there no longer than it must."""
+    done: list[Step] = []
+    places: dict[str, int] = {}
+    for step in steps:
+        last = max((places.get(name, -1) for name in ops.find_reads(step.op)), default=-1)
+        is_sum = isinstance(step.op, ops.Apply) and last >= 0
+        done.insert(last + 1 if is_sum else len(done), step)
+        places = {each.name: place for place, each in enumerate(done)}
+    return tuple(done)
 
 
 def _find_crossing(

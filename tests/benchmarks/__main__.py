@@ -1,8 +1,8 @@
-"""`python -m tests.benchmarks [NAME ...] [--corpus] [--backward] [--json FILE] [--markdown FILE]`.
+"""`python -m tests.benchmarks [NAME ...]`: the generated functions against code by hand.
 
 One thread, float32, the least of the medians of interleaved runs; the least gain comes first. With
-`--corpus` the formulas are those of `corpus/`, and what is not built or gives other values is told
-in the end.
+`--corpus` the formulas are those of `corpus/`, with `--compile` what torch.compile makes of both is
+timed too; what is not built, not compiled or gives other values is told in the end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rich.console import Console
 from derive.bench.measure import say_failure
 from tests.benchmarks.cases import CASES, find_cases, load_corpus
 from tests.benchmarks.run import RUNS, Row, measure, measure_limits
-from tests.benchmarks.tables import to_markdown, to_table
+from tests.benchmarks.tables import COMPILED, USUAL, to_markdown, to_table
 
 WIDTH = 150  # of the table, also where there is no terminal
 
@@ -30,15 +30,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     cases = find_cases(tuple(asked.names), corpus=asked.corpus)
     torch.set_num_threads(1)
     console, progress = Console(width=WIDTH), Console(stderr=True)
+    columns = COMPILED if asked.compile else USUAL
     roofline = measure_limits()
     rows: list[Row] = []
     failures: list[str] = []
     for number, case in enumerate(cases, 1):
         progress.print(f"{number}/{len(cases)} {case.name} {case.title}")
         try:
-            rows.append(measure(case, roofline, asked.runs, backward=asked.backward))
+            wishes = dict(backward=asked.backward, compiled=asked.compile)
+            rows.append(measure(case, roofline, asked.runs, **wishes))
         except Exception as error:  # whatever the code raises
-            if not asked.corpus:
+            if not (asked.corpus or asked.compile):
                 raise
             failures.append(f"{case.name}: {say_failure(error)}")
             progress.print(failures[-1], markup=False)
@@ -48,9 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             data = {"roofline": asdict(roofline), "rows": [row.to_data() for row in rows]}
             asked.json.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
         if asked.markdown:
-            asked.markdown.write_text(to_markdown(rows), encoding="utf-8")
+            asked.markdown.write_text(to_markdown(rows, columns), encoding="utf-8")
     if rows:
-        console.print(to_table(rows))
+        console.print(to_table(rows, columns))
     for failure in failures:
         console.print(failure, markup=False, soft_wrap=True)
     console.print(
@@ -63,6 +65,7 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help="formulas; all without")
     parser.add_argument("--corpus", action="store_true", help="formulas beyond the library")
     parser.add_argument("--backward", action="store_true", help="time the gradients too")
+    parser.add_argument("--compile", action="store_true", help="time torch.compile of both too")
     parser.add_argument(
         "--runs", type=int, default=RUNS, help="measurements of each function in a round"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 
 import derive
+from derive.bench.candidates import find_compiled, quietly, to_compiled_name
 from derive.bench.measure import (
     Candidate,
     Roofline,
@@ -50,6 +52,8 @@ class Row:
     backward: Pair | None
     peak: Pair | None  # None where the system does not tell, or one of the two takes nothing
     bound: float
+    compiled: Pair | None = None  # what torch.compile makes of both, and the seconds that takes
+    compiling: Pair | None = None
 
     @property
     def times_bound(self) -> float:
@@ -58,7 +62,13 @@ class Row:
 
     def to_data(self) -> dict[str, Any]:
         """The row for JSON; times in seconds."""
-        pairs = {"forward": self.forward, "backward": self.backward, "peak_bytes": self.peak}
+        pairs = {
+            "forward": self.forward,
+            "backward": self.backward,
+            "peak_bytes": self.peak,
+            "compiled": self.compiled,
+            "compile_seconds": self.compiling,
+        }
         return {
             "name": self.case.name,
             "sizes": dict(self.case.sizes),
@@ -70,7 +80,14 @@ class Row:
         }
 
 
-def measure(case: Case, roofline: Roofline, runs: int = RUNS, *, backward: bool = True) -> Row:
+def measure(
+    case: Case,
+    roofline: Roofline,
+    runs: int = RUNS,
+    *,
+    backward: bool = True,
+    compiled: bool = False,
+) -> Row:
     """The row of a case; AssertionError where the two functions give different values."""
     built = derive.build(case.formula, sizes=dict(case.sizes))
     inputs = draw(case, built)
@@ -79,12 +96,19 @@ def measure(case: Case, roofline: Roofline, runs: int = RUNS, *, backward: bool 
     pair = [Candidate(name, partial(call, **inputs), tensors) for name, call in calls.items()]
     check(*(candidate.call for candidate in pair))
     peaks = [find_peak(to_forward(candidate)) for candidate in pair]
+    made, seconds, skipped = find_compiled(pair, "float32", ()) if compiled else ([], {}, [])
+    if skipped:
+        raise AssertionError("; ".join(skipped))
+    with quietly() if compiled else nullcontext():
+        forward, *others = measure_pairs([*pair, *made], runs)
     return Row(
         case,
-        measure_pair(pair, runs),
-        measure_pair(pair, runs, backward=True) if backward else None,
+        forward,
+        measure_pairs(pair, runs, backward=True)[0] if backward else None,
         Pair(float(peaks[0]), float(peaks[1])) if peaks[0] and peaks[1] else None,
         find_bound(roofline, built.plan.at_sizes(built.plan.flops), pair[0]),
+        next(iter(others), None),
+        Pair(*(seconds[to_compiled_name(name)] for name in calls)) if made else None,
     )
 
 
@@ -107,10 +131,13 @@ def _to_tuple(results: Any) -> tuple[Any, ...]:
     return results if isinstance(results, tuple) else (results,)
 
 
-def measure_pair(pair: Sequence[Candidate], runs: int, *, backward: bool = False) -> Pair:
-    """The seconds of both, each the least of the medians of all rounds."""
-    rounds = [measure_all(pair, runs, backward=backward) for _ in range(ROUNDS)]
-    return Pair(*(min(medians[name] for medians in rounds) for name in (GENERATED, BY_HAND)))
+def measure_pairs(
+    candidates: Sequence[Candidate], runs: int, *, backward: bool = False
+) -> list[Pair]:
+    """The seconds of two and two, each the least of the medians of all rounds."""
+    rounds = [measure_all(candidates, runs, backward=backward) for _ in range(ROUNDS)]
+    least = [min(medians[each.name] for medians in rounds) for each in candidates]
+    return [Pair(*two) for two in zip(least[::2], least[1::2], strict=True)]
 
 
 def measure_limits() -> Roofline:

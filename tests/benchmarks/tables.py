@@ -3,88 +3,115 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from statistics import geometric_mean, median
 
 from rich.table import Table
 
 from tests.benchmarks.run import Pair, Row
 
-HEADS = (
-    "formula",
-    "sizes",
-    "generated ms",
-    "by hand ms",
-    "forward",
-    "forward + backward",
-    "memory",
-    "x roofline",
-)
 LEAST = 0.95  # a ratio below is a loss, not the noise of a shared machine
 NUMBERS = 2  # columns from here on stand at the right
 
 
-def to_table(rows: Sequence[Row]) -> Table:
+@dataclass(frozen=True)
+class Column:
+    """A column: its head, the number of a row if it has one, and how that is written.
+
+    Of ratios the middles stand below, and with `counts` how many are losses.
+    """
+
+    head: str
+    find: Callable[[Row], float | None]
+    form: str = ".3g"
+    is_ratio: bool = False
+    counts: bool = True
+
+    def write(self, number: float | None) -> str:
+        """The number as it stands in the table."""
+        return "-" if number is None else format(number, self.form)
+
+
+def _find_ratio(name: str) -> Callable[[Row], float | None]:
+    def find(row: Row) -> float | None:
+        pair: Pair | None = getattr(row, name)
+        return pair and pair.ratio
+
+    return find
+
+
+def _find_compiled(name: str, factor: float, pair: str = "compiled") -> Callable[[Row], float]:
+    return lambda row: factor * float(getattr(getattr(row, pair), name))
+
+
+TIMES = (
+    Column("generated ms", lambda row: row.forward.generated * 1e3),
+    Column("by hand ms", lambda row: row.forward.by_hand * 1e3),
+    Column("forward", _find_ratio("forward"), ".2f", True),
+)
+USUAL = (
+    *TIMES,
+    Column("forward + backward", _find_ratio("backward"), ".2f", True),
+    Column("memory", _find_ratio("peak"), ".2f", True),
+    Column("x roofline", lambda row: row.times_bound, ".1f", True, False),
+)
+COMPILED = (
+    *TIMES,
+    Column("generated, compiled ms", _find_compiled("generated", 1e3)),
+    Column("by hand, compiled ms", _find_compiled("by_hand", 1e3)),
+    Column("compiled", _find_ratio("compiled"), ".2f", True),
+    Column(
+        "compiled by hand / generated",
+        lambda row: row.compiled and row.compiled.by_hand / row.forward.generated,
+        ".2f",
+        True,
+    ),
+    Column("generated, s", _find_compiled("generated", 1, "compiling"), ".1f"),
+    Column("by hand, s", _find_compiled("by_hand", 1, "compiling"), ".1f"),
+)
+
+
+def to_table(rows: Sequence[Row], columns: Sequence[Column] = USUAL) -> Table:
     """The table for the screen."""
     table = Table(title="by hand / generated: times faster, times less memory")
-    for place, head in enumerate(HEADS):
-        table.add_column(head, justify="left" if place < NUMBERS else "right", no_wrap=True)
+    for place, head in enumerate(_list_heads(columns)):
+        is_number = place >= NUMBERS
+        table.add_column(head, justify="right" if is_number else "left", no_wrap=not is_number)
     for row in rows:
-        table.add_row(*_to_cells(row))
+        table.add_row(*_to_cells(row, columns))
     table.add_section()
-    for line in _to_middles(rows):
+    for line in _to_middles(rows, columns):
         table.add_row(*line)
     return table
 
 
-def to_markdown(rows: Sequence[Row]) -> str:
+def to_markdown(rows: Sequence[Row], columns: Sequence[Column] = USUAL) -> str:
     """The same table in markdown."""
-    rule = ["---"] * NUMBERS + ["---:"] * (len(HEADS) - NUMBERS)
-    lines = (HEADS, rule, *map(_to_cells, rows), *_to_middles(rows))
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    heads = _list_heads(columns)
+    rule = ["---"] * NUMBERS + ["---:"] * (len(heads) - NUMBERS)
+    cells = [_to_cells(row, columns) for row in rows]
+    lines = (heads, rule, *cells, *_to_middles(rows, columns))
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _to_cells(row: Row) -> tuple[str, ...]:
-    return (
-        row.case.name,
-        row.case.title,
-        f"{row.forward.generated * 1e3:.3g}",
-        f"{row.forward.by_hand * 1e3:.3g}",
-        _to_ratio(row.forward),
-        _to_ratio(row.backward),
-        _to_ratio(row.peak),
-        f"{row.times_bound:.1f}",
-    )
+def _list_heads(columns: Sequence[Column]) -> tuple[str, ...]:
+    return ("formula", "sizes", *(column.head for column in columns))
 
 
-def _to_ratio(pair: Pair | None) -> str:
-    return f"{pair.ratio:.2f}" if pair else "-"
+def _to_cells(row: Row, columns: Sequence[Column]) -> tuple[str, ...]:
+    numbers = (column.write(column.find(row)) for column in columns)
+    return (row.case.name, row.case.title, *numbers)
 
 
-def _to_middles(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+def _to_middles(rows: Sequence[Row], columns: Sequence[Column]) -> list[tuple[str, ...]]:
     """The last lines: the middle of each ratio over the rows that have it, and how many lose."""
-    return [
-        _to_middle("geometric mean", geometric_mean, rows),
-        _to_middle("median", median, rows),
-        (f"below {LEAST}", "", "", "", *map(_count_below, _to_columns(rows)), ""),
-    ]
-
-
-def _to_columns(rows: Sequence[Row]) -> tuple[list[float], ...]:
-    """The three ratios, each of the rows that have it."""
-    return (
-        [row.forward.ratio for row in rows],
-        [row.backward.ratio for row in rows if row.backward],
-        [row.peak.ratio for row in rows if row.peak],
-    )
-
-
-def _count_below(column: Sequence[float]) -> str:
-    return str(sum(ratio < LEAST for ratio in column)) if column else "-"
-
-
-def _to_middle(
-    name: str, find: Callable[[list[float]], float], rows: Sequence[Row]
-) -> tuple[str, ...]:
-    middles = [f"{find(column):.2f}" if column else "-" for column in _to_columns(rows)]
-    bound = find([row.times_bound for row in rows])
-    return (name, "", "", "", *middles, f"{bound:.1f}")
+    lines: list[list[str]] = [["geometric mean", ""], ["median", ""], [f"below {LEAST}", ""]]
+    for column in columns:
+        found = [number for row in rows if (number := column.find(row)) is not None]
+        cells = [column.write(find(found) if found else None) for find in (geometric_mean, median)]
+        cells.append(str(sum(ratio < LEAST for ratio in found)) if found else "-")
+        for line, cell in zip(lines, cells if column.is_ratio else [""] * 3, strict=True):
+            line.append(cell)
+        if column.is_ratio and not column.counts:
+            lines[-1][-1] = ""
+    return [tuple(line) for line in lines]

@@ -1,6 +1,7 @@
 """A budget of memory: plans keep to it, or are refused with what the leanest one takes."""
 
 import weakref
+from itertools import pairwise
 
 import pytest
 import torch
@@ -28,6 +29,15 @@ def test_a_plan_keeps_to_the_budget(mebibytes):
     assert peak(built) <= mebibytes * MIB
     assert built.plan.tile is not None
     built.judge(count=2)
+
+
+def test_names_are_let_go_of_before_there_is_a_loop():
+    sizes = {"N": 64}
+    free = build(parse(CHAIN + "return d"), sizes)
+    kept = build(parse(CHAIN + "return d"), sizes, memory=peak(free) * 7 // 10)
+    assert kept.plan.tile is None and "del " not in free.source
+    assert measure(kept, sizes) <= peak(kept) <= peak(free) * 7 // 10
+    kept.judge(count=1)
 
 
 def test_a_budget_that_nothing_keeps_to_is_refused():
@@ -108,6 +118,9 @@ def measure(built, sizes):
     return live.most
 
 
+CHAIN = "x[N,N]; " + " ".join(
+    f"{new}[i,j] = sum[k]({old}[i,k] * sin({old}[j,k]));" for old, new in pairwise("xabcd")
+)
 COUNTED = {
     "operands that torch copies": "q[N,H,D]; x[N,D]; z[h] = sum[l,d](q[l,h,d] * x[l,d])",
     "one over": "x[N,M]; y[N,M]; z[i] = sum[j](1 / (2 + x[i,j]**2) * tanh(y[i,j]))",
@@ -116,6 +129,8 @@ COUNTED = {
     "a product over two": "x[N,M,D]; z[i] = prod[j,d](tanh(x[i,j,d]))",
     "one operand after the other": "x[N,M]; z[i,j] = exp(sin(x[i,j])) + exp(cos(x[i,j]**2) * 2)",
     "a loop": "x[N,D]; y[M,D]; z[i] = logsumexp[j](sum[d](abs(x[i,d] - y[j,d])))",
+    "names that are let go of": CHAIN + "return d",
+    "a view of one that is": CHAIN + "e[i,j] = d[j,i]; f[i,j] = exp(e[i,j]) + d[i,j]; return f",
     "a loop that joins": "x[N,D]; y[M,D]; z[i,j] = sum[d](tanh(x[i,d] - y[j,d]))",
 }
 
