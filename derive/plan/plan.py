@@ -171,11 +171,11 @@ class Plan:
     def peak_elements(self) -> Polynomial:
         """Elements alive together at the fullest moment, at the sizes of the plan.
 
-        All named steps but those let go of stay alive to the end; within a line, an operation's result, what it works
-        on, and what torch copies or makes for itself. Of a loop, the blocks of its results, its
-        running values, and of everything else one block, which stays alive while the next turn
-        begins. Views and the arguments count for nothing. What recurs turn by turn counts twice, as
-        a list and as one tensor.
+        Named steps stay alive to the end but for those let go of; within a line, an operation's
+        result, what it works on, and what torch copies or makes for itself. Of a loop, the blocks
+        of its results, its running values, and of everything else one block, which stays alive
+        while the next turn begins. Views and the arguments count for nothing. What recurs turn by
+        turn counts twice, as a list and as one tensor.
         """
         sizes = self.complete(self.sizes)
         peak = find_peak(self.steps, self.tile, sizes, self.results, self.freed)
