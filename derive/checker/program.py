@@ -29,7 +29,7 @@ from derive.checker.runs import (
 )
 from derive.checker.runs.processes import EndedError, where_it_lives
 from derive.errors import DeriveError, Mark, refuse, suggest
-from derive.frontend.torch.carry import keep_sizes
+from derive.frontend.torch.code import keep_sizes
 from derive.frontend.torch.lift import lift
 from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses

@@ -32,6 +32,7 @@ from derive.analysis.reads import find_guarded
 from derive.errors import DeriveError, refuse
 from derive.frontend.from_text import parse
 from derive.frontend.system import to_system
+from derive.frontend.torch.code import is_foreign
 from derive.frontend.torch.lift import (
     OWN,
     Lifted,
@@ -44,8 +45,7 @@ from derive.frontend.torch.lift import (
 )
 from derive.frontend.torch.numbers import to_expr
 from derive.frontend.torch.recurrent import is_recurrent, write_recurrent
-from derive.frontend.torch.spots import is_foreign
-from derive.frontend.torch.trace import Indices, recognise
+from derive.frontend.torch.trace import Indices, kind_of, recognise
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.text import to_lines, to_text
@@ -54,15 +54,16 @@ from derive.judge.samples import choose_sizes, draw_inputs, find_sizes
 from derive.notation.formula import Held
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
-    Arguments = Mapping[str, ir.Tensor | ir.ScalarInput | ir.Size]
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from derive.notation.formula import Formula
 
+    Arguments = Mapping[str, ir.Tensor | ir.ScalarInput | ir.Size]
+
 
 _MOST_TRIES = 1500  # of sizes, until a module runs
+_NOTHING = "lifted_nothing"
+_MOST_DRAWS = 8  # of sizes, until the code runs
 _SMALL_DRAWS = 4  # of small sizes, of a module
 _LARGEST = 1 << 20  # elements of a tensor that is made to try sizes
 _TIMES = (1, 3, 8)  # longer and longer: a kernel may not be too long
@@ -79,18 +80,16 @@ class _OwnTensor:
     name: str
     value: Any
     extents: tuple[str, ...]  # names of sizes; "1" where it is broadcast
-    wishes: tuple[str, ...]  # the letters that the sizes would like
+    wishes: tuple[str, ...]  # names that the sizes would like
     is_spread: bool = False  # a variance that was counted up
 
     def declare(self) -> str:
         """The tensor in the notation."""
-        kind, bound = "", " >= 0" if self.is_spread else ""
-        if self.value.dtype.is_floating_point is False:
-            is_truth = str(self.value.dtype) == "torch.bool"
-            kind = "bool " if is_truth else "int "
-            bound = "" if is_truth else f" < {int(self.value.max()) + 1}"
-        extents = f"[{', '.join(self.extents)}]" if self.extents else "[]"
-        return f"{kind}{self.name}{extents}{bound}"
+        kind, bound = kind_of(self.value), " >= 0" if self.is_spread else ""
+        bound = f" < {int(self.value.max()) + 1}" if kind == "int" else bound
+        return (
+            f"{'' if kind == 'real' else f'{kind} '}{self.name}[{', '.join(self.extents)}]{bound}"
+        )
 
     @property
     def numbers(self) -> dict[str, int]:
@@ -107,10 +106,10 @@ def lift_module(
     `inputs` declares the arguments. A first look at the module's own sizes tells which sizes are
     one; what stays of them gets letters, and the module is lifted at small ones.
     """
-    declared = to_system(parse(f"{inputs}\nlifted_nothing = 0", "lifted"))
+    declared = to_system(parse(f"{inputs}\n{_NOTHING} = 0", "lifted"))
     taken = [*(entry.name for entry in declared.inputs), *find_sizes(declared), *arguments]
     own = _find_own(module, taken)
-    text = "\n".join([inputs, *(each.declare() for each in own), "lifted_nothing = 0"])
+    text = "\n".join([inputs, *(each.declare() for each in own), f"{_NOTHING} = 0"])
     whole = to_system(parse(text, "lifted"))
     entries = {entry.name: entry for entry in whole.inputs}
     given = {**arguments, **{f"{OWN}{each.dotted}": entries[each.name] for each in own}}
@@ -118,46 +117,33 @@ def lift_module(
     chosen, held = _find_running(module, given, (declared, whole), {**numbers, **sizes})
     first = lift(module, given, chosen, path=path, loose=("", *numbers))
     kept = [size for size in numbers if size not in first.merged and size not in first.fixed]
-    letters = _name_sizes(own, kept, [*taken, *(each.name for each in own)])
-    new: dict[ir.Expr, ir.Expr] = {
-        ir.Size(size): ir.Size(letter) for size, letter in letters.items()
-    }
+    names = _name_sizes(own, kept, [*taken, *(each.name for each in own)])
+    new: dict[ir.Expr, ir.Expr] = {ir.Size(size): ir.Size(name) for size, name in names.items()}
     for size, other in reversed(tuple(first.merged.items())):
         new[ir.Size(size)] = substitute(other, new)
     given = {name: substitute_shape(entry, new) for name, entry in given.items()}
-    lifted = _lift_small(module, given, first, {**chosen, **sizes}, (letters, path))
+    chosen = {**chosen, **sizes}
+    for drawn in (*_draw_small(first), chosen):  # small: its equations are soon evaluated
+        here = {names.get(n, n): s for n, s in {**chosen, **drawn}.items() if n not in first.merged}
+        try:
+            lifted = lift(module, given, here, path=path)
+            break
+        except DeriveError as error:
+            if error.diagnostic.code != "lift-run" or drawn is chosen:
+                raise
     system = lifted.system
     read = {part.tensor.name for e in system.equations for part in find_accesses(e.value)}
     idle = {each.name for each in own if each.name not in read}
     system = replace(system, inputs=tuple(e for e in system.inputs if e.name not in idle))
-    own_numbers = {*held, *numbers, *letters.values()}
+    own_numbers = {*held, *numbers, *names.values()}
     fixed = {n: size for n, size in lifted.fixed.items() if n not in own_numbers}
-    names = {each.dotted: each.name for each in own if each.name in read}
-    return replace(lifted, system=system, fixed=fixed), tuple(_list_held(module, names))
+    read_names = {each.dotted: each.name for each in own if each.name in read}
+    return replace(lifted, system=system, fixed=fixed), tuple(_list_held(module, read_names))
 
 
-def _lift_small(
-    module: Any,
-    given: Arguments,
-    first: Lifted,
-    chosen: Mapping[str, int],
-    told: tuple[Mapping[str, str], str],
-) -> Lifted:
-    """The module at small sizes, at which its equations are soon evaluated; else at its own."""
-    letters, path = told
-    fixed = {**first.fixed}
-    draws = [
-        choose_sizes(first.system, 1, seed=seed, fixed=fixed)[0] for seed in range(_SMALL_DRAWS)
-    ]
-    for sizes in (*draws, chosen):
-        here = {**{n: chosen[n] for n in chosen if n not in first.merged}, **sizes}
-        here = {letters.get(n, n): size for n, size in here.items() if n not in first.merged}
-        try:
-            return lift(module, given, here, path=path)
-        except DeriveError as error:
-            if error.diagnostic.code != "lift-run" or sizes is chosen:
-                raise
-    raise AssertionError
+def _draw_small(first: Lifted) -> list[dict[str, int]]:
+    draws = (choose_sizes(first.system, 1, seed=k, fixed=first.fixed) for k in range(_SMALL_DRAWS))
+    return [dict(sizes) for (sizes,) in draws]
 
 
 def _find_running(
@@ -215,28 +201,26 @@ def _find_own(module: Any, taken: Collection[str]) -> list[_OwnTensor]:
     from torch.nn.modules.batchnorm import _NormBase
 
     used = dict.fromkeys(taken)
-    owners, found = dict(module.named_modules()), []
-    for dotted, value in _list_tensors(module):
+    owners, found, indices = dict(module.named_modules()), [], Indices()
+    tensors = dict(module.named_parameters())
+    for name, value in module.named_buffers():  # but counters and positions known by their values
+        is_count = kind_of(value) == "int"
+        if not is_count or recognise(value, lambda n: indices.make(to_expr(n), "")) is None:
+            tensors[name] = value
+    for dotted, value in tensors.items():
         owner, _, last = dotted.rpartition(".")
         name = _find_free(dotted.replace(".", "_"), used)
         used[name] = None
         extents = tuple(
             "1" if length == 1 else f"{name}_size{axis}" for axis, length in enumerate(value.shape)
         )
-        wishes = _find_wishes(find_axes(owners[owner], last), value.dim())
+        axes = find_axes(owners[owner], last)
+        wishes = [_ROLES[axis] for axis in axes if axis in _ROLES]
+        wishes += [*(_KERNEL if "kernel" in axes else ""), *([""] * value.dim())]
         is_spread = last == "running_var" and isinstance(owners[owner], _NormBase)
-        found.append(_OwnTensor(dotted, name, value, extents, wishes, is_spread))
+        own = _OwnTensor(dotted, name, value, extents, tuple(wishes[: value.dim()]), is_spread)
+        found.append(own)
     return found
-
-
-def _list_tensors(module: Any) -> Iterator[tuple[str, Any]]:
-    """Parameters, and buffers that are no counters or positions known by their values."""
-    yield from module.named_parameters()
-    indices = Indices()
-    for name, value in module.named_buffers():
-        is_count = not value.is_floating_point() and str(value.dtype) != "torch.bool"
-        if not is_count or recognise(value, lambda n: indices.make(to_expr(n), "")) is None:
-            yield name, value
 
 
 def _list_held(module: Any, names: Mapping[str, str]) -> Iterator[Held]:
@@ -264,12 +248,6 @@ def _find_free(wish: str, used: Mapping[str, None]) -> str:
     return name
 
 
-def _find_wishes(axes: tuple[str, ...], rank: int) -> tuple[str, ...]:
-    """A letter for each axis, by what torch uses it for."""
-    found = [_ROLES[axis] for axis in axes if axis in _ROLES]
-    return (*found, *(_KERNEL if "kernel" in axes else ""), *([""] * rank))[:rank]
-
-
 def find_axes(owner: Any, name: str) -> tuple[str, ...]:
     """What the axes of a parameter are, in order, as torch documents its module; () of others.
 
@@ -288,9 +266,9 @@ def find_axes(owner: Any, name: str) -> tuple[str, ...]:
             return "out", "in", "kernel"
         case nn.Embedding() | nn.EmbeddingBag():
             return "row", "out"
-        case (
-            nn.Linear() | nn.Bilinear() | nn.MultiheadAttention() | nn.RNNBase() | nn.RNNCellBase()
-        ):
+        case nn.Linear() | nn.Bilinear() | nn.MultiheadAttention():
+            return "out", "in"
+        case nn.RNNBase() | nn.RNNCellBase():
             return "out", "in"
     return ()
 
@@ -318,10 +296,6 @@ def _find_numbers(module: Any) -> tuple[int, ...]:
             each = value if isinstance(value, (tuple, list)) else (value,)
             found += [n for n in each if type(n) is int]
     return tuple(dict.fromkeys(n for n in found if n > 1))
-
-
-_NOTHING = "lifted_nothing"
-_MOST_DRAWS = 8  # of sizes, until the code runs
 
 
 @dataclass(frozen=True)
@@ -377,18 +351,29 @@ def lift_code(
 
     is_module = isinstance(function, torch.nn.Module)
     called_by = type(function).forward if is_module else function
-    parameters = _find_parameters(function.forward if is_module else function)
+    try:
+        called = function.forward if is_module else function
+        parameters = dict(inspect.signature(called).parameters)
+    except (TypeError, ValueError):
+        says = f"{function!r} is no function with known arguments"
+        raise refuse("lift-code", says) from None
     inputs = inputs or _find_declared(called_by, parameters, source)
-    called = name or _find_name(type(function) if is_module else function)
-    if is_module:
-        inputs = _tell_bounds(inputs)
+    own_name = getattr(type(function) if is_module else function, "__name__", "")
+    is_name = own_name.isidentifier() and not own_name.startswith("_")
+    name = name or (own_name if is_name else "formula")
+    if is_module:  # a bound, `int t[B] < V`, is a size that a module's tensor tells
+        shapes = " ".join(re.findall(r"\[[^\]]*\]", inputs))
+        bounds = dict.fromkeys(re.findall(r"\]\s*<\s*([A-Za-z_]\w*)", inputs))
+        alone = (n for n in bounds if not re.search(rf"\b{n}\b", shapes))
+        more = (f"size {n}" for n in alone if f"size {n}" not in inputs)
+        inputs = "\n".join([inputs, *more])
     declared = to_system(parse(f"{inputs}\n{_NOTHING} = 0", "lifted"))
     if is_recurrent(function):
-        formula = parse(write_recurrent(function, declared), called)
+        formula = parse(write_recurrent(function, declared), name)
         own = {dotted: dotted for dotted, _ in function.named_parameters()}
         formula.held = tuple(_list_held(function, own))
         return FromCode(formula, {}, ())
-    arguments = _match(declared, parameters, called, is_module)
+    arguments = _match(declared, parameters, name, is_module)
     path = getattr(getattr(inspect.unwrap(called_by), "__code__", None), "co_filename", "")
     held: tuple[Held, ...] | None = None
     if is_module:
@@ -397,7 +382,7 @@ def lift_code(
     else:
         lifted = _lift_anywhere(function, arguments, declared, dict(sizes or {}), path)
     system, needs = _guard_sizes(lifted.system)
-    formula = parse("\n".join(to_lines(system)), called, empty_row=system.empty_row)
+    formula = parse("\n".join(to_lines(system)), name, empty_row=system.empty_row)
     formula.held = held
     notes = dict.fromkeys((*map(str, lifted.notes), *needs))
     return FromCode(formula, lifted.fixed, tuple(notes))
@@ -454,26 +439,6 @@ def _find_needs(value: Polynomial, facts: Facts) -> Iterator[ir.Expr]:
         yield ir.Compare(">=", (sizes + below).to_expr(), (below - number).to_expr())
 
 
-def _tell_bounds(inputs: str) -> str:
-    """The declarations with a line for a bound, `int t[B, S] < V`, that a module's tensor tells."""
-    shapes = " ".join(re.findall(r"\[[^\]]*\]", inputs))
-    names = dict.fromkeys(re.findall(r"\]\s*<\s*([A-Za-z_]\w*)", inputs))
-    alone = [n for n in names if not re.search(rf"\b{n}\b", shapes) and f"size {n}" not in inputs]
-    return "\n".join([inputs, *(f"size {name}" for name in alone)])
-
-
-def _find_parameters(function: Any) -> dict[str, inspect.Parameter]:
-    try:
-        return dict(inspect.signature(function).parameters)
-    except (TypeError, ValueError):
-        raise refuse("lift-code", f"{function!r} is no function with known arguments") from None
-
-
-def _find_name(function: Any) -> str:
-    found = getattr(function, "__name__", "")
-    return found if found.isidentifier() and not found.startswith("_") else "formula"
-
-
 def _find_declared(function: Any, parameters: Mapping[str, Any], source: str) -> str:
     if not source:
         try:
@@ -481,15 +446,12 @@ def _find_declared(function: Any, parameters: Mapping[str, Any], source: str) ->
         except (OSError, TypeError):
             source = ""
     told = find_shapes(source, getattr(function, "__name__", ""), list(parameters))
-    if not told:
-        names = list(parameters)
-        raise refuse(
-            "lift-shapes",
-            f"the shapes of {', '.join(names) or 'the arguments'} are not known",
-            help=f'declare them, as in "{names[0] if names else "x"}[B, S, D]; bool mask[B, S]", '
-            "by --inputs on the command line",
-        )
-    return "; ".join(told.values())
+    if told:
+        return "; ".join(told.values())
+    says = f"the shapes of {', '.join(parameters) or 'the arguments'} are not known"
+    example = f"{next(iter(parameters), 'x')}[B, S, D]; bool mask[B, S]"
+    advice = f'declare them, as in "{example}", by --inputs on the command line'
+    raise refuse("lift-shapes", says, help=advice)
 
 
 def _match(
@@ -497,33 +459,22 @@ def _match(
 ) -> dict[str, ir.Tensor | ir.ScalarInput | ir.Size]:
     """What each parameter is given; one with a default may keep it."""
     known: dict[str, ir.Tensor | ir.ScalarInput | ir.Size] = {e.name: e for e in declared.inputs}
-    known |= {
-        size.name: ir.Size(size.name)
-        for size in declared.sizes
-        if not is_module or size.name in parameters
-    }
-    known |= {name: ir.Size(name) for name in find_sizes(declared) if name in parameters}
+    sizes = [e.name for e in declared.sizes if not is_module or e.name in parameters]
+    sizes += [size for size in find_sizes(declared) if size in parameters]
+    known |= {size: ir.Size(size) for size in sizes}
     strange = [each for each in known if each not in parameters]
     if strange:
-        raise refuse(
-            "lift-argument",
-            f"{name} takes no {strange[0]}",
-            facts=[f"it takes {', '.join(parameters)}"],
-        )
-    free = [
-        parameter.name
-        for parameter in parameters.values()
-        if parameter.default is parameter.empty
-        and parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
-        and parameter.name not in known
-    ]
-    if free:
-        raise refuse(
-            "lift-argument",
-            f"nothing tells what {free[0]} of {name} is",
-            help=f"declare it, by --inputs on the command line: {free[0]}[..] for a tensor, "
-            f"size {free[0]}, scalar {free[0]}",
-        )
+        facts = [f"it takes {', '.join(parameters)}"]
+        raise refuse("lift-argument", f"{name} takes no {strange[0]}", facts=facts)
+    for each, parameter in parameters.items():
+        is_rest = parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
+        if parameter.default is parameter.empty and not is_rest and each not in known:
+            raise refuse(
+                "lift-argument",
+                f"nothing tells what {each} of {name} is",
+                help=f"declare it, by --inputs on the command line: {each}[..] for a tensor, "
+                f"size {each}, scalar {each}",
+            )
     return {each: known[each] for each in parameters if each in known}
 
 
@@ -540,32 +491,23 @@ _TOLD = re.compile(
 
 def find_shapes(source: str, name: str, arguments: Sequence[str]) -> dict[str, str]:
     """The declarations `q[B, S, D]` of the arguments whose shapes are told; others are absent."""
-    function = _find_function(source, name)
-    if function is None:
-        return {}
-    told = {**_read_words(source, function), **_read_annotations(function)}
-    return {argument: told[argument] for argument in arguments if argument in told}
-
-
-def _find_function(source: str, name: str) -> ast.FunctionDef | None:
     try:
-        tree = ast.parse(source)
+        nodes = list(ast.walk(ast.parse(source)))
     except (SyntaxError, ValueError):
-        return None
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name == name:
-            return node
-    return None
+        return {}
+    for function in nodes:
+        if isinstance(function, ast.FunctionDef) and function.name == name:
+            given = function.args
+            own = [*given.posonlyargs, *given.args, *given.kwonlyargs]
+            told = {**_read_words(source, function, own), **_read_annotations(own)}
+            return {argument: told[argument] for argument in arguments if argument in told}
+    return {}
 
 
-def _list_arguments(function: ast.FunctionDef) -> list[ast.arg]:
-    return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-
-
-def _read_annotations(function: ast.FunctionDef) -> dict[str, str]:
+def _read_annotations(arguments: Sequence[ast.arg]) -> dict[str, str]:
     """`Float[Tensor, "b s d"]` and `"(B, S, D)"`, the indices as names of sizes."""
     told = {}
-    for argument in _list_arguments(function):
+    for argument in arguments:
         kind, shape = "", ""
         match argument.annotation:
             case ast.Subscript(
@@ -581,12 +523,14 @@ def _read_annotations(function: ast.FunctionDef) -> dict[str, str]:
     return told
 
 
-def _read_words(source: str, function: ast.FunctionDef) -> dict[str, str]:
+def _read_words(
+    source: str, function: ast.FunctionDef, arguments: Sequence[ast.arg]
+) -> dict[str, str]:
     """What the docstring and the comments say; a comment beside an argument is about it."""
-    known = [argument.arg for argument in _list_arguments(function)]
+    known = [argument.arg for argument in arguments]
     lines = source.splitlines()
     words = (ast.get_docstring(function) or "").splitlines()
-    for argument in _list_arguments(function):
+    for argument in arguments:
         comment = lines[argument.lineno - 1].partition("#")[2].strip()
         if comment.startswith(("(", "[")):
             words.append(f"{argument.arg}: {comment}")
@@ -605,10 +549,8 @@ def _read_words(source: str, function: ast.FunctionDef) -> dict[str, str]:
 
 def _split(sizes: Sequence[str]) -> str:
     """Sizes in the notation, large: small indices are those of indices. "" for other words."""
-    if not sizes or not all(_SIZE.fullmatch(size) for size in sizes):
+    is_word = len(sizes) == 1 and len(sizes[0]) > 2 and sizes[0][0].islower()
+    are_sizes = all(_SIZE.fullmatch(size) and size not in _NO_SIZES for size in sizes)
+    if is_word or not are_sizes or all(size.isdigit() for size in sizes):
         return ""
-    if any(size in _NO_SIZES for size in sizes) or all(size.isdigit() for size in sizes):
-        return ""
-    if len(sizes) == 1 and len(sizes[0]) > 2 and sizes[0][0].islower():
-        return ""  # a word in brackets
     return ", ".join(size[0].upper() + size[1:] for size in sizes)

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from derive.errors import Mark, refuse
 from derive.frontend.from_text import parse
-from derive.frontend.latex.names import Names, Shapes, complete, to_word
+from derive.frontend.latex.names import Choice, MisfitError, Names, Shapes, complete
 from derive.frontend.latex.reading import Reading
 from derive.frontend.latex.tree import (
     Big,
@@ -42,16 +42,15 @@ from derive.frontend.latex.tree import (
     Sum,
     is_label,
     map_parts,
-    name_function,
+    to_word,
     walk,
+    write_name,
 )
-from derive.frontend.latex.values import Choice, MisfitError
 from derive.frontend.text.lines import Source, split_statements
 from derive.frontend.text.statements import (
     IndexLine,
+    NumberLine,
     ReturnLine,
-    ScalarLine,
-    SizeLine,
     TensorLine,
     read_statement,
 )
@@ -205,7 +204,7 @@ def read_shapes(stated: Sequence[str]) -> Shapes:
         if shape is None:
             source = Source(line.strip())
             match read_statement(source, next(iter(split_statements(source)))):
-                case ScalarLine(entries) | SizeLine(entries):
+                case NumberLine(_, entries):
                     scalars |= {token.text for token, _ in entries}
                 case IndexLine(names, extent):
                     indices |= {token.text: ast.unparse(extent) for token in names}
@@ -243,12 +242,7 @@ def read_word(text: str) -> str:
     tree = Reader(text).read_factor() if re.search(r"[\\^{']", text) else None
     if not isinstance(tree, Name):
         return text.strip()
-    return write_name(tree)
-
-
-def write_name(name: Name) -> str:
-    """The name with what stands above and below it."""
-    return "_".join(filter(None, (name.base, to_word(name.above), name.label)))
+    return write_name(tree)[0]
 
 
 def read_extent(text: str) -> str:
@@ -260,7 +254,7 @@ def read_extent(text: str) -> str:
             case Number(number):
                 return number
             case Name():
-                return write_name(part)
+                return write_name(part)[0]
             case Sum(terms):
                 written = "".join(f" {sign} {write(term)}" for sign, term in terms)
                 return written.removeprefix(" + ").strip()
@@ -335,7 +329,7 @@ def exchange(tree: Tree, given: Mapping[Tree, Tree]) -> Tree:
             return argument if tree.above is None else Power(argument, tree.above)
         whole = None if is_label(tree.label) else given.get(Name(tree.base, tree.token))
         if isinstance(whole, Name) and whole.above is None:
-            base, places = name_function(whole)
+            base, places = write_name(whole, has_places=True)
             return Name(base, tree.token, tree.above, (*places, *tree.below), tree.label)
         if whole is not None:
             says = f"the definition reads {tree.base} at an index, and its argument is no tensor"
@@ -413,7 +407,11 @@ def choose(
             try:
                 for left, right in equations:
                     written.append(reading.write(left, right))
-                reading.check_declared()
+                for name, indices in reading.undeclared.items():
+                    if not all(indices):  # nothing tells its extents
+                        sizes = ", ".join("NMKLPQRS"[: len(indices)])
+                        says = f"the shape of {name} is not declared"
+                        raise MisfitError(says, help=f"add a line: {name}: [{sizes}]")
             except MisfitError as error:
                 far = (len(written), error.of_extents)
                 if misfit is None or far > (misfit[0], misfit[1].of_extents):

@@ -1,16 +1,17 @@
-"""From SymPy equations to the index language.
+"""From SymPy equations to the index language: names, tensors, equations, and the checked system.
 
-    Indexed               Access                 Piecewise        Where, nested
-    Idx, integer Symbol   Index                  KroneckerDelta   Where(i == j, 1, 0)
-    Symbol                Size or Scalar         floor(i/r)       floordiv(i, r)
-    Sum, Product          Reduce                 softmax(e, j)    Along
-    Sum with (j, 0, i)    its condition j <= i   -oo              Infinity(negative)
+SymPy has one class, `Symbol`, for four roles. The role is found by use:
+- size: in a tensor's shape, in the range of an index, or declared as one
+- index: an `Idx`, or a `Symbol` that a sum binds, that an equation's left side holds, or that
+  stands alone in a place
+- scalar: named in `Formula.scalars`, or declared as one
+- tensor: an `IndexedBase`, or the bare left side of an equation
 
 Laws:
 - `show(parse(text)) == text` for a text in canonical form: what was written stays.
-- Equations made with SymPy, which sorts, come out in the readable order of `sympy_order`.
+- Equations made with SymPy, which sorts, come out in a readable order.
 - The tensors are arguments by their shapes, results by the reach of their places.
-- Nothing is judged here but what SymPy alone can tell; `analysis.checks` judges the system.
+- Nothing is judged here but what SymPy alone can tell; `analysis.names` judges the system.
 """
 
 from __future__ import annotations
@@ -20,151 +21,77 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import sympy
-from sympy import Indexed, IndexedBase, Rational
+from sympy import Equality, Idx, Indexed, IndexedBase, Product, Rational, Sum, Symbol, expand
+from sympy.logic.boolalg import BooleanAtom
 
 from derive.analysis.extents import find_open_sizes
-from derive.analysis.facts import find_range, is_nonnegative
 from derive.analysis.names import check_names
 from derive.analysis.scopes import find_missing
 from derive.errors import DeriveError, refuse, suggest
-from derive.frontend.sympy.names import Names, find_extent, find_label, find_names, find_order, walk
-from derive.frontend.sympy.nodes import Context, find_index, to_extent, to_node
+from derive.frontend.names import Extents
+from derive.frontend.sympy.nodes import (
+    Context,
+    find_extent,
+    find_index,
+    find_label,
+    to_extent,
+    to_node,
+    walk,
+)
 from derive.ir import nodes as ir
 from derive.ir.numbers import to_exact
-from derive.ir.polynomial import Polynomial
+from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.text import find_winning, to_lines
 from derive.notation.formula import check_formula
-from derive.notation.functions import argmax
+from derive.notation.functions import Reduction, argmax
 from derive.notation.words import TensorBase
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from derive.notation.formula import Formula
 
 
-def find_tensors(formula: Formula, context: Context) -> None:
-    """Enter every tensor of the formula into the context, arguments first."""
-    names = context.names
-    declared = formula.declarations.arguments if formula.declarations is not None else ()
-    given = {find_label(argument) for argument in declared if isinstance(argument, IndexedBase)}
-    for name, base in names.bases.items():
-        if name not in names.defined or name in given:
-            shape = _find_shape(name, base, formula, context, is_scalar=name in given)
-            context.tensors[name] = _to_tensor(name, base, shape, context)
-    for name in names.defined:
-        if name not in context.tensors:
-            context.tensors[name] = _define(name, formula, context)
-
-
-def _find_shape(
-    name: str, base: Any, formula: Formula, context: Context, *, is_scalar: bool
-) -> tuple[ir.Expr, ...]:
-    """The shape that an argument declares, or that its first use tells."""
-    if base.shape is not None:
-        return tuple(to_extent(extent, context) for extent in base.shape)
-    if is_scalar:
-        return ()
-    if isinstance(base, TensorBase):
-        raise refuse(
-            "tensor-undefined",
-            f"tensor {name} has no shape and no equation defines it",
-            help=f'give it a shape, tensors("{name}", ...), or an equation',
-        )
-    for equation in formula.equations:
-        for value in walk(equation):
-            if isinstance(value, Indexed) and find_label(value.base) == name:
-                extents = [find_extent(place) for place in value.indices]
-                if None not in extents:
-                    return tuple(to_extent(extent, context) for extent in extents)
-    raise refuse(
-        "shape-unknown",
-        f"nothing tells the shape of {name}",
-        help=f'write IndexedBase("{name}", shape=(...)), or index it with Idx("i", S)',
-    )
-
-
-def _to_tensor(name: str, base: Any, shape: tuple[ir.Expr, ...], context: Context) -> ir.Tensor:
-    if not isinstance(base, TensorBase):
-        return ir.Tensor(name, shape)
-    bound = to_extent(base.below, context) if base.below is not None else None
-    low, high, *relations = base.domain or (-sympy.oo, sympy.oo, "<=", "<=")
-    return ir.Tensor(
-        name,
-        shape,
-        base.kind,
-        bound,
-        None if low == -sympy.oo else to_node(low, context),
-        None if high == sympy.oo else to_node(high, context),
-        (str(relations[0]) == "<", str(relations[1]) == "<"),
-    )
-
-
-def _define(name: str, formula: Formula, context: Context) -> ir.Tensor:
-    """A tensor that equations define: each place is as long as their places reach."""
-    base = context.names.bases.get(name)
-    if base is not None and base.shape is not None:
-        return _to_tensor(
-            name, base, _find_shape(name, base, formula, context, is_scalar=False), context
-        )
-    shapes = [
-        tuple(_find_reach(place, context) for place in getattr(equation.lhs, "indices", ()))
-        for equation in formula.equations
-        if find_label(getattr(equation.lhs, "base", equation.lhs)) == name
-    ]
-    alike = [shape for shape in shapes if len(shape) == len(shapes[0])]
-    shape = tuple(_find_longest(column) for column in zip(*alike, strict=True))
-    value = context.names.defined[name].rhs
-    if isinstance(value, argmax) and len(value.bound) == 1:
-        return ir.Tensor(name, shape, "int", find_index(value.bound[0], context).extent)
-    if base is not None:
-        return _to_tensor(name, base, shape, context)
-    return ir.Tensor(name, shape)
-
-
-def _find_reach(place: Any, context: Context) -> ir.Expr:
-    """One more than the largest value of a place."""
-    made = to_node(place, context)
-    if isinstance(made, ir.Index):
-        return made.extent
-    high = find_range(made).high
-    return (high + Polynomial.of(1)).to_expr() if high is not None else made
-
-
-def _find_longest(extents: Sequence[ir.Expr]) -> ir.Expr:
-    """The extent that is no less than all others, as far as it is known; no number beside sizes."""
-    each = [extent for extent in extents if not isinstance(extent, ir.Number)] or extents
-    values = [Polynomial.of(extent) for extent in each]
-    for extent, value in zip(each, values, strict=True):
-        if all(is_nonnegative(value - other) for other in values):
-            return extent
-    return each[0]
-
-
 def from_sympy(formula: Formula) -> ir.System:
     """The system of a formula; DeriveError where the SymPy objects say nothing usable."""
-    names = find_names(formula)
-    context = Context(names, is_ordered=formula.declarations is not None)
-    find_tensors(formula, context)
-    equations = tuple(_to_equation(equation, context) for equation in formula.equations)
+    declarations = formula.declarations
+    context = find_names(formula)
+    _find_tensors(formula, context)
+    equations = []
+    for equation in formula.equations:
+        left = equation.lhs
+        places = tuple(to_node(place, context) for place in getattr(left, "indices", ()))
+        target = ir.Access(context.tensors[find_label(getattr(left, "base", left))], places)
+        equations.append(ir.Equation(target, to_node(equation.rhs, context)))
+    results = [equations[-1].target.tensor.name] if formula.outputs is None else formula.outputs
+    for name in results:
+        if name not in context.defined:
+            raise refuse(
+                "output-unknown",
+                f"no equation defines the output {name}",
+                facts=[f"defined are {', '.join(context.defined)}"],
+                help=suggest(name, context.defined)
+                or "name a tensor that stands left of an equation",
+            )
     system = ir.System(
         formula.name or "formula",
         _find_inputs(formula, context),
-        _find_sizes(formula),
-        equations,
-        _find_results(formula, context, equations[-1]),
+        tuple(
+            ir.SizeInput(find_label(symbol), None if default is None else int(default))
+            for symbol, default in (declarations.sizes if declarations else ())
+        ),
+        tuple(equations),
+        tuple(context.tensors[name] for name in results),
         formula.empty_row,
     )
-    if formula.declarations is None:
-        open_sizes = (ir.SizeInput(name) for name in find_open_sizes(system))
-        system = replace(system, sizes=tuple(open_sizes))
-    else:
-        declared = find_winning(system, formula.declarations.indices)
-        system = replace(system, declared=declared)
+    if declarations is None:
+        system = replace(system, sizes=tuple(map(ir.SizeInput, find_open_sizes(system))))
+        check_names(system)
+        return system
+    system = replace(system, declared=find_winning(system, declarations.indices))
     check_names(system)
-    if formula.declarations is not None:
-        for mistake in find_missing(system, formula.declarations.indices):
-            raise DeriveError(mistake)
+    for mistake in find_missing(system, declarations.indices):
+        raise DeriveError(mistake)
     return system
 
 
@@ -173,41 +100,237 @@ def show(formula: Formula) -> str:
     return "\n".join(to_lines(from_sympy(check_formula(formula))))
 
 
-def _to_equation(equation: Any, context: Context) -> ir.Equation:
-    left = equation.lhs
-    if isinstance(left, Indexed):
-        tensor = context.tensors[find_label(left.base)]
-        target = ir.Access(tensor, tuple(to_node(place, context) for place in left.indices))
+# Names.
+
+
+def find_names(formula: Formula) -> Context:
+    """The role of every name in the formula."""
+    _check_equations(formula)
+    context = Context(is_ordered=formula.declarations is not None)
+    context.scalars.update({str(name): default for name, default in formula.scalars.items()})
+    if formula.declarations is not None:
+        for argument in formula.declarations.arguments:
+            if isinstance(argument, IndexedBase):
+                _note(argument, context)
+            else:
+                context.scalars.setdefault(find_label(argument), None)
+        sizes = (find_label(size) for size, _ in formula.declarations.sizes)
+        context.sizes.update(dict.fromkeys(sizes))
+    every = [value for equation in formula.equations for value in walk(equation)]
+    for value in every:
+        if isinstance(value, IndexedBase | Idx):
+            context.sizes.update(dict.fromkeys(_find_sizes(value)))
+    for equation in formula.equations:
+        name = find_label(getattr(equation.lhs, "base", equation.lhs))
+        context.defined.setdefault(name, equation)
+        for value in walk(equation):
+            _note(value, context)
+        for place in getattr(equation.lhs, "indices", ()):
+            for part in walk(place):
+                if isinstance(part, Symbol) and _is_open(part, context):
+                    context.extents.setdefault(part.name, [])
+    # An index without a range takes its extent from the limits of its sum, if they start at 0.
+    sums = (value for value in every if isinstance(value, Sum | Product))
+    for index, *limits in (each for value in sums for each in value.args[1:]):
+        if len(limits) == 2 and limits[0] == 0 and not context.extents[find_label(index)]:
+            names = {find_label(symbol) for symbol in limits[1].free_symbols}
+            if not names & set(context.extents):
+                context.sizes.update(dict.fromkeys(sorted(names - set(context.scalars))))
+                context.extents[find_label(index)].append(limits[1] + 1)
+    roles: dict[str, Any] = {
+        "a tensor": {**context.bases, **context.defined},
+        "an index": context.extents,
+        "a size": context.sizes,
+        "a scalar": context.scalars,
+    }
+    taken: dict[str, str] = {}
+    for role, name in ((role, name) for role, members in roles.items() for name in members):
+        if taken.setdefault(name, role) != role:
+            says, advice = f"{name} is {taken[name]} and {role}", "give one of them another name"
+            raise refuse("name-clash", says, help=advice)
+    _find_extents(formula, context)
+    return context
+
+
+def _find_extents(formula: Formula, context: Context) -> None:
+    """The extents of the indices that have none of their own."""
+
+    def to_form(place: Any) -> Any:
+        """A place over plain symbols of its indices, and sizes; None for no such polynomial."""
+        atoms = [part for part in walk(place) if isinstance(part, Idx | Symbol)]
+        new = {a: Symbol(find_label(a)) for a in atoms if find_label(a) in context.extents}
+        form = place.xreplace(new)
+        symbols = form.free_symbols
+        known = {*context.sizes, *context.extents}
+        is_known = all(symbol.name in known for symbol in symbols)
+        return expand(form) if is_known and form.is_polynomial(*symbols) else None
+
+    lefts: dict[str, list[list[Any]]] = {}
+    for equation in formula.equations:
+        places = [to_form(place) for place in getattr(equation.lhs, "indices", ())]
+        lefts.setdefault(find_label(getattr(equation.lhs, "base", equation.lhs)), []).append(places)
+    every = (value for equation in formula.equations for value in walk(equation))
+    uses = [
+        (find_label(value.base), number, to_form(place))
+        for value in every
+        if isinstance(value, Indexed)
+        for number, place in enumerate(value.indices)
+    ]
+    shapes = {n: base.shape for n, base in context.bases.items() if base.shape is not None}
+    known = {name: extents[0] for name, extents in context.extents.items() if extents}
+    context.resolved = Extents(known, shapes, lefts, uses).spread()
+    for name, extent in context.resolved.known.items():
+        if not context.extents[name]:
+            context.extents[name].append(extent)
+
+
+def _check_equations(formula: Formula) -> None:
+    """Refuse what is no equation, and equations that SymPy has decided already."""
+    if not formula.equations:
+        advice = "write at least one, y[i] = sum[j](A[i,j] * x[j])"
+        raise refuse("formula-empty", "the formula has no equation", help=advice)
+    for number, equation in enumerate(formula.equations, 1):
+        if isinstance(equation, (bool, BooleanAtom)):
+            says = f"equation {number} is {equation}: SymPy has compared its sides already"
+            advice = "give the result a name of its own, or write Eq(left, right, evaluate=False)"
+            raise refuse("equation-decided", says, help=advice)
+        if not isinstance(equation, Equality):
+            says = f"equation {number} is no equation: {equation}"
+            raise refuse("equation-wanted", says, help="write Eq(y[i], ...)")
+        if not isinstance(equation.lhs, (Indexed, IndexedBase, Symbol)):
+            says = f"the left side of equation {number} is no element of a tensor: {equation.lhs}"
+            raise refuse(
+                "left-side", says, help="write the result alone on the left, Eq(y[i], ...)"
+            )
+
+
+def _find_sizes(value: Any) -> Iterator[str]:
+    """The symbols in the shape and bounds of a tensor, or in the range of an index."""
+    if isinstance(value, Idx):
+        parts = [value.lower, value.upper]
     else:
-        target = ir.Access(context.tensors[find_label(left)], ())
-    return ir.Equation(target, to_node(equation.rhs, context))
+        parts = [*(value.shape or ()), getattr(value, "below", None), *getattr(value, "domain", ())]
+    for part in parts:
+        symbols = getattr(part, "free_symbols", ())
+        yield from sorted(s.name for s in symbols if isinstance(s, Symbol))
+
+
+def _note(value: Any, context: Context) -> None:
+    """Enter one node of an equation."""
+    if isinstance(value, IndexedBase):
+        name, known = find_label(value), context.bases.get(find_label(value))
+        context.sizes.update(dict.fromkeys(_find_sizes(value)))
+        if known is None or (known.shape is None and value.shape is not None):
+            context.bases[name] = value
+        elif value.shape is not None and tuple(value.shape) != tuple(known.shape):
+            facts = [f"one of shape [{', '.join(map(str, base.shape))}]" for base in (known, value)]
+            advice = "give one of them another name"
+            raise refuse("name-clash", f"{name} names two tensors", facts=facts, help=advice)
+    elif isinstance(value, Idx):
+        extents, extent = context.extents.setdefault(find_label(value), []), find_extent(value)
+        if extent is not None and extent not in extents:
+            extents.append(extent)
+    elif isinstance(value, Reduction):
+        for index in value.bound:
+            context.extents.setdefault(find_label(index), [])
+    elif isinstance(value, (Sum, Product)):
+        for limits in value.args[1:]:
+            context.extents.setdefault(find_label(limits[0]), [])
+    elif isinstance(value, Indexed):
+        for number, place in enumerate(value.indices):
+            if isinstance(place, Idx) or (isinstance(place, Symbol) and _is_open(place, context)):
+                name = find_label(place)
+                context.extents.setdefault(name, [])
+                context.plain.setdefault(name, []).append((find_label(value.base), number))
+
+
+def _is_open(place: Any, context: Context) -> bool:
+    return place.name not in context.sizes and place.name not in context.scalars
+
+
+# Tensors and arguments.
+
+
+def _find_tensors(formula: Formula, context: Context) -> None:
+    """Enter every tensor of the formula into the context, arguments first."""
+    declared = formula.declarations.arguments if formula.declarations is not None else ()
+    given = {find_label(argument) for argument in declared if isinstance(argument, IndexedBase)}
+    for name, base in context.bases.items():
+        if name not in context.defined or name in given:
+            shape = () if base.shape is None and name in given else _find_shape(base, formula)
+            made = tuple(to_extent(extent, context) for extent in shape)
+            context.tensors[name] = _to_tensor(name, base, made, context)
+    for name in context.defined:
+        if name not in context.tensors:
+            context.tensors[name] = _define(name, formula, context)
+
+
+def _find_shape(base: Any, formula: Formula) -> Sequence[Any]:
+    """The shape that an argument declares, or that its first use tells."""
+    if base.shape is not None:
+        return tuple(base.shape)
+    name = find_label(base)
+    if isinstance(base, TensorBase):
+        says = f"tensor {name} has no shape and no equation defines it"
+        advice = f'give it a shape, tensors("{name}", ...), or an equation'
+        raise refuse("tensor-undefined", says, help=advice)
+    for value in (value for equation in formula.equations for value in walk(equation)):
+        if isinstance(value, Indexed) and find_label(value.base) == name:
+            extents = [find_extent(place) for place in value.indices]
+            if None not in extents:
+                return extents
+    advice = f'write IndexedBase("{name}", shape=(...)), or index it with Idx("i", S)'
+    raise refuse("shape-unknown", f"nothing tells the shape of {name}", help=advice)
+
+
+def _to_tensor(name: str, base: Any, shape: tuple[ir.Expr, ...], context: Context) -> ir.Tensor:
+    if not isinstance(base, TensorBase):
+        return ir.Tensor(name, shape)
+    bound = to_extent(base.below, context) if base.below is not None else None
+    low, high, *relations = base.domain or (-sympy.oo, sympy.oo, "<=", "<=")
+    lower, upper = (None if abs(end) == sympy.oo else to_node(end, context) for end in (low, high))
+    strict = (str(relations[0]) == "<", str(relations[1]) == "<")
+    return ir.Tensor(name, shape, base.kind, bound, lower, upper, strict)
+
+
+def _define(name: str, formula: Formula, context: Context) -> ir.Tensor:
+    """A tensor that equations define: each place is as long as their places reach."""
+    base = context.bases.get(name)
+    shape: tuple[ir.Expr, ...]
+    if base is not None and base.shape is not None:
+        shape = tuple(to_extent(extent, context) for extent in base.shape)
+        return _to_tensor(name, base, shape, context)
+    left, value = context.defined[name].args
+    shape = ()
+    for number, place in enumerate(getattr(left, "indices", ())):
+        extent = context.resolved.find(name, number)
+        if extent is None:  # a place that nothing else may read
+            shape += (to_node(place, context),)
+            continue
+        whole = Polynomial.of(to_node(extent, context)).to_expr()
+        own = find_index(place, context).extent if isinstance(place, Idx | Symbol) else whole
+        is_own = len(context.resolved.lefts[name]) == 1 or is_same_extent(own, whole)
+        shape += (own if is_own else whole,)
+    if isinstance(value, argmax) and len(value.bound) == 1:
+        return ir.Tensor(name, shape, "int", find_index(value.bound[0], context).extent)
+    return ir.Tensor(name, shape) if base is None else _to_tensor(name, base, shape, context)
 
 
 def _find_inputs(formula: Formula, context: Context) -> tuple[ir.Tensor | ir.ScalarInput, ...]:
     """The arguments: as declared, else the tensors that nothing defines and then the scalars."""
-    names = context.names
     if formula.declarations is not None:
-        return tuple(
-            context.tensors[find_label(argument)]
-            if isinstance(argument, IndexedBase)
-            else _to_scalar(find_label(argument), names)
-            for argument in formula.declarations.arguments
-        )
-    given = sorted(
-        (name for name in names.bases if name not in names.defined),
-        key=lambda name: _rank_argument(name, names),
+        given = [find_label(argument) for argument in formula.declarations.arguments]
+    else:
+        open_ones = (name for name in context.bases if name not in context.defined)
+        is_plain = {n: not hasattr(base, "declared") for n, base in context.bases.items()}
+        given = sorted(open_ones, key=lambda name: (is_plain[name], context.order(name)[1]))
+        given += context.scalars
+    return tuple(
+        ir.ScalarInput(name, _to_default(name, context.scalars[name]))
+        if name in context.scalars
+        else context.tensors[name]
+        for name in given
     )
-    scalars = (_to_scalar(name, names) for name in names.scalars)
-    return (*(context.tensors[name] for name in given), *scalars)
-
-
-def _rank_argument(name: str, names: Names) -> tuple[bool, int]:
-    base = names.bases[name]
-    return (not hasattr(base, "declared"), find_order(names, name)[1])
-
-
-def _to_scalar(name: str, names: Names) -> ir.ScalarInput:
-    return ir.ScalarInput(name, _to_default(name, names.scalars.get(name)))
 
 
 def _to_default(name: str, value: Any) -> ir.Expr | None:
@@ -220,27 +343,3 @@ def _to_default(name: str, value: Any) -> ir.Expr | None:
     except ValueError:
         says = f"the default of {name} is no number: {value}"
         raise refuse("default-form", says, help="write a finite number, 1e-5") from None
-
-
-def _find_sizes(formula: Formula) -> tuple[ir.SizeInput, ...]:
-    if formula.declarations is None:
-        return ()
-    return tuple(
-        ir.SizeInput(find_label(symbol), None if default is None else int(default))
-        for symbol, default in formula.declarations.sizes
-    )
-
-
-def _find_results(formula: Formula, context: Context, last: ir.Equation) -> tuple[ir.Tensor, ...]:
-    if formula.outputs is None:
-        return (last.target.tensor,)
-    defined = context.names.defined
-    for name in formula.outputs:
-        if name not in defined:
-            raise refuse(
-                "output-unknown",
-                f"no equation defines the output {name}",
-                facts=[f"defined are {', '.join(defined)}"],
-                help=suggest(name, defined) or "name a tensor that stands left of an equation",
-            )
-    return tuple(context.tensors[name] for name in formula.outputs)

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from texts import read_parts
 
 from derive.errors import DeriveError
 from derive.frontend.from_einsum import from_einsum, to_notation
 from derive.frontend.from_sympy import show
 from derive.judge.loops import evaluate_loops
 
-TEXTS = {
-    "ij,jk->ik": "A[I, J]; B[J, K]\nZ[i,k] = sum[j](A[i,j] * B[j,k])",
-    "ij,jk": "A[I, J]; B[J, K]\nZ[i,k] = sum[j](A[i,j] * B[j,k])",
-    "bhid,bjhd->bhij": "A[B, H, I, D]; C[B, J, H, D]\nZ[b,h,i,j] = sum[d](A[b,h,i,d] * C[b,j,h,d])",
-    "ii": "A[I, I]\nZ = sum[i](A[i,i])",
-    "ii->i": "A[I, I]\nZ[i] = A[i,i]",
-    "ba": "C[B, A]\nZ[a,b] = C[b,a]",
-    "i,i,j->ij": "A, B[I]; C[J]\nZ[i,j] = A[i] * B[i] * C[j]",
-    ",ij->ji": "scalar A; B[I, J]\nZ[j,i] = A * B[i,j]",
-    ",->": "scalar A, B\nZ = A * B",
-    " i j , j\t-> i ": "A[I, J]; B[J]\nZ[i] = sum[j](A[i,j] * B[j])",
-    "Ab,bC->AC": "D[N_A, B]; E[B, N_C]\nZ[A,C] = sum[b](D[A,b] * E[b,C])",
-    "aA,Ab": "C[N_a, N_A]; D[N_A, B]\nZ[a,b] = sum[A](C[a,A] * D[A,b])",
-    "zij->": "A[Z, I, J]\nY = sum[z, i, j](A[z,i,j])",
-    "ij,kl->": "A[I, J]; B[K, L]\nZ = sum[i, j, k, l](A[i,j] * B[k,l])",
+TABLES = {
+    title: dict(entry.split("\n", 1) for entry in entries)
+    for title, entries in read_parts(Path(__file__).with_name("einsum.txt")).items()
 }
+TEXTS = TABLES["texts"]
 
 
 @pytest.mark.parametrize("equation", TEXTS)
@@ -52,50 +44,10 @@ def test_the_formula_is_named_and_says_where_it_is_from():
 
 
 MISTAKES = {
-    "i...j,jk->ik": """\
-einsum-ellipsis: an ellipsis leaves open how many indices there are
-    i...j,jk->ik
-     ^^^
-  help: give each of them a letter, iaj,jk->ik""",
-    "ij->ijj": """\
-einsum-output: j is in the output twice
-    ij->ijj
-          ^
-  help: an output has each letter once; build a diagonal with delta(i, j) in text""",
-    "ij , jk->  l": """\
-einsum-output: l is in the output and in no operand
-    ij , jk->  l
-               ^
-  the operands have i, j, k
-  help: give l to an operand, or take it out of the output""",
-    "ij=>k": """\
-einsum-character: = is neither a letter nor a comma nor ->
-    ij=>k
-      ^
-  help: write ->""",
-    "i1,ij": """\
-einsum-character: 1 is neither a letter nor a comma nor ->
-    i1,ij
-     ^
-  help: the letters are a to z and A to Z""",
-    "ij->j->k": """\
-einsum-form: there is more than one ->
-    ij->j->k
-         ^^
-  help: write the operands, one ->, and the output""",
-    "ij->i,j": """\
-einsum-output: the output is one group of letters
-    ij->i,j
-         ^
-  help: take the comma out""",
+    **TABLES["mistakes"],
     "  ": """\
 einsum-form: the einsum string is empty
   help: write it like "ij,jk->ik", or "->" for a number""",
-    "αβ,β": """\
-einsum-character: α is neither a letter nor a comma nor ->
-    αβ,β
-    ^
-  help: the letters are a to z and A to Z""",
     "i\0j": """\
 einsum-character: \\x00 is neither a letter nor a comma nor ->
     i j

@@ -1,7 +1,10 @@
 """Gradients in the notation: what torch.autograd finds, element by element, over any upstream."""
 
+from pathlib import Path
+
 import pytest
 import torch
+from texts import read_rows
 
 from derive import build, gradient, parse, show
 from derive.errors import DeriveError
@@ -11,37 +14,7 @@ from derive.ir.nodes import Tensor
 from derive.judge.evaluate import evaluate_system
 from derive.judge.samples import choose_sizes, draw_inputs
 
-CASES = {
-    "a product": "A[M,K]; B[K,N]; C[i,j] = sum[k](A[i,k] * B[k,j])",
-    "a diagonal": "A, B[N,N]; t = sum[i](A[i,i]) * sum[i,j](B[i,j] * A[j,i])",
-    "a quotient under a root": "x[N,D]; y[n,d] = x[n,d] / sqrt(1 + sum[c](x[n,c]**2))",
-    "a power of both": "x[N] > 0; y[N]; z[i,j] = (1 + x[i]) ** y[j]",
-    "moments": "x[N,D]; y[n] = var[d](x[n,d]) + mean[d](x[n,d]**3)",
-    "a part of a mean": "x[N,D]; bool m[D]; y[n] = mean[d, m[d]](x[n,d]**2)",
-    "logits": "x, t[N,C]; L = -mean[n](sum[c](t[n,c] * log_softmax[c](x[n,c])))",
-    "a softmax under a mask": "s[N,N]; v[N,D]; z[i,d] = sum[j](softmax[j, j<=i](s[i,j]) * v[j,d])",
-    "a mixture": "x[N,K]; mu[K]; y[n] = logsumexp[k](-(x[n,k] - mu[k])**2)",
-    "the largest, with ties": "x[N,M]; y[n] = max[m](floor(2 * x[n,m]) * x[n,m])",
-    "the larger": "x[N]; w[M]; y[i,j] = max(x[i], w[j], 0.1)",
-    "a product over": "x[N,K]; y[n] = prod[k](x[n,k])",
-    "a running sum": "x[N,D]; y[n,d] = cumsum[n](x[n,d]**2)",
-    "merged indices": "x[N,D]; W[D,H*C]; size H; index h < H; index c < C; "
-    "q[h,n,c] = sum[d](x[n,d] * W[d,h*C+c]); o[n,h*C+c] = tanh(q[h,n,c])",
-    "merged and not": "x[H*C]; index h < H; index c < C; size H; y[h,c] = x[h*C+c]**2; "
-    "z[n] = x[n]**3; return y, z",
-    "a window": "x[B,C,L]; w[O,C,K]; index l < L-K+1; y[b,o,l] = sum[c,k](x[b,c,l+k] * w[o,c,k])",
-    "a strided window": "x[L]; w[3]; index l < (L-3)//2+1; y[l] = sum[k](x[2*l+k] * w[k])",
-    "from behind": "x[N]; index n < N; y[n] = x[N-1-n]**3",
-    "cyclic": "x[N]; index n < N; y[n] = x[(n+1)%N]**2",
-    "a gather": "w[V,D]; int t[N] < V; y[n,d] = w[t[n],d]**2",
-    "a guard": "x[N]; y[i,j] = where(j < i, x[i] * x[j], 0)",
-    "a choice": "x[N]; w[N]; y[n] = gelu(x[n]) * where(x[n] > 0, x[n]**2, softplus(w[n]))",
-    "an angle": "x, y[N]; z[n] = atan2(y[n], 1 + x[n]**2)",
-    "an intermediate result": "x[N]; y[n] = x[n]**2; z[n] = y[n] * sin(x[n]); return y, z",
-    "a number beside others": "x[N]; y[n] = x[n]**3; s = sum[n](y[n] * x[n]); return s, y",
-    "fixed places": "x[N,D]; y[n] = x[n,0] * x[0,0]",
-    "a row more often than it has places": "x[N]; y[i,j] = x[i] + sum[k, j < 2](x[j] * x[k])",
-}
+CASES = dict(read_rows(Path(__file__).with_name("gradients.txt")))
 
 
 def compare(formula):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from derive.frontend.torch.call import find_tensors
-from derive.frontend.torch.spots import name_of
+from derive.frontend.torch.code import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

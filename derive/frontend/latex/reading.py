@@ -25,36 +25,23 @@ from itertools import chain, count
 from typing import TYPE_CHECKING
 
 from derive.errors import refuse
-from derive.frontend.latex.names import TRANSPOSED, Names, Read, to_word
-from derive.frontend.latex.tree import (
-    DOTS,
-    Big,
-    Bracket,
-    Call,
-    Cases,
-    Logic,
-    Name,
-    Number,
-    Power,
-    Product,
-    Relation,
-    Sum,
-    Token,
-    Tree,
-    walk,
-)
-from derive.frontend.latex.values import (
+from derive.frontend.latex import tree as tex
+from derive.frontend.latex.names import (
     ATOM,
     FACTOR,
     TERM,
+    TRANSPOSED,
     Axis,
     Choice,
     Layout,
     MisfitError,
+    Names,
+    Read,
     Value,
     to_polynomial,
     write_linear,
 )
+from derive.frontend.latex.tree import Name, Number, Relation, Token, Tree, to_word, walk
 from derive.ir.functions import FUNCTIONS, ROWS
 
 if TYPE_CHECKING:
@@ -144,8 +131,6 @@ class Reading:
         places = [self.write_place(place) for place in read.places]
         scope = frozenset(map(to_word, walk(read.places))) - {*self.names.sizes, ""}
         value = self.read(right, scope)
-        if _CONCATENATED in value.text:
-            raise MisfitError(_CONCATENATED, help="multiply it by a vector or a matrix")
         every = list(places)
         inside = [i for i in self.batch.values() if i in value.free and i not in places]
         for index in sorted(inside, key=lambda i: self.order.index(self.extents[i])):
@@ -220,46 +205,47 @@ class Reading:
         free = dict.fromkeys(w for place in places for w in re.findall(r"[^\W\d]\w*", place))
         return Value(f"{name}[{','.join(places)}]", free=tuple(free))
 
-    def check_declared(self) -> None:
-        """Refuse a tensor whose extents nothing tells."""
-        for name, indices in self.undeclared.items():
-            if not all(indices):
-                sizes = ", ".join("NMKLPQRS"[: len(indices)])
-                says = f"the shape of {name} is not declared"
-                raise MisfitError(says, help=f"add a line: {name}: [{sizes}]")
-
     # Values.
 
-    def read(self, tree: Tree, scope: frozenset[str]) -> Value:
-        """What a part says, over the indices in scope."""
+    def read(self, tree: Tree, scope: frozenset[str], *, is_factor: bool = False) -> Value:
+        """What a part says, over the indices in scope; only a factor may be a concatenation."""
+        value = self.read_any(tree, scope)
+        if value.parts and not is_factor:
+            raise MisfitError(_CONCATENATED, help="multiply it by a vector or a matrix")
+        return value
+
+    def read_any(self, tree: Tree, scope: frozenset[str]) -> Value:
+        """The same of any part."""
         match tree:
             case Number(text):
                 return Value(text)
             case Name():
                 return self.read_name(tree, scope)
-            case Sum(terms):
+            case tex.Sum(terms):
                 return self.read_sum([(sign, self.read(term, scope)) for sign, term in terms])
-            case Product(factors):
+            case tex.Product(factors):
                 whole: Value | None = None
                 for sign, factor in factors:
-                    value = self.read(factor, scope)
+                    value = self.read(factor, scope, is_factor=True)
                     whole = value if whole is None else self.multiply(whole, sign, value)
                 assert whole is not None
                 return whole
-            case Power(base, exponent) if to_word(exponent) in TRANSPOSED:
-                return self.transpose(self.read(base, scope))
-            case Power(base, exponent):
+            case tex.Power(base, exponent) if to_word(exponent) in TRANSPOSED:
+                return self.transpose(self.read(base, scope, is_factor=True))
+            case tex.Power(base, exponent):
                 return self.read_power(self.read(base, scope), exponent, scope)
-            case Call():
+            case tex.Call():
                 return self.read_call(tree, scope)
-            case Big():
+            case tex.Big():
                 return self.read_big(tree, scope)
-            case Bracket(Name() as name) if self.names.resolve(name).name not in self.names.truths:
+            case tex.Bracket(Name() as name) if (
+                self.names.resolve(name).name not in self.names.truths
+            ):
                 return self.read(name, scope)  # brackets that are parentheses
-            case Bracket(condition):
+            case tex.Bracket(condition):
                 text, free = self.read_condition(condition, scope)
                 return Value(f"[{text}]", ATOM, (), free)
-            case Cases(rows):
+            case tex.Cases(rows):
                 return self.read_cases(rows, scope)
         raise MisfitError("a comparison stands where a value is expected")
 
@@ -267,8 +253,9 @@ class Reading:
         """A number, an index, a size or a tensor, perhaps to a power or transposed."""
         read = self.names.resolve(name)
         is_bare = not read.places
-        if is_bare and read.name in scope:
-            value = self._shift(read.name)
+        if is_bare and read.name in scope:  # an index as a number
+            shifted = (f"{read.name} + 1", TERM) if read.name in self.first else (read.name, ATOM)
+            value = Value(*shifted, (), (read.name,))
         elif is_bare and (read.name in {"oo", "pi"} or read.name in self.names.numbers):
             value = Value(read.name)
         elif read.name == "delta" and len(read.places) > 1 and not self.names.is_known("delta"):
@@ -297,15 +284,6 @@ class Reading:
             raise MisfitError(says, token, "leave its indices out, or exchange them yourself")
         is_row = None if value.is_row is None else not value.is_row
         return replace(value, axes=value.axes[::-1], is_row=is_row)
-
-    def _shift(self, index: str) -> Value:
-        """An index as a number."""
-        free = (index,)
-        return (
-            Value(f"{index} + 1", TERM, (), free)
-            if index in self.first
-            else Value(index, ATOM, (), free)
-        )
 
     def read_power(self, base: Value, exponent: Tree, scope: frozenset[str]) -> Value:
         """A number to a power."""
@@ -402,12 +380,12 @@ class Reading:
             terms.append(("+", summed if index else term))
         return self.read_sum(terms)
 
-    def read_concat(self, call: Call, scope: frozenset[str]) -> Value:
+    def read_concat(self, call: tex.Call, scope: frozenset[str]) -> Value:
         """Vectors one after the other; with dots there is one for each value of an index."""
         first, last = call.arguments[0], call.arguments[-1]
         parts: list[tuple[Value, str, str]] = []
         extents: list[str] = []
-        if not any(isinstance(each, Name) and each.base in DOTS for each in call.arguments):
+        if not any(isinstance(each, Name) and each.base in tex.DOTS for each in call.arguments):
             for each in call.arguments:
                 value = self.read(each, scope)
                 parts.append((value, "", " + ".join(extents)))
@@ -433,9 +411,9 @@ class Reading:
         bound = {index for _, index, _ in parts}
         free = dict.fromkeys(i for value, _, _ in parts for i in value.free if i not in bound)
         self.parts |= {value.axes[-1].mark for value, _, _ in parts}
-        return Value(_CONCATENATED, ATOM, axes, tuple(free), whole.is_row, parts=tuple(parts))
+        return Value("", ATOM, axes, tuple(free), whole.is_row, parts=tuple(parts))
 
-    def read_call(self, call: Call, scope: frozenset[str]) -> Value:
+    def read_call(self, call: tex.Call, scope: frozenset[str]) -> Value:
         """A function of elements, or a word over an index or an axis."""
         word, below = call.function, call.below
         if word == "concat":
@@ -464,7 +442,7 @@ class Reading:
         inside = ", ".join([*bound, *([" and ".join(conditions)] if conditions else [])])
         return Value(f"{word}[{inside}]({value.text})", ATOM, value.axes, free, value.is_row)
 
-    def read_function(self, call: Call, values: Sequence[Value]) -> Value:
+    def read_function(self, call: tex.Call, values: Sequence[Value]) -> Value:
         """A function of elements, a norm or a trace."""
         word, first = call.function, max(values, key=lambda value: len(value.axes))
         free = tuple(dict.fromkeys(i for value in values for i in value.free))
@@ -504,7 +482,7 @@ class Reading:
         text = f"{word}({', '.join(value.text for value in values)})"
         return Value(text, ATOM, first.axes, free, first.is_row, bool(first.axes))
 
-    def read_big(self, big: Big, scope: frozenset[str]) -> Value:
+    def read_big(self, big: tex.Big, scope: frozenset[str]) -> Value:
         """A sum or a product over what stands below its sign."""
         bound, conditions = self.read_range(big.below, big.above, scope, big.token)
         value = self.read(big.body, scope | {*bound})
@@ -579,12 +557,12 @@ class Reading:
                 signs = [sign for sign, _ in rest]
                 text = "".join(f"{t} {s} " for t, s in zip(texts, signs, strict=False)) + texts[-1]
                 return text, tuple(i for value in values for i in value.free)
-            case Bracket(inner):
+            case tex.Bracket(inner):
                 return self.read_condition(inner, scope)
-            case Logic("not", (part,)):
+            case tex.Logic("not", (part,)):
                 text, free = self.read_condition(part, scope)
                 return f"not ({text})", free
-            case Logic(word, parts):
+            case tex.Logic(word, parts):
                 found = [self.read_condition(part, scope) for part in parts]
                 text = f" {word} ".join(f"({text})" for text, _ in found)
                 return text, tuple(i for _, free in found for i in free)
@@ -638,7 +616,7 @@ class Reading:
                 read = self.names.resolve(tree)
                 is_plain = not read.places and read.power is None and not read.is_transposed
                 return ({read.name: 1}, 0) if is_plain and read.name in self.names.sizes else None
-            case Sum(parts):
+            case tex.Sum(parts):
                 terms: dict[str, int] = {}
                 number = 0
                 for sign, part in parts:
@@ -650,7 +628,7 @@ class Reading:
                     for name, factor in found[0].items():
                         terms[name] = terms.get(name, 0) + times * factor
                 return {name: factor for name, factor in terms.items() if factor}, number
-            case Product(((_, Number(text)), ("" | "cdot", Name() as name))) if text.isdigit():
+            case tex.Product(((_, Number(text)), ("" | "cdot", Name() as name))) if text.isdigit():
                 found = self.find_linear(name)
                 if found is None:
                     return None

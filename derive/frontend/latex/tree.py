@@ -175,15 +175,11 @@ _RELATIONS |= {"\\leqslant": "<=", "\\geqslant": ">="}
 _LOGIC = {"\\wedge": "and", "\\land": "and", "\\vee": "or", "\\lor": "or"}
 _TIMES = {"\\cdot": "cdot", "\\times": "cdot", "*": "cdot", "\\odot": "odot", "\\circ": "odot"}
 _TIMES |= {"/": "/", "\\otimes": "otimes"}
-_CLOSING = {
-    "(": ")",
-    "{": "}",
-    "[": "]",
-    "\\{": "\\}",
-    "\\lfloor": "\\rfloor",
-    "\\lvert": "\\rvert",
-}
+_CLOSING = {"(": ")", "{": "}", "[": "]", "\\{": "\\}"}
+_CLOSING |= {"\\lfloor": "\\rfloor", "\\lvert": "\\rvert"}
 _MARKS = {"*": "star", "\\star": "star", "\\ast": "star", "\\dagger": "dagger"}  # above a name
+_GLYPHS = {"infty": "oo", "ell": "l", "varepsilon": "epsilon", "varphi": "phi"}
+_GLYPHS |= {"vartheta": "theta", "varrho": "rho", "varsigma": "sigma"}
 _SEPARATORS = {",", ";", "|", "\\|", "\\mid"}  # of the arguments of a function that is defined
 _DEFINES = {"=", ":", "\\coloneqq", "\\equiv"}
 DOTS = {"ldots", "dots", "cdots"}
@@ -206,11 +202,24 @@ def has_label(name: Name) -> bool:
     return is_label(name.label) and (len(name.below) == 1 or name.label.isupper())
 
 
-def name_function(name: Name) -> tuple[str, tuple[Tree, ...]]:
-    """The word of a function, with what is a label of it, and its places."""
-    is_part = has_label(name)
-    above = name.above.base if isinstance(name.above, Name) else ""
-    word = "_".join(filter(None, (name.base, above, name.label if is_part else "")))
+def to_word(tree: Tree | None) -> str:
+    """The text of a sub- or superscript that may be part of a name."""
+    match tree:
+        case Name(base, _, None, ()):
+            return base
+        case Number(text) if text.isdigit():
+            return text
+    return ""
+
+
+def write_name(name: Name, *, has_places: bool = False) -> tuple[str, tuple[Tree, ...]]:
+    """The name with what stands above and below it, and its places.
+
+    Of one that `has_places` what stands below is a place where it does not look like a label.
+    """
+    is_part = not has_places or has_label(name)
+    label = name.label if is_part else ""
+    word = "_".join(filter(None, (name.base, to_word(name.above), label)))
     return word, () if is_part else name.below
 
 
@@ -289,12 +298,8 @@ class Reader:
                 self.take()
             right = self.read_sum()
             ahead = [token.text for token in self.tokens[self.place : self.place + 3]]
-            if (
-                isinstance(left, Name)
-                and ahead[:1] == [","]
-                and ahead[1:2]
-                and ahead[1].lstrip("\\") in DOTS
-            ):
+            is_range = ahead[:1] == [","] and ahead[1:] and ahead[1].lstrip("\\") in DOTS
+            if isinstance(left, Name) and is_range:
                 self.place += 2 + (ahead[2:] == [","])
                 if right != Number("1"):
                     raise self.refuse("a range starts at 1", left.token, "write i = 1, \\ldots, n")
@@ -334,14 +339,11 @@ class Reader:
         """The call of a function that the text defines; its places are those of the function."""
         self.take("(")
         self.bars += 1
-        arguments = [self.read_sum()]
-        while self.peek() in _SEPARATORS:
-            self.take()
-            arguments.append(self.read_sum())
+        arguments = self._read_list(_SEPARATORS)
         self.bars -= 1
         self.take(")")
-        word, places = name_function(name)
-        return Call(word, name.token, tuple(arguments), places)
+        word, places = write_name(name, has_places=True)
+        return Call(word, name.token, arguments, places)
 
     def read_relation(self) -> Tree:
         """A condition, or a sum where no sign makes it one."""
@@ -440,13 +442,10 @@ class Reader:
                 below, label = self._read_places()
                 kept = tree.below if base == tree.base else ()
                 tree = Name(base, tree.token, tree.above, (*kept, *below), label)
-        if (
-            isinstance(tree, Name)
-            and self.peek() == "("
-            and name_function(tree)[0] in self.functions
-        ):
-            return self._read_defined(tree)
-        return tree
+        if not isinstance(tree, Name) or self.peek() != "(":
+            return tree
+        is_function = write_name(tree, has_places=True)[0] in self.functions
+        return self._read_defined(tree) if is_function else tree
 
     def _read_group(self, read: Callable[[], Tree]) -> Tree:
         """What stands in braces, or one token without them."""
@@ -508,14 +507,8 @@ class Reader:
                 return Name(text, token)
             case _, "(" | "{" | "\\{" | "[" | "\\lfloor" | "\\lvert":
                 return self._read_within(token)
-            case _, "|":
-                self.bars += 1
-                body = self.read_sum()
-                self.bars -= 1
-                self.take("|")
-                return Call("abs", token, (body,))
-            case _, "\\|" | "\\Vert" | "\\lVert":
-                return self._read_norm(token)
+            case _, "|" | "\\|" | "\\Vert" | "\\lVert":
+                return self._read_bars(token)
             case _, "\\langle":
                 first = self.read_sum()
                 self.take(",")
@@ -538,18 +531,20 @@ class Reader:
         tree = parts[0]
         if len(parts) > 1:
             return Call("concat", opened, tuple(parts))
-        if opened.text == "\\lfloor":
-            return Call("floor", opened, (tree,))
-        if opened.text == "\\lvert":
-            return Call("abs", opened, (tree,))
+        if opened.text in {"\\lfloor", "\\lvert"}:
+            return Call("floor" if opened.text == "\\lfloor" else "abs", opened, (tree,))
         is_truth = isinstance(tree, (Relation, Logic))
         is_truth = is_truth or (opened.text == "[" and isinstance(tree, Name))
         return Bracket(tree) if is_truth else tree
 
-    def _read_norm(self, opened: Token) -> Tree:
+    def _read_bars(self, opened: Token) -> Tree:
+        """An absolute value or a norm."""
         self.bars += 1
         body = self.read_sum()
         self.bars -= 1
+        if opened.text == "|":
+            self.take("|")
+            return Call("abs", opened, (body,))
         closing = self.take()
         if closing.text not in {"\\|", "\\Vert", "\\rVert"}:
             raise self.refuse(f"\\| is missing before {closing.text}", closing)
@@ -564,15 +559,11 @@ class Reader:
 
     def _read_call(self, word: str, token: Token) -> Tree:
         """A function and its argument, which is in parentheses or one factor."""
-        below: tuple[Tree, ...] = ()
-        power: Tree | None = None
-        while self.peek() in {"_", "^"}:
-            if self.take().text == "_":
-                below, _ = self._read_places()
-            else:
-                power = self._read_group(self.read_sum)
+        below, power = self._read_scripts()
         if self.peek() in {"(", "[", "{", "\\{"}:
-            arguments = self._read_arguments()
+            closing = _CLOSING[self.take().text]
+            arguments = self._read_list({","})
+            self.take(closing)
         else:
             arguments = (self.read_factor(),)
             if self._starts_factor() and self.peek().lstrip("\\") not in WORDS:
@@ -581,53 +572,8 @@ class Reader:
         call = Call(word, token, arguments, below)
         return call if power is None else Power(call, power)
 
-    def _read_arguments(self) -> tuple[Tree, ...]:
-        opened = self.take()
-        arguments = [self.read_sum()]
-        while self.peek() == ",":
-            self.take()
-            arguments.append(self.read_sum())
-        self.take(_CLOSING[opened.text])
-        return tuple(arguments)
-
-    def _read_command(self, command: str, token: Token) -> Tree:
-        word = command[1:]
-        if command in {"\\frac", "\\dfrac", "\\tfrac"}:
-            over, under = self._read_group(self.read_sum), self._read_group(self.read_sum)
-            return Product((("", over), ("/", under)))
-        if command == "\\sqrt":
-            return self._read_root(token)
-        if command == "\\arg" and self.peek() in {"\\max", "\\min"}:
-            return self._read_call(f"arg{self.take().text[1:]}", token)
-        if command in _BIG:
-            return self._read_big(_BIG[command], token)
-        if command == "\\begin{cases}":
-            return self._read_cases(token)
-        if word in _FONTS or word in _ACCENTS:
-            return self._read_font(word, token)
-        if word == "infty":
-            return Name("oo", token)
-        if word in {"varepsilon", "varphi", "vartheta", "varrho", "varsigma"}:
-            return Name(word.removeprefix("var"), token)
-        if word == "ell":
-            return Name("l", token)
-        function = find_function(word)
-        if function is not None and word != "pi" and word not in self.words:
-            return self._read_call(function, token)
-        if word.isalpha():
-            return Name(f"{word}_" if iskeyword(word) else word, token)
-        raise self.refuse(f"{command} is not read", token)
-
-    def _read_root(self, token: Token) -> Tree:
-        if self.peek() != "[":
-            return Call("sqrt", token, (self._read_group(self.read_sum),))
-        self.take()
-        degree = self.read_sum()
-        self.take("]")
-        inverse = Product((("", Number("1")), ("/", degree)))
-        return Power(self._read_group(self.read_sum), inverse)
-
-    def _read_big(self, kind: str, token: Token) -> Tree:
+    def _read_scripts(self) -> tuple[tuple[Tree, ...], Tree | None]:
+        """What stands below and above a function or a sign."""
         below: tuple[Tree, ...] = ()
         above: Tree | None = None
         while self.peek() in {"_", "^"}:
@@ -635,10 +581,48 @@ class Reader:
                 below, _ = self._read_places()
             else:
                 above = self._read_group(self.read_sum)
-        if not below:
-            says = "the sign has no index below it"
-            raise self.refuse(says, token, "write \\sum_{j}: summation is never implied")
-        return Big(kind, token, below, above, self.read_product())
+        return below, above
+
+    def _read_list(self, separators: set[str]) -> tuple[Tree, ...]:
+        """Sums with separators between them."""
+        found = [self.read_sum()]
+        while self.peek() in separators:
+            self.take()
+            found.append(self.read_sum())
+        return tuple(found)
+
+    def _read_command(self, command: str, token: Token) -> Tree:
+        word = command[1:]
+        if command in {"\\frac", "\\dfrac", "\\tfrac"}:
+            over, under = self._read_group(self.read_sum), self._read_group(self.read_sum)
+            return Product((("", over), ("/", under)))
+        if command == "\\sqrt":
+            if self.peek() != "[":
+                return Call("sqrt", token, (self._read_group(self.read_sum),))
+            self.take()
+            inverse = Product((("", Number("1")), ("/", self.read_sum())))
+            self.take("]")
+            return Power(self._read_group(self.read_sum), inverse)
+        if command == "\\arg" and self.peek() in {"\\max", "\\min"}:
+            return self._read_call(f"arg{self.take().text[1:]}", token)
+        if command in _BIG:
+            below, above = self._read_scripts()
+            if not below:
+                says = "the sign has no index below it"
+                raise self.refuse(says, token, "write \\sum_{j}: summation is never implied")
+            return Big(_BIG[command], token, below, above, self.read_product())
+        if command == "\\begin{cases}":
+            return self._read_cases(token)
+        if word in _FONTS or word in _ACCENTS:
+            return self._read_font(word, token)
+        if word in _GLYPHS:
+            return Name(_GLYPHS[word], token)
+        function = find_function(word)
+        if function is not None and word != "pi" and word not in self.words:
+            return self._read_call(function, token)
+        if word.isalpha():
+            return Name(f"{word}_" if iskeyword(word) else word, token)
+        raise self.refuse(f"{command} is not read", token)
 
     def _read_font(self, word: str, token: Token) -> Tree:
         """A name in braces: its letters are one word."""
@@ -656,8 +640,15 @@ class Reader:
         if word == "mathbb" and name == "E":
             advice = "write the mean as a sum, \\frac{1}{N} \\sum_{n=1}^{N}, or with its weights"
             raise self.refuse("an expectation says not over what it runs", token, advice)
-        if (word == "mathbb" and name == "1") or (word == "mathbf" and name == "1"):
-            return self._read_indicator(token)
+        if word in {"mathbb", "mathbf"} and name == "1":  # a condition in brackets or below it
+            if self.peek() == "_":
+                self.take()
+            opened = self.take()
+            if opened.text not in _CLOSING:
+                raise self.refuse("the condition of the indicator is missing", token)
+            condition = self.read_relation()
+            self.take(_CLOSING[opened.text])
+            return Bracket(condition)
         if not re.fullmatch(r"\w+", name):
             raise self.refuse(f"{name or word} is no name", token)
         name = f"{name}_{word}" if word in _ACCENTS else name
@@ -668,17 +659,6 @@ class Reader:
         if len(name) > 1 and self.peek() == "(" and name not in self.words:
             return self._read_defined(named)
         return named
-
-    def _read_indicator(self, token: Token) -> Tree:
-        """`1` with a condition in brackets or below it."""
-        if self.peek() == "_":
-            self.take()
-        opened = self.take()
-        if opened.text not in _CLOSING:
-            raise self.refuse("the condition of the indicator is missing", token)
-        condition = self.read_relation()
-        self.take(_CLOSING[opened.text])
-        return Bracket(condition)
 
     def _read_cases(self, token: Token) -> Tree:
         """The rows of cases, each `value & condition`; the last one may have no condition."""

@@ -1,5 +1,11 @@
 """One SymPy node at a time into the index language, dispatched on its class.
 
+    Indexed               Access                 Piecewise        Where, nested
+    Idx, integer Symbol   Index                  KroneckerDelta   Where(i == j, 1, 0)
+    Symbol                Size or Scalar         floor(i/r)       floordiv(i, r)
+    Sum, Product          Reduce                 softmax(e, j)    Along
+    Sum with (j, 0, i)    its condition j <= i   -oo              Infinity(negative)
+
 `Context` holds what the nodes need to know of the whole formula: the roles of names, the tensors,
 the indices met so far, and whether the order of the arguments is a person's (text) or SymPy's.
 
@@ -19,25 +25,23 @@ from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 import sympy
-from sympy.core.numbers import Infinity as Endless
-from sympy.core.numbers import NegativeInfinity as NegativeEndless
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import BooleanFalse, BooleanTrue
 
 from derive.analysis.facts import is_nonnegative
 from derive.errors import refuse
-from derive.frontend.sympy.names import Names, find_extent, find_label, find_order
-from derive.frontend.sympy.names import walk as walk_sympy
+from derive.frontend.names import Extents
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
 from derive.ir.numbers import to_exact
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.text import to_text
-from derive.ir.walk import find_accesses, walk
+from derive.ir.walk import find_accesses
+from derive.ir.walk import walk as walk_nodes
 from derive.notation.functions import ELEMENTWISE, WORDS, Reduction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from typing import TypeAlias
 
     Order: TypeAlias = Callable[[str], tuple[bool, int, str]]
@@ -116,14 +120,14 @@ def _find_rank(part: ir.Expr, bare: bool) -> int:
             return _SUM
         case _ if find_accesses(part):
             return _TENSOR
-    inside = tuple(walk(part))
+    inside = tuple(walk_nodes(part))
     if any(isinstance(here, ir.Index) for here in inside):
         return _SIZE - 1 if bare and isinstance(part, ir.Index) else _INDEX
     return _SIZE
 
 
 def _rank_term(part: ir.Expr, order: Order) -> tuple[object, ...]:
-    inside = tuple(walk(part))
+    inside = tuple(walk_nodes(part))
     kinds = (ir.Access, ir.Index, ir.Size, ir.Scalar)
     kind = next((k for k, cls in enumerate(kinds) if any(isinstance(e, cls) for e in inside)), 4)
     degree = sum(isinstance(e, (ir.Index, ir.Size)) for e in inside) if kind else 0
@@ -167,17 +171,15 @@ def _find_conditions(index: ir.Index, low: ir.Expr, high: ir.Expr) -> list[ir.Ex
     found: list[ir.Expr] = []
     if low is not ir.ZERO:
         found.append(ir.Compare("<=", low, index))
-    if gap.constant != 1:
-        found.append(_below(index, high))
-    return found
-
-
-def _below(index: ir.Index, high: ir.Expr) -> ir.Expr:
-    """`j <= high`, as `j < e` where high is e - 1."""
     match high:
-        case ir.Add((*terms, last)) if last is ir.MINUS_ONE:
-            return ir.Compare("<", index, terms[0] if len(terms) == 1 else ir.Add(tuple(terms)))
-    return ir.Compare("<=", index, high)
+        case _ if gap.constant == 1:
+            pass
+        case ir.Add((*terms, last)) if last is ir.MINUS_ONE:  # `j <= e - 1` as `j < e`
+            end = terms[0] if len(terms) == 1 else ir.Add(tuple(terms))
+            found.append(ir.Compare("<", index, end))
+        case _:
+            found.append(ir.Compare("<=", index, high))
+    return found
 
 
 def _check_limits(index: ir.Index, low: ir.Expr, high: ir.Expr) -> None:
@@ -203,16 +205,49 @@ _TURNED = {">": "<", ">=": "<="}
 
 @dataclass
 class Context:
-    """What the nodes of one formula share."""
+    """What the nodes of one formula share; insertion order is the order of appearance."""
 
-    names: Names
     is_ordered: bool  # are the arguments in the order in which a person wrote them
+    bases: dict[str, Any] = field(default_factory=dict)  # name: the IndexedBase that says most
+    defined: dict[str, Any] = field(default_factory=dict)  # name: its first equation
+    extents: dict[str, list[Any]] = field(default_factory=dict)  # of each index, in SymPy
+    plain: dict[str, list[tuple[str, int]]] = field(default_factory=dict)  # index: (tensor, place)
+    sizes: dict[str, None] = field(default_factory=dict)
+    scalars: dict[str, Any] = field(default_factory=dict)  # name: default
+    resolved: Extents = field(default_factory=lambda: Extents({}, {}, {}, ()))
     tensors: dict[str, ir.Tensor] = field(default_factory=dict)
     indices: dict[str, list[ir.Index]] = field(default_factory=dict)
 
     def order(self, name: str) -> tuple[bool, int, str]:
-        """Where the tensor stands in a readable line."""
-        return find_order(self.names, name)
+        """Where a tensor stands in a readable line: results first, then as declared."""
+        declared = getattr(self.bases.get(name), "declared", None)
+        first_seen = list(self.bases).index(name) if name in self.bases else 0
+        return (name not in self.defined, first_seen if declared is None else declared, name)
+
+
+def find_label(value: Any) -> str:
+    """The name of a Symbol, an Idx or an IndexedBase."""
+    label = getattr(value, "label", value)
+    return str(getattr(label, "name", label))
+
+
+def find_extent(index: Any) -> Any:
+    """The extent an Idx carries, or None."""
+    if not isinstance(index, sympy.Idx) or index.upper is None:
+        return None
+    if index.lower != 0:
+        name = find_label(index)
+        says = f"index {name} starts at {index.lower}; places count from 0"
+        raise refuse("index-start", says, help=f'write Idx("{name}", extent)')
+    return index.upper + 1
+
+
+def walk(value: Any) -> Iterator[Any]:
+    """The SymPy expression and all inside it, but not inside tensors and index ranges."""
+    yield value
+    if not isinstance(value, (sympy.IndexedBase, sympy.Idx)):
+        for child in getattr(value, "args", ()):
+            yield from walk(child)
 
 
 @singledispatch
@@ -237,43 +272,27 @@ def find_index(value: Any, context: Context) -> ir.Index:
     known = context.indices.setdefault(name, [])
     extent = find_extent(value)
     if extent is None:
-        extents = context.names.indices.get(name, [])
-        extent = extents[0] if extents else None
+        extent = next(iter(context.extents.get(name, ())), None)
     if extent is None:
-        known += [] if known else [ir.Index(name, _read_extent(name, context))]
-        return known[0]
-    made = Polynomial.of(to_node(extent, context)).to_expr()
-    for index in known:
-        if is_same_extent(index.extent, made):
-            return index
-    known.append(ir.Index(name, _find_written(name, made, context)))
-    return known[-1]
-
-
-def _plain_extents(index: str, context: Context) -> list[ir.Expr]:
-    """The extents of the places in which the index stands alone, of tensors known by now."""
-    return [
-        context.tensors[name].shape[number]
-        for name, number in context.names.plain.get(index, ())
-        if name in context.tensors and number < len(context.tensors[name].shape)
-    ]
-
-
-def _read_extent(index: str, context: Context) -> ir.Expr:
-    extents = _plain_extents(index, context)
-    if not extents:
-        raise refuse(
-            "extent-unknown",
-            f"nothing tells the extent of index {index}",
-            help=f'give it an extent, {index} = Idx("{index}", S)',
+        least = context.resolved.propose(name)
+        extent = "S" if least is None else least
+        says, advice = (
+            f"nothing tells the extent of index {name}",
+            f'{name} = Idx("{name}", {extent})',
         )
-    return extents[0]
-
-
-def _find_written(index: str, extent: ir.Expr, context: Context) -> ir.Expr:
-    """The extent as the first tensor that it reads writes it, if that is the same number."""
-    written = (e for e in _plain_extents(index, context) if is_same_extent(e, extent))
-    return next(written, extent)
+        raise refuse("extent-unknown", says, help=f"give it an extent, {advice}")
+    # The extents of the places in which it stands alone, of tensors that are known by now.
+    places = (each for each in context.plain.get(name, ()) if each[0] in context.tensors)
+    shapes = ((context.tensors[tensor].shape, number) for tensor, number in places)
+    written = [shape[number] for shape, number in shapes if number < len(shape)]
+    whole = Polynomial.of(to_node(extent, context)).to_expr()
+    for index in known:
+        if is_same_extent(index.extent, whole):
+            return index
+    # As the first tensor that it reads writes it, if that is the same number.
+    made = next((each for each in written if is_same_extent(each, whole)), whole)
+    known.append(ir.Index(name, made))
+    return known[-1]
 
 
 @to_node.register(sympy.Rational)
@@ -287,12 +306,12 @@ def _(value: Any, context: Context) -> ir.Expr:
     return to_exact(Fraction(repr(float(value)) if value._prec == double else str(value)))
 
 
-@to_node.register(Endless)
+@to_node.register(type(sympy.oo))
 def _(value: Any, context: Context) -> ir.Expr:
     return ir.Infinity(False)
 
 
-@to_node.register(NegativeEndless)
+@to_node.register(type(-sympy.oo))
 def _(value: Any, context: Context) -> ir.Expr:
     return ir.MINUS_INFINITY
 
@@ -319,10 +338,10 @@ def _(value: Any, context: Context) -> ir.Expr:
 
 @to_node.register(sympy.Symbol)
 def _(value: Any, context: Context) -> ir.Expr:
-    name, names = value.name, context.names
-    if name in names.indices:
+    name = value.name
+    if name in context.extents:
         return find_index(value, context)
-    if name in names.sizes:
+    if name in context.sizes:
         return ir.Size(name)
     if name in context.tensors:
         return ir.Access(context.tensors[name], ())
@@ -376,20 +395,17 @@ def _(value: Any, context: Context) -> ir.Expr:
 @to_node.register(sympy.Min)
 def _(value: Any, context: Context) -> ir.Expr:
     name = _FUNCTIONS.get(value.func, str(value.func.__name__))
-    args = value.args if name not in {"max", "min"} or context.is_ordered else _ordered(value)
+    args = value.args
+    if name in {"max", "min"} and not context.is_ordered:  # numbers last
+        args = tuple(sorted(args, key=lambda arg: bool(arg.is_number)))
     return ir.Call(name, tuple(to_node(arg, context) for arg in args))
-
-
-def _ordered(value: Any) -> tuple[Any, ...]:
-    """The arguments of Max or Min, numbers last."""
-    return tuple(sorted(value.args, key=lambda arg: bool(arg.is_number)))
 
 
 @to_node.register(sympy.floor)
 def _(value: Any, context: Context) -> ir.Expr:
     """`i // r` where all parts are integers, else the floor of a number."""
     inside = value.args[0]
-    if all(_is_whole(part, context) for part in walk_sympy(inside)):
+    if all(_is_whole(part, context) for part in walk(inside)):
         over, under = _split_quotient(inside)
         if under != 1:
             return ir.Call("floordiv", (to_node(over, context), to_node(under, context)))
@@ -411,21 +427,11 @@ def _is_whole(value: Any, context: Context) -> bool:
     if isinstance(value, sympy.Indexed):
         return context.tensors[find_label(value.base)].kind == "int"
     if isinstance(value, sympy.Symbol):
-        return value.name in context.names.indices or value.name in context.names.sizes
+        return value.name in context.extents or value.name in context.sizes
     if isinstance(value, sympy.Pow):
         return bool(value.exp.is_Integer)
-    return isinstance(
-        value,
-        (
-            sympy.Idx,
-            sympy.IndexedBase,
-            sympy.Rational,
-            sympy.Add,
-            sympy.Mul,
-            sympy.floor,
-            sympy.Mod,
-        ),
-    )
+    plain = sympy.Idx | sympy.IndexedBase | sympy.Rational
+    return isinstance(value, plain | sympy.Add | sympy.Mul | sympy.floor | sympy.Mod)
 
 
 @to_node.register(sympy.KroneckerDelta)

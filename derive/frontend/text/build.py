@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 from fractions import Fraction
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,7 @@ def to_size(name: str) -> Any:
     return Symbol(name, integer=True, positive=True)
 
 
+@lru_cache(maxsize=1 << 12)
 def to_index(name: str, extent: Any) -> Any:
     """The index over 0 .. extent - 1."""
     return Idx(Symbol(name, integer=True), (S.Zero, extent - 1))

@@ -31,41 +31,60 @@ from typing import TYPE_CHECKING, Any
 from sympy import Idx, S, expand
 
 from derive.errors import suggest
-from derive.frontend.text.build import (
-    BINDING,
-    CONSTANTS,
-    ELEMENTWISE,
-    KEEPING,
-    all_of,
-    any_of,
-    check_expandable,
-    choose,
-    compare,
-    contrary,
-    is_arithmetic,
-    is_condition,
-    is_matrix,
-    multiply,
-    read_arithmetic,
-    reduce_over,
-    to_size,
-)
-from derive.frontend.text.extents import write_extent
+from derive.frontend.names import Claims, Extents, to_article, write_extent
+from derive.frontend.text import build
+from derive.frontend.text.build import BINDING, CONSTANTS, ELEMENTWISE, KEEPING, is_matrix
 from derive.frontend.text.lines import match_call, read_elements, span, too_deep
-from derive.frontend.text.names import FUNCTION_WORDS
 from derive.ir.functions import FUNCTIONS
+from derive.ir.text import to_count
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
     from derive.errors import DeriveError
-    from derive.frontend.text.extents import Indices
-    from derive.frontend.text.lines import Call
-    from derive.frontend.text.names import Names
-    from derive.frontend.text.statements import EquationLine
+    from derive.frontend.text.lines import Call, Source
+    from derive.frontend.text.statements import EquationLine, FunctionLine
 
 
+FUNCTION_WORDS = (*ELEMENTWISE, "where", *BINDING, *KEEPING)
 MOST_NAMES = 16  # that a message lists
+
+
+@dataclass
+class Names(Claims):
+    """The names of one text, and what is known of each."""
+
+    source: Source = None  # type: ignore[assignment]
+    arguments: dict[str, Any] = field(default_factory=dict)  # name: IndexedBase or Symbol
+    defaults: dict[str, Any] = field(default_factory=dict)  # scalar: exact number or None
+    sizes: dict[str, int | None] = field(default_factory=dict)  # those on size lines
+    shapes: dict[str, tuple[Any, ...]] = field(default_factory=dict)  # of declared tensors
+    ranges: dict[str, Any] = field(default_factory=dict)  # index: the extent its line gives
+    functions: dict[str, FunctionLine] = field(default_factory=dict)
+    equations: dict[str, list[EquationLine]] = field(default_factory=dict)
+    bases: dict[str, Any] = field(default_factory=dict)
+    extents: Extents = field(default_factory=lambda: Extents({}, {}, {}, ()))
+
+    def index(self, name: str, place: tuple[int, int]) -> Any:
+        """The index; DeriveError with the line to write where nothing tells its extent."""
+        if name in self.extents.known:
+            return build.to_index(name, self.extents.known[name])
+        least = self.extents.propose(name)
+        if least is not None:
+            advice = f"add the line: index {name} < {write_extent(least)}"
+        else:
+            sizes = ", ".join(n for n, claim in self.claims.items() if claim.kind == "size")
+            own = "" if name.upper() in self.claims else f"size {name.upper()}"
+            choice = " or ".join(filter(None, (sizes, own)))
+            advice = f"say how far it runs: index {name} < .., with the extent that is meant"
+            advice += f", {choice}" if choice else ""
+        raise self.source.refuse(
+            "extent-unknown",
+            f"nothing tells the extent of index {name}",
+            place,
+            facts=[f"{name} never stands alone in a place of a tensor whose shape is known"],
+            help=advice,
+        )
 
 
 @dataclass(frozen=True)
@@ -73,7 +92,6 @@ class Scope:
     """What can be seen at one place of an equation."""
 
     names: Names
-    indices: Indices
     line: EquationLine
     bound: Mapping[str, tuple[int, int]]  # indices in scope, and where each one enters
     moved: Mapping[str, Any] = field(default_factory=dict)  # index: what it is read as
@@ -171,11 +189,6 @@ def _find_fresh(index: str, taken: Container[str]) -> str:
     return next(name for name in chain(alphabet, numbered) if name not in taken)
 
 
-def to_count(number: int, noun: str) -> str:
-    """`1 place`, `2 places`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def unknown_name(name: str, node: ast.expr, scope: Scope) -> DeriveError:
     """A name that nothing claims."""
     known = [n for n, claim in scope.names.claims.items() if claim.kind != "function"]
@@ -203,29 +216,23 @@ def no_tensor(name: str, places: tuple[ast.expr, ...], node: ast.expr, scope: Sc
     names = scope.names
     kind = names.kind(name)
     if kind:
-        says = f"{name} is {'an' if kind == 'index' else 'a'} {kind} and has no places"
+        says = f"{name} is {to_article(kind)} and has no places"
         places_of = (span(node), names.claims[name].span)
         return names.source.refuse("not-a-tensor", says, *places_of, help=f"write {name} alone")
     if name in FUNCTION_WORDS:
         advice = f"write {name}[j](..)" if name in {*BINDING, *KEEPING} else f"write {name}(..)"
         return scope.refuse("function-bare", f"{name} needs its arguments", node, help=advice)
     known = [n for n, claim in names.claims.items() if claim.kind == "tensor"]
+    extents = names.extents.known  # which the indices tell
+    shape = (extents.get(each.id) if isinstance(each, ast.Name) else None for each in places)
+    written = ", ".join(".." if each is None else write_extent(each) for each in shape)
     return scope.refuse(
         "unknown-name",
         f"{name} is not declared",
         node,
         facts=_tell_known("tensors are", known),
-        help=suggest(name, known) or f"declare it: {name}[{_write_shape(places, scope)}]",
+        help=suggest(name, known) or f"declare it: {name}[{written}]",
     )
-
-
-def _write_shape(places: tuple[ast.expr, ...], scope: Scope) -> str:
-    """The extents a declaration would give, as far as the indices tell them."""
-    extents = []
-    for place in places:
-        name = place.id if isinstance(place, ast.Name) else ""
-        extents.append(scope.indices.write_extent(name) if scope.indices.is_known(name) else "..")
-    return ", ".join(extents)
 
 
 def unknown_function(call: Call, node: ast.expr, scope: Scope) -> DeriveError:
@@ -238,12 +245,14 @@ def unknown_function(call: Call, node: ast.expr, scope: Scope) -> DeriveError:
         indices = [part.id for part in call.arguments[1:] if isinstance(part, ast.Name)]
         if not indices:
             found = (p.id for a in call.arguments for p in ast.walk(a) if isinstance(p, ast.Name))
-            indices = [n for n in dict.fromkeys(found) if _is_open(n, scope)]
+            is_index = names.kind
+            indices = [n for n in found if is_index(n) == "index" and n not in scope.bound]
+            indices = list(dict.fromkeys(indices))
         advice = f"write {word}[{', '.join(indices) or 'j'}](..)"
         return scope.refuse("reduction-form", f"{word} must name its index", node, help=advice)
     if word in scope.parameters or names.kind(word):
         kind = "parameter" if word in scope.parameters else names.kind(word)
-        says = f"{word} is {'an' if kind == 'index' else 'a'} {kind} and cannot be called"
+        says = f"{word} is {to_article(kind)} and cannot be called"
         advice = f"write {word}[..]" if kind == "tensor" else f"write {word} * (..)"
         return scope.refuse("not-a-function", says, node, help=advice)
     known = [*FUNCTION_WORDS, *names.functions]
@@ -255,10 +264,6 @@ def unknown_function(call: Call, node: ast.expr, scope: Scope) -> DeriveError:
         call.name,
         help=advice or f"define it on a line before: {word}(x) = ..",
     )
-
-
-def _is_open(name: str, scope: Scope) -> bool:
-    return scope.names.kind(name) == "index" and name not in scope.bound
 
 
 def not_notation(node: ast.expr, scope: Scope) -> DeriveError:
@@ -285,7 +290,7 @@ _RELATIONS = {
 def to_number(node: ast.expr, scope: Scope) -> Any:
     """The SymPy expression of a number."""
     value = to_value(node, scope)
-    if not is_condition(value):
+    if not build.is_condition(value):
         return value
     start, end = span(node)
     written = " ".join(scope.names.source.text[start:end].split())
@@ -300,7 +305,7 @@ def to_number(node: ast.expr, scope: Scope) -> Any:
 def to_condition(node: ast.expr, scope: Scope) -> Any:
     """The SymPy expression of a condition."""
     value = to_value(node, scope)
-    if is_condition(value):
+    if build.is_condition(value):
         return value
     raise scope.refuse(
         "mask-not-boolean",
@@ -321,8 +326,8 @@ def to_value(node: ast.expr, scope: Scope) -> Any:
 
 
 def _read(node: ast.expr, scope: Scope) -> Any:
-    if is_arithmetic(node):
-        return read_arithmetic(scope.names.source, node, lambda part: to_number(part, scope))
+    if build.is_arithmetic(node):
+        return build.read_arithmetic(scope.names.source, node, lambda part: to_number(part, scope))
     call = match_call(node)
     if call is not None:
         return _read_call(call, node, scope)
@@ -334,14 +339,14 @@ def _read(node: ast.expr, scope: Scope) -> Any:
         case ast.Subscript(ast.Name(name), bracket):
             return _read_access(name, read_elements(bracket), node, scope)
         case ast.List([condition]):
-            return choose(to_condition(condition, scope), S.One, S.Zero)
+            return build.choose(to_condition(condition, scope), S.One, S.Zero)
         case ast.Compare():
             return _read_comparison(node, scope)
         case ast.BoolOp(op, parts):
-            join = all_of if isinstance(op, ast.And) else any_of
+            join = build.all_of if isinstance(op, ast.And) else build.any_of
             return join([to_condition(part, scope) for part in parts])
         case ast.UnaryOp(ast.Not(), part):
-            return contrary(to_condition(part, scope))
+            return build.contrary(to_condition(part, scope))
         case _:
             raise not_notation(node, scope)
 
@@ -372,8 +377,8 @@ def _read_comparison(node: ast.Compare, scope: Scope) -> Any:
     for op, (left, right) in zip(node.ops, pairwise(sides), strict=True):
         if type(op) not in _RELATIONS:
             raise not_notation(node, scope)
-        parts.append(compare(_RELATIONS[type(op)], left, right))
-    return all_of(parts)
+        parts.append(build.compare(_RELATIONS[type(op)], left, right))
+    return build.all_of(parts)
 
 
 def _read_name(name: str, node: ast.expr, scope: Scope) -> Any:
@@ -382,12 +387,12 @@ def _read_name(name: str, node: ast.expr, scope: Scope) -> Any:
         return scope.parameters[name]
     match names.kind(name):
         case "size":
-            return to_size(name)
+            return build.to_size(name)
         case "scalar":
             return names.arguments[name]
         case "index":
             moved = scope.moved.get(name)
-            return scope.indices.get(name, span(node)) if moved is None else moved
+            return scope.names.index(name, span(node)) if moved is None else moved
         case "tensor":
             return _read_bare(name, node, scope)
         case "function":
@@ -429,11 +434,19 @@ def _read_access(name: str, places: tuple[ast.expr, ...], node: ast.expr, scope:
     check_order(name, node, scope)
     rank = find_rank(names, name)
     if rank != len(places):
+        if name in names.shapes:
+            shape = ", ".join(map(write_extent, names.shapes[name]))
+            fact = f"{name} is declared as {name}[{shape}]"
+        elif names.equations[name][0].places is None:
+            fact = f"{name} is defined without places"
+        else:
+            start, end = names.equations[name][0].left
+            fact = f"{name} is defined as {' '.join(names.source.text[start:end].split())}"
         raise scope.refuse(
             "wrong-rank",
             f"{name} has {to_count(rank, 'place')}, not {len(places)}",
             node,
-            facts=(_tell_places(name, scope),),
+            facts=(fact,),
             help=f"write {name} alone" if not rank else f"give {name} {to_count(rank, 'place')}",
         )
     return names.bases[name][tuple(to_place(place, scope) for place in places)]
@@ -442,19 +455,8 @@ def _read_access(name: str, places: tuple[ast.expr, ...], node: ast.expr, scope:
 def to_place(node: ast.expr, scope: Scope) -> Any:
     """The SymPy expression of one place of a tensor."""
     place = to_number(node, scope)
-    check_expandable(scope.names.source, node, place)
+    build.check_expandable(scope.names.source, node, place)
     return expand(place.doit()) if scope.moved else place
-
-
-def _tell_places(name: str, scope: Scope) -> str:
-    """What the places of a tensor are."""
-    if name in scope.names.shapes:
-        shape = map(write_extent, scope.names.shapes[name])
-        return f"{name} is declared as {name}[{', '.join(shape)}]"
-    if scope.names.equations[name][0].places is None:
-        return f"{name} is defined without places"
-    start, end = scope.names.equations[name][0].left
-    return f"{name} is defined as {' '.join(scope.names.source.text[start:end].split())}"
 
 
 def _read_call(call: Call, node: ast.expr, scope: Scope) -> Any:
@@ -469,13 +471,13 @@ def _read_call(call: Call, node: ast.expr, scope: Scope) -> Any:
     if word == "where":
         check_count(call, node, scope, 3, 3)
         condition, then, other = call.arguments
-        return choose(
+        return build.choose(
             to_condition(condition, scope), to_number(then, scope), to_number(other, scope)
         )
     if word in ELEMENTWISE and not (len(call.arguments) == 1 and word in {"max", "min"}):
-        fewest, most, build = ELEMENTWISE[word]
+        fewest, most, make = ELEMENTWISE[word]
         check_count(call, node, scope, fewest, most)
-        return build(*(to_number(argument, scope) for argument in call.arguments))
+        return make(*(to_number(argument, scope) for argument in call.arguments))
     raise unknown_function(call, node, scope)
 
 
@@ -487,18 +489,15 @@ def _inline(call: Call, node: ast.expr, scope: Scope) -> Any:
         raise scope.refuse("function-recursive", says, node, help="write it out, without itself")
     check_count(call, node, scope, len(line.parameters), len(line.parameters))
     values = [to_value(argument, scope) for argument in call.arguments]
+    # The indices in the arguments, which the body must not bind.
+    given = sorted({str(i.label) for value in values for i in value.atoms(Idx)})
     inner = replace(
         scope,
         parameters={p.text: value for p, value in zip(line.parameters, values, strict=True)},
         calls=(*scope.calls, (call.word, span(node))),
-        bound={**{index: span(node) for index in _find_indices(values)}, **scope.bound},
+        bound={**dict.fromkeys(given, span(node)), **scope.bound},
     )
-    return to_value(line.body, inner)
-
-
-def _find_indices(values: list[Any]) -> list[str]:
-    """The indices in the arguments, which a function's body must not bind."""
-    return sorted({str(i.label) for value in values for i in value.atoms(Idx)})
+    return to_value(line.value, inner)
 
 
 def _read_reduction(call: Call, node: ast.expr, scope: Scope) -> Any:
@@ -515,10 +514,10 @@ def _read_reduction(call: Call, node: ast.expr, scope: Scope) -> Any:
             check_free(index, scope, bound)
         bound[index.id] = span(index)
     inner = replace(scope, bound=bound)
-    indices = [scope.indices.get(index.id, span(index)) for index in given]
+    indices = [scope.names.index(index.id, span(index)) for index in given]
     parts = [to_condition(condition, inner) for condition in conditions]
     body = to_number(call.arguments[0], inner)
-    return reduce_over(word, body, indices, all_of(parts) if parts else None)
+    return build.reduce_over(word, body, indices, build.all_of(parts) if parts else None)
 
 
 def _split_bracket(
@@ -589,7 +588,7 @@ def _read_solve(call: Call, node: ast.expr, given: list[ast.Name], scope: Scope)
         says, advice = "solve takes no condition", f"write {_write_call('solve', scope)}"
         raise scope.refuse("reduction-form", says, node, help=advice)
     inner = replace(scope, bound={**scope.bound, **{index.id: span(index) for index in given}})
-    one, other = (scope.indices.get(index.id, span(index)) for index in given)
+    one, other = (scope.names.index(index.id, span(index)) for index in given)
     matrix, right = (to_number(argument, inner) for argument in call.arguments)
     summed, kept = (one, other) if right.has(one) else (other, one)
     if not right.has(summed) or right.has(kept):
@@ -600,5 +599,5 @@ def _read_solve(call: Call, node: ast.expr, given: list[ast.Name], scope: Scope)
     check_free(given[0] if summed is one else given[1], scope, scope.bound)
     if summed is one:
         matrix = matrix.xreplace({one: other, other: one})
-    inverse = reduce_over("inverse", matrix, [kept, summed], None)
-    return reduce_over("sum", multiply([inverse, right]), [summed], None)
+    inverse = build.reduce_over("inverse", matrix, [kept, summed], None)
+    return build.reduce_over("sum", build.multiply([inverse, right]), [summed], None)

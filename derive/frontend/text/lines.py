@@ -368,7 +368,10 @@ class Call(NamedTuple):
 def read_expression(source: Source, tokens: Sequence[Token]) -> ast.expr:
     """The tree of the tokens; `col_offset` and `end_col_offset` are places in the whole source."""
     start, end = find_span(tokens)
-    piece = "".join(" " if c.isspace() else c for c in _without_comments(source, tokens))
+    piece, at = "", start
+    for token in tokens:  # blanks for all that is no token, so that columns stay
+        piece += " " * (token.start - at) + source.text[token.start : token.end]
+        at = token.end
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -424,14 +427,14 @@ def walk_in_order(node: ast.expr) -> Iterator[ast.expr]:
     return iter(sorted(found, key=lambda n: (n.col_offset, -(n.end_col_offset or 0))))
 
 
-def _without_comments(source: Source, tokens: Sequence[Token]) -> str:
-    """The stretch of text with blanks for all that is no token, so that columns stay."""
-    out: list[str] = []
-    at = tokens[0].start
-    for token in tokens:
-        out += [" " * (token.start - at), source.text[token.start : token.end]]
-        at = token.end
-    return "".join(out)
+def find_places(tree: ast.expr) -> Iterator[tuple[str, int, ast.expr]]:
+    """Give (tensor, number, place) for each place of each access, in the order of the text."""
+    heads = {n.func for n in ast.walk(tree) if isinstance(n, ast.Call)}
+    for node in walk_in_order(tree):
+        match node:
+            case ast.Subscript(ast.Name(tensor), bracket) if node not in heads:
+                for number, place in enumerate(read_elements(bracket)):
+                    yield tensor, number, place
 
 
 def _place(tree: ast.expr, piece: str, start: int) -> None:

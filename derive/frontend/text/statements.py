@@ -2,8 +2,7 @@
 
 X[B, S] · W_Q, W_K[H, D, D] · x[N] > 0 · 0 <= u[N] < 1     TensorLine
 int tok[B, S] < V · bool m[B, S]                           TensorLine
-scalar eps = 1e-5, tau                                     ScalarLine
-size W · size Z = 2                                        SizeLine
+scalar eps = 1e-5, tau · size W · size Z = 2               NumberLine
 index u, v < S                                             IndexLine
 y[b, i] = EXPRESSION · L = EXPRESSION                      EquationLine
 phi(x) = EXPRESSION                                        FunctionLine
@@ -41,22 +40,16 @@ class TensorLine:
 
 
 @dataclass(frozen=True, slots=True)
-class ScalarLine:
-    """Number arguments, each with its default."""
+class NumberLine:
+    """Number arguments, or sizes that no shape tells, each with its default."""
 
-    entries: tuple[tuple[Token, ast.expr | None], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SizeLine:
-    """Sizes that no shape tells, each with its default."""
-
+    kind: str  # scalar | size
     entries: tuple[tuple[Token, ast.expr | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class IndexLine:
-    """Index indices and their extent."""
+    """Indices and their extent."""
 
     names: tuple[Token, ...]
     extent: ast.expr
@@ -78,7 +71,7 @@ class FunctionLine:
 
     name: Token
     parameters: tuple[Token, ...]
-    body: ast.expr
+    value: ast.expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +81,17 @@ class ReturnLine:
     names: tuple[Token, ...]
 
 
-Line: TypeAlias = (
-    TensorLine | ScalarLine | SizeLine | IndexLine | EquationLine | FunctionLine | ReturnLine
-)
+Line: TypeAlias = TensorLine | NumberLine | IndexLine | EquationLine | FunctionLine | ReturnLine
 
 
 def read_statement(source: Source, tokens: Sequence[Token]) -> Line:
     """One statement by its form."""
     first = tokens[0]
     if first.text == "return":
-        return ReturnLine(_read_names(source, first, tokens[1:], "return z, alpha"))
-    if len(tokens) > 1 and first.kind == tokens[1].kind == "name" and tokens[1].text not in _BINARY:
+        says = "after return stand names"
+        return ReturnLine(_read_names(source, first, tokens[1:], says, "return z, alpha"))
+    binary = {"and", "or"}
+    if len(tokens) > 1 and first.kind == tokens[1].kind == "name" and tokens[1].text not in binary:
         return _read_declaring(source, first, tokens[1:])
     signs, sides = split_at(tokens, "=", "+=", "-=", "*=", "/=", "//=", "**=", "%=", ":=")
     if signs:
@@ -106,19 +99,32 @@ def read_statement(source: Source, tokens: Sequence[Token]) -> Line:
     return _read_tensors(source, "real", tokens)
 
 
-_BINARY = {"and", "or"}
-
-
 def _read_declaring(source: Source, word: Token, rest: Sequence[Token]) -> Line:
     match word.text:
         case "int" | "bool":
             return _read_tensors(source, word.text, rest)
-        case "scalar":
-            return ScalarLine(_read_entries(source, word, rest, "scalar eps = 1e-5, tau"))
-        case "size":
-            return SizeLine(_read_entries(source, word, rest, "size W or size Z = 2"))
+        case "scalar" | "size":
+            entries = []
+            for piece in split_at(rest, ",")[1]:
+                signs, sides = split_at(piece, "=")
+                if len(signs) > 1 or len(sides[0]) != 1 or sides[0][0].kind != "name":
+                    says = f"after {word.text} stand names, each with a default or without"
+                    example = "size W or size Z = 2"
+                    example = "scalar eps = 1e-5, tau" if word.text == "scalar" else example
+                    raise _form(source, piece, says, example)
+                entries.append((sides[0][0], read_expression(source, sides[1]) if signs else None))
+            return NumberLine(word.text, tuple(entries))
         case "index":
-            return _read_index(source, word, rest)
+            example = "index t < T - K + 1"
+            signs, sides = split_at(rest, *_RELATIONS, "=")
+            if [sign.text for sign in signs] != ["<"]:
+                says = "an index line gives the extent after <"
+                raise _form(source, [word, *rest], says, example)
+            if len(split_at(sides[1], ",")[1]) > 1:
+                says = "an index line gives one extent"
+                raise _form(source, sides[1], says, "index t < T; index k < K")
+            names = _read_names(source, word, sides[0], "after index stand names", example)
+            return IndexLine(names, read_expression(source, sides[1]))
         case _:
             if word.text in {"real", "float", "double", "tensor", "complex"}:
                 advice = "declare a real tensor without a word: X[B, S]"
@@ -133,50 +139,32 @@ def _read_declaring(source: Source, word: Token, rest: Sequence[Token]) -> Line:
             )
 
 
-def _read_index(source: Source, word: Token, rest: Sequence[Token]) -> IndexLine:
-    example = "index t < T - K + 1"
-    signs, sides = split_at(rest, *_RELATIONS, "=")
-    if [sign.text for sign in signs] != ["<"]:
-        raise _form(source, [word, *rest], "an index line gives the extent after <", example)
-    if len(split_at(sides[1], ",")[1]) > 1:
-        raise _form(source, sides[1], "an index line gives one extent", "index t < T; index k < K")
-    return IndexLine(
-        _read_names(source, word, sides[0], example), read_expression(source, sides[1])
-    )
-
-
 def _read_names(
-    source: Source, word: Token, tokens: Sequence[Token], example: str
+    source: Source, word: Token, tokens: Sequence[Token], says: str, example: str
 ) -> tuple[Token, ...]:
     names = []
     for piece in split_at(tokens, ",")[1]:
         if len(piece) != 1 or piece[0].kind != "name":
-            place = piece or [word]
-            raise _form(source, place, f"after {word.text} stand names", example)
+            raise _form(source, piece or [word], says, example)
         names.append(piece[0])
     return tuple(names)
 
 
-def _read_entries(
-    source: Source, word: Token, tokens: Sequence[Token], example: str
-) -> tuple[tuple[Token, ast.expr | None], ...]:
-    entries = []
-    for piece in split_at(tokens, ",")[1]:
-        signs, sides = split_at(piece, "=")
-        if len(signs) > 1 or len(sides[0]) != 1 or sides[0][0].kind != "name":
-            says = f"after {word.text} stand names, each with a default or without"
-            raise _form(source, piece, says, example)
-        entries.append((sides[0][0], read_expression(source, sides[1]) if signs else None))
-    return tuple(entries)
-
-
 def _read_tensors(source: Source, kind: str, tokens: Sequence[Token]) -> TensorLine:
     signs, pieces = split_at(tokens, *_RELATIONS, "=", "+=")
-    if any(sign.text in {"==", "!="} for sign in signs):
-        raise _equation_sign(source, signs)
+    for sign in signs:
+        if sign.text in {"==", "!="}:
+            says = f"an equation is written with =, and {sign.text} only compares"
+            advice = "write = instead" if sign.text == "==" else ""
+            raise source.refuse("equation-sign", says, sign.span, help=advice)
     if any(sign.text not in _REVERSED for sign in signs):
         raise _form(source, tokens, "an equation begins with no word", "y[b, i] = x[b, i]")
-    middle = next((k for k, piece in enumerate(pieces) if _is_declared(piece)), None)
+    middle = None
+    for k, piece in enumerate(pieces):  # the first that reads `names[...]`
+        named = bool(piece) and piece[0].kind == "name" and piece[-1].text == "]"
+        if named and not split_at(piece, "+", "-", "*", "/", "//", "%", "**")[0]:
+            middle = k
+            break
     if middle is None or len(signs) > 2 or (len(signs) == 2 and middle != 1):
         raise _no_statement(source, kind, tokens)
     names, shape = _read_shape(source, pieces[middle])
@@ -185,12 +173,6 @@ def _read_tensors(source: Source, kind: str, tokens: Sequence[Token]) -> TensorL
         bound = read_expression(source, pieces[k] if k < middle else pieces[k + 1])
         bounds.append((_REVERSED[sign.text] if k < middle else sign.text, bound))
     return TensorLine(kind, names, shape, tuple(bounds))
-
-
-def _is_declared(piece: Sequence[Token]) -> bool:
-    """Does it read `names[...]`?"""
-    named = bool(piece) and piece[0].kind == "name" and piece[-1].text == "]"
-    return named and not split_at(piece, "+", "-", "*", "/", "//", "%", "**")[0]
 
 
 def _read_shape(
@@ -202,13 +184,10 @@ def _read_shape(
         raise _form(source, piece, says, "X[B, S]; Y[S, D]  or  W_Q, W_K[H, D, D]")
     if not _is_one_bracket(piece[opening:]):
         raise _form(source, piece, "a declaration is names and one shape", "W_Q, W_K[H, D]")
-    names = []
-    for item in split_at(piece[:opening], ",")[1]:
-        if len(item) != 1 or item[0].kind != "name":
-            raise _form(source, item or piece, "a declaration begins with names", "W_Q, W_K[H, D]")
-        names.append(item[0])
+    says = "a declaration begins with names"
+    names = _read_names(source, piece[0], piece[:opening], says, "W_Q, W_K[H, D]")
     inside = split_at(piece[opening + 1 : -1], ",")[1]
-    return tuple(names), tuple(read_expression(source, part) for part in inside)
+    return names, tuple(read_expression(source, part) for part in inside)
 
 
 def _read_equation(
@@ -229,7 +208,13 @@ def _read_equation(
     if len(left) > 2 and left[0].kind == "name" and _is_one_bracket(left[1:]):
         inside = split_at(left[2:-1], ",")[1]
         if left[1].text == "(":
-            return FunctionLine(left[0], _read_parameters(source, left[0], inside), value)
+            says, example = f"the parameters of {left[0].text} are names", "phi(x, y) = .."
+            parameters = _read_names(source, left[0], left[2:-1], says, example)
+            for k, token in enumerate(parameters):
+                if any(token.text == known.text for known in parameters[:k]):
+                    says = f"{token.text} is a parameter twice"
+                    raise _form(source, [token], says, example)
+            return FunctionLine(left[0], parameters, value)
         places = tuple(read_expression(source, part) for part in inside)
         return EquationLine(left[0], places, value, find_span(left))
     raise source.refuse(
@@ -250,29 +235,8 @@ def _is_one_bracket(tokens: Sequence[Token]) -> bool:
     return False
 
 
-def _read_parameters(
-    source: Source, name: Token, pieces: Sequence[Sequence[Token]]
-) -> tuple[Token, ...]:
-    parameters: list[Token] = []
-    for piece in pieces:
-        if len(piece) != 1 or piece[0].kind != "name":
-            place = piece or [name]
-            raise _form(source, place, f"the parameters of {name.text} are names", "phi(x, y) = ..")
-        if any(piece[0].text == known.text for known in parameters):
-            raise _form(source, piece, f"{piece[0].text} is a parameter twice", "phi(x, y) = ..")
-        parameters.append(piece[0])
-    return tuple(parameters)
-
-
 def _form(source: Source, tokens: Sequence[Token], says: str, example: str) -> DeriveError:
     return source.refuse("statement-form", says, find_span(tokens), help=f"write it like {example}")
-
-
-def _equation_sign(source: Source, signs: Sequence[Token]) -> DeriveError:
-    sign = next(s for s in signs if s.text in {"==", "!="})
-    advice = "write = instead" if sign.text == "==" else ""
-    says = f"an equation is written with =, and {sign.text} only compares"
-    return source.refuse("equation-sign", says, sign.span, help=advice)
 
 
 def _no_statement(source: Source, kind: str, tokens: Sequence[Token]) -> DeriveError:

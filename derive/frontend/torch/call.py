@@ -2,7 +2,8 @@
 
 An op is a row of a table: the names under which torch knows it, what it means, and examples:
 
-    op("softmax", act, "x[B, S]: torch.softmax(x, -1)")
+    @op("softmax", "x[B, S]: torch.softmax(x, -1)")
+    def _softmax(call): ..
     composite("dist", lambda x, y: (x - y).norm(), "x, y[S]: torch.dist(x, y)")
 
 A composite is a definition over other ops, run in place of the call and judged beside it. In an
@@ -118,9 +119,11 @@ def composite(names: str, definition: Callable[..., Any], *examples: str) -> Op:
     return Op(names, None, examples, definition=definition)
 
 
-def op(names: str, act: Act, *examples: str, is_view: bool = False, is_write: bool = False) -> Op:
-    """A row of the table."""
-    return Op(names, act, examples, is_view, is_write)
+def op(
+    names: str, *examples: str, is_view: bool = False, is_write: bool = False
+) -> Callable[[Act], Op]:
+    """Make a row of the function below it, which computes it."""
+    return lambda act: Op(names, act, examples, is_view, is_write)
 
 
 def find_fields(found: Any) -> dict[str, Any] | None:
@@ -143,15 +146,6 @@ def find_tensors(found: Any) -> Iterator[Any]:
     elif isinstance(found, (tuple, list)):
         for each in found:
             yield from find_tensors(each)
-
-
-def find_written(
-    name: str, is_write: bool | None, args: tuple[Any, ...], named: dict[str, Any]
-) -> tuple[Any, ...]:
-    """The tensors that a call writes into; of one that is not known, as far as its name tells."""
-    in_place = is_write or (is_write is None and name.endswith("_") and not name.endswith("__"))
-    own = tuple(find_tensors(args[:1])) if in_place else ()
-    return (*own, *find_tensors(named.get("out")))
 
 
 def is_reading_what_it_writes(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> bool:
@@ -206,14 +200,9 @@ def write(trace: Trace, target: Shadow, value: Shadow) -> None:
     placed = put(new, target.indices, indices)
     buffer.value = tidy(choose(condition, placed, buffer.value))
     if buffer.kind == "real" and not isinstance(buffer.value, (ir.Access, ir.Number)):
-        _define_again(trace, target)
-
-
-def _define_again(trace: Trace, target: Shadow) -> None:
-    """The buffer's new value as an equation, so that it is not written out again and again."""
-    buffer = target.buffer
-    made = trace.define(buffer.axes, buffer.value, buffer.kind)
-    buffer.value = put(made.buffer.value, made.indices, buffer.axes)
+        # An equation, so that the new value is not written out again and again.
+        made = trace.define(buffer.axes, buffer.value, buffer.kind)
+        buffer.value = put(made.buffer.value, made.indices, buffer.axes)
 
 
 def _invert(trace: Trace, target: Shadow) -> tuple[ir.Expr, tuple[ir.Expr, ...]]:

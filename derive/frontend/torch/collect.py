@@ -11,6 +11,7 @@ rename    tensors by the variables of the code, indices by their sizes, each ind
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, count
 from keyword import iskeyword
 from math import prod
@@ -21,10 +22,17 @@ from derive.frontend.torch.exprs import add, count_nodes, multiply, put, write_g
 from derive.frontend.torch.trace import View, hint_of
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, divide_wholly
-from derive.ir.walk import find_children, find_free, map_children, walk
+from derive.ir.walk import (
+    find_accesses,
+    find_children,
+    find_free,
+    map_children,
+    rewrite_bottom_up,
+    walk,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from derive.frontend.torch.trace import Shadow, Step, Trace
 
@@ -42,31 +50,32 @@ class Draft:
         """The left side of a tensor's equation."""
         return ir.Access(tensor, self.lefts.get(tensor, self.steps[tensor].indices))
 
+    def call(self, tensor: ir.Tensor, name: str) -> None:
+        """Give a tensor the name of a variable."""
+        step = self.steps[tensor]
+        self.steps[tensor] = replace(step, spot=replace(step.spot, name=name))
 
-def prune(draft: Draft) -> None:
-    """What no result rests on is left out."""
-    needed: dict[ir.Tensor, None] = {}
-    todo = list(draft.results)
-    while todo:
-        tensor = todo.pop()
-        if tensor in needed or tensor not in draft.values:
-            continue
-        needed[tensor] = None
-        todo += [part.tensor for part in find_accesses(draft.values[tensor])]
-    draft.values = {tensor: value for tensor, value in draft.values.items() if tensor in needed}
+    def put(self, tensor: ir.Tensor, new: ir.Tensor, indices: Sequence[ir.Index]) -> None:
+        """Let another tensor over these indices stand for one."""
+        self.steps[new] = replace(self.steps[tensor], tensor=new, indices=tuple(indices))
+        self.values = {new if each is tensor else each: old for each, old in self.values.items()}
 
-
-def find_accesses(value: ir.Expr) -> Iterator[ir.Access]:
-    """What a value reads."""
-    return (part for part in walk(value) if isinstance(part, ir.Access))
+    def map_reads(self, tensor: ir.Tensor, read: Callable[[ir.Access], ir.Expr]) -> None:
+        """What `read` gives for every access of a tensor."""
+        for reader, value in self.values.items():
+            if is_reading(value, tensor):
+                self.values[reader] = map_reads(value, tensor, read)
 
 
-def count_accesses(value: ir.Expr) -> Iterator[ir.Access]:
-    """Every place where a tensor is read, also where the same node stands twice."""
-    if isinstance(value, ir.Access):
-        yield value
-    for child in find_children(value):
-        yield from count_accesses(child)
+def map_reads(value: ir.Expr, tensor: ir.Tensor, read: Callable[[ir.Access], ir.Expr]) -> ir.Expr:
+    """The value with what `read` gives for every access of a tensor."""
+
+    def act(here: ir.Expr) -> ir.Expr:
+        if isinstance(here, ir.Access) and here.tensor is tensor:
+            return read(here)
+        return here
+
+    return rewrite_bottom_up(value, act)
 
 
 def is_reading(value: ir.Expr, tensor: ir.Tensor) -> bool:
@@ -74,27 +83,16 @@ def is_reading(value: ir.Expr, tensor: ir.Tensor) -> bool:
     return any(access.tensor is tensor for access in find_accesses(value))
 
 
-def put_in(
-    value: ir.Expr, tensor: ir.Tensor, indices: Sequence[ir.Index], inner: ir.Expr
-) -> ir.Expr:
-    """The value with the tensor's own value in place of the tensor."""
-
-    def meet(access: ir.Access) -> ir.Expr:
-        return put(inner, tuple(indices), access.places)
-
-    return map_reads(value, tensor, meet)
-
-
-def map_reads(value: ir.Expr, tensor: ir.Tensor, meet: Callable[[ir.Access], ir.Expr]) -> ir.Expr:
-    """The value with what `meet` gives for every access of the tensor."""
-
-    def visit(here: ir.Expr) -> ir.Expr:
-        new = map_children(here, visit)
-        if isinstance(new, ir.Access) and new.tensor is tensor:
-            return meet(new)
-        return new
-
-    return visit(value)
+def prune(draft: Draft) -> None:
+    """What no result rests on is left out."""
+    needed: dict[ir.Tensor, None] = {}
+    todo = list(draft.results)
+    while todo:
+        tensor = todo.pop()
+        if tensor not in needed and tensor in draft.values:
+            needed[tensor] = None
+            todo += [part.tensor for part in find_accesses(draft.values[tensor])]
+    draft.values = {tensor: value for tensor, value in draft.values.items() if tensor in needed}
 
 
 @dataclass(frozen=True)
@@ -120,9 +118,9 @@ def drop_copies(draft: Draft) -> None:
         def read(access: ir.Access, other: ir.Tensor = other) -> ir.Expr:
             return ir.Access(other, access.places)
 
-        _replace_reads(draft, tensor, read)
+        draft.map_reads(tensor, read)
         if not draft.steps[other].spot.name:
-            _call(draft, other, step.spot.name)
+            draft.call(other, step.spot.name)
 
 
 def name_views(views: Sequence[View], draft: Draft) -> None:
@@ -135,7 +133,7 @@ def name_views(views: Sequence[View], draft: Draft) -> None:
         if _count(index.extent for index in view.indices) != _count(tensor.shape):
             continue
         if not draft.steps[tensor].spot.name:
-            _call(draft, tensor, view.name)
+            draft.call(tensor, view.name)
         digits = _find_digits(view) or []
         axes = sum(extent is not ir.ONE for extent in tensor.shape)
         least = len(chosen[tensor][1]) if tensor in chosen else axes
@@ -147,11 +145,6 @@ def name_views(views: Sequence[View], draft: Draft) -> None:
 
 def _count(extents: Iterable[ir.Expr]) -> Polynomial:
     return prod(map(Polynomial.of, extents), start=Polynomial.of(1))
-
-
-def _call(draft: Draft, tensor: ir.Tensor, name: str) -> None:
-    step = draft.steps[tensor]
-    draft.steps[tensor] = replace(step, spot=replace(step.spot, name=name))
 
 
 def _find_digits(view: View) -> list[Digit] | None:
@@ -176,11 +169,10 @@ def _write_as(
     draft: Draft, tensor: ir.Tensor, view: View, digits: Sequence[Digit]
 ) -> ir.Tensor | None:
     """The tensor's equation in the indices of a view, and all its reads at their places."""
-    step = draft.steps[tensor]
     indices = tuple(index for index in view.indices if index.extent is not ir.ONE)
     new = ir.Tensor(tensor.name, tuple(index.extent for index in indices), tensor.kind)
     try:
-        value = put(draft.values[tensor], step.indices, view.value.places)
+        value = put(draft.values[tensor], draft.steps[tensor].indices, view.value.places)
     except ValueError:  # a softmax that would be read at a computed place
         return None
 
@@ -193,19 +185,10 @@ def _write_as(
             places[digit.index] = place.to_expr()
         return ir.Access(new, tuple(places[index] for index in indices))
 
-    _replace_reads(draft, tensor, read)
-    draft.steps[new] = replace(step, tensor=new, indices=indices)
-    draft.values = {
-        new if each is tensor else each: value if each is tensor else old
-        for each, old in draft.values.items()
-    }
+    draft.map_reads(tensor, read)
+    draft.values[tensor] = value
+    draft.put(tensor, new, indices)
     return new
-
-
-def _replace_reads(draft: Draft, tensor: ir.Tensor, read: Callable[[ir.Access], ir.Expr]) -> None:
-    for reader, value in draft.values.items():
-        if is_reading(value, tensor):
-            draft.values[reader] = map_reads(value, tensor, read)
 
 
 def drop_ones(draft: Draft) -> None:
@@ -214,16 +197,13 @@ def drop_ones(draft: Draft) -> None:
         kept = [k for k, extent in enumerate(tensor.shape) if extent is not ir.ONE]
         if len(kept) == len(tensor.shape) or tensor in draft.results:
             continue
-        step = draft.steps[tensor]
         new = replace(tensor, shape=tuple(tensor.shape[k] for k in kept))
 
         def read(access: ir.Access, new: ir.Tensor = new, kept: Sequence[int] = kept) -> ir.Expr:
             return ir.Access(new, tuple(access.places[k] for k in kept))
 
-        _replace_reads(draft, tensor, read)
-        indices = tuple(step.indices[k] for k in kept)
-        draft.steps[new] = replace(step, tensor=new, indices=indices)
-        draft.values = {new if each is tensor else each: old for each, old in draft.values.items()}
+        draft.map_reads(tensor, read)
+        draft.put(tensor, new, [draft.steps[tensor].indices[k] for k in kept])
 
 
 def split_indices(trace: Trace, draft: Draft) -> None:
@@ -235,35 +215,45 @@ def split_indices(trace: Trace, draft: Draft) -> None:
         is_read = any(is_reading(other, tensor) for other in draft.values.values())
         if tensor in draft.results and is_read:
             continue
-        found = ((one, _find_divisor(value, one)) for one in indices)
-        index, under = next((each for each in found if each[1] is not None), (None, None))
-        if index is None or under is None:
+        found = (_halve(trace, one, value) for one in indices)
+        half = next(filter(None, found), None)
+        if half is None:
             continue
-        outer, inner = _halve(trace, index, under)
-        place = add(multiply(under.to_expr(), outer), inner)
-        places = tuple(place if one is index else one for one in indices)
-        pieces = ((outer, inner) if one is index else (one,) for one in indices)
+        index, parts, place = half
+        pieces = tuple(each for one in indices for each in (parts if one is index else (one,)))
         if tensor in draft.results:
             left = (put(each, (index,), (place,)) for each in draft.find_left(tensor).places)
             draft.lefts[tensor] = tuple(left)
             draft.values[tensor] = put(value, (index,), (place,))
-            new_indices = tuple(chain.from_iterable(pieces))
-            draft.steps[tensor] = replace(draft.steps[tensor], indices=new_indices)
+            draft.steps[tensor] = replace(draft.steps[tensor], indices=pieces)
             todo.insert(0, tensor)
             continue
-        view = View("", tuple(chain.from_iterable(pieces)), ir.Access(tensor, places))
+        places = tuple(place if one is index else one for one in indices)
+        view = View("", pieces, ir.Access(tensor, places))
         digits = _find_digits(view)
         new = _write_as(draft, tensor, view, digits) if digits else None
         if new is not None:
             todo.insert(0, new)
 
 
-def _halve(trace: Trace, index: ir.Index, under: Polynomial) -> tuple[ir.Index, ir.Index]:
-    """Letters for the quotient and the rest of an index."""
-    high = divide_wholly(Polynomial.of(index.extent), under)
-    assert high is not None
-    named = ("g", hint_of(index)) if under.constant is not None else ("", "")
-    return trace.index(high, named[0]), trace.index(under, named[1])
+def _halve(
+    trace: Trace, index: ir.Index, body: ir.Expr
+) -> tuple[ir.Index, tuple[ir.Index, ir.Index], ir.Expr] | None:
+    """An index, its quotient and rest by the first number that it and its extent are divided by.
+
+    Behind these, the index made of them.
+    """
+    for part in walk(body):
+        match part:
+            case ir.Call("floordiv", (over, under)) if over is index and not find_free(under):
+                divisor = Polynomial.of(under)
+                high = divide_wholly(Polynomial.of(index.extent), divisor)
+                if high is not None:
+                    is_number = divisor.constant is not None
+                    outer = trace.index(high, "g" if is_number else "")
+                    inner = trace.index(divisor, hint_of(index) if is_number else "")
+                    return index, (outer, inner), add(multiply(divisor.to_expr(), outer), inner)
+    return None
 
 
 def split_sums(trace: Trace, draft: Draft) -> None:
@@ -273,34 +263,15 @@ def split_sums(trace: Trace, draft: Draft) -> None:
         new = map_children(here, visit)
         if not isinstance(new, ir.Reduce) or new.kind == "argmax":
             return new
-        for index in new.bound:
-            under = _find_divisor(new.body, index)
-            if under is not None:
-                return visit(_split(trace, new, index, under))
-        return new
+        half = next(filter(None, (_halve(trace, index, new.body) for index in new.bound)), None)
+        if half is None:
+            return new
+        index, parts, place = half
+        bound = (each for one in new.bound for each in (parts if one is index else (one,)))
+        condition, body = (put(part, (index,), (place,)) for part in (new.condition, new.body))
+        return visit(ir.Reduce(new.kind, tuple(bound), condition, body))
 
     draft.values = {tensor: visit(value) for tensor, value in draft.values.items()}
-
-
-def _find_divisor(body: ir.Expr, index: ir.Index) -> Polynomial | None:
-    """The first number by which an index is divided and its extent can be."""
-    for part in walk(body):
-        match part:
-            case ir.Call("floordiv", (over, under)) if over is index and not find_free(under):
-                found = Polynomial.of(under)
-                if divide_wholly(Polynomial.of(index.extent), found) is not None:
-                    return found
-    return None
-
-
-def _split(trace: Trace, whole: ir.Reduce, index: ir.Index, under: Polynomial) -> ir.Reduce:
-    outer, inner = _halve(trace, index, under)
-    place = add(multiply(under.to_expr(), outer), inner)
-    bound = [
-        part for each in whole.bound for part in ((outer, inner) if each is index else (each,))
-    ]
-    condition, body = (put(part, (index,), (place,)) for part in (whole.condition, whole.body))
-    return ir.Reduce(whole.kind, tuple(bound), condition, body)
 
 
 _WORDS = "sum prod max min mean var softmax cumsum exp log sqrt oo pi where delta index size"
@@ -328,28 +299,20 @@ class _Names:
 
     def index(self, index: ir.Index, used: Mapping[str, None]) -> str:
         """An index for an index, not used in this equation, of the index's extent."""
-        wishes = self._list_wishes(hint_of(index) or _wish(index.extent))
-        name = next(wish for wish in wishes if wish not in used and self._is_free(wish, index))
-        self.extents[name] = index.extent
-        return name
-
-    def _is_free(self, name: str, index: ir.Index) -> bool:
-        """Is a name no tensor's, and no index's with another extent?"""
-        return name not in self.taken and self.extents.get(name, index.extent) is index.extent
-
-    def _list_wishes(self, wish: str) -> Iterator[str]:
-        """The index itself, the next ones of the alphabet that no size would like, numbers."""
-        yield wish
-        if len(wish) == 1:
-            following = (chr(ord(wish) + step) for step in range(1, _NEXT + 1))
-            yield from (each for each in following if each <= "z" and each not in self.wishes)
-        yield from (f"{wish}{number}" for number in count(1))
-
-
-def _wish(extent: ir.Expr) -> str:
-    if isinstance(extent, ir.Size) and extent.name[0].lower() != extent.name[0]:
-        return extent.name.lower()
-    return "i"
+        extent, wish = index.extent, hint_of(index) or "i"
+        if wish == "i" and not hint_of(index) and isinstance(extent, ir.Size):
+            wish = extent.name.lower() if extent.name[0].isupper() else "i"
+        # The next ones of the alphabet that no size would like, then numbers.
+        following = (
+            [chr(ord(wish) + step) for step in range(1, _NEXT + 1)] if wish[1:] == "" else []
+        )
+        near = (each for each in following if each <= "z" and each not in self.wishes)
+        for name in chain((wish,), near, (f"{wish}{number}" for number in count(1))):
+            is_free = name not in self.taken and self.extents.get(name, extent) is extent
+            if name not in used and is_free:
+                self.extents[name] = extent
+                return name
+        raise AssertionError
 
 
 def rename(
@@ -453,20 +416,31 @@ def _draft(trace: Trace, results: Sequence[Shadow]) -> Draft:
     return Draft(steps, {tensor: step.value for tensor, step in steps.items()}, found)
 
 
+def _open_read(value: ir.Expr, indices: Sequence[ir.Index], access: ir.Access) -> ir.Expr:
+    return put(value, indices, access.places)
+
+
 def _inline(draft: Draft) -> None:
     """Steps without a name that are read once, put where they are read."""
     uses: dict[ir.Tensor, int] = {}
+
+    def count_reads(value: ir.Expr) -> None:
+        """Also where the same node stands twice."""
+        if isinstance(value, ir.Access):
+            uses[value.tensor] = uses.get(value.tensor, 0) + 1
+        for child in find_children(value):
+            count_reads(child)
+
     for value in draft.values.values():
-        for access in count_accesses(value):
-            uses[access.tensor] = uses.get(access.tensor, 0) + 1
+        count_reads(value)
     for tensor in list(draft.values):
         step = draft.steps[tensor]
         if step.spot.name or tensor in draft.results or uses.get(tensor) != 1:
             continue
-        value = draft.values[tensor]
         reader = next(t for t, v in draft.values.items() if is_reading(v, tensor))
+        meet = partial(_open_read, draft.values[tensor], step.indices)
         try:
-            whole = put_in(draft.values[reader], tensor, step.indices, value)
+            whole = map_reads(draft.values[reader], tensor, meet)
         except ValueError:  # a softmax that is read at a computed place, or on its diagonal
             continue
         if count_nodes(whole) <= _MOST_NODES:

@@ -356,6 +356,14 @@ def put(expr: ir.Expr, indices: Sequence[ir.Index], places: Sequence[ir.Expr]) -
     return tidy(substitute(expr, new))
 
 
+def fold(
+    kind: str, bound: Sequence[ir.Index], value: ir.Expr, condition: ir.Expr = ir.TRUE
+) -> ir.Expr:
+    """The reduction over axes that are longer than 1; over none, the element itself."""
+    longer = tuple(index for index in bound if index.extent is not ir.ONE)
+    return ir.Reduce(kind, longer, condition, value) if longer else value
+
+
 def count_nodes(expr: ir.Expr) -> int:
     """How many nodes an expression has."""
     return sum(1 for _ in walk(expr))

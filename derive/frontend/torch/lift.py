@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from derive.errors import DeriveError, refuse
 from derive.frontend.torch.call import find_fields, find_tensors
-from derive.frontend.torch.carry import keep_sizes
+from derive.frontend.torch.code import keep_sizes, name_of
 from derive.frontend.torch.collect import collect
 from derive.frontend.torch.mode import make_mode, make_precise
 from derive.frontend.torch.numbers import Condition, SymbolicFloat, plain
-from derive.frontend.torch.spots import name_of
 from derive.frontend.torch.trace import Buffer, PoisonedError, RestartError, Shadow, Trace, at
 from derive.ir import nodes as ir
 from derive.ir.walk import substitute

@@ -9,9 +9,12 @@ code that branches on one, or reads one out, is refused.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from importlib import import_module
 from inspect import signature
+from itertools import product
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from derive.errors import DeriveError
@@ -19,13 +22,12 @@ from derive.frontend.torch.call import (
     Call,
     Op,
     find_tensors,
-    find_written,
     is_reading_what_it_writes,
     write,
 )
+from derive.frontend.torch.code import find_spot, name_of
 from derive.frontend.torch.numbers import SymbolicFloat, make_int, plain
 from derive.frontend.torch.ops import find_op
-from derive.frontend.torch.spots import find_spot, name_of
 from derive.frontend.torch.trace import Poison, PoisonedError, Shadow, Trace, find_address, kind_of
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
@@ -38,96 +40,69 @@ if TYPE_CHECKING:
 
 
 _QUESTIONS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
-
-
-def is_open(function: Any) -> bool:
-    """Is it one of the functions with a body in Python?"""
-    code = getattr(function, "__code__", None)
-    module = getattr(function, "__module__", "") or ""
-    return code is not None and module in {
-        "torch.nn.functional",
-        "torch.functional",
-        "torch._tensor",
-    }
+_OPEN = ("torch.nn.functional", "torch.functional", "torch._tensor")  # with bodies in Python
 
 
 @contextmanager
 def open_functional() -> Iterator[None]:
     """In here no function of torch's hands itself over as a whole."""
-    import torch
+    from unittest.mock import patch
 
-    homes = (torch.nn.functional, torch.functional, torch._tensor)
-    before = [
-        (home, name, getattr(home, name))
-        for home in homes
-        for name in _QUESTIONS
-        if hasattr(home, name)
-    ]
-    for home, name, _ in before:
-        setattr(home, name, lambda *_: False)
-    try:
+    with ExitStack() as stack:
+        for home, name in product(map(import_module, _OPEN), _QUESTIONS):
+            if hasattr(home, name):
+                stack.enter_context(patch.object(home, name, lambda *_: False))
         yield
-    finally:
-        for home, name, old in before:
-            setattr(home, name, old)
 
 
-_SIZES = "shape size numel nelement stride __len__ dim_size"
-_VALUES = (
-    "item __bool__ __float__ __int__ __index__ tolist numpy __array__ is_nonzero equal allclose "
-    "__contains__ __complex__ data:set set_ is_same_size_as"
+_SIZES = frozenset(["shape", "size", "numel", "nelement", "stride", "__len__", "dim_size"])
+_VALUES = frozenset(
+    [
+        "item",
+        "__bool__",
+        "__float__",
+        "__int__",
+        "__index__",
+        "tolist",
+        "numpy",
+        "__array__",
+        "is_nonzero",
+        "equal",
+        "allclose",
+        "__contains__",
+        "__complex__",
+        "data:set",
+        "set_",
+        "is_same_size_as",
+    ]
 )
-_SIZE_NAMES, _VALUE_NAMES = frozenset(_SIZES.split()), frozenset(_VALUES.split())
-
-
-def is_query(name: str) -> bool:
-    """Is the answer a size or a value, and no tensor?"""
-    return name in _SIZE_NAMES or name in _VALUE_NAMES
-
-
-def answer_query(
-    trace: Trace, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
-) -> Any:
-    """The answer; a size knows its name."""
-    tensor, name = args[0], name_of(function)
-    out = function(*args, **named)
-    if not trace.is_known(tensor):
-        return out
-    if name in _SIZE_NAMES:
-        asked = named.get("dim", args[1] if len(args) > 1 else None)
-        try:
-            return _answer_size(trace, name, tensor, asked)
-        except PoisonedError:
-            return out
-    return _answer_value(trace, name, tensor, out)
 
 
 def _answer_size(trace: Trace, name: str, tensor: Any, asked: Any) -> Any:
+    """A size that knows its name."""
     import torch
+
+    def multiply(first: int) -> int:
+        """The elements below an axis."""
+        extents = shadow.shape[first:]
+        number = prod(map(trace.number, extents))
+        form = prod(map(Polynomial.of, extents), start=Polynomial.of(1))
+        return make_int(number, form, trace.watch)
 
     shadow = trace.shadow(tensor)
     lengths = tuple(trace.to_int(extent) for extent in shadow.shape)
     if name in {"numel", "nelement"}:
-        return _multiply(trace, shadow, 0)
+        return multiply(0)
     if name == "__len__":
         trace.watch.fix(shadow.shape[0])  # `len(x)` hands a plain number on
         return lengths[0]
+    if name == "stride" and not tensor.is_contiguous():
+        trace.watch.fix(*shadow.shape)
+        return tensor.stride() if asked is None else tensor.stride(asked)
     if name == "stride":
-        if not tensor.is_contiguous():
-            trace.watch.fix(*shadow.shape)
-            return tensor.stride() if asked is None else tensor.stride(asked)
-        lengths = tuple(_multiply(trace, shadow, k + 1) for k in range(shadow.rank))
+        lengths = tuple(multiply(k + 1) for k in range(shadow.rank))
         return lengths if asked is None else lengths[asked]
     return torch.Size(lengths) if asked is None or name == "shape" else lengths[asked]
-
-
-def _multiply(trace: Trace, shadow: Shadow, first: int) -> int:
-    form = Polynomial.of(1)
-    number = 1
-    for extent in shadow.shape[first:]:
-        form = form * Polynomial.of(extent)
-        number *= trace.number(extent)
-    return make_int(number, form, trace.watch)
 
 
 def _answer_value(trace: Trace, name: str, tensor: Any, out: Any) -> Any:
@@ -135,43 +110,32 @@ def _answer_value(trace: Trace, name: str, tensor: Any, out: Any) -> Any:
     try:
         shadow = trace.shadow(tensor)
     except PoisonedError as error:
-        raise _fail(trace, error.error) from None
-    value = trace.read(shadow, shadow.indices) if not shadow.rank else None
-    if isinstance(value, (ir.Number, ir.Truth)):
+        trace.failed = trace.failed or error.error
+        raise error.error from None
+    value = trace.read(shadow, shadow.indices)
+    is_data = any(
+        isinstance(part, ir.Access) or (isinstance(part, ir.Index) and "~" not in part.name)
+        for part in walk(value)
+        if not isinstance(part, (ir.Size, ir.Scalar))
+    )
+    if not shadow.rank and isinstance(value, (ir.Number, ir.Truth)):
         return out
-    if value is not None and not _is_data(value):
+    if not shadow.rank and not is_data:
         if name == "item" and shadow.kind == "real":
             return SymbolicFloat(out, value, trace.watch)
         if name == "item" and shadow.kind == "int":
             return make_int(out, Polynomial.of(value), trace.watch)
         trace.watch.fix(value)
         return out
-    if shadow.rank and shadow.kind != "bool" and name in {"tolist", "numpy", "__array__"}:
-        inside = trace.read(shadow, shadow.indices)
-        if not _is_data(inside):  # positions or constants: numbers that hold in this run
-            trace.watch.fix(*shadow.shape, inside)
-            return out
-    raise _fail(
-        trace,
-        trace.refuse(
-            "lift-branch",
-            f"{name.strip('_')} takes a number out of the data",
-            help="a formula has no branches over data: use torch.where, or give it as an argument",
-        ),
-    )
-
-
-def _fail(trace: Trace, error: Exception) -> Exception:
-    trace.failed = trace.failed or error
-    return error
-
-
-def _is_data(value: ir.Expr) -> bool:
-    return any(
-        isinstance(part, ir.Access) or (isinstance(part, ir.Index) and "~" not in part.name)
-        for part in walk(value)
-        if not isinstance(part, (ir.Size, ir.Scalar))
-    )
+    is_listed = shadow.rank and shadow.kind != "bool" and name in {"tolist", "numpy", "__array__"}
+    if is_listed and not is_data:  # positions or constants: numbers that hold in this run
+        trace.watch.fix(*shadow.shape, value)
+        return out
+    says = f"{name.strip('_')} takes a number out of the data"
+    advice = "a formula has no branches over data: use torch.where, or give it as an argument"
+    refusal = trace.refuse("lift-branch", says, help=advice)
+    trace.failed = trace.failed or refusal
+    raise refusal
 
 
 def make_mode(trace: Trace, path: str) -> Any:
@@ -204,42 +168,84 @@ def _answer(
     mode: Any, trace: Trace, function: Any, args: tuple[Any, ...], named: dict[str, Any]
 ) -> Any:
     name = name_of(function)
-    if is_query(name):
-        return answer_query(trace, function, args, named)
+    if name in _SIZES | _VALUES:
+        out = function(*args, **named)
+        if not trace.is_known(args[0]):
+            return out
+        if name in _VALUES:
+            return _answer_value(trace, name, args[0], out)
+        try:
+            asked = named.get("dim", args[1] if len(args) > 1 else None)
+            return _answer_size(trace, name, args[0], asked)
+        except PoisonedError:
+            return out
     function, args, named = make_precise(name, function, args, named)
     known = find_op(name)
     base = find_op(name[:-1]) if known is None and name.endswith("_") else None
     row = known or base
     if row is not None and row.definition is not None:
-        is_write = known is None or name.endswith("_") or named.get("out") is not None
-        # What torch refuses is no formula, and what it gives is judged beside the definition.
-        real = None if is_write else function(*_strip(args), **_strip(named))
-        into = args[0] if known is None else named.pop("out", None)
-        try:
-            bound = signature(row.definition).bind(*args, **named)
-            with mode, trace.inside():
-                found = row.definition(*bound.args, **bound.kwargs)
-                found = found if into is None else into.copy_(found)
-                trace.note_result(found)
-        except TypeError as error:
-            says = f"{name} is called in a way that is not known ({error})"
-            raise trace.refuse("lift-op", says) from None
-        except DeriveError as error:
-            told = error.diagnostic
-            here = trace.refuse(told.code, told.says, told.help)
-            raise error if told.facts else here from None
-        forms = [[(t.shape, kind_of(t)) for t in find_tensors(each)] for each in (real, found)]
-        if not is_write and forms[0] != forms[1]:
-            raise trace.refuse("lift-unsure", f"{name} is called in a way that is not known")
-        return found
-    if row is None and is_open(function):
+        return _define(mode, trace, row, function, args, named)
+    if row is None and hasattr(function, "__code__") and function.__module__ in _OPEN:
         with open_functional(), mode, trace.inside():
             return trace.note_result(function(*args, **named))
-    written = find_written(name, known.is_write if known else None, args, named)
+    # What a call writes into; of one that is not known, as far as its name tells.
+    is_write = known.is_write if known else name.endswith("_") and not name.endswith("__")
+    own = tuple(find_tensors(args[:1])) if is_write else ()
+    written = (*own, *find_tensors(named.get("out")))
     problem = _prepare(trace, name, written, args, named) if written else None
     out = function(*_strip(args), **_strip(named))  # what numbers carry is the op's to read
-    _attach_results(Call(trace, name, args, named, out), known, written, problem)
+    call = Call(trace, name, args, named, out)
+    tensors = tuple(find_tensors(out))
+    try:
+        if problem is not None:
+            raise problem
+        if tensors or written:
+            _attach_results(call, known, tensors, written)
+        return out
+    except PoisonedError as error:
+        reason = error.error
+    except DeriveError as error:
+        reason = error
+    except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+        says = f"{name} is called in a way that is not known"
+        reason = trace.refuse("lift-op", f"{says} ({type(error).__name__}: {error})")
+    # Nothing is known of the results, nor of the memory that was written into.
+    for tensor in (*written, *tensors):
+        if any(tensor is each for each in (*written, *args)):
+            trace.memory.poison(tensor, reason)
+        else:
+            trace.attach(tensor, Poison(reason))
     return out
+
+
+def _define(  # noqa: PLR0913, PLR0917 - a call, and what answers it
+    mode: Any, trace: Trace, row: Op, function: Any, args: tuple[Any, ...], named: dict[str, Any]
+) -> Any:
+    """What the definition of a row gives, judged beside what torch gives."""
+    definition = row.definition
+    assert definition is not None
+    name = name_of(function)
+    is_unknown = f"{name} is called in a way that is not known"
+    is_in_place = name not in row.names.split()
+    is_write = name.endswith("_") or named.get("out") is not None
+    # What torch refuses is no formula.
+    real = None if is_write else function(*_strip(args), **_strip(named))
+    into = args[0] if is_in_place else named.pop("out", None)
+    try:
+        bound = signature(definition).bind(*args, **named)
+        with mode, trace.inside():
+            found = definition(*bound.args, **bound.kwargs)
+            found = found if into is None else into.copy_(found)
+            trace.note_result(found)
+    except TypeError as error:
+        raise trace.refuse("lift-op", f"{is_unknown} ({error})") from None
+    except DeriveError as error:
+        told = error.diagnostic
+        raise error if told.facts else trace.refuse(told.code, told.says, told.help) from None
+    forms = [[(t.shape, kind_of(t)) for t in find_tensors(each)] for each in (real, found)]
+    if not is_write and forms[0] != forms[1]:
+        raise trace.refuse("lift-unsure", is_unknown)
+    return found
 
 
 def _strip(value: Any) -> Any:
@@ -287,46 +293,25 @@ def make_precise(
 
 
 def _attach_results(
-    call: Call, known: Op | None, written: tuple[Any, ...], problem: DeriveError | None
+    call: Call, known: Op | None, tensors: tuple[Any, ...], written: tuple[Any, ...]
 ) -> None:
     """Say of every tensor that came out, or that was written into, what it is."""
-    tensors = tuple(find_tensors(call.out))
-    if not tensors and not written:
-        return
-    trace = call.trace
-    try:
-        if problem is not None:
-            raise problem
-        shadows = _compute(call, known)
-        if tensors and shadows is not None:
-            _attach(call, tensors, shadows, is_view=known is not None and known.is_view)
-        for tensor in written:
-            _disown(trace, tensor)
-        for tensor in (*tensors, *written):
-            _require_room(call, tensor)
-        return
-    except PoisonedError as error:
-        reason = error.error
-    except DeriveError as error:
-        reason = error
-    except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
-        says = f"{call.name} is called in a way that is not known"
-        reason = trace.refuse("lift-op", f"{says} ({type(error).__name__}: {error})")
-    _poison(call, tensors, written, reason)
-
-
-def _require_room(call: Call, tensor: Any) -> None:
-    """Refuse integers that begin again where their type is full, at sizes that are in use."""
     import torch
 
     trace = call.trace
-    if tensor.dtype.is_floating_point or tensor.dtype is torch.bool or not trace.is_known(tensor):
-        return
-    shadow = trace.shadow(tensor)
-    most = torch.iinfo(tensor.dtype).max
-    if trace.measure(shadow) > most:
-        says = f"{call.name} makes integers that may not fit into {str(tensor.dtype)[6:]}"
-        raise trace.refuse("lift-narrow", says, help="use real numbers, or torch.int64")
+    shadows = _compute(call, known)
+    if tensors and shadows is not None:
+        _attach(call, tensors, shadows, is_view=known is not None and known.is_view)
+    for tensor in written:
+        _disown(trace, tensor)
+    for tensor in (*tensors, *written):  # integers begin again where their type is full
+        if tensor.dtype.is_floating_point or tensor.dtype is torch.bool:
+            continue
+        if trace.is_known(tensor):
+            most = trace.measure(trace.shadow(tensor))
+            if most > torch.iinfo(tensor.dtype).max:
+                says = f"{call.name} makes integers that may not fit into {str(tensor.dtype)[6:]}"
+                raise trace.refuse("lift-narrow", says, help="use real numbers, or torch.int64")
 
 
 def _disown(trace: Trace, tensor: Any) -> None:
@@ -383,7 +368,9 @@ def _attach(call: Call, tensors: tuple[Any, ...], found: Any, *, is_view: bool) 
                 write(trace, trace.shadow(tensor), shadow)  # `inplace=True`
                 _disown(trace, tensor)
             continue
-        shared = not is_view or _is_shared(tensor, call.args[0])
+        own = call.args[0] if call.args else None
+        has_memory = is_view and hasattr(own, "untyped_storage")
+        shared = not has_memory or find_address(tensor) == find_address(own)
         trace.attach(tensor, shadow if shared else trace.copy(shadow))
         if is_view:
             trace.note_view(shadow)
@@ -396,21 +383,3 @@ def _check(call: Call, tensor: Any, shadow: Shadow) -> None:
         if lengths == tuple(tensor.shape):
             says = f"{call.name} gives {kind_of(tensor)} values and not {shadow.kind} ones"
         raise call.trace.refuse("lift-unsure", says)
-
-
-def _is_shared(one: Any, other: Any) -> bool:
-    """Do two tensors lie in the same memory?"""
-    return not hasattr(other, "untyped_storage") or find_address(one) == find_address(other)
-
-
-def _poison(
-    call: Call, tensors: tuple[Any, ...], written: tuple[Any, ...], reason: DeriveError
-) -> None:
-    """Nothing is known of the results, nor of the memory that was written into."""
-    for tensor in written:
-        call.trace.memory.poison(tensor, reason)
-    for tensor in tensors:
-        if any(tensor is each for each in call.args):
-            call.trace.memory.poison(tensor, reason)
-        else:
-            call.trace.attach(tensor, Poison(reason))

@@ -193,6 +193,11 @@ class SymbolicFloat(float):
         return self
 
 
+def is_symbolic(value: Any) -> bool:
+    """Does a number carry sizes or scalars?"""
+    return isinstance(value, (SymbolicInt, SymbolicFloat))
+
+
 def plain(value: Any) -> Any:
     """The number without what it carries; nothing is recorded."""
     if isinstance(value, SymbolicInt):
@@ -256,7 +261,7 @@ _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
 
 def compute(name: str, one: Any, two: Any) -> Any:
     """A Python operation on two numbers, one of them symbolic."""
-    watch = next(v.watch for v in (one, two) if isinstance(v, (SymbolicInt, SymbolicFloat)))
+    watch = next(v.watch for v in (one, two) if is_symbolic(v))
     number = _PLAIN[name](plain(one), plain(two))
     both_whole = isinstance(one, int) and isinstance(two, int)
     if both_whole and name in _WHOLE:
@@ -273,7 +278,7 @@ def compute(name: str, one: Any, two: Any) -> Any:
 def _decide(one: Any, relation: str, two: Any) -> bool:
     """The truth at the sizes given; where it is not so for all, a condition, or sizes are fixed."""
     truth = _RELATIONS[relation](plain(one), plain(two))
-    watch = next(v.watch for v in (one, two) if isinstance(v, (SymbolicInt, SymbolicFloat)))
+    watch = next(v.watch for v in (one, two) if is_symbolic(v))
     if not (isinstance(one, int) and isinstance(two, int)):
         watch.fix(to_expr(one), to_expr(two))
         return truth

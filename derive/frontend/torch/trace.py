@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from derive.analysis.facts import find_magnitude
 from derive.errors import refuse
+from derive.frontend.torch.code import Spot, mark_spot
 from derive.frontend.torch.exprs import (
     add,
     choose,
@@ -33,14 +34,10 @@ from derive.frontend.torch.exprs import (
     to_number,
 )
 from derive.frontend.torch.numbers import (
-    SymbolicFloat,
-    SymbolicInt,
     Watch,
     make_int,
-    plain,
     to_expr,
 )
-from derive.frontend.torch.spots import Spot, mark_spot
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.walk import substitute, walk
@@ -158,13 +155,6 @@ def note_name(name: str, tensor: Any) -> Any:
         if isinstance(value, ir.Access):
             trace.views.append(View(name, shadow.indices, value))
     return tensor
-
-
-def name_like(trace: Trace, index: ir.Index, extent: ir.Expr) -> ir.Index:
-    """A fresh index of another extent, for what was counted by an index."""
-    named = isinstance(index.extent, ir.Size) and index.extent.name.isupper()
-    wish = index.extent.name.lower() if isinstance(index.extent, ir.Size) and named else ""
-    return trace.index(extent, hint_of(index) or wish)
 
 
 def at(index: ir.Index) -> ir.Expr:
@@ -413,6 +403,11 @@ class Trace:
         """The element as a number: truth values are 1 and 0."""
         return to_number(self.read(shadow, places), shadow.kind)
 
+    def open(self, shadow: Shadow) -> tuple[tuple[ir.Index, ...], ir.Expr]:
+        """Fresh indices of a tensor, and its element there as a number."""
+        indices = self.like(*shadow.indices)
+        return indices, self.read_number(shadow, tuple(map(at, indices)))
+
     def spread(self, shadow: Shadow, indices: Sequence[ir.Index]) -> ir.Expr:
         """The element under broadcasting: axes are matched from the last on."""
         own = tuple(indices[len(indices) - shadow.rank :])
@@ -520,11 +515,6 @@ class Trace:
         return refuse(code, place + says, marks=mark_spot(self.spot), facts=facts, help=help)
 
 
-def is_symbolic(value: Any) -> bool:
-    """Does a number carry sizes?"""
-    return isinstance(value, (SymbolicInt, SymbolicFloat))
-
-
 def _is_light(value: ir.Expr, kind: str) -> bool:
     parts = tuple(walk(value))
     if any(isinstance(part, (ir.Reduce, ir.Along)) for part in parts):
@@ -539,87 +529,3 @@ def remap(shadow: Shadow, indices: Sequence[ir.Index], olds: Sequence[ir.Expr]) 
     """The view whose element at new indices is the old one's at `olds`."""
     places = tuple(put(place, shadow.indices, tuple(olds)) for place in shadow.places)
     return Shadow(tuple(indices), places, shadow.buffer)
-
-
-def reorder(shadow: Shadow, order: Sequence[int]) -> Shadow:
-    """The axes in another order."""
-    return replace(shadow, indices=tuple(shadow.indices[k] for k in order))
-
-
-def find_axis(number: Any, rank: int) -> int:
-    """An axis counted from the first."""
-    return int(number) % max(rank, 1)
-
-
-def insert_axis(trace: Trace, shadow: Shadow, axis: int) -> Shadow:
-    """A new axis of length 1."""
-    indices = list(shadow.indices)
-    indices.insert(axis, trace.index(ir.ONE))
-    return replace(shadow, indices=tuple(indices))
-
-
-def drop_axis(shadow: Shadow, axis: int, place: ir.Expr = ir.ZERO) -> Shadow:
-    """One place of an axis."""
-    indices = tuple(index for k, index in enumerate(shadow.indices) if k != axis)
-    olds = [place if k == axis else index for k, index in enumerate(shadow.indices)]
-    return remap(shadow, indices, olds)
-
-
-def expand(trace: Trace, shadow: Shadow, shape: Sequence[Any]) -> Shadow:
-    """Axes of length 1 repeated, further ones in front."""
-    extra = len(shape) - shadow.rank
-    indices: list[ir.Index] = []
-    olds: list[ir.Expr] = []
-    for number, asked in enumerate(shape):
-        own = shadow.indices[number - extra] if number >= extra else None
-        if own is not None and (isinstance(asked, int) and plain(asked) == -1):
-            indices.append(own)
-            olds.append(own)
-            continue
-        extent = trace.extent(asked)
-        if own is None:
-            indices.append(trace.index(extent))
-            continue
-        if trace.number(own.extent) == 1 and trace.number(extent) != 1:
-            if own.extent is not ir.ONE:
-                trace.unify(own.extent, ir.ONE)
-            indices.append(trace.index(extent))
-            olds.append(ir.ZERO)
-        else:
-            trace.unify(own.extent, extent)
-            indices.append(own)
-            olds.append(own)
-    return remap(shadow, indices, olds)
-
-
-def narrow(
-    trace: Trace, shadow: Shadow, axis: int, length: Any, line: tuple[Any, int] = (0, 1)
-) -> Shadow:
-    """A part of an axis: the places start + step * index of a line (start, step)."""
-    old = shadow.indices[axis]
-    fresh = trace.index(trace.extent(length), hint_of(old))
-    place = add(multiply(to_expr(line[1]), at(fresh)), to_expr_of(line[0]))
-    olds: list[ir.Expr] = [place if k == axis else index for k, index in enumerate(shadow.indices)]
-    indices = [fresh if k == axis else index for k, index in enumerate(shadow.indices)]
-    return remap(shadow, indices, olds)
-
-
-def to_expr_of(value: Any) -> ir.Expr:
-    """A number or an expression as an expression."""
-    return to_expr(value) if isinstance(value, (int, float)) else value
-
-
-def find_place(number: int, extent: ir.Expr) -> ir.Expr:
-    """A place of an axis, counted from the end where it is negative."""
-    place = to_expr(number)
-    return add(place, extent) if number < 0 else place
-
-
-def clamp(value: Any, total: int) -> int:
-    """A bound of a slice: from the end where it is negative, no further than the axis."""
-    if value < 0:
-        value = total + value
-    if value > total:
-        return total
-    number: int = 0 if value < 0 else value
-    return number

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
 
-from derive.frontend.torch.ops import index, make, math, nn, products, sums, views, windows
-
-if TYPE_CHECKING:
-    from derive.frontend.torch.call import Op
+from derive.frontend.torch.call import Op
+from derive.frontend.torch.ops import composites, elements, nn, sums, views, windows
 
 OPS: tuple[Op, ...] = (
-    *views.OPS,
-    *index.OPS,
-    *make.OPS,
-    *math.OPS,
-    *sums.OPS,
-    *products.OPS,
+    *(
+        each
+        for home in (views, elements, sums, windows)
+        for each in vars(home).values()
+        if isinstance(each, Op)
+    ),
+    *elements.ROWS,
+    *sums.ROWS,
+    *windows.ROWS,
+    *composites.OPS,
     *nn.OPS,
-    *windows.OPS,
 )
 
 

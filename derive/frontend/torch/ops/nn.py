@@ -1,4 +1,4 @@
-"""Layers and losses, each as a few lines of other ops."""
+"""Layers and losses, each by its definition in other functions of torch."""
 
 from __future__ import annotations
 
@@ -6,36 +6,19 @@ import math
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-from derive.errors import refuse
 from derive.frontend.torch.call import Op, composite
+from derive.frontend.torch.ops.composites import torch, unknown
 from derive.frontend.torch.trace import note_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 
-def _dropout(
-    input: Any,
-    p: float = 0.5,
-    training: bool = True,
-    inplace: bool = False,
-    *,
-    train: bool | None = None,
-) -> Any:
-    """Nothing in eval mode; random numbers in training."""
-    if p and (training if train is None else train):
-        raise refuse("lift-random", "dropout draws random numbers", help="call .eval()")
-    return input
-
-
-def _find_moments(input: Any, dims: tuple[int, ...]) -> tuple[Any, Any]:
-    """Mean and variance, each a step with a name."""
-    mean = note_name("mu", input.mean(dims))
-    return mean, note_name("variance", input.var(dims, correction=0))
-
-
-def _standardize(input: Any, moments: Sequence[Any], eps: float, behind: int) -> Any:
+def _standardize(input: Any, dims: Any, eps: float, behind: int, moments: Any = None) -> Any:
     """Less the mean, over the root of the variance; both get axes of length 1 behind them."""
+    if moments is None:  # each is a step with a name
+        mean = note_name("mu", input.mean(dims))
+        moments = mean, note_name("variance", input.var(dims, correction=0))
     mean, variance = (each[(..., *[None] * behind)] for each in moments)
     return (input - mean) / (variance + eps).sqrt()
 
@@ -47,43 +30,17 @@ def _scale(input: Any, weight: Any, bias: Any, behind: int = 0) -> Any:
     return input if bias is None else input + bias[place]
 
 
-def _layer_norm(
-    input: Any,
-    normalized_shape: Any,
-    weight: Any = None,
-    bias: Any = None,
-    eps: float = 1e-5,
-    *_: Any,
-) -> Any:
-    count = len(normalized_shape)
-    moments = _find_moments(input, tuple(range(-count, 0)))
-    return _scale(_standardize(input, moments, eps, count), weight, bias)
+def _last(shape: Any) -> tuple[int, ...]:
+    return tuple(range(-len(shape), 0))
 
 
 def _rms_norm(
     input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None
 ) -> Any:
-    count = len(normalized_shape)
     eps = 2.220446049250313e-16 if eps is None else eps
-    rms = (input.square().mean(tuple(range(-count, 0))) + eps).sqrt()
-    return _scale(input / note_name("rms", rms)[(..., *[None] * count)], weight, None)
-
-
-def _batch_norm(  # noqa: PLR0913, PLR0917 - torch's
-    input: Any,
-    running_mean: Any,
-    running_var: Any,
-    weight: Any = None,
-    bias: Any = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-    *_: Any,
-) -> Any:
-    behind, moments = input.dim() - 2, (running_mean, running_var)
-    if training:
-        moments = _find_moments(input, (0, *range(2, input.dim())))
-    return _scale(_standardize(input, moments, eps, behind), weight, bias, behind)
+    rms = (input.square().mean(_last(normalized_shape)) + eps).sqrt()
+    behind = [None] * len(normalized_shape)
+    return _scale(input / note_name("rms", rms)[(..., *behind)], weight, None)
 
 
 def _group_norm(
@@ -92,25 +49,8 @@ def _group_norm(
     channels = int(input.shape[1]) if num_groups != 1 else -1  # groups are counted in numbers
     grouped = input.unflatten(1, (num_groups, channels // num_groups))
     behind = grouped.dim() - 2
-    moments = _find_moments(grouped, tuple(range(2, grouped.dim())))
-    found = _standardize(grouped, moments, eps, behind).flatten(1, 2)
+    found = _standardize(grouped, tuple(range(2, grouped.dim())), eps, behind).flatten(1, 2)
     return _scale(found, weight, bias, behind - 1)
-
-
-def _instance_norm(  # noqa: PLR0913, PLR0917 - torch's
-    input: Any,
-    running_mean: Any = None,
-    running_var: Any = None,
-    weight: Any = None,
-    bias: Any = None,
-    use_input_stats: bool = True,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Any:
-    behind, moments = input.dim() - 2, (running_mean, running_var)
-    if use_input_stats:
-        moments = _find_moments(input, tuple(range(2, input.dim())))
-    return _scale(_standardize(input, moments, eps, behind), weight, bias, behind)
 
 
 def _attention(  # noqa: PLR0913, PLR0917 - torch's
@@ -123,8 +63,6 @@ def _attention(  # noqa: PLR0913, PLR0917 - torch's
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    import torch
-
     if dropout_p:
         query = torch.nn.functional.dropout(query, dropout_p)
     if enable_gqa:
@@ -142,21 +80,7 @@ def _attention(  # noqa: PLR0913, PLR0917 - torch's
     return torch._safe_softmax(scores, -1) @ value  # a row with nothing left is zeros
 
 
-def _cosine(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
-    product = (x1 * x2).sum(dim)
-    return product / (x1.norm(dim=dim).clamp(min=eps) * x2.norm(dim=dim).clamp(min=eps))
-
-
-def _pair_distance(
-    x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
-) -> Any:
-    return (x1 - x2 + eps).norm(p=p, dim=-1, keepdim=keepdim)
-
-
-def _normalize(
-    input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: None = None
-) -> Any:
-    return input / input.norm(p=p, dim=dim, keepdim=True).clamp(min=eps)
+# Losses.
 
 
 def _loss(name: str, find: Callable[..., Any], *examples: str) -> Op:
@@ -166,8 +90,6 @@ def _loss(name: str, find: Callable[..., Any], *examples: str) -> Op:
     """
 
     def run(*args: Any, **named: Any) -> Any:
-        import torch
-
         known = signature(getattr(torch.nn.functional, name))
         bound = known.bind(*args, **named)
         bound.apply_defaults()
@@ -176,7 +98,7 @@ def _loss(name: str, find: Callable[..., Any], *examples: str) -> Op:
         losses = find(*(given.pop(each) for each in signature(find).parameters))
         for other, value in given.items():
             if value is not known.parameters[other].default:
-                raise refuse("lift-op", f"{other} is not known to the lifter")
+                unknown(f"{other} is not known to the lifter")
         losses, weights = losses if isinstance(losses, tuple) else (losses, None)
         losses = losses if weights is None else losses * weights
         if reduction == "mean" and weights is not None:
@@ -188,16 +110,6 @@ def _loss(name: str, find: Callable[..., Any], *examples: str) -> Op:
     return composite(name, run, *(each.replace("LOSS", f"{_NN}.{name}") for each in examples))
 
 
-def _huber(input: Any, target: Any, delta: float) -> Any:
-    gap = (input - target).abs()
-    return (gap**2 / 2).where(gap < delta, delta * (gap - delta / 2))
-
-
-def _smooth(input: Any, target: Any, beta: float) -> Any:
-    gap = (input - target).abs()
-    return gap if beta == 0 else (gap**2 / (2 * beta)).where(gap < beta, gap - beta / 2)
-
-
 def _cross_entropy(
     input: Any, target: Any, weight: Any, ignore_index: int, label_smoothing: float
 ) -> Any:
@@ -205,7 +117,7 @@ def _cross_entropy(
     logs = input.log_softmax(axis)
     if target.is_floating_point():
         if weight is not None:
-            raise refuse("lift-op", "weight is not known to the lifter")
+            unknown("weight is not known to the lifter")
         if label_smoothing:
             rest = label_smoothing * (1 / input.shape[axis])
             target = target * (1 - label_smoothing) + rest
@@ -214,7 +126,7 @@ def _cross_entropy(
     if not label_smoothing:
         return found
     if isinstance(found, tuple):
-        raise refuse("lift-op", "label_smoothing with weights or ignored classes is not known")
+        unknown("label_smoothing with weights or ignored classes is not known")
     return (1 - label_smoothing) * found + label_smoothing * -logs.mean(axis)
 
 
@@ -222,7 +134,7 @@ def _nll(input: Any, target: Any, weight: Any, ignore_index: int) -> Any:
     """The target has no entry below zero: an index that is ignored would be one."""
     if input.dim() == 1:
         if weight is not None or ignore_index >= 0:
-            raise refuse("lift-op", "weights or ignored classes of one row are not known")
+            unknown("weights or ignored classes of one row are not known")
         return -input[target]
     losses = -input.gather(1, target.unsqueeze(1)).squeeze(1)
     if weight is None and ignore_index < 0:
@@ -233,15 +145,8 @@ def _nll(input: Any, target: Any, weight: Any, ignore_index: int) -> Any:
     return losses, weights
 
 
-def _divergence(input: Any, target: Any, log_target: bool) -> Any:
-    if log_target:
-        return target.exp() * (target - input)
-    return target.xlogy(target) - target * input
-
-
 def _binary_logits(input: Any, target: Any, weight: Any, pos_weight: Any) -> Any:
-    from torch.nn.functional import softplus
-
+    softplus = torch.nn.functional.softplus
     if pos_weight is None:
         losses = softplus(input) - input * target
     else:
@@ -256,6 +161,12 @@ def _binary(input: Any, target: Any, weight: Any) -> Any:
     return losses if weight is None else losses * weight
 
 
+def _pair_distance(
+    x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Any:
+    return (x1 - x2 + eps).norm(p=p, dim=-1, keepdim=keepdim)
+
+
 def _triplet(  # noqa: PLR0913, PLR0917 - torch's
     anchor: Any, positive: Any, negative: Any, margin: float, p: float, eps: float, swap: bool
 ) -> Any:
@@ -263,10 +174,6 @@ def _triplet(  # noqa: PLR0913, PLR0917 - torch's
     if swap:
         far = far.minimum(_pair_distance(positive, negative, p, eps))
     return (margin + near - far).relu()
-
-
-def _hinge(input: Any, target: Any, margin: float) -> Any:
-    return input.where(target != -1, 0.0) + (margin - input).relu().where(target != 1, 0.0)
 
 
 def _cosine_embedding(input1: Any, input2: Any, target: Any, margin: float) -> Any:
@@ -278,7 +185,7 @@ def _cosine_embedding(input1: Any, input2: Any, target: Any, margin: float) -> A
 
 def _gaussian(input: Any, target: Any, var: Any, full: bool, eps: float) -> Any:
     if isinstance(var, float) or var.dim() != input.dim():
-        raise refuse("lift-op", "gaussian_nll_loss with a variance of another shape is not known")
+        unknown("gaussian_nll_loss with a variance of another shape is not known")
     bounded = var.clamp(min=eps)
     losses = (bounded.log() + (input - target) ** 2 / bounded) / 2
     return losses + math.log(2 * math.pi) / 2 if full else losses
@@ -286,98 +193,98 @@ def _gaussian(input: Any, target: Any, var: Any, full: bool, eps: float) -> Any:
 
 _NN = "torch.nn.functional"
 
+# fmt: off
 OPS = (
-    composite(
-        "dropout alpha_dropout feature_dropout",
-        _dropout,
-        f"x[B, S]: {_NN}.dropout(x, 0.1, False)",
-        "x[B, S]: torch.dropout(x, 0.1, train=False)",
-    ),
-    composite(
-        "layer_norm",
-        _layer_norm,
-        f"x[B, S]; w[S]; b[S]: {_NN}.layer_norm(x, (x.shape[1],), w, b)",
-    ),
+    composite("cosine_similarity",
+        lambda x1, x2, dim=1, eps=1e-8: (x1 * x2).sum(dim) / (
+            x1.norm(dim=dim).clamp(min=eps) * x2.norm(dim=dim).clamp(min=eps)),
+        f"x, y[B, S]: {_NN}.cosine_similarity(x, y)"),
+    composite("pairwise_distance", _pair_distance, f"x, y[B, S]: {_NN}.pairwise_distance(x, y)"),
+    composite("normalize",
+        lambda input, p=2.0, dim=1, eps=1e-12, out=None: (
+            input / input.norm(p=p, dim=dim, keepdim=True).clamp(min=eps)),
+        f"x[B, S]: {_NN}.normalize(x)"),
+    # layers
+    composite("dropout alpha_dropout feature_dropout",
+        lambda input, p=0.5, training=True, inplace=False, *, train=None: (
+            unknown("dropout draws random numbers", "lift-random", "call .eval()")
+            if p and (training if train is None else train) else input),
+        f"x[B, S]: {_NN}.dropout(x, 0.1, False)", "x[B, S]: torch.dropout(x, 0.1, train=False)"),
+    composite("layer_norm",
+        lambda input, normalized_shape, weight=None, bias=None, eps=1e-5, *_: _scale(
+            _standardize(input, _last(normalized_shape), eps, len(normalized_shape)), weight, bias),
+        f"x[B, S]; w[S]; b[S]: {_NN}.layer_norm(x, (x.shape[1],), w, b)"),
     composite("rms_norm", _rms_norm, f"x[B, S]; w[S]: {_NN}.rms_norm(x, (x.shape[1],), w, 1e-6)"),
-    composite(
-        "batch_norm", _batch_norm, f"x[B, S]; m[S]; v[S]; w[S]: {_NN}.batch_norm(x, m, v, w)"
-    ),
+    composite("batch_norm",
+        lambda input, running_mean, running_var, weight=None, bias=None, training=False,
+            momentum=0.1, eps=1e-5, *_: _scale(
+                _standardize(input, (0, *range(2, input.dim())), eps, input.dim() - 2,
+                    None if training else (running_mean, running_var)),
+                weight, bias, input.dim() - 2),
+        f"x[B, S]; m[S]; v[S]; w[S]: {_NN}.batch_norm(x, m, v, w)"),
     composite("group_norm", _group_norm, f"x[B, S]; w[S]: {_NN}.group_norm(x, 1, w)"),
-    composite(
-        "instance_norm", _instance_norm, f"x[B, C, S]; w[C]: {_NN}.instance_norm(x, weight=w)"
-    ),
-    composite(
-        "scaled_dot_product_attention",
-        _attention,
+    composite("instance_norm",
+        lambda input, running_mean=None, running_var=None, weight=None, bias=None,
+            use_input_stats=True, momentum=0.1, eps=1e-5: _scale(
+                _standardize(input, tuple(range(2, input.dim())), eps, input.dim() - 2,
+                    None if use_input_stats else (running_mean, running_var)),
+                weight, bias, input.dim() - 2),
+        f"x[B, C, S]; w[C]: {_NN}.instance_norm(x, weight=w)"),
+    composite("scaled_dot_product_attention", _attention,
         f"q[B, S, D]; k, v[B, T, D]: {_NN}.scaled_dot_product_attention(q, k, v)",
         f"q, k, v[B, S, D]: {_NN}.scaled_dot_product_attention(q, k, v, is_causal=True)",
-        f"q, k, v[B, S, D]; bool m[B, S, S]: {_NN}.scaled_dot_product_attention(q, k, v, m)",
-    ),
-    composite("cosine_similarity", _cosine, f"x, y[B, S]: {_NN}.cosine_similarity(x, y)"),
-    composite("pairwise_distance", _pair_distance, f"x, y[B, S]: {_NN}.pairwise_distance(x, y)"),
-    composite("normalize", _normalize, f"x[B, S]: {_NN}.normalize(x)"),
+        f"q, k, v[B, S, D]; bool m[B, S, S]: {_NN}.scaled_dot_product_attention(q, k, v, m)"),
+    # losses
     _loss("mse_loss", lambda input, target: (input - target) ** 2, "x, y[B, S]: LOSS(x, y)"),
     _loss("l1_loss", lambda input, target: (input - target).abs(), "x, y[B, S]: LOSS(x, y)"),
-    _loss("huber_loss", _huber, "x, y[B, S]: LOSS(x, y, delta=0.5)"),
-    _loss("smooth_l1_loss", _smooth, "x, y[B, S]: LOSS(x, y, beta=0.5)"),
-    _loss(
-        "cross_entropy",
-        _cross_entropy,
+    _loss("huber_loss",
+        lambda input, target, delta: (
+            ((gap := (input - target).abs()) ** 2 / 2).where(
+                gap < delta, delta * (gap - delta / 2))),
+        "x, y[B, S]: LOSS(x, y, delta=0.5)"),
+    _loss("smooth_l1_loss",
+        lambda input, target, beta: (
+            (input - target).abs() if beta == 0
+            else ((gap := (input - target).abs()) ** 2 / (2 * beta)).where(
+                gap < beta, gap - beta / 2)),
+        "x, y[B, S]: LOSS(x, y, beta=0.5)"),
+    _loss("cross_entropy", _cross_entropy,
         "x[B, V]; int t[B] < V: LOSS(x, t)",
         "x[B, V]; int t[B] < V: LOSS(x, t, label_smoothing=0.1)",
         "x[B, V, S]; int t[B, S] < V: LOSS(x, t, reduction='none')",
-        "x, y[B, V]: LOSS(x, y, label_smoothing=0.1)",
-    ),
-    _loss(
-        "nll_loss",
-        _nll,
+        "x, y[B, V]: LOSS(x, y, label_smoothing=0.1)"),
+    _loss("nll_loss", _nll,
         "x[B, V]; int t[B] < V: LOSS(x, t, reduction='sum')",
         "x[B, V]; int t[B] < V; w[V]: LOSS(x, t, w)",
-        "x[B, V]; int t[B] < V: LOSS(x, t, ignore_index=0, reduction='none')",
-    ),
-    _loss(
-        "kl_div",
-        _divergence,
+        "x[B, V]; int t[B] < V: LOSS(x, t, ignore_index=0, reduction='none')"),
+    _loss("kl_div",
+        lambda input, target, log_target: (
+            target.exp() * (target - input) if log_target
+            else target.xlogy(target) - target * input),
         "x, y[B, S]: LOSS(x, y, reduction='batchmean', log_target=True)",
         "x[B, S]; y[B, S] > 0: LOSS(x, y, reduction='sum')",
-        "x, y[B, S]: LOSS(x, (y - 1).relu(), reduction='sum')",
-    ),
-    _loss(
-        "binary_cross_entropy_with_logits",
-        _binary_logits,
-        "x, y[B, S]: LOSS(x, y)",
-        "x, y[B, S]; w[S]: LOSS(x, y, pos_weight=w)",
-    ),
+        "x, y[B, S]: LOSS(x, (y - 1).relu(), reduction='sum')"),
+    _loss("binary_cross_entropy_with_logits", _binary_logits,
+        "x, y[B, S]: LOSS(x, y)", "x, y[B, S]; w[S]: LOSS(x, y, pos_weight=w)"),
     _loss("binary_cross_entropy", _binary, "x, y[B, S]: LOSS(x.sigmoid(), y.sigmoid())"),
-    _loss(
-        "soft_margin_loss",
-        lambda input, target: (1 + (-target * input).exp()).log(),
-        "x, y[B, S]: LOSS(x, y)",
-    ),
-    _loss(
-        "triplet_margin_loss",
-        _triplet,
+    _loss("soft_margin_loss", lambda input, target: (1 + (-target * input).exp()).log(),
+        "x, y[B, S]: LOSS(x, y)"),
+    _loss("triplet_margin_loss", _triplet,
         "x, y, z[B, S]: LOSS(x, y, z, 0.5)",
-        "x, y, z[B, S]: LOSS(x, y, z, swap=True, reduction='none')",
-    ),
-    _loss(
-        "margin_ranking_loss",
+        "x, y, z[B, S]: LOSS(x, y, z, swap=True, reduction='none')"),
+    _loss("margin_ranking_loss",
         lambda input1, input2, target, margin: (margin - target * (input1 - input2)).relu(),
-        "x, y[B]; z[B]: LOSS(x, y, z, 0.5)",
-    ),
-    _loss("hinge_embedding_loss", _hinge, "x[B, S]; int t[B, S] < 2: LOSS(x, 2 * t - 1, 1.2)"),
-    _loss(
-        "cosine_embedding_loss",
-        _cosine_embedding,
-        "x, y[B, S]; int t[B] < 2: LOSS(x, y, 2 * t - 1, 0.1)",
-    ),
-    _loss(
-        "poisson_nll_loss",
+        "x, y[B]; z[B]: LOSS(x, y, z, 0.5)"),
+    _loss("hinge_embedding_loss",
+        lambda input, target, margin: (
+            input.where(target != -1, 0.0) + (margin - input).relu().where(target != 1, 0.0)),
+        "x[B, S]; int t[B, S] < 2: LOSS(x, 2 * t - 1, 1.2)"),
+    _loss("cosine_embedding_loss", _cosine_embedding,
+        "x, y[B, S]; int t[B] < 2: LOSS(x, y, 2 * t - 1, 0.1)"),
+    _loss("poisson_nll_loss",
         lambda input, target, log_input, eps: (
-            input.exp() - target * input if log_input else input - target * (input + eps).log()
-        ),
+            input.exp() - target * input if log_input else input - target * (input + eps).log()),
         "x, y[B, S]: LOSS(x, y)",
-        "x, y[B, S]: LOSS(x.abs(), y, log_input=False, reduction='sum')",
-    ),
+        "x, y[B, S]: LOSS(x.abs(), y, log_input=False, reduction='sum')"),
     _loss("gaussian_nll_loss", _gaussian, "x, y[B, S]; v[B, S] > 0: LOSS(x, y, v, full=True)"),
 )

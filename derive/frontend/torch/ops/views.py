@@ -1,81 +1,121 @@
-"""Axes in another order, of length 1 or repeated; reshapes; slices, pieces, diagonals, windows."""
+"""Which elements of a tensor code takes: views, subscripts, writes through them, joins, borders."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from derive.analysis.affine import ravel, unravel
-from derive.errors import refuse
-from derive.frontend.torch.call import Call, composite, op
-from derive.frontend.torch.exprs import add, multiply
-from derive.frontend.torch.numbers import divide_sizes, plain, to_expr, to_form
-from derive.frontend.torch.trace import (
-    Shadow,
-    at,
-    clamp,
-    drop_axis,
-    expand,
-    find_axis,
-    find_place,
-    insert_axis,
-    narrow,
-    remap,
-    reorder,
-)
+from derive.analysis.affine import find_range, ravel, to_affine, unravel
+from derive.analysis.facts import is_never_negative
+from derive.frontend.torch import exprs
+from derive.frontend.torch.call import Call, op, write
+from derive.frontend.torch.numbers import divide_sizes, is_symbolic, plain, to_expr, to_form
+from derive.frontend.torch.trace import Shadow, at, hint_of, kind_of, remap
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, divide_wholly
+from derive.ir.walk import walk
 
 if TYPE_CHECKING:
     from derive.frontend.torch.trace import Trace
 
 
+def to_list(value: Any) -> list[Any]:
+    """One or several as a list."""
+    return list(value) if isinstance(value, (tuple, list)) else [value]
+
+
+def insert_axis(trace: Trace, shadow: Shadow, axis: int) -> Shadow:
+    """A new axis of length 1."""
+    indices = list(shadow.indices)
+    indices.insert(axis, trace.index(ir.ONE))
+    return replace(shadow, indices=tuple(indices))
+
+
+def drop_axis(shadow: Shadow, axis: int, place: ir.Expr = ir.ZERO) -> Shadow:
+    """One place of an axis."""
+    indices = tuple(index for k, index in enumerate(shadow.indices) if k != axis)
+    olds = [place if k == axis else index for k, index in enumerate(shadow.indices)]
+    return remap(shadow, indices, olds)
+
+
+def narrow(
+    trace: Trace, shadow: Shadow, axis: int, length: Any, line: tuple[ir.Expr, int]
+) -> Shadow:
+    """A part of an axis: the places start + step * index of a line (start, step)."""
+    fresh = trace.index(trace.extent(length), hint_of(shadow.indices[axis]))
+    indices, olds = list(shadow.indices), list[ir.Expr](shadow.indices)
+    indices[axis] = fresh
+    olds[axis] = exprs.add(exprs.multiply(to_expr(line[1]), at(fresh)), line[0])
+    return remap(shadow, indices, olds)
+
+
+def find_place(number: int, extent: ir.Expr) -> ir.Expr:
+    """A place of an axis, counted from the end where it is negative."""
+    place = to_expr(number)
+    return exprs.add(place, extent) if number < 0 else place
+
+
+def clamp(value: Any, total: int) -> int:
+    """A bound of a slice: from the end where it is negative, no further than the axis."""
+    if value < 0:
+        value = total + value
+    if value > total:
+        return total
+    number: int = 0 if value < 0 else value
+    return number
+
+
+@op(
+    "permute transpose swapaxes swapdims t T H movedim moveaxis",
+    "x[B, S, D]: x.permute(2, 0, 1)",
+    "x[B, S]: x.transpose(-1, 0)",
+    "x[B, S]: x.T",
+    "x[B, S]: x.H",
+    "x[B, S]: x.t()",
+    "x[B, S, D]: x.movedim(0, -1)",
+    is_view=True,
+)
 def _permute(call: Call) -> Shadow:
+    """The axes in another order."""
     shadow = call.shadow(0)
-    order = call.spread_args(1, "dims")
-    return reorder(shadow, [find_axis(k, shadow.rank) for k in order])
-
-
-def _transpose(call: Call) -> Shadow:
-    shadow = call.shadow(0)
-    names = ("dim0", "dim1") if "dim0" in call.named else ("axis0", "axis1")
-    one, other = (find_axis(call.get(k + 1, names[k]), shadow.rank) for k in range(2))
     order = list(range(shadow.rank))
-    if order:
+    if call.name == "permute":
+        order = [int(k) % max(shadow.rank, 1) for k in call.spread_args(1, "dims")]
+    elif call.name in {"t", "T", "H"}:
+        order.reverse()
+    elif call.name.startswith("move"):
+        given = (call.get(1, "source"), call.get(2, "destination"))
+        source, target = ([int(k) % max(shadow.rank, 1) for k in to_list(each)] for each in given)
+        moved = dict(zip(target, source, strict=True))
+        rest = iter(k for k in order if k not in source)
+        order = [moved[k] if k in moved else next(rest) for k in order]
+    elif order:
+        names = ("dim0", "dim1") if "dim0" in call.named else ("axis0", "axis1")
+        one, other = (int(call.get(k + 1, names[k])) % shadow.rank for k in range(2))
         order[one], order[other] = order[other], order[one]
-    return reorder(shadow, order)
+    return replace(shadow, indices=tuple(shadow.indices[k] for k in order))
 
 
-def _move(call: Call) -> Shadow:
-    shadow = call.shadow(0)
-    names = ("source", "destination")
-    given = [call.get(k + 1, names[k]) for k in range(2)]
-    source, target = (
-        [find_axis(k, shadow.rank) for k in (each if isinstance(each, (tuple, list)) else (each,))]
-        for each in given
-    )
-    order: dict[int, int] = dict(zip(target, source, strict=True))
-    rest = iter(k for k in range(shadow.rank) if k not in source)
-    return reorder(shadow, [order[k] if k in order else next(rest) for k in range(shadow.rank)])
-
-
+@op("unsqueeze", "x[B, S]: x.unsqueeze(-1)", is_view=True)
 def _unsqueeze(call: Call) -> Shadow:
     shadow = call.shadow(0)
-    return insert_axis(call.trace, shadow, find_axis(call.get(1, "dim"), shadow.rank + 1))
+    return insert_axis(call.trace, shadow, int(call.get(1, "dim")) % (shadow.rank + 1))
 
 
+@op(
+    "squeeze",
+    "x[B, S]: x.unsqueeze(1).squeeze(1)",
+    "x[B, S]: x.unsqueeze(1).squeeze()",
+    "x[B, S]: x.squeeze(-1)",
+    is_view=True,
+)
 def _squeeze(call: Call) -> Shadow:
     trace, shadow = call.trace, call.shadow(0)
     asked = call.get(1, "dim")
-    if asked is None:
-        axes = list(range(shadow.rank))
-    else:
-        axes = [
-            find_axis(k, shadow.rank)
-            for k in (asked if isinstance(asked, (tuple, list)) else (asked,))
-        ]
-    for axis in sorted(axes, reverse=True):
+    axes = range(shadow.rank) if asked is None else to_list(asked)
+    for axis in sorted((int(k) % max(shadow.rank, 1) for k in axes), reverse=True):
         if trace.to_int(shadow.shape[axis]) == 1:
             if shadow.shape[axis] is not ir.ONE:
                 trace.unify(shadow.shape[axis], ir.ONE)
@@ -83,31 +123,73 @@ def _squeeze(call: Call) -> Shadow:
     return shadow
 
 
+@op("expand broadcast_to", "x[S]: x.expand(2, -1)", is_view=True)
 def _expand(call: Call) -> Shadow:
-    return expand(call.trace, call.shadow(0), call.spread_args(1, "size"))
+    """Axes of length 1 repeated, further ones in front."""
+    trace, shadow, shape = call.trace, call.shadow(0), call.spread_args(1, "size")
+    extra = len(shape) - shadow.rank
+    indices: list[ir.Index] = []
+    olds: list[ir.Expr] = []
+    for number, asked in enumerate(shape):
+        if number < extra:
+            indices.append(trace.index(trace.extent(asked)))
+            continue
+        own = shadow.indices[number - extra]
+        extent = own.extent if plain(asked) == -1 else trace.extent(asked)
+        if trace.number(own.extent) == 1 and trace.number(extent) != 1:
+            if own.extent is not ir.ONE:
+                trace.unify(own.extent, ir.ONE)
+            indices.append(trace.index(extent))
+            olds.append(ir.ZERO)
+        else:
+            trace.unify(own.extent, extent)
+            indices.append(own)
+            olds.append(own)
+    return remap(shadow, indices, olds)
 
 
+def _multiply(extents: Sequence[ir.Expr]) -> Polynomial:
+    return prod(map(Polynomial.of, extents), start=Polynomial.of(1))
+
+
+@op(
+    "view reshape",
+    "x[B, S, D]: x.reshape(-1, x.shape[-1])",
+    "x[B, S, D]: x.reshape(x.shape[0] * x.shape[1], -1).view(x.shape[0], -1, x.shape[2])",
+    is_view=True,
+)
 def _reshape(call: Call) -> Shadow:
-    shape = call.spread_args(1, "shape" if "shape" in call.named else "size")
-    return reshape(call.trace, call.shadow(0), shape)
-
-
-def reshape(trace: Trace, shadow: Shadow, shape: Sequence[Any]) -> Shadow:
     """The elements in order under other axes; indices that stay stay themselves."""
-    extents = _fill_shape(trace, shadow, shape)
-    kept = _match_axes(shadow, extents)
+    trace, shadow = call.trace, call.shadow(0)
+    asked = call.spread_args(1, "shape" if "shape" in call.named else "size")
+    extents = [None if plain(each) == -1 else trace.extent(each) for each in asked]
+    rest = _multiply([each for each in extents if each is not None])
+    new = [
+        trace.extent(divide_sizes(_multiply(shadow.shape), rest)) if each is None else each
+        for each in extents
+    ]
+    old = list(shadow.indices)
     indices: list[ir.Index] = []
     olds: dict[ir.Index, ir.Expr] = {}
-    for own, new in kept:
-        if len(own) == 1 and len(new) == 1:
+    while old or new:  # groups of old and new axes with one product, as small as can be seen
+        total = len(old) + len(new)
+        pairs = ((a, n - a) for n in range(1, total + 1) for a in range(min(len(old), n) + 1))
+        count, more = next(
+            (a, b)
+            for a, b in pairs
+            if (a == len(old) and b == len(new))
+            or (b <= len(new) and _multiply([i.extent for i in old[:a]]) == _multiply(new[:b]))
+        )
+        own, shape = old[:count], new[:more]
+        old, new = old[count:], new[more:]
+        if len(own) == 1 and len(shape) == 1:
             indices.append(own[0])
             olds[own[0]] = own[0]
             continue
-        whole = prod((Polynomial.of(index.extent) for index in own), start=Polynomial.of(1))
-        parts = prod(map(Polynomial.of, new), start=Polynomial.of(1))
+        whole, parts = _multiply([index.extent for index in own]), _multiply(shape)
         if all(isinstance(atom, ir.Size) for atom in (whole - parts).atoms):
             trace.unify(whole.to_expr(), parts.to_expr())
-        fresh = [trace.index(new[0])] if len(new) == 1 else [trace.index(extent) for extent in new]
+        fresh = [trace.index(extent) for extent in shape]
         indices += fresh
         flat = ravel([at(index) for index in fresh], [index.extent for index in fresh])
         places = unravel(flat, [index.extent for index in own])
@@ -115,62 +197,12 @@ def reshape(trace: Trace, shadow: Shadow, shape: Sequence[Any]) -> Shadow:
     return remap(shadow, indices, [olds[index] for index in shadow.indices])
 
 
-def _fill_shape(trace: Trace, shadow: Shadow, shape: Sequence[Any]) -> list[ir.Expr]:
-    """The new extents, the one that is -1 found from the others."""
-    extents: list[ir.Expr | None] = []
-    rest = Polynomial.of(1)
-    for each in shape:
-        if isinstance(each, int) and plain(each) == -1:
-            extents.append(None)
-            continue
-        extent = trace.extent(each)
-        extents.append(extent)
-        rest = rest * Polynomial.of(extent)
-    if None in extents:
-        whole = Polynomial.of(1)
-        for extent in shadow.shape:
-            whole = whole * Polynomial.of(extent)
-        return [trace.extent(divide_sizes(whole, rest)) if e is None else e for e in extents]
-    return [extent for extent in extents if extent is not None]
-
-
-def _match_axes(
-    shadow: Shadow, extents: Sequence[ir.Expr]
-) -> list[tuple[tuple[ir.Index, ...], tuple[ir.Expr, ...]]]:
-    """Groups of old and new axes with the same product, as small as they can be seen to be."""
-    groups: list[tuple[tuple[ir.Index, ...], tuple[ir.Expr, ...]]] = []
-    old, new = list(shadow.indices), list(extents)
-    while old or new:
-        best = _find_group(old, new)
-        groups.append((tuple(old[: best[0]]), tuple(new[: best[1]])))
-        old, new = old[best[0] :], new[best[1] :]
-    return groups
-
-
-def _find_group(old: Sequence[ir.Index], new: Sequence[ir.Expr]) -> tuple[int, int]:
-    for total in range(1, len(old) + len(new) + 1):
-        for one in range(max(0, total - len(new)), min(len(old), total) + 1):
-            left = right = Polynomial.of(1)
-            for index in old[:one]:
-                left = left * Polynomial.of(index.extent)
-            for extent in new[: total - one]:
-                right = right * Polynomial.of(extent)
-            if not (left - right).terms:
-                return one, total - one
-    return len(old), len(new)
-
-
-def _flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
-    rank = max(input.dim(), 1)
-    start, end = start_dim % rank, end_dim % rank
-    return input.reshape((*input.shape[:start], -1, *input.shape[end + 1 :]))
-
-
-def _unflatten(input: Any, dim: int, sizes: Any) -> Any:
-    axis = dim % input.dim()
-    return input.reshape((*input.shape[:axis], *sizes, *input.shape[axis + 1 :]))
-
-
+@op(
+    "narrow",
+    "x[B, S]: x.narrow(1, 1, x.shape[1] - 1)",
+    "x[B, S]: x.narrow(-1, -1, 1)",
+    is_view=True,
+)
 def _narrow(call: Call) -> Shadow:
     shadow = call.shadow(0)
     axis = call.axis(1, shadow.rank)
@@ -178,178 +210,403 @@ def _narrow(call: Call) -> Shadow:
     return narrow(call.trace, shadow, axis, call.get(3, "length"), line)
 
 
+@op("diagonal", "x[S, S]: x.diagonal()", "x[S, S]: x.diagonal(1)", is_view=True)
 def _diagonal(call: Call) -> Shadow:
     trace, shadow = call.trace, call.shadow(0)
     offset = int(call.get(1, "offset", 0))
-    one = find_axis(call.get(2, "dim1", 0 if call.name != "diagonal_last" else -2), shadow.rank)
-    other = call.axis(3, shadow.rank, 1, "dim2")
+    one, other = call.axis(2, shadow.rank, 0, "dim1"), call.axis(3, shadow.rank, 1, "dim2")
     length = trace.to_int(trace.unify(shadow.shape[one], shadow.shape[other])) - abs(offset)
     fresh = trace.index(trace.extent(length))
     olds: list[ir.Expr] = list(shadow.indices)
-    olds[one] = add(at(fresh), to_expr(max(-offset, 0)))
-    olds[other] = add(at(fresh), to_expr(max(offset, 0)))
+    olds[one] = exprs.add(at(fresh), to_expr(max(-offset, 0)))
+    olds[other] = exprs.add(at(fresh), to_expr(max(offset, 0)))
     indices = [index for k, index in enumerate(shadow.indices) if k not in {one, other}]
     return remap(shadow, [*indices, fresh], olds)
 
 
+@op("unfold", "x[B, S]: x.unfold(1, 2, 1)", is_view=True)
 def _unfold(call: Call) -> Shadow:
     trace, shadow = call.trace, call.shadow(0)
     axis = call.axis(1, shadow.rank, None, "dimension")
     size, step = call.get(2, "size"), call.get(3, "step")
     count = (trace.to_int(shadow.shape[axis]) - size) // step + 1
     outer, inner = trace.index(trace.extent(count)), trace.index(trace.extent(size))
-    olds: list[ir.Expr] = list(shadow.indices)
-    olds[axis] = add(multiply(to_expr(step), at(outer)), at(inner))
-    indices = list(shadow.indices)
+    indices, olds = list(shadow.indices), list[ir.Expr](shadow.indices)
     indices[axis] = outer
+    olds[axis] = exprs.add(exprs.multiply(to_expr(step), at(outer)), at(inner))
     return remap(shadow, [*indices, inner], olds)
 
 
+@op("split split_with_sizes", "x[B, S]: x.split(1, 1)[0]", is_view=True)
 def _split(call: Call) -> tuple[Shadow, ...]:
     trace, shadow = call.trace, call.shadow(0)
-    asked = call.get(
-        1, "split_size_or_sections" if "split_size" not in call.named else "split_size"
-    )
-    axis = call.axis(2, shadow.rank, 0)
+    word = "split_size" if "split_size" in call.named else "split_size_or_sections"
+    asked, axis = call.get(1, word), call.axis(2, shadow.rank, 0)
     total = trace.to_int(shadow.shape[axis])
-    lengths = list(asked) if isinstance(asked, (tuple, list)) else _cut(trace, total, asked)
+    if isinstance(asked, (tuple, list)):
+        lengths = list(asked)
+    else:  # pieces of one size: how many there are is a matter of this run
+        number = -(-int(plain(total)) // int(plain(asked)))
+        count = divide_wholly(to_form(total), to_form(asked))
+        if count is not None:
+            trace.watch.fix(count.to_expr())
+            lengths = [asked] * number
+        else:
+            trace.watch.fix(to_expr(total), to_expr(asked))
+            each = int(plain(asked))
+            lengths = [each] * (number - 1) + [int(plain(total)) - (number - 1) * each]
     start: int = 0
     found = []
     for length in lengths:
-        found.append(narrow(trace, shadow, axis, length, (start, 1)))
+        found.append(narrow(trace, shadow, axis, length, (to_expr(start), 1)))
         start = start + length
     return tuple(found)
 
 
-def _cut(trace: Trace, total: int, each: int) -> list[int]:
-    """Lengths of pieces of one size; how many there are is a matter of this run."""
-    number = -(-int(plain(total)) // int(plain(each)))
-    count = divide_wholly(to_form(total), to_form(each))
-    if count is not None:
-        trace.watch.fix(count.to_expr())
-        return [each] * number
-    trace.watch.fix(to_expr(total), to_expr(each))
-    left = int(plain(total)) - (number - 1) * int(plain(each))
-    return [int(plain(each))] * (number - 1) + [left]
-
-
-def _chunk(input: Any, chunks: int, dim: int = 0) -> Any:
-    total = input.shape[dim]
-    if total % chunks == 0:
-        return input.split([total // chunks] * chunks, dim)
-    return input.split(-(-int(total) // chunks), dim)
-
-
-def _split_evenly(input: Any, indices_or_sections: Any, dim: int = 0) -> Any:
-    """tensor_split: into so many pieces, the first ones longer by one, or at places."""
-    total = input.shape[dim]
-    if isinstance(indices_or_sections, (tuple, list)):
-        ends = [*(clamp(each, total) for each in indices_or_sections), total]
-        lengths = [end - start for start, end in zip((0, *ends), ends, strict=False)]
-        if any(length < 0 for length in lengths):
-            raise refuse("lift-op", "pieces that overlap are not known")
-        return input.split(lengths, dim)
-    count = int(indices_or_sections)
-    if total % count == 0:
-        return input.split([total // count] * count, dim)
-    each, more = divmod(int(total), count)
-    return input.split([each + 1] * more + [each] * (count - more), dim)
-
-
+@op(
+    "as_strided",
+    "x[B, S]: x.as_strided((x.shape[0], x.shape[1] - 1, 2), (x.shape[1], 1, 1))",
+    is_view=True,
+)
 def _stride(call: Call) -> Shadow:
-    """as_strided of a tensor that lies in memory in order."""
+    """Of a tensor that lies in memory in order."""
     trace, shadow = call.trace, call.shadow(0)
     tensor, size, steps = call.args[0], call.get(1, "size"), call.get(2, "stride")
     start = call.get(3, "storage_offset", 0) or 0
     if not tensor.is_contiguous() or tensor.storage_offset():
         raise trace.refuse("lift-op", "as_strided of a view is not known")
     indices = [trace.index(trace.extent(length)) for length in size]
-    terms = [multiply(to_expr(s), at(i)) for s, i in zip(steps, indices, strict=True)]
-    places = unravel(add(*terms, to_expr(start)), shadow.shape)
+    terms = [exprs.multiply(to_expr(s), at(i)) for s, i in zip(steps, indices, strict=True)]
+    places = unravel(exprs.add(*terms, to_expr(start)), shadow.shape)
     return remap(shadow, indices, [place.to_expr() for place in places])
 
 
-OPS = (
-    op("permute", _permute, "x[B, S, D]: x.permute(2, 0, 1)", is_view=True),
-    op("transpose swapaxes swapdims", _transpose, "x[B, S]: x.transpose(-1, 0)", is_view=True),
-    op(
-        "t T H",
-        lambda call: reorder(call.shadow(0), range(call.shadow(0).rank)[::-1]),
-        "x[B, S]: x.T",
-        "x[B, S]: x.H",
-        "x[B, S]: x.t()",
-        is_view=True,
-    ),
-    composite(
-        "mT mH adjoint",
-        lambda input: input.transpose(-2, -1),
-        "x[B, S, D]: x.mT",
-        "x[B, S, D]: x.mH",
-    ),
-    op("movedim moveaxis", _move, "x[B, S, D]: x.movedim(0, -1)", is_view=True),
-    op("unsqueeze", _unsqueeze, "x[B, S]: x.unsqueeze(-1)", is_view=True),
-    op(
-        "squeeze",
-        _squeeze,
-        "x[B, S]: x.unsqueeze(1).squeeze(1)",
-        "x[B, S]: x.unsqueeze(1).squeeze()",
-        "x[B, S]: x.squeeze(-1)",
-        is_view=True,
-    ),
-    op("expand broadcast_to", _expand, "x[S]: x.expand(2, -1)", is_view=True),
-    composite(
-        "expand_as",
-        lambda input, other: input.expand(other.shape),
-        "x[S]; y[B, S]: x.expand_as(y) * y",
-    ),
-    op(
-        "view reshape",
-        _reshape,
-        "x[B, S, D]: x.reshape(-1, x.shape[-1])",
-        "x[B, S, D]: x.reshape(x.shape[0] * x.shape[1], -1).view(x.shape[0], -1, x.shape[2])",
-        is_view=True,
-    ),
-    composite(
-        "view_as", lambda input, other: input.view(other.shape), "x, y[B, S]: (x + 1).view_as(y)"
-    ),
-    composite(
-        "reshape_as",
-        lambda input, other: input.reshape(other.shape),
-        "x[B, S]; y[S, B]: x.reshape_as(y)",
-    ),
-    composite("flatten ravel", _flatten, "x[B, S, D]: x.flatten(1)"),
-    composite(
-        "unflatten",
-        _unflatten,
-        "x[B, S, D]: x.flatten(1).unflatten(1, (x.shape[1], x.shape[2]))",
-    ),
-    op(
-        "narrow",
-        _narrow,
-        "x[B, S]: x.narrow(1, 1, x.shape[1] - 1)",
-        "x[B, S]: x.narrow(-1, -1, 1)",
-        is_view=True,
-    ),
-    composite(
-        "select",
-        lambda input, dim, index: input.movedim(dim, 0)[index],
-        "x[B, S]: x.select(1, -1)",
-    ),
-    op("diagonal", _diagonal, "x[S, S]: x.diagonal()", "x[S, S]: x.diagonal(1)", is_view=True),
-    op("unfold", _unfold, "x[B, S]: x.unfold(1, 2, 1)", is_view=True),
-    op("split split_with_sizes", _split, "x[B, S]: x.split(1, 1)[0]", is_view=True),
-    composite("chunk", _chunk, "x[B, S]: torch.cat((x, x), 1).chunk(2, 1)[1]"),
-    composite("tensor_split", _split_evenly, "x[B, S]: torch.cat((x, x), 1).tensor_split(2, 1)[1]"),
-    op(
-        "as_strided",
-        _stride,
-        "x[B, S]: x.as_strided((x.shape[0], x.shape[1] - 1, 2), (x.shape[1], 1, 1))",
-        is_view=True,
-    ),
-    composite(
-        "unbind",
-        lambda input, dim=0: tuple(input.select(dim, k) for k in range(int(input.shape[dim]))),
-        "x[B, S]: x.unbind(0)[1]",
-    ),
-    composite("trace", lambda input: input.diagonal().sum(), "x[S, S]: x.trace()"),
+# Subscripts.
+
+
+@dataclass(frozen=True)
+class Gather:
+    """An axis that integer tensors take elements of; in subscripts -1 is its end."""
+
+    axis: int
+    places: Shadow
+    wraps: bool = True
+
+
+def subscript(trace: Trace, shadow: Shadow, key: Any) -> tuple[Shadow, list[Gather]]:
+    """The view that the basic part of a subscript makes, and what the tensors in it take."""
+    import torch
+
+    keys: list[Any] = list(key) if isinstance(key, tuple) else [key]
+    keys = [torch.tensor(each) if isinstance(each, list) else each for each in keys]
+    rest = [slice(None)] * (shadow.rank - sum(k is not None and k is not Ellipsis for k in keys))
+    dots = next((k for k, each in enumerate(keys) if each is Ellipsis), len(keys))
+    gathers: list[Gather] = []
+    axis = 0
+    for each in (*keys[:dots], *rest, *keys[dots + 1 :]):
+        if isinstance(each, bool):
+            raise trace.refuse("lift-op", "a truth value as a subscript is not known")
+        if isinstance(each, int):
+            shadow = drop_axis(shadow, axis, find_place(each, shadow.shape[axis]))
+            continue
+        if each is None:
+            shadow = insert_axis(trace, shadow, axis)
+        elif isinstance(each, slice):
+            shadow = _slice(trace, shadow, axis, each)
+        else:
+            gathers.append(Gather(axis, trace.shadow(each)))
+            if gathers[-1].places.kind != "int":
+                says = "a mask as a subscript gives a shape that depends on data"
+                raise trace.refuse("lift-op", says, "use torch.where or a product with the mask")
+        axis += 1
+    return shadow, gathers
+
+
+def _slice(trace: Trace, shadow: Shadow, axis: int, key: slice) -> Shadow:
+    step = 1 if key.step is None else int(key.step)
+    total = trace.to_int(shadow.shape[axis])
+    start = 0 if key.start is None else clamp(key.start, total)
+    stop = total if key.stop is None else clamp(key.stop, total)
+    if step == 1 and not is_symbolic(start) and start == 0 and stop is total:
+        return shadow
+    gap = stop - start
+    length = gap if step == 1 else -(-gap // step) if plain(gap) > 0 else 0
+    if length < 0 or (plain(length) == 0 and not is_symbolic(length)):
+        raise trace.refuse("lift-op", "a slice with nothing in it is not known")
+    return narrow(trace, shadow, axis, length, (to_expr(start), step))
+
+
+def gather_all(trace: Trace, shadow: Shadow, gathers: Sequence[Gather]) -> Shadow:
+    """Elements at integer places; their common axes stand where torch puts them."""
+    indices, olds = _find_gathered(trace, shadow, gathers)
+    fresh = trace.like(*indices)
+    moved = exprs.put(trace.read(shadow, olds), tuple(indices), tuple(map(at, fresh)))
+    return trace.make(fresh, moved, shadow.kind)
+
+
+def _find_gathered(
+    trace: Trace, shadow: Shadow, gathers: Sequence[Gather]
+) -> tuple[list[ir.Index], list[ir.Expr]]:
+    """The indices of what is gathered, and the places that they stand for."""
+    axes = [each.axis for each in gathers]
+    common = trace.broadcast(*(each.places for each in gathers))
+    olds: list[ir.Expr] = [at(index) for index in shadow.indices]
+    for each in gathers:
+        place = trace.spread(each.places, common)
+        extent = shadow.shape[each.axis]
+        if isinstance(place, ir.Access) and place.tensor.below is not None:
+            trace.merge(Polynomial.of(extent) - Polynomial.of(place.tensor.below))
+        if each.wraps and isinstance(place, ir.Number):
+            place = exprs.add(place, extent) if place.value < 0 else place
+        elif each.wraps:  # places that may lie below zero count from the end there
+            low = find_range(to_affine(place))[0] if exprs.is_whole(place) else None
+            is_inside = low is not None and is_never_negative(low)
+            place = place if is_inside else ir.Call("mod", (place, extent))
+        olds[each.axis] = place
+    rest = [index for k, index in enumerate(shadow.indices) if k not in axes]
+    together = axes == list(range(axes[0], axes[0] + len(axes)))
+    first = sum(1 for k in range(axes[0]) if k not in axes) if together else 0
+    return [*rest[:first], *common, *rest[first:]], olds
+
+
+@op(
+    "__getitem__",
+    "x[B, S]: x[0]",
+    "x[B, S]: x[:, -1]",
+    "x[B, S]: x[:, 1:]",
+    "x[B, S]: x[..., None]",
+    "x[B, S]: x[:, ::2]",
+    "x[B, S]: x[:, :-1] + x[:, 1:]",
+    "E[V, D]; int t[B, S] < V: E[t]",
+    "E[V, D]; int t[S] < V: E[t - 1]",
+    "x[B, S]: x[:, [0, -1]]",
+    "x[S]: x[torch.arange(x.shape[0]) - 1]",
+    "x[S, T]: x[torch.arange(x.shape[0])[:, None], torch.arange(x.shape[1])]",
+    is_view=True,
 )
+def _get(call: Call) -> Shadow:
+    shadow, gathers = subscript(call.trace, call.shadow(0), call.get(1, "index"))
+    return gather_all(call.trace, shadow, gathers) if gathers else shadow
+
+
+@op(
+    "__setitem__",
+    "x[B, S]: y = x.clone(); y[:, 0] = 0; y",
+    "x[B, S]: y = torch.zeros_like(x); y[:, 1:] = x[:, :-1]; y",
+    "x[B, S]; bool m[B]: y = x.clone(); y[m] = 2.0; y",
+    "x[S, S]: y = x.clone(); i = torch.arange(x.shape[0]); y[i, i] = 0; y",
+    is_write=True,
+)
+def _set(call: Call) -> Shadow:
+    trace, target, key = call.trace, call.shadow(0), call.get(1, "index")
+    value = trace.shadow(call.get(2, "value"))
+    if getattr(key, "dtype", None) is not None and kind_of(key) == "bool":
+        mask = trace.shadow(key)  # `x[mask] = number`: a choice, written over the whole
+        if value.rank or mask.rank > target.rank:
+            raise trace.refuse("lift-write", "a write of many values at a mask is not known")
+        indices, old = trace.open(target)
+        for own, index in zip(mask.indices, indices, strict=False):
+            trace.unify(own.extent, index.extent)
+        condition = trace.read(mask, [at(index) for index in indices[: mask.rank]])
+        new = exprs.choose(condition, trace.read_number(value, ()), old)
+        write(trace, target, trace.make(indices, new, target.kind))
+        return target
+    view, gathers = subscript(trace, target, key)
+    if gathers:
+        places, olds = _find_gathered(trace, view, gathers)
+        if any(isinstance(part, ir.Access) for place in olds for part in walk(place)):
+            raise trace.refuse("lift-write", "a write at places of a tensor is not known")
+        view = remap(view, places, olds)
+    write(trace, view, value)
+    return target
+
+
+@op(
+    "index_select embedding",
+    "x[S, D]; int t[B] < S: torch.index_select(x, 0, t)",
+    "E[V, D]; int t[B, S] < V: torch.nn.functional.embedding(t, E)",
+)
+def _take(call: Call) -> Shadow:
+    """Whole slices at places of one axis.
+
+    The function of the layer and torch's own have places and rows in opposite order.
+    """
+    trace = call.trace
+    if call.name == "index_select":
+        shadow, places = call.shadow(0), call.shadow(2, "index")
+        axis = call.axis(1, shadow.rank)
+    elif "indices" in call.named or (call.args and call.shadow(0).kind == "real"):
+        shadow, axis, places = call.shadow(0, "weight"), 0, call.shadow(1, "indices")
+    elif call.get(3, "max_norm") is not None:
+        raise trace.refuse("lift-op", "an embedding with max_norm writes into its weight")
+    else:
+        shadow, axis, places = call.shadow(1, "weight"), 0, call.shadow(0)
+    return gather_all(trace, shadow, [Gather(axis, places, wraps=False)])
+
+
+@op("gather", "x[B, V]; int t[B] < V: x.gather(1, t[:, None])[:, 0]")
+def _gather(call: Call) -> Shadow:
+    trace, shadow, places = call.trace, call.shadow(0), call.shadow(2, "index")
+    axis = call.axis(1, shadow.rank)
+    indices = trace.like(*places.indices)
+    olds: list[ir.Expr] = [
+        ir.ZERO if shadow.shape[k] is ir.ONE else at(index) for k, index in enumerate(indices)
+    ]
+    for k, index in enumerate(indices):
+        if k != axis:
+            trace.unify(shadow.shape[k], index.extent)
+    olds[axis] = trace.read(places, [at(index) for index in indices])
+    return trace.make(indices, trace.read(shadow, olds), shadow.kind)
+
+
+@op(
+    "index_add scatter_add",
+    "x[N, D]; m[E, D]; int t[E] < N: x.index_add(0, t, m)",
+    "x[N, D]; m[E, D]; int t[E, D] < N: x.scatter_add(0, t, m)",
+    "x[N, D]; m[E, D]; int t[E] < N: torch.zeros_like(x).index_add_(0, t, m)",
+)
+def _add_at(call: Call) -> Shadow:
+    """What arrives at a place is summed up."""
+    trace, shadow, places = call.trace, call.shadow(0), call.shadow(2, "index")
+    axis, is_scatter = call.axis(1, shadow.rank), call.name.startswith("scatter")
+    source = call.shadow(3, "src" if is_scatter else "source")
+    indices, old = trace.open(shadow)
+    inner = trace.like(*(places if is_scatter else source).indices)
+    own = [at(index if k != axis else inner[k]) for k, index in enumerate(indices)]
+    for k, index in enumerate(indices):
+        if k != axis:
+            trace.unify(index.extent, inner[k].extent)
+    taken = trace.read(places, own if is_scatter else [own[axis]])
+    is_there = exprs.compare("==", taken, at(indices[axis]))
+    arrives = exprs.choose(is_there, trace.read_number(source, own), ir.ZERO)
+    total = exprs.fold("sum", [inner[axis]], arrives)
+    factor = to_expr(call.named.get("alpha", 1))
+    return trace.make(indices, exprs.add(old, exprs.multiply(factor, total)), call.kind)
+
+
+# Joins, repeats, borders, choices.
+
+
+@op(
+    "cat concat concatenate",
+    "x[B, S]; y[B, T]: torch.cat((x, y), 1)",
+    "x[B, S]; y[B, S]: torch.cat((x, y, x), -1)",
+    "int t[S] < 3; int u[S] < 3: torch.cat((t > 1, u))",
+)
+def _concatenate(call: Call) -> Shadow:
+    """Parts one after the other along an axis."""
+    trace = call.trace
+    parts = [trace.shadow(tensor) for tensor in call.get(0, "tensors")]
+    parts = [part for part in parts if part.rank != 1 or trace.number(part.shape[0])]
+    axis = call.axis(1, parts[0].rank, call.named.get("axis", 0))
+    total, starts = 0, []
+    for part in parts:
+        starts.append(total)
+        total = total + trace.to_int(part.shape[axis])
+    indices = list(trace.like(*parts[0].indices))
+    indices[axis] = trace.index(trace.extent(total))
+    kinds = {part.kind for part in parts}
+    kind = "real" if "real" in kinds else "int" if "int" in kinds else "bool"
+    value: ir.Expr | None = None
+    end: int = 0
+    for part, start in reversed(list(zip(parts, starts, strict=True))):
+        olds: list[ir.Expr] = [at(index) for index in indices]
+        olds[axis] = exprs.subtract(at(indices[axis]), to_expr(start))
+        for k, index in enumerate(indices):
+            if k != axis:
+                trace.unify(part.shape[k], index.extent)
+        here = trace.read(part, olds)
+        here = here if kind == "bool" else exprs.to_number(here, part.kind)
+        if value is not None:
+            inside = exprs.decide("<", at(indices[axis]), to_expr(end))
+            here = (exprs.choose_truth if kind == "bool" else exprs.choose)(inside, here, value)
+        value, end = here, start
+    assert value is not None
+    return trace.make(indices, value, kind)
+
+
+@op("repeat tile", "x[B, S]: x.repeat(1, 2)")
+def _repeat(call: Call) -> Shadow:
+    """Whole copies one after the other along each axis."""
+    trace, shadow = call.trace, call.shadow(0)
+    counts = list(call.spread_args(1, "repeats" if call.name == "repeat" else "dims"))
+    while shadow.rank < len(counts):
+        shadow = insert_axis(trace, shadow, 0)
+    counts = [1] * (shadow.rank - len(counts)) + counts
+    indices, olds = [], []
+    for index, count in zip(shadow.indices, counts, strict=True):
+        if not is_symbolic(count) and count == 1:
+            indices.append(trace.indices.copy(index))
+            olds.append(at(indices[-1]))
+        else:
+            indices.append(trace.index(trace.extent(trace.to_int(index.extent) * count)))
+            olds.append(ir.Call("mod", (indices[-1], index.extent)))
+    return trace.make(indices, trace.read(shadow, olds), shadow.kind)
+
+
+@op("pad", "x[B, S]: torch.nn.functional.pad(x, (1, 2))")
+def _pad(call: Call) -> Shadow:
+    """A border of one number, of the last axes first."""
+    trace, shadow = call.trace, call.shadow(0)
+    widths = list(call.get(1, "pad"))
+    if call.get(2, "mode", "constant") != "constant":
+        raise trace.refuse("lift-op", "only a constant border is known")
+    value = call.get(3, "value")
+    indices = list(trace.like(*shadow.indices))
+    olds: list[ir.Expr] = [at(index) for index in indices]
+    inside: list[ir.Expr] = []
+    for number, (before, after) in enumerate(zip(widths[::2], widths[1::2], strict=False)):
+        k = shadow.rank - 1 - number
+        if not is_symbolic(before) and not is_symbolic(after) and before == 0 == after:
+            continue
+        length = trace.to_int(shadow.shape[k]) + before + after
+        indices[k] = trace.index(trace.extent(length))
+        olds[k] = exprs.subtract(at(indices[k]), to_expr(before))
+        inside.append(exprs.within(olds[k], shadow.shape[k]))
+    border = to_expr(0 if value is None else value)
+    found = trace.read_number(shadow, olds)
+    return trace.make(indices, exprs.choose(ir.all_of(*inside), found, border), shadow.kind)
+
+
+@op(
+    "where",
+    "x[B, S]; y[B, S]; bool m[S]: torch.where(m, x, y)",
+    "x[B, S]; bool m[S]: x.where(m, 0.0)",
+    "x[B, S]; y[B, S]; bool m[S]: (x > 1).where(m, y > 1)",
+    "x[B, S]; y[B, S]; bool m[S]: torch.where(m, x > 1, y > 1)",
+)
+def _where(call: Call) -> Shadow:
+    trace = call.trace
+    mask, *parts = [trace.shadow(each) for each in _read_choice(call)]
+    indices = trace.broadcast(mask, *parts)
+    condition = exprs.to_condition(trace.spread(mask, indices), mask.kind)
+    values = [trace.spread(part, indices) for part in parts]
+    if call.kind == "bool":
+        return trace.make(indices, exprs.choose_truth(condition, *values), "bool")
+    one, other = (exprs.to_number(v, p.kind) for v, p in zip(values, parts, strict=True))
+    return trace.make(indices, exprs.choose(condition, one, other), call.kind)
+
+
+def _read_choice(call: Call) -> tuple[Any, Any, Any]:
+    """Condition and values: `torch.where(m, x, y)` and `x.where(m, y)` have the same name."""
+    import torch
+
+    def is_mask(value: Any) -> bool:
+        return getattr(value, "dtype", None) in (torch.bool, torch.uint8)
+
+    if call.args and "condition" in call.named:
+        return call.named["condition"], call.args[0], call.get(1, "other")
+    given = tuple(call.get(k, name) for k, name in enumerate(("condition", "input", "other")))
+    if any(each is None for each in given):
+        raise call.trace.refuse("lift-op", "where of a condition alone depends on data")
+    one, two, three = given
+    # both are one function
+    is_same = one is two or (is_mask(one) and three is False and one.dtype == two.dtype)
+    if not is_mask(two) or (is_mask(one) and is_same):
+        return one, two, three
+    if not is_mask(one):
+        return two, one, three
+    ways = [w for w in (given, (two, one, three)) if torch.equal(torch.where(*w), call.out)]
+    if len(ways) != 1:
+        raise call.trace.refuse("lift-unsure", "which mask is the condition of where is not seen")
+    return ways[0]

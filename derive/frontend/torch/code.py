@@ -1,4 +1,9 @@
-"""Somebody's code over names of its own, in which numbers keep the sizes that go into them.
+"""The user's code: which function of torch a call names, where it stands, and copies of it.
+
+`q @ k`, `torch.bmm` and `Tensor.__matmul__` have names that a table knows once; a call stands on a
+line, and a variable takes its result.
+
+The code runs as a copy over names of its own, in which numbers keep the sizes that go into them:
 
     math.sqrt(D)  len(x)  float(D)  int(S)  np.sqrt(D)    keep what the size carries
     1.0 / S                                               too: a literal leaves it to the size
@@ -15,21 +20,127 @@ import builtins
 import dis
 import importlib
 import inspect
+import linecache
 import math
+import os
 import sys
+import sysconfig
 from contextlib import suppress
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from functools import lru_cache, partial
+from pathlib import Path
+from types import CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from derive.errors import Mark
 from derive.frontend.torch.exprs import power
-from derive.frontend.torch.numbers import SymbolicFloat, SymbolicInt, plain, to_expr
-from derive.frontend.torch.spots import is_foreign
+from derive.frontend.torch.numbers import SymbolicFloat, SymbolicInt, is_symbolic, plain, to_expr
 from derive.ir import nodes as ir
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+_OPERATORS = "add sub mul truediv div floordiv mod pow matmul and or xor"
+_OTHERS = "neg abs eq ne lt le gt ge invert"
+_NAMES = {
+    "truediv": "div",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    **{name: f"bitwise_{name}" for name in ("and", "or", "xor")},
+    "invert": "bitwise_not",
+}
+_COMMUTING = ("add", "mul", "bitwise_and", "bitwise_or", "bitwise_xor")
+_DUNDERS = {f"__{word}__": _NAMES.get(word, word) for word in _OTHERS.split()}
+for _word in _OPERATORS.split():
+    _name = _NAMES.get(_word, _word)
+    _DUNDERS[f"__{_word}__"], _DUNDERS[f"__i{_word}__"] = _name, f"{_name}_"
+    _DUNDERS[f"__r{_word}__"] = _name if _name in _COMMUTING else f"r{_name}"
+
+
+@lru_cache(maxsize=4096)
+def name_of(function: Any) -> str:
+    """The last part of a function's name in torch, `shape` for the getter of a property."""
+    from torch.overrides import resolve_name
+
+    whole = resolve_name(function) or ""
+    own = getattr(function, "__name__", "") or ""
+    parts = whole.split(".") if whole else [own]
+    if parts[-1] in {"__get__", "__set__", "__delete__"}:
+        name = parts[-2] if parts[-1] == "__get__" else f"{parts[-2]}:{parts[-1].strip('_')}"
+    elif own in {"__get__", "__set__"}:
+        owner = getattr(function, "__self__", None)
+        name = getattr(owner, "__name__", own)
+    else:
+        name = parts[-1] if own in {"", parts[-1]} or own.startswith("__") else own
+    return _DUNDERS.get(name, name)
+
+
+_STORES = {"STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR"}
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where in the user's code a call stands, and the variable that takes its result."""
+
+    path: str = ""
+    line: int = 0
+    name: str = ""
+    site: int = 0
+    op: str = ""
+
+
+def find_spot(path: str, op: str) -> Spot:
+    """The innermost frame of the user's code; in the file `path` where that is given."""
+    frame: FrameType | None = sys._getframe(1)
+    found: FrameType | None = None
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if found is None and not is_foreign(file):
+            found = frame
+        if path and file == path:
+            found = frame
+            break
+        frame = frame.f_back
+    if found is None:
+        return Spot(op=op)
+    name = _find_stores(found.f_code).get(found.f_lasti, "")
+    return Spot(found.f_code.co_filename, found.f_lineno or 0, name, found.f_lasti, op)
+
+
+@lru_cache(maxsize=512)
+def _find_stores(code: CodeType) -> dict[int, str]:
+    """The variable that an instruction's result goes into at once, by the instruction's offset."""
+    found = {}
+    before = None
+    for instruction in dis.get_instructions(code):
+        if before is not None and instruction.opname in _STORES:
+            found[before.offset] = str(instruction.argval)
+        before = instruction
+    return found
+
+
+@lru_cache(maxsize=512)
+def is_foreign(file: str) -> bool:
+    """Does a file belong to torch, to Python, or to this package?"""
+    import torch
+
+    own = str(Path(__file__).resolve().parents[2])
+    roots = (os.path.dirname(torch.__file__), own, sysconfig.get_paths()["stdlib"])
+    if file.startswith("<frozen"):
+        return True
+    if os.sep + "site-packages" + os.sep in file:
+        return file.startswith(roots[0])
+    return any(os.path.abspath(file).startswith(root + os.sep) for root in roots)
+
+
+def mark_spot(spot: Spot) -> list[Mark]:
+    """The line of the code under carets, where it can be read."""
+    line = linecache.getline(spot.path, spot.line).rstrip("\n") if spot.line else ""
+    text = line.strip()
+    return [Mark(text, 0, len(text))] if text else []
+
 
 _KEEPING = ("sqrt", "exp", "log", "sin", "cos", "tanh")
 _ASKING = ("ceil", "floor", "trunc", "prod")  # they call the number's own methods
@@ -64,7 +175,9 @@ class _Copies:
         self.names["__builtins__"] = {
             **vars(builtins),
             "range": PlainRange,
-            "__import__": partial(_import, modules),
+            "__import__": lambda name, *rest, **named: (
+                modules.get(name) or importlib.__import__(name, *rest, **named)
+            ),
         }
         self.names |= {new: names.get(old, _BUILTINS[old]) for old, new in _RENAMED.items()}
         for name, value in names.items():
@@ -92,9 +205,8 @@ class _Copies:
                 return partial(self.copy(value.func), *value.args, **value.keywords)
             case type() if self._is_own(value):
                 return self._copy_class(value)
-        if self._is_own(type(value)) or _is_container(value):
-            return self._copy_object(value)
-        return value
+        is_container = _is_module(value) and bool(value._modules)
+        return self._copy_object(value) if self._is_own(type(value)) or is_container else value
 
     def _is_own(self, kind: type) -> bool:
         return kind.__module__ == self.home and not hasattr(kind, "__slots__")
@@ -117,10 +229,11 @@ class _Copies:
         if not changed:  # somebody else's, and it holds nothing of the user's
             self.made.remove((function, made))
             return function
-        keep = _keep_literal if is_own else _keep_as_it_is
-        made.__defaults__ = function.__defaults__ and tuple(map(keep, function.__defaults__))
-        defaults = function.__kwdefaults__
-        made.__kwdefaults__ = defaults and {name: keep(each) for name, each in defaults.items()}
+        made.__defaults__, made.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+        if is_own:
+            made.__defaults__ = made.__defaults__ and tuple(map(_keep_literal, made.__defaults__))
+            others = made.__kwdefaults__ or {}
+            made.__kwdefaults__ = {name: _keep_literal(each) for name, each in others.items()}
         made.__dict__.update({name: self.copy(v) for name, v in vars(function).items()})
         made.__qualname__, made.__module__ = function.__qualname__, function.__module__
         made.__doc__ = function.__doc__
@@ -148,30 +261,15 @@ class _Copies:
             return value
         self.made.append((value, made))
         for name, each in own.items():
-            parts = (
-                {key: self.copy(part) for key, part in each.items()} if _is_parts(each) else each
-            )
+            holds_parts = type(each) is dict and any(map(_is_module, each.values()))
+            parts = {key: self.copy(part) for key, part in each.items()} if holds_parts else each
             made.__dict__[name] = self.copy(parts)
         return made
 
 
-def _keep_as_it_is(value: Any) -> Any:
-    return value
-
-
-def _is_container(value: Any) -> bool:
+def _is_module(value: Any) -> bool:
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.nn.Module) and bool(value._modules)
-
-
-def _is_parts(value: Any) -> bool:
-    """Is it the dictionary in which a module holds its parts?"""
-    torch = sys.modules.get("torch")
-    return (
-        torch is not None
-        and type(value) is dict
-        and any(isinstance(part, torch.nn.Module) for part in value.values())
-    )
+    return torch is not None and isinstance(value, torch.nn.Module)
 
 
 def _rewrite(code: CodeType) -> CodeType:
@@ -203,7 +301,7 @@ def _yield_to_sizes(name: str) -> Callable[[Any, Any], Any]:
     plain_method = getattr(float, name)
 
     def act(self: float, other: Any) -> Any:
-        if isinstance(other, (SymbolicInt, SymbolicFloat)):
+        if is_symbolic(other):
             return NotImplemented
         found = plain_method(self, other)
         return LiteralFloat(found) if type(found) is float else found
@@ -227,17 +325,14 @@ def _find_length(value: Any) -> int:
 
 
 def _to_float(*given: Any) -> float:
-    if len(given) == 1 and isinstance(given[0], SymbolicInt):
-        return SymbolicFloat(float(plain(given[0])), to_expr(given[0]), given[0].watch)
-    if len(given) == 1 and isinstance(given[0], SymbolicFloat):
-        return given[0]
-    return LiteralFloat(*given)
+    if len(given) != 1 or not is_symbolic(given[0]):
+        return LiteralFloat(*given)
+    return SymbolicFloat(float(plain(given[0])), to_expr(given[0]), given[0].watch)
 
 
 def _to_int(*given: Any, **named: Any) -> int:
-    if len(given) == 1 and isinstance(given[0], (SymbolicInt, SymbolicFloat)):
-        return math.trunc(given[0])
-    return int(*given, **named)
+    is_size = len(given) == 1 and is_symbolic(given[0])
+    return math.trunc(given[0]) if is_size else int(*given, **named)
 
 
 _BUILTINS: dict[str, Callable[..., Any]] = {"len": _find_length, "float": _to_float, "int": _to_int}
@@ -261,7 +356,7 @@ def _use_plainly(function: Callable[..., Any], *values: Any, **named: Any) -> An
     """A function that reads plain numbers: sizes in them become numbers."""
     for value in (*values, *named.values()):
         for each in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(each, (SymbolicInt, SymbolicFloat)):
+            if is_symbolic(each):
                 each.watch.fix(to_expr(each))
     return function(*map(plain, values), **named)
 
@@ -270,17 +365,15 @@ def apply_to(name: str, function: Callable[..., Any], value: Any, *rest: Any, **
     """`math.sqrt` and its like of a number; what a symbolic one carries goes on."""
     if rest or named:
         return _use_plainly(function, value, *rest, **named)
-    if not isinstance(value, (SymbolicInt, SymbolicFloat)):
+    if not is_symbolic(value):
         return function(value)
     expr = to_expr(value)
     root = power(expr, ir.Number(Fraction(1, 2))) if name == "sqrt" else ir.Call(name, (expr,))
     return SymbolicFloat(function(plain(value)), root, value.watch)
 
 
-def _raise_to(function: Callable[..., Any], one: Any, two: Any) -> Any:
-    """`math.pow` of two numbers."""
-    is_symbolic = isinstance(one, SymbolicInt | SymbolicFloat) or isinstance(two, SymbolicInt)
-    return one**two if is_symbolic else function(one, two)
+def _raise_to(act: Callable[..., Any], one: Any, two: Any) -> Any:
+    return one**two if is_symbolic(one) or is_symbolic(two) else act(one, two)
 
 
 def _open_module(name: str) -> ModuleType:
@@ -296,7 +389,3 @@ def _open_module(name: str) -> ModuleType:
         elif name == "math" and callable(act) and key not in _ASKING and not key.startswith("_"):
             setattr(found, key, partial(_use_plainly, act))
     return found
-
-
-def _import(modules: dict[str, ModuleType], name: str, *rest: Any, **named: Any) -> Any:
-    return modules.get(name) or importlib.__import__(name, *rest, **named)

@@ -1,0 +1,322 @@
+"""Tensors that code makes, and functions of elements: arithmetic, comparisons, logic."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from derive.frontend.torch import exprs
+from derive.frontend.torch.call import Call, Op, op, write
+from derive.frontend.torch.numbers import is_symbolic, to_expr
+from derive.frontend.torch.trace import Shadow, at, find_address
+from derive.ir import nodes as ir
+from derive.ir.definitions import Maker, open_call, read
+from derive.ir.functions import FUNCTIONS, find_spelt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+_MOST_PARTS = 8  # sizes in a list that is written out
+
+
+@op(
+    "zeros ones full empty zeros_like ones_like full_like empty_like new_zeros new_ones "
+    "new_full new_empty",
+    "x[B, S]: x + torch.ones(x.shape[0], 1)",
+    "x[B, S]: x + torch.full_like(x, 0.5)",
+    "x[B, S]: x + x.new_zeros(x.shape[1])",
+    "x[B, S]: x + torch.full_like(x, x.sum())",
+    "x[B, S]: torch.full((x.shape[0],), 2, dtype=torch.bool)",
+)
+def _fill(call: Call) -> Shadow:
+    trace, name = call.trace, call.name
+    first = int(name.startswith("new_"))  # behind the tensor itself
+    is_full = "full" in name
+    if name.endswith("_like"):
+        indices = trace.like(*call.shadow(0).indices)
+    else:
+        asked = call.get(first, "size") if is_full else call.spread_args(first, "size")
+        indices = tuple(trace.index(trace.extent(length)) for length in asked)
+    value = call.get(first + 1, "fill_value") if is_full else int("ones" in name)
+    return trace.make(indices, _to_value(call, value), call.kind)
+
+
+def _to_value(call: Call, value: Any) -> ir.Expr:
+    """A number, or a tensor without axes, as what the result holds."""
+    if hasattr(value, "dtype"):
+        shadow = call.trace.shadow(value)
+        return _convert_value(call, shadow, call.trace.read(shadow, [ir.ZERO] * shadow.rank))
+    if call.kind == "bool":
+        return ir.Truth(bool(value))
+    if call.kind == "int" and not isinstance(value, int):
+        value = int(value)
+    return call.trace.constant(value if call.kind == "int" else value + 0, call.kind).buffer.value
+
+
+def _convert_value(call: Call, shadow: Shadow, value: ir.Expr) -> ir.Expr:
+    """An element of a tensor as what the result holds."""
+    if call.kind == shadow.kind:
+        return value
+    if call.kind == "int" and shadow.kind == "real":
+        raise call.trace.refuse("lift-op", "real numbers cut to integers are not known")
+    change = exprs.to_condition if call.kind == "bool" else exprs.to_number
+    return change(value, shadow.kind)
+
+
+@op(
+    "arange",
+    "x[B, S]: x * torch.arange(x.shape[1])",
+    "x[B, S]: x * torch.arange(1, x.shape[1] + 1)",
+    "x[B, S]: x * torch.arange(1, end=x.shape[1] + 1)",
+    "x[B, S]: x[:, :1] * torch.arange(0.5, 3.7)",
+)
+def _count(call: Call) -> Shadow:
+    """Start + step * index: one number alone is the end."""
+    trace, given = call.trace, list(call.args)
+    if any(not isinstance(each, (int, float)) for each in given):
+        raise trace.refuse("lift-op", "arange to the value of a tensor is not known")
+    if len(given) == 1 and "end" not in call.named:
+        given = [0, *given]
+    words = ("start", "end", "step")
+    found = {"start": 0, "step": 1, **dict(zip(words, given, strict=False))}
+    start, end, step = ({**found, **call.named}[word] for word in words)
+    whole = all(isinstance(each, int) for each in (start, end, step))
+    if call.kind == "int" and not whole:
+        raise trace.refuse("lift-op", "integers counted between real numbers are not known")
+    gap, is_one = end - start, not is_symbolic(step) and step == 1
+    length = gap if is_one else -(-gap // step) if whole else gap / step
+    index = trace.index(trace.extent(length if whole else math.ceil(length)))
+    value = exprs.add(exprs.multiply(to_expr(step), at(index)), to_expr(start))
+    return trace.make((index,), value, call.kind)
+
+
+@op(
+    "tensor as_tensor scalar_tensor new_tensor",
+    "x[B, S]: x * torch.tensor(0.5)",
+    "x[B, S]: x * torch.tensor([x.shape[0]])",
+    "x[B, S]: torch.tensor([x.shape[0], x.shape[1]])",
+    "x[B, S]: x * x.new_tensor(0.5)",
+)
+def _literal(call: Call) -> Shadow:
+    """A number keeps what it carries; a table is told by its looks."""
+    trace = call.trace
+    value = call.get(1 if call.name == "new_tensor" else 0, "data")
+    if hasattr(value, "dtype"):
+        shadow = trace.shadow(value)
+        if shadow.kind != call.kind:
+            says = f"{call.name} of a tensor to another type is not known"
+            raise trace.refuse("lift-op", says, "use .to(dtype)")
+        shared = find_address(value) == find_address(call.out)
+        return shadow if shared else trace.copy(shadow)
+    if isinstance(value, (int, float)):
+        return trace.make((), _to_value(call, value), call.kind)
+
+    def open_list(part: Any) -> Iterator[Any]:
+        for each in part if isinstance(part, (list, tuple)) else ():
+            yield from open_list(each)
+        if not isinstance(part, (list, tuple)):
+            yield part
+
+    parts = list(open_list(value))
+    if not any(map(is_symbolic, parts)):
+        return trace.shadow(call.out)
+    if call.out.dim() != 1 or len(parts) > _MOST_PARTS:
+        trace.watch.fix(*map(to_expr, parts))
+        return trace.shadow(call.out)
+    index = trace.index(trace.extent(len(parts)))
+    *before, found = [_to_value(call, each) for each in parts]
+    for number, each in reversed(list(enumerate(before))):
+        here = exprs.compare("==", at(index), to_expr(number))
+        found = (exprs.choose_truth if call.kind == "bool" else exprs.choose)(here, each, found)
+    return trace.make((index,), found, call.kind)
+
+
+@op("data", "x[B, S]: y = x.clone(); y.data[0] = 4; y", is_view=True)
+def _share(call: Call) -> Shadow:
+    return call.shadow(0)
+
+
+@op(
+    "copy_ fill_",
+    "x[B, S]: y = torch.zeros_like(x); y.copy_(x); y",
+    "x[B, S]: y = x.clone(); y[:, 0].fill_(2.0); y",
+    "x[B, S, D]: y = x.clone(); y.flatten(1).mul_(2); y",
+    "x[B, S]: y = x.clone(); y.view(-1)[1:].zero_(); y",
+    "x[S, S]: y = x.clone(); y.diagonal().fill_(0); y",
+    is_write=True,
+)
+def _copy(call: Call) -> Shadow:
+    value = call.shadow(1, "src" if call.name == "copy_" else "value")
+    write(call.trace, call.shadow(0), value)
+    return call.shadow(0)
+
+
+@op(
+    "contiguous clone detach to type double float type_as alias requires_grad_ half bfloat16 "
+    "bool long int",
+    "x[S]; int t[S] < S: torch.where(t.bool(), x, 0.0)",
+    "x[S]; bool m[S]: x * m.long()",
+    "x[B, S]: x.mT.contiguous()",
+    "x[S]; bool m[S]: x * m.float()",
+    is_view=True,
+)
+def _convert(call: Call) -> Shadow:
+    """Floats are one type, the others by what comes out."""
+    trace, shadow = call.trace, call.shadow(0)
+    if call.kind == shadow.kind:
+        return shadow
+    indices = trace.like(*shadow.indices)
+    value = trace.read(shadow, [at(index) for index in indices])
+    return trace.make(indices, _convert_value(call, shadow, value), call.kind)
+
+
+# Functions of elements, under broadcasting.
+
+
+def _spread(call: Call, *values: Any) -> tuple[tuple[ir.Index, ...], list[tuple[ir.Expr, str]]]:
+    """The common indices, and the elements with their kinds."""
+    shadows = [call.trace.shadow(value) for value in values]
+    indices = call.trace.broadcast(*shadows)
+    return indices, [(call.trace.spread(shadow, indices), shadow.kind) for shadow in shadows]
+
+
+def _apply(call: Call, act: Callable[..., ir.Expr], *values: Any) -> Shadow:
+    """A function of numbers."""
+    indices, elements = _spread(call, *values)
+    found = act(*(exprs.to_number(*each) for each in elements))
+    return call.trace.make(indices, found, call.kind)
+
+
+def _map(names: str, act: Callable[..., ir.Expr], *examples: str, count: int = 2) -> Op:
+    """A row whose meaning is a function of one or two expressions; `alpha` scales the second."""
+
+    def run(call: Call) -> Shadow:
+        values = [call.get(k, ("input", "other")[k]) for k in range(count)]
+        is_backward = call.name in {"rsub", "rdiv", "rpow"}
+        values = values[::-1] if is_backward else values
+        if "alpha" not in call.named:
+            return _apply(call, act, *values)
+        factor = to_expr(call.named["alpha"])
+        return _apply(call, lambda a, b: act(a, exprs.multiply(factor, b)), *values)
+
+    return Op(names, run, examples)
+
+
+def _floor_divide(one: ir.Expr, other: ir.Expr) -> ir.Expr:
+    return ir.Call("floordiv", (one, other))
+
+
+@op("div divide true_divide", "x[B, S]; y[S]: x / y")
+def _divide(call: Call) -> Shadow:
+    mode = call.named.get("rounding_mode")
+    if mode not in {None, "floor"}:
+        raise call.trace.refuse("lift-op", f"rounding_mode={mode!r} is not known")
+    act = exprs.divide if mode is None else _floor_divide
+    return _apply(call, act, call.get(0, "input"), call.get(1, "other"))
+
+
+@op("floor_divide remainder", "x[S]: x[torch.arange(x.shape[0]) // 2]")
+def _whole(call: Call) -> Shadow:
+    """// and % of integers; of reals they are not known."""
+    if call.kind != "int":
+        raise call.trace.refuse("lift-op", f"{call.name} of real numbers is not known")
+    name = "floordiv" if "floor" in call.name else "mod"
+    values = call.get(0, "input"), call.get(1, "other")
+    return _apply(call, lambda *pair: ir.Call(name, pair), *values)
+
+
+@op("clamp clip", "x[S]: x.clamp(0.7, 1.2)", "x[S]: x.clamp(min=1)")
+def _clamp(call: Call) -> Shadow:
+    low, high = call.get(1, "min"), call.get(2, "max")
+    name = "max" if high is None else "min" if low is None else "clip"
+    given = [each for each in (low, high) if each is not None]
+    return _apply(call, lambda *values: ir.Call(name, values), call.get(0, "input"), *given)
+
+
+@op("eq ne lt le gt ge", "x[B, S]; y[S]: torch.where(x <= y, x, 0.0)")
+def _compare(call: Call) -> Shadow:
+    relation = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}[call.name]
+    indices, parts = _spread(call, call.get(0, "input"), call.get(1, "other"))
+    if {kind for _, kind in parts} == {"bool"} and relation in {"==", "!="}:
+        same = _agree(parts[0][0], parts[1][0])
+        found = same if relation == "==" else exprs.negate_truth(same)
+    else:
+        found = exprs.compare(relation, *(exprs.to_number(*part) for part in parts))
+    return call.trace.make(indices, found, "bool")
+
+
+def _agree(one: ir.Expr, other: ir.Expr) -> ir.Expr:
+    """Are two conditions both true, or both not?"""
+    both = ir.all_of(one, other)
+    return ir.any_of(both, ir.all_of(exprs.negate_truth(one), exprs.negate_truth(other)))
+
+
+def _differ(one: ir.Expr, other: ir.Expr) -> ir.Expr:
+    return _agree(one, exprs.negate_truth(other))
+
+
+@op(
+    "bitwise_and bitwise_or bitwise_xor logical_and logical_or logical_xor bitwise_not logical_not",
+    "x[S]; bool m[S]; bool n[S]: torch.where(m & n, x, 0.0)",
+    "x[S]; bool m[S]; bool n[S]: torch.where(m | ~n, x, 0.0)",
+    "x[S]; bool m[S]: torch.where(~m, x, 0.0)",
+)
+def _logic(call: Call) -> Shadow:
+    """And, or, xor, not of truth values; bits of integers are not known."""
+    prefix, _, word = call.name.partition("_")
+    given = [call.get(0, "input"), *([] if word == "not" else [call.get(1, "other")])]
+    indices, parts = _spread(call, *given)
+    if prefix == "bitwise" and any(kind != "bool" for _, kind in parts):
+        raise call.trace.refuse("lift-op", f"{call.name} of integers is not known")
+    acts: dict[str, Callable[..., ir.Expr]] = {
+        "and": ir.all_of,
+        "or": ir.any_of,
+        "xor": _differ,
+        "not": exprs.negate_truth,
+    }
+    found = acts[word](*(exprs.to_condition(*part) for part in parts))
+    return call.trace.make(indices, found, "bool")
+
+
+def _call_function(call: Call) -> Shadow:
+    """A function of the notation, under a name that torch has for it."""
+    row = find_spelt(call.name, call.named)
+    assert row is not None
+    names = ("input", "other") if row.is_variadic or len(row.tensors) == 2 else row.tensors
+    elements = [call.get(k, word if k else "input") for k, word in enumerate(names)]
+    told = [call.get(len(names) + k, word) for k, word in enumerate(row.defaults)]
+    numbers = [read(text, {}, _EXPRS) for text in row.defaults.values()]
+    for k, (word, least) in enumerate(row.least.items(), len(names) + len(told)):
+        if call.get(k, word, least) < least:
+            says = f"{call.name} with a {word} below {least} is not known"
+            raise call.trace.refuse("lift-op", says)
+    pairs = zip(told, numbers, strict=True)
+    given = [default if value is None else to_expr(value) for value, default in pairs]
+    while given and given[-1] is numbers[len(given) - 1]:
+        given.pop()
+    return _apply(call, lambda *values: _EXPRS.call(row.name, (*values, *given)), *elements)
+
+
+def _call(name: str, arguments: tuple[ir.Expr, ...]) -> ir.Expr:
+    if FUNCTIONS[name].is_kept:
+        return ir.Call(name, arguments)
+    found: ir.Expr = open_call(name, arguments, _EXPRS)
+    return found
+
+
+_EXPRS = Maker(
+    ir.Number, exprs.add, exprs.multiply, exprs.power, exprs.compare, exprs.choose, _call
+)
+
+ROWS = (
+    *(Op(r.spellings, _call_function, r.examples) for r in FUNCTIONS.values() if r.spellings),
+    _map("add", exprs.add, "x[B, S]; y[S]: x + y", "x[S]: 1 + x"),
+    _map("sub subtract", exprs.subtract, "x[B, S]; y[S]: x - y"),
+    _map("rsub", exprs.subtract, "x[S]: 1 - x", "x, y[S]: torch.rsub(x, y, alpha=2)"),
+    _map("mul multiply", exprs.multiply, "x[B, S]; y[S]: x * y"),
+    _map("rdiv", exprs.divide, "x[S]: 1 / x"),
+    _map("pow", exprs.power, "x[S]: x ** 2", "x[S]: x ** -0.5", "x[S]: 2.0 ** x"),
+    _map("rpow", exprs.power, "x[S]: 3.0 ** x"),
+    _map("neg negative", exprs.flip_sign, "x[S]: -x", count=1),
+)
