@@ -35,11 +35,6 @@ def print_heading(text: str) -> None:
     _print(sys.stdout, text, "bold")
 
 
-def print_note(text: str) -> None:
-    """A line that is no part of the answer, on standard error."""
-    _print(sys.stderr, text, "dim")
-
-
 def print_json(value: Any) -> None:
     """The value as JSON; each object at the top tells the version of its keys."""
     if isinstance(value, dict):

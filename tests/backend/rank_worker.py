@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -111,29 +112,32 @@ def run_case(case, folder):
     }
 
 
-def run_uneven(case, folder, ranks):
-    """What is said where the ranks have no equal shares."""
+def open_case(case, folder):
+    """The sharded function of a case, called with its inputs over a mesh of one dimension."""
     module = load(folder / case["file"])
-    mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=tuple(case["mesh"]))
+    mesh = init_device_mesh("cpu", tuple(case["mesh"].values()), mesh_dim_names=tuple(case["mesh"]))
     inputs = torch.load(folder / case["inputs"])
+    return partial(getattr(module, f"{case['name']}_sharded"), **inputs, mesh=mesh)
+
+
+def run_uneven(case, folder):
+    """What is said where the ranks have no equal shares."""
     try:
-        getattr(module, f"{case['name']}_sharded")(**inputs, mesh=mesh)
+        open_case(case, folder)()
     except ValueError as error:
         return str(error)
     return "nothing"
 
 
-def run_alone(case, folder, ranks):
+def run_alone(case, folder):
     """What is said, and after how many seconds, where the other ranks are gone."""
-    module = load(folder / case["file"])
-    mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=tuple(case["mesh"]))
-    inputs = torch.load(folder / case["inputs"])
+    call = open_case(case, folder)
     dist.barrier()
     if dist.get_rank():
         os._exit(3)
     start = time.monotonic()
     try:
-        getattr(module, f"{case['name']}_sharded")(**inputs, mesh=mesh)
+        call()
     except RuntimeError as error:
         return [str(error), time.monotonic() - start]
     return ["nothing", time.monotonic() - start]
@@ -150,10 +154,8 @@ def main(folder, rank, ranks):
     )
     plan = json.loads((folder / "cases.json").read_text())
     found = {"cases": [run_case(case, folder) for case in plan["cases"]]}
-    if "uneven" in plan:
-        found["uneven"] = run_uneven(plan["uneven"], folder, ranks)
-    if "alone" in plan:
-        found["alone"] = run_alone(plan["alone"], folder, ranks)
+    found["uneven"] = run_uneven(plan["uneven"], folder)
+    found["alone"] = run_alone(plan["alone"], folder)
     (folder / f"{rank}.json").write_text(json.dumps(found))
 
 

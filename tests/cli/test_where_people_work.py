@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from cli_runs import MATMUL, run, run_process  # noqa: F401
+from cli_runs import MATMUL, check_sarif, run, run_process  # noqa: F401
 from house import ROOT
 
 from derive import DeriveError, load_ipython_extension
@@ -18,26 +18,6 @@ from derive.cli.notebook import build_cell
 WRONG = "import torch\n\n\ndef mm(a, b):\n    c = a @ b\n    return 2 * c\n"
 RIGHT = "import torch\n\n\ndef mm(a, b):\n    return a @ b\n"
 UNKNOWN = "import torch\n\n\ndef mm(a, b):\n    return torch.missing(a)\n"
-
-
-def check_sarif(log):
-    """What SARIF 2.1.0 asks for of every log, and what code hosts read of it; the results."""
-    assert (log["version"], log["$schema"][-10:]) == ("2.1.0", "2.1.0.json")
-    (run,) = log["runs"]
-    driver = run["tool"]["driver"]
-    assert driver["name"] == "derive"
-    for result in run["results"]:
-        assert driver["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
-        assert result["message"]["text"]
-        # a kind other than "fail" has the level "none", and the other way round
-        assert (result["level"] == "none") == (result.get("kind", "fail") != "fail")
-        for location in result["locations"]:
-            assert location["physicalLocation"]["artifactLocation"]["uri"]
-        for fix in result.get("fixes", ()):
-            (change,) = fix["artifactChanges"]
-            assert change["artifactLocation"]["uri"]
-            assert all("deletedRegion" in each for each in change["replacements"])
-    return run["results"]
 
 
 @pytest.mark.slow

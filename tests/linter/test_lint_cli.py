@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from cli_runs import Answer, run  # noqa: F401
+from cli_runs import Answer, check_sarif, run  # noqa: F401
 
 from derive.linter.rules import RULES
 
@@ -110,52 +110,24 @@ def test_statistics(lint):
     )
 
 
-def check_keys(value, needed, allowed=()):
-    """An object has what it must have, and nothing that SARIF does not know."""
-    assert set(needed) <= set(value) <= {*needed, *allowed}
-
-
 def test_sarif(lint, tmp_path):
-    """The shape that SARIF 2.1.0 asks for, as far as it is used."""
     cell = {"cell_type": "code", "source": FILE}
     (tmp_path / "a note.ipynb").write_text(json.dumps({"cells": [cell]}))
     answer = lint(".", "--format", "sarif")
     log = json.loads(answer.out)
     assert answer.code == 1
-    check_keys(log, ["$schema", "version", "runs"])
-    assert log["version"] == "2.1.0"
-    (run,) = log["runs"]
-    check_keys(run, ["tool", "results"], ["columnKind"])
-    assert run["columnKind"] in {"utf16CodeUnits", "unicodeCodePoints"}
-    check_keys(run["tool"], ["driver"])
-    check_keys(run["tool"]["driver"], ["name", "rules"])
-    rules = run["tool"]["driver"]["rules"]
+    results = check_sarif(log)
+    rules = log["runs"][0]["tool"]["driver"]["rules"]
     assert [rule["id"] for rule in rules] == [rule.code for rule in RULES]
     for rule in rules:
         texts = ["shortDescription", "fullDescription", "help"]
-        check_keys(rule, ["id", "name", "defaultConfiguration", *texts])
+        assert set(rule) == {"id", "name", "defaultConfiguration", *texts}
         assert all(isinstance(rule[text]["text"], str) for text in texts)
-        assert rule["defaultConfiguration"]["level"] in {"error", "warning", "note", "none"}
-    assert len(run["results"]) == 6
-    for result in run["results"]:
-        check_keys(result, ["ruleId", "ruleIndex", "level", "message", "locations"])
-        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
-        assert result["level"] in {"error", "warning", "note", "none"}
-        check_keys(result["message"], ["text"])
-        (location,) = result["locations"]
-        check_keys(location, ["physicalLocation"], ["logicalLocations"])
-        check_keys(location["physicalLocation"], ["artifactLocation", "region"])
-        assert location["physicalLocation"]["artifactLocation"]["uri"] in {
-            "file.py",
-            "a%20note.ipynb",
-        }
-        region = location["physicalLocation"]["region"]
-        check_keys(region, ["startLine", "startColumn", "endLine", "endColumn"])
-        assert all(isinstance(number, int) and number >= 1 for number in region.values())
-    assert [r["locations"][0].get("logicalLocations") for r in run["results"]] == [
-        *[[{"name": "cell 1", "kind": "module"}]] * 3,
-        *[None] * 3,
-    ]
+    places = [location for result in results for location in result["locations"]]
+    uris = [each["physicalLocation"]["artifactLocation"]["uri"] for each in places]
+    assert uris == ["a%20note.ipynb"] * 3 + ["file.py"] * 3
+    cells = [each.get("logicalLocations") for each in places]
+    assert cells == [[{"name": "cell 1", "kind": "module"}]] * 3 + [None] * 3
 
 
 def test_an_absolute_path_is_a_file_uri(lint, tmp_path):

@@ -33,9 +33,6 @@ def match_cross_entropy(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     ):
         return None
     whole = definitions.spell(op)
-    cell = _match_diagonal(whole, ops.axes_of(op))
-    if cell is not None:
-        return cell
     for logarithms, along in _find_logarithms(whole, definitions):
         rows = tuple(i for i in ops.axes_of(along) if i is not along.index)
         if len(rows) != 1 or not set(ops.axes_of(op)) <= set(rows):
@@ -83,30 +80,6 @@ def _list_ends(each: ops.Op, rows: tuple[ir.Index, ...]) -> Iterator[tuple[str, 
     yield "mean", ops.Reduction("mean", each, rows)
 
 
-def _match_diagonal(whole: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Cell | None:
-    """The loss of logits whose row i is of class i."""
-    for part in dict.fromkeys(ops.walk_ops(whole)):
-        if not isinstance(part, ops.Reduction) or part.kind != "logsumexp":
-            continue
-        if len(ops.axes_of(part)) != 1 or len(part.over) != 1:
-            continue
-        (row,), (column,) = ops.axes_of(part), part.over
-        if row.extent != column.extent or _binds(part.arg, (row, column)):
-            continue
-        logits = ops.arrange(strip(part.arg), (row, column))
-        own = ops.rename_indices(ops.Diagonal(logits, 0, 1), {column: row})
-        each = ops.Apply("-", (ops.Reduction("logsumexp", logits, (column,)), own), (row,))
-        for end, loss in _list_ends(each, (row,)):
-            if ops.axes_of(loss) == axes and is_same(whole, loss):
-                classes = ops.TorchCall(
-                    "torch.arange", (ops.Given(1),), (("device", ops.Local("device")),)
-                )
-                call = _make_call(classes, "" if end == "mean" else end)
-                scratch = ((row, column),)
-                return ops.Cell(call, (logits, ops.Num(row.extent)), loss, axes, scratch=scratch)
-    return None
-
-
 def match_labels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """The loss of logits against the class that an integer tensor has for each row."""
     if not isinstance(op, (ops.Apply, ops.Reduction)):
@@ -114,7 +87,8 @@ def match_labels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     whole = _open_entries(op, definitions)
     parts = dict.fromkeys(ops.walk_ops(whole))
     takes = [part for part in parts if isinstance(part, ops.Take) and not ops.is_integral(part)]
-    for part in parts if takes else ():
+    has_diagonal = any(isinstance(part, ops.Diagonal) for part in parts)
+    for part in parts if takes or has_diagonal else ():
         each: tuple[ir.Expr, ...]
         match definitions.open(part):
             case ops.Reduction("logsumexp", logits, (index,)) as opened if opened is part:
@@ -124,19 +98,30 @@ def match_labels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             case _:
                 continue
         rows = tuple(i for i in ops.axes_of(logits) if i is not index)
-        for labels in dict.fromkeys(strip(by) for take in takes for by in take.by):
-            if not isinstance(labels, ops.Source) or not rows or set(labels.axes) != set(rows):
-                continue
-            row = ir.Add(tuple(substitute(term, {index: to_expr(labels)}) for term in each))
+        classes: list[ops.Op | ir.Index] = [strip(by) for take in takes for by in take.by]
+        classes = [c for c in classes if isinstance(c, ops.Source) and set(c.axes) == set(rows)]
+        if has_diagonal and len(rows) == 1 and rows[0].extent == index.extent:
+            classes.append(rows[0])  # row i is of class i
+        for labels in dict.fromkeys(classes) if rows else ():
+            told = labels if isinstance(labels, ir.Index) else to_expr(labels)
+            row = ir.Add(tuple(substitute(term, {index: told}) for term in each))
             ends: dict[str, ir.Expr] = {"none": row, "sum": ir.Reduce("sum", rows, ir.TRUE, row)}
             ends["mean"] = ir.Reduce("mean", rows, ir.TRUE, row)
             for end, loss in ends.items():
                 made = rows if end == "none" else ()
                 if set(made) == set(ops.axes_of(op)) and is_equal(to_expr(whole), loss):
                     order = (rows[0], index, *rows[1:])  # torch has the classes second
-                    args = (ops.arrange(strip(logits), order), ops.arrange(labels, rows))
-                    call = _make_call(ops.Given(1), "" if end == "mean" else end)
-                    cell = ops.Cell(call, args, ops.arrange(whole, made), made, scratch=(order,))
+                    args = [ops.arrange(strip(logits), order)]
+                    target: ops.Operand = ops.Given(1)
+                    if isinstance(labels, ir.Index):
+                        device = (("device", ops.Local("device")),)
+                        target = ops.TorchCall("torch.arange", (target,), device)
+                        args.append(ops.Num(labels.extent))
+                    else:
+                        args.append(ops.arrange(labels, rows))
+                    call = _make_call(target, "" if end == "mean" else end)
+                    bare = ops.arrange(whole, made)
+                    cell = ops.Cell(call, tuple(args), bare, made, scratch=(order,))
                     return ops.arrange(cell, ops.axes_of(op))
     return None
 
@@ -150,16 +135,6 @@ def _open_entries(op: ops.Op, definitions: Definitions) -> ops.Op:
         return _open_entries(opened, definitions) if is_opened else op
     args = ops.args_of(op)
     return ops.with_args(op, tuple(_open_entries(arg, definitions) for arg in args)) if args else op
-
-
-def _binds(op: ops.Op, indices: tuple[ir.Index, ...]) -> bool:
-    """Does a part of it sum over one of them?"""
-    return any(
-        index in ops.axes_of(arg) and index not in ops.axes_of(part)
-        for part in ops.walk_ops(op)
-        for arg in ops.args_of(part)
-        for index in indices
-    )
 
 
 def _make_cell(end: str, along: ops.Along, given: ops.Op, rows: tuple[ir.Index, ...]) -> ops.Cell:
