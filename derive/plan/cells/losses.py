@@ -17,8 +17,6 @@ from derive.plan.cells.matching import PLAIN, CellRule, is_equal, is_same, strip
 from derive.plan.meaning import to_expr
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from derive.plan.cells.matching import Definitions
 
 NAME = "torch.nn.functional.cross_entropy"
@@ -33,51 +31,46 @@ def match_cross_entropy(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     ):
         return None
     whole = definitions.spell(op)
-    for logarithms, along in _find_logarithms(whole, definitions):
-        rows = tuple(i for i in ops.axes_of(along) if i is not along.index)
-        if len(rows) != 1 or not set(ops.axes_of(op)) <= set(rows):
+    parts = dict.fromkeys(ops.walk_ops(whole))
+    for logarithms in parts:
+        along = definitions.open(logarithms)
+        if not isinstance(along, ops.Along) or along.kind != "log_softmax":
             continue
-        for given in _find_given(whole, logarithms, along):
-            for end, loss in _list_losses(given, logarithms, rows, along.index):
+        rows = tuple(i for i in ops.axes_of(along) if i is not along.index)
+        if len(rows) != 1:
+            continue
+        axes = (*rows, along.index)
+        logits = ops.arrange(strip(along.arg), axes)
+        for given in dict.fromkeys(map(strip, parts)):  # what may be the probabilities
+            if set(ops.axes_of(given)) != set(axes) or any(
+                part is logarithms for part in ops.walk_ops(given)
+            ):
+                continue
+            if ops.is_integral(given) or ops.is_boolean(given):
+                continue  # torch takes no other probabilities
+            for end in ("none", "sum", "mean"):
+                loss = _spell(given, logarithms, rows, along.index, end)
                 if ops.axes_of(loss) == ops.axes_of(op) and is_same(whole, loss):
-                    return _make_cell(end, along, given, rows)
+                    # Without classes torch's own mean is nan, that of the rows is 0.
+                    call = _make_call(ops.Given(1), "none" if end == "mean" else end)
+                    call = ops.TorchCall(".mean", (call,)) if end == "mean" else call
+                    args = logits, ops.arrange(given, axes)
+                    plain = ops.Along(along.kind, logits, along.index)
+                    bare = _spell(args[1], plain, rows, along.index, end)
+                    # the logarithms, and their product with the probabilities
+                    return ops.Cell(call, args, bare, ops.axes_of(bare), scratch=(axes, axes))
     return None
 
 
-def _find_logarithms(whole: ops.Op, definitions: Definitions) -> Iterator[tuple[ops.Op, ops.Along]]:
-    """What stands for a log_softmax, and that log_softmax."""
-    for part in dict.fromkeys(ops.walk_ops(whole)):
-        opened = definitions.open(part)
-        if isinstance(opened, ops.Along) and opened.kind == "log_softmax":
-            yield part, opened
-
-
-def _find_given(whole: ops.Op, logarithms: ops.Op, along: ops.Along) -> Iterator[ops.Op]:
-    """What may be the probabilities: operations with the indices of the logarithms."""
-    for part in dict.fromkeys(map(strip, ops.walk_ops(whole))):
-        is_wide = set(ops.axes_of(part)) == set(ops.axes_of(along))
-        is_real = not ops.is_integral(part) and not ops.is_boolean(
-            part
-        )  # torch takes no other probabilities
-        if is_wide and is_real and all(inner is not logarithms for inner in ops.walk_ops(part)):
-            yield part
-
-
-def _list_losses(
-    given: ops.Op, logarithms: ops.Op, rows: tuple[ir.Index, ...], index: ir.Index
-) -> Iterator[tuple[str, ops.Op]]:
-    """What is made of the losses of the rows, and the losses."""
+def _spell(
+    given: ops.Op, logarithms: ops.Op, rows: tuple[ir.Index, ...], index: ir.Index, end: str
+) -> ops.Op:
+    """The losses of the rows, or their sum or mean."""
     axes = (*rows, index)
     pair = (ops.arrange(given, axes), ops.arrange(logarithms, axes))
-    each = ops.Reduction("sum", ops.Apply("*", pair, axes), (index,))
-    for end, loss in _list_ends(each, rows):
-        yield end, ops.Apply("neg", (loss,), ops.axes_of(loss))
-
-
-def _list_ends(each: ops.Op, rows: tuple[ir.Index, ...]) -> Iterator[tuple[str, ops.Op]]:
-    yield "none", each
-    yield "sum", ops.Reduction("sum", each, rows)
-    yield "mean", ops.Reduction("mean", each, rows)
+    loss: ops.Op = ops.Reduction("sum", ops.Apply("*", pair, axes), (index,))
+    loss = loss if end == "none" else ops.Reduction(end, loss, rows)
+    return ops.Apply("neg", (loss,), ops.axes_of(loss))
 
 
 def match_labels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -135,19 +128,6 @@ def _open_entries(op: ops.Op, definitions: Definitions) -> ops.Op:
         return _open_entries(opened, definitions) if is_opened else op
     args = ops.args_of(op)
     return ops.with_args(op, tuple(_open_entries(arg, definitions) for arg in args)) if args else op
-
-
-def _make_cell(end: str, along: ops.Along, given: ops.Op, rows: tuple[ir.Index, ...]) -> ops.Cell:
-    axes = (*rows, along.index)
-    logits, target = ops.arrange(strip(along.arg), axes), ops.arrange(given, axes)
-    losses = dict(
-        _list_losses(target, ops.Along(along.kind, logits, along.index), rows, along.index)
-    )
-    # Without classes torch's own mean is nan, that of the rows is 0.
-    each = _make_call(ops.Given(1), "none" if end == "mean" else end)
-    call = ops.TorchCall(".mean", (each,)) if end == "mean" else each
-    scratch = (axes, axes)  # the logarithms, and their product with the probabilities
-    return ops.Cell(call, (logits, target), losses[end], ops.axes_of(losses[end]), scratch=scratch)
 
 
 def _make_call(target: ops.Operand, reduction: str) -> ops.TorchCall:
