@@ -270,7 +270,7 @@ def write_built(  # noqa: PLR0913 - what a file is made of, and where it is from
         write_formula(system, notes),
         write_plan(system, plan, laws),
         write_derivation(entries) if entries else "",
-        write_code(source),
+        f'<h2>Code</h2>\n<pre class="wide code">{colour_code(source)}</pre>',
     )
 
 
@@ -340,11 +340,6 @@ def write_derivation(entries: Sequence[Entry]) -> str:
         parts.append(f"<h3>{number}. {escape(entry.name)} <small>{escape(entry.law)}</small></h3>")
         parts.append(write_equations(END.join(find_rows(entry))))
     return "\n".join(parts)
-
-
-def write_code(source: str) -> str:
-    """Python, coloured."""
-    return f'<h2>Code</h2>\n<pre class="wide code">{colour_code(source)}</pre>'
 
 
 def colour_code(source: str) -> str:

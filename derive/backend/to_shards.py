@@ -22,6 +22,7 @@ from derive.backend.lines import (
     write_function,
 )
 from derive.backend.to_checks import CHECK, list_arguments, write_sizes
+from derive.backend.to_data import to_compact
 from derive.backend.to_module import OUTER, More, order_inputs, sign, write_argument, write_body
 from derive.backend.to_torch import to_python
 from derive.errors import refuse
@@ -31,7 +32,6 @@ from derive.ir.text import to_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from derive.ir.polynomial import Polynomial
     from derive.plan.plan import Plan
     from derive.plan.shards import Sharding, Stage, Transfer
     from derive.plan.shards.work import Move
@@ -240,14 +240,9 @@ def _write_placements(sharding: Sharding, name: str) -> str:
 def say_transfers(transfers: Sequence[Transfer]) -> str:
     """`all-reduce z (tp): B*D*N/dp; ..`, in elements."""
     return "; ".join(
-        f"{each.collective} {each.tensor} ({each.axis}) {write_count(each.elements)}"
+        f"{each.collective} {each.tensor} ({each.axis}) {to_compact(each.elements.to_expr())}"
         for each in transfers
     )
-
-
-def write_count(count: Polynomial) -> str:
-    """A number of elements over sizes and ranks, without blanks."""
-    return to_text(count.to_expr()).replace(" * ", "*").replace(" / ", "/")
 
 
 def _write_sharded(sharding: Sharding, name: str, body: Sequence[str]) -> str:

@@ -248,16 +248,10 @@ def _find_member(path: Path, member: str) -> Found:
 def _say_lift(path: Path, member: str) -> str:
     """How code is made into a formula, its arguments declared."""
     shown = shlex.quote(f"{show_path(path)}:{member}")
-    first = next(iter(_list_arguments(path, member)), "x")
+    body = [node for node in _read_body(path) if isinstance(node, ast.FunctionDef)]
+    given = [(*each.args.posonlyargs, *each.args.args) for each in body if each.name == member]
+    first = next((argument.arg for each in given for argument in each), "x")
     return f"lift it with: derive build --from {shown} --inputs '{first}[N, D]; ..'"
-
-
-def _list_arguments(path: Path, member: str) -> list[str]:
-    """The arguments of a function of a file; none of a class."""
-    for node in _read_body(path):
-        if isinstance(node, ast.FunctionDef) and node.name == member:
-            return [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
-    return []
 
 
 def list_functions(path: Path) -> list[str]:
@@ -357,11 +351,11 @@ class _File:
     shown: str
     text: str
 
-    def find_place(self, error: BaseException) -> tuple[int, tuple[Mark, ...]] | None:
-        """The number of the last line of the file that was running, and its columns."""
+    def find_place(self, error: BaseException) -> tuple[int, tuple[Mark, ...]]:
+        """The number of the last line of the file that was running, or 0, and its columns."""
         frames = [f for f in extract_tb(error.__traceback__) if f.filename == str(self.path)]
         if not frames or not frames[-1].lineno:
-            return None
+            return 0, ()
         frame, number = frames[-1], frames[-1].lineno
         lines = self.text.split("\n")
         line = lines[number - 1] if number <= len(lines) else ""
@@ -377,7 +371,13 @@ def _run(file: _File) -> dict[str, Any]:
     try:
         code = compile(file.text, str(file.path), "exec", dont_inherit=True)
     except SyntaxError as error:
-        raise _from_syntax(error, file) from error
+        where = f"{file.shown}:{error.lineno}" if error.lineno else file.shown
+        marks = []
+        if error.text and error.lineno:
+            start = max(0, (error.offset or 1) - 1)
+            end = (error.end_offset or 0) - 1 if error.end_lineno == error.lineno else 0
+            marks = [_mark(error.text.rstrip("\n"), start, end)]
+        raise refuse("file-syntax", f"{where} is no Python: {error.msg}", marks=marks) from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise refuse("file-syntax", f"{file.shown} is no Python: {error}") from error
     module = ModuleType(MODULE)
@@ -386,12 +386,15 @@ def _run(file: _File) -> dict[str, Any]:
         with _registered(module, file.path.parent), redirect_stdout(sys.stderr):
             exec(code, module.__dict__)
     except DeriveError as error:
-        place = file.find_place(error)
-        where = f"in {file.shown}, line {place[0]}" if place else f"in {file.shown}"
+        number, _ = file.find_place(error)
+        where = f"in {file.shown}, line {number}" if number else f"in {file.shown}"
         facts = (*error.diagnostic.facts, where)
         raise DeriveError(replace(error.diagnostic, facts=facts)) from error
     except (Exception, SystemExit) as error:
-        raise _from_exception(error, file) from error
+        first, *others = f"{type(error).__name__}: {error}".removesuffix(": ").splitlines()
+        number, found = file.find_place(error)
+        says = f"{file.shown}{f':{number}' if number else ''} raises {first}"
+        raise refuse("file-raises", says, marks=found, facts=others) from error
     return module.__dict__
 
 
@@ -406,26 +409,6 @@ def _registered(module: ModuleType, folder: Path) -> Iterator[None]:
     finally:
         sys.path[:] = before
         del sys.modules[MODULE]
-
-
-def _from_syntax(error: SyntaxError, file: _File) -> DeriveError:
-    where = f"{file.shown}:{error.lineno}" if error.lineno else file.shown
-    marks = []
-    if error.text and error.lineno:
-        line = error.text.rstrip("\n")
-        start = max(0, (error.offset or 1) - 1)
-        end = (error.end_offset or 0) - 1 if error.end_lineno == error.lineno else 0
-        marks = [_mark(line, start, end)]
-    return refuse("file-syntax", f"{where} is no Python: {error.msg}", marks=marks)
-
-
-def _from_exception(error: BaseException, file: _File) -> DeriveError:
-    first, *others = f"{type(error).__name__}: {error}".removesuffix(": ").splitlines()
-    place = file.find_place(error)
-    if place is None:
-        return refuse("file-raises", f"{file.shown} raises {first}", facts=others)
-    number, marks = place
-    return refuse("file-raises", f"{file.shown}:{number} raises {first}", marks=marks, facts=others)
 
 
 def _mark(line: str, start: int, end: int) -> Mark:
@@ -450,7 +433,13 @@ def is_code(argument: str) -> bool:
         return is_script(Path(argument))
     if not path.endswith((".py", NOTEBOOK)) or not member.isidentifier():
         return False
-    return member in list_functions(Path(path)) or _is_made_by_script(Path(path), member)
+    if member in list_functions(Path(path)):
+        return True
+    # does a statement of a script, or of a notebook's cells, assign this name?
+    is_run = path.endswith(NOTEBOOK) or is_script(Path(path))
+    names = (n for each in (_read_body(Path(path)) if is_run else ()) for n in ast.walk(each))
+    stores = (n for n in names if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    return any(node.id == member for node in stores)
 
 
 def is_script(path: Path) -> bool:
@@ -459,13 +448,6 @@ def is_script(path: Path) -> bool:
     imports = [node for node in body if isinstance(node, (ast.Import, ast.ImportFrom))]
     names = {alias.name.partition(".")[0] for node in imports for alias in node.names}
     return "torch" in names and (path.suffix == NOTEBOOK or not list_functions(path))
-
-
-def _is_made_by_script(path: Path, member: str) -> bool:
-    """Does a statement of a script, or of a notebook's cells, assign this name?"""
-    body = _read_body(path) if path.suffix == NOTEBOOK or is_script(path) else []
-    stored = (node for each in body for node in ast.walk(each) if isinstance(node, ast.Name))
-    return any(node.id == member and isinstance(node.ctx, ast.Store) for node in stored)
 
 
 def find_code(

@@ -2,13 +2,14 @@
 
 By differences, which keep the digits of points that lie close together. By products it is faster by
 far, and loses them: that is for a rule that may lose digits. torch's function is for float32 and
-float64, so half precision is widened for it, and has no second derivatives.
+float64, so half precision is widened for it, and has no second derivatives. The mean of squared
+differences of two tensors is its mse_loss.
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from derive.ir import nodes as ir
 from derive.plan import ops
@@ -25,8 +26,6 @@ LACKS = "it has no second and no forward derivatives; what --no-cells builds has
 NOTE = f"{NAME}: {LACKS}"
 TWO = ir.Number(Fraction(2))
 
-Found: TypeAlias = tuple[ops.Op, ops.Op, tuple["ir.Index", ...], tuple["ir.Index", ...]]
-
 
 def match_distance(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """A root of a sum of squared differences, or that sum, where nothing else reads its parts."""
@@ -39,19 +38,73 @@ def match_distance(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             return None
     if not isinstance(total, ops.Reduction) or not definitions.is_alone(total, ops.axes_of(op)):
         return None
-    found = _find_difference(definitions.spell(total))
-    if found is None or any(map(ops.is_integral, found[:2])):
-        return None  # torch takes no integers
-    if _is_self(*found) and definitions.has_any(_may_lack_slope):
-        return None
-    return ops.arrange(_make_cell(*found, is_square=is_square), ops.axes_of(op))
+    whole = definitions.spell(total)
+    axes = ops.axes_of(whole)
+    for difference in _find_differences(whole):
+        for one, other in (difference.args, difference.args[::-1]):
+            one, other = strip(one), strip(other)  # noqa: PLW2901 - the points without an order
+            first, second = ops.axes_of(one), ops.axes_of(other)
+            summed = tuple(i for i in first if i in second and i not in axes)
+            batch = tuple(i for i in axes if i in first and i in second)
+            rows = tuple(i for i in axes if i in first and i not in second)
+            columns = tuple(i for i in axes if i in second and i not in first)
+            counts = (len(summed), len(rows), len(columns), len(first), len(second), len(axes))
+            if counts != (1, 1, 1, *(len(batch) + 2,) * 3):
+                continue
+            spanned = (*batch, *rows, *columns)
+            if axes.index(rows[0]) > axes.index(columns[0]) or not is_same(
+                whole, _spell("sum", one, other, (*spanned, *summed), summed)
+            ):
+                continue
+            # of the points' distances from each other some are 0; torch takes no integers
+            is_self = ops.rename_indices(one, {rows[0]: columns[0]}) is other
+            if is_self and definitions.has_any(_may_lack_slope):
+                return None
+            if ops.is_integral(one) or ops.is_integral(other):
+                return None
+            points = (
+                ops.arrange(one, (*batch, *rows, *summed)),
+                ops.arrange(other, (*batch, *columns, *summed)),
+            )
+            bare = _spell("sum", *points, (*spanned, *summed), summed)
+            bare = bare if is_square else ops.Apply("sqrt", (bare,), spanned)
+            return ops.arrange(_write_distance(points, bare, spanned, is_square), ops.axes_of(op))
+    return None
 
 
-def _is_self(
-    one: ops.Op, other: ops.Op, axes: tuple[ir.Index, ...], _: tuple[ir.Index, ...]
-) -> bool:
-    """Are these the points' distances from each other, 0 from themselves?"""
-    return ops.rename_indices(one, {axes[-2]: axes[-1]}) is other
+def _find_differences(whole: ops.Op) -> Iterator[ops.Apply]:
+    for part in dict.fromkeys(ops.walk_ops(whole)):
+        if isinstance(part, ops.Apply) and part.function == "-":
+            yield part
+
+
+def _spell(
+    kind: str,
+    one: ops.Op,
+    other: ops.Op,
+    wide: tuple[ir.Index, ...],
+    over: tuple[ir.Index, ...],
+) -> ops.Op:
+    """The sum or the mean of the squared differences."""
+    difference = ops.Apply("-", (ops.arrange(one, wide), ops.arrange(other, wide)), wide)
+    return ops.Reduction(kind, ops.Apply("pow", (difference, ops.Num(TWO)), wide), over)
+
+
+def _write_distance(
+    points: tuple[ops.Op, ops.Op], bare: ops.Op, axes: tuple[ir.Index, ...], is_square: bool
+) -> ops.Cell:
+    """The call for the distances; where it does not do they are computed as they are spelled."""
+    scratch = (axes,) if is_square else ()
+
+    def call(*given: ops.Operand) -> ops.TorchCall:
+        distance = ops.TorchCall(NAME, given, (MODE,))
+        return ops.TorchCall("**", (distance, 2)) if is_square else distance
+
+    wide = call(ops.Given(0), ops.Given(1))
+    narrow = call(*(ops.TorchCall(".float", (ops.Given(k),)) for k in (0, 1)))
+    cast = ops.TorchCall(".to", (narrow, ops.Local("dtype")))
+    inner = ops.Cell(cast, points, bare, axes, ("real",), note=NOTE, scratch=scratch)
+    return ops.Cell(wide, points, inner, axes, ("wide",), note=NOTE, scratch=scratch)
 
 
 def _may_lack_slope(op: ops.Op) -> bool:
@@ -71,71 +124,22 @@ def _may_lack_slope(op: ops.Op) -> bool:
             return False
 
 
-def _find_difference(whole: ops.Op) -> Found | None:
-    """The two sets of points, the indices of their distances, and the one that is summed."""
-    axes = ops.axes_of(whole)
-    for one, other in _list_differences(whole):
-        first, second = ops.axes_of(one), ops.axes_of(other)
-        summed = tuple(i for i in first if i in second and i not in axes)
-        batch = tuple(i for i in axes if i in first and i in second)
-        rows = tuple(i for i in axes if i in first and i not in second)
-        columns = tuple(i for i in axes if i in second and i not in first)
-        counts = (len(summed), len(rows), len(columns), len(first), len(second), len(axes))
-        points = len(batch) + 2
-        is_pairs = counts == (1, 1, 1, points, points, points)
-        if not is_pairs or axes.index(rows[0]) > axes.index(columns[0]):
-            continue
-        spanned = (*batch, *rows, *columns)
-        if is_same(whole, _spell(one, other, spanned, summed)):
-            return one, other, spanned, summed
+def match_squared_loss(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """The mean of the squared differences of two tensors over all their indices."""
+    is_number = isinstance(op, (ops.Apply, ops.Reduction)) and not ops.axes_of(op)
+    if not is_number or not definitions.is_alone(op):
+        return None
+    whole = definitions.spell(op)
+    for difference in _find_differences(whole):
+        axes, args = difference.axes, [strip(arg) for arg in difference.args]
+        if any(set(ops.axes_of(arg)) != set(axes) or ops.is_integral(arg) for arg in args):
+            continue  # torch would warn of sizes that broadcast, and takes no integers
+        one, other = (ops.arrange(arg, axes) for arg in args)
+        mean = _spell("mean", one, other, axes, axes)
+        if is_same(whole, mean):
+            call = ops.TorchCall("torch.nn.functional.mse_loss", (ops.Given(0), ops.Given(1)))
+            return ops.Cell(call, (one, other), mean, (), scratch=(axes,))
     return None
-
-
-def _list_differences(whole: ops.Op) -> Iterator[tuple[ops.Op, ops.Op]]:
-    """What is subtracted from what, either way round."""
-    for part in dict.fromkeys(ops.walk_ops(whole)):
-        if isinstance(part, ops.Apply) and part.function == "-":
-            one, other = map(strip, part.args)
-            yield one, other
-            yield other, one
-
-
-def _spell(
-    one: ops.Op, other: ops.Op, axes: tuple[ir.Index, ...], summed: tuple[ir.Index, ...]
-) -> ops.Op:
-    """The sum of the squared differences."""
-    wide = (*axes, *summed)
-    difference = ops.Apply("-", (ops.arrange(one, wide), ops.arrange(other, wide)), wide)
-    return ops.Reduction("sum", ops.Apply("pow", (difference, ops.Num(TWO)), wide), summed)
-
-
-def _make_cell(
-    one: ops.Op,
-    other: ops.Op,
-    axes: tuple[ir.Index, ...],
-    summed: tuple[ir.Index, ...],
-    *,
-    is_square: bool,
-) -> ops.Cell:
-    """The call for the distances; where it does not do they are computed as they are spelled."""
-    *batch, row, column = axes
-    points = (
-        ops.arrange(one, (*batch, row, *summed)),
-        ops.arrange(other, (*batch, column, *summed)),
-    )
-    square = _spell(*points, axes, summed)
-    whole: ops.Op = square if is_square else ops.Apply("sqrt", (square,), axes)
-    scratch = (axes,) if is_square else ()
-
-    def call(*given: ops.Operand) -> ops.TorchCall:
-        distance = ops.TorchCall(NAME, given, (MODE,))
-        return ops.TorchCall("**", (distance, 2)) if is_square else distance
-
-    wide = call(ops.Given(0), ops.Given(1))
-    narrow = call(*(ops.TorchCall(".float", (ops.Given(k),)) for k in (0, 1)))
-    cast = ops.TorchCall(".to", (narrow, ops.Local("dtype")))
-    whole = ops.Cell(cast, points, whole, axes, ("real",), note=NOTE, scratch=scratch)
-    return ops.Cell(wide, points, whole, axes, ("wide",), note=NOTE, scratch=scratch)
 
 
 CELLS = (
@@ -145,5 +149,11 @@ CELLS = (
         refuses="x[N, D]; y[M, D]\ns[n,m] = sum[d]((x[n,d] + y[m,d])**2)",
         lacks=LACKS,
         match=match_distance,
+    ),
+    CellRule(
+        call="torch.nn.functional.mse_loss",
+        computes="x, y[N, D]\nL = mean[n,d]((x[n,d] - y[n,d])**2)",
+        refuses="x, y[N, D]\nL = mean[n,d]((x[n,d] - y[n,d])**2 * x[n,d])",
+        match=match_squared_loss,
     ),
 )

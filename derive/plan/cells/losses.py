@@ -1,13 +1,11 @@
 """-sum_c p log_softmax_c(x) is torch's cross_entropy against probabilities.
 
 And logsumexp_c(x) - x[c] is the one against classes: those of the diagonal, of a contrastive loss.
-Its sum or its mean over the rows goes with it; the rows are those of one index. The mean of squared
-differences is mse_loss.
+Its sum or its mean over the rows goes with it; the rows are those of one index.
 """
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from derive.ir import nodes as ir
@@ -135,31 +133,6 @@ def _make_call(target: ops.Operand, reduction: str) -> ops.TorchCall:
     return ops.TorchCall(NAME, (ops.Given(0), target), keywords)
 
 
-def match_squared_loss(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """The mean of the squared differences of two tensors over all their indices."""
-    is_number = isinstance(op, (ops.Apply, ops.Reduction)) and not ops.axes_of(op)
-    if not is_number or not definitions.is_alone(op):
-        return None
-    whole = definitions.spell(op)
-    for part in dict.fromkeys(ops.walk_ops(whole)):
-        if not isinstance(part, ops.Apply) or part.function != "-":
-            continue
-        axes = part.axes
-        pair = tuple(ops.arrange(strip(arg), axes) for arg in part.args)
-        if any(
-            set(ops.axes_of(arg)) != set(axes) or ops.is_integral(arg)
-            for arg in map(strip, part.args)
-        ):
-            continue  # torch would warn of sizes that broadcast, and takes no integers
-        difference = ops.Apply("-", pair, axes)
-        square = ops.Apply("pow", (difference, ops.Num(ir.Number(Fraction(2)))), axes)
-        mean = ops.Reduction("mean", square, axes)
-        if is_same(whole, mean):
-            call = ops.TorchCall("torch.nn.functional.mse_loss", (ops.Given(0), ops.Given(1)))
-            return ops.Cell(call, pair, mean, (), scratch=(axes,))
-    return None
-
-
 CELLS = (
     CellRule(
         call=NAME,
@@ -172,11 +145,5 @@ CELLS = (
         computes="x[N, C]; p[N, C]\nL = -mean[n](sum[c](p[n,c] * log_softmax[c](x[n,c])))",
         refuses="x[N, C]; p[N, C]\nL = mean[n](sum[c](p[n,c] * log_softmax[c](x[n,c])))",
         match=match_cross_entropy,
-    ),
-    CellRule(
-        call="torch.nn.functional.mse_loss",
-        computes="x, y[N, D]\nL = mean[n,d]((x[n,d] - y[n,d])**2)",
-        refuses="x, y[N, D]\nL = mean[n,d]((x[n,d] - y[n,d])**2 * x[n,d])",
-        match=match_squared_loss,
     ),
 )

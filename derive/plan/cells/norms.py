@@ -124,11 +124,11 @@ def _name_norm(
     for arg in candidates:
         square = ops.Apply("pow", (arg, ops.Num(TWO)), arg.axes)
         kept = {arg.name}
-        deviation = definitions.spell(spread, kept)
-        is_norm = is_same(deviation, ops.Reduction("mean", square, over))
+        strides = dict(zip(arg.axes, find_strides(arg, definitions.memory), strict=True))
+        closest = sorted(strides, key=lambda index: strides[index])[: len(over)]
         if (
-            is_norm
-            and _is_dense(arg, over, definitions)
+            set(closest) == set(over)  # its entries along these indices lie side by side
+            and is_same(definitions.spell(spread, kept), ops.Reduction("mean", square, over))
             and is_same(definitions.spell(factor, kept), arg)
         ):
             return Norm(RMS, arg, over, eps)
@@ -147,20 +147,16 @@ def _find_tensors(
             yield part
 
 
-def _is_dense(arg: ops.Op, over: tuple[ir.Index, ...], definitions: Definitions) -> bool:
-    """Do its entries along these indices lie side by side?"""
-    strides = dict(zip(ops.axes_of(arg), find_strides(arg, definitions.memory), strict=True))
-    closest = sorted(strides, key=lambda index: strides[index])[: len(over)]
-    return set(closest) == set(over)
-
-
 def _make_cell(
     norm: Norm, factors: Factors, others: Sequence[Signed], order: tuple[ir.Index, ...]
 ) -> ops.Op:
     """The call with the weight and the bias that fit it, and what is left around it."""
     kept = tuple(i for i in ops.axes_of(norm.arg) if i not in norm.over)
     axes = (*kept, *norm.over)
-    weight = _take(factors.over, norm.over)
+    fits = [factor for factor in factors.over if set(ops.axes_of(factor)) == set(norm.over)]
+    weight = fits[0] if fits else None
+    if weight is not None:
+        factors.over.remove(weight)
     is_bare = not factors.over and not factors.under and not factors.negative
     bias = None
     rest = list(others)
@@ -175,15 +171,6 @@ def _make_cell(
         result = ops.combine("*", (result, over), order)
     result = divide(result, factors.under, order)
     return ops.arrange(join_sum([Signed(result, factors.negative), *rest], order), order)
-
-
-def _take(factors: list[ops.Op], over: tuple[ir.Index, ...]) -> ops.Op | None:
-    """The factor with exactly these indices; it goes out of the list."""
-    for factor in factors:
-        if set(ops.axes_of(factor)) == set(over):
-            factors.remove(factor)
-            return factor
-    return None
 
 
 def _write_call(
@@ -205,7 +192,9 @@ def _write_call(
     places = {name: ops.Given(len(args) + k) for k, name in enumerate(given)}
     eps = ops.Given(len(args) + len(given))
     args += [*given.values(), ops.Num(norm.eps)]
-    whole = _join_affine(_spell(norm, args[0], axes), given, axes)
+    whole = _spell(norm, args[0], axes)
+    for name, part in given.items():
+        whole = ops.combine(SIGNS[name], (whole, part), axes)
     when: tuple[ops.Condition, ...] = (eps,) if isinstance(norm.eps, ir.Scalar) else ()
     if given and norm.call == LAYER:
         # On a CPU torch adds up the gradients of weight and bias in their own dtype, which is too
@@ -218,13 +207,6 @@ def _write_call(
     call = ops.TorchCall(norm.call, plain, (*places.items(), ("eps", eps)))
     scratch = (axes,) if norm.call == RMS else ()
     return ops.Cell(call, tuple(args), whole, axes, when, scratch=scratch)
-
-
-def _join_affine(op: ops.Op, given: dict[str, ops.Op], axes: tuple[ir.Index, ...]) -> ops.Op:
-    """The operation times the weight and plus the bias."""
-    for name, part in given.items():
-        op = ops.combine(SIGNS[name], (op, part), axes)
-    return op
 
 
 def _spell(norm: Norm, arg: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Op:

@@ -164,20 +164,23 @@ def list_shardings(system: ir.System, axis: str) -> Iterator[tuple[ir.Index, Sha
 
 
 def _cut(system: ir.System, cuts: Mapping[str, str]) -> Sharding:
+    """The equations opened, what moves between them, and the stages that are left."""
     opened = Opener(system, cuts)
     opened.open()
     mover = Mover(opened)
     mover.move()
     return _assemble(opened, mover)
 
-    # Last, the stages: what can be computed before the next exchange.
-
 
 def _assemble(opened: Opener, mover: Mover) -> Sharding:
     """The stages: all that can be computed before the next exchange."""
     system = opened.system
     results = [mover.localize(t, mover.layouts[t.name]) for t in system.results]
-    program = _drop_unused(mover.program, [tensor.name for tensor in results])
+    needed, before = {tensor.name for tensor in results}, 0
+    while before != len(needed):  # what leads to the results
+        before = len(needed)
+        needed |= {name for p in mover.program if find_made(p) in needed for name in find_read(p)}
+    program = [part for part in mover.program if find_made(part) in needed]
     levels = _find_levels(program, opened.groups)
     last = max(levels.values(), default=0)
     stages: list[Stage] = []
@@ -260,17 +263,6 @@ def _make_stage(
         tuple(tensor.name for tensor in kept),
         tuple((size.name, shares.get(size.name, size.name)) for size in system.sizes),
     )
-
-
-def _drop_unused(
-    program: Sequence[ir.Equation | Move], results: Sequence[str]
-) -> list[ir.Equation | Move]:
-    """What leads to the results."""
-    needed, before = {*results}, 0
-    while before != len(needed):
-        before = len(needed)
-        needed |= {name for p in program if find_made(p) in needed for name in find_read(p)}
-    return [part for part in program if find_made(part) in needed]
 
 
 def _find_levels(

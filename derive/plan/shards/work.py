@@ -87,9 +87,14 @@ class Opener:
         names = {n for axis in self.axes for n in self.axes[axis] if axis not in free}
         names |= {index.name for index in free.values()}
         value = self._extract(equation.value, names, target)
+
+        def is_cut(index: ir.Index) -> bool:
+            """Not beside another one of its dimension."""
+            return index.name in names and index not in free.values()
+
         match value:
-            case ir.Reduce(kind, bound, _, _) if kind in MADE_OF_SUMS and _meets(
-                bound, names, free
+            case ir.Reduce(kind, bound, _, _) if kind in MADE_OF_SUMS and any(
+                index.name in names and index not in free.values() for index in bound
             ):
                 self._open(ir.Equation(target, self._to_sums(value, target)))
                 return
@@ -150,6 +155,7 @@ class Opener:
         """The indices along which all that recurs can be cut."""
         found: dict[str, ir.Index] = {}
         tensors = {equation.target.tensor for equation in group}
+        every_index = find_all_indices(ir.System("", (), (), tuple(group), ()))
         for axis, names in self.axes.items():
             for name in names:
                 every = [i for e in group for i in find_left(e) if i.name == name]
@@ -159,7 +165,7 @@ class Opener:
                 ):
                     found[axis] = index
                     break
-                if any(name in _find_names(equation) for equation in group):
+                if any(index.name == name for index in every_index):
                     self._note(group[0].target.tensor.name, f"it recurs along or across {name}")
         return found
 
@@ -278,15 +284,6 @@ def _subtract(one: ir.Expr, other: ir.Expr) -> ir.Expr:
     return ir.Add((one, ir.Mul((ir.MINUS_ONE, other))))
 
 
-def _meets(bound: Sequence[ir.Index], names: set[str], free: Mapping[str, ir.Index]) -> bool:
-    """Is one of the bound indices cut, and not beside another one of its dimension?"""
-    return any(index.name in names and index not in free.values() for index in bound)
-
-
-def _find_names(equation: ir.Equation) -> set[str]:
-    return {i.name for i in find_all_indices(ir.System("", (), (), (equation,), ()))}
-
-
 def _is_shared_by_turns(equation: ir.Equation, index: ir.Index, tensors: set[ir.Tensor]) -> bool:
     """Can every turn of a recurrence be computed in shares, without the others' shares?"""
     place = find_place(equation.target, index)
@@ -310,11 +307,6 @@ def find_place(access: ir.Access, index: ir.Index | None) -> int | None:
         if index in find_free(place):
             return number if _is_leading(access, number, index) else None
     return None
-
-
-def is_share_of(access: ir.Access, number: int, index: ir.Index, extent: ir.Expr) -> bool:
-    """Does the access read at that place, cut by an index of the extent, its own share alone?"""
-    return is_same_extent(index.extent, extent) and _is_leading(access, number, index)
 
 
 def _is_leading(access: ir.Access, number: int, index: ir.Index) -> bool:
@@ -377,7 +369,10 @@ class Mover:
     def move(self) -> None:
         """The program of a rank: its equations, and the moves."""
         for each in self.opened.work:
-            self.layouts[each.equation.target.tensor.name] = _find_layout(each)
+            target = each.equation.target
+            places = {axis: (find_place(target, i), i.extent) for axis, i in each.active.items()}
+            layout = {axis: (at, extent) for axis, (at, extent) in places.items() if at is not None}
+            self.layouts[target.tensor.name] = layout
         self._place_arguments()
         for each in self.opened.work:
             self._emit(each)
@@ -511,7 +506,7 @@ class Mover:
                 place, extent = cut
                 if index is None:
                     moves.append(("collect", axis, place, extent))
-                elif is_share_of(access, place, index, extent):
+                elif is_same_extent(index.extent, extent) and _is_leading(access, place, index):
                     continue
                 else:
                     kind = "gather" if is_smooth else "collect"
@@ -554,16 +549,6 @@ def replace_shape(tensor: ir.Tensor, shape: tuple[ir.Expr, ...], name: str) -> i
     return ir.Tensor(
         name, shape, tensor.kind, tensor.below, tensor.lower, tensor.upper, tensor.strict
     )
-
-
-def _find_layout(work: Work) -> Layout:
-    """Where the result of an equation is cut."""
-    found: Layout = {}
-    for axis, index in work.active.items():
-        place = find_place(work.equation.target, index)
-        if place is not None:
-            found[axis] = place, index.extent
-    return found
 
 
 def find_smooth(expr: ir.Expr) -> Iterator[ir.Access]:
