@@ -308,7 +308,8 @@ def _define(name: str, formula: Formula, context: Context) -> ir.Tensor:
             shape += (to_node(place, context),)
             continue
         whole = Polynomial.of(to_node(extent, context)).to_expr()
-        own = find_index(place, context).extent if isinstance(place, Idx | Symbol) else whole
+        is_index = isinstance(place, Idx | Symbol) and find_label(place) in context.extents
+        own = find_index(place, context).extent if is_index else whole
         is_own = len(context.resolved.lefts[name]) == 1 or is_same_extent(own, whole)
         shape += (own if is_own else whole,)
     if isinstance(value, argmax) and len(value.bound) == 1:
