@@ -24,7 +24,7 @@ from derive.ir.polynomial import Polynomial
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_children, walk
 from derive.plan import ops
-from derive.plan.cells.segments import RUNNING
+from derive.plan.cells.segments import BELOW, RUNNING
 from derive.plan.steps import free_name
 from derive.rewrite.guards import is_variable
 
@@ -362,6 +362,23 @@ _SO_FAR = '''def {name}(q: Tensor, k: Tensor, v: Tensor, diagonal: int, chunk: i
     found = (q @ k.mT).tril(diagonal) @ v + q @ before
     return found.flatten(-3, -2).narrow(-2, 0, places).to(dtype)
 '''
+_BELOW = '''def {name}(key: Tensor, bound: Tensor, x: Tensor | None, equal: bool, kind: str) -> Tensor:
+    """The sum, mean or logsumexp of the x_j, or ones, with key_j < bound_i, or <= where `equal`."""
+    known = (key == key).sum(-1, keepdim=True)  # nan is below nothing, and nothing is below it
+    key, order = key.sort(-1)
+    key = torch.where(key == key, key, torch.inf).contiguous()
+    place = torch.searchsorted(key, bound.contiguous(), right=equal).minimum(known)
+    place = torch.where(bound == bound, place, 0)
+    found = place.to(key.dtype)
+    if x is not None:
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        wide, order = torch.broadcast_tensors(wide, order)
+        wide, is_log = wide.gather(-1, order), kind == "logsumexp"
+        wide = wide.logcumsumexp(-1) if is_log else wide.cumsum(-1)
+        wide = torch.nn.functional.pad(wide, (1, 0), value=-torch.inf if is_log else 0)
+        found = wide.gather(-1, place.expand(*wide.shape[:-1], -1)).to(x.dtype)
+    return found / key.shape[-1] if kind == "mean" else found
+'''
 _WHOLE = "whole = count * chunk"
 _CHECKED = f"""# a product of factors may be too large where no value is
         {_WHOLE} if ends.isfinite().all() else 0"""
@@ -374,6 +391,6 @@ def write_helpers(plans: Sequence[Plan]) -> list[str]:
     found = [_RECUR.format(name=RECUR, whole=whole)] if steps else []
     cells = (op for plan in plans for step in plan.steps for op in ops.walk_ops(step.op))
     calls = [cell.call for cell in cells if isinstance(cell, ops.Cell)]
-    if any(isinstance(call, ops.TorchCall) and call.function == RUNNING for call in calls):
-        found.append(_SO_FAR.format(name=RUNNING))
-    return found
+    called = {call.function for call in calls if isinstance(call, ops.TorchCall)}
+    texts = {RUNNING: _SO_FAR, BELOW: _BELOW}
+    return [*found, *(text.format(name=name) for name, text in texts.items() if name in called)]

@@ -295,9 +295,9 @@ def _is_mergeable(
 EACH = 2  # bytes of nearby memory in whose time a call does one operation on an element
 NARROW = 16  # rows or columns below which a matrix product does not reach the full rate
 # In whose time one value of exp is found: an element that does not lie beside the one before is
-# read, one is picked by a mask of its own or by that of a row, or a row of a reduction is begun.
-# Measured as the machine's defaults.
-STRIDED, MASKED, PICKED, ROW = 1, 2, 0.6, 4
+# read, one is picked by a mask of its own or by that of a row, two are compared or a truth value
+# becomes a number, or a row of a reduction is begun. Measured as the machine's defaults.
+STRIDED, MASKED, PICKED, COMPARED, ROW = 1, 2, 0.6, 0.5, 4
 SLOW = {"pow", *(name for name, row in FUNCTIONS.items() if row.is_slow)}
 SLOW |= {word for word, row in ROWS.items() if row.is_slow}
 
@@ -374,6 +374,10 @@ def _find_work(op: ops.Op, memory: Storage, machine: Machine) -> float:
             return 0.0
         case ops.Apply(kind) | ops.Along(kind) if kind in SLOW:
             return memory.count(find_true_axes(op)) / machine.exponentials
+        case ops.Apply(kind) if kind in ops.BOOLEANS:
+            return COMPARED * memory.count(find_true_axes(op)) / machine.exponentials
+        case ops.Cast(arg) if ops.is_boolean(arg):
+            return COMPARED * memory.count(find_true_axes(op)) / machine.exponentials
         case ops.Choose() | ops.Fill():
             mask, axes = ops.args_of(op)[0 if isinstance(op, ops.Choose) else 1], ops.axes_of(op)
             each = MASKED if axes and axes[-1] in find_true_axes(mask) else PICKED

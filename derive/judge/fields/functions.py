@@ -443,6 +443,13 @@ def _sort(
     return parts.map(lambda part: part.gather(dim, places)), places
 
 
+def _search(
+    run: Run, ascending: Any, values: Any, *, right: bool = False, **_: Any
+) -> torch.Tensor:
+    ranks = (find_ranks(run, run.parts(each)) for each in (ascending, values))
+    return torch.searchsorted(*ranks, right=right)
+
+
 def _cumulate_product(run: Run, value: Any, dim: int, **_: Any) -> Parts:
     parts = run.parts(value)
     slices: list[Parts] = []
@@ -472,5 +479,6 @@ POINTWISE: dict[str, Handler] = {
     "argmax": _argmax(False),
     "argmin": _argmax(True),
     "sort": _sort,
+    "searchsorted": _search,
     "cumprod": _cumulate_product,
 }

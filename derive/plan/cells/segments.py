@@ -10,11 +10,15 @@ log sum_{j <= i} exp(x_j) is its logcumsumexp, and from i on the same of what is
 
 sum_d q_id (sum_{j <= i} k_jd v_je) takes chunks of places: within one the scores of its own places,
 before it one running sum, so that neither every k_jd v_je nor every score is kept.
+
+sum_j [a_j <= b_i] v_j is the running sum of v in the order of a, read at the place of b_i there: a
+sort and a search instead of all pairs. Nothing is subtracted, so it rounds as a running sum does.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from derive.ir import nodes as ir
@@ -28,6 +32,9 @@ if TYPE_CHECKING:
 
 RUNNING = "_sum_so_far"  # a function of the file
 LATER = "sums so far, in chunks: 0 * x = 0, so entries that come later must be finite"
+BELOW = "_reduce_below"  # another one
+PAIRED = 64  # comparisons of an element in whose time it is sorted: fewer stay comparisons
+SORTED = ir.Index("sorted", ir.Number(Fraction(2048)))  # operations to sort an element and find it
 FEW = 8  # segments below which a product with the mask is as fast
 
 
@@ -228,6 +235,114 @@ def _write_product(
     return ops.arrange(ops.Cell(call, args, whole, axes, (), wide, LATER, scratch), order)
 
 
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """key_j < bound_i, or <= where it `is_equal`, of what is negated where it was above."""
+
+    key: ops.Op
+    bound: ops.Op
+    is_equal: bool
+
+
+def match_below(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """A sum, a mean or a logsumexp over those entries whose key is on one side of a bound."""
+    parts: tuple[ops.Op, ...]
+    match op:
+        case ops.Reduction("sum" | "mean" | "logsumexp" as kind, arg, over):
+            parts = (definitions.unwrap(arg),)
+        case ops.Einsum((_, _) as parts, axes):
+            spanned = dict.fromkeys(i for part in parts for i in ops.axes_of(part))
+            kind, over = "sum", tuple(i for i in spanned if i not in axes)
+        case _:
+            return None
+    neutral = ir.MINUS_INFINITY if kind == "logsumexp" else ir.ZERO
+    for place, part in enumerate(parts):
+        values = [strip(other) for k, other in enumerate(parts) if k != place]
+        match strip(definitions.look(strip(part))):
+            case ops.Cast(mask) if kind != "logsumexp":
+                pass
+            case ops.Choose(mask, then, ops.Num(other)) | ops.Fill(
+                then, mask, ops.Num(other), False
+            ) if other is neutral and not isinstance(then, ops.Num):
+                values.append(strip(then))
+            case _:
+                continue
+        for index in over:
+            sides = _find_sides(mask, index, definitions)
+            if sides is None or len(values) > 1:
+                continue
+            found = _write_below(kind, sides, values[0] if values else None, index)
+            rest = tuple(i for i in over if i is not index)
+            if found is None or {*ops.axes_of(found)} != {*ops.axes_of(op), *rest}:
+                continue
+            found = ops.Reduction(kind, found, rest) if rest else found
+            return ops.arrange(found, ops.axes_of(op))
+    return None
+
+
+def _find_sides(mask: ops.Op, index: ir.Index, definitions: Definitions) -> Sides | None:
+    """What a mask compares, if only one of the two has the index, and the other many others."""
+    match strip(definitions.look(strip(mask))):
+        case ops.Apply("<" | "<=" | ">" | ">=" as relation, (left, right)):
+            key, bound = strip(left), strip(right)
+        case _:
+            return None
+    is_above = relation in {">", ">="}
+    if index in ops.axes_of(bound):
+        key, bound, is_above = bound, key, not is_above
+    own = [i for i in ops.axes_of(bound) if i not in ops.axes_of(key)]
+    if len(own) != 1 or index not in ops.axes_of(key) or index in ops.axes_of(bound):
+        return None
+    sides = (key, bound)
+    if min(map(definitions.memory.extent, (*own, index))) < PAIRED:
+        return None
+    if any(isinstance(definitions.look(side), ops.Iota) for side in sides):
+        return None
+    if any(map(ops.is_integral, sides)):
+        return None
+    if is_above:
+        key, bound = (ops.Apply("neg", (side,), ops.axes_of(side)) for side in sides)
+    return Sides(key, bound, "=" in relation)
+
+
+def _write_below(
+    kind: str, sides: Sides, value: ops.Op | None, index: ir.Index
+) -> ops.Op | None:
+    """The call; the keys, the bounds and the values have their own index last."""
+    known = [side for side in (sides.key, sides.bound, value) if side is not None]
+    (own,) = (i for i in ops.axes_of(sides.bound) if i not in ops.axes_of(sides.key))
+    if value is not None and (own in ops.axes_of(value) or index not in ops.axes_of(value)):
+        return None
+    if value is not None and (ops.is_boolean(value) or ops.is_integral(value)):
+        return None
+    every = dict.fromkeys(i for side in known for i in ops.axes_of(side))
+    batch = tuple(i for i in every if i not in (index, own))
+    shared = {i for side in known[:2] for i in ops.axes_of(side)}
+
+    def arrange(side: ops.Op, last: ir.Index) -> ops.Op:
+        lacks = shared - {*ops.axes_of(side), index, own}
+        if lacks and side is not value:  # torch broadcasts no keys to bounds
+            side = ops.Expand(side, (*(i for i in batch if i in shared), last))
+        wanted = (*batch, last)
+        return side if ops.axes_of(side) == wanted else ops.Arrange(side, wanted)
+
+    key, bound = arrange(sides.key, index), arrange(sides.bound, own)
+    axes, wide = (*batch, own), (*batch, own, index)
+    mask = ops.Apply("<=" if sides.is_equal else "<", ops.align((key, bound), wide), wide)
+    args: tuple[ops.Op, ...] = (key, bound)
+    taken: ops.Operand = ops.Local("None")
+    chosen: ops.Op = ops.Cast(mask)
+    if value is not None:
+        args, taken = (*args, arrange(value, index)), ops.Given(2)
+        neutral = ops.Num(ir.MINUS_INFINITY if kind == "logsumexp" else ir.ZERO)
+        chosen = ops.Choose(mask, ops.arrange(args[2], wide), neutral, wide)
+    whole = ops.Reduction(kind, chosen, (index,))
+    options = (("equal", sides.is_equal), ("kind", kind))
+    call = ops.TorchCall(BELOW, (ops.Given(0), ops.Given(1), taken), options)
+    volume = (*(i for i in batch if i in shared), index, SORTED)
+    return ops.Cell(call, args, whole, axes, volume=volume, scratch=((*batch, index),) * 2)
+
+
 BAG = "torch.nn.functional.embedding_bag"
 LACKS = "it has no second and no forward derivatives; what --no-cells builds has them"
 
@@ -282,6 +397,12 @@ def match_bag(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
 
 CELLS = (
+    CellRule(
+        call=BELOW,
+        computes="t, x[B, N]\nr[b,i] = logsumexp[j, t[b,j] >= t[b,i]](x[b,j])",
+        refuses="t, x[B, N]\nr[b,i] = max[j, t[b,j] >= t[b,i]](x[b,j])",
+        match=match_below,
+    ),
     CellRule(
         call=BAG,
         computes="E[V, D]; int t[B, K] < V\ny[b,d] = sum[k](E[t[b,k],d])",

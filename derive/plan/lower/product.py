@@ -42,10 +42,13 @@ def lower_sum(terms: Sequence[ir.Expr], context: Context, order: tuple[ir.Index,
     parts = ops.align([context.lower(term, order) for _, term in signed], order)
     result: ops.Op | None = None
     for (negative, _), op in zip(signed, parts, strict=True):
-        if result is None:
-            result = ops.Apply("neg", (op,), ops.axes_of(op)) if negative else op
-        else:
+        if result is not None:
             result = ops.combine("-" if negative else "+", (result, op), order)
+        elif negative and numbers:  # one pass less than a negation and a sum
+            whole = lower_number(ir.Add(tuple(numbers)))
+            result, numbers = ops.Apply("-", (whole, op), ops.axes_of(op)), []
+        else:
+            result = ops.Apply("neg", (op,), ops.axes_of(op)) if negative else op
     if result is None:
         return lower_number(ir.Add(tuple(numbers)))
     for number in numbers:
