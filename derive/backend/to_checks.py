@@ -362,8 +362,10 @@ _SO_FAR = '''def {name}(q: Tensor, k: Tensor, v: Tensor, diagonal: int, chunk: i
     found = (q @ k.mT).tril(diagonal) @ v + q @ before
     return found.flatten(-3, -2).narrow(-2, 0, places).to(dtype)
 '''
-_BELOW = '''def {name}(key: Tensor, bound: Tensor, x: Tensor | None, equal: bool, kind: str) -> Tensor:
-    """The sum, mean or logsumexp of the x_j, or ones, with key_j < bound_i, or <= where `equal`."""
+_BELOW = '''def {name}(
+    key: Tensor, bound: Tensor, x: Tensor | None, equal: bool, kind: str
+) -> Tensor:
+    """The sum, mean or logsumexp of x_j, or of ones, with key_j < bound_i, or <= if `equal`."""
     known = (key == key).sum(-1, keepdim=True)  # nan is below nothing, and nothing is below it
     key, order = key.sort(-1)
     key = torch.where(key == key, key, torch.inf).contiguous()
