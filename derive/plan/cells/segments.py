@@ -305,9 +305,7 @@ def _find_sides(mask: ops.Op, index: ir.Index, definitions: Definitions) -> Side
     return Sides(key, bound, "=" in relation)
 
 
-def _write_below(
-    kind: str, sides: Sides, value: ops.Op | None, index: ir.Index
-) -> ops.Op | None:
+def _write_below(kind: str, sides: Sides, value: ops.Op | None, index: ir.Index) -> ops.Op | None:
     """The call; the keys, the bounds and the values have their own index last."""
     known = [side for side in (sides.key, sides.bound, value) if side is not None]
     (own,) = (i for i in ops.axes_of(sides.bound) if i not in ops.axes_of(sides.key))
