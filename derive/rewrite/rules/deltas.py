@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from derive.analysis.facts import is_nonnegative, is_whole
+from derive.analysis.finite import is_finite_where_defined
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free, find_indices, rename_apart, rewrite_bottom_up, substitute
@@ -107,15 +108,21 @@ def split_delta(expr: ir.Expr) -> ir.Expr | None:
 
 
 def _open_rows(expr: ir.Expr, index: ir.Index) -> ir.Expr:
-    """The expression with the rows of logarithms along an index by what they mean."""
+    """The expression with the rows of a softmax along an index, and their logarithms, written out.
+
+    The one entry of a softmax is exp(x[i] - logsumexp_j x[j]).
+    """
 
     def act(here: ir.Expr) -> ir.Expr:
         match here:
-            case ir.Along("log_softmax", along, ir.Truth(True), body) if along is index:
+            case ir.Along("softmax" | "log_softmax" as kind, along, ir.Truth(True), body) if (
+                along is index and is_finite_where_defined(body)
+            ):
                 taken = {i.name for i in find_indices(expr)}
                 fresh = rename_apart(index, taken)
                 whole = ir.Reduce("logsumexp", (fresh,), ir.TRUE, substitute(body, {index: fresh}))
-                return ir.Add((body, ir.Mul((ir.MINUS_ONE, whole))))
+                row: ir.Expr = ir.Add((body, ir.Mul((ir.MINUS_ONE, whole))))
+                return ir.Call("exp", (row,)) if kind == "softmax" else row
         return here
 
     return rewrite_bottom_up(expr, act)

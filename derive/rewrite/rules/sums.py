@@ -131,7 +131,7 @@ def _open_kink(
     own = {*find_free(one)} - {*find_free(other)}
     if len(below) > 1 or not own or any(own & {*find_free(part)} for part in (other, *others)):
         return None
-    is_less = ir.Compare("<", other, one)
+    is_less: ir.Expr = ir.Compare("<", other, one)
     minus: list[ir.Expr] = [ir.MINUS_ONE]
     kink = [(is_less, [one, *others]), (is_less, [*minus, other, *others])]
     whole: dict[str, list[tuple[ir.Expr, list[ir.Expr]]]] = {
