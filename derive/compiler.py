@@ -31,7 +31,7 @@ from derive.plan.shards import RANKS, count_transfers, find_sharding, is_same_fo
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from derive.judge.compare import Judgement, Pull
+    from derive.judge.compare import Judgement
     from derive.notation.formula import Formula
     from derive.plan.backward import Passes
     from derive.plan.derivation import Derivation
@@ -264,10 +264,16 @@ def judge_text(  # noqa: PLR0913, PLR0917 - what a file is judged by, texts and 
     count: int,
 ) -> Judgement:
     """Execute a file's text and compare it with the loops; DeriveError where they differ."""
-    from derive.judge.compare import Layer, judge_file
+    from derive.frontend.gradient import find_backward
+    from derive.judge.compare import Layer, Pull, judge_file
     from derive.judge.ranks import judge_ranks
 
-    system, layer = to_system(formula, name), None
+    system, layer, pull = to_system(formula, name), None, None
+    if pulls:
+        found = find_backward(formula)
+        given = {e.name: 1.0 for e in system.inputs if isinstance(e, ir.ScalarInput)}
+        made = to_system(found.formula)
+        pull = Pull(found.formula, made, pulls, found.given, found.made, given)
     if asked:
         numbers = tuple(find_numbers(system, formula.held or ()))
         layer = Layer(name_class(name), formula.parameters, numbers)
@@ -278,7 +284,7 @@ def judge_text(  # noqa: PLR0913, PLR0917 - what a file is judged by, texts and 
         system,
         parts=parts,
         variants=variants,
-        pull=find_pull(formula, pulls),
+        pull=pull,
         layer=layer,
         count=count,
     )
@@ -313,20 +319,6 @@ def typeset(formula: Formula) -> str:
     from derive.backend.to_latex import to_rows
 
     return f"$$\\begin{{aligned}}\n{to_rows(to_system(formula))}\n\\end{{aligned}}$$"
-
-
-def find_pull(formula: Formula, variants: Sequence[Mapping[str, Any]]) -> Pull | None:
-    """What a backward is judged by at these keywords; None where there are none to judge."""
-    from derive.frontend.gradient import find_backward
-    from derive.judge.compare import Pull
-
-    if not variants:
-        return None
-    found = find_backward(formula)
-    numbers = [e.name for e in to_system(formula).inputs if isinstance(e, ir.ScalarInput)]
-    made = to_system(found.formula)
-    given = dict.fromkeys(numbers, 1.0)
-    return Pull(found.formula, made, variants, found.given, found.made, given)
 
 
 def _plan_passes(

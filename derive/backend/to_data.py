@@ -23,7 +23,7 @@ from derive.plan.machine import WIDTH, to_bytes
 from derive.plan.meaning import to_step_equation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from derive.plan.plan import Entry, Plan
 
@@ -55,18 +55,16 @@ def to_roles_data(system: ir.System, sizes: Mapping[str, int]) -> list[Data]:
             # several tensors, or several places of one, are read by the index
             if sum(index in find_free(access) for access in find_accesses(equation.value)) > 1:
                 roles["shared"][name] = None
-            terms = [[find_free(t) for t in p.terms if find_accesses(t)] for p in _find_sums(parts)]
-            has = [{index in free for free in each} for each in terms]
-            if index in find_broadcast(equation) or {True, False} in has:
+            sums = [part.terms for part in parts if isinstance(part, ir.Add)]
+            reads = [[find_free(t) for t in terms if find_accesses(t)] for terms in sums]
+            # a term of a sum lacks it, or the whole right side
+            is_repeated = any(len({index in free for free in each}) == 2 for each in reads)
+            if is_repeated or index in find_broadcast(equation):
                 roles["broadcast"][name] = None
         told = {"index": index.name, "extent": to_text(index.extent)}
         number = evaluate_extent(index.extent, sizes)
         found.append({**told, "number": number, **{role: [*n] for role, n in roles.items()}})
     return found
-
-
-def _find_sums(parts: Iterable[ir.Expr]) -> Iterator[ir.Add]:
-    return (part for part in parts if isinstance(part, ir.Add))
 
 
 def to_plan_data(plan: Plan) -> Data:

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from derive.cli.options import NONE, Code, Options, ReadWords, find_made, read_made, show_path
 from derive.errors import DeriveError, Mark, refuse, suggest
 from derive.frontend.notebooks import read_cells
+from derive.linter.scopes import to_column
 from derive.notation.formula import check_name
 
 if TYPE_CHECKING:
@@ -361,8 +362,8 @@ class _File:
         line = lines[number - 1] if number <= len(lines) else ""
         if not line.strip() or frame.colno is None or frame.end_colno is None:
             return number, ()
-        start = _to_column(line, frame.colno)
-        end = _to_column(line, frame.end_colno) if frame.end_lineno == number else len(line)
+        start = to_column(line, frame.colno)
+        end = to_column(line, frame.end_colno) if frame.end_lineno == number else len(line)
         return number, (_mark(line, start, end),)
 
 
@@ -416,11 +417,6 @@ def _mark(line: str, start: int, end: int) -> Mark:
     lead = len(line) - len(line.lstrip())
     first = max(0, start - lead)
     return Mark(line.strip(), first, max(first + 1, end - lead))
-
-
-def _to_column(line: str, offset: int) -> int:
-    """The column of an offset that Python counts in bytes."""
-    return len(line.encode()[:offset].decode(errors="replace"))
 
 
 def is_code(argument: str) -> bool:

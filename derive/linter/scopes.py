@@ -306,45 +306,39 @@ def find_characters(text: Text, lines: Sequence[str]) -> list[tuple[int, int]]:
     """The line (from 1) and column (from 0) of each character; nothing where escapes hide it."""
     places: list[tuple[int, int]] = []
     for piece in text.pieces:
-        found = _find_in_literal(piece, lines)
-        if found is None:
+        first, last = piece.lineno, piece.end_lineno or piece.lineno
+        rows = list(lines[first - 1 : last])
+        rows[-1] = rows[-1][: to_column(rows[-1], piece.end_col_offset or 0)]
+        lead = to_column(rows[0], piece.col_offset)
+        rows[0] = rows[0][lead:]
+        try:
+            # the bracket lets literals stand on several lines
+            whole = StringIO("(" + "\n".join(rows) + ")")
+            tokens = list(tokenize.generate_tokens(whole.readline))
+        except (tokenize.TokenError, SyntaxError):
             return []
-        places += found
-    return places if len(places) == len(text.value) else []
+        found = ""
+        for token in tokens:
+            if token.type != tokenize.STRING:
+                continue
+            opening = _OPENING.match(token.string)
+            if opening is None or ("\\" in token.string and "r" not in opening[1].lower()):
+                return []
+            row, column = token.start
+            column += opening.end() - (row == 1)
+            body = token.string[opening.end() : -len(opening[2])]
+            for character in body:
+                places.append((first + row - 1, column + (lead if row == 1 else 0)))
+                row, column = (row + 1, 0) if character == "\n" else (row, column + 1)
+            found += body
+        if found != piece.value:
+            return []
+    return places
 
 
 def to_column(line: str, offset: int) -> int:
     """The column of an offset that Python counts in bytes."""
     return offset if line.isascii() else len(line.encode()[:offset].decode(errors="replace"))
-
-
-def _find_in_literal(piece: ast.Constant, lines: Sequence[str]) -> list[tuple[int, int]] | None:
-    first, last = piece.lineno, piece.end_lineno or piece.lineno
-    rows = list(lines[first - 1 : last])
-    rows[-1] = rows[-1][: to_column(rows[-1], piece.end_col_offset or 0)]
-    lead = to_column(rows[0], piece.col_offset)
-    rows[0] = rows[0][lead:]
-    places: list[tuple[int, int]] = []
-    found = ""
-    try:
-        # the bracket lets literals stand on several lines
-        tokens = list(tokenize.generate_tokens(StringIO("(" + "\n".join(rows) + ")").readline))
-    except (tokenize.TokenError, SyntaxError):
-        return None
-    for token in tokens:
-        if token.type != tokenize.STRING:
-            continue
-        opening = _OPENING.match(token.string)
-        if opening is None or ("\\" in token.string and "r" not in opening[1].lower()):
-            return None
-        row, column = token.start
-        column += opening.end() - (1 if row == 1 else 0)
-        body = token.string[opening.end() : -len(opening[2])]
-        for character in body:
-            places.append((first + row - 1, column + (lead if row == 1 else 0)))
-            row, column = (row + 1, 0) if character == "\n" else (row, column + 1)
-        found += body
-    return places if found == piece.value else None
 
 
 # What makes a tensor of a shape: all arguments are extents, or the first alone is the shape.

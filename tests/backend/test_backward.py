@@ -4,12 +4,11 @@ from functools import partial
 
 import pytest
 import torch
-from derive.bench.memory import find_peak
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import grad, vmap
 
 from derive import DeriveError, build, parse
-from derive.bench.measure import Candidate, to_backward
+from derive.bench.measure import Candidate, find_peak, to_backward
 from derive.bench.run import draw_moderate
 from derive.formulas import find_formula, load_formulas
 from derive.frontend.system import to_system
