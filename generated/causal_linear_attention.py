@@ -15,52 +15,40 @@ import torch
 from torch import Tensor
 
 
-def causal_linear_attention(
-    Q: Tensor, K: Tensor, V: Tensor, *, block: int | None = None, i_chunk: int = 64
-) -> Tensor:
+def causal_linear_attention(Q: Tensor, K: Tensor, V: Tensor, *, i_chunk: int = 64) -> Tensor:
     """Causal linear attention with the feature map elu(x) + 1.
 
     Q        [b,h,i,d]  [B, H, N, D]
     K        [b,h,j,d]  [B, H, N, D]
     V        [b,h,j,e]  [B, H, N, E]
-    block               int           keyword: positions of b at a time
     i_chunk             int           keyword: positions of i in a chunk
 
     Returns z[b,h,i,e] [B, H, N, E].
     Raises ValueError where the shapes do not fit together.
-    Cost: B*D*E*H*N + 11*B*D*H*N + B*E*H*N + B*H*N operations; B*E*H*N + 4*D*H*N*block +
-        2*E*H*N*block + H*N*block elements alive at once.
+    Cost: B*D*E*H*N + 11*B*D*H*N + B*E*H*N + B*H*N operations; 4*B*D*H*N + 2*B*E*H*N + B*H*N
+        elements alive at once.
     By accumulate_chain: sum_{j <= i} (sum_d q_id * k_jd) * v_je = sum_d q_id * cumsum_i(k_id *
         v_ie).
     By accumulate_chain: sum_{j <= i} (sum_d q_id * k_jd) * v_je = sum_d q_id * cumsum_i(k_id *
         v_ie).
     By sums so far, in chunks: 0 * x = 0, so entries that come later must be finite.
     """
-    B, H, N, D = _check_shapes(Q, K, V)
-    if block is None and torch.compiler.is_compiling():  # it would unroll the loop
-        block = B or 1
-    elif block is None:
-        block = 524288 // (D * H * N or 1) or 1
-    elif block < 1:
-        raise ValueError(f"block must be at least 1, got {block}")
-    z_blocks = []
-    for Q_b, K_b, V_b in zip(Q.split(block, 0), K.split(block, 0), V.split(block, 0), strict=True):
-        # q[b,h,i,d] = elu(Q_b[b,h,i,d]) + 1  [block, H, N, D]
-        q = torch.nn.functional.elu(Q_b) + 1
-        # k[b,h,j,d] = elu(K_b[b,h,j,d]) + 1  [block, H, N, D]
-        k = torch.nn.functional.elu(K_b) + 1
-        # cumsum_k[b,h,d,i] = cumsum[i](k[b,h,i,d])  [block, H, D, N]
-        cumsum_k = k.mT.cumsum(3)
-        # n[b,h,i] = sum[d](q[b,h,i,d] * cumsum_k[b,h,d,i])  [block, H, N]
-        n = (q * cumsum_k.mT).sum(-1)
-        # z[b,h,i,e] = sum[d](q[b,h,i,d] * cumsum[i](k[b,h,i,d] * V_b[b,h,i,e])) * (1 / n[b,h,i])
-        #     [block, H, N, E]
-        z_blocks.append(_sum_so_far(q, k, V_b, 0, chunk=i_chunk) * (1 / n)[..., None])
-    return torch.cat(z_blocks, dim=0)
+    _check_shapes(Q, K, V)
+    # q[b,h,i,d] = elu(Q[b,h,i,d]) + 1  [B, H, N, D]
+    q = torch.nn.functional.elu(Q) + 1
+    # k[b,h,j,d] = elu(K[b,h,j,d]) + 1  [B, H, N, D]
+    k = torch.nn.functional.elu(K) + 1
+    # cumsum_k[b,h,d,i] = cumsum[i](k[b,h,i,d])  [B, H, D, N]
+    cumsum_k = k.mT.cumsum(3)
+    # n[b,h,i] = sum[d](q[b,h,i,d] * cumsum_k[b,h,d,i])  [B, H, N]
+    n = (q * cumsum_k.mT).sum(-1)
+    # z[b,h,i,e] = sum[d](q[b,h,i,d] * cumsum[i](k[b,h,i,d] * V[b,h,i,e])) * (1 / n[b,h,i])
+    #     [B, H, N, E]
+    return _sum_so_far(q, k, V, 0, chunk=i_chunk) * (1 / n)[..., None]
 
 
-def _check_shapes(Q: Tensor, K: Tensor, V: Tensor) -> tuple[int, int, int, int]:
-    """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
+def _check_shapes(Q: Tensor, K: Tensor, V: Tensor) -> None:
+    """Compare the shapes; ValueError where they do not fit."""
     if Q.ndim != 4:
         raise ValueError(f"Q[b,h,i,d] has 4 places, got {list(Q.shape)}")
     B, H, N, D = Q.shape
@@ -71,7 +59,6 @@ def _check_shapes(Q: Tensor, K: Tensor, V: Tensor) -> tuple[int, int, int, int]:
         raise ValueError(f"K[b,h,j,d] must be [B={B}, H={H}, N={N}, D={D}], got {list(K.shape)}")
     if V.shape != (B, H, N, E):
         raise ValueError(f"V[b,h,j,e] must be [B={B}, H={H}, N={N}, E={E}], got {list(V.shape)}")
-    return B, H, N, D
 
 
 def _sum_so_far(q: Tensor, k: Tensor, v: Tensor, diagonal: int, chunk: int) -> Tensor:

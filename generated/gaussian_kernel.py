@@ -11,24 +11,21 @@ import torch
 from torch import Tensor
 
 
-def gaussian_kernel(
-    x: Tensor, y: Tensor, sigma: float | Tensor = 1, *, block: int | None = None
-) -> Tensor:
+def gaussian_kernel(x: Tensor, y: Tensor, sigma: float | Tensor = 1) -> Tensor:
     """Gaussian kernel matrix.
 
     x      [i,d]  [N, D]
     y      [j,d]  [M, D]
     sigma         number
-    block         int     keyword: positions of i at a time
 
     Returns k[i,j] [N, M].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*D*M*N + 4*D*M + 3*D*N + 6*M*N operations; D*M + D*N + M*N + 4*M*block + D + M + N
-        elements alive at once.
+    Cost: 2*D*M*N + 4*D*M + 3*D*N + 6*M*N operations; D*M + D*N + 4*M*N + D + M + N elements alive
+        at once.
     By expand_square: sum_d (x - y)**2 = sum_d x**2 + sum_d y**2 - 2 * sum_d x * y; it loses digits
         where x is near y: it rounds as the largest of all the distances does.
     """
-    N, M = _check_shapes(x, y, sigma)
+    _check_shapes(x, y, sigma)
     sigma = torch.as_tensor(sigma, dtype=x.dtype, device=x.device)
     # mean_y[d] = mean[l](y[l,d])  [D]
     mean_y = y.mean(0)
@@ -40,32 +37,19 @@ def gaussian_kernel(
     y_minus_mean_y = y - mean_y
     # sum_y_minus_mean_y_power[j] = sum[d](y_minus_mean_y[j,d]**2)  [M]
     sum_y_minus_mean_y_power = (y_minus_mean_y**2).sum(-1)
-    if block is None and torch.compiler.is_compiling():  # it would unroll the loop
-        block = N or 1
-    elif block is None:
-        block = 524288 // (M or 1) or 1
-    elif block < 1:
-        raise ValueError(f"block must be at least 1, got {block}")
-    k_blocks = []
-    for sum_x_minus_mean_y_power_i, x_minus_mean_y_i in zip(
-        sum_x_minus_mean_y_power.split(block, 0),
-        x_minus_mean_y.split(block, 0),
-        strict=True,
-    ):
-        # k_part_part[i,j] = sum_x_minus_mean_y_power_i[i] - sum[d](x_minus_mean_y_i[i,d] *
-        #     y_minus_mean_y[j,d]) * 2  [block, M]
-        k_part_part = torch.addmm(
-            sum_x_minus_mean_y_power_i[:, None], x_minus_mean_y_i, y_minus_mean_y.mT, alpha=-2
-        )
-        # k_part[i,j] = max(k_part_part[i,j] + sum_y_minus_mean_y_power[j], 0)  [block, M]
-        k_part = torch.clamp(k_part_part + sum_y_minus_mean_y_power, min=0)
-        # k[i,j] = exp(k_part[i,j] * (-0.5 / sigma**2))  [block, M]
-        k_blocks.append(torch.exp(k_part * (-1 / (2 * sigma**2))))
-    return torch.cat(k_blocks, dim=0)
+    # k_part_part[i,j] = sum_x_minus_mean_y_power[i] - sum[d](x_minus_mean_y[i,d] *
+    #     y_minus_mean_y[j,d]) * 2  [N, M]
+    k_part_part = (
+        torch.addmm(sum_x_minus_mean_y_power[:, None], x_minus_mean_y, y_minus_mean_y.mT, alpha=-2)
+    )
+    # k_part[i,j] = max(k_part_part[i,j] + sum_y_minus_mean_y_power[j], 0)  [N, M]
+    k_part = torch.clamp(k_part_part + sum_y_minus_mean_y_power, min=0)
+    # k[i,j] = exp(k_part[i,j] * (-0.5 / sigma**2))  [N, M]
+    return torch.exp(k_part * (-1 / (2 * sigma**2)))
 
 
-def _check_shapes(x: Tensor, y: Tensor, sigma: float | Tensor) -> tuple[int, int]:
-    """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
+def _check_shapes(x: Tensor, y: Tensor, sigma: float | Tensor) -> None:
+    """Compare the shapes; ValueError where they do not fit."""
     if x.ndim != 2:
         raise ValueError(f"x[i,d] has 2 places, got {list(x.shape)}")
     N, D = x.shape
@@ -76,4 +60,3 @@ def _check_shapes(x: Tensor, y: Tensor, sigma: float | Tensor) -> tuple[int, int
         raise ValueError(f"y[j,d] must be [M={M}, D={D}], got {list(y.shape)}")
     if torch.is_tensor(sigma) and sigma.ndim != 0:
         raise ValueError(f"sigma is a scalar, got {list(sigma.shape)}")
-    return N, M

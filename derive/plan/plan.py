@@ -20,11 +20,11 @@ from derive.plan.cost import (
     find_flops,
     find_freed,
     find_inner,
-    find_largest,
     find_peak,
     find_time,
+    time_returned,
 )
-from derive.plan.machine import KEPT, WIDTH
+from derive.plan.machine import WIDTH
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -191,16 +191,13 @@ class Plan:
     def find_time(self, machine: Machine) -> float:
         """The seconds that it takes at its sizes, as far as the machine's constants tell.
 
-        What malloc does not keep of the fullest moment, the system gives out anew at each call: it
-        keeps twice the largest tensor that it ever got back, but those from `KEPT` on. Of several
-        uses it is the geometric mean: what is gained in one is lost in another.
+        Of several uses it is the geometric mean: what is gained in one is lost in another.
         """
         if self.uses:
             return geometric_mean(machine.launch + part.find_time(machine) for part in self.parts)
         memory = Storage(self.complete(self.sizes))
-        kept = 2 * min(KEPT, find_largest(self.steps, self.tile, memory))
         seconds = find_time(self.steps, self.tile, memory, machine)
-        return seconds + max(0, WIDTH * self.peak - kept) / machine.pages
+        return seconds + time_returned(WIDTH * self.peak, machine)
 
     @property
     def parts(self) -> tuple[Plan, ...]:

@@ -65,6 +65,11 @@ def test_every_form_of_a_polynomial_has_its_value(polynomial, other, around):
         torch.testing.assert_close(value["y"], expected["y"], rtol=1e-9, atol=1e-9)
 
 
+def by_products(x, y, P):
+    squares = [((each @ P) * each).sum(1) for each in (x, y)]
+    return squares[0][:, None] + squares[1] - x @ (P + P.T) @ y.T
+
+
 # Of each: a formula, and what a competent person writes for it.
 BY_HAND = {
     "x[N, K]; w[N, N]; y[i,k] = sum[j]((x[i,k] - x[j,k]) * w[i,j])": (
@@ -82,6 +87,9 @@ BY_HAND = {
     "a, b, c, d[N, K]; y[i,j] = sum[k](a[i,k] * c[j,k] - b[i,k] * d[j,k])": (
         lambda a, b, c, d: a @ c.T - b @ d.T
     ),
+    "x, z[N, K]; P[K, K]; s[i,j] = sum[k, l]((x[i,k] - z[j,k]) * P[k,l] * (x[i,l] - z[j,l]))": (
+        lambda x, z, P: by_products(x - z.mean(0), z - z.mean(0), P)
+    ),
     "x[N, K]; v[k] = sum[i]((x[i,k] - mean[j](x[j,k]))**2)": (
         lambda x: (x - x.mean(0)).square().sum(0)
     ),
@@ -95,7 +103,7 @@ def test_digits_are_those_of_the_code_by_hand(text, offset):
     formula = parse(text)
     sizes = dict(N=256, K=16)
     inputs = {
-        name: value + offset if name == "x" else value.abs()
+        name: value + offset if name in {"x", "z"} else value.abs()
         for name, value in draw(to_system(formula), sizes).items()
     }
     exact = build(formula, sizes=sizes, cells=False).function(**inputs)

@@ -123,8 +123,8 @@ def match_diagonal(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     arg = ops.arrange(then, (*(i for i in rest if i in ops.axes_of(then)), *own))
     if ops.axes_of(arg) != (*rest, kept):
         arg = ops.Expand(arg, (*rest, kept))
-    call = ops.TorchCall("torch.diag_embed", (ops.Given(0),))
-    return ops.arrange(ops.Cell(call, (arg,), op, (*rest, *ends)), axes)
+    call, inner = ops.TorchCall("torch.diag_embed", (ops.Given(0),)), (*rest, *ends)
+    return ops.arrange(ops.Cell(call, (arg,), op, inner, volume=inner), axes)
 
 
 def match_exchanged(op: ops.Op, definitions: Definitions) -> ops.Op | None:

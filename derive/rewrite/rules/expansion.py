@@ -42,6 +42,7 @@ from derive.rewrite.rule import apply_rules, rule, system_rule
 from derive.rewrite.rules.chains import find_value
 from derive.rewrite.rules.deltas import sift_index
 from derive.rewrite.rules.products import count_unused, make_product
+from derive.rewrite.rules.squares import multiply_out
 from derive.rewrite.rules.sums import find_factors, is_contraction, is_number
 from derive.rewrite.rules.terms import Term, factor_terms, is_composite, opens, to_sum
 
@@ -75,6 +76,7 @@ class Reader:
     steps: int = 0
     is_centred: bool = False
     is_apart: bool = True  # has each difference been taken from a mean where that was asked?
+    is_lossy: bool = False  # may it be one of other points? Then digits of what is near are lost
     is_mean: bool = False  # is it the body of a mean? A sum in it is no part of a product then
     is_changed: bool = False  # has anything been opened?
 
@@ -139,7 +141,7 @@ class Reader:
         if not _is_difference(terms):
             return terms, degree
         if self.is_centred:
-            centred = _centre(terms, self.names)
+            centred = _centre(terms, self.names, is_lossy=self.is_lossy)
             self.is_apart = self.is_apart and centred is not None
             terms = centred or terms
         return terms, max(degree, 1)
@@ -244,8 +246,10 @@ def _is_difference(terms: Sequence[Term]) -> bool:
     return reads and len({term.number < 0 for term in terms}) > 1
 
 
-def _centre(terms: Sequence[Term], names: frozenset[str]) -> list[Term] | None:
-    """The two sides of a difference, each less the mean of the first over its own index."""
+def _centre(
+    terms: Sequence[Term], names: frozenset[str], *, is_lossy: bool
+) -> list[Term] | None:
+    """The two sides of a difference, each less the mean of the second over its own index."""
     plus = [term for term in terms if term.number > 0]
     minus = [replace(term, number=-term.number) for term in terms if term.number < 0]
     if not plus:
@@ -253,12 +257,13 @@ def _centre(terms: Sequence[Term], names: frozenset[str]) -> list[Term] | None:
     one, other = to_sum(plus), to_sum(minus)
     mine = [i for i in find_free(one) if i not in find_free(other)]
     its = [i for i in find_free(other) if i not in find_free(one)]
-    if len(mine) != 1 or len(its) != 1 or mine[0].extent is not its[0].extent:
+    if len(mine) != 1 or len(its) != 1 or not is_safe(other):
         return None
-    if substitute(other, {its[0]: mine[0]}) is not one:
+    is_alike = mine[0].extent is its[0].extent and substitute(other, {its[0]: mine[0]}) is one
+    if not (is_alike or is_lossy):
         return None
-    index = rename_apart(mine[0], {*names})
-    mean = ir.Reduce("mean", (index,), ir.TRUE, substitute(one, {mine[0]: index}))
+    index = rename_apart(its[0], {*names})
+    mean = ir.Reduce("mean", (index,), ir.TRUE, substitute(other, {its[0]: index}))
     less = ir.Mul((ir.MINUS_ONE, mean))
     sides = ir.Add((one, less)), ir.Add((other, less))
     return [Term(Fraction(n), (), ir.TRUE, (f,)) for n, f in zip((1, -1), sides, strict=True)]
@@ -348,28 +353,31 @@ def _find_key(term: Term) -> object:
     return best[1]
 
 
-def expand(expr: ir.Expr, *, differences: bool) -> ir.Expr | None:
+def expand(expr: ir.Expr, *, differences: bool, is_lossy: bool = False) -> ir.Expr | None:
     """A sum or a mean multiplied out and factored again; None where there is nothing to open.
 
-    `differences`: of differences, else of sums alone.
+    `differences`: of differences, else of sums alone. `is_lossy`: also of products of those whose
+    two sides are different points.
     """
     match expr:
         case ir.Reduce("sum") | ir.Reduce("mean", _, ir.Truth(True)) if not _is_square(expr.body):
-            found = _expand(expr, steps=1)
+            found = _expand(expr, steps=1, is_lossy=is_lossy)
             return found[0] if found is not None and (found[1] > 0) == differences else None
         case _:
             return None
 
 
 @lru_cache(maxsize=1 << 10)
-def _expand(expr: ir.Expr, *, steps: int) -> tuple[ir.Expr, int] | None:
+def _expand(
+    expr: ir.Expr, *, steps: int, is_lossy: bool = False
+) -> tuple[ir.Expr, int] | None:
     """The polynomial, and how many differences were multiplied by one another before."""
     free = find_free(expr)
     taken = {i.name for i in (*free, *(expr.bound if isinstance(expr, ir.Reduce) else ()))}
     inner = (part.body for part in walk(expr) if isinstance(part, (ir.Reduce, ir.Along)))
     names = frozenset(i.name for body in inner for i in find_free(body)) | taken
     for is_centred in (False, True):
-        reader = Reader({*taken}, set(), names, steps, is_centred)
+        reader = Reader({*taken}, set(), names, steps, is_centred, is_lossy=is_lossy)
         try:
             terms, degree = reader.read_root(expr)
         except TooLongError:
@@ -418,6 +426,22 @@ def expand_sum(expr: ir.Expr) -> ir.Expr | None:
 def expand_difference(expr: ir.Expr) -> ir.Expr | None:
     """The same where something is subtracted: not where the value must not round below zero."""
     return expand(expr, differences=True)
+
+
+@rule(
+    law="sum_k (x_k - y_k) * c_k * (x_k - y_k) = the products of each two, of x and y less a mean",
+    before="x[M, D]; y[N, D]; P[D, D]; "
+    "z[i,j] = sum[d, e]((x[i,d] - y[j,d]) * P[d,e] * (x[i,e] - y[j,e]))",
+    after="x[M, D]; y[N, D]; P[D, D]; "
+    "z[i,j] = sum[d, e]((x[i,d] - mean[k](y[k,d])) * P[d,e] * (x[i,e] - mean[k](y[k,e]))) "
+    "+ sum[d, e]((y[j,d] - mean[k](y[k,d])) * P[d,e] * (y[j,e] - mean[k](y[k,e]))) "
+    "- sum[d, e]((x[i,d] - mean[k](y[k,d])) * (P[d,e] + P[e,d]) * (y[j,e] - mean[k](y[k,e])))",
+    refuses="x[M, D]; y[D]; P[D, D]; z[i] = sum[d, e]((x[i,d] - y[d]) * P[d,e] * (x[i,e] - y[e]))",
+    loses="digits where x is near y: it rounds as the largest of all the products does",
+)
+def expand_product(expr: ir.Expr) -> ir.Expr | None:
+    """The same of products of differences, whose two sides are other points: of no square."""
+    return None if multiply_out(expr) else expand(expr, differences=True, is_lossy=True)
 
 
 @system_rule(
@@ -473,6 +497,9 @@ def expand_equations(system: ir.System) -> Iterator[ir.System]:
         forms = [expand_all(ir.Equation(reader.target, factored), names)]
         if whole is not None and not (whole[1] and reader.target.tensor.name in names[0]):
             forms.insert(0, whole[0])
+        opened = map(expand_product, walk(value))
+        if any(new is not None for new in opened):
+            yield settle({**values, reader.target: value}, parts)  # for a rule that loses digits
         for form in forms:
             if form is not value:
                 yield settle({**values, reader.target: form}, parts)
