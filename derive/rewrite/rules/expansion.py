@@ -246,9 +246,7 @@ def _is_difference(terms: Sequence[Term]) -> bool:
     return reads and len({term.number < 0 for term in terms}) > 1
 
 
-def _centre(
-    terms: Sequence[Term], names: frozenset[str], *, is_lossy: bool
-) -> list[Term] | None:
+def _centre(terms: Sequence[Term], names: frozenset[str], *, is_lossy: bool) -> list[Term] | None:
     """The two sides of a difference, each less the mean of the second over its own index."""
     plus = [term for term in terms if term.number > 0]
     minus = [replace(term, number=-term.number) for term in terms if term.number < 0]
@@ -368,9 +366,7 @@ def expand(expr: ir.Expr, *, differences: bool, is_lossy: bool = False) -> ir.Ex
 
 
 @lru_cache(maxsize=1 << 10)
-def _expand(
-    expr: ir.Expr, *, steps: int, is_lossy: bool = False
-) -> tuple[ir.Expr, int] | None:
+def _expand(expr: ir.Expr, *, steps: int, is_lossy: bool = False) -> tuple[ir.Expr, int] | None:
     """The polynomial, and how many differences were multiplied by one another before."""
     free = find_free(expr)
     taken = {i.name for i in (*free, *(expr.bound if isinstance(expr, ir.Reduce) else ()))}
