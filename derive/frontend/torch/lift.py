@@ -29,6 +29,8 @@ from derive.judge.samples import choose_sizes, draw_inputs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    Argument = ir.Tensor | ir.ScalarInput | ir.Size
+
 
 _MOST_RUNS = 8  # each with further sizes as numbers
 _SEED = 20240517
@@ -57,7 +59,7 @@ class Lifted:
 
 def lift(
     function: Callable[..., Any],
-    arguments: Mapping[str, ir.Tensor | ir.ScalarInput | ir.Size],
+    arguments: Mapping[str, Argument],
     sizes: Mapping[str, int],
     *,
     path: str = "",
@@ -74,15 +76,15 @@ def lift(
     function = keep_sizes(function, path)
     if hasattr(function, "named_parameters"):
         function = partial(call_module, function)
-    fixed: tuple[str, ...] = ()
+    fixed: dict[str, None] = {}
     is_judged = not loose
     merged: dict[str, ir.Expr] = {}
     for _ in range(_MOST_RUNS + len(loose)):
-        trace = Trace(sizes, fixed, loose)
+        trace = Trace(sizes, tuple(fixed), loose)
         try:
             run = _run(trace, function, arguments, path)
         except RestartError as restart:
-            fixed = _extend(fixed, restart.names)
+            fixed |= dict.fromkeys(restart.names)
             if restart.same is not None:
                 size, other = restart.same
                 merged[size] = other
@@ -93,13 +95,13 @@ def lift(
             continue
         more = tuple(size for size in trace.watch.fixed if size not in fixed)
         if more:
-            fixed = _extend(fixed, more)
+            fixed |= dict.fromkeys(more)
             continue
-        lifted = replace(_finish(trace, run.shadows, arguments, fixed), merged=merged)
+        lifted = replace(_finish(trace, run.shadows, arguments, tuple(fixed)), merged=merged)
         more = _judge(lifted, function, arguments, run, sizes) if is_judged else ()
         if not more:
             return lifted
-        fixed = _extend(fixed, more)
+        fixed |= dict.fromkeys(more)
     raise refuse("lift-sizes", "the code runs another way each time that a size becomes a number")
 
 
@@ -113,23 +115,17 @@ def call_module(module: Any, **given: Any) -> Any:
     return functional_call(module, state, (), rest)
 
 
-def substitute_shape(
-    entry: ir.Tensor | ir.ScalarInput | ir.Size, new: Mapping[ir.Expr, ir.Expr]
-) -> ir.Tensor | ir.ScalarInput | ir.Size:
+def substitute_shape(entry: Argument, new: Mapping[ir.Expr, ir.Expr]) -> Argument:
     """An argument with other sizes in its shape."""
     if not isinstance(entry, ir.Tensor):
         return entry
     return replace(entry, shape=tuple(substitute(extent, new) for extent in entry.shape))
 
 
-def _extend(fixed: tuple[str, ...], more: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*fixed, *more)))
-
-
 def _finish(
     trace: Trace,
     results: Sequence[Shadow],
-    arguments: Mapping[str, ir.Tensor | ir.ScalarInput | ir.Size],
+    arguments: Mapping[str, Argument],
     fixed: tuple[str, ...],
 ) -> Lifted:
     if trace.watch.branches:
@@ -157,7 +153,7 @@ def _fix(trace: Trace, entry: ir.Tensor | ir.ScalarInput) -> ir.Tensor | ir.Scal
 def _judge(
     lifted: Lifted,
     function: Callable[..., Any],
-    arguments: Mapping[str, ir.Tensor | ir.ScalarInput | ir.Size],
+    arguments: Mapping[str, Argument],
     run: Run,
     sizes: Mapping[str, int],
 ) -> tuple[str, ...]:
@@ -169,10 +165,10 @@ def _judge(
                 found = call_plainly(function, arguments, values, others)
         except Exception:  # code may be made for certain sizes or numbers only
             return None
-        return _is_equal_at(lifted.system, values, list_tensors(found), others)
+        return is_equal_at(lifted.system, values, list_tensors(found), others)
 
     here, *elsewhere = find_other_draws(lifted.system, sizes, lifted.fixed)
-    equal = _is_equal_at(lifted.system, run.values, run.tensors, sizes)
+    equal = is_equal_at(lifted.system, run.values, run.tensors, sizes)
     if not equal or compare(*here) is False:
         says = "the equations that were lifted do not give what the code gives"
         raise refuse("lift-unsure", says)
@@ -184,15 +180,6 @@ def _judge(
         if name not in lifted.fixed and all(compare(*draw) for draw in others):
             return (name,)
     return tuple(sizes)
-
-
-def _is_equal_at(
-    system: ir.System, values: Mapping[str, Any], found: Sequence[Any], sizes: Mapping[str, int]
-) -> bool:
-    try:
-        return is_equal_at(system, values, found, sizes)
-    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
-        return False
 
 
 @dataclass(frozen=True)
@@ -207,7 +194,7 @@ class Run:
 def _run(
     trace: Trace,
     function: Callable[..., Any],
-    arguments: Mapping[str, ir.Tensor | ir.ScalarInput | ir.Size],
+    arguments: Mapping[str, Argument],
     path: str,
 ) -> Run:
     """One run of the code, every call seen."""
@@ -217,7 +204,13 @@ def _run(
         with in_double():
             torch.manual_seed(_SEED)
             given = {name: _make(trace, entry) for name, entry in arguments.items()}
-            values = _keep(arguments, given)
+            values = {  # by their own names, copied: code may write into them
+                entry.name: given[name].clone()
+                if isinstance(entry, ir.Tensor)
+                else plain(given[name])
+                for name, entry in arguments.items()
+                if not isinstance(entry, ir.Size)
+            }
             with make_mode(trace, path):
                 found = function(**given)
     except PoisonedError as error:
@@ -244,18 +237,7 @@ def list_tensors(found: Any) -> tuple[Any, ...]:
     return tuple(find_tensors(found if fields is None else list(fields.values())))
 
 
-def _keep(
-    arguments: Mapping[str, ir.Tensor | ir.ScalarInput | ir.Size], given: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The inputs by their own names, copied: code may write into them."""
-    return {
-        entry.name: given[name].clone() if isinstance(entry, ir.Tensor) else plain(given[name])
-        for name, entry in arguments.items()
-        if not isinstance(entry, ir.Size)
-    }
-
-
-def _make(trace: Trace, entry: ir.Tensor | ir.ScalarInput | ir.Size) -> Any:
+def _make(trace: Trace, entry: Argument) -> Any:
     """An argument for the run, known as what it stands for."""
     import torch
 
@@ -292,21 +274,21 @@ def is_equal_at(
     """Do the equations give these results?"""
     import torch
 
-    with torch.no_grad():
-        known = evaluate_system(system, values, sizes)
-    wanted = [known[tensor.name] for tensor in system.results]
-    return len(wanted) == len(found) and all(map(_is_close, found, wanted))
-
-
-def _is_close(one: Any, other: Any) -> bool:
-    import torch
-
-    one, other = one.detach().double(), other.detach().double()
-    if one.shape != other.shape:
+    try:
+        with torch.no_grad():
+            known = evaluate_system(system, values, sizes)
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
         return False
-    finite = one[one.isfinite()].abs()
-    scale = float(finite.max()) if finite.numel() else 1.0
-    return torch.allclose(one, other, rtol=0.0, atol=_CLOSE * max(scale, 1e-30), equal_nan=True)
+    wanted = [known[tensor.name] for tensor in system.results]
+    if [tuple(each.shape) for each in wanted] != [tuple(each.shape) for each in found]:
+        return False
+    for pair in zip(found, wanted, strict=True):
+        one, other = (each.detach().double() for each in pair)
+        finite = one[one.isfinite()].abs()
+        far = _CLOSE * max(float(finite.max()) if finite.numel() else 1.0, 1e-30)
+        if not torch.allclose(one, other, rtol=0.0, atol=far, equal_nan=True):
+            return False
+    return True
 
 
 def find_other_draws(
@@ -347,7 +329,7 @@ def _choose_others(
 
 def call_plainly(
     function: Callable[..., Any],
-    arguments: Mapping[str, ir.Tensor | ir.ScalarInput | ir.Size],
+    arguments: Mapping[str, Argument],
     values: Mapping[str, Any],
     sizes: Mapping[str, int],
 ) -> Any:

@@ -283,47 +283,29 @@ def _decide(one: Any, relation: str, two: Any) -> bool:
         watch.fix(to_expr(one), to_expr(two))
         return truth
     held = relation if truth else ir.NEGATED[relation]
-    gap = to_form(two) - to_form(one)
-    if not _holds(held, gap):
-        if held == "==" and not _is_remainder(to_form(one)):
-            watch.fix(gap.to_expr())
-        else:
-            watch.assume(_make_condition(to_form(one), held, to_form(two)))
+    left, right = to_form(one), to_form(two)
+    if _holds(held, right - left):
+        return truth
+    match held, tuple(left.terms):
+        case "==", (((ir.Call("mod"), 1),),):
+            pass  # a size that has to be a multiple is a condition, not a coincidence
+        case "==", _:
+            watch.fix((right - left).to_expr())
+            return truth
+    if right.constant is not None:  # the number on the right: S >= 2, not S - 2 >= 0
+        number = Polynomial.of(left.terms.get((), 0))
+        left, right = left - number, right - number
+    watch.assume(Condition(left.to_expr(), held, right.to_expr()))
     return truth
-
-
-def _make_condition(one: Polynomial, relation: str, two: Polynomial) -> Condition:
-    """The relation with the number on its right: S >= 2, not S - 2 >= 0."""
-    if two.constant is not None:
-        number = Polynomial.of(one.terms.get((), 0))
-        one, two = one - number, two - number
-    return Condition(one.to_expr(), relation, two.to_expr())
 
 
 def _holds(relation: str, gap: Polynomial) -> bool:
     """Is `0 relation gap` true for all sizes, as far as can be shown?"""
-    least = Polynomial.of(1)
-    below = Polynomial({}) - gap
-    match relation:
-        case "<":
-            return is_nonnegative(gap - least)
-        case "<=":
-            return is_nonnegative(gap)
-        case ">":
-            return is_nonnegative(below - least)
-        case ">=":
-            return is_nonnegative(below)
-        case "==":
-            return not gap.terms
-    return is_nonnegative(gap - least) or is_nonnegative(below - least)
-
-
-def _is_remainder(form: Polynomial) -> bool:
-    """Is it `M % n`: a size that has to be a multiple is a condition, not a coincidence?"""
-    match tuple(form.terms):
-        case (((ir.Call("mod"), 1),),):
-            return True
-    return False
+    if relation == "==":
+        return not gap.terms
+    least, below = Polynomial.of(1), Polynomial({}) - gap
+    ways = {"<": [gap - least], "<=": [gap], ">": [below - least], ">=": [below]}
+    return any(map(is_nonnegative, ways.get(relation, [gap - least, below - least])))
 
 
 def _is_number(value: Any) -> bool:
