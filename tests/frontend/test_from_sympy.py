@@ -37,6 +37,7 @@ from derive.formulas import find_families, find_formula
 from derive.frontend.from_sympy import from_sympy
 from derive.ir.nodes import ScalarInput, SizeInput, Tensor
 from derive.ir.polynomial import evaluate_extent
+from derive.ir.text import to_text
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
 from derive.notation import functions
@@ -132,6 +133,27 @@ def test_an_index_range_may_be_a_number_or_an_expression():
     u = IndexedBase("u", shape=(2 * N - 1, 3))
     a, c = Idx("a", 2 * N - 1), Idx("c", 3)
     assert show(Formula(Eq(z[a], Sum(u[a, c], c)))) == "u[2*N - 1, 3]\nz[a] = sum[c](u[a,c])"
+
+
+@pytest.mark.parametrize(
+    ("equations", "extent"),
+    [
+        ((Eq(q[t], x[t]), Eq(z[n], q[n])), "N"),
+        ((Eq(z[n], q[n] * 2), Eq(q[t], x[t])), "N"),
+        ((Eq(q[t * D + p], tensors("W", H, D)[t, p]), Eq(z[n], q[n])), "D * H"),
+        ((Eq(z[n], Sum(x[n + p] * tensors("w", M)[p], (p, 0, M - 1))),), "! N - M + 1"),
+        ((Eq(z[n], x[N - 1 - n]),), "! N"),
+    ],
+)
+def test_a_plain_symbol_has_the_extent_of_its_places_or_is_proposed_one(equations, extent):
+    formula = Formula(*equations, outputs=["z"])
+    if extent[0] == "!":
+        with pytest.raises(DeriveError) as caught:
+            from_sympy(formula)
+        assert caught.value.diagnostic.help == f'give it an extent, n = Idx("n", {extent[2:]})'
+    else:
+        (result,) = from_sympy(formula).results
+        assert to_text(result.shape[0]) == extent
 
 
 def test_a_result_without_places_may_be_a_symbol_or_a_base():

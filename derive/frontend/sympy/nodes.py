@@ -30,7 +30,7 @@ from sympy.logic.boolalg import BooleanFalse, BooleanTrue
 
 from derive.analysis.facts import is_nonnegative
 from derive.errors import refuse
-from derive.frontend.names import Extents
+from derive.frontend.names import Extents, write_extent
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
 from derive.ir.numbers import to_exact
@@ -275,7 +275,7 @@ def find_index(value: Any, context: Context) -> ir.Index:
         extent = next(iter(context.extents.get(name, ())), None)
     if extent is None:
         least = context.resolved.propose(name)
-        extent = "S" if least is None else least
+        extent = "S" if least is None else write_extent(least)
         says, advice = (
             f"nothing tells the extent of index {name}",
             f'{name} = Idx("{name}", {extent})',
