@@ -24,6 +24,7 @@ from derive.ir.polynomial import Polynomial
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_children, walk
 from derive.plan import ops
+from derive.plan.cells.attention import APART
 from derive.plan.cells.segments import BELOW, RUNNING
 from derive.plan.steps import free_name
 from derive.rewrite.guards import is_variable
@@ -381,6 +382,29 @@ _BELOW = '''def {name}(
         found = wide.gather(-1, place.expand(*wide.shape[:-1], -1)).to(x.dtype)
     return found / key.shape[-1] if kind == "mean" else found
 '''
+_APART = '''def {name}(a: Tensor, b: Tensor, v: Tensor) -> Tensor:
+    """The sum over j of softmax_j(a_ij + b_jd) v_jd: products of exponentials are its parts.
+
+    Where such a product is too small to be told from 0, or no value is known, row by row.
+    """
+    if not a.shape[-1]:
+        return a @ (b * v)
+    dtype = torch.promote_types(v.dtype, torch.float32)
+    one = (a - a.detach().amax(-1, keepdim=True)).to(dtype).exp()
+    other = (b - b.detach().amax(-2, keepdim=True)).to(dtype).exp()
+    total = one @ other
+    try:
+        is_large = not torch.compiler.is_compiling() and bool(
+            (total > torch.finfo(dtype).tiny ** 0.5).all()
+        )
+    except RuntimeError:  # under vmap
+        is_large = False
+    if is_large:
+        return (one @ (other * v) / total).to(v.dtype)
+    pairs = zip(*(x.unbind(-1) for x in torch.broadcast_tensors(b, v)), strict=True)
+    rows = [torch.softmax(a + b_d[..., None, :], -1) @ v_d[..., None] for b_d, v_d in pairs]
+    return torch.cat(rows, -1) if rows else total
+'''
 _WHOLE = "whole = count * chunk"
 _CHECKED = f"""# a product of factors may be too large where no value is
         {_WHOLE} if ends.isfinite().all() else 0"""
@@ -394,5 +418,5 @@ def write_helpers(plans: Sequence[Plan]) -> list[str]:
     cells = (op for plan in plans for step in plan.steps for op in ops.walk_ops(step.op))
     calls = [cell.call for cell in cells if isinstance(cell, ops.Cell)]
     called = {call.function for call in calls if isinstance(call, ops.TorchCall)}
-    texts = {RUNNING: _SO_FAR, BELOW: _BELOW}
+    texts = {RUNNING: _SO_FAR, BELOW: _BELOW, APART: _APART}
     return [*found, *(text.format(name=name) for name, text in texts.items() if name in called)]

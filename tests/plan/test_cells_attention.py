@@ -222,3 +222,28 @@ def test_the_operations_have_the_places_of_the_call(text):
         for step in make(text, empty_row=empty_row).plan.steps:
             for op in walk_ops(step.op):
                 assert not isinstance(op, Cell) or axes_of(op.whole) == op.axes
+
+
+APART = "w[N, N]; k, v[B, N, D]\nz[b,i,d] = sum[j](softmax[j](k[b,j,d] + w[i,j]) * v[b,j,d])"
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0, 1e4, torch.inf])
+def test_a_softmax_of_parts_is_right_however_large_they_are(scale):
+    function, exact = (make(APART, cells=cells).function for cells in (True, False))
+    assert "_weigh_apart(" in make(APART).source
+    torch.manual_seed(0)
+    w, k, v = torch.randn(5, 5), torch.randn(2, 5, 3), torch.randn(2, 5, 3)
+    w, k = (w.where(w < 1, -torch.inf), k) if scale == torch.inf else (w * scale, k * scale)
+    leaves = [each.double().requires_grad_() for each in (w, k, v)]
+    found, wanted = function(*leaves), exact(*leaves)
+    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(function(w, k, v), wanted.float(), rtol=1e-5, atol=1e-6)
+    seed = torch.randn_like(found)
+    for one, other in zip(
+        torch.autograd.grad(found, leaves, seed), torch.autograd.grad(wanted, leaves, seed)
+    ):
+        torch.testing.assert_close(one, other)
+    each = torch.func.vmap(function, (None, 0, 0))(
+        leaves[0], leaves[1][:, None], leaves[2][:, None]
+    )
+    torch.testing.assert_close(each[:, 0], wanted)

@@ -314,6 +314,58 @@ def _spell_weights(
     return weights
 
 
+APART = "_weigh_apart"  # a function of the file
+
+
+def match_apart(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """Weights that are a softmax of a sum, no part of which has all of its indices."""
+    if not isinstance(op, ops.Einsum) or len(op.args) != 2:
+        return None
+    for weights, value in (op.args, op.args[::-1]):
+        soft, worth = definitions.unwrap(weights), strip(value)
+        logits = definitions.unwrap(soft.arg) if isinstance(soft, ops.Along) else None
+        if not isinstance(soft, ops.Along) or soft.kind != "softmax":
+            continue
+        match logits:
+            case ops.Apply("+" | "-" as sign, (one, other)):
+                pass
+            case _:
+                continue
+        if sign == "-":
+            other = ops.Apply("neg", (other,), ops.axes_of(other))
+        for pair in ((strip(one), strip(other)), (strip(other), strip(one))):
+            found = _write_apart(*pair, worth, soft.index, op.axes)
+            if found is not None:
+                return found
+    return None
+
+
+def _write_apart(
+    rows: ops.Op, columns: ops.Op, worth: ops.Op, index: ir.Index, order: tuple[ir.Index, ...]
+) -> ops.Op | None:
+    """The call, where the value has no index of the rows but what the columns have too."""
+    first, second, third = (set(ops.axes_of(op)) for op in (rows, columns, worth))
+    own = [i for i in ops.axes_of(rows) if i not in second]
+    free = [i for i in ops.axes_of(columns) if i not in first]
+    if len(own) != 1 or not free or not third <= second or {*order} != (first | second) - {index}:
+        return None
+    if any(index not in axes for axes in (first, second, third)):
+        return None
+    last = free[-1]
+    batch = tuple(i for i in order if i not in (own[0], last))
+    args = (
+        ops.Arrange(rows, (*batch, own[0], index)),
+        ops.Arrange(columns, (*batch, index, last)),
+        ops.Arrange(worth, (*batch, index, last)),
+    )
+    axes, wide = (*batch, own[0], last), (*batch, own[0], last, index)
+    logits = ops.Apply("+", ops.align((rows, columns), wide), wide)
+    whole = ops.Einsum((ops.Along("softmax", logits, index), worth), axes)
+    call = ops.TorchCall(APART, tuple(map(ops.Given, range(3))))
+    scratch = ((*batch, index, last),) * 2
+    return ops.arrange(ops.Cell(call, args, whole, axes, volume=wide, scratch=scratch), order)
+
+
 CELLS = (
     CellRule(
         call=NAME,
@@ -327,5 +379,12 @@ CELLS = (
         ),
         lacks=LACKS,
         match=match_attention,
+    ),
+    CellRule(
+        call=APART,
+        computes="w[N, N]; k, v[B, N, D]\n"
+        "z[b,i,d] = sum[j](softmax[j](k[b,j,d] + w[i,j]) * v[b,j,d])",
+        refuses="w[N, N]; k, v[N, N]\nz[i] = sum[j](softmax[j](k[i,j] + w[i,j]) * v[i,j])",
+        match=match_apart,
     ),
 )
