@@ -239,10 +239,8 @@ def test_a_softmax_of_parts_is_right_however_large_they_are(scale):
     torch.testing.assert_close(found, wanted)
     torch.testing.assert_close(function(w, k, v), wanted.float(), rtol=1e-5, atol=1e-6)
     seed = torch.randn_like(found)
-    for one, other in zip(
-        torch.autograd.grad(found, leaves, seed), torch.autograd.grad(wanted, leaves, seed)
-    ):
-        torch.testing.assert_close(one, other)
+    slopes = (torch.autograd.grad(value, leaves, seed) for value in (found, wanted))
+    torch.testing.assert_close(*slopes)
     each = torch.func.vmap(function, (None, 0, 0))(
         leaves[0], leaves[1][:, None], leaves[2][:, None]
     )
