@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
-from derive.checker.runs.processes import MOST_MEMORY
+from derive.checker.processes import MOST_MEMORY
 
 # One thread, so that runs are alike on any machine; set before torch is first imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

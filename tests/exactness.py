@@ -2,8 +2,8 @@
 
 from derive import check
 from derive.checker.judge import judge_fields
+from derive.checker.load import load
 from derive.checker.pick import pick_program
-from derive.checker.source.load import load
 from derive.frontend.system import to_system
 
 

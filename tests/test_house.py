@@ -55,7 +55,7 @@ SKIPS = "tests.backend.test_pages:"  # a browser is what pip does not install
 ALLOWED = {
     "derive.notation.words": "a counter of the whole module",
     "derive.plan.path": "state()",
-    "derive.checker.runs.processes": "time.time()",
+    "derive.checker.processes": "time.time()",
     "derive.checker.runs": "random.seed()",
     "derive.checker.judge.circumstances": "random.",
 }

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.runs import flatten_results
-from derive.checker.runs.processes import MOST_MEMORY, run_in_child
+from derive.checker.processes import MOST_MEMORY, run_in_child
 from derive.errors import DeriveError, refuse
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial

@@ -5,7 +5,7 @@
     stages      what is asked one after the other, up to the proof  judge, runs, inputs
     explain     where code departs from its formula, and the edit   lines, trace, edits, code_edits
 
-Three processes, by `runs.processes`: the caller's; the judge, its `child`, which sends the verdict
+Three processes, by `processes`: the caller's; the judge, its `child`, which sends the verdict
 so far after each stage; and the `runner`, which alone runs somebody's code and answers the judge.
 """
 
@@ -19,11 +19,11 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from derive.checker.load import split_member
 from derive.checker.pick import pick_program
+from derive.checker.processes import CannotRunError, log_error, make_folder, run_in_child
 from derive.checker.program import parse_binds
-from derive.checker.runs.processes import log_error, make_folder, run_in_child
-from derive.checker.source.load import CannotRunError, split_member
-from derive.checker.source.reading import Rename, find_renames
+from derive.checker.reading import Rename, find_renames
 from derive.checker.stages import judge, judge_compiled, refine
 from derive.checker.verdict import Job, Progress, Verdict
 from derive.errors import DeriveError, refuse
@@ -35,7 +35,7 @@ from derive.judge.samples import find_sizes
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from derive.checker.source.load import Code
+    from derive.checker.load import Code
     from derive.notation.formula import Formula
 
 __all__ = ["Verdict", "check"]
@@ -110,13 +110,13 @@ def _work(job: Job, folder: str, send: Callable[[Verdict], None]) -> None:
     """All stages; each sends the verdict so far."""
     import torch
 
-    from derive.checker.runs.processes import EndedError
+    from derive.checker.processes import EndedError
     from derive.checker.runs.runner import start_runner
 
     torch.set_num_threads(1)
     report = Progress(send, job.start())
     if not hasattr(os, "fork"):
-        from derive.checker.source.load import load
+        from derive.checker.load import load
 
         judge_job(job, partial(load, job.code, job.system.name, job.init), report)
         return
@@ -174,10 +174,7 @@ def _introduce(job: Job, code: Code) -> Verdict:
 def _find_renamed(
     job: Job, load: Callable[..., Code], error: CannotRunError, report: Progress
 ) -> list[tuple[Rename, Code]]:
-    """What code may read instead of a name that nothing sets: what fits, else what runs.
-
-    What runs where fewer sizes are equal by chance comes before what needs more of them.
-    """
+    """What code may read instead of a name that nothing sets: what fits, else what runs."""
     fitting: list[tuple[Rename, Code]] = []
     others: dict[int, list[tuple[Rename, Code]]] = {}
     for rename in find_renames(report.verdict.source, str(error), error.line):

@@ -34,7 +34,7 @@ from derive.checker.program import (
     find_names,
     find_tensors,
 )
-from derive.checker.samples import Statement
+from derive.checker.relations import Statement
 from derive.checker.slots import (
     SAID,
     UNSAID,
@@ -55,7 +55,7 @@ from derive.judge.samples import find_sizes
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from derive.checker.source.load import Code
+    from derive.checker.load import Code
 
 MOST_NUMBERS = 4096  # ways to fill in numbers that are put in order
 MOST_PROGRAMS = 160  # that are tried
@@ -76,10 +76,7 @@ def find_programs(
     binds: Mapping[str, str],
     asked: tuple[Sequence[Slot], Sequence[Slot]] | None = None,
 ) -> list[Program]:
-    """The programs of a function or of a module that is made, those first whose names tell most.
-
-    `asked` are the arguments and parameters that it asks for, where these are known.
-    """
+    """The programs of a function or of a module that is made, those first whose names tell most."""
     sizes = find_sizes(system)
     results = {system.results[0].name: binds["return"]} if "return" in binds else {}
     for source in results.values():
@@ -182,12 +179,7 @@ def _give(match: Match, slot: Slot, tensor: ir.Tensor) -> None:
 def find_numbers(
     numbers: Sequence[Slot], scalars: Sequence[ir.ScalarInput], system: ir.System
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """The sizes and scalars that arguments may be, and how little their names say so, best first.
-
-    As many scalars as arguments are taken in order. Two arguments that are given one size come
-    after those that are not. A probability of dropout is 0. A default stands before sizes that its
-    name does not say, and leaves no doubt.
-    """
+    """The sizes and scalars that arguments may be, best first, and how little their names say so."""
     named = {fold(scalar.name) for scalar in scalars}
     dropped = (s for s in numbers if s.is_probability and s.required)
     idle = {slot.name: "0.0" for slot in dropped if fold(slot.called) not in named}
@@ -358,10 +350,7 @@ def find_orders(shape: Sequence[Any]) -> Iterator[tuple[int, ...]]:
 
 
 def is_layout(shape: Sequence[Any], order: tuple[int, ...]) -> bool:
-    """Does the order keep indices of one extent in their own order?
-
-    To exchange two of them is a mistake, not a layout.
-    """
+    """Does the order keep indices of one extent in their own order?"""
     for one, first in enumerate(order):
         for second in order[one + 1 :]:
             if Polynomial.of(shape[first]) == Polynomial.of(shape[second]) and first > second:

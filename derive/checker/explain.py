@@ -21,19 +21,35 @@ from functools import cached_property
 from itertools import combinations, islice, permutations
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.code_edits.operators import Stock
-from derive.checker.code_edits.running import exchange
-from derive.checker.code_edits.search import Budget, Correction, Mender
-from derive.checker.code_edits.sites import SourceText
-from derive.checker.edits import ERRORS, BaseEvaluator, EditSearch, Example, Judge, is_close
+from derive.checker.edits.code import SourceText, exchange
+from derive.checker.edits.code_operators import Stock
+from derive.checker.edits.search import (
+    BaseEvaluator,
+    Budget,
+    Correction,
+    EditSearch,
+    Example,
+    Judge,
+    Mender,
+)
 from derive.checker.edits.sites import SizedFormula
-from derive.checker.inputs import SCALES, scale, vary_inputs
 from derive.checker.judge import judge_at
-from derive.checker.lines import Lines, find_changed_line, find_lines
-from derive.checker.samples import vary_sizes
-from derive.checker.source.load import CannotRunError, find_literals
-from derive.checker.source.reading import say_line
-from derive.checker.trace import Node, Trace, find_match, is_condition, record_program
+from derive.checker.load import find_literals
+from derive.checker.processes import CannotRunError
+from derive.checker.reading import say_line
+from derive.checker.samples import SCALES, scale, vary_inputs, vary_sizes
+from derive.checker.trace import (
+    ERRORS,
+    Lines,
+    Node,
+    Trace,
+    find_changed_line,
+    find_lines,
+    find_match,
+    is_close,
+    is_condition,
+    record_program,
+)
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.text import to_text
 from derive.ir.walk import find_free, walk
@@ -43,11 +59,10 @@ from derive.judge.evaluate import evaluate_system
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from derive.checker.lines import Lines
     from derive.checker.pick import Choice
     from derive.checker.program import Program
     from derive.checker.samples import Sample
-    from derive.checker.trace import Event
+    from derive.checker.trace import Event, Lines
     from derive.checker.verdict import Job, Verdict
     from derive.ir import nodes as ir
 
@@ -263,10 +278,7 @@ class _Inquiry:
         return replace(known, edit=edit.words, edited=edit.system), {line or 0, plain.line or 0}
 
     def edit_code(self, suspects: set[int]) -> Correction | None:
-        """The edit of the code that makes it right, the suspected lines first.
-
-        Two tensors that stand unused are two faults: there an edit for each is looked for soon.
-        """
+        """The edit of the code that makes it right, the suspected lines first."""
         lines, mender = self.lines, self.mender
         if mender is None:
             return None
@@ -282,11 +294,7 @@ class _Inquiry:
             return mender.find(weigh, own)
 
     def add_correction(self, found: Explanation, correction: Correction) -> Explanation:
-        """The explanation with the corrected code.
-
-        The formula's words are kept where the line that is edited has the value that they are
-        about, or has none; not where a part is missing that another name for one brings in.
-        """
+        """The explanation with the corrected code."""
         source, told = self.case.source, {*self.lines.last}
         here = SourceText(source).spread({correction.line})
         is_about = found.placed in here or (found.placed is None and not here & told)
@@ -442,10 +450,7 @@ def _find_survivor(pairs: Sequence[tuple[Any, Any]], judge: Judge, indices: tupl
 
 
 def find_inner_survivor(lines: Lines) -> tuple[str, int | None]:
-    """What to do to a tensor on the way that has an index too many, and its line, if there is one.
-
-    A sum or a diagonal of it is a node.
-    """
+    """What to do to a tensor that has an index too many, and its line; "" where there is none."""
     for event in lines.told:
         if event.number in lines.good or not all(n in lines.good for n in event.reads):
             continue
@@ -510,10 +515,7 @@ MOST_INPUTS = 16  # of special inputs that do
 def explain_verdict(
     job: Job, choice: Choice, verdict: Verdict, send: Callable[[Verdict], None] | None = None
 ) -> Verdict:
-    """The verdict with its line, its annotations, and an edit that is confirmed at every sample.
-
-    What differs at a further sample alone is explained there. `send` takes what is known so far.
-    """
+    """The verdict with its line, its annotations, and an edit that is confirmed at every sample."""
     program, first = choice.program, choice.samples[0]
     system = job.system
     results = program.run(first.make_inputs(), first.sizes).results

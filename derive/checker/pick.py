@@ -21,19 +21,16 @@ from typing import TYPE_CHECKING
 
 from derive.checker.bind import find_layouts, find_orders, write_order
 from derive.checker.judge import MOST_STEPS, count_steps, find_expected
-from derive.checker.runs import is_undefined
-from derive.checker.runs.processes import find_kind
-from derive.checker.samples import (
+from derive.checker.processes import CannotRunError, find_kind
+from derive.checker.relations import (
     Relations,
-    Sample,
-    Samples,
     Statement,
     find_coincidences,
     find_merged,
     guess_relations,
-    make_samples,
 )
-from derive.checker.source.load import CannotRunError
+from derive.checker.runs import is_undefined
+from derive.checker.samples import Sample, Samples, make_samples
 from derive.checker.subjects import Subject, Task, find_sizes_by_name, find_subjects
 from derive.errors import DeriveError, Diagnostic, refuse
 from derive.ir import nodes as ir
@@ -44,8 +41,8 @@ from derive.judge.samples import find_sizes
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from derive.checker.load import Code
     from derive.checker.program import Program
-    from derive.checker.source.load import Code
 
 MOST_RELATIONS = 3  # that follow one from the other
 MOST_STATED = 16  # samples at sizes that the code states
@@ -219,11 +216,7 @@ class _Search:
     def _try_samples(
         self, subject: Subject, samples: Samples, statements: list[list[Statement]]
     ) -> list[Trial]:
-        """The trials with the fewest doubts that fit; else all that run.
-
-        What a name says counts more than what fits: others than the numbers that are named so are
-        not taken without asking.
-        """
+        """The trials with the fewest doubts that fit; else all that run."""
         ran: list[Trial] = []
         likely: Program | None = None
         try:
@@ -345,11 +338,7 @@ class _Search:
                 yield replace(trial, same_if=_say_sizes(one))
 
     def _widen(self, subject: Subject, own: Trial) -> Trial:
-        """A script at other sizes too than its own, if it is the same there as it is at its own.
-
-        Large ones of its own are left out of what follows; else one that differs is explained at
-        its own sizes alone.
-        """
+        """A script at other sizes too than its own, if it is the same there as it is at its own."""
         is_long = count_steps(own.first) > MOST_STEPS
         if subject.wider is None or not own.fits or not (own.agrees or is_long):
             return own
@@ -495,10 +484,7 @@ def _fix_scalars(program: Program, sample: Sample) -> Sample:
 
 
 def _try_program(program: Program, sample: Sample) -> tuple[Program, bool, bool]:
-    """Do the results have the formula's shapes, and its values?
-
-    A scalar is a tensor of one number for code that stops because it is none.
-    """
+    """Do the results have the formula's shapes, and its values?"""
     values = sample.make_inputs()
     try:
         results = program.run(values, sample.sizes).results
@@ -545,10 +531,7 @@ def explain_samples(
 def _find_equal(
     kept: Sequence[Sample], lost: Sequence[Sample], told: frozenset[str]
 ) -> Iterator[list[str]]:
-    """Names of sizes that are equal in every sample, and not by chance alone.
-
-    They are told, or dependent, or the code does not run where they differ.
-    """
+    """Names of sizes that are equal in every sample, and not by chance alone."""
     classes: dict[tuple[int, ...], list[str]] = {}
     for name in kept[0].sizes:
         classes.setdefault(tuple(sample.sizes[name] for sample in kept), []).append(name)

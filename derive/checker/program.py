@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from derive.checker.processes import EndedError, where_it_lives
 from derive.checker.runs import (
     Answer,
     Given,
@@ -27,7 +28,6 @@ from derive.checker.runs import (
     pick_results,
     run_target,
 )
-from derive.checker.runs.processes import EndedError, where_it_lives
 from derive.errors import DeriveError, Mark, refuse, suggest
 from derive.frontend.torch.code import keep_sizes
 from derive.frontend.torch.lift import lift
@@ -37,7 +37,7 @@ from derive.ir.walk import find_accesses
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from derive.checker.source.load import Code
+    from derive.checker.load import Code
     from derive.frontend.torch.numbers import Condition
 
 _METHODS = {
@@ -229,10 +229,7 @@ class Program:
     def run(
         self, values: Mapping[str, Any], sizes: Mapping[str, Any], how: How | None = None
     ) -> Answer:
-        """One run on inputs of the formula, which are left alone.
-
-        CannotRunError with the line where the code stops.
-        """
+        """One run on inputs of the formula, which are left alone."""
         given, how = self.find_own(values, sizes), how or How()
         how = replace(how, names=self.names, compiled=self.is_compiled)
         found = run_target(self.code.target, given, how, self.code.path)
@@ -242,11 +239,7 @@ class Program:
     def differentiate(
         self, values: Mapping[str, Any], sizes: Mapping[str, Any], how: How
     ) -> tuple[Answer, dict[str, Any]]:
-        """What a run gives, and the gradient of the results' weighted sum by each value.
-
-        `values` are leaves. The code tells the gradients by its own arguments; from there on they
-        go through what the arguments are made of.
-        """
+        """What a run gives, and the gradient of the results' weighted sum by each value."""
         import torch
 
         given = self.find_given(values, sizes)

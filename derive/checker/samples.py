@@ -1,28 +1,27 @@
-"""The sizes at which code is judged, and inputs there by seed.
+"""The sizes and the inputs at which code is judged, by seed.
 
-    relations    E = H*D: what code states of its sizes where it fails, in a view, an assertion, a
-                 shape, solved for the sizes that others make
-    samples      distinct sizes that respect the relations, and inputs by seed
+    samples      distinct sizes that respect the relations that code states, and inputs by seed
     sizes        each 1 in turn, each two equal in turn, around each whole number of the code, and
                  the other side of each condition under which code was lifted; each far beyond the
                  others
+    inputs       zeros, equal and whole ones, large ones, the ends of a domain, every second row
+                 alike; around each number of code and formula, and so large that parts of the
+                 formula reach it
 
 How many there are is bounded in steps and elements, never in time.
 """
 
 from __future__ import annotations
 
-import ast
-import itertools
-import linecache
 import math
-from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import combinations, islice
+from itertools import combinations, islice, product
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from derive.checker.relations import Relations, set_sizes
 from derive.ir import nodes as ir
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.walk import walk
@@ -37,230 +36,12 @@ from derive.judge.samples import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-    from types import FrameType
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from derive.frontend.torch.numbers import Condition
+    from derive.judge.samples import Domain
 
     Values = dict[str, Any]
-
-
-Names: TypeAlias = tuple[str | int, ...]
-Relation: TypeAlias = tuple[
-    str, Names
-]  # a size, and those whose product it is; one that it is equal to
-Relations: TypeAlias = tuple[
-    Relation, ...
-]  # the size of a later relation may stand in the product of an earlier
-MOST_NAMES = 4  # in the product that a number may be
-MOST_GUESSES = 4  # that follow from what was stated at one sample
-_FACTOR = 2  # of a size that has to be a multiple, where no size is the other factor
-
-
-@dataclass(frozen=True)
-class Statement:
-    """Two numbers of which code says that they agree, or that the first is a multiple."""
-
-    one: int
-    other: int
-    names: tuple[str | int, ...] = ()  # of the second, where they are known
-    is_product: bool = False  # of several sizes: that two are equal is not said
-    is_multiple: bool = False
-
-
-def read_view(name: str, args: Any, kwargs: Mapping[str, Any]) -> Iterator[Statement]:
-    """The elements that a view has, and those that it asks for, without what both have."""
-    have: list[int] = []
-    asked: list[Any] = []
-    match name, args:
-        case (("view" | "reshape"), (tensor, *shape)):
-            shape = shape or [kwargs.get("shape", kwargs.get("size", ()))]
-            have, asked = list(tensor.shape), _flatten(shape)
-        case "unflatten", (tensor, int(place), shape):
-            have, asked = [tensor.shape[place]], _flatten([shape])
-    if not all(type(number) is int for number in asked) or not asked:
-        return
-    common = Counter(have) & Counter(asked)
-    one = prod((Counter(have) - common).elements())
-    other = prod(n for n in (Counter(asked) - common).elements() if n != -1)
-    if other > 0 and (one % other if -1 in asked else one != other):
-        yield Statement(one, other, is_product=True, is_multiple=-1 in asked)
-
-
-def _flatten(shape: Sequence[Any]) -> list[Any]:
-    each = [n for part in shape for n in (part if hasattr(part, "__iter__") else (part,))]
-    return [int(n) if hasattr(n, "__index__") else n for n in each]
-
-
-def read_refusal(frame: FrameType, line: int) -> Iterator[Statement]:
-    """The comparisons for which the code's own assert or raise stopped it."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return
-    for node in ast.walk(tree):
-        match node:
-            case ast.Assert(test=test) if node.lineno <= line <= (node.end_lineno or line):
-                yield from _read_test(test, frame, ast.Eq, ast.And)
-            case ast.If(test=test, body=body) if any(
-                isinstance(each, ast.Raise) and each.lineno <= line <= (each.end_lineno or line)
-                for each in body
-            ):
-                yield from _read_test(test, frame, ast.NotEq, ast.Or)
-
-
-def _read_test(
-    test: ast.expr, frame: FrameType, wanted: type[ast.cmpop], joined: type[ast.boolop]
-) -> Iterator[Statement]:
-    match test:
-        case ast.BoolOp(op=op, values=parts) if isinstance(op, joined):
-            for part in parts:
-                yield from _read_test(part, frame, wanted, joined)
-        case ast.Compare(
-            left=ast.BinOp(left=one, op=ast.Mod(), right=other), ops=[op], comparators=[_]
-        ) if isinstance(op, wanted):
-            yield from _compare(one, other, frame, is_multiple=True)
-        case ast.BinOp(left=one, op=ast.Mod(), right=other) if wanted is ast.NotEq:
-            yield from _compare(one, other, frame, is_multiple=True)
-        case ast.Compare(left=one, ops=[op], comparators=[other]) if isinstance(op, wanted):
-            yield from _compare(one, other, frame, is_multiple=False)
-
-
-def _compare(
-    one: ast.expr, other: ast.expr, frame: FrameType, *, is_multiple: bool
-) -> Iterator[Statement]:
-    """Numbers, or shapes number by number, as the frame that failed has them."""
-    try:
-        left, right = (_evaluate(each, frame) for each in (one, other))
-    except Exception:  # whatever the user's expression raises
-        return
-    pairs = [(left, right)]
-    if isinstance(left, tuple) and isinstance(right, tuple) and len(left) == len(right):
-        pairs = list(zip(left, right, strict=True))
-    for here, there in pairs:
-        if not all(type(number) is int and number > 0 for number in (here, there)):
-            continue
-        if here % there if is_multiple else here != there:
-            yield Statement(here, there, is_multiple=is_multiple)
-
-
-def _evaluate(expr: ast.expr, frame: FrameType) -> Any:
-    code = compile(ast.Expression(expr), "<assertion>", "eval")
-    return eval(code, frame.f_globals, frame.f_locals)
-
-
-def guess_relations(
-    statements: Sequence[Sequence[Statement]],
-    sizes: Mapping[str, int],
-    relations: Relations,
-    told: Collection[str],
-    extents: Sequence[Names] = (),
-) -> list[Relations]:
-    """Ties under which what was stated together holds at these sizes, the fewest first.
-
-    `extents` are the products of sizes that the formula has.
-    """
-    dependent = {name for name, _ in relations}
-    known = {name: size for name, size in sizes.items() if name not in dependent and size > 1}
-    names = _name_products(known, extents)
-    solved = (
-        each
-        for together in statements
-        if together
-        for each in islice(_solve(together, names, told, extents, ()), MOST_GUESSES)
-    )
-    found = dict.fromkeys(each for each in solved if each)
-    return [(*relations, *each) for each in sorted(found, key=len)[:MOST_GUESSES]]
-
-
-def _name_products(sizes: Mapping[str, int], extents: Sequence[Names]) -> dict[int, list[Names]]:
-    """The names whose product a number is: as few as can be, those that the formula has first."""
-    found: dict[int, list[Names]] = {}
-    own = [names for names in extents if {*names} <= {*sizes}]
-    for count in range(1, MOST_NAMES + 1):
-        for names in (*(n for n in own if len(n) == count), *combinations(sizes, count)):
-            known = found.setdefault(prod(sizes[str(name)] for name in names), [])
-            if all(len(each) == count and {*each} != {*names} for each in known):
-                known.append(names)
-    return found
-
-
-def _solve(
-    statements: Sequence[Statement],
-    names: Mapping[int, list[Names]],
-    told: Collection[str],
-    extents: Sequence[Names],
-    relations: Relations,
-) -> Iterator[Relations]:
-    """The ways to make all of these true by relations, beside those that are known already."""
-    if not statements:
-        yield relations
-        return
-    stated, *rest = statements
-    others = [stated.names] if stated.names else names.get(stated.other, [])
-    if stated.is_multiple and not stated.names:
-        others = [*others, (stated.other,)]
-    for one, other in itertools.product(names.get(stated.one, ()), others):
-        left, right = (Counter(_expand(side, relations)) for side in (one, other))
-        if left == right:
-            yield from _solve(rest, names, told, extents, relations)
-            continue
-        relation: Relation | None = None
-        if stated.is_multiple:  # the one size as the other times a third, or twice
-            if len(one) == len(other) == 1 and one != other and one[0] not in told:
-                third = [names for names in extents if other[0] in names and one[0] not in names]
-                relation = str(one[0]), (third or [(other[0], _FACTOR)])[0]
-        else:  # with one size on its left
-            mine, yours = (*(left - right).elements(),), (*(right - left).elements(),)
-            for a, b in ((yours, mine), (mine, yours)):
-                is_single = len(a) == 1 and b and isinstance(a[0], str)
-                if relation is None and is_single and a[0] not in told and a[0] not in b:
-                    relation = str(a[0]), b
-        if relation is not None and len(relation[1]) > stated.is_product:
-            made = ((name, _expand(whole, (relation,))) for name, whole in relations)
-            yield from _solve(rest, names, told, extents, (*made, relation))
-
-
-def _expand(names: Names, relations: Relations) -> Names:
-    known = dict(relations)
-    return tuple(n for name in names for n in (known.get(str(name)) or (name,)))
-
-
-def set_sizes(sizes: Mapping[str, int], relations: Relations) -> dict[str, int]:
-    """The sizes, with those that others make as the relations have them."""
-    found = dict(sizes)
-    for name, product in reversed(relations):
-        found[name] = prod(n if isinstance(n, int) else found[n] for n in product)
-    return found
-
-
-def find_coincidences(names: Sequence[str], extents: Sequence[Names]) -> Iterator[Relations]:
-    """Ties that no code states, to say under which it would be right: products, then equal sizes.
-
-    After them come a product together with two equal sizes.
-    """
-    products = [(whole, product) for product in extents for whole in names if whole not in product]
-    products = [relation for relation in products if {*relation[1]} <= {*names}]
-    equal: list[Relation] = [(other, (one,)) for one, other in combinations(names, 2)]
-    yield from ((relation,) for relation in (*products, *equal))
-    if len(names) > 2:
-        yield tuple((name, (names[0],)) for name in names[1:])
-    for whole, product in products[:2]:
-        yield from (
-            ((whole, product), relation)
-            for relation in equal
-            if whole not in {relation[0], *relation[1]}
-        )
-
-
-def find_merged(system: ir.System) -> list[tuple[str, ...]]:
-    """The products of sizes that are extents of the formula."""
-    tensors = [entry for entry in system.inputs if isinstance(entry, ir.Tensor)]
-    tensors += [equation.target.tensor for equation in system.equations]
-    extents = (extent for tensor in tensors for extent in tensor.shape)
-    merged = (extent.factors for extent in extents if isinstance(extent, ir.Mul))
-    names = (tuple(f.name for f in factors if isinstance(f, ir.Size)) for factors in merged)
-    return list(dict.fromkeys(tuple(sorted(each)) for each in names if len(each) == 2))
 
 
 FACTORS = ((3, 2, 4, 5), (2, 4, 3, 5), (1, 5, 2, 3))  # sizes whose product is a size, by sample
@@ -305,8 +86,7 @@ class Sample:
         for name, value in () if empty_row else values.items():
             if getattr(value, "dtype", None) is torch.bool and 1 in value.shape:
                 values[name] = torch.ones_like(value)  # else a row along that index were empty
-        scalars = [entry for entry in self.system.inputs if isinstance(entry, ir.ScalarInput)]
-        for number, entry in enumerate(scalars):
+        for number, entry in enumerate(list_scalars(self.system)):
             if entry.name not in self.defaulted and (entry.default is None or self.seed):
                 values[entry.name] = _SCALARS[(number + self.seed) % len(_SCALARS)]
         return values if self.change is None else self.change(self, values)
@@ -331,18 +111,18 @@ def make_samples(
 ) -> Samples | None:
     """Samples at sizes that are free but for those fixed and related; None where there are none."""
     dependent = {name for name, _ in relations}
-    merged = [
-        n for _, product in relations if len(product) > 1 for n in product if isinstance(n, str)
-    ]
-    roots = list(
-        dict.fromkeys(name for name in merged if name not in dependent and name not in fixed)
-    )
+    merged = (n for _, made in relations if len(made) > 1 for n in made if isinstance(n, str))
+    roots = [n for n in dict.fromkeys(merged) if n not in dependent and n not in fixed]
 
     def make(number: int) -> Sample:
         told = {**dict(zip(roots, FACTORS[number], strict=False)), **fixed}
         if roots:
             known = set_sizes({**dict.fromkeys(find_sizes(system), 1), **told}, relations)
-            told |= {n: known[n] for n, made in relations if all(_is_told(m, told) for m in made)}
+            told |= {
+                name: known[name]
+                for name, made in relations
+                if all(isinstance(n, int) or n in told for n in made)
+            }
             free = choose_sizes(system, 1, seed=number, fixed=told)[0]
         else:
             free = choose_sizes(system, number + 1, fixed=fixed)[number]
@@ -355,17 +135,8 @@ def make_samples(
     def make_others() -> list[Sample]:
         return [d for d in map(make, range(1, COUNT)) if is_possible(system, d.sizes)]
 
-    equal = {
-        str(name)
-        for relation in relations
-        if len(relation[1]) == 1
-        for name in (relation[0], *relation[1])
-    }
+    equal = {str(n) for name, made in relations if len(made) == 1 for n in (name, *made)}
     return Samples(first, make_others, frozenset({*fixed, *equal}))
-
-
-def _is_told(name: str | int, told: Mapping[str, int]) -> bool:
-    return isinstance(name, int) or name in told
 
 
 MOST_SIZES = 80  # samples at other sizes
@@ -393,9 +164,8 @@ def place_values(
     import torch
 
     generator = torch.Generator().manual_seed(sample.seed + turn)
-    for entry in sample.system.inputs:
-        found = pool(sample, entry) if isinstance(entry, ir.Tensor) else []
-        if isinstance(entry, ir.Tensor) and found:
+    for entry in list_tensors(sample.system):
+        if found := pool(sample, entry):
             value = values[entry.name]
             count = value.numel()
             places = torch.randperm(count, generator=generator)[: len(found)]
@@ -422,20 +192,14 @@ def vary_sizes(sample: Sample, numbers: Sequence[float]) -> Iterator[Sample]:
 
 
 def pass_limits(sample: Sample, *, has_loops: bool) -> Iterator[tuple[str, list[Sample]]]:
-    """Each size with samples at which it is far larger than the others, from near to far.
-
-    What rounds of a loop, an alphabet or a table bound stands in the code as no number.
-    """
+    """Each size with samples at which it is far larger than the others, from near to far."""
     for name in find_free_sizes(sample):
         fars = (lengthen(sample, name, far) for far in _FAR[: -1 if has_loops else None])
         yield name, [far for far in fars if far is not None and count(far) <= MOST_ELEMENTS]
 
 
 def lengthen(sample: Sample, name: str, size: int) -> Sample | None:
-    """The sample with one size far larger than the others, small ones if it can be.
-
-    Integers that look up are at both ends of their range.
-    """
+    """The sample with one size far larger than the others, small ones if it can be."""
     small = {
         other: min(sample.sizes[other], 2 + k % 2)
         for k, other in enumerate(find_free_sizes(sample))
@@ -444,12 +208,11 @@ def lengthen(sample: Sample, name: str, size: int) -> Sample | None:
     far = next((each for each in tries if each is not None), None)
     if far is None:
         return None
-    is_whole = any(getattr(entry, "kind", "") == "int" for entry in sample.system.inputs)
 
     def find_pool(sample: Sample, entry: ir.Tensor) -> list[float]:
         return list(find_ends(sample, entry)) if entry.kind == "int" else []
 
-    change = partial(place_values, find_pool, 0) if is_whole else None
+    change = partial(place_values, find_pool, 0) if has_kind(sample, "int") else None
     return replace(far, change=change, reason=f"{name} is {size}", is_limit=True)
 
 
@@ -459,14 +222,10 @@ def find_free_sizes(sample: Sample) -> list[str]:
 
 
 def pass_bounds(sample: Sample, most: int = MOST_ELEMENTS) -> tuple[list[Sample], list[int]]:
-    """Samples in which indices go beyond the numbers of the formula, and those not gone beyond.
-
-    A number bounds or divides an index where both stand in one condition or function; the other
-    sizes are small. At most so many elements are computed.
-    """
+    """Samples in which indices go beyond the numbers of the formula, and those not gone beyond."""
     found: dict[tuple[int, ...], Sample] = {}
     missed: dict[int, None] = {}
-    for part in (part for each in sample.system.equations for part in walk(each.value)):
+    for part in list_parts(sample.system):
         inside = list(walk(part)) if isinstance(part, (ir.Compare, ir.Call)) else []
         told = [abs(n.value) for n in inside if isinstance(n, ir.Number) and abs(n.value) > _LEAST]
         extents = (each for i in inside if isinstance(i, ir.Index) for each in walk(i.extent))
@@ -509,10 +268,7 @@ def _is_beyond(part: ir.Expr, sample: Sample) -> bool:
 def find_other_sides(
     sample: Sample, path: Sequence[Condition]
 ) -> Iterator[tuple[Condition, Sample]]:
-    """The sample at sizes at which a condition does not hold and those before it do.
-
-    One size is changed: to the smallest such, those after it, and one about twice as large.
-    """
+    """The sample at sizes at which a condition does not hold and those before it do."""
     sizes = (*range(1, _EVERY), *(_EVERY << k for k in range(_DOUBLINGS)))
     for k, condition in enumerate(path):
         for name in condition.sizes:
@@ -545,7 +301,7 @@ def count(sample: Sample) -> int:
 
 def _list_sizes(sample: Sample, numbers: Sequence[float]) -> Iterator[tuple[dict[str, int], str]]:
     names = find_free_sizes(sample)
-    for size, name in itertools.product((1, 2), names):
+    for size, name in product((1, 2), names):
         yield {name: size}, f"{name} is {size}"
     for one, other in combinations(names, 2):
         yield {other: sample.sizes[one]}, f"{one} equals {other}"
@@ -553,30 +309,29 @@ def _list_sizes(sample: Sample, numbers: Sequence[float]) -> Iterator[tuple[dict
         yield dict.fromkeys(names, max(sample.sizes.values())), "all sizes are equal"
     owners = dict.fromkeys(_find_lengths(find_numbers(sample.system)), "the formula")
     owners |= dict.fromkeys(_find_lengths(numbers), "the code")
-    for number, whose in sorted(owners.items()):
-        for name in names:
-            yield {name: 2 * number + 1}, f"{name} is above the {number} of {whose}"
-            small = {other: 1 for other in names if other != name}
-            if small:
-                shown = f"{name} is above the {number} of {whose}, the other sizes are 1"
-                yield {**small, name: 2 * number + 1}, shown
-    for number, whose in sorted(owners.items()):
-        for name in names:
-            for size in (number - 1, number, number + 1):
-                yield {name: size}, f"{name} is {size}, for the {number} of {whose}"
+    numbered = sorted(owners.items())
+    for (number, whose), name in product(numbered, names):
+        shown = f"{name} is above the {number} of {whose}"
+        yield {name: 2 * number + 1}, shown
+        if len(names) > 1:
+            yield (
+                {**dict.fromkeys(names, 1), name: 2 * number + 1},
+                f"{shown}, the other sizes are 1",
+            )
+    for (number, whose), name in product(numbered, names):
+        for size in (number - 1, number, number + 1):
+            yield {name: size}, f"{name} is {size}, for the {number} of {whose}"
     # Products that code may compare with a number: of two sizes, and of a whole tensor.
-    tensors = [entry for entry in sample.system.inputs if isinstance(entry, ir.Tensor)]
+    tensors = list_tensors(sample.system)
     inside = [{getattr(p, "name", "") for x in e.shape for p in walk(x)} for e in tensors]
     shapes = (tuple(name for name in names if name in own) for own in inside)
     products = [p for p in dict.fromkeys((*combinations(names, 2), *shapes)) if len(p) > 1]
-    for number, whose in sorted(owners.items()):
-        for others in products:
-            for name in others:
-                rest = prod(sample.sizes[other] for other in others if other != name)
-                size = number // max(rest, 1) + 1
-                if size > sample.sizes[name]:
-                    shown = " * ".join(others)
-                    yield {name: size}, f"{shown} is above the {number} of {whose}"
+    for (number, whose), others in product(numbered, products):
+        for name in others:
+            rest = prod(sample.sizes[other] for other in others if other != name)
+            size = number // max(rest, 1) + 1
+            if size > sample.sizes[name]:
+                yield {name: size}, f"{' * '.join(others)} is above the {number} of {whose}"
 
 
 def _find_lengths(numbers: Iterable[float]) -> set[int]:
@@ -585,5 +340,354 @@ def _find_lengths(numbers: Iterable[float]) -> set[int]:
 
 def find_numbers(system: ir.System) -> list[float]:
     """The numbers of the formula."""
-    parts = (part for each in system.equations for part in walk(each.value))
-    return [float(part.value) for part in parts if isinstance(part, ir.Number)]
+    return [float(part.value) for part in list_parts(system) if isinstance(part, ir.Number)]
+
+
+def list_parts(system: ir.System) -> list[ir.Expr]:
+    """Every node of every equation's value."""
+    return [part for each in system.equations for part in walk(each.value)]
+
+
+def list_tensors(system: ir.System, *kinds: str) -> list[ir.Tensor]:
+    """The tensors that a formula is given, of these kinds if any is named."""
+    tensors = (entry for entry in system.inputs if isinstance(entry, ir.Tensor))
+    return [entry for entry in tensors if not kinds or entry.kind in kinds]
+
+
+def list_scalars(system: ir.System) -> list[ir.ScalarInput]:
+    """The scalars that a formula is given."""
+    return [entry for entry in system.inputs if isinstance(entry, ir.ScalarInput)]
+
+
+def has_kind(sample: Sample, *kinds: str) -> bool:
+    """Is a tensor of one of these kinds given?"""
+    return bool(list_tensors(sample.system, *kinds))
+
+
+def evaluate_parts(sample: Sample) -> Iterator[tuple[ir.Expr, Evaluator]]:
+    """Every node of the formula, with an evaluator that has its values at a sample."""
+    evaluator = Evaluator(sample.make_inputs(), sample.sizes, sample.system.empty_row)
+    for equation in sample.system.equations:
+        evaluator.define(equation)
+    return ((part, evaluator) for part in list_parts(sample.system))
+
+
+# Inputs at which code is judged beside random ones.
+
+Way: TypeAlias = Callable[[Any], Any]  # what is made of the entries of a tensor
+Change: TypeAlias = Callable[[Sample, dict[str, Any]], dict[str, Any]]  # of the inputs of a sample
+SCALES = (20.0, 1e3, 1e6)  # factors of the inputs at which clamps and caps have a say
+MOST_NUMBERS = 16  # of code and formula that are tried
+MOST_ALIKE = 80  # samples in which the entries of tensors have something in common
+MOST_PLACES = 6  # samples that spread a few values over tensors with fewer elements
+MOST_FACTORS = 4  # of the inputs, that make parts of the formula reach a number
+_NEAR = 1e-6  # how far below and above a number is just beside it
+_ALTERNATIONS = 4  # of two integers in a tensor
+_LEAST_FLOAT = 1e-37  # about the least that float32 holds
+_STEPWISE = {"floor", "ceiling", "mod", "floordiv"}
+
+
+def vary_inputs(samples: Sequence[Sample], numbers: Sequence[float]) -> Iterator[Sample]:
+    """Samples with inputs that are special; `numbers` are those of the code."""
+    first, system = samples[0], samples[0].system
+    is_stepwise = _is_stepwise(system)
+    if _find_steps(system) and not is_stepwise:
+        yield _make_whole(first, "inputs with halves, quarters", parts=4)
+    for sample in samples if not is_stepwise else ():
+        yield _make_whole(sample, "inputs that are whole numbers")
+        for number, what in ((0.0, "0"), (1.0, "equal")):
+            yield replace(sample, change=_fill(number), reason=f"inputs that are all {what}")
+    yield from (scale(first, factor) for factor in SCALES)
+    for sign, what in ((-1, "negative"), (1, "positive")):
+        for sample in samples:
+            reason = f"inputs that are all {what}"
+            yield replace(sample, change=set_signs(sign, 0.0), reason=reason)
+    if not is_stepwise:
+        yield replace(
+            first, change=_alter("real", _zero_slice), reason="a slice of zeros in every input"
+        )
+        yield from _spread(first, _find_edges, "inputs at the ends of their domains and 0")
+        for tiny in _spread(first, _find_tiny, "inputs above 0 that float32 does not hold"):
+            yield replace(tiny, is_remark=True)
+    else:
+        yield _make_whole(first, "inputs of which every two are equal", is_paired=True)
+    for end, what in ((0, "smallest"), (1, "largest")) if has_kind(first, "int") else ():
+        yield replace(first, change=partial(_set_ends, end), reason=f"integers at their {what}")
+    for sample in samples if has_kind(first, "bool") else ():
+        for truth in (True, False)[: 1 if _has_rows(system) else 2]:
+            reason = f"truth values that are all {str(truth).lower()}"
+            yield replace(sample, change=_set_truth(truth), reason=reason)
+    yield from _make_alike(first)
+    yield from _vary_scalars(first, numbers)
+    for number in select_numbers((*numbers, *find_numbers(system))):
+        if not is_stepwise:
+            pool = partial(_surround, number)
+            yield from _spread(first, pool, f"inputs at and around {number:g}")
+        for sign, what in ((-1, "below"), (1, "above")):
+            reason = f"inputs all {what} {sign * abs(number):g}"
+            yield replace(first, change=set_signs(sign, abs(number)), reason=reason)
+        for factor in _find_factors(first, number) if abs(number) >= _NEAR else ():
+            yield scale(first, factor)
+
+
+def _vary_scalars(sample: Sample, numbers: Sequence[float]) -> Iterator[Sample]:
+    """Each scalar in turn at 0 and 1, negative, small and large, and at numbers of either sign."""
+    told = select_numbers((*numbers, *find_numbers(sample.system)))
+    near = [each for n in told for each in (n, 1.5 * n + 0.375)]
+    near += [-each for each in near]
+    values = dict.fromkeys((0.0, 1.0, -1.0, -0.375, _NEAR, 1 / _NEAR, *near))
+    names = [e.name for e in list_scalars(sample.system) if e.name not in sample.defaulted]
+    for name, value in product(names, values):
+        change = partial(lambda own, _, values: values | own, {name: value})
+        yield replace(sample, change=change, reason=f"{name} = {value:g}", is_limit=True)
+
+
+def scale(sample: Sample, factor: float) -> Sample:
+    """The sample with its real inputs that have no domain so many times as large."""
+    if factor == 1:
+        return sample
+    change = _alter("real", lambda _, domain, v: v * factor if domain.is_everything else v)
+    return replace(sample, change=change, reason=f"inputs {factor:g} times as large")
+
+
+def select_numbers(numbers: Iterable[float]) -> list[float]:
+    """The numbers that are worth a try: 0, 1 and 2 are met in any case."""
+    kept = dict.fromkeys(n for n in numbers if _LEAST_FLOAT <= abs(n) <= 1 / _NEAR**2)
+    return [n for n in kept if n not in {-2, -1, 1, 2}][:MOST_NUMBERS]
+
+
+def _find_steps(system: ir.System) -> list[ir.Expr]:
+    """Where values jump: the place of the largest of equals, a floor."""
+    return [
+        part
+        for part in list_parts(system)
+        if (isinstance(part, ir.Reduce) and part.kind.startswith("arg"))
+        or (isinstance(part, ir.Call) and part.function in _STEPWISE)
+    ]
+
+
+def _is_stepwise(system: ir.System) -> bool:
+    """Does rounding decide on which side of a jump its values are, at special inputs?"""
+    inside = [part for step in _find_steps(system) for part in walk(step)]
+    if any(isinstance(part, ir.Access) and part.tensor not in system.inputs for part in inside):
+        inside = list_parts(system)
+    return any(_is_rounded(part) for part in inside)
+
+
+def _is_rounded(part: ir.Expr) -> bool:
+    """May its value at small whole numbers be rounded?"""
+    match part:
+        case ir.Number(value):
+            return value.denominator & (value.denominator - 1) != 0
+        case ir.Call(function, _):
+            return function not in {*_STEPWISE, "abs", "max", "min", "relu", "sign", "clip"}
+        case ir.Reduce(kind, _, _, _):
+            return kind not in {"sum", "max", "min", "argmax", "argmin", "prod"}
+        case ir.Pow(_, exponent):
+            return not isinstance(exponent, ir.Number) or exponent.value < 0
+        case ir.Along(kind, _, _, _):
+            return kind != "cumsum"
+    return False
+
+
+def _has_rows(system: ir.System) -> bool:
+    """Are entries left out of rows? What an empty one gives is told beside the verdict."""
+    parts = list_parts(system)
+    left = (part.condition for part in parts if isinstance(part, (ir.Along, ir.Reduce)))
+    return any(each != ir.TRUE for each in left) or any(isinstance(p, ir.Infinity) for p in parts)
+
+
+def _alter(kind: str, act: Callable[[ir.Tensor, Domain, Any], Any]) -> Change:
+    """The change that makes something of what each tensor of a kind holds."""
+
+    def change(sample: Sample, values: Values) -> Values:
+        for entry in list_tensors(sample.system, kind):
+            values[entry.name] = act(entry, find_domain(entry, sample.sizes), values[entry.name])
+        return values
+
+    return change
+
+
+def _make_whole(sample: Sample, reason: str, *, parts: int = 1, is_paired: bool = False) -> Sample:
+    """Small whole numbers or such parts of 1, as far as a domain has them: zeros, equal values."""
+    import torch
+
+    most, fewest = (40, 3) if is_paired else (2 * parts, 1)
+    generator = torch.Generator()
+
+    def act(_: ir.Tensor, domain: Domain, value: Any) -> Any:
+        pool = [n / parts for n in range(-most, most + 1) if domain.holds(n / parts)]
+        if len(pool) < fewest:
+            return value
+        places = torch.randint(len(pool), value.shape, generator=generator)
+        made = torch.tensor(pool, dtype=value.dtype)[places]
+        for axis, extent in enumerate(value.shape if is_paired else ()):
+            made = made.index_select(axis, torch.arange(extent) // 2 * 2)
+        return made
+
+    def change(sample: Sample, values: Values) -> Values:
+        generator.manual_seed(sample.seed)
+        return _alter("real", act)(sample, values)
+
+    return replace(sample, change=change, reason=reason)
+
+
+def _fill(number: float) -> Change:
+    """One number in every real input that may hold it."""
+    return _alter("real", lambda _, domain, v: v * 0 + number if domain.holds(number) else v)
+
+
+def set_signs(signs: Mapping[str, int] | int, least: float) -> Change:
+    """Each of these tensors on its side of 0, and so far from it, where it has no domain."""
+
+    def act(entry: ir.Tensor, domain: Domain, value: Any) -> Any:
+        sign = signs if isinstance(signs, int) else signs[entry.name]
+        beyond = least * (1.5 + value.abs()) if least else value.abs()
+        return sign * beyond if domain.is_everything else value
+
+    return _alter("real", act)
+
+
+def _zero_slice(_: ir.Tensor, domain: Domain, value: Any) -> Any:
+    if domain.holds(0):
+        value[slice(1) if value.dim() else ...] = 0
+    return value
+
+
+def _set_ends(end: int, sample: Sample, values: Values) -> Values:
+    """Every integer at one end of its range."""
+    return _alter("int", lambda entry, _, v: v * 0 + find_ends(sample, entry)[end])(sample, values)
+
+
+def _set_truth(truth: bool) -> Change:
+    return _alter("bool", lambda _, __, value: (value & False) | truth)
+
+
+def _make_alike(sample: Sample) -> Iterator[Sample]:
+    """Each tensor in turn with entries that have something in common, or every second row of it."""
+    reals, masks = ([e.name for e in list_tensors(sample.system, k)] for k in ("real", "bool"))
+    ways: dict[str, Way] = {
+        "zeros": lambda value: value * 0,
+        "equal": lambda value: value * 0 + 1.5,
+        "negative": lambda value: -value.abs() - _NEAR,
+        "positive": lambda value: value.abs() + _NEAR,
+        "false": lambda value: value & False,
+    }
+    plan: list[tuple[dict[str, str], int]] = []
+    if len(reals) > 1:
+        plan += [({name: way}, 1) for name in reals for way in ("zeros", "equal", "negative")]
+        for turn in (("negative", "positive"), ("positive", "negative")):
+            plan.append(({name: turn[k % 2] for k, name in enumerate(reals)}, 1))
+    plan += [(dict.fromkeys(reals, "zeros"), 2)] if reals else []
+    if not _has_rows(sample.system):
+        plan += [({name: "false"}, step) for name in masks for step in (1, 2)]
+    for given, step in plan[:MOST_ALIKE]:
+        words = " and ".join(dict.fromkeys(given.values()))
+        whose = f"{', '.join(given)} all" if step == 1 else "every second row"
+        change = partial(_change_alike, {name: ways[way] for name, way in given.items()}, step)
+        yield replace(sample, change=change, reason=f"inputs with {whose} {words}", is_defined=True)
+
+
+def _change_alike(ways: Mapping[str, Way], step: int, sample: Sample, values: Values) -> Values:
+    """The inputs with these tensors so, or every so many rows of them, where a domain has it."""
+    found = dict(values)
+    for entry in (each for each in list_tensors(sample.system) if each.name in ways):
+        value, domain = values[entry.name], find_domain(entry, sample.sizes)
+        made = ways[entry.name](value)
+        if made.numel() and domain.holds(float(made.min())) and domain.holds(float(made.max())):
+            found[entry.name] = made
+            if step > 1 and value.dim():
+                found[entry.name] = value.clone()
+                found[entry.name][::step] = made[::step]
+    return found
+
+
+def _spread(
+    sample: Sample, pool: Callable[[Sample, ir.Tensor], list[float]], reason: str
+) -> Iterator[Sample]:
+    """Samples in which each tensor holds each value of its pool somewhere."""
+    tensors = list_tensors(sample.system, "real", "int")
+    if not any(pool(sample, entry) for entry in tensors):
+        return
+    values = sample.make_inputs()
+    turns = max(-(-len(pool(sample, e)) // max(1, values[e.name].numel())) for e in tensors)
+    for turn in range(min(turns, MOST_PLACES)):
+        yield replace(sample, change=partial(place_values, pool, turn), reason=reason)
+
+
+def _find_edges(sample: Sample, entry: ir.Tensor) -> list[float]:
+    """The ends of a domain and what is near them; without ends large values, zeros and equals."""
+    if entry.kind != "real":
+        return list(find_ends(sample, entry)) if entry.kind == "int" else []
+    domain = find_domain(entry, sample.sizes)
+    low, high = domain.low, domain.high
+    steps = [0.0, _LEAST_FLOAT, 1e-20, 1e-12, _NEAR, 1e-4, 1e-2]
+    far = [1.0, 1e2, 1e4, 1 / _NEAR]
+    pool = [low + step for step in steps] if low is not None else []
+    pool += [high - step for step in steps] if high is not None else []
+    pool += [(low or 0.0) + step for step in far] if high is None else []
+    pool += [(high or 0.0) - step for step in far] if low is None else []
+    pool += [0.0, 0.0, 1.0, _NEAR, -_NEAR] if domain.is_everything else []
+    return [value for value in pool if domain.holds(value)]
+
+
+def _find_tiny(sample: Sample, entry: ir.Tensor) -> list[float]:
+    """Numbers above 0 that float64 holds and float32 does not, where a domain begins at 0."""
+    is_above = entry.kind == "real" and find_domain(entry, sample.sizes).low == 0
+    return [1e-50, 1e-100, 1e-300] if is_above else []
+
+
+def place_integers(sample: Sample, limit: float) -> Iterator[Sample]:
+    """The sample with integers about a number, where they have no bound."""
+
+    def list_near(sample: Sample, entry: ir.Tensor) -> list[float]:
+        is_free = entry.kind == "int" and find_domain(entry, sample.sizes).is_everything
+        return [limit, limit + 1] * _ALTERNATIONS if is_free else []
+
+    yield from islice(_spread(sample, list_near, f"integers about {limit:.0f}"), 1)
+
+
+def _surround(number: float, sample: Sample, entry: ir.Tensor) -> list[float]:
+    """A number, what is just below and above it and beyond it, as far as a domain has them."""
+    if entry.kind == "bool":
+        return []
+    pool = [number, number * (1 - _NEAR), number * (1 + _NEAR)]
+    pool += [number - 1, number + 1, 2 * number, 10 * number, number / 2, -number]
+    if entry.kind == "int":
+        pool = [int(number) + step for step in (-1, 0, 1)] if number == int(number) else []
+    return [value for value in pool if find_domain(entry, sample.sizes).holds(value)]
+
+
+def _find_factors(sample: Sample, number: float) -> list[float]:
+    """Factors of the inputs that make parts of the formula as large as a number."""
+    one, two = (find_magnitudes(scale(sample, factor)) for factor in (1.0, 2.0))
+    found: dict[int, float] = {}
+    for here, there in zip(one, two, strict=True):
+        if not (0 < here < math.inf and 0 < there < math.inf):
+            continue
+        degree = math.log2(there / here)
+        if 0.2 < abs(degree) < 8:
+            power = math.log10(1.5 * abs(number) / here) / degree
+            if 0.3 < abs(power) < 6:
+                found.setdefault(round(2 * power), 10**power)
+    return sorted(found.values())[:MOST_FACTORS]
+
+
+def find_magnitudes(sample: Sample) -> list[float]:
+    """The largest size of each part of the formula."""
+    found = []
+    for part, evaluator in evaluate_parts(sample):
+        tensor = evaluator.recall(part)
+        is_told = tensor is not None and tensor.is_floating_point() and tensor.numel()
+        found.append(float(tensor.abs().max()) if is_told else 0.0)
+    return found
+
+
+def fill_whole(sample: Sample) -> Sample | None:
+    """The sample with truth values true and integers at their largest; None without them."""
+    if not has_kind(sample, "bool", "int"):
+        return None
+    reason = f"{sample.reason}, truth values and integers alike"
+    return replace(
+        sample, change=lambda s, v: _set_ends(1, s, _set_truth(True)(s, v)), reason=reason
+    )

@@ -23,7 +23,7 @@ from functools import lru_cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.runs.processes import where_it_lives
+from derive.checker.processes import where_it_lives
 from derive.frontend.from_code import find_axes
 
 if TYPE_CHECKING:
@@ -166,17 +166,26 @@ def _list_of_tensor() -> frozenset[str]:
     return frozenset(dir(torch.Tensor))
 
 
+def parse_file(path: str) -> ast.Module:
+    """The tree of a file as its lines are known; an empty one where they are no Python."""
+    return parse_text("".join(linecache.getlines(path)))
+
+
+@lru_cache(maxsize=16)
+def parse_text(text: str) -> ast.Module:
+    """The tree of a text, which is left as it is; an empty one where it is no Python."""
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module([], [])
+
+
 def find_definition(function: Any) -> ast.FunctionDef | ast.Lambda | None:
     """The lines of a function, as Python reads them; None where they are not known."""
     code = getattr(function, "__code__", None)
     if code is None:
         return None
-    lines = "".join(linecache.getlines(code.co_filename))
-    try:
-        tree = ast.parse(lines)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    for node in ast.walk(tree):
+    for node in ast.walk(parse_file(code.co_filename)):
         match node:
             case ast.FunctionDef():
                 first = {node.lineno, *(each.lineno for each in node.decorator_list)}
@@ -243,10 +252,7 @@ class Slot:
 
 @where_it_lives
 def find_slots(target: Any) -> tuple[list[Slot], list[Slot]]:
-    """The arguments and the parameters that a function or a module asks for.
-
-    A buffer of real numbers is one that it can do without.
-    """
+    """The arguments and the parameters that a function or a module asks for."""
     import torch
     from torch.nn.parameter import is_lazy
 
@@ -356,12 +362,7 @@ def find_core(name: str) -> str:
 
 
 def rank_size(called: str, size: str) -> int:
-    """How much a number's name says that it is a size.
-
-    0: it is the size's name; 1: a word of it is, `d_head` and D; 2: its last word begins with it,
-    `n_heads` and H; 3: another word does, `embed_dim` and E; 4: nothing. A `dim` is a d, and `num`
-    or `n` only says that things are counted.
-    """
+    """How much a number's name says that it is a size."""
     wanted = fold(size)
     if fold(called) == wanted:
         return 0

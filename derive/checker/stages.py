@@ -7,16 +7,17 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.inputs import vary_inputs
 from derive.checker.judge import (
     CLEAR,
+    FINITE_MASK,
+    Further,
     Outcome,
     judge_fields,
     judge_floats,
+    judge_further,
     judge_gradients,
 )
 from derive.checker.judge.circumstances import judge_circumstances, run_all
-from derive.checker.judge.digits import FINITE_MASK, Further, judge_further
 from derive.checker.judge.precision import (
     RULES_OUT_PROOF,
     find_loss,
@@ -27,21 +28,22 @@ from derive.checker.judge.precision import (
     judge_short,
     pass_full,
 )
+from derive.checker.load import Code, find_literals, has_loops
 from derive.checker.pick import Choice, pick_program
+from derive.checker.processes import CannotRunError, find_kind, log_error
 from derive.checker.program import Program, evaluate_source, find_names, find_tensors, lift_program
+from derive.checker.reading import say_line
 from derive.checker.runs import TOO_LONG, Answer, How, has_dropout
-from derive.checker.runs.processes import find_kind, log_error
 from derive.checker.samples import (
     MOST_ELEMENTS,
     find_other_sides,
     make_samples,
     pass_bounds,
     pass_limits,
+    vary_inputs,
     vary_sizes,
 )
 from derive.checker.slots import Slot, find_slots
-from derive.checker.source.load import CannotRunError, Code, find_literals, has_loops
-from derive.checker.source.reading import say_line
 from derive.checker.subjects import construct, find_outside
 from derive.errors import DeriveError, Diagnostic
 from derive.ir import nodes as ir
@@ -160,10 +162,7 @@ class Proof:
 
 
 def find_proof(job: Job, choice: Choice) -> Proof | None:
-    """What the proof holds for; None where there is none.
-
-    DeriveError for code that cannot be lifted.
-    """
+    """What the proof holds for; None where there is none."""
     program = choice.program
     if program.results:
         return None  # results in another layout than the formula's
@@ -192,10 +191,7 @@ MOST_WAYS = 12  # that the code takes by its sizes, which are followed
 def judge_other_ways(
     job: Job, choice: Choice, verdict: Verdict, proof: Proof
 ) -> tuple[Choice, Verdict]:
-    """The verdict after the ways that code takes where the conditions of its proof do not hold.
-
-    Each way has conditions of its own, on whose other side there may be another.
-    """
+    """The verdict after the ways that code takes where the conditions of its proof do not hold."""
     left = [(*way, frozenset[tuple[ir.Expr, ir.Expr]]()) for way in proof.ways]
     met: dict[str, dict[str, None]] = {}  # by condition, the sizes at which float64 agrees
     seen = {(*sample.sizes.items(),) for sample, _ in proof.ways}
@@ -403,23 +399,15 @@ _AT_ONCE = 16  # runs that are asked for at once
 
 
 def _judge_samples(
-    job: Job,
-    choice: Choice,
-    verdict: Verdict,
-    samples: Iterable[Sample],
-    least: float = CLEAR,
+    job: Job, choice: Choice, verdict: Verdict, samples: Iterable[Sample], least: float = CLEAR
 ) -> tuple[Choice, Verdict, list[Sample]]:
-    """The verdict after these samples, and those at which the code agrees.
-
-    The first that shows a difference is kept. Where the code asks for shorter floats in a call that
-    it does not make at ordinary inputs, it gets them there.
-    """
+    """The verdict after these samples, and those at which the code agrees."""
     program, agreed = choice.program, []
     usual: set[Lowering] | None = None
     left = iter(samples)
     parts = iter(lambda: list(islice(left, _AT_ONCE)), [])
     calls = (
-        (sample, call.get_answer())
+        (sample, call.answer)
         for part in parts
         for sample, call in zip(
             part, run_all(program, [(each, How(), "") for each in part]), strict=True
@@ -458,11 +446,7 @@ _SURE = 300  # a size up to which the code is the formula, or the verdict says u
 
 
 def _judge_far(job: Job, choice: Choice, verdict: Verdict) -> tuple[Choice, Verdict, str]:
-    """The verdict after each size was far larger than the others; beyond which none was tried.
-
-    The farthest that the code reaches in so many lines counts, and those at which its types would
-    be full if its numbers grow on. Where it differs, the smallest size at which it does is told.
-    """
+    """The verdict after each size was far larger than the others; beyond which none was tried."""
     program, first = choice.program, choice.samples[0]
     how = How(is_watched=True, most_lines=MOST_LINES)
     near = program.run(first.make_inputs(), first.sizes, how)
@@ -569,11 +553,7 @@ def _say_random(code: Code, program: Program) -> str:
 
 
 def judge_compiled(job: Job, choice: Choice, verdict: Verdict, send: Progress) -> Verdict:
-    """The verdict on the graph that inductor makes of code that is the formula.
-
-    A pattern that takes one index for another fits where their extents are equal, and often where
-    one is 1: such sizes are tried beside those that tell the indices apart.
-    """
+    """The verdict on the graph that inductor makes of code that is the formula."""
     send.begin("what inductor makes of the code")
     program = replace(choice.program, is_compiled=True)
     names = find_sizes(job.system)
@@ -628,10 +608,7 @@ def refine(job: Job, choice: Choice, verdict: Verdict, send: Progress) -> None:
 
 
 def _prove(job: Job, choice: Choice, verdict: Verdict, send: Progress) -> tuple[Choice, Verdict]:
-    """Proved, if the code can be lifted and both sides have one normal form.
-
-    Where the proof rests on conditions, code is run where they do not hold.
-    """
+    """Proved, if the code can be lifted and both sides have one normal form."""
     if job.backward or not _may_be_exact(verdict):
         return choice, verdict
     send.begin("the proof")

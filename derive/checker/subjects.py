@@ -31,12 +31,17 @@ from derive.checker.bind import (
     write_default,
     write_extent,
 )
+from derive.checker.load import Code, find_literals, finish_script
+from derive.checker.processes import (
+    CannotRunError,
+    find_kind,
+    where_it_lives,
+)
 from derive.checker.program import Program, evaluate_source, find_indices, find_names, find_tensors
+from derive.checker.relations import Statement, set_sizes
 from derive.checker.runs import INIT, describe_error, make_module
-from derive.checker.runs.processes import Failure, find_kind, to_error, to_failure, where_it_lives
-from derive.checker.samples import Statement, make_samples, set_sizes
+from derive.checker.samples import make_samples
 from derive.checker.slots import UNSAID, Slot, find_arguments, find_slots, rank_size
-from derive.checker.source.load import CannotRunError, Code, find_literals, finish_script
 from derive.errors import DeriveError
 from derive.ir import nodes as ir
 from derive.judge.samples import find_sizes
@@ -44,8 +49,8 @@ from derive.judge.samples import find_sizes
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+    from derive.checker.reading import Script
     from derive.checker.samples import Sample
-    from derive.checker.source.script import Script
 
     Orders = Mapping[str, tuple[int, ...]]
     Make = Callable[[Sample, list[list[Statement]]], Iterator[Program]]
@@ -326,7 +331,7 @@ class Made:
 
     arguments: tuple[Slot, ...] = ()
     parameters: tuple[Slot, ...] = ()
-    failure: Failure | None = None
+    failure: CannotRunError | None = None
 
     @property
     def shapes(self) -> tuple[tuple[str, tuple[int, ...] | None], ...]:
@@ -343,7 +348,7 @@ def construct_all(target: Any, given: Sequence[Mapping[str, Any]], path: str) ->
             arguments, parameters = find_slots(construct(target, each, path))
             found.append(Made(tuple(arguments), tuple(parameters)))
         except CannotRunError as error:
-            found.append(Made(failure=to_failure(error)))
+            found.append(Made(failure=error))
     return found
 
 
@@ -372,11 +377,7 @@ def _find_classes(task: Task, orders: Orders) -> Iterator[Subject]:
     made = _Class(inner, makers, orders)
     fixed = find_fixed(system, task.sizes, Program(code, constructor=makers[0].sources))
     yield Subject(
-        [[fixed]],
-        made.make,
-        *find_own_numbers(code),
-        made.parameters,
-        make_unsaid=made.make_unsaid,
+        [[fixed]], made.make, *find_own_numbers(code), made.parameters, make_unsaid=made.make_unsaid
     )
     if not task.init and not any(
         slot.required for slot in open_slots
@@ -409,11 +410,7 @@ class _Class:
     held: set[str] | None = None  # sizes of the tensors that they hold, once a module is made
 
     def make(self, sample: Sample, statements: list[list[Statement]]) -> Iterator[Program]:
-        """The programs whose parameters fit at a sample, of numbers that names or shapes tell.
-
-        Where no way tells all numbers, it is those that tell most. Where none fits, the shapes
-        that do not are what the class says of its sizes.
-        """
+        """The programs whose parameters fit at a sample, of numbers that names or shapes tell."""
         if self.held is None:
             self._look(sample)
         return self._make(self._split()[0], sample, statements)
@@ -510,7 +507,7 @@ class _Class:
         self, given: Mapping[str, Any], made: Made, sample: Sample
     ) -> tuple[list[Program], Sequence[Slot]]:
         if made.failure is not None:
-            raise to_error(made.failure)
+            raise made.failure
         task, parameters = self.task, made.parameters
         if any(slot.shape is None for slot in parameters):
             module = construct(task.code.target, given, task.code.path)
@@ -579,11 +576,7 @@ def _match_script(task: Task, script: Script, result: str) -> tuple[Match, list[
 def _find_free_numbers(
     script: Script, match: Match, system: ir.System, result: str
 ) -> Iterator[tuple[tuple[str, ...], dict[str, str]]]:
-    """The arguments with those that are no tensor: numbers never given, results never made.
-
-    A number is the extent at which the script makes a tensor with it, else the size that its name
-    says best; of what is left, each size may be meant, and what is taken so comes first.
-    """
+    """The arguments with those that are no tensor: numbers never given, results never made."""
     made_from = script.sources.get(result, script.arguments)
     free = [name for name in script.free if name in made_from and name not in match.arguments]
     empty = system.results[0].shape

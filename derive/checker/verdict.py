@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.source.load import CannotRunError, mark_line
-from derive.checker.source.reading import say_line
+from derive.checker.load import mark_line
+from derive.checker.processes import CannotRunError
+from derive.checker.reading import say_line
 from derive.errors import Diagnostic
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import typer
 
 from derive.backend.to_sarif import Result, Rule, to_sarif
 from derive.checker import check
-from derive.checker.source.load import list_candidates, split_member
+from derive.checker.load import list_candidates, split_member
 from derive.cli.formulas import find_one
 from derive.cli.tables import print_json, to_json
 from derive.errors import refuse

@@ -456,8 +456,9 @@ def find_code(
 
     A size that the code takes as a number is the one of `sizes`.
     """
-    from derive.checker.source.load import CannotRunError, finish_alone, load
-    from derive.checker.source.reading import list_needed, make_object
+    from derive.checker.load import finish_alone, load
+    from derive.checker.processes import CannotRunError
+    from derive.checker.reading import list_needed, make_object
     from derive.frontend.from_code import lift_code
 
     path, colon, member = argument.rpartition(":")

@@ -8,8 +8,8 @@ from corpus import read_sections
 from texts import read_rows
 
 from derive.checker.explain import STEPS, Case, explain
+from derive.checker.load import Code
 from derive.checker.program import Program
-from derive.checker.source.load import Code
 from derive.compiler import to_system
 from derive.frontend.from_text import parse
 from derive.judge.samples import choose_sizes, draw_inputs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import derive
-from derive.checker.runs.compiled import call_compiled
+from derive.checker.runs.modes import call_compiled
 from derive.formulas import load_formulas
 from derive.frontend.system import to_system
 from derive.judge.samples import choose_sizes, draw_inputs

@@ -13,7 +13,7 @@ import pytest
 import torch  # noqa: F401 - loaded once, for every fork
 
 from derive import check, parse
-from derive.checker.runs.processes import (
+from derive.checker.processes import (
     Kept,
     Reader,
     Writer,

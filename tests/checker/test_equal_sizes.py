@@ -3,9 +3,9 @@
 import torch
 
 from derive import parse
+from derive.checker.load import load
 from derive.checker.pick import explain_samples, pick_program
 from derive.checker.samples import Sample
-from derive.checker.source.load import load
 from derive.frontend.system import to_system
 
 

@@ -15,7 +15,7 @@ from explain_cases import (
 )
 
 from derive import check
-from derive.checker.edits import Example, Judge
+from derive.checker.edits.search import Example, Judge
 from derive.checker.explain import explain
 
 WRONG = list(read_wrong())

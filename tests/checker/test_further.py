@@ -8,9 +8,8 @@ from judged import find_codes, judge
 from texts import read_rows
 
 from derive import check, parse
-from derive.checker.inputs import SCALES, vary_inputs
-from derive.checker.samples import find_other_sides, make_samples, vary_sizes
-from derive.checker.source.load import find_literals, load
+from derive.checker.load import find_literals, load
+from derive.checker.samples import SCALES, find_other_sides, make_samples, vary_inputs, vary_sizes
 from derive.frontend.system import to_system
 from derive.frontend.torch.numbers import Condition
 from derive.ir.nodes import Call, Number, Size

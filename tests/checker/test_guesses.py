@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from derive import check, parse
+from derive.checker.load import load
 from derive.checker.pick import pick_program
-from derive.checker.source.load import load
 from derive.frontend.system import to_system
 
 LINEAR = "x[N, I]; W[O, I]; y[n, o] = sum[i](x[n, i] * W[o, i])"

@@ -6,8 +6,8 @@ from judged import write
 
 from derive import check, parse
 from derive.checker.judge import judge_fields
+from derive.checker.load import load
 from derive.checker.pick import pick_program
-from derive.checker.source.load import load
 from derive.frontend.system import to_system
 
 

@@ -9,10 +9,10 @@ import torch
 from typer.testing import CliRunner
 
 from derive import DeriveError, check, parse
+from derive.checker.load import load
+from derive.checker.reading import find_unused
 from derive.checker.runs import pick_results
 from derive.checker.slots import find_groups, gather
-from derive.checker.source.load import load
-from derive.checker.source.script import find_unused
 from derive.cli import app
 
 CODE = """from dataclasses import dataclass

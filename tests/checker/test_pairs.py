@@ -5,8 +5,9 @@ from corpus import FAR, call, find_distance, is_equal_by_loops, load_pairs
 
 from derive import DeriveError, check
 from derive.checker.judge import judge_fields
+from derive.checker.load import load
 from derive.checker.pick import pick_program
-from derive.checker.source.load import CannotRunError, load
+from derive.checker.processes import CannotRunError
 from derive.checker.stages import find_proof
 from derive.checker.verdict import Job
 from derive.judge.samples import choose_sizes, draw_inputs

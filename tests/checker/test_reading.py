@@ -6,7 +6,7 @@ import json
 import pytest
 
 from derive import check
-from derive.checker.source.reading import UnreadableError, find_renames, read_notebook, read_python
+from derive.checker.reading import UnreadableError, find_renames, read_notebook, read_python
 
 MENDED = {
     "def f(x)  # twice\n    return 2*x\n": (

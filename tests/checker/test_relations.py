@@ -8,11 +8,12 @@ from torch import nn
 
 from derive import parse
 from derive.checker import pick, subjects
+from derive.checker.load import load
 from derive.checker.pick import pick_program
+from derive.checker.processes import CannotRunError
+from derive.checker.relations import Statement, guess_relations, set_sizes
 from derive.checker.runs import find_statements
 from derive.checker.runs.modes import watch_failures
-from derive.checker.samples import Statement, guess_relations, set_sizes
-from derive.checker.source.load import CannotRunError, load
 from derive.frontend.system import to_system
 
 SIZES = {"B": 2, "S": 7, "E": 13, "H": 3, "D": 5}

@@ -197,10 +197,7 @@ class Operator:
 def operator(
     *, cost: float, formula: str, code: str, words: str, about: str = ""
 ) -> Callable[[Callable[[Site], Iterator[Change]]], Operator]:
-    """A function of one site as an operator, with its example.
-
-    It may be about "a part" that is missing, or "a place" where something is read.
-    """
+    """A function of one site as an operator, with its example."""
 
     def wrap(find: Callable[[Site], Iterator[Change]]) -> Operator:
         return Operator(find.__name__, cost, formula, code, words, about, find)

@@ -26,18 +26,15 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.judge import judge_at
-from derive.checker.program import check_answer, find_names
-from derive.checker.runs import Answer, Given, How, make_module, precisely, run_target
-from derive.checker.runs.processes import (
+from derive.checker.processes import (
+    CannotRunError,
     EndedError,
-    Failure,
     find_kind,
-    to_error,
-    to_failure,
     where_it_lives,
 )
+from derive.checker.program import check_answer, find_names
+from derive.checker.runs import Answer, Given, How, make_module, precisely, run_target
 from derive.checker.samples import find_free_sizes
-from derive.checker.source.load import CannotRunError
 from derive.errors import Diagnostic
 from derive.judge.compare import compare_values
 
@@ -78,27 +75,15 @@ class PlannedRun:
 class RunOutcome:
     """What a call gave, or how it failed; what it drew or asked for, and the state after it."""
 
-    answer: Answer | None = None
-    failure: Failure | None = None
+    answer: Answer | CannotRunError
     asked: tuple[str, ...] = ()
     state: tuple[tuple[str, str], ...] = ()
 
-    def get_answer(self) -> Answer | CannotRunError:
-        """The answer, or the error where there is none."""
-        if self.answer is not None:
-            return self.answer
-        assert self.failure is not None
-        error = to_error(self.failure)
-        if isinstance(error, CannotRunError):
-            return error
-        raise error
-
     def get_results(self) -> tuple[Any, ...]:
         """The results; CannotRunError where there are none."""
-        found = self.get_answer()
-        if isinstance(found, CannotRunError):
-            raise found
-        return found.results
+        if isinstance(self.answer, CannotRunError):
+            raise self.answer
+        return self.answer.results
 
 
 @where_it_lives
@@ -129,15 +114,15 @@ def _call(target: Any, call: PlannedRun, path: str) -> RunOutcome:
         with _enter(target, at), _watch_clock(path, asked) if at == "noted" else nullcontext():
             found = run_target(target, given, call.how, path)
     except CannotRunError as error:
-        return RunOutcome(failure=to_failure(error))
+        return RunOutcome(error)
     finally:
         if at in ENDS:
             _set_generators(before)
     if at != "noted":
-        return RunOutcome(found, None, tuple(asked))
+        return RunOutcome(found, tuple(asked))
     after = _find_generators()
     asked |= {f"the random numbers of {n}": None for n in after if after[n] != before.get(n)}
-    return RunOutcome(found, None, tuple(asked), tuple(_find_state(target, path)))
+    return RunOutcome(found, tuple(asked), tuple(_find_state(target, path)))
 
 
 def _lay(value: Any, circumstance: str) -> Any:
@@ -265,10 +250,7 @@ def _set_ends(before: Mapping[str, Any], word: int) -> None:
 
 
 def _find_state(target: Any, path: str) -> Iterator[tuple[str, str]]:
-    """What code keeps from call to call, by name: defaults, what it closes over, globals, fields.
-
-    What is of torch's own classes is not looked into.
-    """
+    """What code keeps from call to call, by name: defaults, closures, globals, fields."""
     import torch
 
     seen: list[Any] = []
@@ -350,7 +332,7 @@ def run_all(program: Program, plan: Sequence[Planned], *, once: bool = False) ->
         try:
             given = program.find_own(sample.make_inputs(), sample.sizes)
         except CannotRunError as error:
-            found[number] = RunOutcome(failure=to_failure(error))
+            found[number] = RunOutcome(error)
         else:
             calls.append(PlannedRun(given, replace(how, names=program.names), at))
     code = program.code
@@ -358,8 +340,8 @@ def run_all(program: Program, plan: Sequence[Planned], *, once: bool = False) ->
     if not isinstance(told, tuple) or len(told) != len(calls):
         raise EndedError("the process that ran the code answered what is no result")
     for each in told:
-        if not isinstance(each, RunOutcome) or each.failure is None:
-            check_answer(getattr(each, "answer", None))
+        if not isinstance(found_answer := getattr(each, "answer", None), CannotRunError):
+            check_answer(found_answer)
     answers = iter(told)
     return [found.get(number) or next(answers) for number in range(len(plan))]
 
@@ -435,9 +417,8 @@ def _find_difference(
     program: Program, sample: Sample, at: str, usual: Sequence[Any], call: RunOutcome
 ) -> str:
     """What is other at one call than the usual results, or than the formula's at other values."""
-    if call.answer is None:
-        said = call.failure.says if call.failure is not None else ""
-        return f"the code stops, {said}, {_AGAIN}" if at in _CALLED else ""
+    if isinstance(call.answer, CannotRunError):
+        return f"the code stops, {call.answer}, {_AGAIN}" if at in _CALLED else ""
     if at in {"again", "expanded"}:
         outcome = judge_at(program, sample, answer=call.answer)
         where = outcome.describe(sample) if outcome.is_clear else ""
@@ -475,7 +456,7 @@ def _find_chance(program: Program, sample: Sample, asked: Sequence[str]) -> str:
     plan = [(sample, How(), at) for at in ("", "later", *ENDS)]
     usual, *others = run_all(program, plan, once=True)
     for (_, _, at), call in zip(plan[1:], others, strict=True):
-        if usual.answer is None or call.answer is None:
+        if isinstance(usual.answer, CannotRunError) or isinstance(call.answer, CannotRunError):
             continue
         if _compare(program, usual.answer.results, call.answer.results):
             if at == "later":
@@ -487,7 +468,7 @@ def _find_chance(program: Program, sample: Sample, asked: Sequence[str]) -> str:
 def _name_mode(program: Program, usual: Sequence[Any], call: RunOutcome) -> Iterator[Diagnostic]:
     """That a module gives something else in its other mode."""
     where = "it stops"
-    if call.answer is not None:
+    if not isinstance(call.answer, CannotRunError):
         where = _compare(program, usual, call.answer.results)
     if where:
         here, there = ("training", "eval") if "training" in call.asked else ("eval", "training")
@@ -499,7 +480,7 @@ def _find_other_way(program: Program, sample: Sample, at: str) -> int | None:
     """The line of the first call that is another one than usually."""
     watched = How(is_watched=True)
     usual, other = run_all(program, [(sample, watched, ""), (sample, watched, at)], once=True)
-    if usual.answer is None or other.answer is None:
+    if isinstance(usual.answer, CannotRunError) or isinstance(other.answer, CannotRunError):
         return None
     pairs = zip_longest(usual.answer.calls, other.answer.calls)
     return next((each[1] for one, each in pairs if each is not None and one != each), None)

@@ -18,17 +18,19 @@ from dataclasses import replace
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.inputs import cut_beyond, fill, pass_whole, scale, set_signs
-from derive.checker.judge import (
-    CLEAR,
-    Apart,
-    find_expected,
-)
-from derive.checker.judge.digits import Further, judge_further
+from derive.checker.judge import CLEAR, Apart, Further, find_expected, judge_further
+from derive.checker.processes import CannotRunError
 from derive.checker.runs import How
 from derive.checker.runs.modes import Lowering, find_limit
-from derive.checker.samples import MOST_TOGETHER, count, lengthen
-from derive.checker.source.load import CannotRunError
+from derive.checker.samples import (
+    MOST_TOGETHER,
+    count,
+    fill_whole,
+    lengthen,
+    place_integers,
+    scale,
+    set_signs,
+)
 from derive.errors import Diagnostic
 from derive.ir import nodes as ir
 from derive.ir.walk import walk
@@ -62,11 +64,7 @@ _AS_ASKED = How(double=False, asked=True, is_watched=True)
 
 
 def judge_short(choice: Choice, formula: Formula) -> Further:
-    """The code in each shorter type at the first sample, in float32 at every sample.
-
-    Where it asks for shorter floats, it gets them in float64 too; where it cuts real numbers to
-    whole ones, it gets some that their type does not hold.
-    """
+    """The code in each shorter type at the first sample, in float32 at every sample."""
     import torch
 
     program, first = choice.program, choice.samples[0]
@@ -101,7 +99,8 @@ def judge_short(choice: Choice, formula: Formula) -> Further:
             )
             findings.setdefault("rounding", rounding)
     for dtype in usual.cuts_to:
-        far = cut_beyond(first, find_limit(getattr(torch, dtype)))
+        limit = find_limit(getattr(torch, dtype))
+        far = replace(scale(first, 4.0 * limit), reason=f"inputs beyond {limit:g}")
         further = judge_further(program, formula, far)
         if further.same is False and dtype != "int64":
             return Further(False, further.difference)
@@ -153,7 +152,7 @@ def judge_lowered(program: Program, sample: Sample) -> Further:
         usual, _ = _run_as_asked(program, sample)
         dtypes = dict.fromkeys(e.dtype for e in usual.lowered if _is_float(e)) if usual else ()
         limits = [find_limit(getattr(torch, name)) for name in dtypes]
-        for far in (each for limit in limits for each in pass_whole(sample, limit)):
+        for far in (each for limit in limits for each in place_integers(sample, limit)):
             difference = _judge_as_asked(program, far, sample)
             if difference:
                 return Further(False, difference, tuple(findings.values()))
@@ -224,11 +223,7 @@ def is_growing(near: Answer, far: Answer) -> bool:
 
 
 def pass_full(far: Sample, there: Answer, name: str, near: Answer, start: int) -> list[Sample]:
-    """The sample at sizes beyond which a type of the code's would be full, by how numbers grew.
-
-    They grow with a power of the size, or by a factor for each step. Truth values and integers are
-    alike, as they are where most is counted.
-    """
+    """The sample at sizes beyond which a type of the code's would be full, by how numbers grew."""
     import torch
 
     found: list[float] = []
@@ -253,7 +248,7 @@ def pass_full(far: Sample, there: Answer, name: str, near: Answer, start: int) -
     found = [more * size for size in found for more in _BEYOND if end < size < _LONGEST]
     sizes = sorted({int(size) + 2 for size in found})
     fars = filter(None, (lengthen(far, name, size) for size in sizes))
-    samples = (each for one in fars for each in (one, fill(one)) if each is not None)
+    samples = (each for one in fars for each in (one, fill_whole(one)) if each is not None)
     return [each for each in samples if count(each) <= MOST_TOGETHER][:_MOST_FULL]
 
 

@@ -26,22 +26,22 @@ from functools import lru_cache, partial
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.runs.compiled import call_compiled
+from derive.checker.load import find_line, is_incurable, say
+from derive.checker.processes import CannotRunError, where_it_lives
+from derive.checker.reading import make_object
+from derive.checker.relations import Statement, read_refusal, read_view
 from derive.checker.runs.modes import (
     Lowering,
     Masks,
     Recorder,
     State,
+    call_compiled,
     make_mode,
     make_precise,
     watch_failures,
     watch_gradients,
 )
-from derive.checker.runs.processes import CannotRunError, where_it_lives
-from derive.checker.samples import Statement, read_refusal, read_view
 from derive.checker.slots import fold, gather
-from derive.checker.source.load import find_line, is_incurable, say
-from derive.checker.source.reading import make_object
 from derive.errors import DeriveError
 from derive.frontend.torch.call import find_fields
 
@@ -319,10 +319,7 @@ def call_target(
     made: Mapping[str, Any],
     call: Callable[..., Any] = _call,
 ) -> Any:
-    """The function called, or the module with these parameters; a class is made first.
-
-    What it comes to is a function, its arguments, and those by name, which `call` is given.
-    """
+    """The function called, or the module with these parameters; a class is made first."""
     import torch
 
     if isinstance(target, type) and issubclass(target, torch.nn.Module):
@@ -363,10 +360,7 @@ def _convert_others(module: Any, given: Collection[str], dtype: Any) -> dict[str
 
 
 def make_module(target: type, made: Mapping[str, Any]) -> Any:
-    """A module of a class by its constructor's arguments, as it is used.
-
-    What it draws for parameters that nobody gives is the same each time.
-    """
+    """A module of a class by its constructor's arguments, as it is used."""
     import torch
 
     with torch.random.fork_rng(devices=[]):
@@ -389,10 +383,7 @@ def find_dtype(values: Iterable[Any]) -> Any:
 
 @contextmanager
 def convert_buffers(module: Any, dtype: Any) -> Iterator[None]:
-    """In here the real buffers of a module have this type, as its parameters have.
-
-    A buffer that the module has changed stays changed: that it keeps a state has to be seen.
-    """
+    """In here the real buffers of a module have this type, as its parameters have."""
     from derive.judge.fields.tensor import pause
 
     swapped = []
@@ -449,10 +440,7 @@ def flatten_results(found: Any) -> tuple[Any, ...]:
 
 
 def pick_results(found: Any, names: Sequence[str]) -> Any:
-    """The results in the formula's order, where code returns them by these names.
-
-    What has another name takes the place of a name that is missing.
-    """
+    """The results in the formula's order, where code returns them by these names."""
     fields = find_fields(found)
     if fields is None:
         return found
@@ -480,10 +468,7 @@ def precisely() -> Iterator[None]:
 
 @contextmanager
 def by_default_double(*, is_double: bool = True) -> Iterator[None]:
-    """Floats for which no type is asked are float64 in here, if they are to be.
-
-    Torch's attention takes its own steps in here, not one call for some types alone.
-    """
+    """Floats for which no type is asked are float64 in here, if they are to be."""
     import torch
 
     before, fast = torch.get_default_dtype(), torch.backends.mha.get_fastpath_enabled()

@@ -17,15 +17,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from derive.checker import program, runs, slots, subjects, trace
-from derive.checker.code_edits import running
-from derive.checker.code_edits.sites import Rewrite
+from derive.checker import load, program, runs, slots, subjects, trace
+from derive.checker.edits import code as running
+from derive.checker.edits.code import Rewrite
 from derive.checker.judge import circumstances
-from derive.checker.program import Program
-from derive.checker.runs import modes
-from derive.checker.runs.processes import (
+from derive.checker.load import Code
+from derive.checker.processes import (
     HEAD,
     MOST_MEMORY,
+    CannotRunError,
     Failure,
     Kept,
     Link,
@@ -43,13 +43,11 @@ from derive.checker.runs.processes import (
     log_error,
     name_classes,
     name_exit,
-    to_failure,
 )
-from derive.checker.samples import Statement
-from derive.checker.source import load
-from derive.checker.source.load import CannotRunError, Code
-from derive.checker.source.reading import Rename
-from derive.checker.source.script import Script
+from derive.checker.program import Program
+from derive.checker.reading import Rename, Script
+from derive.checker.relations import Statement
+from derive.checker.runs import modes
 from derive.checker.trace import Print
 from derive.errors import DeriveError
 
@@ -189,9 +187,9 @@ def serve(end: socket.socket, job: Job, contained: tuple[str, ...]) -> None:
             name, _, args, named = reader.read_frame(header, data)
             answer = {**SERVED, **own}[name](*args, **named)
         except DeriveError as error:
-            answer = Failure("DeriveError", "", diagnostic=error.diagnostic)
+            answer = Failure("DeriveError", diagnostic=error.diagnostic)
         except CannotRunError as error:
-            answer = to_failure(error)
+            answer = error
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             answer = Failure(type(error).__name__, load.say(error))
         end.sendall(Writer(classes, keep).frame(answer))

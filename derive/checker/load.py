@@ -23,31 +23,29 @@ from traceback import extract_tb
 from types import CodeType, MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.runs.processes import CannotRunError as CannotRunError  # noqa: PLC0414 - loading raises it
-from derive.checker.runs.processes import where_it_lives
-from derive.checker.slots import find_definition
-from derive.checker.source.reading import (
+from derive.checker.processes import CannotRunError, where_it_lives
+from derive.checker.reading import (
     Reading,
     Rename,
+    Script,
     UnreadableError,
     find_member,
-    read_notebook,
-    read_python,
-    say_line,
-)
-from derive.checker.source.script import (
-    Script,
     find_unused,
     makes_tensor,
     name_call,
     name_calls,
+    read_notebook,
+    read_python,
     read_script,
+    say_line,
     to_function,
 )
+from derive.checker.slots import find_definition
 from derive.errors import DeriveError, Diagnostic, Mark, refuse, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
+
 
 STANDARD_INPUT = "standard input"
 SUFFIXES = (".py", ".ipynb")
@@ -105,10 +103,7 @@ def load(code: Any, wanted: str = "", init: str = "", rename: Rename | None = No
 
 
 def split_member(text: str) -> tuple[str, str]:
-    """The path and the name of FILE.py:NAME; two empty texts for what is no path.
-
-    A file that is there may be called anything.
-    """
+    """The path and the name of FILE.py:NAME; two empty texts for what is no path."""
     found = _MEMBER.fullmatch(text)
     if found:
         return found["path"], found["member"] or ""
@@ -270,10 +265,7 @@ def _from_reading(reading: Reading, source: _Origin, request: _Request) -> Code:
 
 
 def list_candidates(path: Path, wanted: str) -> list[str]:
-    """What of a file is judged where no name is told; nothing for a script, or no Python.
-
-    It is what is called as the formula, else whatever no other one reads.
-    """
+    """What of a file is judged where no name is told; nothing for a script, or no Python."""
     try:
         tree = _read_path(path).tree
     except UnreadableError:
@@ -294,10 +286,7 @@ def _find_outermost(tree: ast.Module, names: list[str]) -> list[str]:
 
 
 def find_candidates(tree: ast.Module) -> list[str]:
-    """Public functions and classes of modules; no class without forward, nor one of autograd.
-
-    A function may be made of another one: `partial(_norm, dim=-1)`, `torch.compile(step)`.
-    """
+    """Public functions and classes of modules; no class without forward, nor one of autograd."""
     found: list[str] = []
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     work = 0
@@ -401,11 +390,7 @@ def finish_script(code: Code, arguments: tuple[str, ...], result: str) -> Code:
 
 
 def finish_alone(code: Code) -> tuple[Code, str, dict[str, int]]:
-    """A script as a function of the tensors that it makes; their shapes, and its own sizes.
-
-    A length has a name where the script takes it from a shape, `B, N, D = x.shape`, and is a number
-    everywhere else.
-    """
+    """A script as a function of the tensors that it makes; their shapes, and its own sizes."""
     script = code.script
     assert script is not None
     if script.free:

@@ -21,7 +21,7 @@ from functools import cache
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.code_edits.sites import (
+from derive.checker.edits.code import (
     Rewrite,
     Site,
     bracket,
@@ -33,7 +33,7 @@ from derive.checker.code_edits.sites import (
     read_number,
 )
 from derive.checker.edits.sites import EXCHANGED, LACKING, MISPLACED, MOST_BLOCKS, SEVERAL
-from derive.checker.source.load import fold_number
+from derive.checker.load import fold_number
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, find_call, find_confused
 from derive.ir.walk import walk

@@ -211,7 +211,7 @@ class Kept:
 
 def name_classes(*classes: type) -> dict[str, type]:
     """Records that may cross, by name."""
-    return {each.__name__: each for each in (Diagnostic, Mark, *classes)}
+    return {each.__name__: each for each in (Diagnostic, Mark, CannotRunError, *classes)}
 
 
 class Writer:
@@ -291,9 +291,7 @@ class Writer:
         if dense.numel():
             data = ctypes.string_at(dense.data_ptr(), count * dense.element_size())
         self.buffers.append(data)
-        return {
-            "tensor": [short, list(dense.shape), list(dense.stride()), len(self.buffers) - 1],
-        }
+        return {"tensor": [short, list(dense.shape), list(dense.stride()), len(self.buffers) - 1]}
 
 
 class Reader:
@@ -381,10 +379,7 @@ def run_in_child(
     memory: int = MOST_MEMORY,
     classes: Sequence[type] = (),
 ) -> tuple[Any, str]:
-    """The last thing that the work sent, and why it ended early: "", "time", or a crash in words.
-
-    What is sent is data, or a record of the classes. A DeriveError of the work is raised here.
-    """
+    """The last thing that was sent, and why it ended early: "", "time", or a crash in words."""
     if not hasattr(os, "fork"):
         words: list[Any] = []
         work(words.append)
@@ -512,27 +507,19 @@ def log_error(error: BaseException) -> None:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+@dataclass(eq=False)
 class CannotRunError(Exception):
-    """The code does not run; `line` is the line of the user's file, if it is known.
+    """The code does not run; it crosses between processes as it is."""
 
-    The findings are what was told of the code before, where it was not loaded; the statements what
-    it says of its sizes where it stops.
-    """
+    says: str
+    line: int | None = None  # of the user's file, if it is known
+    is_incurable: bool = False  # would it fail at whatever sizes
+    findings: tuple[Diagnostic, ...] = ()  # of the code, where it was not loaded
+    statements: tuple[Any, ...] = ()  # of its sizes, where it stops
 
-    def __init__(
-        self,
-        says: str,
-        line: int | None = None,
-        *,
-        is_incurable: bool = False,
-        findings: tuple[Diagnostic, ...] = (),
-        statements: tuple[Any, ...] = (),
-    ) -> None:
-        super().__init__(says)
-        self.line = line
-        self.statements = statements
-        self.findings = findings
-        self.is_incurable = is_incurable  # would it fail at whatever sizes
+    def __str__(self) -> str:
+        """What is said."""
+        return self.says
 
 
 class EndedError(BaseException):
@@ -548,15 +535,11 @@ class Remote(Kept):
 
 @dataclass(frozen=True)
 class Failure:
-    """An exception of the other process, in words."""
+    """An exception of the other process that is none of the code's: a refusal, or of residues."""
 
     kind: str
-    says: str
-    line: int | None = None
-    is_incurable: bool = False
-    statements: tuple[Any, ...] = ()
+    says: str = ""
     diagnostic: Diagnostic | None = None
-    findings: tuple[Diagnostic, ...] = ()
 
 
 class Link:
@@ -595,8 +578,16 @@ class Link:
             self._end(self.find_end())
         finally:
             self.left -= time.monotonic() - begun
+        if isinstance(found, CannotRunError):
+            raise found
         if isinstance(found, Failure):
-            raise to_error(found)
+            from derive.judge import fields
+
+            if found.diagnostic is not None:
+                raise DeriveError(found.diagnostic)
+            if found.kind in {"NotModelledError", "TooDeepError", "UnluckyError"}:
+                raise getattr(fields, found.kind)(found.says)
+            raise CannotRunError(found.says)
         return found
 
     def restart(self, each: bool = False) -> None:
@@ -618,36 +609,6 @@ class Link:
         return bytes(parts)
 
 
-def to_failure(error: CannotRunError) -> Failure:
-    """The error in words."""
-    return Failure(
-        "CannotRunError",
-        str(error),
-        error.line,
-        error.is_incurable,
-        findings=error.findings,
-        statements=error.statements,
-    )
-
-
-def to_error(failure: Failure) -> Exception:
-    """The exception that is said in these words."""
-    from derive.judge.fields import NotModelledError, TooDeepError, UnluckyError
-
-    if failure.diagnostic is not None:
-        return DeriveError(failure.diagnostic)
-    for kind in (NotModelledError, TooDeepError, UnluckyError):
-        if kind.__name__ == failure.kind:
-            return kind(failure.says)
-    return CannotRunError(
-        failure.says,
-        failure.line,
-        is_incurable=failure.is_incurable,
-        statements=failure.statements,
-        findings=failure.findings,
-    )
-
-
 def _find_tower(args: tuple[Any, ...]) -> Any:
     """The tower of the residues among the arguments, if a run over one is asked for."""
     from derive.judge.fields.tower import draw_tower
@@ -656,20 +617,15 @@ def _find_tower(args: tuple[Any, ...]) -> Any:
     return next((draw_tower(*seed) for seed in seeds if seed is not None), None)
 
 
-def find_remote(target: Any) -> Remote | None:
-    """What of an object lives elsewhere: itself, the target of code, the tree of a script."""
-    while target is not None and not isinstance(target, Remote):
-        holds = (getattr(target, name, None) for name in ("code", "target", "script", "tree"))
-        target = next((inner for inner in holds if inner is not None), None)
-    return target
-
-
 def where_it_lives(function: Function) -> Function:
     """The function of an object, done in the process where the object lives."""
 
     @wraps(function)
     def act(target: Any, *args: Any, **named: Any) -> Any:
-        remote = find_remote(target)
+        remote = target  # itself, the target of code, or the tree of a script
+        while remote is not None and not isinstance(remote, Remote):
+            holds = (getattr(remote, name, None) for name in ("code", "target", "script", "tree"))
+            remote = next((inner for inner in holds if inner is not None), None)
         if remote is None:
             return function(target, *args, **named)
         return remote.link.ask(function.__name__, target, *args, **named)

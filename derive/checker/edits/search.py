@@ -1,10 +1,11 @@
-"""The likeliest edit of a text with which the code computes the formula.
+"""The nearest edit, of the formula so that it gives what the code gives, or of the code's text.
 
-An edit counts only if the edited code gives the formula's results on every sample. They are tried
-in the order of their cost: how common the slip is, and how near its line is to where the values
-first part from the formula. Many are tried in one request, on one sample; of those that pass and
-are right on all samples, and cost about the same, the one is taken whose lines are most parts of
-the formula.
+An edit counts only if its results are right on every sample. The cheapest are tried first: how
+common the slip is, and how near its line is to where the values first part from the formula. A
+line of the code that has no meaning with an edit makes it dearer. What an edit of the formula
+leaves alone is not evaluated again: nodes are interned, so that a node which reads no changed
+tensor has the value it had. Edits of the text are tried many at once, on one sample; of those
+that are right on all and cost about the same, the one is taken whose lines fit the formula best.
 """
 
 from __future__ import annotations
@@ -15,33 +16,222 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING
+from math import prod
+from typing import TYPE_CHECKING, Any
 
-from derive.checker.code_edits.operators import OPERATORS, Stock
-from derive.checker.code_edits.running import (
+from derive.checker.edits import code_operators, equations, operators
+from derive.checker.edits.code import (
     Lines,
-    exchange,
-    find_passing,
-    find_prints,
-    watch_program,
-)
-from derive.checker.code_edits.sites import (
     Rewrite,
     SourceText,
     count_contrived,
+    exchange,
     find_closing,
+    find_passing,
+    find_prints,
     find_sites,
     repeat_rewrites,
+    watch_program,
 )
-from derive.checker.edits import are_close
-from derive.checker.runs.processes import EndedError
+from derive.checker.processes import EndedError
+from derive.checker.trace import ERRORS, are_close
+from derive.ir import nodes as ir
+from derive.ir.walk import find_children
+from derive.judge.evaluate import Evaluator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from derive.checker.edits import Example
+    from derive.checker.edits.code_operators import Stock
+    from derive.checker.edits.sites import Change, SizedFormula
     from derive.checker.program import Program
     from derive.checker.trace import Print
+    from derive.judge.evaluate import Grid
+
+
+NODES = 20  # that are evaluated in about a millisecond
+LARGE = 20_000  # elements, whose arithmetic takes as long as all else of an evaluation
+
+
+@dataclass(frozen=True)
+class Example:
+    """The code's results for one sample of inputs."""
+
+    values: Mapping[str, Any]
+    results: tuple[Any, ...]
+    sizes: Mapping[str, int]
+
+
+class BaseEvaluator(Evaluator):
+    """An evaluator of the formula itself; what it has found is there for others."""
+
+    def __init__(
+        self, system: ir.System, values: Mapping[str, Any], sizes: Mapping[str, int]
+    ) -> None:
+        super().__init__(values, sizes, system.empty_row)
+        self.found: dict[ir.Expr, Grid] = {}
+        for equation in system.equations:
+            self.define(equation)
+
+    def find(self, expr: ir.Expr) -> Grid:
+        """The value of a node, kept."""
+        grid = self.found[expr] = super().find(expr)
+        return grid
+
+
+class EditEvaluator(Evaluator):
+    """An evaluator of an edited formula: `names` are the tensors that have other values now."""
+
+    def __init__(self, base: BaseEvaluator, names: TensorNames, system: ir.System) -> None:
+        super().__init__(base.values, base.sizes, system.empty_row)
+        self._base, self._names = base, names
+        self.changed: set[str] = set()
+        self.count = 0  # of the nodes that are evaluated
+
+    def find(self, expr: ir.Expr) -> Grid:
+        """The value of a node: what it was, if nothing changed in it."""
+        known = self._base.found.get(expr)
+        if known is not None and not self._names.find(expr) & self.changed:
+            return known
+        self.count += 1
+        return super().find(expr)
+
+    def extent(self, extent: ir.Expr) -> int:
+        """The number that an extent is, as the base has kept it."""
+        return self._base.extent(extent)
+
+
+class TensorNames:
+    """The names of the tensors in each node."""
+
+    def __init__(self) -> None:
+        self._known: dict[ir.Expr, frozenset[str]] = {}
+
+    def find(self, expr: ir.Expr) -> frozenset[str]:
+        """The names of the tensors in a node."""
+        if expr not in self._known:
+            own = [expr.tensor.name] if isinstance(expr, ir.Access) else []
+            inside = (self.find(child) for child in find_children(expr))
+            self._known[expr] = frozenset(own).union(*inside)
+        return self._known[expr]
+
+
+class Judge:
+    """The formula, and what the code gave for some samples of its inputs."""
+
+    def __init__(self, system: ir.System, runs: Sequence[Example]) -> None:
+        self.system, self.runs = system, runs
+        self.names = TensorNames()
+        self.tried = 0
+        self.steps = 0  # of evaluations: as many milliseconds, about
+
+    @cached_property
+    def bases(self) -> tuple[BaseEvaluator, ...]:
+        """The formula's values for each sample."""
+        return tuple(BaseEvaluator(self.system, run.values, run.sizes) for run in self.runs)
+
+    @cached_property
+    def weights(self) -> tuple[int, ...]:
+        """How many steps an evaluation is, for each sample."""
+        return tuple(1 + prod(run.sizes.values()) // LARGE for run in self.runs)
+
+    def evaluate(self, edited: ir.System, sample: int = 0) -> EditEvaluator:
+        """The values of an edited formula."""
+        found = EditEvaluator(self.bases[sample], self.names, edited)
+        old = {equation.target.tensor.name: equation for equation in self.system.equations}
+        counts: dict[str, int] = {}
+        for equation in edited.equations:
+            name = equation.target.tensor.name
+            counts[name] = counts.get(name, 0) + 1
+        later = {equation.target.tensor.name for equation in edited.equations}
+        try:
+            for equation in edited.equations:
+                name = equation.target.tensor.name
+                before = self.names.find(old[name].value) if name in old else frozenset()
+                if self.names.find(equation.value) & later - before:
+                    raise ValueError(f"{name} is made of what is not there yet")
+                later.discard(name)
+                same = old.get(name) is equation and counts[name] == 1
+                if not same or self.names.find(equation.value) & found.changed:
+                    found.define(equation)
+                    found.changed.add(name)
+        finally:
+            self.steps += self.weights[sample] * (1 + found.count // NODES)
+        return found
+
+    def is_reproduced(self, edited: ir.System, sample: int = 0) -> bool:
+        """Does the edited formula give the code's results for one sample?"""
+        self.tried += 1
+        try:
+            found = self.evaluate(edited, sample)
+            results = [found.values[tensor.name] for tensor in edited.results]
+            return are_close(self.runs[sample].results, results, finite=sample == 0)
+        except ERRORS:
+            return False
+
+    def is_confirmed(self, edited: ir.System) -> bool:
+        """Does it on all samples?"""
+        return all(self.is_reproduced(edited, sample) for sample in range(len(self.runs)))
+
+
+OPERATORS = (*operators.OPERATORS, *equations.OPERATORS)
+TEXT_OPERATORS = code_operators.OPERATORS
+
+_UNEXPLAINED = 0.25  # what a line without a meaning costs an edit
+_MOST_HITS = 12
+
+
+@dataclass
+class EditSearch:
+    """One search: judged by what, over which equations, until the judge has taken so many steps.
+
+    It can be gone on with from where it stopped.
+    """
+
+    judge: Judge
+    weigh: Callable[[ir.System], float]  # how much of the code an edited formula leaves unexplained
+    confirm: Callable[[ir.System], bool]
+    groups: Sequence[Sequence[int]]  # of the equations, the likeliest first
+    formula: SizedFormula
+    most: int = 0
+
+    @cached_property
+    def _changes(self) -> Iterator[tuple[int, Change]]:
+        """All changes, each with the number of its group of equations; cheap ones first."""
+        for at, group in enumerate(self.groups):
+            seen: set[tuple[ir.Equation, ...] | ir.System] = {self.judge.system.equations}
+            for change in sorted(self._find_changes(group), key=lambda change: change.cost):
+                system = change.system
+                is_same = system.results == self.judge.system.results
+                key = system.equations if is_same else system
+                if key not in seen:
+                    seen.add(key)
+                    yield at, change
+
+    def _find_changes(self, group: Sequence[int]) -> Iterator[Change]:
+        for operator in OPERATORS:
+            for site in (site for number in group for site in self.formula.sites[number]):
+                with suppress(*ERRORS):  # what an operator cannot be applied to, it leaves alone
+                    for change in operator.find(site):
+                        cost = operator.cost + change.cost
+                        yield replace(change, cost=cost, about=operator.about)
+
+    def find(self) -> Change | None:
+        """The best single change, in the first group that has one, with what it costs in all."""
+        best: Change | None = None
+        hits = found_at = 0
+        while self.judge.steps <= self.most and hits < _MOST_HITS:
+            at, change = next(self._changes, (len(self.groups), None))
+            if change is None or (best is not None and (at > found_at or change.cost >= best.cost)):
+                break
+            if not self.judge.is_confirmed(change.system):
+                continue
+            hits += 1
+            cost = change.cost + _UNEXPLAINED * self.weigh(change.system)
+            if (best is None or cost < best.cost) and self.confirm(change.system):
+                best, found_at = replace(change, cost=cost), at
+        return best
+
 
 MOST_COST = 2.5  # of an edit that is more than chance
 _BATCH = 96  # edits that one request tries
@@ -157,7 +347,9 @@ class Mender:
         """All edits of the text."""
         found: dict[tuple[int, int, str], Rewrite] = {}
         for site in find_sites(self.source, self.lines):
-            for rewrite in chain.from_iterable(each(site, self.stock) for each in OPERATORS):
+            for rewrite in chain.from_iterable(
+                each(site, self.stock) for each in code_operators.OPERATORS
+            ):
                 key = (rewrite.start, rewrite.end, rewrite.text)
                 cost = rewrite.cost + _BRANCH * site.is_branch
                 if key not in found or cost < found[key].cost:
@@ -227,10 +419,7 @@ class Mender:
     def find_firsts(
         self, lines: set[int], count: Callable[[Sequence[Print]], int], budget: Budget, most: int
     ) -> list[Correction]:
-        """Edits with which the code computes more than before of what counts.
-
-        They are of some lines, or put in what the text never reads.
-        """
+        """Edits with which the code computes more than before of what counts."""
         trial = self.trials[0]
         unused = re.compile(rf"\b({'|'.join(sorted(self.source.unused)) or '(?!)'})\b")
         every = self.rank(lambda _: 0.0)

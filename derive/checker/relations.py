@@ -1,0 +1,222 @@
+"""What code states of its sizes where it fails, and the relations among sizes that follow.
+
+    x.view(b, s, h, d)            that fails at E=6 H=3 D=7 asks for as many elements: E = H*D
+    x.view(b, s, h, -1)           asks for a multiple of H
+    assert x.size(-1) == h * d    that fails says which numbers have to be equal
+
+The sizes of a sample are distinct, and as far as can be had from their products too, so a number
+has a name.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections import Counter
+from dataclasses import dataclass
+from itertools import combinations, islice
+from math import prod
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from derive.checker.slots import parse_file
+from derive.ir import nodes as ir
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from types import FrameType
+
+Names: TypeAlias = tuple[str | int, ...]
+Relation: TypeAlias = tuple[str, Names]  # a size, and those whose product it is, or one equal to it
+# The size of a later relation may stand in the product of an earlier.
+Relations: TypeAlias = tuple[Relation, ...]
+MOST_NAMES = 4  # in the product that a number may be
+MOST_GUESSES = 4  # that follow from what was stated at one sample
+_FACTOR = 2  # of a size that has to be a multiple, where no size is the other factor
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Two numbers of which code says that they agree, or that the first is a multiple."""
+
+    one: int
+    other: int
+    names: tuple[str | int, ...] = ()  # of the second, where they are known
+    is_product: bool = False  # of several sizes: that two are equal is not said
+    is_multiple: bool = False
+
+
+def read_view(name: str, args: Any, kwargs: Mapping[str, Any]) -> Iterator[Statement]:
+    """The elements that a view has, and those that it asks for, without what both have."""
+    have: list[int] = []
+    asked: list[Any] = []
+    match name, args:
+        case (("view" | "reshape"), (tensor, *shape)):
+            shape = shape or [kwargs.get("shape", kwargs.get("size", ()))]
+            have, asked = list(tensor.shape), _flatten(shape)
+        case "unflatten", (tensor, int(place), shape):
+            have, asked = [tensor.shape[place]], _flatten([shape])
+    if not all(type(number) is int for number in asked) or not asked:
+        return
+    common = Counter(have) & Counter(asked)
+    one = prod((Counter(have) - common).elements())
+    other = prod(n for n in (Counter(asked) - common).elements() if n != -1)
+    if other > 0 and (one % other if -1 in asked else one != other):
+        yield Statement(one, other, is_product=True, is_multiple=-1 in asked)
+
+
+def _flatten(shape: Sequence[Any]) -> list[Any]:
+    each = [n for part in shape for n in (part if hasattr(part, "__iter__") else (part,))]
+    return [int(n) if hasattr(n, "__index__") else n for n in each]
+
+
+def read_refusal(frame: FrameType, line: int) -> Iterator[Statement]:
+    """The comparisons for which the code's own assert or raise stopped it."""
+
+    def is_here(node: ast.stmt) -> bool:
+        return node.lineno <= line <= (node.end_lineno or line)
+
+    for node in ast.walk(parse_file(frame.f_code.co_filename)):
+        match node:
+            case ast.Assert(test=test) if is_here(node):
+                yield from _read_test(test, frame, ast.Eq, ast.And)
+            case ast.If(test, body) if any(isinstance(n, ast.Raise) and is_here(n) for n in body):
+                yield from _read_test(test, frame, ast.NotEq, ast.Or)
+
+
+def _read_test(
+    test: ast.expr, frame: FrameType, wanted: type[ast.cmpop], joined: type[ast.boolop]
+) -> Iterator[Statement]:
+    match test:
+        case ast.BoolOp(op=op, values=parts) if isinstance(op, joined):
+            for part in parts:
+                yield from _read_test(part, frame, wanted, joined)
+            return
+        case ast.Compare(ast.BinOp(one, ast.Mod(), other), [op], [_]) if isinstance(op, wanted):
+            is_multiple = True
+        case ast.BinOp(one, ast.Mod(), other) if wanted is ast.NotEq:
+            is_multiple = True
+        case ast.Compare(one, [op], [other]) if isinstance(op, wanted):
+            is_multiple = False
+        case _:
+            return
+    try:  # numbers, or shapes number by number, as the frame that failed has them
+        codes = (compile(ast.Expression(e), "<assertion>", "eval") for e in (one, other))
+        left, right = (eval(code, frame.f_globals, frame.f_locals) for code in codes)
+    except Exception:  # whatever the user's expression raises
+        return
+    pairs = [(left, right)]
+    if isinstance(left, tuple) and isinstance(right, tuple) and len(left) == len(right):
+        pairs = list(zip(left, right, strict=True))
+    for here, there in pairs:
+        if not all(type(number) is int and number > 0 for number in (here, there)):
+            continue
+        if here % there if is_multiple else here != there:
+            yield Statement(here, there, is_multiple=is_multiple)
+
+
+def guess_relations(
+    statements: Sequence[Sequence[Statement]],
+    sizes: Mapping[str, int],
+    relations: Relations,
+    told: Collection[str],
+    extents: Sequence[Names] = (),
+) -> list[Relations]:
+    """Ties under which what was stated together holds at these sizes, the fewest first."""
+    dependent = {name for name, _ in relations}
+    known = {name: size for name, size in sizes.items() if name not in dependent and size > 1}
+    names = _name_products(known, extents)
+    solved = (
+        each
+        for together in statements
+        if together
+        for each in islice(_solve(together, names, told, extents, ()), MOST_GUESSES)
+    )
+    found = dict.fromkeys(each for each in solved if each)
+    return [(*relations, *each) for each in sorted(found, key=len)[:MOST_GUESSES]]
+
+
+def _name_products(sizes: Mapping[str, int], extents: Sequence[Names]) -> dict[int, list[Names]]:
+    """The names whose product a number is: as few as can be, those that the formula has first."""
+    found: dict[int, list[Names]] = {}
+    own = [names for names in extents if {*names} <= {*sizes}]
+    for count in range(1, MOST_NAMES + 1):
+        for names in (*(n for n in own if len(n) == count), *combinations(sizes, count)):
+            known = found.setdefault(prod(sizes[str(name)] for name in names), [])
+            if all(len(each) == count and {*each} != {*names} for each in known):
+                known.append(names)
+    return found
+
+
+def _solve(
+    statements: Sequence[Statement],
+    names: Mapping[int, list[Names]],
+    told: Collection[str],
+    extents: Sequence[Names],
+    relations: Relations,
+) -> Iterator[Relations]:
+    """The ways to make all of these true by relations, beside those that are known already."""
+    if not statements:
+        yield relations
+        return
+    stated, *rest = statements
+    others = [stated.names] if stated.names else names.get(stated.other, [])
+    if stated.is_multiple and not stated.names:
+        others = [*others, (stated.other,)]
+    for one, other in itertools.product(names.get(stated.one, ()), others):
+        left, right = (Counter(_expand(side, relations)) for side in (one, other))
+        if left == right:
+            yield from _solve(rest, names, told, extents, relations)
+            continue
+        relation: Relation | None = None
+        if stated.is_multiple:  # the one size as the other times a third, or twice
+            if len(one) == len(other) == 1 and one != other and one[0] not in told:
+                third = [names for names in extents if other[0] in names and one[0] not in names]
+                relation = str(one[0]), (third or [(other[0], _FACTOR)])[0]
+        else:  # with one size on its left
+            mine, yours = (*(left - right).elements(),), (*(right - left).elements(),)
+            for a, b in ((yours, mine), (mine, yours)):
+                is_single = len(a) == 1 and b and isinstance(a[0], str)
+                if relation is None and is_single and a[0] not in told and a[0] not in b:
+                    relation = str(a[0]), b
+        if relation is not None and len(relation[1]) > stated.is_product:
+            made = ((name, _expand(whole, (relation,))) for name, whole in relations)
+            yield from _solve(rest, names, told, extents, (*made, relation))
+
+
+def _expand(names: Names, relations: Relations) -> Names:
+    known = dict(relations)
+    return tuple(n for name in names for n in (known.get(str(name)) or (name,)))
+
+
+def set_sizes(sizes: Mapping[str, int], relations: Relations) -> dict[str, int]:
+    """The sizes, with those that others make as the relations have them."""
+    found = dict(sizes)
+    for name, product in reversed(relations):
+        found[name] = prod(n if isinstance(n, int) else found[n] for n in product)
+    return found
+
+
+def find_coincidences(names: Sequence[str], extents: Sequence[Names]) -> Iterator[Relations]:
+    """Relations that no code states, to say under which it would be right: products, then equals."""
+    products = [(whole, product) for product in extents for whole in names if whole not in product]
+    products = [relation for relation in products if {*relation[1]} <= {*names}]
+    equal: list[Relation] = [(other, (one,)) for one, other in combinations(names, 2)]
+    yield from ((relation,) for relation in (*products, *equal))
+    if len(names) > 2:
+        yield tuple((name, (names[0],)) for name in names[1:])
+    for whole, product in products[:2]:
+        yield from (
+            ((whole, product), relation)
+            for relation in equal
+            if whole not in {relation[0], *relation[1]}
+        )
+
+
+def find_merged(system: ir.System) -> list[tuple[str, ...]]:
+    """The products of sizes that are extents of the formula."""
+    tensors = [entry for entry in system.inputs if isinstance(entry, ir.Tensor)]
+    tensors += [equation.target.tensor for equation in system.equations]
+    extents = (extent for tensor in tensors for extent in tensor.shape)
+    merged = (extent.factors for extent in extents if isinstance(extent, ir.Mul))
+    names = (tuple(f.name for f in factors if isinstance(f, ir.Size)) for factors in merged)
+    return list(dict.fromkeys(tuple(sorted(each)) for each in names if len(each) == 2))
