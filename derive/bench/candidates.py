@@ -24,11 +24,10 @@ from derive.bench.measure import (
     to_backward,
     to_forward,
 )
-from derive.checker.judge import find_expected
 from derive.checker.load import load
 from derive.checker.pick import pick_program
 from derive.checker.processes import CannotRunError
-from derive.checker.program import evaluate_source
+from derive.checker.program import evaluate_source, find_expected
 from derive.checker.runs import call_target, find_dtype, flatten_results
 from derive.errors import refuse
 from derive.ir import nodes as ir

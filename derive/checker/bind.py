@@ -179,7 +179,7 @@ def _give(match: Match, slot: Slot, tensor: ir.Tensor) -> None:
 def find_numbers(
     numbers: Sequence[Slot], scalars: Sequence[ir.ScalarInput], system: ir.System
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """The sizes and scalars that arguments may be, best first, and how little their names say so."""
+    """The sizes and scalars that arguments may be, and how little names say so, best first."""
     named = {fold(scalar.name) for scalar in scalars}
     dropped = (s for s in numbers if s.is_probability and s.required)
     idle = {slot.name: "0.0" for slot in dropped if fold(slot.called) not in named}

@@ -40,11 +40,11 @@ from derive.checker.reading import (
     say_line,
     to_function,
 )
-from derive.checker.slots import find_definition
+from derive.checker.slots import find_definition, parse_text
 from derive.errors import DeriveError, Diagnostic, Mark, refuse, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 
 STANDARD_INPUT = "standard input"
@@ -93,13 +93,14 @@ def load(code: Any, wanted: str = "", init: str = "", rename: Rename | None = No
     if not path and "\n" not in text and (odd := _ODD_MEMBER.match(text)):
         says = f"{odd['member']!r} is no name of something in {Path(odd['path']).name}"
         raise refuse("code-missing", says, help="write FILE.py:NAME or FILE.py:Class.method")
-    source = _Origin(partial(read_python, text), f"<{STANDARD_INPUT}>", STANDARD_INPUT)
+    asked = (member, wanted, init)
+    source = _Source(partial(read_python, text), f"<{STANDARD_INPUT}>", STANDARD_INPUT, *asked)
     if path:
-        source = _Origin(partial(_read_path, Path(path)), path, Path(path).name)
+        source = _Source(partial(_read_path, Path(path)), path, Path(path).name, *asked)
     read = source.read
     if rename is not None:
         source = replace(source, read=lambda: rename.apply(read()))
-    return _from_text(source, _Request(member, wanted, init))
+    return _from_text(source)
 
 
 def split_member(text: str) -> tuple[str, str]:
@@ -123,21 +124,18 @@ def _is_file(text: str) -> bool:
 
 
 @dataclass(frozen=True)
-class _Request:
-    """What is asked of a file: one of its names, the formula's name, a constructor's arguments."""
+class _Source:
+    """How a text is read, the name that its frames have, what messages call it, and what is asked.
 
-    member: str = ""
-    formula: str = ""
-    init: str = ""
-
-
-@dataclass(frozen=True)
-class _Origin:
-    """How a text is read, the name that its frames have, and what messages call it."""
+    That is one of its names, the formula's name, the arguments of a constructor.
+    """
 
     read: Callable[[], Reading]
     path: str
     shown: str
+    member: str = ""
+    formula: str = ""
+    init: str = ""
 
 
 def _is_einsum(text: str) -> bool:
@@ -145,18 +143,18 @@ def _is_einsum(text: str) -> bool:
 
 
 def _from_einsum(text: str) -> Code:
-    equation = text.replace(" ", "")
-    names = [f"operand_{number}" for number in range(1, equation.count(",") + 2)]
-    lines = [_PRELUDE, f"def contraction({', '.join(names)}):"]
-    lines.append(f"    return torch.einsum({equation!r}, {', '.join(names)})\n")
-    source = _Origin(partial(read_python, "\n".join(lines)), "<einsum>", f'einsum "{text.strip()}"')
-    code = _from_text(source, _Request("contraction"))
-    return replace(code, name=f'einsum "{text.strip()}"', is_einsum=True)
+    equation, shown = text.replace(" ", ""), f'einsum "{text.strip()}"'
+    names = ", ".join(f"operand_{number}" for number in range(1, equation.count(",") + 2))
+    body = f"def contraction({names}):\n    return torch.einsum({equation!r}, {names})\n"
+    read = partial(read_python, f"{_PRELUDE}\n{body}")
+    code = _from_text(_Source(read, "<einsum>", shown, "contraction"))
+    return replace(code, name=shown, is_einsum=True)
 
 
 def _from_object(code: Any) -> Code:
     import torch
 
+    # What torch.compile has made is judged as it was given to it.
     code = getattr(code, "_torchdynamo_orig_callable", getattr(code, "_orig_mod", code))
     if not isinstance(code, torch.nn.Module) and not callable(code):
         raise refuse(
@@ -182,13 +180,15 @@ def _from_object(code: Any) -> Code:
 
 def _find_unused_names(function: Any, places: tuple[str, ...] = ()) -> tuple[Diagnostic, ...]:
     definition = find_definition(function)
-    if not isinstance(definition, ast.FunctionDef):
-        return ()
-    return tuple(_unused(name, at, places) for name, at in find_unused(definition))
+    is_told = isinstance(definition, ast.FunctionDef)
+    return _say_unused(find_unused(definition) if is_told and definition else (), places)
 
 
-def _unused(name: str, line: int, places: tuple[str, ...]) -> Diagnostic:
-    return Diagnostic("unused", f"{name} is made on {say_line(line, places)} and never used")
+def _say_unused(
+    found: Iterable[tuple[str, int]], places: tuple[str, ...]
+) -> tuple[Diagnostic, ...]:
+    says = "{} is made on {} and never used"
+    return tuple(Diagnostic("unused", says.format(n, say_line(at, places))) for n, at in found)
 
 
 def _read_path(path: Path) -> Reading:
@@ -205,16 +205,16 @@ def _read_path(path: Path) -> Reading:
     return read_python(text)
 
 
-def _from_text(source: _Origin, request: _Request) -> Code:
+def _from_text(source: _Source) -> Code:
     try:
         reading = source.read()
     except UnreadableError as error:
         raise CannotRunError(f"{source.shown}, {error}", error.line) from error
     if reading.error is None:
-        return _from_reading(reading, source, request)
+        return _from_reading(reading, source)
     try:
         repaired = replace(source, shown=f"{source.shown} as repaired")
-        return replace(_from_reading(reading, repaired, request), broken=reading.error.line)
+        return replace(_from_reading(reading, repaired), broken=reading.error.line)
     except CannotRunError as error:
         error.findings = reading.repairs
         raise
@@ -223,27 +223,33 @@ def _from_text(source: _Origin, request: _Request) -> Code:
         raise CannotRunError(says, reading.error.line, findings=reading.repairs) from error
 
 
-def _from_reading(reading: Reading, source: _Origin, request: _Request) -> Code:
+def _from_reading(reading: Reading, source: _Source) -> Code:
     tree, text, places = reading.tree, reading.text, reading.places
-    path, shown = source.path, source.shown
+    path, shown, member = source.path, source.shown, source.member
     candidates = find_candidates(tree)
-    if not candidates and not request.member:
+    if not candidates and not member:
         code = _from_script(reading, source)
         last = _find_last_module(code)
-        return code if not last else _from_reading(reading, source, replace(request, member=last))
-    script = read_script(tree, request.member) if request.member else None
-    if script is not None and request.member in script.results:
-        named = replace(source, shown=f"{shown}:{request.member}")
-        code = _from_script(reading, named, request.member)
-        if not callable(code.names.get(request.member)):
+        return code if not last else _from_reading(reading, replace(source, member=last))
+    script = read_script(tree, member) if member else None
+    if script is not None and member in script.results:
+        code = _from_script(reading, replace(source, shown=f"{shown}:{member}"), member)
+        if not callable(code.names.get(member)):
             return code  # else the name is of a function or an object that the script has made
     lines = text.splitlines(keepends=True)
     linecache.cache[path] = (len(text), None, lines, path)  # of what is no file, too
     names = run_tree(tree, path, shown, places)
     known = [n for n in candidates if callable(names.get(n))]
-    if request.formula not in known:
+    if source.formula not in known:
         known = _find_outermost(tree, known)
-    name = request.member or _choose(known, request.formula, shown)
+    if not member and source.formula not in known and len(known) != 1:
+        raise refuse(
+            "code-which",
+            f"{shown} has {len(known)} functions and classes",
+            facts=[f"they are {', '.join(known)}"] if known else (),
+            help=f"write {shown}:{known[-1]}" if known else "",
+        )
+    name = member or (source.formula if source.formula in known else known[0])
     first = name.partition(".")[0]
     if first not in names or names[first] is None:
         raise refuse(
@@ -253,7 +259,7 @@ def _from_reading(reading: Reading, source: _Origin, request: _Request) -> Code:
             help=suggest(first, known),
         )
     with _run_by_user(path, shown, places):
-        target = find_member(names, name, request.init, shown)
+        target = find_member(names, name, source.init, shown)
     inner = inspect.unwrap(getattr(target, "forward", target))
     unused = _find_unused_names(getattr(inner, "__func__", inner), places)
     findings = (*reading.repairs, *unused)
@@ -335,35 +341,15 @@ def _is_work(node: ast.stmt) -> bool:
     )
 
 
-def _choose(known: list[str], wanted: str, shown: str) -> str:
-    if wanted in known:
-        return wanted
-    if len(known) == 1:
-        return known[0]
-    raise refuse(
-        "code-which",
-        f"{shown} has {len(known)} functions and classes",
-        facts=[f"they are {', '.join(known)}"] if known else (),
-        help=f"write {shown}:{known[-1]}" if known else "",
-    )
-
-
-def _from_script(reading: Reading, source: _Origin, chosen: str = "") -> Code:
+def _from_script(reading: Reading, source: _Source, chosen: str = "") -> Code:
     path, shown, places = source.path, source.shown, reading.places
     if not reading.tree.body:
         raise refuse("code-missing", f"{shown} is empty")
     script = read_script(reading.tree, chosen)
-    names: dict[str, Any] = {}
-    if not script.free:
-        names = run_tree(
-            script.tree, path, shown, places
-        )  # it runs by itself: shapes and numbers are told
-    unused = [
-        _unused(name, line, places)
-        for name, line in script.unused
-        if name not in {chosen, *script.results[:1]}
-    ]
-    findings = (*reading.repairs, *unused)
+    # One that makes all that it reads runs by itself: shapes and numbers are told.
+    names = {} if script.free else run_tree(script.tree, path, shown, places)
+    unused = [each for each in script.unused if each[0] not in {chosen, *script.results[:1]}]
+    findings = (*reading.repairs, *_say_unused(unused, places))
     return Code(shown, None, path, reading.text, script, findings, names, places=places)
 
 
@@ -405,8 +391,8 @@ def finish_alone(code: Code) -> tuple[Code, str, dict[str, int]]:
     for node in ast.walk(script.tree):
         match node:
             case ast.Assign(
-                targets=[ast.Tuple(elts=parts)],
-                value=ast.Attribute(attr="shape") | ast.Call(func=ast.Attribute(attr="size")),
+                [ast.Tuple(parts)],
+                ast.Attribute(attr="shape") | ast.Call(ast.Attribute(attr="size")),
             ):
                 lengths += parts
     unpacked = [each.id for each in lengths if isinstance(each, ast.Name)]
@@ -462,12 +448,6 @@ def _run_by_user(path: str, shown: str, places: tuple[str, ...]) -> Iterator[Non
         raise CannotRunError(f"{shown}{at}: {say(error)}", line) from error
 
 
-def is_incurable(error: BaseException) -> bool:
-    """Is it an error that no other sizes cure?"""
-    lacking = (NameError, AttributeError, ImportError, TypeError)
-    return isinstance(error, lacking) and not isinstance(error, UnboundLocalError)
-
-
 def find_line(error: BaseException, path: str) -> int | None:
     """The last line of the user's file that was running."""
     lines = [f.lineno for f in extract_tb(error.__traceback__) if f.filename == path]
@@ -491,12 +471,8 @@ def mark_line(source: str, line: int | None) -> tuple[Mark, ...]:
 
 def find_literals(code: Code) -> list[float]:
     """The numbers in the code's text and of the names that it reads: lengths, caps, thresholds."""
-    try:
-        tree = ast.parse(code.source)
-    except (SyntaxError, ValueError):
-        return []
     found: list[float] = []
-    for part in ast.walk(tree):
+    for part in ast.walk(parse_text(code.source)):
         match part:
             case ast.Constant() | ast.UnaryOp() | ast.BinOp():
                 value = fold_number(part)
@@ -511,10 +487,7 @@ def find_literals(code: Code) -> list[float]:
 
 def has_loops(code: Code) -> bool:
     """Does the code's text loop, so that it takes longer at larger sizes?"""
-    try:
-        parts = ast.walk(ast.parse(code.source))
-    except (SyntaxError, ValueError):
-        return True
+    parts = ast.walk(parse_text(code.source))
     return any(isinstance(part, (ast.For, ast.While, ast.comprehension)) for part in parts)
 
 

@@ -20,7 +20,7 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
 from derive.checker.bind import find_layouts, find_orders, write_order
-from derive.checker.judge import MOST_STEPS, count_steps, find_expected
+from derive.checker.judge import MOST_STEPS, count_steps
 from derive.checker.processes import CannotRunError, find_kind
 from derive.checker.relations import (
     Relations,
@@ -487,7 +487,7 @@ def _try_program(program: Program, sample: Sample) -> tuple[Program, bool, bool]
     """Do the results have the formula's shapes, and its values?"""
     values = sample.make_inputs()
     try:
-        results = program.run(values, sample.sizes).results
+        answer = program.run(values, sample.sizes)
     except CannotRunError as error:
         scalars = {
             entry.name for entry in sample.system.inputs if isinstance(entry, ir.ScalarInput)
@@ -499,13 +499,9 @@ def _try_program(program: Program, sample: Sample) -> tuple[Program, bool, bool]
             return _try_program(tensors, sample)
         raise
     found = evaluate_system(sample.system, values, sample.sizes)
-    wanted = find_expected(program, {t.name: found[t.name] for t in sample.system.results})
-    if not results:
-        return program, False, False
-    pairs = list(zip(wanted, results, strict=False))
-    fits = all(tuple(value.shape) == tuple(one.shape) for (_, value), one in pairs)
-    agrees = fits and not any(compare_values(n, one, value)[1] for (n, value), one in pairs)
-    return program, fits, agrees
+    pairs = [*program.pair(answer, {t.name: found[t.name] for t in sample.system.results})]
+    fits = bool(pairs) and all(one.shape == value.shape for _, one, value in pairs)
+    return program, fits, fits and not any(compare_values(*each)[1] for each in pairs)
 
 
 def explain_samples(

@@ -35,7 +35,7 @@ from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from derive.checker.load import Code
     from derive.frontend.torch.numbers import Condition
@@ -258,6 +258,13 @@ class Program:
         )
         return answer, dict(zip(leaves, found, strict=True))
 
+    def pair(self, answer: Answer, wanted: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+        """The formula's results by name, each as the code gives it and as the formula does."""
+        expected = find_expected(self, wanted)
+        return (
+            (n, found, value) for (n, value), found in zip(expected, answer.results, strict=False)
+        )
+
     def find_own(self, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> Given:
         """What everything is given, in memory of its own."""
         own = {k: v.detach().clone() if hasattr(v, "clone") else v for k, v in values.items()}
@@ -301,6 +308,14 @@ class Program:
         everything = {**self.constructor, **self.sources}
         said = [f"{name} = {source}" for name, source in everything.items() if name != source]
         return tuple(said + [f"{name} as {source}" for name, source in self.results.items()])
+
+
+def find_expected(program: Program, found: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """The formula's results by name, in the layout that the code has."""
+    return tuple(
+        (name, evaluate_source(program.results.get(name, name), {name: value}, {}, {}))
+        for name, value in found.items()
+    )
 
 
 def check_answer(found: Any) -> None:

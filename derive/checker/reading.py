@@ -98,15 +98,16 @@ def find_renames(text: str, error: str, line: int | None) -> list[Rename]:
     if found is None or line is None:
         return []
     owner, name = found["owner"], found["name"] or found["attribute"]
-    kinds = (ast.ClassDef,) if owner else (ast.FunctionDef,)
-    holders = [n for n in ast.walk(tree) if isinstance(n, kinds) and _holds(n, line, owner)]
+    every = [*ast.walk(tree)]
+    functions = [n for n in every if isinstance(n, ast.FunctionDef)]
+    holders: list[Any] = [n for n in every if isinstance(n, ast.ClassDef) and n.name == owner]
+    if not owner:
+        holders = [n for n in functions if n.lineno <= line <= (n.end_lineno or 0)]
     names: dict[str, None] = {}
-    is_called = not owner and any(
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
-        for node in ast.walk(tree)
-    )
+    calls = (n.func for n in every if isinstance(n, ast.Call))
+    is_called = not owner and any(isinstance(f, ast.Name) and f.id == name for f in calls)
     if is_called:  # as a function, which no tensor is
-        names |= dict.fromkeys(n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef))
+        names |= dict.fromkeys(n.name for n in functions)
     for node in (part for holder in holders for part in ast.walk(holder) if not is_called):
         match node:
             case ast.Attribute(ast.Name("self"), attr, ast.Store()) if owner:
@@ -116,10 +117,6 @@ def find_renames(text: str, error: str, line: int | None) -> list[Rename]:
     old = f"self.{name}" if owner else name
     alike = sorted(names, key=lambda each: -SequenceMatcher(None, old, each).ratio())
     return [Rename(old, each, line) for each in alike[:MOST_RENAMES] if each != old]
-
-
-def _holds(node: ast.ClassDef | ast.FunctionDef, line: int, owner: str | None) -> bool:
-    return node.name == owner if owner else node.lineno <= line <= (node.end_lineno or 0)
 
 
 def say_line(line: int, places: tuple[str, ...] = ()) -> str:
@@ -302,19 +299,12 @@ def _take(owner: Any, name: str, shown: str) -> Any:
 
 def list_needed(kind: type) -> list[str]:
     """The arguments without which no object of a class is made."""
-    return [parameter.name for parameter in _list_parameters(kind) if _is_open(parameter)]
-
-
-def _list_parameters(function: Any) -> list[inspect.Parameter]:
     try:
-        return list(inspect.signature(function).parameters.values())
+        known = inspect.signature(kind).parameters.values()
     except (TypeError, ValueError):
         return []
-
-
-def _is_open(parameter: inspect.Parameter) -> bool:
-    variable = {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
-    return parameter.default is parameter.empty and parameter.kind not in variable
+    variable = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    return [each.name for each in known if each.default is each.empty and each.kind not in variable]
 
 
 def _stand_for_forward(kind: type, name: str, method: Any) -> type:
@@ -332,6 +322,7 @@ def _stand_for_forward(kind: type, name: str, method: Any) -> type:
     return made
 
 
+_LIBRARIES = ("torch", "np", "numpy", "F", "nn", "math", "einsum", "einops", "rearrange")
 _MAKERS = {
     *("randn", "rand", "randint", "empty", "zeros", "ones", "full", "normal", "arange", "linspace"),
     *("tensor", "as_tensor", "from_numpy", "random", "uniform", "standard_normal", "Parameter"),
@@ -366,16 +357,32 @@ def read_script(tree: ast.Module, chosen: str = "") -> Script:
     unused = find_unused(tree)
     tree = name_calls(tree)
     entries = _find_filled(tree)
+    all_made: dict[str, ast.expr] = {}  # from nothing, masks among them
+    numbers: dict[str, bool] = {}
+    for statement in tree.body:
+        match statement:
+            case ast.Assign([ast.Name(name)], value):
+                if makes_tensor(value) or ("mask" in name and makes_mask(value)):
+                    all_made.setdefault(name, value)
+                is_whole = isinstance(value, ast.Constant) and type(value.value) is int
+                numbers[name] = numbers.get(name, True) and is_whole
     made = tuple(
         name  # what is made without drawing numbers and filled later is none
-        for name, value in _find_made(tree)
+        for name, value in all_made.items()
         if name not in entries or ast.unparse(value).rpartition("(")[0].split(".")[-1] == "randn"
     )
-    assigned = list(dict.fromkeys(name for name, _ in _find_stores(tree)))
-    results = list(dict.fromkeys(name for name, _ in reversed(_find_stores(tree, entries=True))))
-    results = [name for name in results if name not in made]
-    free = _find_free(tree, assigned)
-    loads = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and _is_load(n)]
+    results = dict.fromkeys(name for name, _ in reversed(_find_stores(tree, entries=True)))
+    loads = [*_walk_names(tree, ast.Load)]
+    known = {name for name, _ in _find_stores(tree)} | {*dir(builtins), *_LIBRARIES}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names) | ast.ImportFrom(names=names):
+                known |= {(each.asname or each.name).split(".")[0] for each in names}
+            case ast.FunctionDef(name) | ast.ClassDef(name) | ast.arg(name):
+                known.add(name)
+            case ast.Name(name, ast.Store()):
+                known.add(name)
+    free = tuple(dict.fromkeys(n.id for n in loads if n.id not in known))
     functions = [n.func for n in ast.walk(tree) if isinstance(n, ast.Call)]
     called = Counter(each.id for each in functions if isinstance(each, ast.Name))
     valued = Counter(n.id for n in loads) - called
@@ -383,14 +390,14 @@ def read_script(tree: ast.Module, chosen: str = "") -> Script:
         tree,
         (*free, *made),
         made,
-        tuple(results),
+        tuple(name for name in results if name not in made),
         unused,
         {name: min(n.lineno for n in loads if n.id == name) for name in free},
         tuple(name for name in free if name in entries),
         tuple(name for name in free if name not in valued),
-        {name: _find_sources(tree, name) for name in (*results, *entries)},
-        {name: _find_shape(value) for name, value in _find_made(tree)},
-        _find_numbers(tree),
+        {n: _find_sources(tree, n) for n in (*(r for r in results if r not in made), *entries)},
+        {name: _find_shape(value) for name, value in all_made.items()},
+        tuple(name for name, is_whole in numbers.items() if is_whole),
         chosen,
     )
 
@@ -400,16 +407,17 @@ def name_calls(tree: ast.Module) -> ast.Module:
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     taken = {name for name, _ in _find_stores(tree)}
     body: list[ast.stmt] = []
+
+    def assign(name: str, value: ast.expr, at: ast.stmt) -> None:
+        made = ast.Assign([ast.Name(name, ast.Store())], value)
+        body.append(ast.fix_missing_locations(ast.copy_location(made, at)))
+
     for statement in tree.body:
         match statement:  # that shows or assigns what a function gives
             case (
-                ast.Expr(
-                    value=ast.Attribute(
-                        value=ast.Call(func=ast.Name(id=name)) as call, attr="shape"
-                    )
-                )
-                | ast.Expr(value=ast.Call(func=ast.Name(id=name)) as call)
-                | ast.Assign(value=ast.Call(func=ast.Name(id=name)) as call, targets=[ast.Name()])
+                ast.Expr(ast.Attribute(ast.Call(ast.Name(name)) as call, "shape"))
+                | ast.Expr(ast.Call(ast.Name(name)) as call)
+                | ast.Assign([ast.Name()], ast.Call(ast.Name(name)) as call)
             ) if name in functions:
                 function = functions[name]
             case _:
@@ -417,20 +425,25 @@ def name_calls(tree: ast.Module) -> ast.Module:
                 continue
         named = [(arg.arg, each) for arg, each in zip(function.args.args, call.args, strict=False)]
         named += [(word.arg, word.value) for word in call.keywords if word.arg]
-        masks = {name: value for name, value in named if "mask" in name and makes_mask(value)}
-        masks = {name: value for name, value in masks.items() if name not in taken}
+        masks = {  # made in the call, which have the names of their parameters
+            name: value
+            for name, value in dict(named).items()
+            if "mask" in name and name not in taken and makes_mask(value)
+        }
         taken |= {*masks}
         for name, value in masks.items():
-            body.append(_assign(name, value, statement))
-        call = ast.Call(
-            call.func,
-            [_recall(each, masks) for each in call.args],
-            [ast.keyword(word.arg, _recall(word.value, masks)) for word in call.keywords],
-        )
+            assign(name, value, statement)
+        recalled = {id(value): name for name, value in masks.items()}
+
+        def recall(value: ast.expr, names: Mapping[int, str] = recalled) -> ast.expr:
+            name = ast.Name(names.get(id(value), ""), ast.Load())
+            return ast.copy_location(name, value) if name.id else value
+
+        words = [ast.keyword(word.arg, recall(word.value)) for word in call.keywords]
         target = name_call(function.name)
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
             target = statement.targets[0].id
-        body.append(_assign(target, call, statement))
+        assign(target, ast.Call(call.func, [*map(recall, call.args)], words), statement)
     return ast.Module(body, [])
 
 
@@ -439,27 +452,19 @@ def name_call(function: str) -> str:
     return f"{function}_called"
 
 
-def _recall(value: ast.expr, masks: Mapping[str, ast.expr]) -> ast.expr:
-    name = next((name for name, each in masks.items() if each is value), None)
-    return value if name is None else ast.copy_location(ast.Name(name, ast.Load()), value)
-
-
-def _assign(name: str, value: ast.expr, at: ast.stmt) -> ast.stmt:
-    made = ast.Assign([ast.Name(name, ast.Store())], value)
-    return ast.fix_missing_locations(ast.copy_location(made, at))
-
-
 def to_function(script: Script, arguments: tuple[str, ...], result: str) -> ast.Module:
     """A module with the imports and one function `script` of these arguments."""
     sources = script.sources.get(result)
     kept = (*(sources if sources is not None else script.made), *arguments)
-    left = [name for name in script.made if name not in kept]
+    left = [name for name in script.made if name not in kept]  # and what is made from them
     imports: list[ast.stmt] = []
     body: list[ast.stmt] = []
     for statement in script.tree.body:
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             imports.append(statement)
-        elif _reads(statement, set(left)):
+        elif not isinstance(statement, (ast.FunctionDef, ast.ClassDef)) and any(
+            name.id in left for name in _walk_names(statement, ast.Load)
+        ):
             left += [name for name, _ in _find_stores(ast.Module([statement], []))]
         elif not _is_making(statement, (*arguments, *left)) and not _is_shown(statement):
             body.append(statement)
@@ -477,9 +482,9 @@ def to_function(script: Script, arguments: tuple[str, ...], result: str) -> ast.
 def _is_shown(statement: ast.stmt) -> bool:
     """Does it do nothing but show a value, or that two are equal?"""
     match statement:
-        case ast.Expr(value=ast.Call(func=ast.Name(id="print" | "display"))):
+        case ast.Expr(ast.Call(ast.Name("print" | "display"))):
             return True
-        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="allclose" | "equal"))):
+        case ast.Expr(ast.Call(ast.Attribute(attr="allclose" | "equal"))):
             return True
     return isinstance(statement, ast.Expr) and not any(
         isinstance(node, (ast.Call, ast.Await, ast.Yield)) for node in ast.walk(statement)
@@ -489,11 +494,9 @@ def _is_shown(statement: ast.stmt) -> bool:
 def _is_making(statement: ast.stmt, arguments: tuple[str, ...]) -> bool:
     """Does the statement only make or draw one of the arguments, or give a number that is one?"""
     match statement:
-        case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in arguments:
+        case ast.Assign([ast.Name(name)], value) if name in arguments:
             return makes_tensor(value) or makes_mask(value) or isinstance(value, ast.Constant)
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=base, attr=way), args=given)):
-            if not _DRAWS.fullmatch(way):
-                return False
+        case ast.Expr(ast.Call(ast.Attribute(base, way), given)) if _DRAWS.fullmatch(way):
             drawn = given[0] if given and ast.unparse(base).endswith("init") else base
             if isinstance(drawn, ast.Attribute) and drawn.attr == "data":
                 drawn = drawn.value
@@ -508,12 +511,12 @@ def _find_sources(tree: ast.Module, result: str) -> tuple[str, ...]:
     while size != len(needed):
         size = len(needed)
         for statement in reversed(tree.body):
-            names = [n for n in ast.walk(statement) if isinstance(n, ast.Name)]
-            stored = {n.id for n in names if not _is_load(n)} | {*_find_filled(statement)}
+            stored = {n.id for n in _walk_names(statement, (ast.Store, ast.Del))}
+            stored |= {*_find_filled(statement)}
             if isinstance(statement, ast.FunctionDef):
                 stored = {statement.name}
             if any(name in needed for name in stored):
-                needed |= dict.fromkeys(n.id for n in names if _is_load(n))
+                needed |= dict.fromkeys(n.id for n in _walk_names(statement, ast.Load))
     return tuple(needed)
 
 
@@ -527,28 +530,17 @@ def _find_shape(value: ast.expr) -> tuple[str, ...]:
     return tuple(each.id if isinstance(each, ast.Name) else "" for each in given)
 
 
-def _find_numbers(tree: ast.Module) -> tuple[str, ...]:
-    """The names to which the script assigns nothing but whole numbers."""
-    numbers: dict[str, bool] = {}
-    for statement in tree.body:
-        match statement:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                is_whole = isinstance(value, ast.Constant) and type(value.value) is int
-                numbers[name] = numbers.get(name, True) and is_whole
-    return tuple(name for name, is_whole in numbers.items() if is_whole)
-
-
 def find_unused(tree: ast.AST) -> tuple[tuple[str, int], ...]:
     """Names that are assigned and never read afterwards, with their lines."""
     nodes = list(ast.walk(tree))
-    loads = {n.id for n in nodes if isinstance(n, ast.Name) and _is_load(n)}
+    loads = {n.id for n in _walk_names(tree, ast.Load)}
     loads |= {name for n in nodes if isinstance(n, ast.Global) for name in n.names}
-    for node in nodes:
+    for node in nodes:  # what counts a loop need not be read
         if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
-            loads |= _find_names(node.target)
-    for node in nodes:
+            loads |= {n.id for n in _walk_names(node.target)}
+    for node in nodes:  # nor each of several names that are assigned together
         if isinstance(node, (ast.Tuple, ast.List)) and isinstance(node.ctx, ast.Store):
-            names = _find_names(node)
+            names = {n.id for n in _walk_names(node)}
             loads |= names if names & loads else set()
     return tuple(
         (name, line)
@@ -557,20 +549,10 @@ def find_unused(tree: ast.AST) -> tuple[tuple[str, int], ...]:
     )
 
 
-def _reads(statement: ast.stmt, names: set[str]) -> bool:
-    if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
-        return False
-    return any(
-        isinstance(n, ast.Name) and n.id in names and _is_load(n) for n in ast.walk(statement)
-    )
-
-
-def _find_names(node: ast.AST) -> set[str]:
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-
-
-def _is_load(name: ast.Name) -> bool:
-    return isinstance(name.ctx, ast.Load)
+def _walk_names(node: ast.AST, kind: Any = ast.expr_context) -> Iterator[ast.Name]:
+    """The names in a node that are read, or stored, or both."""
+    names = (each for each in ast.walk(node) if isinstance(each, ast.Name))
+    return (name for name in names if isinstance(name.ctx, kind))
 
 
 def _find_stores(tree: ast.AST, *, entries: bool = False) -> list[tuple[str, int]]:
@@ -578,7 +560,7 @@ def _find_stores(tree: ast.AST, *, entries: bool = False) -> list[tuple[str, int
     found = []
     for statement in getattr(tree, "body", []):
         match statement:
-            case ast.FunctionDef() | ast.ClassDef() | ast.Assign(value=ast.Constant(value=str())):
+            case ast.FunctionDef() | ast.ClassDef() | ast.Assign(value=ast.Constant(str())):
                 continue
         for node in ast.walk(statement):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -605,44 +587,13 @@ def makes_mask(value: ast.expr) -> bool:
 def makes_tensor(value: ast.expr) -> bool:
     """Is the value a tensor made from nothing?"""
     match value:
-        case ast.Call(func=ast.Attribute(value=inner, attr=name)):
-            return name in _MAKERS or (
-                makes_tensor(inner) and name not in {"softmax", "sum", "mean"}
-            )
-        case ast.Call(func=ast.Name(id=name)):
+        case ast.Call(ast.Attribute(inner, name)):
+            is_made = name not in {"softmax", "sum", "mean"} and makes_tensor(inner)
+            return name in _MAKERS or is_made
+        case ast.Call(ast.Name(name)):
             return name in _MAKERS
-        case ast.BinOp(left=left, right=right):
+        case ast.BinOp(left, _, right):
             numbers = (ast.Constant, ast.Name, ast.BinOp)
-            return (makes_tensor(left) and isinstance(right, numbers)) or (
-                makes_tensor(right) and isinstance(left, numbers)
-            )
+            sides = ((left, right), (right, left))
+            return any(makes_tensor(a) and isinstance(b, numbers) for a, b in sides)
     return False
-
-
-def _find_made(tree: ast.Module) -> list[tuple[str, ast.expr]]:
-    """The tensors that are made from nothing, masks among them, and how."""
-    found: dict[str, ast.expr] = {}
-    for statement in tree.body:
-        match statement:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                if makes_tensor(value) or ("mask" in name and makes_mask(value)):
-                    found.setdefault(name, value)
-    return list(found.items())
-
-
-def _find_free(tree: ast.Module, assigned: list[str]) -> tuple[str, ...]:
-    """Names that are read at the outermost level and made nowhere."""
-    known = {*assigned, *dir(builtins)}
-    for node in ast.walk(tree):
-        match node:
-            case ast.Import(names=names) | ast.ImportFrom(names=names):
-                known |= {(each.asname or each.name).split(".")[0] for each in names}
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-                known.add(name)
-            case ast.arg(arg=name):
-                known.add(name)
-            case ast.Name(id=name, ctx=ast.Store()):
-                known.add(name)
-    reads = (n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and _is_load(n))
-    common = {"torch", "np", "numpy", "F", "nn", "math", "einsum", "einops", "rearrange"}
-    return tuple(dict.fromkeys(name for name in reads if name not in known | common))

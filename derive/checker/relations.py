@@ -197,7 +197,7 @@ def set_sizes(sizes: Mapping[str, int], relations: Relations) -> dict[str, int]:
 
 
 def find_coincidences(names: Sequence[str], extents: Sequence[Names]) -> Iterator[Relations]:
-    """Relations that no code states, to say under which it would be right: products, then equals."""
+    """Relations that no code states, to say under which it would be right, products first."""
     products = [(whole, product) for product in extents for whole in names if whole not in product]
     products = [relation for relation in products if {*relation[1]} <= {*names}]
     equal: list[Relation] = [(other, (one,)) for one, other in combinations(names, 2)]

@@ -41,7 +41,7 @@ from derive.checker.program import Program, evaluate_source, find_indices, find_
 from derive.checker.relations import Statement, set_sizes
 from derive.checker.runs import INIT, describe_error, make_module
 from derive.checker.samples import make_samples
-from derive.checker.slots import UNSAID, Slot, find_arguments, find_slots, rank_size
+from derive.checker.slots import UNSAID, Slot, find_arguments, find_slots, parse_text, rank_size
 from derive.errors import DeriveError
 from derive.ir import nodes as ir
 from derive.judge.samples import find_sizes
@@ -198,7 +198,7 @@ def find_own_numbers(code: Code) -> tuple[dict[str, int], list[int]]:
         named = _keep_numbers(public)
         literals = [n for n in find_literals(code) if isinstance(n, int)]
     stated = _find_extents(code.source)
-    return named, [n for n in literals if stated is None or n in stated]
+    return named, [n for n in literals if n in stated]
 
 
 # What torch, einops and Python take extents, counts of pieces or lengths by. A number elsewhere,
@@ -211,14 +211,10 @@ _TAKES_EXTENTS = {
 }
 
 
-def _find_extents(source: str) -> set[int] | None:
-    """The whole numbers that stand where code says an extent; None for what is no text."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return None
+def _find_extents(source: str) -> set[int]:
+    """The whole numbers that stand where code says an extent."""
     found: set[int] = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(parse_text(source)):
         match node:
             case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)):
                 parts = [*node.args, *(each.value for each in node.keywords)]

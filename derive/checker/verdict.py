@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.load import mark_line
-from derive.checker.processes import CannotRunError
 from derive.checker.reading import say_line
 from derive.errors import Diagnostic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from derive.checker.processes import CannotRunError
     from derive.ir import nodes as ir
     from derive.notation.formula import Formula
 

@@ -21,9 +21,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.processes import CannotRunError
-from derive.checker.program import find_names
+from derive.checker.program import find_expected, find_names
 from derive.checker.runs import How, weigh_results
-from derive.checker.samples import find_magnitudes
+from derive.checker.samples import evaluate_parts, find_magnitudes
 from derive.errors import Diagnostic
 from derive.ir import nodes as ir
 from derive.ir.polynomial import evaluate_extent
@@ -35,7 +35,7 @@ from derive.judge.compare import (
     evaluate_over,
     find_difference,
 )
-from derive.judge.evaluate import Evaluator, evaluate_system
+from derive.judge.evaluate import evaluate_system
 from derive.judge.loops import evaluate_entries, evaluate_loops
 from derive.judge.loops.entries import prepare_entry
 
@@ -98,23 +98,13 @@ class Outcome:
         return self.same is False and (finite or not self.apart)
 
 
-def find_expected(program: Program, found: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """The formula's results by name, in the layout that the code has."""
-    from derive.checker.program import evaluate_source
-
-    return tuple(
-        (name, evaluate_source(program.results.get(name, name), {name: value}, {}, {}))
-        for name, value in found.items()
-    )
-
-
 def judge_floats(
     program: Program, formula: Formula, sample: Sample, *, empty_row: bool = False
 ) -> Outcome:
     """float64 against the direct loops at one sample."""
     values = sample.make_inputs(empty_row=empty_row)
     answer = program.run(values, sample.sizes)
-    outcome = compare_results(program, answer.results, find_wanted(formula, sample, values))
+    outcome = compare_results(program, answer, find_wanted(formula, sample, values))
     given = [n for slot in answer.changed for n in find_names(program.sources[slot])]
     changed = [name for name in given if name in values]
     outcome.reasons = [f"changes {name}" for name in dict.fromkeys(changed)]
@@ -159,13 +149,13 @@ def count_results(sample: Sample) -> int:
     return sum(prod(evaluate_extent(extent, sample.sizes) for extent in each) for each in shapes)
 
 
-def compare_results(program: Program, results: Sequence[Any], wanted: dict[str, Any]) -> Outcome:
+def compare_results(program: Program, answer: Answer, wanted: dict[str, Any]) -> Outcome:
     """The results one by one; what the code returns beyond the formula's is left alone."""
-    if not results:
+    if not answer.results:
         return Outcome(False, "the code returns no tensor", float("inf"))
     worst, said = 0.0, ""
     always_nan = {name for name, value in wanted.items() if value.numel() and value.isnan().all()}
-    for (name, value), found in zip(find_expected(program, wanted), results, strict=False):
+    for name, found, value in program.pair(answer, wanted):
         off, where = compare_values(name, found, value)
         worst = max(worst, off)
         said = said or where
@@ -190,7 +180,6 @@ def judge_at(
     wanted = {tensor.name: found[tensor.name] for tensor in sample.system.results}
     if sample.is_defined and not all(bool(value.isfinite().all()) for value in wanted.values()):
         return Outcome(None)
-    expected = find_expected(program, wanted)
     try:
         answer = answer or (run or program.run)(values, sample.sizes)
     except CannotRunError as error:
@@ -198,9 +187,8 @@ def judge_at(
     if isinstance(answer, CannotRunError):
         is_finite = all(bool(value.isfinite().all()) for value in wanted.values())
         return Outcome(None, error=answer if is_finite else None)
-    results = answer.results
     apart: list[Apart] = []
-    for (name, value), result in zip(expected, results, strict=False):
+    for name, result, value in program.pair(answer, wanted):
         if tuple(result.shape) != tuple(value.shape):
             says = f"{name} has shape {list(result.shape)}, the formula {list(value.shape)}"
             return Outcome(False, f"{says}, {sample.describe()}", float("inf"))
@@ -390,8 +378,7 @@ def _run_tower(
             total.take(answer.usage or usage)
             wanted = {tensor.name: found[tensor.name] for tensor in sample.system.results}
             said = "" if answer.results else "the code returns no tensor"
-            pairs = zip(find_expected(program, wanted), answer.results, strict=False)
-            every = (find_difference(name, one, value) for (name, value), one in pairs)
+            every = (find_difference(*each) for each in program.pair(answer, wanted))
             said = said or next(filter(None, every), "")
             total.has_numbers |= any(has_finite(value) for value in wanted.values())
             if backward and not said:
@@ -521,11 +508,7 @@ def _judge_error(program: Program, sample: Sample, error: CannotRunError) -> Fur
 
 def _overflows(sample: Sample) -> bool:
     """Is a part of the formula infinite there, or an exponential 0, at a plain number?"""
-    evaluator = Evaluator(sample.make_inputs(), sample.sizes, sample.system.empty_row)
-    for equation in sample.system.equations:
-        evaluator.define(equation)
-    parts = (part for each in sample.system.equations for part in walk(each.value))
-    for part in parts:
+    for part, evaluator in evaluate_parts(sample):
         if isinstance(part, ir.Call) and part.function in {"exp", "sigmoid", "softplus", "erfc"}:
             values = evaluator.find(part).tensor
             if bool((values.isinf() | (values == 0)).any()):

@@ -18,23 +18,24 @@ from dataclasses import replace
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.judge import CLEAR, Apart, Further, find_expected, judge_further
+from derive.checker.judge import CLEAR, Apart, Further, judge_further
 from derive.checker.processes import CannotRunError
 from derive.checker.runs import How
 from derive.checker.runs.modes import Lowering, find_limit
 from derive.checker.samples import (
     MOST_TOGETHER,
     count,
+    evaluate_parts,
     fill_whole,
     lengthen,
+    list_tensors,
     place_integers,
     scale,
     set_signs,
 )
 from derive.errors import Diagnostic
 from derive.ir import nodes as ir
-from derive.ir.walk import walk
-from derive.judge.evaluate import Evaluator, evaluate_system
+from derive.judge.evaluate import evaluate_system
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -49,18 +50,17 @@ if TYPE_CHECKING:
     Truth = Callable[..., float | None]
 
 
-RULES_OUT_PROOF = frozenset(
-    {
-        *("lower-precision", "narrow-integer", "type-branch", "not-quite", "far-below"),
-        *("outside", "asks-chance", "keeps-state", "not-beyond"),
-    }
-)
+RULES_OUT_PROOF = {
+    *("lower-precision", "narrow-integer", "type-branch", "not-quite", "far-below"),
+    *("outside", "asks-chance", "keeps-state", "not-beyond"),
+}
 _SLACK = 16.0  # times what the formula itself loses
 _LOST = 0.05  # off by so much, the digits of a run are no rounding
 _NEAR_NUMBER = 1e-4  # numbers that code computes differ by less in float32
 _MORE = 4.0  # times the error at ordinary sizes
 _TYPES = ("float32", "float16", "bfloat16")
-_AS_ASKED = How(double=False, asked=True, is_watched=True)
+_SHORT = How(double=False, is_watched=True)
+_AS_ASKED = replace(_SHORT, asked=True)
 
 
 def judge_short(choice: Choice, formula: Formula) -> Further:
@@ -69,17 +69,18 @@ def judge_short(choice: Choice, formula: Formula) -> Further:
 
     program, first = choice.program, choice.samples[0]
     usual = program.run(first.make_inputs(), first.sizes, How(is_watched=True))
-    runs = [(first, name) for name in _TYPES] + [
-        (sample, "float32") for sample in choice.samples[1:]
-    ]
     findings: dict[str, Diagnostic] = {}
-    for sample, name in runs:
-        given = _round(sample.make_inputs(), getattr(torch, name))
-        try:
-            answer = program.run(given, sample.sizes, How(double=False, is_watched=True))
-        except CannotRunError:  # torch itself does not have every operation in every type
+
+    def keep(found: Iterable[Diagnostic]) -> None:
+        for each in found:
+            findings.setdefault(f"{each.code} {each.says}", each)
+
+    runs = [(first, name) for name in _TYPES]
+    for sample, name in (*runs, *((sample, "float32") for sample in choice.samples[1:])):
+        found = _run_rounded(program, sample, name, _SHORT)
+        if found is None:
             continue
-        worst, where = _compare(program, sample, given, answer, name)
+        answer, worst, where = found
         other_way = sample is first and not _is_same_way(usual, answer)
         if where and (other_way or (name == "float32" and worst > _LOST)):
             return Further(False, where)
@@ -88,8 +89,7 @@ def judge_short(choice: Choice, formula: Formula) -> Further:
             findings.setdefault("type-branch", Diagnostic("type-branch", says))
         if name != "float32":
             continue
-        for each in _name_lowerings(answer.lowered, worst):
-            findings.setdefault(f"{each.code} {each.says}", each)
+        keep(_name_lowerings(answer.lowered, worst))
         if where and not answer.lowered:
             rounding = Diagnostic(
                 "rounding",
@@ -114,8 +114,7 @@ def judge_short(choice: Choice, formula: Formula) -> Further:
         if not asked.issuperset(run.shorter) and short.same:
             asked |= {*run.shorter}
             short = judge_lowered(program, sample)
-            for each in short.findings:
-                findings.setdefault(f"{each.code} {each.says}", each)
+            keep(short.findings)
     return replace(short, findings=tuple(findings.values()))
 
 
@@ -125,18 +124,18 @@ def judge_lowered(program: Program, sample: Sample) -> Further:
 
     findings: dict[str, Diagnostic] = {}
     told = f" of their largest element{f', {sample.reason}' if sample.reason else ''}"
-    for name, how in (("float32", How(double=False, is_watched=True)), ("float64", _AS_ASKED)):
-        given = _round(sample.make_inputs(), getattr(torch, name))
-        try:
-            answer = program.run(given, sample.sizes, how)
-        except CannotRunError:
+    for name, how in (("float32", _SHORT), ("float64", _AS_ASKED)):
+        run = _run_rounded(program, sample, name, how)
+        if run is None:
             continue
-        off, where = _compare(program, sample, given, answer, name)
+        answer, off, where = run
         if where and off > _LOST:
             return Further(False, f"{where}, {sample.describe()}")
         if name == "float32":
             found = _name_lowerings(answer.lowered, off, told)
-        elif off > _SLACK * max(_find_lost(sample, given, torch.finfo(torch.float64).eps).values()):
+        elif off > _SLACK * max(
+            _find_lost(sample, sample.make_inputs(), torch.finfo(torch.float64).eps).values()
+        ):
             single = [each for each in answer.lowered if each.dtype == "float32"]
             fact = f"with float64 arguments the results are off by {off:.1e}{told}"
             harmless = "arguments in float32 lose nothing by it"
@@ -159,6 +158,32 @@ def judge_lowered(program: Program, sample: Sample) -> Further:
     return Further(True, findings=tuple(findings.values()))
 
 
+def _run_rounded(
+    program: Program, sample: Sample, name: str, how: How
+) -> tuple[Answer, float, str] | None:
+    """A run in a type, how far it is off, and where; None where torch lacks an operation in it."""
+    import torch
+
+    given = _round(sample.make_inputs(), getattr(torch, name))
+    try:
+        answer = program.run(given, sample.sizes, how)
+    except CannotRunError:
+        return None
+    floats = [getattr(torch, each.dtype) for each in answer.lowered if _is_float(each)]
+    eps = max(torch.finfo(each).eps for each in (getattr(torch, name), *floats))
+    lost = _find_lost(sample, given, eps)
+    worst, where = 0.0, ""
+    for result, found, value in program.pair(
+        answer, _evaluate(sample, _round(given, torch.float64))
+    ):
+        if value.is_floating_point() and found.shape == value.shape:
+            off = _measure(found, value)
+            worst = max(worst, off)
+            if off > _SLACK * lost[result] and not where:
+                where = f"in {name}, {result} is off by {off:.1e} of its largest element"
+    return answer, worst, where
+
+
 def _run_as_asked(program: Program, sample: Sample) -> tuple[Answer | None, float]:
     """The run in which the code gets the types that it asks for, and how far it is off."""
     values = sample.make_inputs()
@@ -166,9 +191,8 @@ def _run_as_asked(program: Program, sample: Sample) -> tuple[Answer | None, floa
         answer = program.run(values, sample.sizes, _AS_ASKED)
     except CannotRunError:
         return None, 0.0
-    expected = find_expected(program, _evaluate(sample, values))
-    pairs = zip(expected, answer.results, strict=False)
-    return answer, max((_measure(f, v) for (_, v), f in pairs if f.shape == v.shape), default=0.0)
+    pairs = program.pair(answer, _evaluate(sample, values))
+    return answer, max((_measure(f, v) for _, f, v in pairs if f.shape == v.shape), default=0.0)
 
 
 def _judge_as_asked(program: Program, far: Sample, near: Sample) -> str:
@@ -200,8 +224,7 @@ def judge_far(
 
 def _find_wrapped(program: Program, far: Sample, answer: Answer) -> str:
     """An element, however small, that is another where whole numbers did not fit their type."""
-    expected = find_expected(program, _evaluate(far, far.make_inputs()))
-    for (name, value), result in zip(expected, answer.results, strict=False):
+    for name, result, value in program.pair(answer, _evaluate(far, far.make_inputs())):
         if result.shape != value.shape:
             continue
         one, other = result.detach().double(), value.double()
@@ -210,9 +233,8 @@ def _find_wrapped(program: Program, far: Sample, answer: Answer) -> str:
             place = tuple(int(k) for k in off.nonzero()[0])
             what = answer.full[0]
             full = f"line {what.line}: {what.call} makes {what.dtype}, which is full there"
-            return f"{Apart(name, place, float(one[place]), float(other[place]))}, " + (
-                f"{far.describe()}; {full}"
-            )
+            shown = Apart(name, place, float(one[place]), float(other[place]))
+            return f"{shown}, {far.describe()}; {full}"
     return ""
 
 
@@ -267,35 +289,20 @@ def _round(values: Mapping[str, Any], dtype: Any) -> dict[str, Any]:
     }
 
 
-def _compare(
-    program: Program, sample: Sample, given: Mapping[str, Any], answer: Answer, name: str
-) -> tuple[float, str]:
-    """How far the results are off, as a part of the largest element; and where, if that is far."""
-    import torch
-
-    floats = [getattr(torch, each.dtype) for each in answer.lowered if _is_float(each)]
-    eps = max(torch.finfo(each).eps for each in (getattr(torch, name), *floats))
-    wanted = _evaluate(sample, _round(given, torch.float64))
-    lost = _find_lost(sample, given, eps)
-    worst, where = 0.0, ""
-    expected = zip(find_expected(program, wanted), answer.results, strict=False)
-    for (result, value), found in expected:
-        if not value.is_floating_point() or found.shape != value.shape:
-            continue
-        off = _measure(found, value)
-        worst = max(worst, off)
-        if off > _SLACK * lost[result] and not where:
-            where = f"in {name}, {result} is off by {off:.1e} of its largest element"
-    return worst, where
-
-
 def _find_lost(sample: Sample, given: Values, eps: float) -> dict[str, float]:
     """What the formula loses by itself in a type, and by roundings of its inputs; by result."""
     import torch
 
+    def move(value: Any) -> Any:
+        """Each element a little larger or smaller, in turn."""
+        if not getattr(value, "is_floating_point", bool)():
+            return value
+        signs = torch.arange(value.numel()).reshape(value.shape) % 2 * 2 - 1
+        return value * (1 + eps * signs)
+
     exact = _round(given, torch.float64)
     wanted = _evaluate(sample, exact)
-    moved = _evaluate(sample, _move_ulps(exact, eps))
+    moved = _evaluate(sample, {name: move(value) for name, value in exact.items()})
     try:
         own = _evaluate(sample, given)
     except (RuntimeError, TypeError):  # an operation that torch does not have in this type
@@ -309,20 +316,6 @@ def _find_lost(sample: Sample, given: Values, eps: float) -> dict[str, float]:
 def _evaluate(sample: Sample, values: Mapping[str, Any]) -> dict[str, Any]:
     found = evaluate_system(sample.system, values, sample.sizes)
     return {tensor.name: found[tensor.name] for tensor in sample.system.results}
-
-
-def _move_ulps(values: Mapping[str, Any], eps: float) -> dict[str, Any]:
-    """Each element a little larger or smaller, in turn."""
-    import torch
-
-    def move(value: Any) -> Any:
-        signs = torch.arange(value.numel()).reshape(value.shape) % 2 * 2 - 1
-        return value * (1 + eps * signs)
-
-    return {
-        name: move(value) if getattr(value, "is_floating_point", bool)() else value
-        for name, value in values.items()
-    }
 
 
 def _measure(found: Any, wanted: Any) -> float:
@@ -379,29 +372,21 @@ def find_unstable(program: Program, sample: Sample) -> tuple[Diagnostic, ...]:
     """A finding for each type in which the code is not finite where the formula is."""
     import torch
 
-    found = []
     factor = _find_scale(sample)
     places = [(sample, "logits of 1")]
     if factor != 1.0:
-        sunk = ((low, "logits of -1e4 alone") for low in _sink(sample, factor))
-        places += [(scale(sample, factor), "logits of 1e4"), *sunk]
-    for dtype in (torch.float32, torch.bfloat16):
-        for place, words in places:
-            what = find_loss(program, place, words, dtype)
-            if what:
-                found.append(what)
+        places.append((scale(sample, factor), "logits of 1e4"))
+        names = [entry.name for entry in list_tensors(sample.system, "real")]
+        for signs in islice(product((-1, 1), repeat=len(names)), _MOST_SIGNS):
+            low = replace(sample, change=set_signs(dict(zip(names, signs, strict=True)), factor))
+            if any(v.numel() and float(v.max()) <= -LARGE / 10 for v in _find_logits(low)):
+                places.append((low, "logits of -1e4 alone"))
                 break
-    return tuple(found)
-
-
-def _sink(sample: Sample, factor: float) -> Iterator[Sample]:
-    """The sample whose logits are all far below 0, where signs of its inputs make them so."""
-    names = [e.name for e in sample.system.inputs if isinstance(e, ir.Tensor) and e.kind == "real"]
-    for signs in islice(product((-1, 1), repeat=len(names)), _MOST_SIGNS):
-        low = replace(sample, change=set_signs(dict(zip(names, signs, strict=True)), factor))
-        if any(v.numel() and float(v.max()) <= -LARGE / 10 for v in _find_logits(low)):
-            yield low
-            return
+    found = (
+        next(filter(None, (find_loss(program, *place, dtype) for place in places)), None)
+        for dtype in (torch.float32, torch.bfloat16)
+    )
+    return tuple(filter(None, found))
 
 
 def _find_scale(sample: Sample) -> float:
@@ -416,10 +401,7 @@ def _find_scale(sample: Sample) -> float:
 
 def _find_logits(sample: Sample) -> Iterator[Any]:
     """The values of what is exponentiated, as far as it is open to view."""
-    evaluator = Evaluator(sample.make_inputs(), sample.sizes, sample.system.empty_row)
-    for equation in sample.system.equations:
-        evaluator.define(equation)
-    for part in (part for equation in sample.system.equations for part in walk(equation.value)):
+    for part, evaluator in evaluate_parts(sample):
         match part:
             case (
                 ir.Along("softmax" | "log_softmax", _, _, body)
@@ -434,33 +416,31 @@ def find_loss(program: Program, sample: Sample, at: str, dtype: Any = None) -> D
     import torch
 
     dtype = dtype or torch.float32
-
     given = _round(sample.make_inputs(), dtype)
     wanted = _evaluate(sample, _round(given, torch.float64))
     short = str(dtype).removeprefix("torch.")
     try:
-        results = program.run(given, sample.sizes, How(double=False)).results
+        answer = program.run(given, sample.sizes, How(double=False))
     except CannotRunError as error:  # a type that the code cannot run in is a remark of its own
         if dtype is torch.float32:
             text = " ".join(str(error).split())
             return Diagnostic("not-in-float32", f"the code does not run in float32: {text}")
         return None
     top = torch.finfo(dtype).max / 4
-    for (name, value), result in zip(find_expected(program, wanted), results, strict=False):
+    for name, result, value in program.pair(answer, wanted):
         if not result.is_floating_point() or result.shape != value.shape:
             continue
         lost = value.isfinite() & (value.abs() < top) & ~result.double().isfinite()
         if bool(lost.any()):
-            place = ", ".join(str(int(k)) for k in lost.nonzero()[0])
+            place = tuple(lost.nonzero()[0].tolist())
+            shown = f"{name}[{', '.join(map(str, place))}] is {float(result[place])}"
+            help = "keep what is multiplied over and over near 1, or add up its logarithms"
+            if "logits" in at:
+                help = "subtract the maximum before exp, or use torch.softmax or torch.logsumexp"
             return Diagnostic(
                 "unstable",
                 f"right in exact arithmetic, not finite in {short} at {at}",
-                facts=(
-                    f"{name}[{place}] is {float(result[tuple(lost.nonzero()[0])])}, "
-                    f"the formula says {float(value[tuple(lost.nonzero()[0])]):.6g}",
-                ),
-                help="subtract the maximum before exp, or use torch.softmax or torch.logsumexp"
-                if "logits" in at
-                else "keep what is multiplied over and over near 1, or add up its logarithms",
+                facts=(f"{shown}, the formula says {float(value[place]):.6g}",),
+                help=help,
             )
     return None

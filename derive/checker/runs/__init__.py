@@ -26,7 +26,7 @@ from functools import lru_cache, partial
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.load import find_line, is_incurable, say
+from derive.checker.load import find_line, say
 from derive.checker.processes import CannotRunError, where_it_lives
 from derive.checker.reading import make_object
 from derive.checker.relations import Statement, read_refusal, read_view
@@ -207,9 +207,9 @@ def describe_error(error: BaseException, path: str, failed: Any = None) -> Canno
     line = find_line(error, path)
     at = f"line {line}: " if line else ""
     said = tuple(find_statements(failed, error, path))
-    return CannotRunError(
-        f"{at}{say(error)}", line, is_incurable=is_incurable(error), statements=said
-    )
+    lacking = (NameError, AttributeError, ImportError, TypeError)  # which no other sizes cure
+    is_incurable = isinstance(error, lacking) and not isinstance(error, UnboundLocalError)
+    return CannotRunError(f"{at}{say(error)}", line, is_incurable, statements=said)
 
 
 @contextmanager
