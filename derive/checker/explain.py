@@ -41,7 +41,6 @@ from derive.checker.samples import SCALES, scale, vary_inputs, vary_sizes
 from derive.checker.trace import (
     ERRORS,
     Lines,
-    Node,
     Trace,
     find_changed_line,
     find_lines,
@@ -62,7 +61,7 @@ if TYPE_CHECKING:
     from derive.checker.pick import Choice
     from derive.checker.program import Program
     from derive.checker.samples import Sample
-    from derive.checker.trace import Event, Lines
+    from derive.checker.trace import Lines
     from derive.checker.verdict import Job, Verdict
     from derive.ir import nodes as ir
 
@@ -114,13 +113,6 @@ class Case:
     def record(self, seed: int) -> Trace:
         """The trace of one run."""
         return record_program(self.program, self.sample(seed), self.sizes)
-
-    def with_source(self, source: str) -> Case:
-        """The code with another text, which it has been given."""
-        code = replace(self.program.code, source=source)
-        program = replace(self.program, code=code)
-        others = tuple(replace(other, program=program) for other in self.others)
-        return replace(self, program=program, others=others)
 
 
 @dataclass(frozen=True)
@@ -235,10 +227,17 @@ class _Inquiry:
             return Explanation()
         lines = self.lines
         difference = find_difference(case.system, base, judge.runs[0].results, case.sizes)
-        annotations = lines.annotate(_find_lines_elsewhere(case))
+        elsewhere: Lines | None = None  # where a number that only happens to be a size is another
+        for other in (each for each in case.others if each.sizes != case.sizes):
+            with suppress(*ERRORS):
+                base = BaseEvaluator(case.system, other.sample(DRAWS[1]), other.sizes)
+                elsewhere = find_lines(case.system, base, other.record(DRAWS[1]), other.sizes)
+                break
+        annotations = lines.annotate(elsewhere)
         if not difference:
             return Explanation(annotations=annotations)
-        plain = Explanation(difference, lines.find_first_wrong(), annotations=annotations)
+        wrong = lines.find_first_wrong()
+        plain = Explanation(difference, wrong.line if wrong else None, annotations=annotations)
         if self.budget.left <= 0:
             return plain
         words = find_result_edit(case.system, judge)
@@ -320,7 +319,9 @@ class _Inquiry:
                 spread, lambda prints: lines.count_met(prints) - before, own, _MOST_FIRST
             )
         for first in firsts:
-            edited = case.with_source(first.source)
+            program = replace(case.program, code=replace(case.program.code, source=first.source))
+            others = tuple(replace(other, program=program) for other in case.others)
+            edited = replace(case, program=program, others=others)
             with (
                 self.budget.part(_BEHIND) as own,
                 exchange(case.program.code, first.source, first.line),
@@ -338,38 +339,18 @@ class _Inquiry:
         return plain
 
 
-def _find_lines_elsewhere(case: Case) -> Lines | None:
-    """The lines at other sizes, where a number that only happens to be a size is another."""
-    for other in (each for each in case.others if each.sizes != case.sizes):
-        with suppress(*ERRORS):
-            base = BaseEvaluator(case.system, other.sample(DRAWS[1]), other.sizes)
-            return find_lines(case.system, base, other.record(DRAWS[1]), other.sizes)
-    return None
-
-
 def _find_turns(case: Case) -> Iterator[Case]:
     """Every case with the others behind it; sizes at which conditions have most to say first."""
+    nodes = (node for equation in case.system.equations for node in walk(equation.value))
+    extents = {i.extent for node in nodes if is_condition(node) for i in find_free(node)}
+
+    def measure(case: Case) -> int:
+        return min((*(evaluate_extent(extent, case.sizes) for extent in extents), _ENOUGH))
+
     cases = (replace(case, others=()), *case.others)
-    for best in sorted(cases, key=_measure_conditions, reverse=True):  # equals keep their order
+    for best in sorted(cases, key=measure, reverse=True):  # equals keep their order
         others = tuple(other for other in cases if other is not best)
-        yield replace(
-            best,
-            others=others,
-            confirm=case.confirm,
-            confirm_text=case.confirm_text,
-            report=case.report,
-        )
-
-
-def _measure_conditions(case: Case) -> int:
-    extents = [
-        evaluate_extent(index.extent, case.sizes)
-        for equation in case.system.equations
-        for node in walk(equation.value)
-        if is_condition(node)
-        for index in find_free(node)
-    ]
-    return min((*extents, _ENOUGH))
+        yield replace(case, sample=best.sample, sizes=best.sizes, others=others)
 
 
 def find_difference(
@@ -401,12 +382,9 @@ def find_indices(system: ir.System, name: str) -> tuple[str, ...]:
 
 def find_result_edit(system: ir.System, judge: Judge) -> str:
     """The words of an edit that only concerns the shape of a result; none: nothing."""
+    both = [*zip(judge.runs, judge.bases, strict=True)]
     for at, tensor in enumerate(system.results):
-        pairs = [
-            (run.results[at], base.values[tensor.name])
-            for run, base in zip(judge.runs, judge.bases, strict=True)
-            if at < len(run.results)
-        ]
+        pairs = [(r.results[at], b.values[tensor.name]) for r, b in both if at < len(r.results)]
         if not pairs or all(is_close(found, wanted) for found, wanted in pairs):
             continue
         indices = find_indices(system, tensor.name)
@@ -425,9 +403,7 @@ def _find_order(pairs: Sequence[tuple[Any, Any]], indices: tuple[str, ...]) -> s
         if all(is_close(one.permute(order), other) for one, other in pairs):
             inverse = [order.index(k) for k in range(len(order))]
             now = ", ".join(indices[k] for k in inverse)
-            spelt = f".permute({', '.join(map(str, order))})"
-            if len(order) == 2:
-                spelt = ".T"
+            spelt = ".T" if len(order) == 2 else f".permute({', '.join(map(str, order))})"
             return f"TRANSPOSE the result: {spelt}, since it is [{now}]"
     return ""
 
@@ -451,44 +427,36 @@ def _find_survivor(pairs: Sequence[tuple[Any, Any]], judge: Judge, indices: tupl
 
 def find_inner_survivor(lines: Lines) -> tuple[str, int | None]:
     """What to do to a tensor that has an index too many, and its line; "" where there is none."""
-    for event in lines.told:
-        if event.number in lines.good or not all(n in lines.good for n in event.reads):
-            continue
-        return _find_inner_words(event, lines), event.line
-    return "", None
-
-
-def _find_inner_words(event: Event, lines: Lines) -> str:
-    value = event.value
+    wrong = lines.find_first_wrong()
+    if wrong is None:
+        return "", None
+    value = wrong.value
+    met = {match.node for match in lines.matches.values()}
+    left = [node for node in lines.nodes if node not in met]  # that no line computes
     for axis in range(value.dim()):
-        node = _find_node(value.sum(axis), lines)
-        if node is not None:
-            kept = tuple(index.name for index in node.indices)
+        found = find_match(value.sum(axis), left, lines.sizes)
+        if found is not None:
+            kept = tuple(index.name for index in found.node.indices)
             name = find_lost(lines.system, value.shape[axis], lines.sizes, kept)
             says = f"index {name} SURVIVES: SUM over it is missing"
-            return f"{says} in {node.name}, .sum({axis - value.dim()})"
+            return f"{says} in {found.node.name}, .sum({axis - value.dim()})", wrong.line
     for one, two in combinations(range(value.dim()), 2):
-        if value.shape[one] != value.shape[two] or value.shape[one] == 1:
+        length = value.shape[one]
+        if length != value.shape[two] or length == 1:
             continue
-        node = _find_node(value.diagonal(dim1=one, dim2=two), lines)
-        if node is not None:
-            indices = [i.name for i in node.indices if _extent(i, lines) == value.shape[one]]
-            name = indices[0] if indices else "?"
+        found = find_match(value.diagonal(dim1=one, dim2=two), left, lines.sizes)
+        if found is not None:
+            node = found.node
+            extents = ((i.name, evaluate_extent(i.extent, lines.sizes)) for i in node.indices)
+            name = next((index for index, extent in extents if extent == length), "?")
             bound = (index.name for n in walk(node.expr) for index in getattr(n, "bound", ()))
             summed = ", ".join(dict.fromkeys(bound)) or "the last"
             return (
-                f"index {name} SURVIVES twice: each {name} is paired with each other one, "
-                f"where the formula has {node.name}: multiply elementwise, then SUM over {summed}"
+                f"index {name} SURVIVES twice: each {name} is paired with each other one, where "
+                f"the formula has {node.name}: multiply elementwise, then SUM over {summed}",
+                wrong.line,
             )
-    return ""
-
-
-def _find_node(value: Any, lines: Lines) -> Node | None:
-    """The node that a tensor is, if no line computes it."""
-    met = {match.node for match in lines.matches.values()}
-    left = [node for node in lines.nodes if node not in met]
-    found = find_match(value, left, lines.sizes)
-    return found.node if found is not None else None
+    return "", wrong.line
 
 
 def find_lost(
@@ -502,10 +470,6 @@ def find_lost(
                     return str(index.name)
     names = [name for name, size in sizes.items() if size == number]
     return f"of extent {names[0] if names else number}"
-
-
-def _extent(index: ir.Index, lines: Lines) -> int:
-    return evaluate_extent(index.extent, lines.sizes)
 
 
 MOST_FAR = 40  # samples at other sizes that confirm a corrected line
@@ -559,10 +523,8 @@ def explain_verdict(
         return confirm(system, (*samples, *far)) and _count_infinite(choice) <= infinite
 
     def make_case(sample: Sample) -> Case:
-        own = replace(sample, system=system)
-        return Case(
-            system, program, lambda seed: replace(own, seed=seed).make_inputs(), sample.sizes
-        )
+        draw = replace(sample, system=system)
+        return Case(system, program, lambda n: replace(draw, seed=n).make_inputs(), sample.sizes)
 
     case, *others = map(make_case, samples)
     case = replace(
@@ -581,8 +543,5 @@ def _count_infinite(choice: Choice) -> int:
     except (CannotRunError, *ERRORS):
         return 0
     pairs = zip(results, (wanted[t.name] for t in sample.system.results), strict=False)
-    return sum(
-        int((~found.isfinite() & other.isfinite()).sum())
-        for found, other in pairs
-        if found.shape == other.shape
-    )
+    both = ((one, other) for one, other in pairs if one.shape == other.shape)
+    return sum(int((~one.isfinite() & other.isfinite()).sum()) for one, other in both)

@@ -298,7 +298,10 @@ class Reader:
     """One frame turned into a value; `find` gives what lives here by its number."""
 
     def __init__(
-        self, classes: dict[str, type], find: Callable[[Kept], Any], tower: Any = None
+        self,
+        classes: dict[str, type],
+        find: Callable[[Kept], Any] | None = None,
+        tower: Any = None,
     ) -> None:
         self.classes, self.find, self.tower = classes, find, tower
         self.buffers: list[bytes] = []
@@ -349,7 +352,7 @@ class Reader:
                     raise ValueError("parts that are not of one tensor")
                 residues, companions = tuple(every[:levels]), tuple(every[levels:-1])
                 return FieldTensor(Parts(self.tower, residues, companions, every[-1]))
-            case {"kept": int() as number, "kind": str() as kind}:
+            case {"kept": int() as number, "kind": str() as kind} if self.find is not None:
                 return self.find(Kept(number, kind))
             case None | bool() | int() | float() | str():
                 return value
@@ -402,7 +405,11 @@ def run_in_child(
         last, in_time = _listen(source, key, name_classes(*classes), seconds)
     finally:
         os.close(source)
-        status = _end(child)
+        ended = wait_for(child)  # whoever has closed the pipe is about to leave
+        if ended is None:
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        status = os.waitpid(child, 0)[1] if ended is None else ended
     if isinstance(last, Diagnostic):
         raise DeriveError(last)
     if not in_time:
@@ -411,16 +418,27 @@ def run_in_child(
     return last, "" if code == 0 else f"ended with {name_exit(code)}"
 
 
-def _end(child: int) -> int:
-    """The status of the child, which has left or is made to."""
-    for _ in range(200):  # whoever has closed the pipe is about to leave
+def wait_for(child: int, seconds: float = 1.0) -> int | None:
+    """The status of a child that is about to leave; None where it has not."""
+    for _ in range(int(seconds / 0.005)):
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             return status
         time.sleep(0.005)
-    with suppress(ProcessLookupError):
-        os.kill(child, signal.SIGKILL)
-    return os.waitpid(child, 0)[1]
+    return None
+
+
+def receive(end: socket.socket, count: int, find_left: Callable[[], float] | None = None) -> bytes:
+    """So many bytes, within the seconds that are left; ConnectionError where none come any more."""
+    parts = bytearray()
+    while len(parts) < count:
+        if find_left is not None:
+            end.settimeout(max(find_left(), 1e-3))
+        part = end.recv(min(count - len(parts), 1 << 20))
+        if not part:
+            raise ConnectionError
+        parts += part
+    return bytes(parts)
 
 
 def name_exit(code: int) -> str:
@@ -451,11 +469,7 @@ def _listen(
             frame, data = behind[: HEAD.size + length], behind[HEAD.size + length :]
             if not hmac.compare_digest(seal, hmac.digest(key, frame, "sha256")):
                 return last, True  # nobody but the child has the key
-            last = Reader(classes, _refuse_kept).read_frame(frame[HEAD.size :], b"")
-
-
-def _refuse_kept(kept: Any) -> Any:
-    raise ValueError(f"{kept} is no data")
+            last = Reader(classes).read_frame(frame[HEAD.size :], b"")
 
 
 class _Sealed:
@@ -560,14 +574,18 @@ class Link:
             self.left = self.seconds
         begun = time.monotonic()
         tower = _find_tower(args)
+
+        def find_left() -> float:
+            return self.left - (time.monotonic() - begun)
+
         try:
             frame = Writer(self.classes).frame((name, tower, args, named))
-            self.end.settimeout(max(self.left, 1e-3))
+            self.end.settimeout(max(find_left(), 1e-3))
             self.end.sendall(frame)
-            length, behind = HEAD.unpack(self._receive(HEAD.size, begun))
+            length, behind = HEAD.unpack(receive(self.end, HEAD.size, find_left))
             if length + behind > LENGTH:
                 raise ValueError("an answer of too many bytes")
-            header, data = self._receive(length, begun), self._receive(behind, begun)
+            header, data = (receive(self.end, n, find_left) for n in (length, behind))
             reader = Reader(self.classes, lambda kept: Remote(kept.number, kept.kind, self), tower)
             found = reader.read_frame(header, data)
         except TimeoutError:
@@ -597,16 +615,6 @@ class Link:
     def _end(self, why: str) -> None:
         self.why = why
         raise EndedError(why)
-
-    def _receive(self, count: int, begun: float) -> bytes:
-        parts = bytearray()
-        while len(parts) < count:
-            self.end.settimeout(max(self.left - (time.monotonic() - begun), 1e-3))
-            part = self.end.recv(min(count - len(parts), 1 << 20))
-            if not part:
-                raise ConnectionError
-            parts += part
-        return bytes(parts)
 
 
 def _find_tower(args: tuple[Any, ...]) -> Any:

@@ -102,8 +102,8 @@ class _Recorder:
             self._by_memory[_find_memory(tensor)] = number
 
 
-def record(run: Callable[[Mapping[str, Any]], tuple[Any, ...]], values: Any, path: str) -> Trace:
-    """The trace of one run of the code on these inputs."""
+def record(run: Callable[[], tuple[Any, ...]], path: str) -> Trace:
+    """The trace of one run of the code."""
     import torch
 
     recorder = _Recorder(path)
@@ -116,7 +116,7 @@ def record(run: Callable[[Mapping[str, Any]], tuple[Any, ...]], values: Any, pat
     trace = Trace(recorder.events)
     try:
         with torch.no_grad(), make_mode(act):
-            trace.results = tuple(run(values))
+            trace.results = tuple(run())
     except Exception as error:  # what was seen before it stopped is of use
         trace.error = str(error)
     return trace
@@ -125,7 +125,7 @@ def record(run: Callable[[Mapping[str, Any]], tuple[Any, ...]], values: Any, pat
 @where_it_lives
 def record_program(program: Program, values: Mapping[str, Any], sizes: Mapping[str, int]) -> Trace:
     """The trace of one run of a program on inputs of the formula."""
-    return record(lambda given: program.run(given, sizes).results, values, program.code.path)
+    return record(lambda: program.run(values, sizes).results, program.code.path)
 
 
 def _find_tensors(value: Any) -> Iterable[Any]:
@@ -348,7 +348,8 @@ def find_nodes(system: ir.System, evaluator: Evaluator) -> Iterator[Node]:
 
 def find_node(expr: ir.Expr, evaluator: Evaluator) -> Node | None:
     """One node with its value, if it has indices and is not too large."""
-    if _count(expr, evaluator) > _MOST_EVALUATED:
+    around = (*find_free(expr), *(expr.bound if isinstance(expr, ir.Reduce) else ()))
+    if math.prod(evaluator.extent(index.extent) for index in around) > _MOST_EVALUATED:
         return None
     grid = evaluator.find(expr)
     if not grid.tensor.dim() or not (grid.tensor.is_floating_point() or is_condition(expr)):
@@ -409,11 +410,6 @@ def _find_indices(access: ir.Access) -> tuple[ir.Index, ...]:
 def is_condition(expr: ir.Expr) -> bool:
     """Is it true or false?"""
     return isinstance(expr, (ir.Compare, ir.And, ir.Or, ir.Not, ir.Truth))
-
-
-def _count(expr: ir.Expr, evaluator: Evaluator) -> int:
-    bound = expr.bound if isinstance(expr, ir.Reduce) else ()
-    return math.prod(evaluator.extent(i.extent) for i in (*find_free(expr), *bound))
 
 
 _MOST_SAID = 4  # values of one line
@@ -535,18 +531,21 @@ class Lines:
             if node.print is not None and any(node.print.is_same(each) for each in prints)
         )
 
+    def is_any(self, event: Event, nodes: Sequence[Node]) -> bool:
+        """Is a value one of the nodes, and no multiple of one?"""
+        found = find_match(event.value, nodes, self.sizes, self.prints[event])
+        return found is not None and not found.factor
+
     def count_parts(self) -> tuple[int, int]:
         """How many lines and equations agree; less the values on the way that are no part."""
         exact = {*self.exact}
         ends = len(exact & {*self.last.values()})
         return ends + len(self.made), len(exact) - len(self.told)
 
-    def find_first_wrong(self) -> int | None:
-        """The first line whose value is no node and leads to none, though what it reads does."""
-        for event in self.told:
-            if event.number not in self.good and self.good.issuperset(event.reads):
-                return event.line
-        return None
+    def find_first_wrong(self) -> Event | None:
+        """The first value that is no node and leads to none, though what it reads does."""
+        wrong = (event for event in self.told if event.number not in self.good)
+        return next((event for event in wrong if self.good.issuperset(event.reads)), None)
 
     def count_unexplained(self, edited: ir.System, judge: Judge) -> float:
         """How many lines are no node of the edited formula, and of its equations no line."""
@@ -567,8 +566,10 @@ class Lines:
     def order_equations(self) -> tuple[tuple[int, ...], ...]:
         """The first equation that no line computes, the others of these, those that one does."""
         met = {match.node.equation for match in self.matches.values() if match.node.whole}
-        left = tuple(n for n in range(len(self.system.equations)) if n not in met)
-        others = tuple(n for n in range(len(self.system.equations)) if n in met)
+        numbers = range(len(self.system.equations))
+        left, others = (
+            tuple(n for n in numbers if (n in met) is is_met) for is_met in (False, True)
+        )
         return tuple(filter(None, (left[:1], left[1:], others)))
 
 
@@ -619,14 +620,9 @@ def find_changed_line(lines: Lines, edited: ir.System, judge: Judge) -> int | No
     if events:
         return events[0].line
     for event in lines.told:
-        if event not in lines.matches and _is_one(lines, event, nodes):
+        if event not in lines.matches and lines.is_any(event, nodes):
             return event.line
     return None
-
-
-def _is_one(lines: Lines, event: Event, nodes: Sequence[Node]) -> bool:
-    found = find_match(event.value, nodes, lines.sizes, lines.prints[event])
-    return found is not None and not found.factor
 
 
 def _find_origins(lines: Lines, nodes: Sequence[Node]) -> list[Event]:
@@ -634,7 +630,7 @@ def _find_origins(lines: Lines, nodes: Sequence[Node]) -> list[Event]:
     found: list[Event] = []
     seen: set[int] = set()
     for event in lines.told:
-        if not _is_one(lines, event, nodes):
+        if not lines.is_any(event, nodes):
             continue
         same = seen & set(event.reads)
         seen.add(event.number)
@@ -642,7 +638,9 @@ def _find_origins(lines: Lines, nodes: Sequence[Node]) -> list[Event]:
             found.append(event)
     mine = {node.equation for node in nodes if node.whole}
     exact = {event: lines.matches[event].node for event in lines.exact}
-    twins = dict.fromkeys(  # that are the whole of another equation of the formula itself
+    # Where the formula itself has such a value, the line that computes it first is right: what is
+    # made with the wrong weight looks like what is made with that weight rightly.
+    twins = dict.fromkeys(
         event.line
         for event in found
         if event in exact and exact[event].whole and exact[event].equation not in mine

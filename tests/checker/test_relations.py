@@ -12,7 +12,7 @@ from derive.checker.load import load
 from derive.checker.pick import pick_program
 from derive.checker.processes import CannotRunError
 from derive.checker.relations import Statement, guess_relations, set_sizes
-from derive.checker.runs import find_statements
+from derive.checker.runs import describe_error
 from derive.checker.runs.modes import watch_failures
 from derive.frontend.system import to_system
 
@@ -44,7 +44,8 @@ def find_said(act):
         watch_failures(failed),
     ):
         act()
-    return find_statements(failed[-1] if failed else None, caught.value, __file__)
+    error = describe_error(caught.value, __file__, failed[-1] if failed else None)
+    return list(error.statements)
 
 
 @pytest.mark.parametrize(

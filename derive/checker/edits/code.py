@@ -481,7 +481,7 @@ def find_prints(
     """The fingerprints of what a program computes on its way, with each of the edits."""
 
     def look(run: Callable[[], Any]) -> tuple[Print, ...]:
-        trace = record(lambda _: run(), values, program.code.path)
+        trace = record(run, program.code.path)
         found = () if trace.error else (find_print(event.value) for event in trace.events)
         return tuple(each for each in found if each is not None)
 

@@ -149,7 +149,7 @@ def judge_lowered(program: Program, sample: Sample) -> Further:
             findings.setdefault(f"{each.code} {each.says}", each)
     if not sample.reason:
         usual, _ = _run_as_asked(program, sample)
-        dtypes = dict.fromkeys(e.dtype for e in usual.lowered if _is_float(e)) if usual else ()
+        dtypes = dict.fromkeys(e.dtype for e in usual.lowered if e.is_float) if usual else ()
         limits = [find_limit(getattr(torch, name)) for name in dtypes]
         for far in (each for limit in limits for each in place_integers(sample, limit)):
             difference = _judge_as_asked(program, far, sample)
@@ -169,7 +169,7 @@ def _run_rounded(
         answer = program.run(given, sample.sizes, how)
     except CannotRunError:
         return None
-    floats = [getattr(torch, each.dtype) for each in answer.lowered if _is_float(each)]
+    floats = [getattr(torch, each.dtype) for each in answer.lowered if each.is_float]
     eps = max(torch.finfo(each).eps for each in (getattr(torch, name), *floats))
     lost = _find_lost(sample, given, eps)
     worst, where = 0.0, ""
@@ -198,7 +198,7 @@ def _run_as_asked(program: Program, sample: Sample) -> tuple[Answer | None, floa
 def _judge_as_asked(program: Program, far: Sample, near: Sample) -> str:
     """The difference where shorter floats of the code do not hold its whole numbers."""
     answer, off = _run_as_asked(program, far)
-    short = [each for each in answer.full if _is_float(each)] if answer is not None else []
+    short = [each for each in answer.full if each.is_float] if answer is not None else []
     if not short or off <= _MORE * _run_as_asked(program, near)[1] + CLEAR:
         return ""
     place = f"line {short[0].line}: {short[0].call}" if short[0].line else short[0].call
@@ -340,16 +340,12 @@ def _is_same_way(usual: Answer, answer: Answer) -> bool:
     )
 
 
-def _is_float(lowering: Lowering) -> bool:
-    return "float" in lowering.dtype
-
-
 def _name_lowerings(
     lowered: Iterable[Lowering], off: float, told: str = " of their largest element"
 ) -> Iterator[Diagnostic]:
     for each in lowered:
         at = f"line {each.line}: " if each.line else ""
-        if _is_float(each):
+        if each.is_float:
             yield Diagnostic(
                 "lower-precision",
                 f"{at}{each.call} computes in {each.dtype}",

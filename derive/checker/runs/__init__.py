@@ -1,16 +1,7 @@
 """One run of somebody's code: what it is given, the state of torch that it runs in, what it gives.
 
-Done where the code lives. Whatever the code raises is a CannotRunError with its line; what our
-own numbers raise, where they cannot go on, passes. Where it fails over its sizes, what it said of
-them is told:
-
-    x.view(b, s, h, d)            that fails at E=6 H=3 D=7 asks for as many elements: E = H*D
-    x.view(b, s, h, -1)           asks for a multiple of H
-    assert x.size(-1) == h * d    that fails says which numbers have to be equal
-    nn.Linear(e, e)               for W[E, H*D] is made with one number for both extents
-
-The sizes of a sample are distinct, and as far as can be had from their products too, so a number
-has a name. That an operation fails whose operands do not fit together says nothing of the kind.
+Done where the code lives. Whatever the code raises is a CannotRunError with its line and what it
+says of its sizes; what our own numbers raise, where they cannot go on, passes.
 """
 
 from __future__ import annotations
@@ -29,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from derive.checker.load import find_line, say
 from derive.checker.processes import CannotRunError, where_it_lives
 from derive.checker.reading import make_object
-from derive.checker.relations import Statement, read_refusal, read_view
+from derive.checker.relations import read_refusal, read_view
 from derive.checker.runs.modes import (
     Lowering,
     Masks,
@@ -60,17 +51,6 @@ def is_undefined(error: CannotRunError) -> bool:
     """Does the code read a name, or an attribute of an object of its own, that nothing sets?"""
     found = _UNDEFINED.search(str(error))
     return found is not None and found[1] not in _BUILTIN
-
-
-def find_statements(
-    failed: tuple[str, Any, Any] | None, error: BaseException, path: str
-) -> list[Statement]:
-    """What code said of its sizes when it failed: in a view, or in its own refusal."""
-    if failed is not None:
-        return list(read_view(*failed))
-    every = walk_tb(error.__traceback__)
-    frames = [(f, line) for f, line in every if f.f_code.co_filename == path]
-    return list(read_refusal(*frames[-1])) if frames else []
 
 
 MOST_PARTS = 64  # of a result that is a nest of tuples and dictionaries
@@ -206,7 +186,11 @@ def describe_error(error: BaseException, path: str, failed: Any = None) -> Canno
     """The error of the user's code, with its line; `failed` is the torch function that raised."""
     line = find_line(error, path)
     at = f"line {line}: " if line else ""
-    said = tuple(find_statements(failed, error, path))
+    said = tuple(read_view(*failed)) if failed is not None else ()
+    every = walk_tb(error.__traceback__)
+    frames = [(f, line) for f, line in every if f.f_code.co_filename == path]
+    if failed is None and frames:
+        said = tuple(read_refusal(*frames[-1]))
     lacking = (NameError, AttributeError, ImportError, TypeError)  # which no other sizes cure
     is_incurable = isinstance(error, lacking) and not isinstance(error, UnboundLocalError)
     return CannotRunError(f"{at}{say(error)}", line, is_incurable, statements=said)
@@ -238,11 +222,8 @@ def prepare(how: How, path: str = "") -> Iterator[State]:
 def _run(target: Any, given: Given, how: How, usage: Usage | None, path: str) -> Answer:
     import torch
 
-    tensors = {
-        name: value
-        for name, value in (*given.arguments.items(), *given.parameters.items())
-        if isinstance(value, torch.Tensor)
-    }
+    both = {**given.arguments, **given.parameters}
+    tensors = {name: value for name, value in both.items() if isinstance(value, torch.Tensor)}
     before = {} if how.tower else {name: value.clone() for name, value in tensors.items()}
     leaves = {n: v for n, v in tensors.items() if v.is_floating_point()}
     if how.weights is not None:
@@ -252,11 +233,10 @@ def _run(target: Any, given: Given, how: How, usage: Usage | None, path: str) ->
     is_watched = how.weights is not None and not how.tower
     if how.tower is None and how.weights is None and isinstance(target, type):
         target = _keep_module(target, given.constructor)
+    guilty: list[str] | None = [] if how.compiled and not how.tower else None
+    call = partial(call_compiled, guilty=guilty) if how.compiled else _call
     with watch_gradients(path, cuts) if is_watched else nullcontext():
-        parts = given.arguments, given.parameters, given.constructor
-        guilty: list[str] | None = [] if how.compiled and not how.tower else None
-        call = partial(call_compiled, guilty=guilty) if how.compiled else _call
-        found = call_target(target, *parts, call=call)
+        found = call_target(target, given.arguments, given.parameters, given.constructor, call=call)
     results = flatten_results(pick_results(found, how.names))
     gradients: dict[str, Any] = {}
     if how.weights is not None:
@@ -293,17 +273,15 @@ def weigh_results(results: Sequence[Any], how: How) -> Any:
     from derive.judge.fields import draw_field, draw_tower, to_field
 
     assert how.weights is not None
-    if how.tower is not None:
-        tower = draw_tower(*how.tower)
-        total: Any = to_field(tower, 0)
-        for number, result in enumerate(results):
-            weight: Any = draw_field(tower, tuple(result.shape), how.weights + number)
-            total = total + (result * weight).sum()
-        return total
     generator = torch.Generator().manual_seed(how.weights)
-    total = torch.zeros((), dtype=torch.float64)
-    for result in results:
-        weight = torch.randn(result.shape, generator=generator, dtype=torch.float64)
+    tower = None if how.tower is None else draw_tower(*how.tower)
+    total: Any = torch.zeros((), dtype=torch.float64) if tower is None else to_field(tower, 0)
+    for number, result in enumerate(results):
+        weight: Any
+        if tower is None:
+            weight = torch.randn(result.shape, generator=generator, dtype=torch.float64)
+        else:
+            weight = draw_field(tower, tuple(result.shape), how.weights + number)
         total = total + (result * weight).sum()
     return total
 
@@ -328,20 +306,17 @@ def call_target(
         with pause():
             target = make_module(target, made)
     if isinstance(target, torch.nn.Module):
+
+        def call_module(every: Mapping[str, Any], *args: Any, **named: Any) -> Any:
+            return torch.func.functional_call(target, dict(every), args, named)
+
         positional, named = _order(target.forward, gather(target.forward, given))
         dtype = find_dtype((*parameters.values(), *given.values()))
         every = {**_convert_others(target, parameters, dtype), **parameters}
         with convert_buffers(target, dtype):
-            return call(partial(_call_module, target), [every, *positional], named)
+            return call(call_module, [every, *positional], named)
     positional, named = _order(target, gather(target, given))
     return call(target, positional, named)
-
-
-def _call_module(module: Any, every: Mapping[str, Any], *args: Any, **named: Any) -> Any:
-    """The module with these parameters and buffers."""
-    import torch
-
-    return torch.func.functional_call(module, dict(every), args, named)
 
 
 def _convert_others(module: Any, given: Collection[str], dtype: Any) -> dict[str, Any]:
@@ -406,12 +381,11 @@ def convert_buffers(module: Any, dtype: Any) -> Iterator[None]:
 def _order(function: Any, given: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Arguments by position as long as none is left out, the others by name."""
     try:
-        known = inspect.signature(function).parameters
+        known = dict(inspect.signature(function).parameters)
     except (TypeError, ValueError):
-        return list(given.values()), {}
-    if not any(name in known for name in given) and any(
-        each.kind is each.VAR_POSITIONAL for each in known.values()
-    ):
+        known = {}
+    is_open = not known or any(each.kind is each.VAR_POSITIONAL for each in known.values())
+    if is_open and not any(name in known for name in given):
         return list(given.values()), {}
     positional: list[Any] = []
     left = dict(given)
@@ -448,9 +422,8 @@ def pick_results(found: Any, names: Sequence[str]) -> Any:
     named = [known.get(fold(name), ()) for name in names]
     if not any(len(each) == 1 for each in named):
         return found
-    others = [
-        part for name, each in known.items() if fold(name) not in map(fold, names) for part in each
-    ]
+    wanted = {*map(fold, names)}
+    others = [part for name, each in known.items() if name not in wanted for part in each]
     picked: list[Any] = []
     for each in named:
         if len(each) != 1 and not others:
@@ -486,8 +459,5 @@ def has_dropout(target: Any) -> bool:
     """Has a module dropout that is in force?"""
     import torch
 
-    if not isinstance(target, torch.nn.Module):
-        return False
-    return any(
-        isinstance(part, torch.nn.Dropout) and part.training and part.p for part in target.modules()
-    )
+    parts = target.modules() if isinstance(target, torch.nn.Module) else ()
+    return any(isinstance(p, torch.nn.Dropout) and p.training and p.p for p in parts)

@@ -105,6 +105,11 @@ class Lowering:
     line: int | None
     call: str
 
+    @property
+    def is_float(self) -> bool:
+        """Is it a float that is shorter?"""
+        return "float" in self.dtype
+
 
 @dataclass
 class Recorder:
@@ -150,14 +155,10 @@ class Recorder:
 
         usual = (torch.float64 if self.is_asked else torch.float32).itemsize
         is_float = made.dtype.is_floating_point
-        if any(each.dtype == made.dtype for each in read):
-            is_lower = False
-        elif is_float:
-            is_lower = made.dtype.itemsize < usual
-        else:
-            is_narrow = made.dtype in {torch.int8, torch.uint8, torch.int16}
-            is_lower = is_narrow and bool(((made != 0) & (made != 1)).any())
-        if is_lower:
+        is_lower = is_float and made.dtype.itemsize < usual
+        if made.dtype in {torch.int8, torch.uint8, torch.int16}:
+            is_lower = bool(((made != 0) & (made != 1)).any())
+        if is_lower and not any(each.dtype == made.dtype for each in read):
             self.lowered[what] = None
         if made.dtype is torch.bool or made.dtype.is_complex or not made.numel():
             return
@@ -168,7 +169,13 @@ class Recorder:
         if is_short and not bool((values == values.floor()).all()):  # or infinite or nan
             return
         most = float(values.max())
-        if (is_short and most >= find_limit(made.dtype)) or _is_beyond(wide, made):
+        is_wide = isinstance(wide, torch.Tensor) and wide.shape == made.shape and not is_float
+        is_beyond = (
+            is_wide
+            and wide.is_floating_point()
+            and float(wide.abs().max()) > find_limit(made.dtype)
+        )
+        if (is_short and most >= find_limit(made.dtype)) or is_beyond:
             self.full[what] = None
         if is_float and not is_short:
             values = values[values.isfinite() & (values > 0)]
@@ -213,17 +220,6 @@ def _widen(function: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
         return function(*wide, **{n: v for n, v in kwargs.items() if n not in {"dtype", "out"}})
     except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
         return None
-
-
-def _is_beyond(wide: Any, found: Any) -> bool:
-    """Are there numbers beyond the type of what was found?"""
-    import torch
-
-    if not isinstance(wide, torch.Tensor) or wide.shape != found.shape or not wide.numel():
-        return False
-    if not wide.is_floating_point() or found.dtype.is_floating_point:
-        return False
-    return bool(wide.abs().max() > torch.iinfo(found.dtype).max)
 
 
 def iterate(value: Any) -> Iterator[Any]:
@@ -390,8 +386,17 @@ def call_compiled(
     import torch
     from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
+    def stand_in(value: Any) -> Any:
+        """A plain tensor for one of whatever kind."""
+        if not isinstance(value, torch.Tensor):
+            return value
+        if type(value) is torch.Tensor or type(value) is torch.nn.Parameter:
+            return value.detach().clone()
+        generator = torch.Generator().manual_seed(value.dim())
+        return torch.randn(tuple(value.shape), generator=generator, dtype=torch.float64)
+
     leaves, spec = tree_flatten((args, named))
-    plain = [_stand_in(each) for each in leaves]
+    plain = [*map(stand_in, leaves)]
     graph = _Graph(plain)
     failed: list[Exception] = []
 
@@ -432,18 +437,6 @@ def call_compiled(
 def _exchange(value: Any, pairs: list[tuple[Any, Any]]) -> Any:
     """What stands beside a tensor itself, not beside an equal one."""
     return next((other for one, other in pairs if one is value), value)
-
-
-def _stand_in(value: Any) -> Any:
-    """A plain tensor for one of whatever kind."""
-    import torch
-
-    if not isinstance(value, torch.Tensor):
-        return value
-    if type(value) is torch.Tensor or type(value) is torch.nn.Parameter:
-        return value.detach().clone()
-    generator = torch.Generator().manual_seed(value.dim())
-    return torch.randn(tuple(value.shape), generator=generator, dtype=torch.float64)
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import time
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -43,6 +42,8 @@ from derive.checker.processes import (
     log_error,
     name_classes,
     name_exit,
+    receive,
+    wait_for,
 )
 from derive.checker.program import Program
 from derive.checker.reading import Rename, Script
@@ -73,7 +74,7 @@ SERVED: dict[str, Callable[..., Any]] = {
     )
 }
 
-_PATIENCE = 100  # looks at a process that has closed its channel and is about to leave
+_PATIENCE = 1.0  # seconds for a process that has closed its channel and is about to leave
 
 
 def list_classes() -> dict[str, type]:
@@ -122,13 +123,11 @@ def start_runner(job: Job, folder: str) -> Iterator[Link]:
 
 def _find_end(guardian: int) -> str:
     """How the runner ended, which has closed its channel."""
-    for _ in range(_PATIENCE):
-        ended, status = os.waitpid(guardian, os.WNOHANG)
-        if ended:
-            how = name_exit(os.waitstatus_to_exitcode(status))
-            return f"the process that ran the code ended with {how}"
-        time.sleep(0.01)
-    return "the process that ran the code closed its channel"
+    status = wait_for(guardian, _PATIENCE)
+    if status is None:
+        return "the process that ran the code closed its channel"
+    how = name_exit(os.waitstatus_to_exitcode(status))
+    return f"the process that ran the code ended with {how}"
 
 
 def _be_guardian(end: socket.socket, job: Job, folder: str) -> NoReturn:
@@ -169,20 +168,17 @@ def serve(end: socket.socket, job: Job, contained: tuple[str, ...]) -> None:
         objects.append(value)
         return Kept(len(objects) - 1, find_kind(value))
 
-    def find(kept: Kept) -> Any:
-        return objects[kept.number]
-
     own: dict[str, Callable[..., Any]] = {
         "load": partial(_load, job),
         "tell_contained": lambda: contained,
     }
     while True:
-        head = _receive(end, HEAD.size)
-        if not head:
+        try:
+            length, behind = HEAD.unpack(receive(end, HEAD.size))
+            header, data = receive(end, length), receive(end, behind)
+        except ConnectionError:
             return
-        length, behind = HEAD.unpack(head)
-        header, data = _receive(end, length), _receive(end, behind)
-        reader = Reader(classes, find)
+        reader = Reader(classes, lambda kept: objects[kept.number])
         try:
             name, _, args, named = reader.read_frame(header, data)
             answer = {**SERVED, **own}[name](*args, **named)
@@ -207,13 +203,3 @@ def _load(job: Job, rename: Rename | None = None) -> Code:
         elif isinstance(getattr(value, "shape", None), tuple) and hasattr(value, "dtype"):
             names[name] = torch.empty(value.shape, device="meta")
     return replace(code, names=names)
-
-
-def _receive(end: socket.socket, count: int) -> bytes:
-    parts = bytearray()
-    while len(parts) < count:
-        part = end.recv(min(count - len(parts), 1 << 20))
-        if not part:
-            return b""
-        parts += part
-    return bytes(parts)
