@@ -24,7 +24,7 @@ from derive.checker.pick import pick_program
 from derive.checker.processes import CannotRunError, log_error, make_folder, run_in_child
 from derive.checker.program import parse_binds
 from derive.checker.reading import Rename, find_renames
-from derive.checker.stages import judge, judge_compiled, refine
+from derive.checker.stages import judge
 from derive.checker.verdict import Job, Progress, Verdict
 from derive.errors import DeriveError, refuse
 from derive.formulas import read_formula
@@ -140,7 +140,7 @@ def judge_job(job: Job, load: Callable[..., Code], report: Progress) -> None:
         code = load()
         report.repaired = "is no Python" if code.broken is not None else ""
         report(_introduce(job, code))
-        choice, verdict = judge(job, code, report.verdict, report)
+        stages = judge(job, code, report.verdict, report)
     except CannotRunError as error:
         said = job.say_cannot_run(error, report.verdict)
         report(said)
@@ -152,11 +152,11 @@ def judge_job(job: Job, load: Callable[..., Code], report: Progress) -> None:
         ((rename, code),) = named
         report.repaired = report.repaired or "does not run"
         report(replace(_introduce(job, code), line=code.broken or rename.line))
-        choice, verdict = judge(job, code, report.verdict, report)
-    if job.compiled and verdict.same:
-        report(judge_compiled(job, choice, verdict, report))
+        stages = judge(job, code, report.verdict, report)
+    if job.compiled and stages.verdict.same:
+        stages.judge_compiled()
     else:
-        refine(job, choice, verdict, report)
+        stages.refine()
 
 
 def _introduce(job: Job, code: Code) -> Verdict:

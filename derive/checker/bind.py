@@ -69,6 +69,11 @@ class Match:
     left: list[ir.Tensor]
     scalars: list[ir.ScalarInput]
 
+    def give(self, slot: Slot, tensor: ir.Tensor) -> None:
+        """Let an argument be a tensor."""
+        self.arguments[slot.name] = tensor.name
+        self.left.remove(tensor)
+
 
 def find_programs(
     code: Code,
@@ -129,14 +134,15 @@ def find_programs(
 
 def match_slots(match: Match, slots: Sequence[Slot], sizes: Sequence[str]) -> None:
     """Give tensors and scalars to arguments: by name, then by core, then by order."""
-    for same in (lambda a, b: a == b, lambda a, b: fold(a) == fold(b), _is_same_core):
+    for spell in (str, fold, find_core):
         for slot in slots:
-            if slot.name in match.arguments or slot.is_flag:
+            called = spell(slot.called)
+            if slot.name in match.arguments or slot.is_flag or not called:
                 continue
-            tensors = [tensor for tensor in match.left if same(slot.called, tensor.name)]
-            named = [scalar for scalar in match.scalars if same(slot.called, scalar.name)]
+            tensors = [tensor for tensor in match.left if called == spell(tensor.name)]
+            named = [scalar for scalar in match.scalars if called == spell(scalar.name)]
             if len(tensors) == 1:
-                _give(match, slot, tensors[0])
+                match.give(slot, tensors[0])
             elif len(named) == 1:
                 match.arguments[slot.name] = named[0].name
                 match.scalars.remove(named[0])
@@ -145,35 +151,23 @@ def match_slots(match: Match, slots: Sequence[Slot], sizes: Sequence[str]) -> No
             masks = [tensor for tensor in match.left if tensor.kind == "bool"]
             masks = masks or [t for t in match.left if "mask" in t.name.lower()]
             if len(masks) == 1:
-                _give(match, slot, masks[0])
+                match.give(slot, masks[0])
     free = [s for s in slots if s.name not in match.arguments and s.required and not s.is_number]
     more = len(free) - len(match.left)
-    ranks = {
-        s.name: min([rank_size(s.called, size) for size in sizes], default=UNSAID) for s in free
-    }
-    last = [*reversed(free)]
-    numbers = sorted(last, key=lambda slot: ranks[slot.name])[: max(0, more)]
+
+    def rank(slot: Slot) -> int:
+        return min([rank_size(slot.called, size) for size in sizes], default=UNSAID)
+
+    numbers = sorted([*reversed(free)], key=rank)[: max(0, more)]
     for slot in free:
         if match.left and slot not in numbers:
-            _give(match, slot, match.left[0])
+            match.give(slot, match.left[0])
     # A single mask that is left goes to the single argument that may be None.
-    open_slots = [
-        slot
-        for slot in slots
-        if slot.name not in match.arguments and not slot.required and slot.default is None
-    ]
+    left = (slot for slot in slots if slot.name not in match.arguments)
+    open_slots = [slot for slot in left if not slot.required and slot.default is None]
     masks = [tensor for tensor in match.left if tensor.kind == "bool"]
     if len(masks) == 1 and len(open_slots) == 1:
-        _give(match, open_slots[0], masks[0])
-
-
-def _is_same_core(one: str, other: str) -> bool:
-    return bool(find_core(one)) and find_core(one) == find_core(other)
-
-
-def _give(match: Match, slot: Slot, tensor: ir.Tensor) -> None:
-    match.arguments[slot.name] = tensor.name
-    match.left.remove(tensor)
+        match.give(open_slots[0], masks[0])
 
 
 def find_numbers(
@@ -193,22 +187,23 @@ def find_numbers(
         extents = (*find_extents(system), *(scalar.name for scalar in scalars))
         known = [(rank_source(slot, source, scalars), source) for source in extents]
         if not slot.required:
-            known.append((SAID, write_default(slot)))
+            known.append((SAID, repr(slot.default)))
         ranked = sorted(known, key=lambda choice: choice[0])
         if ranked[0][0] == 0 and any(scalar.name == ranked[0][1] for scalar in scalars):
             ranked = ranked[:1]
         choices.append([(rank, place, source) for place, (rank, source) in enumerate(ranked)])
     picks = islice(product(*choices), MOST_NUMBERS)
     required = [slot.required for slot in numbers]
-    for pick in sorted(picks, key=_measure):
+
+    def measure(pick: Sequence[tuple[int, int, str]]) -> tuple[int, int, int]:
+        """How little names say, how many are the same, and how far down the lists they stand."""
+        repeated = len(pick) - len({source for _, _, source in pick})
+        return sum(rank for rank, _, _ in pick), repeated, sum(place for _, place, _ in pick)
+
+    for pick in sorted(picks, key=measure):
         sources = [source for _, _, source in pick]
         doubt = sum(rank for (rank, _, _), counts in zip(pick, required, strict=True) if counts)
         yield doubt, {**idle, **dict(zip((s.name for s in numbers), sources, strict=True))}
-
-
-def write_default(slot: Slot) -> str:
-    """The source of a default that stands."""
-    return repr(slot.default)
 
 
 def rank_source(slot: Slot, source: str, scalars: Sequence[ir.ScalarInput]) -> int:
@@ -216,12 +211,6 @@ def rank_source(slot: Slot, source: str, scalars: Sequence[ir.ScalarInput]) -> i
     if slot.required and slot.hint == "float" and any(s.name == source for s in scalars):
         return 0
     return rank_size(slot.called, source)
-
-
-def _measure(pick: Sequence[tuple[int, int, str]]) -> tuple[int, int, int]:
-    """How little names say, how many are the same, and how far down the lists they stand."""
-    repeated = len(pick) - len({source for _, _, source in pick})
-    return sum(rank for rank, _, _ in pick), repeated, sum(place for _, place, _ in pick)
 
 
 @lru_cache(maxsize=8)
@@ -243,9 +232,10 @@ def _match_parameters(match: Match, parameters: Sequence[Slot]) -> dict[str, str
     """The parameters of a module by name and order, each under the name of its tensor alone."""
     left = list(match.left)
     found: dict[str, str] = {}
-    for same in (lambda a, b: fold(a) == fold(b), _is_same_core):
+    for spell in (fold, find_core):
         for slot in parameters:
-            names = [tensor for tensor in left if same(slot.name, tensor.name)]
+            called = spell(slot.name)
+            names = [tensor for tensor in left if called and called == spell(tensor.name)]
             if slot.name not in found and slot.name not in match.arguments and len(names) == 1:
                 found[slot.name] = names[0].name
                 left.remove(names[0])
@@ -351,11 +341,9 @@ def find_orders(shape: Sequence[Any]) -> Iterator[tuple[int, ...]]:
 
 def is_layout(shape: Sequence[Any], order: tuple[int, ...]) -> bool:
     """Does the order keep indices of one extent in their own order?"""
-    for one, first in enumerate(order):
-        for second in order[one + 1 :]:
-            if Polynomial.of(shape[first]) == Polynomial.of(shape[second]) and first > second:
-                return False
-    return True
+    # To exchange two of them is a mistake, not a layout.
+    extents = [Polynomial.of(extent) for extent in shape]
+    return not any(a > b and extents[a] == extents[b] for a, b in combinations(order, 2))
 
 
 def write_order(name: str, order: tuple[int, ...]) -> str:
@@ -487,27 +475,19 @@ def find_roles(system: ir.System, tensor: ir.Tensor) -> tuple[str, ...]:
     for equation in system.equations:
         kept = {index for place in equation.target.places for index in find_free(place)}
         accesses = list(find_accesses(equation.value))
-        windows = {
-            index
-            for access in accesses
-            if access.tensor is not tensor
-            for place in access.places
-            for index in find_free(place)
-            if len(find_free(place)) > 1
-        }
+        others = (place for a in accesses if a.tensor is not tensor for place in a.places)
+        windows = {i for place in others if len(find_free(place)) > 1 for i in find_free(place)}
+
+        def find_role(place: ir.Expr, kept: set[Any] = kept, windows: set[Any] = windows) -> str:
+            free = {*find_free(place)}
+            if any(isinstance(part, ir.Access) for part in walk(place)):
+                return "row"
+            return "out" if free & kept else "kernel" if free & windows else "in"
+
         for access in accesses:
             if access.tensor is tensor:
-                return tuple(_find_role(place, kept, windows) for place in access.places)
+                return tuple(map(find_role, access.places))
     return ()
-
-
-def _find_role(place: ir.Expr, kept: set[Any], windows: set[Any]) -> str:
-    free = {*find_free(place)}
-    if any(isinstance(part, ir.Access) for part in walk(place)):
-        return "row"
-    if free & kept:
-        return "out"
-    return "kernel" if free & windows else "in"
 
 
 def find_sources(holders: Sequence[Holder], sizes: Mapping[str, int]) -> dict[str, str] | None:

@@ -37,7 +37,7 @@ from derive.checker.judge import judge_at
 from derive.checker.load import find_literals
 from derive.checker.processes import CannotRunError
 from derive.checker.reading import say_line
-from derive.checker.samples import SCALES, scale, vary_inputs, vary_sizes
+from derive.checker.samples import SCALES, scale, show_sizes, vary_inputs, vary_sizes
 from derive.checker.trace import (
     ERRORS,
     Lines,
@@ -53,7 +53,6 @@ from derive.ir.polynomial import evaluate_extent
 from derive.ir.text import to_text
 from derive.ir.walk import find_free, walk
 from derive.judge.compare import compare_values
-from derive.judge.evaluate import evaluate_system
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -141,8 +140,7 @@ def explain(case: Case, steps: int = STEPS) -> Explanation:
     for turned in _find_turns(case):
         found = _Inquiry(turned, budget, MOST_FAULTS).explain()
         if found.difference:  # a difference that shows at some sizes only is explained there
-            sizes = " ".join(f"{name}={size}" for name, size in turned.sizes.items())
-            at = f", at {sizes}" if sizes else ""
+            at = f", at {show_sizes(turned.sizes)}" if turned.sizes else ""
             found = replace(found, difference=f"{found.difference}{at}")
             break
     if found.difference and budget.edits and not found.edit:
@@ -538,10 +536,10 @@ def _count_infinite(choice: Choice) -> int:
     sample = scale(choice.samples[0], SCALES[0])
     values = sample.make_inputs()
     try:
-        wanted = evaluate_system(sample.system, values, sample.sizes)
+        wanted = sample.evaluate(values).values()
         results = choice.program.run(values, sample.sizes).results
     except (CannotRunError, *ERRORS):
         return 0
-    pairs = zip(results, (wanted[t.name] for t in sample.system.results), strict=False)
+    pairs = zip(results, wanted, strict=False)
     both = ((one, other) for one, other in pairs if one.shape == other.shape)
     return sum(int((~one.isfinite() & other.isfinite()).sum()) for one, other in both)

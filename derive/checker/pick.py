@@ -30,12 +30,10 @@ from derive.checker.relations import (
     guess_relations,
 )
 from derive.checker.runs import is_undefined
-from derive.checker.samples import Sample, Samples, make_samples
+from derive.checker.samples import Sample, Samples, list_scalars, make_samples, show_sizes
 from derive.checker.subjects import Subject, Task, find_sizes_by_name, find_subjects
 from derive.errors import DeriveError, Diagnostic, refuse
-from derive.ir import nodes as ir
 from derive.judge.compare import compare_values
-from derive.judge.evaluate import evaluate_system
 from derive.judge.samples import find_sizes
 
 if TYPE_CHECKING:
@@ -43,6 +41,7 @@ if TYPE_CHECKING:
 
     from derive.checker.load import Code
     from derive.checker.program import Program
+    from derive.ir import nodes as ir
 
 MOST_RELATIONS = 3  # that follow one from the other
 MOST_STATED = 16  # samples at sizes that the code states
@@ -86,6 +85,13 @@ class Trial:
     is_open: bool = False
     is_chance: bool = False  # do its related sizes agree at its first sample alone
     own: Sample | None = None  # a script at its own sizes, where these are others
+
+    def is_by_default(self, other: Trial) -> bool:
+        """Do they differ in numbers alone that have a default, which may stand or not?"""
+        here, there = self.program, other.program
+        apart = {n for n, s in here.constructor.items() if there.constructor.get(n) != s}
+        is_plain = here.arguments == there.arguments and self.first.fixed == other.first.fixed
+        return is_plain and apart <= {*here.optional}
 
 
 def pick_program(
@@ -368,9 +374,8 @@ class _Search:
         if trial.own is not None and count_steps(trial.own) <= MOST_STEPS:
             kept.insert(0, trial.own)
         elif trial.own is not None:
-            at = " ".join(f"{name}={size}" for name, size in trial.own.sizes.items())
-            says = f"what is said holds at the script's own sizes too, {at}"
-            findings.append(Diagnostic("own-sizes", says))
+            says = "what is said holds at the script's own sizes too"
+            findings.append(Diagnostic("own-sizes", f"{says}, {show_sizes(trial.own.sizes)}"))
         return Choice(
             trial.program,
             tuple(kept),
@@ -412,25 +417,15 @@ def _resolve(trials: Sequence[Trial], told: Collection[str]) -> Trial | None:
     if not fits:
         return trials[0] if trials else None
     good, bad = ([t for t in fits if t.agrees is agrees] for agrees in (True, False))
-    bad = [t for t in bad if not good or not _is_by_default(good[0], t)]
+    bad = [t for t in bad if not good or not good[0].is_by_default(t)]
     if not good or not bad:
         return fits[0] if good else replace(fits[0], same_if=None, is_open=False)
-    mine, other = (
+    (mine, other) = (
         {n: s for n, s in t.first.fixed.items() if n not in told} for t in (good[0], bad[0])
     )
     if mine != other:
         return replace(bad[0], same_if=_say_sizes(mine), is_open=True)
     return replace(bad[0], same_if=_ask(good[0], bad[0].program).same_if, is_open=True)
-
-
-def _is_by_default(one: Trial, other: Trial) -> bool:
-    """Do they differ in numbers alone that have a default, which may stand or not?"""
-    here, there = one.program.constructor, other.program.constructor
-    apart = {name for name, source in here.items() if there.get(name) != source}
-    plain = (
-        one.program.arguments == other.program.arguments and one.first.fixed == other.first.fixed
-    )
-    return plain and apart <= {*one.program.optional}
 
 
 def _ask(trial: Trial, other: Program) -> Trial:
@@ -455,20 +450,15 @@ def _say_bind(binds: Sequence[str]) -> Diagnostic:
 
 
 def _say_sizes(sizes: Mapping[str, int]) -> Diagnostic:
-    said = ", ".join(f"{name}={size}" for name, size in sizes.items())
+    said = show_sizes(sizes, ",")
     return Diagnostic("same-if", f"the same for {said}", help=f"say --sizes {said}")
 
 
 def _explain_sizes(sample: Sample, task: Task) -> Iterator[Diagnostic]:
     """Sizes that the code fixes or relates by itself."""
-    defaults = {entry.name: entry.default for entry in task.system.sizes}
-    own = {
-        name: size
-        for name, size in sample.fixed.items()
-        if name not in task.sizes and defaults.get(name) != size
-    }
-    if own:
-        said = ", ".join(f"{name} = {size}" for name, size in own.items())
+    stated = {entry.name: entry.default for entry in task.system.sizes} | dict(task.sizes)
+    own = (each for each in sample.fixed.items() if stated.get(each[0]) != each[1])
+    if said := ", ".join(f"{name} = {size}" for name, size in own):
         yield Diagnostic("fixed-sizes", f"judged for {said}, which the code fixes")
     made = [f"{name} = {'*'.join(map(str, p))}" for name, p in sample.relations if len(p) > 1]
     if made:
@@ -478,9 +468,8 @@ def _explain_sizes(sample: Sample, task: Task) -> Iterator[Diagnostic]:
 def _fix_scalars(program: Program, sample: Sample) -> Sample:
     """The sample with the default of each scalar that the code does not take."""
     taken = program.find_taken()
-    scalars = [entry for entry in sample.system.inputs if isinstance(entry, ir.ScalarInput)]
-    untaken = [s.name for s in scalars if s.default is not None and s.name not in taken]
-    return replace(sample, defaulted=tuple(untaken)) if untaken else sample
+    scalars = (s for s in list_scalars(sample.system) if s.default is not None)
+    return replace(sample, defaulted=tuple(s.name for s in scalars if s.name not in taken))
 
 
 def _try_program(program: Program, sample: Sample) -> tuple[Program, bool, bool]:
@@ -489,17 +478,15 @@ def _try_program(program: Program, sample: Sample) -> tuple[Program, bool, bool]
     try:
         answer = program.run(values, sample.sizes)
     except CannotRunError as error:
-        scalars = {
-            entry.name for entry in sample.system.inputs if isinstance(entry, ir.ScalarInput)
-        }
-        tensors = program.take_tensors(scalars)
-        if tensors == program or not error.is_incurable:
+        # A scalar is a tensor of one number for code that stops because it is none.
+        scalars = {entry.name for entry in list_scalars(sample.system)}
+        own = {n: f"tensor({s})" if s in scalars else s for n, s in program.arguments.items()}
+        if own == program.arguments or not error.is_incurable:
             raise
         with suppress(CannotRunError):
-            return _try_program(tensors, sample)
+            return _try_program(replace(program, arguments=own), sample)
         raise
-    found = evaluate_system(sample.system, values, sample.sizes)
-    pairs = [*program.pair(answer, {t.name: found[t.name] for t in sample.system.results})]
+    pairs = [*program.pair(answer, sample.evaluate(values))]
     fits = bool(pairs) and all(one.shape == value.shape for _, one, value in pairs)
     return program, fits, fits and not any(compare_values(*each)[1] for each in pairs)
 
@@ -513,27 +500,19 @@ def explain_samples(
         if ones:
             yield Diagnostic("size-one", f"the code does not run where {', '.join(ones)} is 1")
             break
-    classes = list(_find_equal(kept, lost, told))
-    if classes:
-        said = " and ".join(" = ".join(names) for names in classes)
-        hidden = " and ".join(", ".join(names) for names in classes)
+    classes: dict[tuple[int, ...], list[str]] = {}  # of sizes that are equal in every sample
+    for name in kept[0].sizes:
+        classes.setdefault(tuple(sample.sizes[name] for sample in kept), []).append(name)
+    equal = []  # and not by chance alone: told, dependent, or the code stops where they differ
+    for names in classes.values():
+        apart = any(len({sample.sizes[name] for name in names}) > 1 for sample in lost)
+        equal.append(names if apart else [name for name in names if name in told])
+    equal = [names for names in equal if len(names) > 1]
+    if equal:
+        said = " and ".join(" = ".join(names) for names in equal)
+        hidden = " and ".join(", ".join(names) for names in equal)
         yield Diagnostic(
             "equal-sizes",
             f"the code is judged only where {said}",
             facts=(f"equal sizes hide exchanges of indices of {hidden}",),
         )
-
-
-def _find_equal(
-    kept: Sequence[Sample], lost: Sequence[Sample], told: frozenset[str]
-) -> Iterator[list[str]]:
-    """Names of sizes that are equal in every sample, and not by chance alone."""
-    classes: dict[tuple[int, ...], list[str]] = {}
-    for name in kept[0].sizes:
-        classes.setdefault(tuple(sample.sizes[name] for sample in kept), []).append(name)
-    for names in classes.values():
-        asked = [name for name in names if name in told]
-        apart = any(len({sample.sizes[name] for name in names}) > 1 for sample in lost)
-        found = names if apart else asked
-        if len(found) > 1:
-            yield found

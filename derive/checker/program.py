@@ -18,16 +18,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from derive.checker import runs
 from derive.checker.processes import EndedError, where_it_lives
-from derive.checker.runs import (
-    Answer,
-    Given,
-    How,
-    call_target,
-    describe_error,
-    pick_results,
-    run_target,
-)
 from derive.errors import DeriveError, Mark, refuse, suggest
 from derive.frontend.torch.code import keep_sizes
 from derive.frontend.torch.lift import lift
@@ -35,7 +27,7 @@ from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from derive.checker.load import Code
     from derive.frontend.torch.numbers import Condition
@@ -59,7 +51,14 @@ _OPERATORS: dict[type, Any] = {
 def parse_binds(text: str) -> dict[str, str]:
     """`query=Q, W_q.weight=W_Q.T` as a dictionary; commas inside brackets are their own."""
     binds: dict[str, str] = {}
-    for part in _split(text):
+    parts, depth = [""], 0
+    for sign in text:
+        depth += (sign in "([") - (sign in ")]")
+        if sign == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    for part in filter(str.strip, parts):
         name, equals, source = part.partition("=")
         if not equals or not name.strip() or not source.strip():
             raise refuse(
@@ -72,16 +71,6 @@ def parse_binds(text: str) -> dict[str, str]:
             raise refuse("bind-twice", f"{name.strip()} is bound twice")
         binds[name.strip()] = source.strip()
     return binds
-
-
-def _split(text: str) -> list[str]:
-    parts, depth, start = [], 0, 0
-    for place, sign in enumerate(text):
-        depth += (sign in "([") - (sign in ")]")
-        if sign == "," and not depth:
-            parts.append(text[start:place])
-            start = place + 1
-    return [part for part in [*parts, text[start:]] if part.strip()]
 
 
 @lru_cache(maxsize=16)
@@ -227,18 +216,18 @@ class Program:
         return {**self.arguments, **self.parameters}
 
     def run(
-        self, values: Mapping[str, Any], sizes: Mapping[str, Any], how: How | None = None
-    ) -> Answer:
+        self, values: Mapping[str, Any], sizes: Mapping[str, Any], how: runs.How | None = None
+    ) -> runs.Answer:
         """One run on inputs of the formula, which are left alone."""
-        given, how = self.find_own(values, sizes), how or How()
-        how = replace(how, names=self.names, compiled=self.is_compiled)
-        found = run_target(self.code.target, given, how, self.code.path)
+        how = replace(how or runs.How(), names=self.names, compiled=self.is_compiled)
+        given = self.find_own(values, sizes)
+        found = runs.run_target(self.code.target, given, how, self.code.path)
         check_answer(found)
         return found
 
     def differentiate(
-        self, values: Mapping[str, Any], sizes: Mapping[str, Any], how: How
-    ) -> tuple[Answer, dict[str, Any]]:
+        self, values: Mapping[str, Any], sizes: Mapping[str, Any], how: runs.How
+    ) -> tuple[runs.Answer, dict[str, Any]]:
         """What a run gives, and the gradient of the results' weighted sum by each value."""
         import torch
 
@@ -258,14 +247,16 @@ class Program:
         )
         return answer, dict(zip(leaves, found, strict=True))
 
-    def pair(self, answer: Answer, wanted: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    def pair(
+        self, answer: runs.Answer, wanted: Mapping[str, Any]
+    ) -> Iterator[tuple[str, Any, Any]]:
         """The formula's results by name, each as the code gives it and as the formula does."""
         expected = find_expected(self, wanted)
         return (
             (n, found, value) for (n, value), found in zip(expected, answer.results, strict=False)
         )
 
-    def find_own(self, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> Given:
+    def find_own(self, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> runs.Given:
         """What everything is given, in memory of its own."""
         own = {k: v.detach().clone() if hasattr(v, "clone") else v for k, v in values.items()}
         try:
@@ -273,9 +264,11 @@ class Program:
         except DeriveError:
             raise
         except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            raise describe_error(error, self.code.path) from error  # it does not fit these sizes
+            raise runs.describe_error(
+                error, self.code.path
+            ) from error  # it does not fit these sizes
 
-    def find_given(self, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> Given:
+    def find_given(self, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> runs.Given:
         """What everything is given."""
 
         def read(sources: Mapping[str, str]) -> dict[str, Any]:
@@ -284,7 +277,11 @@ class Program:
                 for name, source in sources.items()
             }
 
-        return Given(read(self.arguments), read(self.parameters), read(self.constructor))
+        return runs.Given(read(self.arguments), read(self.parameters), read(self.constructor))
+
+    def find_read(self) -> set[str]:
+        """The names of the formula in the sources of arguments and parameters."""
+        return {name for source in self.sources.values() for name in find_names(source)}
 
     def find_taken(self) -> set[str]:
         """The sizes and scalars that the code is told."""
@@ -292,16 +289,13 @@ class Program:
         inner = (n for s in sources if s.startswith(("init(", "tensor(")) for n in find_names(s))
         return {*sources, *inner}
 
-    def take_tensors(self, scalars: Collection[str]) -> Program:
-        """The program with a tensor of one number for each of these numbers."""
-        own = {n: f"tensor({s})" if s in scalars else s for n, s in self.arguments.items()}
-        return replace(self, arguments=own)
-
     def call(self, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> Any:
         """What the code returns, called here and now."""
         given = self.find_given(values, sizes)
-        found = call_target(self.code.target, given.arguments, given.parameters, given.constructor)
-        return pick_results(found, self.names)
+        found = runs.call_target(
+            self.code.target, given.arguments, given.parameters, given.constructor
+        )
+        return runs.pick_results(found, self.names)
 
     def describe(self) -> tuple[str, ...]:
         """The arguments whose source is not their own name, as reports say them."""
@@ -322,7 +316,7 @@ def check_answer(found: Any) -> None:
     """EndedError for what is no answer of ours: somebody has answered in our place."""
     import torch
 
-    is_answer = isinstance(found, Answer)
+    is_answer = isinstance(found, runs.Answer)
     told = (*found.results, *found.gradients.values()) if is_answer else (found,)
     if not is_answer or not all(each is None or isinstance(each, torch.Tensor) for each in told):
         raise EndedError("the process that ran the code answered what is no result")

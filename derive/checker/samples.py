@@ -25,7 +25,7 @@ from derive.checker.relations import Relations, set_sizes
 from derive.ir import nodes as ir
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.walk import walk
-from derive.judge.evaluate import Evaluator
+from derive.judge.evaluate import Evaluator, evaluate_system
 from derive.judge.samples import (
     choose_sizes,
     count_work,
@@ -91,10 +91,20 @@ class Sample:
                 values[entry.name] = _SCALARS[(number + self.seed) % len(_SCALARS)]
         return values if self.change is None else self.change(self, values)
 
+    def evaluate(self, values: Mapping[str, Any], *, is_regular: bool = False) -> dict[str, Any]:
+        """The formula's results of these inputs, by name."""
+        found = evaluate_system(self.system, values, self.sizes, is_regular=is_regular)
+        return {tensor.name: found[tensor.name] for tensor in self.system.results}
+
     def describe(self) -> str:
         """What is special about it, and its sizes."""
-        sizes = " ".join(f"{name}={size}" for name, size in self.sizes.items())
+        sizes = show_sizes(self.sizes)
         return ", ".join(filter(None, (self.reason, f"at {sizes}" if sizes else "")))
+
+
+def show_sizes(sizes: Mapping[str, int], between: str = "") -> str:
+    """Sizes in words: D=2 N=3."""
+    return f"{between} ".join(f"{name}={size}" for name, size in sizes.items())
 
 
 @dataclass(frozen=True)

@@ -30,23 +30,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 _EMPTY = inspect.Parameter.empty
-_OF_DICT = frozenset(dir(dict))
-
-
-@dataclass(frozen=True)
-class Part:
-    """One thing that an argument holds."""
-
-    name: str
-    default: Any = _EMPTY
-    hint: Any = _EMPTY
 
 
 @dataclass(frozen=True)
 class Group:
-    """What an argument holds, and how it is made of it."""
+    """What an argument holds, each with its default and annotation, and how it is made of it."""
 
-    parts: tuple[Part, ...]
+    parts: Mapping[str, tuple[Any, Any]]
     make: Callable[..., Any]
 
 
@@ -83,7 +73,10 @@ def _find_groups(function: Any) -> Mapping[str, Group]:
     for parameter in parameters:
         if parameter.kind is parameter.VAR_POSITIONAL:
             continue
-        group = _find_by_class(_resolve(function, parameter))
+        told = parameter.annotation  # which may stand there as a text
+        if isinstance(told, str):
+            told = getattr(function, "__globals__", {}).get(told)
+        group = _find_by_class(told)
         if group is None and definition is not None:
             group = _find_by_use(definition, parameter, function)
         if group is not None:
@@ -91,59 +84,31 @@ def _find_groups(function: Any) -> Mapping[str, Group]:
     return found
 
 
-def _resolve(function: Any, parameter: inspect.Parameter) -> Any:
-    """The class that an annotation names, though it stands there as a text."""
-    told = parameter.annotation
-    return getattr(function, "__globals__", {}).get(told) if isinstance(told, str) else told
-
-
 def _find_by_class(told: Any) -> Group | None:
     """The fields of a dataclass, a named tuple, or a typed dictionary."""
     if not isinstance(told, type):
         return None
     if dataclasses.is_dataclass(told):
-        lacking = dataclasses.MISSING
-        parts = []
+        lacking, parts = dataclasses.MISSING, {}
         for each in (each for each in dataclasses.fields(told) if each.init):
-            default = None if each.default is lacking else each.default
             is_open = each.default is each.default_factory is lacking
-            parts.append(Part(each.name, _EMPTY if is_open else default, each.type))
-        return Group(tuple(parts), told)
+            default = None if each.default is lacking else each.default
+            parts[each.name] = (_EMPTY if is_open else default, each.type)
+        return Group(parts, told)
     hints = vars(told).get("__annotations__", {})
     if issubclass(told, tuple) and hasattr(told, "_fields"):
         defaults = getattr(told, "_field_defaults", {})
-        parts = [Part(n, defaults.get(n, _EMPTY), hints.get(n, _EMPTY)) for n in told._fields]
-        return Group(tuple(parts), told)
+        parts = {n: (defaults.get(n, _EMPTY), hints.get(n, _EMPTY)) for n in told._fields}
+        return Group(parts, told)
     if typing.is_typeddict(told):
-        return Group(tuple(Part(name, hint=hint) for name, hint in hints.items()), dict)
+        return Group({name: (_EMPTY, hint) for name, hint in hints.items()}, dict)
     return None
 
 
 def _find_by_use(definition: ast.AST, parameter: inspect.Parameter, function: Any) -> Group | None:
     """What the code reads out of the argument: keys of a dictionary, or attributes."""
-    keys, names, called = _find_uses(definition, parameter.name)
-    if keys or parameter.kind is parameter.VAR_KEYWORD:
-        return Group(tuple(Part(name, default) for name, default in keys.items()), dict)
-    if parameter.default is None:
-        return None  # the code does without it, and what class it is of is not known
-    if not names or any(n in _list_of_tensor() or n in _OF_DICT or n in called for n in names):
-        return None
-    known = dict.fromkeys(
-        value
-        for value in getattr(function, "__globals__", {}).values()
-        if isinstance(value, type) and dataclasses.is_dataclass(value)
-    )
-    fitting = [c for c in known if {*names} <= {f.name for f in dataclasses.fields(c)}]
-    if len(fitting) == 1:
-        return _find_by_class(fitting[0])
-    return Group(tuple(map(Part, names)), SimpleNamespace)
-
-
-def _find_uses(
-    definition: ast.AST, name: str
-) -> tuple[dict[str, Any], dict[str, None], dict[str, None]]:
-    """What code reads of an argument: keys with their defaults, attributes, methods it calls."""
     keys, names, called = dict[str, Any](), dict[str, None](), dict[str, None]()
+    name = parameter.name
     for node in ast.walk(definition):
         match node:
             case ast.Subscript(ast.Name(owner), ast.Constant(str(key))) if owner == name:
@@ -155,7 +120,19 @@ def _find_uses(
                         keys[key] = None if method == "get" else _EMPTY
             case ast.Attribute(ast.Name(owner), attribute) if owner == name:
                 names[attribute] = None
-    return keys, names, called
+    if keys or parameter.kind is parameter.VAR_KEYWORD:
+        return Group({key: (default, _EMPTY) for key, default in keys.items()}, dict)
+    if parameter.default is None:
+        return None  # the code does without it, and what class it is of is not known
+    known = {*_list_of_tensor(), *dir(dict), *called}
+    if not names or not known.isdisjoint(names):
+        return None
+    every = getattr(function, "__globals__", {}).values()
+    classes = dict.fromkeys(v for v in every if isinstance(v, type) and dataclasses.is_dataclass(v))
+    fitting = [c for c in classes if {*names} <= {f.name for f in dataclasses.fields(c)}]
+    if len(fitting) == 1:
+        return _find_by_class(fitting[0])
+    return Group(dict.fromkeys(names, (_EMPTY, _EMPTY)), SimpleNamespace)
 
 
 @lru_cache(maxsize=1)
@@ -279,19 +256,37 @@ def find_constructor_slots(target: Any) -> list[Slot]:
 
 
 def find_arguments(function: Any) -> list[Slot]:
-    """The arguments of a function; a builtin without a signature tells none."""
+    """The arguments of a function and what they hold; a builtin without a signature tells none."""
     try:
         known = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return []
-    groups = find_groups(function)
-    slots = [slot for each in known for slot in _list_slots(each, groups.get(each.name))]
-    dropped = set(_find_probabilities(function))
-    return [replace(s, is_probability=s.name in dropped or "drop" in s.called) for s in slots]
+    groups, slots = find_groups(function), list[Slot]()
+    dropped = {*_find_probabilities(function)}
+
+    def add(name: str, default: Any, hint: Any, part: str = "") -> None:
+        if not isinstance(hint, str):
+            hint = "" if hint is _EMPTY else getattr(hint, "__name__", "")
+        required = default is _EMPTY
+        slot = Slot(name, required, None if required else default, hint, part=part)
+        is_probability = name in dropped or "drop" in slot.called
+        slots.append(replace(slot, is_probability=is_probability))
+
+    for each in known:
+        if each.name in groups:
+            for part, (default, hint) in groups[each.name].parts.items():
+                is_open = each.kind is each.VAR_KEYWORD
+                add(part if is_open else f"{each.name}.{part}", default, hint, part)
+        elif each.kind is not each.VAR_POSITIONAL:
+            add(each.name, each.default, each.annotation)
+    return slots
 
 
 def _find_probabilities(function: Any) -> Iterator[str]:
-    """The arguments that the code hands to a dropout, or keeps in an object that does."""
+    """The arguments that the code hands to a dropout, or keeps in an object that does.
+
+    A call takes one as `Dropout(p)`, `dropout(x, p)`, `dropout_p=p`.
+    """
     own = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
     inner = vars(function).values() if isinstance(function, type) else ()
     first, *others = (find_definition(each) for each in (own, *filter(inspect.isfunction, inner)))
@@ -300,47 +295,24 @@ def _find_probabilities(function: Any) -> Iterator[str]:
         match node:
             case ast.Assign([ast.Attribute(ast.Name(), attribute)], ast.Name(name)):
                 kept[attribute] = name
-    for definition in (first, *others):
-        for node in ast.walk(definition) if definition is not None else ():
-            for given in _find_dropped(node):
-                match given:
+    for definition in filter(None, (first, *others)):
+        for node in ast.walk(definition):
+            match node:
+                case ast.Call(ast.Name(name) | ast.Attribute(attr=name), given, named):
+                    is_drop = "drop" in name.lower()
+                    found = given[:1] if name[:1].isupper() else given[1:2]
+                    words = [
+                        w for w in named if "drop" in (w.arg or "") or (is_drop and w.arg == "p")
+                    ]
+                    found = [*(found if is_drop else ()), *(word.value for word in words)]
+                case _:
+                    continue
+            for each in found:
+                match each:
                     case ast.Name(name) if definition is first:
                         yield name
                     case ast.Attribute(ast.Name(), attribute) if attribute in kept:
                         yield kept[attribute]
-
-
-def _find_dropped(node: ast.AST) -> list[ast.expr]:
-    """What a call takes as a probability: `Dropout(p)`, `dropout(x, p)`, `dropout_p=p`."""
-    match node:
-        case ast.Call(ast.Name(name) | ast.Attribute(attr=name), given, named):
-            is_drop = "drop" in name.lower()
-            found = given[:1] if name[:1].isupper() else given[1:2]
-            words = [
-                e.value for e in named if "drop" in (e.arg or "") or (is_drop and e.arg == "p")
-            ]
-            return [*(found if is_drop else ()), *words]
-    return []
-
-
-def _list_slots(parameter: inspect.Parameter, group: Group | None) -> Iterator[Slot]:
-    """The parameter itself, or what it holds."""
-    if group is None:
-        if parameter.kind is not parameter.VAR_POSITIONAL:
-            told = Part(parameter.name, parameter.default, parameter.annotation)
-            yield _make_slot(parameter.name, told)
-        return
-    is_open = parameter.kind is parameter.VAR_KEYWORD
-    for part in group.parts:
-        name = part.name if is_open else f"{parameter.name}.{part.name}"
-        yield replace(_make_slot(name, part), part=part.name)
-
-
-def _make_slot(name: str, told: Part) -> Slot:
-    required, hint = told.default is _EMPTY, told.hint
-    if not isinstance(hint, str):
-        hint = "" if hint is _EMPTY else getattr(hint, "__name__", "")
-    return Slot(name, required, None if required else told.default, hint)
 
 
 def fold(name: str) -> str:
@@ -362,7 +334,11 @@ def find_core(name: str) -> str:
 
 
 def rank_size(called: str, size: str) -> int:
-    """How much a number's name says that it is a size."""
+    """How much a number's name says that it is a size.
+
+    0: it is the size's name; 1: a word of it is, `d_head` and D; 2: its last word begins with it,
+    `n_heads` and H; 3: another word does, `embed_dim` and E; 4: nothing.
+    """
     wanted = fold(size)
     if fold(called) == wanted:
         return 0

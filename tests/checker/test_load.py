@@ -217,8 +217,8 @@ def take_method(x):
 
 
 def test_arguments_that_hold_several_things_are_told_by_their_class_or_their_use():
-    assert [part.name for part in find_groups(take_dataclass)["batch"].parts] == ["x", "w", "scale"]
-    assert [part.name for part in find_groups(take_keys)["batch"].parts] == ["x", "w"]
+    assert [*find_groups(take_dataclass)["batch"].parts] == ["x", "w", "scale"]
+    assert [*find_groups(take_keys)["batch"].parts] == ["x", "w"]
     assert set(find_groups(take_keys)) == {"batch"}
     assert not find_groups(take_tensor)
     assert not find_groups(take_method)

@@ -14,17 +14,9 @@ from functools import cached_property, lru_cache, partial
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from derive.checker import runs
 from derive.checker.load import compile_script
 from derive.checker.processes import find_kind, where_it_lives
-from derive.checker.runs import (
-    How,
-    call_target,
-    flatten_results,
-    make_module,
-    pick_results,
-    prepare,
-    trace_lines,
-)
 from derive.checker.trace import Print, are_close, find_print, record
 
 if TYPE_CHECKING:
@@ -497,12 +489,14 @@ def _run_edited(
 ) -> Iterator[Found | None]:
     """What is seen of the runs of a program with each of the edits; None where it cannot run."""
     code, texts = program.code, Texts(program.code)
-    with prepare(How()):
+    with runs.prepare(runs.How()):
         given = program.find_given(values, sizes)
         target, making = code.target, set[int]()
         if find_kind(target) == "class":
-            making = {*watch(code.path, lambda: make_module(code.target, given.constructor))[0]}
-            target = make_module(code.target, given.constructor)
+            making = {
+                *watch(code.path, lambda: runs.make_module(code.target, given.constructor))[0]
+            }
+            target = runs.make_module(code.target, given.constructor)
 
         def run(rewrite: Rewrite) -> tuple[Any, ...]:
             arguments, parameters = (
@@ -514,8 +508,8 @@ def _run_edited(
             )
             is_made_again = making & {rewrite.line, *(each.line for each in rewrite.others)}
             of = code.target if is_made_again else target
-            found = call_target(of, arguments, parameters, given.constructor)
-            return flatten_results(pick_results(found, program.names))
+            found = runs.call_target(of, arguments, parameters, given.constructor)
+            return runs.flatten_results(runs.pick_results(found, program.names))
 
         for rewrite in rewrites:
             try:
@@ -603,7 +597,7 @@ def watch(path: str, run: Callable[[], Any]) -> tuple[Lines, tuple[int, ...]]:
                     names.setdefault(name, number)
             lines[frame.f_lineno] = {**lines.get(frame.f_lineno, {}), **names}
 
-    with trace_lines(path, note), suppress(Exception):  # what ran before it stopped is of use
+    with runs.trace_lines(path, note), suppress(Exception):  # what ran before it stopped is of use
         run()
     return lines, tuple(sorted(repeated))
 

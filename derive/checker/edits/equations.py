@@ -7,19 +7,8 @@ from functools import partial
 from itertools import combinations, permutations, product
 from typing import TYPE_CHECKING
 
+from derive.checker.edits import sites
 from derive.checker.edits.operators import pair_indices
-from derive.checker.edits.sites import (
-    EXCHANGED,
-    LACKING,
-    MISPLACED,
-    SEVERAL,
-    Change,
-    Site,
-    exchange_nodes,
-    find_fresh,
-    operator,
-    show,
-)
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_accesses, find_free, rewrite_bottom_up, walk
@@ -34,13 +23,13 @@ def _rewrite(equation: ir.Equation, act: Callable[[ir.Expr], ir.Expr]) -> ir.Equ
     return ir.Equation(equation.target, rewrite_bottom_up(equation.value, act))
 
 
-@operator(
-    cost=LACKING,
+@sites.operator(
+    cost=sites.LACKING,
     formula="q, k, v[N, D]; z[i, d] = sum[j](sum[e](q[i, e] * k[j, e]) * v[j, d])",
     code="return (q @ v.T) @ k",
     words="exchange k and v",
 )
-def exchange_tensors(site: Site) -> Iterator[Change]:
+def exchange_tensors(site: sites.Site) -> Iterator[sites.Change]:
     """Two tensors exchanged in one equation, and two inputs everywhere."""
 
     def act(pair: Mapping[ir.Tensor, ir.Tensor], expr: ir.Expr) -> ir.Expr:
@@ -63,13 +52,13 @@ def exchange_tensors(site: Site) -> Iterator[Change]:
                 yield site.change(formula.with_equations(every), words)
 
 
-@operator(
-    cost=SEVERAL,
+@sites.operator(
+    cost=sites.SEVERAL,
     formula="a, b[N, N, C]; t[i, j, c] = sum[k](a[i, k, c] * b[j, k, c])",
     code="return torch.einsum('kic,kjc->ijc', a, b)",
     words="exchange i and k of a and j and k of b",
 )
-def exchange_indices_twice(site: Site) -> Iterator[Change]:
+def exchange_indices_twice(site: sites.Site) -> Iterator[sites.Change]:
     """Two indices exchanged in each of two accesses."""
 
     def put(new: Mapping[ir.Expr, ir.Expr], expr: ir.Expr) -> ir.Expr:
@@ -79,7 +68,11 @@ def exchange_indices_twice(site: Site) -> Iterator[Change]:
         return
     accesses = dict.fromkeys(each.access for each in site.formula.sites[site.number] if each.access)
     turned = [
-        (access, exchange_nodes(access, {one: two, two: one}), f"{names} of {access.tensor.name}")
+        (
+            access,
+            sites.exchange_nodes(access, {one: two, two: one}),
+            f"{names} of {access.tensor.name}",
+        )
         for access in accesses
         for one, two, names in pair_indices(site.formula, access)
     ]
@@ -89,14 +82,14 @@ def exchange_indices_twice(site: Site) -> Iterator[Change]:
             yield site.change(new, f"EXCHANGE {what} and {other}")
 
 
-@operator(
-    cost=SEVERAL,
+@sites.operator(
+    cost=sites.SEVERAL,
     formula="x[N, D]; W[D, D]; y[n, e] = sum[d](x[n, d] * W[d, e])\n"
     "z[n, e] = sum[d](y[n, d] * W[e, d])",
     code="y = x @ W\nreturn y",
     words="add the last step",
 )
-def return_others(site: Site) -> Iterator[Change]:
+def return_others(site: sites.Site) -> Iterator[sites.Change]:
     """Results of other equations: the last steps left out, or two results exchanged."""
     formula, system = site.formula, site.formula.system
     if site.parent is not None or site.number != len(system.equations) - 1:
@@ -109,7 +102,7 @@ def return_others(site: Site) -> Iterator[Change]:
             results = (*system.results[:at], other, *system.results[at + 1 :])
             words = f"RETURN {result.name}, not {other.name}"
             if result.name in names[names.index(other.name) + 1 :]:
-                step = show(system.equations[names.index(result.name)], result.name)
+                step = sites.show(system.equations[names.index(result.name)], result.name)
                 words += f": ADD the last step, {step}"
             yield site.change(formula.with_equations(system.equations, results), words)
     words = f"EXCHANGE the results: return {', '.join(t.name for t in system.results)}"
@@ -118,13 +111,13 @@ def return_others(site: Site) -> Iterator[Change]:
             yield site.change(formula.with_equations(system.equations, order), words)
 
 
-@operator(
-    cost=MISPLACED,
+@sites.operator(
+    cost=sites.MISPLACED,
     formula="x[B, N, D]; m[b, n] = mean[k](x[b, n, k]); y[b, n, d] = x[b, n, d] - m[b, n]",
     code="m = x.mean(1, keepdim=True)\nreturn x - m",
     words="mean over k, not n",
 )
-def reduce_other_index(site: Site) -> Iterator[Change]:
+def reduce_other_index(site: sites.Site) -> Iterator[sites.Change]:
     """A reduction over an index that it should have kept, there or as an equation of its own."""
     node, formula = site.node, site.formula
     if not isinstance(node, ir.Reduce) or not site.is_value:
@@ -137,10 +130,10 @@ def reduce_other_index(site: Site) -> Iterator[Change]:
                 beside in free and beside is not kept
             ):
                 continue
-            fresh = find_fresh(kept, node, *site.above[:1])
+            fresh = sites.find_fresh(kept, node, *site.above[:1])
             pair: dict[ir.Expr, ir.Expr] = {old: beside, kept: fresh}
             bound = tuple(fresh if index is old else index for index in node.bound)
-            parts = (exchange_nodes(part, pair) for part in (node.condition, node.body))
+            parts = (sites.exchange_nodes(part, pair) for part in (node.condition, node.body))
             yield site.change(ir.Reduce(node.kind, bound, *parts), words, -0.1)
         if kept in target.places and formula.extent(old) != formula.extent(kept):
             bound = tuple(kept if index is old else index for index in node.bound)
@@ -149,8 +142,8 @@ def reduce_other_index(site: Site) -> Iterator[Change]:
 
 
 def _keep_other_index(
-    site: Site, value: ir.Expr, kept: ir.Index, old: ir.Index, words: str
-) -> Iterator[Change]:
+    site: sites.Site, value: ir.Expr, kept: ir.Index, old: ir.Index, words: str
+) -> Iterator[sites.Change]:
     """An equation that keeps another index, which is read by its extent in all that follow."""
     formula, target = site.formula, site.equation.target
     indices = tuple(old if place is kept else place for place in target.places)
@@ -178,8 +171,8 @@ def _keep_other_index(
     yield site.change(formula.with_equations(tuple(equations), results), words)
 
 
-@operator(
-    cost=EXCHANGED,
+@sites.operator(
+    cost=sites.EXCHANGED,
     formula="x[S, 2*D]; c[S, D]; index m < 2*D\n"
     "r[t, m] = where(m % 2 == 0, -x[t, 2*(m // 2) + 1], x[t, 2*(m // 2)])\n"
     "y[t, m] = x[t, m] * c[t, m // 2] + r[t, m]",
@@ -187,7 +180,7 @@ def _keep_other_index(
     words="interleaved, not halved",
     about="a place",
 )
-def read_other_layout(site: Site) -> Iterator[Change]:
+def read_other_layout(site: sites.Site) -> Iterator[sites.Change]:
     """Pairs of neighbours for pairs of halves, in all places of the formula at once."""
     formula, equations = site.formula, site.formula.system.equations
     if site.number or site.parent is not None:
@@ -240,7 +233,7 @@ def _turn(
             )
             return ir.Access(expr.tensor, places)
 
-        value = rewrite_bottom_up(exchange_nodes(value, {index: there(index, extent)}), act)
+        value = rewrite_bottom_up(sites.exchange_nodes(value, {index: there(index, extent)}), act)
     return ir.Equation(equation.target, value)
 
 

@@ -13,28 +13,7 @@ from fractions import Fraction
 from itertools import combinations, product
 from typing import TYPE_CHECKING
 
-from derive.checker.edits.sites import (
-    EXCHANGED,
-    LACKING,
-    MISPLACED,
-    MOST_BLOCKS,
-    SEVERAL,
-    Change,
-    Site,
-    SizedFormula,
-    exchange_nodes,
-    find_factors,
-    find_fresh,
-    find_indices,
-    find_kept,
-    find_scale,
-    is_number,
-    join,
-    leave_out,
-    operator,
-    say_scale,
-    show,
-)
+from derive.checker.edits import sites
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, find_confused
 from derive.ir.polynomial import Polynomial
@@ -49,31 +28,33 @@ _LOOSER = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 _FILLED = ("0", "1", "-1", "1e-9", "-1e-9", "1e9", "-10", "-100", "-1e4")
 
 
-def pair_indices(formula: SizedFormula, node: ir.Expr) -> Iterator[tuple[ir.Index, ir.Index, str]]:
+def pair_indices(
+    formula: sites.SizedFormula, node: ir.Expr
+) -> Iterator[tuple[ir.Index, ir.Index, str]]:
     """The pairs of indices of one extent in a node, with their names."""
-    found = find_indices(node) if isinstance(node, ir.Access) else find_free(node)
+    found = sites.find_indices(node) if isinstance(node, ir.Access) else find_free(node)
     for one, two in combinations(found, 2):
         if formula.extent(one) == formula.extent(two):
             yield one, two, " and ".join(sorted((one.name, two.name)))
 
 
-@operator(
-    cost=EXCHANGED,
+@sites.operator(
+    cost=sites.EXCHANGED,
     formula="x[N, D]; A[N, N]; y[i, d] = sum[j](A[i, j] * x[j, d])",
     code="return torch.einsum('ji,jd->id', A, x)",
     words="exchange i and j of a",
 )
-def exchange_indices(site: Site) -> Iterator[Change]:
+def exchange_indices(site: sites.Site) -> Iterator[sites.Change]:
     """Two indices exchanged in one access or in a condition."""
     node, access = site.node, site.access
     if access is None and not (site.is_clause and isinstance(node, (ir.Compare, ir.And, ir.Or))):
         return
     for one, two, names in pair_indices(site.formula, node):
-        new = exchange_nodes(node, {one: two, two: one})
+        new = sites.exchange_nodes(node, {one: two, two: one})
         if access is None:
-            yield site.change(new, f"TRANSPOSE the mask: {show(node)}, not {show(new)}")
+            yield site.change(new, f"TRANSPOSE the mask: {sites.show(node)}, not {sites.show(new)}")
             continue
-        kept, words = find_kept(site.equation), f"EXCHANGE {names} of {access.tensor.name}"
+        kept, words = sites.find_kept(site.equation), f"EXCHANGE {names} of {access.tensor.name}"
         is_plain = access.tensor in site.formula.inputs and {one, two} <= {*access.places}
         if site.is_conditional and access.tensor.kind == "bool":
             words = f"TRANSPOSE the mask: {words}"
@@ -82,46 +63,46 @@ def exchange_indices(site: Site) -> Iterator[Change]:
         yield site.change(new, words)
 
 
-@operator(
-    cost=SEVERAL,
+@sites.operator(
+    cost=sites.SEVERAL,
     formula="q, k[N, D]; s[i, j] = sum[d](q[i, d] * k[j, d])",
     code="return (q * k).sum(-1)[:, None].expand(-1, q.shape[0])",
     words="read j, not i, in k",
 )
-def read_other_index(site: Site) -> Iterator[Change]:
+def read_other_index(site: sites.Site) -> Iterator[sites.Change]:
     """Another index of the same extent in one access; one that is summed by itself there."""
     access = site.access
     if access is None:
         return
-    name, mine = access.tensor.name, find_indices(access)
+    name, mine = access.tensor.name, sites.find_indices(access)
     sums = (n for n in site.above if isinstance(n, ir.Reduce) and n.kind == "sum")
     summed = {index for node in sums for index in node.bound}
     for old in mine:
         for new in site.scope:
             if new is old or site.formula.extent(new) != site.formula.extent(old):
                 continue
-            other = exchange_nodes(access, {old: new})
-            wrong = f"{show(access)}, not {show(other)}"
+            other = sites.exchange_nodes(access, {old: new})
+            wrong = f"{sites.show(access)}, not {sites.show(other)}"
             words = f"READ {old.name}, not {new.name}, in {name}: {wrong}"
             if new in mine:
                 words = f"a repeated index: {new.name} stands twice, the formula reads {wrong}"
             yield site.change(other, words)
         if old in summed and site.is_value:
-            fresh = find_fresh(old, *site.above[:1], access)
-            alone = ir.Reduce("sum", (fresh,), ir.TRUE, exchange_nodes(access, {old: fresh}))
+            fresh = sites.find_fresh(old, *site.above[:1], access)
+            alone = ir.Reduce("sum", (fresh,), ir.TRUE, sites.exchange_nodes(access, {old: fresh}))
             words = f"the index {old.name} is summed separately in {name}: give it one name"
             yield site.change(alone, words, 0.4)
 
 
-@operator(
-    cost=EXCHANGED,
+@sites.operator(
+    cost=sites.EXCHANGED,
     formula="x[N, D]; W_Q, W_K[D, D]\n"
     "q[i, e] = sum[d](x[i, d] * W_Q[d, e])\nk[j, e] = sum[d](x[j, d] * W_K[d, e])\n"
     "s[i, j] = sum[e](q[i, e] * k[j, e])",
     code="q = x @ W_Q\nk = x @ W_Q\nreturn q @ k.T",
     words="use w_k, not w_q, in k",
 )
-def read_other_tensor(site: Site) -> Iterator[Change]:
+def read_other_tensor(site: sites.Site) -> Iterator[sites.Change]:
     """Another tensor of the same shape and kind in one place."""
     access = site.access
     for other in site.formula.tensors(site.number) if access is not None else ():
@@ -130,14 +111,14 @@ def read_other_tensor(site: Site) -> Iterator[Change]:
             yield site.change(ir.Access(other, access.places), words)
 
 
-@operator(
-    cost=MISPLACED,
+@sites.operator(
+    cost=sites.MISPLACED,
     formula="x[B, T]; w[K]; index t < T; y[b, t] = sum[k, k <= t](x[b, t - k] * w[k])",
     code="x = F.pad(x, (0, w.shape[0] - 1))\nreturn F.conv1d(x[:, None], w.view(1, 1, -1))[:, 0]",
     words="read x[b,t - k], not x[b,t + k]",
     about="a place",
 )
-def move_place(site: Site) -> Iterator[Change]:
+def move_place(site: sites.Site) -> Iterator[sites.Change]:
     """A position on the other side, by one, by a block, or around the end; outside is nothing."""
     access = site.access
     for at, place in enumerate(access.places if access is not None else ()):
@@ -146,14 +127,14 @@ def move_place(site: Site) -> Iterator[Change]:
         for new, extra in _find_moves(site.formula, place, extent):
             places = (*access.places[:at], new, *access.places[at + 1 :])
             other = ir.Access(access.tensor, places)
-            words = f"READ {show(access)}, not {show(other)}"
+            words = f"READ {sites.show(access)}, not {sites.show(other)}"
             yield site.change(other, words, extra)
 
             def act(
                 expr: ir.Expr, place: ir.Expr = place, new: ir.Expr = new, to: ir.Expr = other
             ) -> ir.Expr:
                 if isinstance(expr, ir.Compare):
-                    return exchange_nodes(expr, {place: new})
+                    return sites.exchange_nodes(expr, {place: new})
                 return to if expr is access else expr
 
             moved = ir.Equation(site.equation.target, rewrite_bottom_up(site.equation.value, act))
@@ -166,13 +147,13 @@ def move_place(site: Site) -> Iterator[Change]:
 
 
 def _find_moves(
-    formula: SizedFormula, place: ir.Expr, extent: ir.Expr
+    formula: sites.SizedFormula, place: ir.Expr, extent: ir.Expr
 ) -> Iterator[tuple[ir.Expr, float]]:
     """Other positions, and how much less likely each is."""
     indices, plain = find_free(place), isinstance(place, ir.Index)
     for index in indices if len(indices) > 1 else ():
-        yield _tidy(exchange_nodes(place, {index: ir.Mul((ir.MINUS_ONE, index))})), 0.0
-        yield _tidy(exchange_nodes(place, {index: ir.Mul((TWO, index))})), 0.2
+        yield _tidy(sites.exchange_nodes(place, {index: ir.Mul((ir.MINUS_ONE, index))})), 0.0
+        yield _tidy(sites.exchange_nodes(place, {index: ir.Mul((TWO, index))})), 0.2
     for step in (1, -1, 2, -2) if indices else ():
         moved = _tidy(ir.Add((place, ir.Number(Fraction(step)))))
         extra = (0.4 if plain else 0.1) + 0.1 * (abs(step) > 1)
@@ -181,7 +162,7 @@ def _find_moves(
     whole = formula.extent(ir.Index("_", extent))
     for index in indices:  # by as much as it runs over: another block
         blocks = whole // max(formula.extent(index), 1)
-        for count in range(1, min(blocks, MOST_BLOCKS)):
+        for count in range(1, min(blocks, sites.MOST_BLOCKS)):
             for sign in (1, -1) if len(indices) == 1 else ():
                 step_by = ir.Mul((ir.Number(Fraction(sign * count)), index.extent))
                 yield _tidy(ir.Add((place, step_by))), 0.1 * count
@@ -212,7 +193,7 @@ def _drop_conditions(value: ir.Expr, kept: ir.Expr) -> ir.Expr:
                 return ir.Reduce(kind, bound, ir.TRUE, body)
             case ir.Mul(factors):
                 left = tuple(f for f in factors if not _is_bracket(f) or f is kept)
-                return join(ir.Mul, left) if left else ir.ONE
+                return sites.join(ir.Mul, left) if left else ir.ONE
         return expr
 
     return rewrite_bottom_up(value, act)
@@ -223,39 +204,39 @@ def _is_bracket(factor: ir.Expr) -> bool:
     return isinstance(factor, ir.Where) and (factor.then, factor.other) == (ir.ONE, ir.ZERO)
 
 
-@operator(
-    cost=EXCHANGED,
+@sites.operator(
+    cost=sites.EXCHANGED,
     formula="e[N, N]; p[i, j] = softmax[j, j <= i](e[i, j])",
     code="m = torch.ones_like(e).triu(2).bool()\n"
     "return e.masked_fill(m, float('-inf')).softmax(-1)",
     words="shift the mask by one",
 )
-def change_condition(site: Site) -> Iterator[Change]:
+def change_condition(site: sites.Site) -> Iterator[sites.Change]:
     """A condition left out, in part too, inverted, shifted, or joined otherwise."""
     node = site.node
     if site.is_condition:
-        words = f"ADD the mask {show(node, 'that is missing')}"
+        words = f"ADD the mask {sites.show(node, 'that is missing')}"
         yield site.change(ir.TRUE, words)
         yield site.change(ir.FALSE, words, 0.3)
     if not site.is_clause:
         return
     inner = node.part if isinstance(node, ir.Not) else ir.Not(node)
-    yield site.change(inner, f"INVERT the mask: keep where {show(node, 'it holds')}")
+    yield site.change(inner, f"INVERT the mask: keep where {sites.show(node, 'it holds')}")
     if isinstance(node, (ir.And, ir.Or)):
         turned = ir.Or(node.parts) if isinstance(node, ir.And) else ir.And(node.parts)
         says = "AND, not or" if isinstance(node, ir.And) else "OR, not and"
-        yield site.change(turned, f"{says}, in {show(node, 'the condition')}", 0.1)
+        yield site.change(turned, f"{says}, in {sites.show(node, 'the condition')}", 0.1)
         for at, part in enumerate(node.parts):
-            yield site.change(leave_out(node, at), f"ADD the mask {show(part)}")
+            yield site.change(sites.leave_out(node, at), f"ADD the mask {sites.show(part)}")
     if not isinstance(node, ir.Compare):
         return
     relation, left, right = node.relation, node.left, node.right
     for new, says, extra in _find_comparisons(site.formula, relation, left, right):
-        yield site.change(new, f"{says} {show(node)}, not {show(new)}", extra)
+        yield site.change(new, f"{says} {sites.show(node)}, not {sites.show(new)}", extra)
 
 
 def _find_comparisons(
-    formula: SizedFormula, relation: str, left: ir.Expr, right: ir.Expr
+    formula: sites.SizedFormula, relation: str, left: ir.Expr, right: ir.Expr
 ) -> Iterator[tuple[ir.Compare, str, float]]:
     """Other comparisons of the same sides, in words, and how much less likely each is."""
     by_one, shift = "SHIFT the mask by one:", "SHIFT the mask:"
@@ -267,7 +248,7 @@ def _find_comparisons(
     for at, side in enumerate((left, right)):  # what is added to an index left out
         for place, term in enumerate(side.terms if isinstance(side, ir.Add) else ()):
             if not find_free(term):
-                rest = leave_out(side, place)
+                rest = sites.leave_out(side, place)
                 yield ir.Compare(relation, *((left, rest) if at else (rest, right))), shift, 0.1
     for step, words, extra in (
         (1, by_one, 0.1),
@@ -282,60 +263,60 @@ def _find_comparisons(
             yield ir.Compare(relation, left, moved), shift, 0.4
 
 
-@operator(
-    cost=LACKING,
+@sites.operator(
+    cost=sites.LACKING,
     formula="x[N, D]; W[D, E]; c[E]; y[n, e] = sum[d](x[n, d] * W[d, e]) + c[e]",
     code="return x @ W",
     words="add the term c[e]",
     about="a part",
 )
-def leave_out_part(site: Site) -> Iterator[Change]:
+def leave_out_part(site: sites.Site) -> Iterator[sites.Change]:
     """A term, a factor, a function or a power left out, here or wherever a tensor is read."""
     node, name = site.node, site.name
     if not site.is_value or not (find_accesses(node) or isinstance(node, ir.Add)):
         return
     match node:
         case ir.Add(terms):
-            where = name if site.parent is None else f"{show(node, 'a part')} in {name}"
+            where = name if site.parent is None else f"{sites.show(node, 'a part')} in {name}"
             for at, term in enumerate(terms):
-                words = f"ADD the term {show(term, f'of {name}')} to {where}"
-                rest = leave_out(node, at)
-                if all(map(is_number, terms)):
-                    words = f"USE {show(node)}, not {show(rest)}, in {name}"
+                words = f"ADD the term {sites.show(term, f'of {name}')} to {where}"
+                rest = sites.leave_out(node, at)
+                if all(map(sites.is_number, terms)):
+                    words = f"USE {sites.show(node)}, not {sites.show(rest)}, in {name}"
                 yield site.change(rest, words)
         case ir.Mul(factors):
             for at, factor in enumerate(factors):
                 if _is_bracket(factor):
                     assert isinstance(factor, ir.Where)
-                    words = f"ADD the mask [{show(factor.condition)}] to {name}"
+                    words = f"ADD the mask [{sites.show(factor.condition)}] to {name}"
                 else:
-                    shown = show(factor, "that is missing")
+                    shown = sites.show(factor, "that is missing")
                     words = f"ADD the factor {shown}: MULTIPLY by it in {name}"
-                if not is_number(factor):  # that is a matter of scale
-                    yield site.change(leave_out(node, at), words, 0.1)
+                if not sites.is_number(factor):  # that is a matter of scale
+                    yield site.change(sites.leave_out(node, at), words, 0.1)
         case ir.Call(function, (inner, *_)) if find_accesses(inner):
-            yield site.change(inner, f"APPLY {function} to {show(inner, name)}", 0.2)
+            yield site.change(inner, f"APPLY {function} to {sites.show(inner, name)}", 0.2)
         case ir.Where(_, then, other):
             for branch in (then, other):
-                yield site.change(branch, f"CHOOSE by {show(node, 'the condition')}", 0.5)
+                yield site.change(branch, f"CHOOSE by {sites.show(node, 'the condition')}", 0.5)
         case ir.Pow(base, exponent):
             says: dict[ir.Expr, str] = {
-                TWO: f"SQUARE {show(base)}",
-                HALF: f"ROOT of {show(base)} is missing",
+                TWO: f"SQUARE {sites.show(base)}",
+                HALF: f"ROOT of {sites.show(base)} is missing",
             }
-            words = says.get(exponent, f"RAISE {show(base)} to {show(exponent)}")
+            words = says.get(exponent, f"RAISE {sites.show(base)} to {sites.show(exponent)}")
             yield site.change(base, words, 0.2)
             for power in (Fraction(1, 2), -1, 2, Fraction(-1, 2), -2):
                 other_power = ir.Number(Fraction(power))
                 if other_power != exponent:
-                    says_other = f"{words}, not to {show(other_power)}"
+                    says_other = f"{words}, not to {sites.show(other_power)}"
                     yield site.change(ir.Pow(base, other_power), says_other, 0.4)
     if site.parent is None:
         for tensor in site.formula.tensors(site.number):
             yield from _leave_out_terms(site, tensor)
 
 
-def _leave_out_terms(site: Site, tensor: ir.Tensor) -> Iterator[Change]:
+def _leave_out_terms(site: sites.Site, tensor: ir.Tensor) -> Iterator[sites.Change]:
     """All the terms that read a tensor left out, if there are others beside them."""
     dropped: list[ir.Expr] = []
 
@@ -344,21 +325,21 @@ def _leave_out_terms(site: Site, tensor: ir.Tensor) -> Iterator[Change]:
             return expr
         kept = tuple(t for t in expr.terms if all(a.tensor is not tensor for a in find_accesses(t)))
         dropped.extend(term for term in expr.terms if kept and term not in kept)
-        return join(ir.Add, kept) if kept else expr
+        return sites.join(ir.Add, kept) if kept else expr
 
     new = rewrite_bottom_up(site.node, act)
     if dropped:
-        words = f"ADD the term {show(dropped[0])} wherever {site.name} has it"
+        words = f"ADD the term {sites.show(dropped[0])} wherever {site.name} has it"
         yield site.change(new, words, 0.05)
 
 
-@operator(
-    cost=EXCHANGED,
+@sites.operator(
+    cost=sites.EXCHANGED,
     formula="x[N, D]; y[n, d] = gelu(x[n, d])",
     code="return torch.relu(x)",
     words="gelu, not relu",
 )
-def exchange_kind(site: Site) -> Iterator[Change]:
+def exchange_kind(site: sites.Site) -> Iterator[sites.Change]:
     """Another function, another reduction, a softmax over another index."""
     node = site.node
     match node:
@@ -385,12 +366,14 @@ def exchange_kind(site: Site) -> Iterator[Change]:
             if kind in {"var", "sample_var"}:
                 other = "sample_var" if kind == "var" else "var"
                 says = "BIASED variance (correction=0)" if kind == "var" else "UNBIASED variance"
-                words = f"{says} of {show(body)}"
+                words = f"{says} of {sites.show(body)}"
                 yield site.change(ir.Reduce(other, bound, condition, body), words)
             if kind == "mean" and len(bound) == 1 and condition == ir.TRUE:
                 extent = bound[0].extent
                 less = ir.Pow(ir.Add((extent, ir.MINUS_ONE)), ir.MINUS_ONE)
-                words = f"BIASED variance (correction=0): divide by {show(extent)}, not less 1"
+                words = (
+                    f"BIASED variance (correction=0): divide by {sites.show(extent)}, not less 1"
+                )
                 yield site.change(
                     ir.Mul((ir.Reduce("sum", bound, condition, body), less)), words, 0.5
                 )
@@ -411,13 +394,13 @@ def exchange_kind(site: Site) -> Iterator[Change]:
                 yield site.change(ir.Mul((over, total)), words, 0.5)
 
 
-@operator(
-    cost=SEVERAL,
+@sites.operator(
+    cost=sites.SEVERAL,
     formula="x[N, H, D]; y[n, d] = sum[h](x[n, h, d]**2)",
     code="for h in range(x.shape[1]):\n    y = x[:, h] ** 2\nreturn y",
     words="sum over h",
 )
-def leave_out_reduction(site: Site) -> Iterator[Change]:
+def leave_out_reduction(site: sites.Site) -> Iterator[sites.Change]:
     """Only the first or the last entry of a sum, or a diagonal; no softmax, or not all of it."""
     match site.node:
         case ir.Reduce(kind, bound, condition, body) if site.is_value:
@@ -439,7 +422,7 @@ def leave_out_reduction(site: Site) -> Iterator[Change]:
                     (ir.ZERO, f"{says}: only the first is kept", 0.4),
                 ]
                 for place, words, extra in places:
-                    kept, new = (exchange_nodes(p, {old: place}) for p in (condition, body))
+                    kept, new = (sites.exchange_nodes(p, {old: place}) for p in (condition, body))
                     yield site.change(
                         ir.Reduce(kind, rest, kept, new) if rest else new, words, extra
                     )
@@ -460,41 +443,45 @@ def leave_out_reduction(site: Site) -> Iterator[Change]:
                 yield site.change(whole, f"{says}, not its whole sum", 0.6)
 
 
-@operator(
-    cost=EXCHANGED,
+@sites.operator(
+    cost=sites.EXCHANGED,
     formula="q, k[N, D]; e[i, j] = sum[d](q[i, d] * k[j, d]) / sqrt(D)",
     code="return q @ k.T",
     words="scale e by 1/sqrt(d)",
 )
-def rescale(site: Site) -> Iterator[Change]:
+def rescale(site: sites.Site) -> Iterator[sites.Change]:
     """A factor of sizes and numbers more or less, or the contrary sign, where it matters."""
-    if not site.is_value or is_number(site.node):
+    if not site.is_value or sites.is_number(site.node):
         return
     match site.parent:
         case None | ir.Call() | ir.Add():
-            name = site.name if site.parent is None else show(site.node, f"a part of {site.name}")
+            name = (
+                site.name
+                if site.parent is None
+                else sites.show(site.node, f"a part of {site.name}")
+            )
         case ir.Along(kind) as along:
             indices = ", ".join(each.name for each in along.indices)
             name = f"the argument of {kind} over {indices} in {site.name}"
         case ir.Reduce(kind) if kind not in {"sum", "mean", "max", "min"}:
-            name = show(site.node, f"a part of {site.name}")
+            name = sites.show(site.node, f"a part of {site.name}")
         case _:
             return
-    own = find_scale(site.node)
-    bare = name.removeprefix("-") if name == show(site.node) else name
+    own = sites.find_scale(site.node)
+    bare = name.removeprefix("-") if name == sites.show(site.node) else name
     yield site.change(ir.Mul((ir.MINUS_ONE, site.node)), f"the SIGN of {bare} is to be turned", 0.2)
-    for factor, extra in find_factors(own, [ir.Size(name) for name in site.formula.sizes]):
+    for factor, extra in sites.find_factors(own, [ir.Size(name) for name in site.formula.sizes]):
         new = ir.Mul((site.node, factor.to_expr()))
-        yield site.change(new, say_scale(name, own, factor), extra + 0.2)
+        yield site.change(new, sites.say_scale(name, own, factor), extra + 0.2)
 
 
-@operator(
-    cost=EXCHANGED,
+@sites.operator(
+    cost=sites.EXCHANGED,
     formula="x, y[N]; z[i] = y[i] / sqrt(x[i]**2 + 1/100000)",
     code="return y / (x ** 2 + 1e-6).sqrt()",
     words="add 1/100000, not 1/1000000",
 )
-def exchange_number(site: Site) -> Iterator[Change]:
+def exchange_number(site: sites.Site) -> Iterator[sites.Change]:
     """Another small number added, or other bounds of a clip."""
     node = site.node
     match node:
@@ -503,68 +490,68 @@ def exchange_number(site: Site) -> Iterator[Change]:
                 by = ir.Number(Fraction(step))
                 less, more = ir.Add((low, ir.Mul((ir.MINUS_ONE, by)))), ir.Add((high, by))
                 for bounds in ((less, more), (low, more), (less, high)):
-                    shown = f"{show(bounds[0])} and {show(bounds[1])}"
-                    words = f"CLIP to {show(low)} and {show(high)}, not to {shown}"
+                    shown = f"{sites.show(bounds[0])} and {sites.show(bounds[1])}"
+                    words = f"CLIP to {sites.show(low)} and {sites.show(high)}, not to {shown}"
                     yield site.change(ir.Call("clip", (inner, *bounds)), words, 0.3)
-        case _ if isinstance(site.parent, ir.Add) and site.is_value and is_number(node):
+        case _ if isinstance(site.parent, ir.Add) and site.is_value and sites.is_number(node):
             if any(isinstance(part, (ir.Scalar, ir.Size)) for part in walk(node)):
                 return
             value = Polynomial.of(node).constant
             for power in range(1, 13) if value and 0 < value < Fraction(1, 50) else ():
                 other = ir.Number(Fraction(1, 10**power))
-                words = f"ADD {show(node).replace(' / ', '/')}, not {other.value}"
+                words = f"ADD {sites.show(node).replace(' / ', '/')}, not {other.value}"
                 yield site.change(other, words, 0.3)
 
 
-@operator(
-    cost=LACKING,
+@sites.operator(
+    cost=sites.LACKING,
     formula="x, y[N]; scalar eps = 0.1; z[i] = y[i] / sqrt(x[i]**2 + eps)",
     code="return y / (x.abs() + eps)",
     words="eps inside the root",
 )
-def move_number(site: Site) -> Iterator[Change]:
+def move_number(site: sites.Site) -> Iterator[sites.Change]:
     """A number that is added beside the root, or by a maximum; a mean divided by another count."""
 
     def split(terms: tuple[ir.Expr, ...]) -> Iterator[tuple[ir.Expr, ir.Expr]]:
         for at, term in enumerate(terms):
             if isinstance(term, (ir.Number, ir.Scalar)):
-                yield term, leave_out(ir.Add(terms), at)
+                yield term, sites.leave_out(ir.Add(terms), at)
 
     match site.node if site.is_value else None:
         case ir.Pow(ir.Add(terms), ir.Number(power)) if abs(power) == Fraction(1, 2):
             for eps, rest in split(terms):
                 new: ir.Expr = ir.Add((ir.Pow(rest, HALF), eps))
-                shown = show(rest, "what is under the root")
-                words = f"{show(eps).upper()} inside the root: ADD it to {shown}"
+                shown = sites.show(rest, "what is under the root")
+                words = f"{sites.show(eps).upper()} inside the root: ADD it to {shown}"
                 yield site.change(ir.Pow(new, ir.MINUS_ONE) if power < 0 else new, words, 0.1)
         case ir.Add(terms):
             for eps, rest in split(terms):
                 if isinstance(rest, ir.Pow) and rest.exponent == HALF:
-                    words = f"{show(eps).upper()} outside the root"
+                    words = f"{sites.show(eps).upper()} outside the root"
                     yield site.change(ir.Pow(ir.Add((rest.base, eps)), HALF), words, 0.1)
-                words = f"ADD {show(eps)}: a maximum is something else"
+                words = f"ADD {sites.show(eps)}: a maximum is something else"
                 yield site.change(ir.Call("max", (rest, eps)), words, 0.3)
-        case ir.Call("max", (one, other)) if is_number(other) and other != ir.ZERO:
-            words = f"MAX with {show(other)}: to add it is something else"
+        case ir.Call("max", (one, other)) if sites.is_number(other) and other != ir.ZERO:
+            words = f"MAX with {sites.show(other)}: to add it is something else"
             yield site.change(ir.Add((one, other)), words, 0.1)
         case ir.Reduce("mean", bound, condition, body):
             total = ir.Reduce("sum", bound, condition, body)
             if condition != ir.TRUE:
                 whole = tuple(ir.Pow(index.extent, ir.MINUS_ONE) for index in bound)
-                words = f"DIVIDE by the count of {show(condition)}, not by all"
+                words = f"DIVIDE by the count of {sites.show(condition)}, not by all"
                 yield site.change(ir.Mul((total, *whole)), words, 0.8)
             for index in bound if len(bound) > 1 else ():
                 part = ir.Mul((total, ir.Pow(index.extent, ir.MINUS_ONE)))
                 yield site.change(part, "MEAN over all of its indices", 0.8)
 
 
-@operator(
-    cost=LACKING,
+@sites.operator(
+    cost=sites.LACKING,
     formula="e[N, M]; bool m[N, M]; p[i, j] = softmax[j, m[i, j]](e[i, j])",
     code="return e.softmax(-1) * m",
     words="mask before softmax",
 )
-def move_condition(site: Site) -> Iterator[Change]:
+def move_condition(site: sites.Site) -> Iterator[sites.Change]:
     """A mask put on the softmax's result, or on its argument as a number or as an addend."""
     if not isinstance(row := site.node, ir.Along):
         return
@@ -580,7 +567,7 @@ def move_condition(site: Site) -> Iterator[Change]:
             mask, body = ir.Not(own), kept
     if mask == ir.TRUE:
         return
-    says = f"MASK before {row.kind}, by -inf where not {show(mask, 'the mask')}"
+    says = f"MASK before {row.kind}, by -inf where not {sites.show(mask, 'the mask')}"
 
     def along(body: ir.Expr) -> ir.Along:
         return ir.Along(row.kind, row.index, ir.TRUE, body)
@@ -589,14 +576,14 @@ def move_condition(site: Site) -> Iterator[Change]:
     for side in (inside, outside):
         yield site.change(ir.Mul((side, along(body))), f"{says}: no product behind it")
     for other in (ir.Number(Fraction(number)) for number in _FILLED):
-        by = f"{says}: not by {'a number' if abs(other.value) >= 10 else show(other)}"
+        by = f"{says}: not by {'a number' if abs(other.value) >= 10 else sites.show(other)}"
         yield site.change(along(ir.Where(mask, body, other)), by, 0.1)
         yield site.change(along(ir.Where(mask, other, body)), f"{by}, inverted", 0.3)
     for addend in (inside, outside, ir.Where(mask, ir.ZERO, ir.MINUS_ONE)):
         words = f"{says}: it is not added as 0 and 1"
         yield site.change(along(ir.Add((body, addend))), words, 0.2)
     inverted = along(ir.Where(mask, ir.MINUS_INFINITY, body))
-    yield site.change(inverted, f"INVERT the mask: keep where {show(mask)}", 0.1)
+    yield site.change(inverted, f"INVERT the mask: keep where {sites.show(mask)}", 0.1)
 
 
 OPERATORS = (

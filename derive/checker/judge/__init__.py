@@ -35,7 +35,6 @@ from derive.judge.compare import (
     evaluate_over,
     find_difference,
 )
-from derive.judge.evaluate import evaluate_system
 from derive.judge.loops import evaluate_entries, evaluate_loops
 from derive.judge.loops.entries import prepare_entry
 
@@ -104,23 +103,26 @@ def judge_floats(
     """float64 against the direct loops at one sample."""
     values = sample.make_inputs(empty_row=empty_row)
     answer = program.run(values, sample.sizes)
-    outcome = compare_results(program, answer, find_wanted(formula, sample, values))
+    wanted = _loop(formula, sample, values)
+    always_nan = {name for name, value in wanted.items() if value.numel() and value.isnan().all()}
     given = [n for slot in answer.changed for n in find_names(program.sources[slot])]
-    changed = [name for name in given if name in values]
-    outcome.reasons = [f"changes {name}" for name in dict.fromkeys(changed)]
-    if outcome.difference:
-        outcome.difference += f", {sample.describe()}"
-    return outcome
+    changed = [f"changes {name}" for name in dict.fromkeys(given) if name in values]
+    if not answer.results:
+        says = f"the code returns no tensor, {sample.describe()}"
+        return Outcome(False, says, inf, changed)
+    found = [compare_values(*each) for each in program.pair(answer, wanted)]
+    said = next((f"{where}, {sample.describe()}" for _, where in found if where), "")
+    worst = max((off for off, _ in found), default=0.0)
+    return Outcome(not said, said, worst, changed, always_nan=always_nan)
 
 
-def find_wanted(formula: Formula, sample: Sample, values: Mapping[str, Any]) -> dict[str, Any]:
+def _loop(formula: Formula, sample: Sample, values: Mapping[str, Any]) -> dict[str, Any]:
     """The formula's results by the loops; of long loops single entries, the others evaluated."""
     names = [tensor.name for tensor in sample.system.results]
     if count_steps(sample) <= MOST_STEPS:
         expected = evaluate_loops(formula, values)
         return dict(zip(names, expected if len(names) > 1 else (expected,), strict=True))
-    found = evaluate_system(sample.system, values, sample.sizes)
-    wanted = {name: found[name].clone() for name in names}
+    wanted = {name: value.clone() for name, value in sample.evaluate(values).items()}
     chooser = Random(sample.seed)
     places = {
         name: [tuple(chooser.randrange(n) for n in value.shape) for _ in range(MOST_ENTRIES)]
@@ -143,25 +145,6 @@ def count_steps(sample: Sample) -> int:
     return total
 
 
-def count_results(sample: Sample) -> int:
-    """How many elements the results have."""
-    shapes = (tensor.shape for tensor in sample.system.results)
-    return sum(prod(evaluate_extent(extent, sample.sizes) for extent in each) for each in shapes)
-
-
-def compare_results(program: Program, answer: Answer, wanted: dict[str, Any]) -> Outcome:
-    """The results one by one; what the code returns beyond the formula's is left alone."""
-    if not answer.results:
-        return Outcome(False, "the code returns no tensor", float("inf"))
-    worst, said = 0.0, ""
-    always_nan = {name for name, value in wanted.items() if value.numel() and value.isnan().all()}
-    for name, found, value in program.pair(answer, wanted):
-        off, where = compare_values(name, found, value)
-        worst = max(worst, off)
-        said = said or where
-    return Outcome(not said, said, worst, always_nan=always_nan)
-
-
 def judge_at(
     program: Program,
     sample: Sample,
@@ -174,18 +157,17 @@ def judge_at(
 
     values = sample.make_inputs()
     try:
-        found = evaluate_system(sample.system, values, sample.sizes, is_regular=True)
+        wanted = sample.evaluate(values, is_regular=True)
     except (RuntimeError, ArithmeticError):  # a matrix that has no inverse, say
         return Outcome(None)
-    wanted = {tensor.name: found[tensor.name] for tensor in sample.system.results}
-    if sample.is_defined and not all(bool(value.isfinite().all()) for value in wanted.values()):
+    is_finite = all(bool(value.isfinite().all()) for value in wanted.values())
+    if sample.is_defined and not is_finite:
         return Outcome(None)
     try:
         answer = answer or (run or program.run)(values, sample.sizes)
     except CannotRunError as error:
         answer = error
     if isinstance(answer, CannotRunError):
-        is_finite = all(bool(value.isfinite().all()) for value in wanted.values())
         return Outcome(None, error=answer if is_finite else None)
     apart: list[Apart] = []
     for name, result, value in program.pair(answer, wanted):
@@ -206,19 +188,16 @@ def judge_at(
 
 def judge_gradients(program: Program, sample: Sample) -> Outcome:
     """The gradients of the results, weighted at random, by every real tensor, in float64."""
-    import torch
-
     values = sample.make_inputs()
     how = How(weights=sample.seed, most=len(sample.system.results))
     try:
         answer, pairs = _pair_gradients(program, sample, how, values)
     except CannotRunError as error:  # whatever the user's backward raises
         return Outcome(None, reasons=[f"no gradient: {error}"])
-    for name, one, other in pairs:
-        nothing = torch.zeros((one if one is not None else other).shape, dtype=torch.float64)
-        own, right = (nothing if grad is None else grad for grad in (one, other))
-        weigh = (how, len(answer.results))
-        right = _differ_where_undefined(sample, (values, name), own, right, weigh)
+    for name, own, other in pairs:
+        right = _differ_where_undefined(
+            sample, (values, name), own, other, (how, len(answer.results))
+        )
         off, where = compare_values(f"gradient by {name}", own, right)
         if where:
             said = [f"at line {line} by {call}" for line, call in answer.cuts if line]
@@ -233,11 +212,12 @@ def _pair_gradients(
     """What the code gave, and its gradient and the formula's by each tensor that has one."""
     import torch
 
-    from derive.judge.fields import FieldTensor, draw_tower
+    from derive.judge.fields import FieldTensor, draw_tower, to_field
 
     kind = torch.Tensor if how.tower is None else FieldTensor
     reals = {n: v for n, v in values.items() if isinstance(v, kind)}
     names = [n for n, v in reals.items() if how.tower is not None or v.is_floating_point()]
+    tower = None if how.tower is None else draw_tower(*how.tower)
 
     def make_leaves() -> dict[str, Any]:
         leaves = copy_values(values)
@@ -245,18 +225,25 @@ def _pair_gradients(
 
     answer, here = program.differentiate(make_leaves(), sample.sizes, how)
     leaves = make_leaves()
-    if how.tower is None:
-        known = evaluate_system(sample.system, leaves, sample.sizes)
+    if tower is None:
+        known = sample.evaluate(leaves)
     else:
-        known = evaluate_over(draw_tower(*how.tower), sample.system, leaves, sample.sizes)
+        known = evaluate_over(tower, sample.system, leaves, sample.sizes)
     wanted = {tensor.name: known[tensor.name] for tensor in sample.system.results}
-    results = [value for _, value in find_expected(program, wanted)][: len(answer.results)]
-    total = weigh_results(results, how)
+    total = weigh_results([value for _, _, value in program.pair(answer, wanted)], how)
     there: tuple[Any, ...] = (None,) * len(names)
     if total.requires_grad:
         there = torch.autograd.grad(total, [leaves[name] for name in names], allow_unused=True)
-    every = zip(names, (here[name] for name in names), there, strict=True)
-    return answer, [each for each in every if each[1] is not None or each[2] is not None]
+
+    def fill(one: Any, other: Any) -> Any:
+        """A gradient; zeros where the other side alone has one."""
+        zeros = torch.zeros((other if one is None else one).shape, dtype=torch.float64)
+        nothing = zeros if tower is None else to_field(tower, zeros)
+        return nothing if one is None else one
+
+    both = {n: (here[n], grad) for n, grad in zip(names, there, strict=True)}
+    some = {n: pair for n, pair in both.items() if any(each is not None for each in pair)}
+    return answer, [(n, fill(one, other), fill(other, one)) for n, (one, other) in some.items()]
 
 
 def _differ_where_undefined(
@@ -271,10 +258,10 @@ def _differ_where_undefined(
     def step(place: tuple[int, ...], by: float) -> float:
         moved = values | {name: values[name].clone()}
         moved[name][place] += by
-        here = evaluate_system(sample.system, moved, sample.sizes)
-        results = [here[tensor.name] for tensor in sample.system.results]
+        results = [*sample.evaluate(moved).values()]
         return float(weigh_results(results[: weigh[1]], weigh[0]))
 
+    # Through a branch that is not taken autograd multiplies 0 by infinity.
     for row in right.isnan().nonzero()[:MOST_APART].tolist():
         place = tuple(row)
         slopes = [(step(place, h) - step(place, -h)) / (2 * h) for h in _STEPS]
@@ -362,9 +349,7 @@ def _judge_tower(
 def _run_tower(
     total: Exactness, program: Program, sample: Sample, how: tuple[int, int, bool]
 ) -> None:
-    import torch
-
-    from derive.judge.fields import draw_tower, exact, has_finite, to_field
+    from derive.judge.fields import draw_tower, exact, has_finite
 
     seed, depth, backward = how
     tower = draw_tower(seed, depth)
@@ -384,9 +369,7 @@ def _run_tower(
             if backward and not said:
                 weighed = replace(run, weights=7 * sample.seed)
                 _, gradients = _pair_gradients(program, sample, weighed, values)
-                for name, one, other in gradients:
-                    nothing = to_field(tower, torch.zeros((other if one is None else one).shape))
-                    here, there = (nothing if each is None else each for each in (one, other))
+                for name, here, there in gradients:
                     said = said or find_difference(f"the gradient by {name}", here, there)
         finally:
             total.take(usage)
@@ -600,7 +583,9 @@ class _Element:
             steps.append(max(known, default=math.inf))
         if not all(map(math.isfinite, steps)) or steps[1] > 100 * steps[0]:
             return 0.0  # a jump
-        steps_of_one = count_steps(self.sample) / max(1, count_results(self.sample))
+        shapes = (tensor.shape for tensor in self.sample.system.results)
+        sizes = [[evaluate_extent(n, self.sample.sizes) for n in shape] for shape in shapes]
+        steps_of_one = count_steps(self.sample) / max(1, sum(map(prod, sizes)))
         return _UNIT * max(1.0, steps_of_one) * (steps[0] + abs(truth))
 
     def _loses_digits(self, values: Values) -> bool:

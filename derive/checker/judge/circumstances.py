@@ -25,13 +25,8 @@ from itertools import islice, zip_longest
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from derive.checker import processes
 from derive.checker.judge import judge_at
-from derive.checker.processes import (
-    CannotRunError,
-    EndedError,
-    find_kind,
-    where_it_lives,
-)
 from derive.checker.program import check_answer, find_names
 from derive.checker.runs import Answer, Given, How, make_module, precisely, run_target
 from derive.checker.samples import find_free_sizes
@@ -75,18 +70,18 @@ class PlannedRun:
 class RunOutcome:
     """What a call gave, or how it failed; what it drew or asked for, and the state after it."""
 
-    answer: Answer | CannotRunError
+    answer: Answer | processes.CannotRunError
     asked: tuple[str, ...] = ()
     state: tuple[tuple[str, str], ...] = ()
 
     def get_results(self) -> tuple[Any, ...]:
         """The results; CannotRunError where there are none."""
-        if isinstance(self.answer, CannotRunError):
+        if isinstance(self.answer, processes.CannotRunError):
             raise self.answer
         return self.answer.results
 
 
-@where_it_lives
+@processes.where_it_lives
 def call_all(
     target: Any, calls: tuple[PlannedRun, ...], path: str, once: bool
 ) -> tuple[RunOutcome, ...]:
@@ -113,7 +108,7 @@ def _call(target: Any, call: PlannedRun, path: str) -> RunOutcome:
     try:
         with _enter(target, at), _watch_clock(path, asked) if at == "noted" else nullcontext():
             found = run_target(target, given, call.how, path)
-    except CannotRunError as error:
+    except processes.CannotRunError as error:
         return RunOutcome(error)
     finally:
         if at in ENDS:
@@ -331,16 +326,16 @@ def run_all(program: Program, plan: Sequence[Planned], *, once: bool = False) ->
     for number, (sample, how, at) in enumerate(plan):
         try:
             given = program.find_own(sample.make_inputs(), sample.sizes)
-        except CannotRunError as error:
+        except processes.CannotRunError as error:
             found[number] = RunOutcome(error)
         else:
             calls.append(PlannedRun(given, replace(how, names=program.names), at))
     code = program.code
     told = call_all(code.target, tuple(calls), code.path, once) if calls else ()
     if not isinstance(told, tuple) or len(told) != len(calls):
-        raise EndedError("the process that ran the code answered what is no result")
+        raise processes.EndedError("the process that ran the code answered what is no result")
     for each in told:
-        if not isinstance(found_answer := getattr(each, "answer", None), CannotRunError):
+        if not isinstance(found_answer := getattr(each, "answer", None), processes.CannotRunError):
             check_answer(found_answer)
     answers = iter(told)
     return [found.get(number) or next(answers) for number in range(len(plan))]
@@ -380,7 +375,7 @@ def judge_circumstances(program: Program, samples: Sequence[Sample]) -> Circumst
     plan += [(sample, How(), "again") for sample in others]
     plan += [(first, How(), at) for at in PROMISED]
     plan.append((replace(first, change=_repeat), How(), "expanded"))
-    if find_kind(program.code.target) != "function":
+    if processes.find_kind(program.code.target) != "function":
         plan.append((first, How(), "other mode"))
     plan += [(first, How(), "noted")] * 2
     calls = run_all(program, plan, once=True)
@@ -417,7 +412,7 @@ def _find_difference(
     program: Program, sample: Sample, at: str, usual: Sequence[Any], call: RunOutcome
 ) -> str:
     """What is other at one call than the usual results, or than the formula's at other values."""
-    if isinstance(call.answer, CannotRunError):
+    if isinstance(call.answer, processes.CannotRunError):
         return f"the code stops, {call.answer}, {_AGAIN}" if at in _CALLED else ""
     if at in {"again", "expanded"}:
         outcome = judge_at(program, sample, answer=call.answer)
@@ -456,7 +451,9 @@ def _find_chance(program: Program, sample: Sample, asked: Sequence[str]) -> str:
     plan = [(sample, How(), at) for at in ("", "later", *ENDS)]
     usual, *others = run_all(program, plan, once=True)
     for (_, _, at), call in zip(plan[1:], others, strict=True):
-        if isinstance(usual.answer, CannotRunError) or isinstance(call.answer, CannotRunError):
+        if isinstance(usual.answer, processes.CannotRunError) or isinstance(
+            call.answer, processes.CannotRunError
+        ):
             continue
         if _compare(program, usual.answer.results, call.answer.results):
             if at == "later":
@@ -468,7 +465,7 @@ def _find_chance(program: Program, sample: Sample, asked: Sequence[str]) -> str:
 def _name_mode(program: Program, usual: Sequence[Any], call: RunOutcome) -> Iterator[Diagnostic]:
     """That a module gives something else in its other mode."""
     where = "it stops"
-    if not isinstance(call.answer, CannotRunError):
+    if not isinstance(call.answer, processes.CannotRunError):
         where = _compare(program, usual, call.answer.results)
     if where:
         here, there = ("training", "eval") if "training" in call.asked else ("eval", "training")
@@ -480,7 +477,9 @@ def _find_other_way(program: Program, sample: Sample, at: str) -> int | None:
     """The line of the first call that is another one than usually."""
     watched = How(is_watched=True)
     usual, other = run_all(program, [(sample, watched, ""), (sample, watched, at)], once=True)
-    if isinstance(usual.answer, CannotRunError) or isinstance(other.answer, CannotRunError):
+    if isinstance(usual.answer, processes.CannotRunError) or isinstance(
+        other.answer, processes.CannotRunError
+    ):
         return None
     pairs = zip_longest(usual.answer.calls, other.answer.calls)
     return next((each[1] for one, each in pairs if each is not None and one != each), None)

@@ -35,7 +35,6 @@ from derive.checker.samples import (
 )
 from derive.errors import Diagnostic
 from derive.ir import nodes as ir
-from derive.judge.evaluate import evaluate_system
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -173,9 +172,7 @@ def _run_rounded(
     eps = max(torch.finfo(each).eps for each in (getattr(torch, name), *floats))
     lost = _find_lost(sample, given, eps)
     worst, where = 0.0, ""
-    for result, found, value in program.pair(
-        answer, _evaluate(sample, _round(given, torch.float64))
-    ):
+    for result, found, value in program.pair(answer, sample.evaluate(_round(given, torch.float64))):
         if value.is_floating_point() and found.shape == value.shape:
             off = _measure(found, value)
             worst = max(worst, off)
@@ -191,7 +188,7 @@ def _run_as_asked(program: Program, sample: Sample) -> tuple[Answer | None, floa
         answer = program.run(values, sample.sizes, _AS_ASKED)
     except CannotRunError:
         return None, 0.0
-    pairs = program.pair(answer, _evaluate(sample, values))
+    pairs = program.pair(answer, sample.evaluate(values))
     return answer, max((_measure(f, v) for _, f, v in pairs if f.shape == v.shape), default=0.0)
 
 
@@ -224,7 +221,7 @@ def judge_far(
 
 def _find_wrapped(program: Program, far: Sample, answer: Answer) -> str:
     """An element, however small, that is another where whole numbers did not fit their type."""
-    for name, result, value in program.pair(answer, _evaluate(far, far.make_inputs())):
+    for name, result, value in program.pair(answer, far.evaluate(far.make_inputs())):
         if result.shape != value.shape:
             continue
         one, other = result.detach().double(), value.double()
@@ -301,21 +298,16 @@ def _find_lost(sample: Sample, given: Values, eps: float) -> dict[str, float]:
         return value * (1 + eps * signs)
 
     exact = _round(given, torch.float64)
-    wanted = _evaluate(sample, exact)
-    moved = _evaluate(sample, {name: move(value) for name, value in exact.items()})
+    wanted = sample.evaluate(exact)
+    moved = sample.evaluate({name: move(value) for name, value in exact.items()})
     try:
-        own = _evaluate(sample, given)
+        own = sample.evaluate(given)
     except (RuntimeError, TypeError):  # an operation that torch does not have in this type
         own = moved
     return {
         name: max(eps, _measure(own[name], value), _measure(moved[name], value))
         for name, value in wanted.items()
     }
-
-
-def _evaluate(sample: Sample, values: Mapping[str, Any]) -> dict[str, Any]:
-    found = evaluate_system(sample.system, values, sample.sizes)
-    return {tensor.name: found[tensor.name] for tensor in sample.system.results}
 
 
 def _measure(found: Any, wanted: Any) -> float:
@@ -413,7 +405,7 @@ def find_loss(program: Program, sample: Sample, at: str, dtype: Any = None) -> D
 
     dtype = dtype or torch.float32
     given = _round(sample.make_inputs(), dtype)
-    wanted = _evaluate(sample, _round(given, torch.float64))
+    wanted = sample.evaluate(_round(given, torch.float64))
     short = str(dtype).removeprefix("torch.")
     try:
         answer = program.run(given, sample.sizes, How(double=False))

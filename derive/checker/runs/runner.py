@@ -16,35 +16,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from derive.checker import load, program, runs, slots, subjects, trace
+from derive.checker import load, processes, program, runs, slots, subjects, trace
 from derive.checker.edits import code as running
 from derive.checker.edits.code import Rewrite
 from derive.checker.judge import circumstances
 from derive.checker.load import Code
-from derive.checker.processes import (
-    HEAD,
-    MOST_MEMORY,
-    CannotRunError,
-    Failure,
-    Kept,
-    Link,
-    Reader,
-    Writer,
-    be_quiet,
-    close_others,
-    end_children,
-    end_with_parent,
-    enter,
-    find_kind,
-    guard,
-    isolate,
-    limit_memory,
-    log_error,
-    name_classes,
-    name_exit,
-    receive,
-    wait_for,
-)
 from derive.checker.program import Program
 from derive.checker.reading import Rename, Script
 from derive.checker.relations import Statement
@@ -83,8 +59,18 @@ def list_classes() -> dict[str, type]:
     from derive.judge.fields.algebra import Usage
     from derive.judge.fields.tower import Tower
 
-    return name_classes(
-        *(Code, Script, Program, slots.Slot, Failure, Usage, Tower, program.Equations, Condition),
+    return processes.name_classes(
+        *(
+            Code,
+            Script,
+            Program,
+            slots.Slot,
+            processes.Failure,
+            Usage,
+            Tower,
+            program.Equations,
+            Condition,
+        ),
         *(runs.Given, runs.How, runs.Answer, modes.Lowering, trace.Event, trace.Trace),
         *(
             Statement,
@@ -99,10 +85,10 @@ def list_classes() -> dict[str, type]:
 
 
 @contextmanager
-def start_runner(job: Job, folder: str) -> Iterator[Link]:
+def start_runner(job: Job, folder: str) -> Iterator[processes.Link]:
     """The way to a runner of the job's code; it and all that it starts end with this."""
     here, there = socket.socketpair()
-    guard()
+    processes.guard()
     guardian = os.fork()
     if guardian == 0:
         try:
@@ -110,7 +96,7 @@ def start_runner(job: Job, folder: str) -> Iterator[Link]:
         finally:
             os._exit(1)
     there.close()
-    link = Link(here, list_classes(), job.seconds)
+    link = processes.Link(here, list_classes(), job.seconds)
     link.find_end = partial(_find_end, guardian)
     try:
         yield link
@@ -118,36 +104,36 @@ def start_runner(job: Job, folder: str) -> Iterator[Link]:
         here.close()
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(guardian, signal.SIGKILL)
-        end_children()
+        processes.end_children()
 
 
 def _find_end(guardian: int) -> str:
     """How the runner ended, which has closed its channel."""
-    status = wait_for(guardian, _PATIENCE)
+    status = processes.wait_for(guardian, _PATIENCE)
     if status is None:
         return "the process that ran the code closed its channel"
-    how = name_exit(os.waitstatus_to_exitcode(status))
+    how = processes.name_exit(os.waitstatus_to_exitcode(status))
     return f"the process that ran the code ended with {how}"
 
 
 def _be_guardian(end: socket.socket, job: Job, folder: str) -> NoReturn:
     """Make the namespaces and the runner in them, and end as the runner does."""
     os.setsid()
-    end_with_parent()
-    close_others(end.fileno())
-    be_quiet()
-    contained = isolate()
+    processes.end_with_parent()
+    processes.close_others(end.fileno())
+    processes.be_quiet()
+    contained = processes.isolate()
     runner = os.fork()
     if runner == 0:
         code = 1
         try:
-            end_with_parent()
-            enter(folder)
-            limit_memory(MOST_MEMORY)
+            processes.end_with_parent()
+            processes.enter(folder)
+            processes.limit_memory(processes.MOST_MEMORY)
             serve(end, job, contained)
             code = 0
         except BaseException as error:  # the last word of this process
-            log_error(error)
+            processes.log_error(error)
         finally:
             os._exit(code)
     end.close()
@@ -164,9 +150,9 @@ def serve(end: socket.socket, job: Job, contained: tuple[str, ...]) -> None:
     objects: list[Any] = []
     classes = list_classes()
 
-    def keep(value: Any) -> Kept:
+    def keep(value: Any) -> processes.Kept:
         objects.append(value)
-        return Kept(len(objects) - 1, find_kind(value))
+        return processes.Kept(len(objects) - 1, processes.find_kind(value))
 
     own: dict[str, Callable[..., Any]] = {
         "load": partial(_load, job),
@@ -174,21 +160,21 @@ def serve(end: socket.socket, job: Job, contained: tuple[str, ...]) -> None:
     }
     while True:
         try:
-            length, behind = HEAD.unpack(receive(end, HEAD.size))
-            header, data = receive(end, length), receive(end, behind)
+            length, behind = processes.HEAD.unpack(processes.receive(end, processes.HEAD.size))
+            header, data = processes.receive(end, length), processes.receive(end, behind)
         except ConnectionError:
             return
-        reader = Reader(classes, lambda kept: objects[kept.number])
+        reader = processes.Reader(classes, lambda kept: objects[kept.number])
         try:
             name, _, args, named = reader.read_frame(header, data)
             answer = {**SERVED, **own}[name](*args, **named)
         except DeriveError as error:
-            answer = Failure("DeriveError", diagnostic=error.diagnostic)
-        except CannotRunError as error:
+            answer = processes.Failure("DeriveError", diagnostic=error.diagnostic)
+        except processes.CannotRunError as error:
             answer = error
         except (Exception, SystemExit, KeyboardInterrupt) as error:
-            answer = Failure(type(error).__name__, load.say(error))
-        end.sendall(Writer(classes, keep).frame(answer))
+            answer = processes.Failure(type(error).__name__, load.say(error))
+        end.sendall(processes.Writer(classes, keep).frame(answer))
 
 
 def _load(job: Job, rename: Rename | None = None) -> Code:
