@@ -23,15 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from derive.checker.edits.code import SourceText, exchange
 from derive.checker.edits.code_operators import Stock
-from derive.checker.edits.search import (
-    BaseEvaluator,
-    Budget,
-    Correction,
-    EditSearch,
-    Example,
-    Judge,
-    Mender,
-)
+from derive.checker.edits.search import BaseEvaluator, Budget, Correction, EditSearch, Judge, Mender
 from derive.checker.edits.sites import SizedFormula
 from derive.checker.judge import judge_at
 from derive.checker.load import find_literals
@@ -40,6 +32,7 @@ from derive.checker.reading import say_line
 from derive.checker.samples import SCALES, scale, show_sizes, vary_inputs, vary_sizes
 from derive.checker.trace import (
     ERRORS,
+    Example,
     Lines,
     Trace,
     find_changed_line,
@@ -293,13 +286,13 @@ class _Inquiry:
     def add_correction(self, found: Explanation, correction: Correction) -> Explanation:
         """The explanation with the corrected code."""
         source, told = self.case.source, {*self.lines.last}
-        here = SourceText(source).spread({correction.line})
+        here = SourceText(source).spread({correction.rewrite.line})
         is_about = found.placed in here or (found.placed is None and not here & told)
         is_about &= not (found.about == "a part" and correction.rewrite.is_exchange)
         return replace(
             found,
-            line=correction.line,
-            edit=found.edit if found.edit and is_about else correction.words,
+            line=correction.rewrite.line,
+            edit=found.edit if found.edit and is_about else correction.rewrite.words,
             corrected=correction.find_changed_lines(source),
         )
 
@@ -322,7 +315,7 @@ class _Inquiry:
             edited = replace(case, program=program, others=others)
             with (
                 self.budget.part(_BEHIND) as own,
-                exchange(case.program.code, first.source, first.line),
+                exchange(case.program.code, first.source, first.rewrite.line),
             ):
                 rest = _Inquiry(edited, own, self.faults - 1).explain()
             if rest.edit:
@@ -330,8 +323,8 @@ class _Inquiry:
                 changed = dict((*first.find_changed_lines(case.source), *rest.corrected))
                 return replace(
                     plain,
-                    line=first.line,
-                    edit=f"{first.words}; and {where}: {rest.edit}",
+                    line=first.rewrite.line,
+                    edit=f"{first.rewrite.words}; and {where}: {rest.edit}",
                     corrected=tuple(sorted(changed.items())) if rest.corrected else (),
                 )
         return plain

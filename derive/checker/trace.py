@@ -36,6 +36,15 @@ if TYPE_CHECKING:
     from derive.judge.evaluate import Evaluator
 
 
+@dataclass(frozen=True)
+class Example:
+    """The code's results for one sample of inputs."""
+
+    values: Mapping[str, Any]
+    results: tuple[Any, ...]
+    sizes: Mapping[str, int]
+
+
 MOST_EVENTS = 600
 _MOST_RECORDED = 1 << 20
 

@@ -15,8 +15,9 @@ from explain_cases import (
 )
 
 from derive import check
-from derive.checker.edits.search import Example, Judge
+from derive.checker.edits.search import Judge
 from derive.checker.explain import explain
+from derive.checker.trace import Example
 
 WRONG = list(read_wrong())
 

@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
+from itertools import accumulate
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from derive.checker import runs
 from derive.checker.load import compile_script
 from derive.checker.processes import find_kind, where_it_lives
-from derive.checker.trace import Print, are_close, find_print, record
+from derive.checker.trace import Example, Print, are_close, find_print, record
+from derive.judge.compare import copy_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,6 +50,14 @@ class Rewrite:
         return source[: self.start] + text + source[self.end :]
 
 
+def _is_atom(text: str) -> bool:
+    try:
+        node = ast.parse(text, mode="eval").body
+    except SyntaxError:
+        return False
+    return isinstance(node, (ast.Name, ast.Call, ast.Attribute, ast.Subscript, ast.Constant))
+
+
 def repeat_rewrites(rewrites: Sequence[Rewrite], more: float) -> Iterator[Rewrite]:
     """The same slip mended wherever it was made, at a higher cost."""
     groups: dict[str, list[Rewrite]] = {}
@@ -72,48 +82,36 @@ _UNDOES: dict[type, type] = {
 }
 
 
-def find_closing(text: str, start: int) -> int:
-    """Where the bracket that opens at a place is closed."""
-    depth = 0
-    for place in range(start, len(text)):
-        depth += (text[place] in "([{") - (text[place] in ")]}")
-        if not depth:
-            return place
-    return len(text)
-
-
 def count_contrived(source: str) -> int:
     """How many signs are doubled in a text, and operations undone, as nobody writes them."""
-    return sum(_is_contrived(node) for node in ast.walk(ast.parse(source)))
 
+    def is_same(one: ast.AST, other: ast.AST) -> bool:
+        return ast.dump(one) == ast.dump(other)
 
-def _is_contrived(node: ast.AST) -> bool:
-    match node:
-        case ast.BinOp(_, ast.Add() | ast.Sub(), ast.UnaryOp(ast.USub())):
-            return True
-        case ast.UnaryOp(ast.USub(), ast.UnaryOp(ast.USub())):
-            return True
-        case ast.BinOp(one, ast.Sub() | ast.Div(), other) if is_same(one, other):
-            return True
-        case ast.BinOp(ast.BinOp(first, inner, second), outer, other) if _UNDOES.get(
-            type(inner)
-        ) is type(outer):
-            is_either = isinstance(inner, (ast.Add, ast.Mult)) and is_same(first, other)
-            return is_either or is_same(second, other)
-        case ast.BinOp(ast.Constant(), ast.Mult(), ast.BinOp(ast.Constant(), ast.Mult())):
-            return True
-        case ast.BinOp(
-            ast.BinOp(ast.Constant(), ast.Mult()), ast.Mult() | ast.Div(), ast.Constant()
-        ):
-            return True
-        case ast.Call(ast.Attribute(ast.Call(ast.Attribute(_, inner), one), outer), other):
-            return inner == outer and len(one) == len(other) and all(map(is_same, one, other))
-    return False
+    def is_contrived(node: ast.AST) -> bool:
+        match node:
+            case ast.BinOp(_, ast.Add() | ast.Sub(), ast.UnaryOp(ast.USub())):
+                return True
+            case ast.UnaryOp(ast.USub(), ast.UnaryOp(ast.USub())):
+                return True
+            case ast.BinOp(one, ast.Sub() | ast.Div(), other) if is_same(one, other):
+                return True
+            case ast.BinOp(ast.BinOp(first, inner, second), outer, other) if _UNDOES.get(
+                type(inner)
+            ) is type(outer):
+                is_either = isinstance(inner, (ast.Add, ast.Mult)) and is_same(first, other)
+                return is_either or is_same(second, other)
+            case ast.BinOp(ast.Constant(), ast.Mult(), ast.BinOp(ast.Constant(), ast.Mult())):
+                return True
+            case ast.BinOp(
+                ast.BinOp(ast.Constant(), ast.Mult()), ast.Mult() | ast.Div(), ast.Constant()
+            ):
+                return True
+            case ast.Call(ast.Attribute(ast.Call(ast.Attribute(_, inner), one), outer), other):
+                return inner == outer and len(one) == len(other) and all(map(is_same, one, other))
+        return False
 
-
-def is_same(one: ast.AST, other: ast.AST) -> bool:
-    """Are two nodes written alike?"""
-    return ast.dump(one) == ast.dump(other)
+    return sum(map(is_contrived, ast.walk(ast.parse(source))))
 
 
 class SourceText:
@@ -122,10 +120,26 @@ class SourceText:
     def __init__(self, text: str) -> None:
         self.text = text
         self.tree = ast.parse(text)
-        self._starts = [0]
-        for row in text.splitlines(keepends=True):
-            self._starts.append(self._starts[-1] + len(row))
         self._rows = text.splitlines(keepends=True)
+        self._starts = [0, *accumulate(map(len, self._rows))]
+
+    @cached_property
+    def statements(self) -> list[Any]:
+        """The statements that may be edited, each before those inside of it."""
+        found: list[Any] = []
+
+        def descend(node: ast.AST) -> None:
+            for child in ast.iter_child_nodes(node):
+                if isinstance(child, ast.While):
+                    continue  # an edit might never end
+                is_holder = isinstance(child, (ast.FunctionDef, ast.ClassDef, ast.ExceptHandler))
+                if isinstance(child, ast.stmt) and not is_holder:
+                    found.append(child)
+                if is_holder or isinstance(child, (ast.If, ast.For, ast.With, ast.Try)):
+                    descend(child)
+
+        descend(self.tree)
+        return found
 
     @cached_property
     def unused(self) -> frozenset[str]:
@@ -140,39 +154,30 @@ class SourceText:
 
     def spread(self, lines: set[int]) -> set[int]:
         """All lines of the innermost statements on these lines."""
-        found = set(lines)
-        for statement, _ in _find_statements(self.tree, ()):
-            own = set(range(statement.lineno, (statement.end_lineno or 0) + 1))
-            if own & lines and not hasattr(statement, "body"):
-                found |= own
-        return found
+        simple = (each for each in self.statements if not hasattr(each, "body"))
+        spans = (set(range(each.lineno, (each.end_lineno or 0) + 1)) for each in simple)
+        return lines.union(*(span for span in spans if span & lines))
 
     def find_plain(self, lines: set[int], told: set[int]) -> set[int]:
         """The lines where names that are read on some lines are given what is no tensor."""
-        statements = [each for each, _ in _find_statements(self.tree, ())]
-        read = {
-            node.id
-            for each in statements
-            for node in ast.walk(each)
-            if isinstance(node, ast.Name) and node.lineno in lines
-        }
+        nodes = (node for each in self.statements for node in ast.walk(each))
+        names = (node for node in nodes if isinstance(node, ast.Name))
+        read = {name.id for name in names if name.lineno in lines}
+        made = (n for n in self.statements if isinstance(n, ast.Assign) and n.lineno not in told)
         return {
             each.lineno
-            for each in statements
-            if isinstance(each, ast.Assign) and each.lineno not in told
+            for each in made
             if any(isinstance(t, ast.Name) and t.id in read for t in each.targets)
         }
 
     def span(self, node: Any) -> tuple[int, int]:
         """Where a node begins and ends."""
-        return (
-            self._find(node.lineno, node.col_offset),
-            self._find(node.end_lineno, node.end_col_offset),
-        )
 
-    def _find(self, line: int, column: int) -> int:
-        row = self._rows[line - 1] if line <= len(self._rows) else ""
-        return self._starts[line - 1] + len(row.encode()[:column].decode())
+        def find(line: int, column: int) -> int:
+            row = self._rows[line - 1] if line <= len(self._rows) else ""
+            return self._starts[line - 1] + len(row.encode()[:column].decode())
+
+        return find(node.lineno, node.col_offset), find(node.end_lineno, node.end_col_offset)
 
     def get(self, node: Any) -> str:
         """The text of a node."""
@@ -186,7 +191,7 @@ class Site:
 
     source: SourceText
     node: ast.expr
-    parents: tuple[ast.AST, ...]  # the nearest last
+    parents: tuple[ast.AST, ...]  # the statement and what is inside of it, the nearest last
     names: Mapping[str, Any]  # and their values when the line was reached
     line: int
 
@@ -203,19 +208,17 @@ class Site:
     @property
     def is_open(self) -> bool:
         """Does it need no brackets, whatever it is: a whole value or an argument?"""
-        return isinstance(
-            self.parent,
-            (
-                *(ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.keyword),
-                *(ast.GeneratorExp, ast.ListComp, ast.Tuple, ast.List),
-            ),
-        ) or (isinstance(self.parent, ast.Call) and self.node is not self.parent.func)
+        kinds = (
+            *(ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.keyword),
+            *(ast.GeneratorExp, ast.ListComp, ast.Tuple, ast.List),
+        )
+        is_argument = isinstance(self.parent, ast.Call) and self.node is not self.parent.func
+        return isinstance(self.parent, kinds) or is_argument
 
     @property
     def is_branch(self) -> bool:
         """Does it decide what runs?"""
-        statement = next((p for p in reversed(self.parents) if isinstance(p, ast.stmt)), None)
-        return isinstance(statement, ast.If)
+        return isinstance(self.parents[0], ast.If)
 
     @property
     def is_value(self) -> bool:
@@ -256,29 +259,19 @@ class Site:
 
     def replace(self, text: str, words: str, cost: float) -> Rewrite:
         """Another text in its place."""
-        start, end = self.source.span(self.node)
-        return Rewrite(start, end, text, words, cost, self.line)
+        return Rewrite(*self.source.span(self.node), text, words, cost, self.line)
 
     def join(self, text: str, words: str, cost: float) -> Rewrite:
         """An expression in its place, in brackets where it needs them."""
-        start, end = self.source.span(self.node)
-        return Rewrite(start, end, text, words, cost, self.line, self.is_open)
-
-
-def _is_atom(text: str) -> bool:
-    try:
-        node = ast.parse(text, mode="eval").body
-    except SyntaxError:
-        return False
-    return isinstance(node, (ast.Name, ast.Call, ast.Attribute, ast.Subscript, ast.Constant))
+        return replace(self.replace(text, words, cost), bare=self.is_open)
 
 
 def read_number(node: ast.expr | None) -> Any:
     """The number that an expression is, its sign included; None for another."""
     match node:
-        case ast.Constant(value=int() | float() as value) if is_number(value):
+        case ast.Constant(int() | float() as value) if is_number(value):
             return value
-        case ast.UnaryOp(ast.USub(), ast.Constant(value=int() | float() as value)):
+        case ast.UnaryOp(ast.USub(), ast.Constant(int() | float() as value)):
             return -value
     return None
 
@@ -291,7 +284,7 @@ def bracket(node: ast.expr, text: str) -> str:
 def find_name(call: ast.AST) -> str:
     """The last name of what is called."""
     match call:
-        case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)):
+        case ast.Call(ast.Attribute(attr=name) | ast.Name(id=name)):
             return name
         case ast.Call():
             return "it"
@@ -307,9 +300,9 @@ def find_receiver(call: ast.expr) -> ast.expr | None:
         return isinstance(node, ast.Attribute) and is_library(node.value)
 
     match call:
-        case ast.Call(func=ast.Attribute(value=owner)) if not is_library(owner):
+        case ast.Call(ast.Attribute(owner)) if not is_library(owner):
             return owner
-        case ast.Call(func=ast.Attribute() | ast.Name(), args=[first, *_]):
+        case ast.Call(ast.Attribute() | ast.Name(), [first, *_]):
             return first
     return None
 
@@ -331,64 +324,40 @@ def find_spelt_sizes(site: Site) -> Iterator[tuple[str, int]]:
 
 def find_sites(source: SourceText, lines: Mapping[int, Mapping[str, Any]]) -> Iterator[Site]:
     """The expressions of the statements that ran, outer ones first."""
-    for statement, parents in _find_statements(source.tree, ()):
-        line = next(
-            (n for n in range(statement.lineno, (statement.end_lineno or 0) + 1) if n in lines),
-            None,
-        )
-        if line is None:
-            continue
-        names = lines[line]
-        for child in ast.iter_child_nodes(statement):
-            if isinstance(child, ast.expr):
-                yield from _descend(source, child, (*parents, statement), names)
 
-
-def _find_statements(node: ast.AST, parents: tuple[ast.AST, ...]) -> Iterator[Any]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
-            yield from _find_statements(child, (*parents, child))
-        elif isinstance(child, ast.While):
-            continue  # an edit might never end
-        elif isinstance(child, (ast.If, ast.For, ast.With, ast.Try)):
-            yield child, parents  # its own expressions
-            yield from _find_statements(child, (*parents, child))
-        elif isinstance(child, ast.stmt):
-            yield child, parents
-        elif isinstance(child, (ast.ExceptHandler,)):
-            yield from _find_statements(child, parents)
-
-
-def _descend(
-    source: SourceText, node: ast.expr, parents: tuple[ast.AST, ...], names: Mapping[str, Any]
-) -> Iterator[Site]:
-    stored = isinstance(getattr(node, "ctx", None), ast.Store)
-    if isinstance(node, (ast.JoinedStr, ast.Lambda)) or (
-        stored and not isinstance(node, ast.Tuple)
-    ):
-        return  # what is assigned to stays, though names of a tuple may change places
-    yield Site(source, node, parents, names, node.lineno)
-    for child in ast.iter_child_nodes(node):
+    def descend(
+        node: ast.expr, parents: tuple[ast.AST, ...], names: Mapping[str, Any]
+    ) -> Iterator[Site]:
+        stored = isinstance(getattr(node, "ctx", None), ast.Store)
+        if isinstance(node, (ast.JoinedStr, ast.Lambda)) or (
+            stored and not isinstance(node, ast.Tuple)
+        ):
+            return  # what is assigned to stays, though names of a tuple may change places
+        yield Site(source, node, parents, names, node.lineno)
         inner = (*parents, node)
-        if isinstance(child, ast.keyword):
-            yield from _descend(source, child.value, (*inner, child), names)
-        elif isinstance(child, ast.comprehension):
-            for each in (child.iter, *child.ifs):
-                yield from _descend(source, each, (*inner, child), names)
-        elif isinstance(child, ast.expr):
-            yield from _descend(source, child, inner, names)
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.keyword):
+                yield from descend(child.value, (*inner, child), names)
+            elif isinstance(child, ast.comprehension):
+                for each in (child.iter, *child.ifs):
+                    yield from descend(each, (*inner, child), names)
+            elif isinstance(child, ast.expr):
+                yield from descend(child, inner, names)
+
+    for statement in source.statements:
+        own = range(statement.lineno, (statement.end_lineno or 0) + 1)
+        line = next((n for n in own if n in lines), None)
+        for child in ast.iter_child_nodes(statement) if line is not None else ():
+            if isinstance(child, ast.expr) and line is not None:
+                yield from descend(child, (statement,), lines[line])
 
 
 def is_like(one: Any, other: Any) -> bool:
     """Could one value stand where the other does: numbers, modules or tensors of a kind?"""
     if hasattr(one, "dtype") and hasattr(other, "dtype"):
-        kinds = [
-            (each.is_floating_point(), str(each.dtype) == "torch.bool") for each in (one, other)
-        ]
+        kinds = [(e.is_floating_point(), str(e.dtype) == "torch.bool") for e in (one, other)]
         return kinds[0] == kinds[1]
-    if is_number(one) and is_number(other):
-        return True
-    return isinstance(one, str) and one == other
+    return (is_number(one) and is_number(other)) or (isinstance(one, str) and one == other)
 
 
 def is_number(value: Any) -> bool:
@@ -397,7 +366,6 @@ def is_number(value: Any) -> bool:
 
 
 Found = TypeVar("Found")
-
 Names = Mapping[str, Any]  # tensors without their values, numbers, and members of modules by name
 Lines = dict[int, Names]  # the lines that ran, and what has a name there
 
@@ -406,12 +374,9 @@ class Texts:
     """The functions of a file, which are given the code of edited texts."""
 
     def __init__(self, code: Code) -> None:
+        found = _find_functions(code.target, set())
         self.code = code
-        self.functions = [
-            each
-            for each in _find_functions(code.target, set())
-            if each.__code__.co_filename == code.path
-        ]
+        self.functions = [each for each in found if each.__code__.co_filename == code.path]
         self.before = [each.__code__ for each in self.functions]
 
     def put(self, edited: str, line: int) -> None:
@@ -424,9 +389,16 @@ class Texts:
             last += edited.count("\n") - code.source.count("\n")
             block = "\n".join(edited.split("\n")[first - 1 : last])
             made = compile("\n" * (first - 1) + block, code.path, "exec", dont_inherit=True)
-        new = {_find_key(each): each for each in _find_codes(made)}
+
+        def find_codes(code: CodeType) -> Iterator[CodeType]:
+            for each in code.co_consts:
+                if isinstance(each, CodeType):
+                    yield each
+                    yield from find_codes(each)
+
+        new = {(each.co_qualname, each.co_firstlineno): each for each in find_codes(made)}
         for function, before in zip(self.functions, self.before, strict=True):
-            function.__code__ = new.get(_find_key(before), before)
+            function.__code__ = new.get((before.co_qualname, before.co_firstlineno), before)
 
     def undo(self) -> None:
         """Let all functions run as they did."""
@@ -451,24 +423,15 @@ def exchange(code: Code, edited: str, line: int) -> Iterator[None]:
 
 
 @where_it_lives
-def find_passing(
-    program: Program,
-    rewrites: Sequence[Rewrite],
-    values: Mapping[str, Any],
-    sizes: Mapping[str, int],
-    wanted: Sequence[Any],
-) -> tuple[int, ...]:
-    """The numbers of the edits with which a program gives these results."""
-    passed = _run_edited(program, rewrites, values, sizes, lambda run: are_close(run(), wanted))
+def find_passing(program: Program, rewrites: Sequence[Rewrite], trial: Example) -> tuple[int, ...]:
+    """The numbers of the edits with which a program gives the results of a trial."""
+    passed = _run_edited(program, rewrites, trial, lambda run: are_close(run(), trial.results))
     return tuple(number for number, is_right in enumerate(passed) if is_right)
 
 
 @where_it_lives
 def find_prints(
-    program: Program,
-    rewrites: Sequence[Rewrite],
-    values: Mapping[str, Any],
-    sizes: Mapping[str, int],
+    program: Program, rewrites: Sequence[Rewrite], trial: Example
 ) -> tuple[tuple[Print, ...], ...]:
     """The fingerprints of what a program computes on its way, with each of the edits."""
 
@@ -477,35 +440,26 @@ def find_prints(
         found = () if trace.error else (find_print(event.value) for event in trace.events)
         return tuple(each for each in found if each is not None)
 
-    return tuple(each or () for each in _run_edited(program, rewrites, values, sizes, look))
+    return tuple(each or () for each in _run_edited(program, rewrites, trial, look))
 
 
 def _run_edited(
     program: Program,
     rewrites: Sequence[Rewrite],
-    values: Mapping[str, Any],
-    sizes: Mapping[str, int],
+    trial: Example,
     look: Callable[[Callable[[], Any]], Found],
 ) -> Iterator[Found | None]:
     """What is seen of the runs of a program with each of the edits; None where it cannot run."""
     code, texts = program.code, Texts(program.code)
     with runs.prepare(runs.How()):
-        given = program.find_given(values, sizes)
-        target, making = code.target, set[int]()
+        given = program.find_given(trial.values, trial.sizes)
+        target, making = code.target, set[int]()  # lines of how a module is made, which is so once
         if find_kind(target) == "class":
-            making = {
-                *watch(code.path, lambda: runs.make_module(code.target, given.constructor))[0]
-            }
-            target = runs.make_module(code.target, given.constructor)
+            made = partial(runs.make_module, code.target, given.constructor)
+            making, target = {*watch(code.path, made)[0]}, made()
 
         def run(rewrite: Rewrite) -> tuple[Any, ...]:
-            arguments, parameters = (
-                {
-                    name: each.clone() if hasattr(each, "clone") else each
-                    for name, each in own.items()
-                }
-                for own in (given.arguments, given.parameters)
-            )
+            arguments, parameters = map(copy_values, (given.arguments, given.parameters))
             is_made_again = making & {rewrite.line, *(each.line for each in rewrite.others)}
             of = code.target if is_made_again else target
             found = runs.call_target(of, arguments, parameters, given.constructor)
@@ -529,17 +483,6 @@ def _find_block(source: str, line: int) -> tuple[int, int]:
         if first <= line <= (node.end_lineno or 0):
             return first, node.end_lineno or 0
     raise ValueError(f"no statement has line {line}")
-
-
-def _find_key(code: CodeType) -> tuple[str, int]:
-    return code.co_qualname, code.co_firstlineno
-
-
-def _find_codes(code: CodeType) -> Iterator[CodeType]:
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            yield each
-            yield from _find_codes(each)
 
 
 def _find_functions(value: Any, seen: set[Any]) -> Iterator[FunctionType]:
@@ -570,11 +513,9 @@ def _find_functions(value: Any, seen: set[Any]) -> Iterator[FunctionType]:
 
 
 @where_it_lives
-def watch_program(
-    program: Program, values: Mapping[str, Any], sizes: Mapping[str, int]
-) -> tuple[Lines, tuple[int, ...]]:
+def watch_program(program: Program, trial: Example) -> tuple[Lines, tuple[int, ...]]:
     """The lines that one run of a program goes through, and those that it runs more than once."""
-    return watch(program.code.path, lambda: program.run(values, sizes))
+    return watch(program.code.path, lambda: program.run(trial.values, trial.sizes))
 
 
 def watch(path: str, run: Callable[[], Any]) -> tuple[Lines, tuple[int, ...]]:

@@ -12,21 +12,21 @@ from __future__ import annotations
 
 import ast
 import re
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
+from itertools import accumulate, chain
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.edits import code_operators, equations, operators
 from derive.checker.edits.code import (
+    Found,
     Lines,
     Rewrite,
     SourceText,
     count_contrived,
     exchange,
-    find_closing,
     find_passing,
     find_prints,
     find_sites,
@@ -34,7 +34,7 @@ from derive.checker.edits.code import (
     watch_program,
 )
 from derive.checker.processes import EndedError
-from derive.checker.trace import ERRORS, are_close
+from derive.checker.trace import ERRORS, Example, are_close
 from derive.ir import nodes as ir
 from derive.ir.walk import find_children
 from derive.judge.evaluate import Evaluator
@@ -51,15 +51,6 @@ if TYPE_CHECKING:
 
 NODES = 20  # that are evaluated in about a millisecond
 LARGE = 20_000  # elements, whose arithmetic takes as long as all else of an evaluation
-
-
-@dataclass(frozen=True)
-class Example:
-    """The code's results for one sample of inputs."""
-
-    values: Mapping[str, Any]
-    results: tuple[Any, ...]
-    sizes: Mapping[str, int]
 
 
 class BaseEvaluator(Evaluator):
@@ -261,7 +252,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Correction:
-    """An edit of the text that makes the code right, and its words."""
+    """An edit of the text that makes the code right."""
 
     rewrite: Rewrite
     source: str  # all of it, corrected
@@ -273,21 +264,12 @@ class Correction:
         meant = ast.dump(ast.parse(edited))
         for start in [m.start() for m in re.finditer(r"\(", edited)][::-1]:
             if rewrite.start <= start < rewrite.end + len(edited) - len(source):
-                end = find_closing(edited, start)
+                depths = accumulate((c in "([{") - (c in ")]}") for c in edited[start:])
+                end = start + next((at for at, depth in enumerate(depths) if not depth), 0)
                 bare = edited[:start] + edited[start + 1 : end] + edited[end + 1 :]
                 with suppress(SyntaxError):
                     edited = bare if ast.dump(ast.parse(bare)) == meant else edited
         return Correction(rewrite, edited)
-
-    @property
-    def line(self) -> int:
-        """The line that is edited."""
-        return self.rewrite.line
-
-    @property
-    def words(self) -> str:
-        """What to do to the code."""
-        return self.rewrite.words
 
     def find_changed_lines(self, before: str) -> tuple[tuple[int, str], ...]:
         """The lines that read otherwise than before, with their numbers."""
@@ -295,28 +277,15 @@ class Correction:
         return tuple((n, new) for n, (old, new) in enumerate(pairs, 1) if old != new)
 
 
-@contextmanager
-def _blame_edits() -> Iterator[None]:
-    """What ends in here ends by an edit that is tried, not by the code as it was given."""
-    try:
-        yield
-    except EndedError as error:
-        raise EndedError(f"with one of the edits of the code that were tried, {error}") from error
-
-
 @dataclass
 class Mender:
-    """One search for corrections: the code, what its runs should give, and what a run costs.
-
-    `confirm` judges a text beyond the trials; `count_parts` tells how many parts of the formula the
-    lines of the code are, as it is now.
-    """
+    """One search for corrections: the code, what its runs should give, and what a run costs."""
 
     program: Program
     stock: Stock
     trials: Sequence[Example]  # inputs, and what the formula gives for them
-    confirm: Callable[[str], bool]
-    count_parts: Callable[[], tuple[int, int]]
+    confirm: Callable[[str], bool]  # is a text right beyond the trials
+    count_parts: Callable[[], tuple[int, int]]  # of the formula, that the lines are as they are now
     weight: int  # steps that one run takes
 
     @cached_property
@@ -327,16 +296,11 @@ class Mender:
     @cached_property
     def ran(self) -> tuple[Lines, tuple[int, ...]]:
         """The lines that run, with what has a name there, and those that run repeatedly."""
-        return watch_program(self.program, self.trials[0].values, self.trials[0].sizes)
-
-    @property
-    def lines(self) -> Lines:
-        """The lines that run, and what has a name there."""
-        return self.ran[0]
+        return watch_program(self.program, self.trials[0])
 
     def count_unused(self) -> int:
         """How many tensors and modules have names that the text never reads."""
-        known = {name: each for names in self.lines.values() for name, each in names.items()}
+        known = {name: each for names in self.ran[0].values() for name, each in names.items()}
         inner = [each for each in known.values() if isinstance(each, dict)]
         every = [*known.items(), *(item for members in inner for item in members.items())]
         found = {n for n, each in every if isinstance(each, str) or hasattr(each, "dtype")}
@@ -346,10 +310,8 @@ class Mender:
     def rewrites(self) -> list[Rewrite]:
         """All edits of the text."""
         found: dict[tuple[int, int, str], Rewrite] = {}
-        for site in find_sites(self.source, self.lines):
-            for rewrite in chain.from_iterable(
-                each(site, self.stock) for each in code_operators.OPERATORS
-            ):
+        for site in find_sites(self.source, self.ran[0]):
+            for rewrite in chain.from_iterable(act(site, self.stock) for act in TEXT_OPERATORS):
                 key = (rewrite.start, rewrite.end, rewrite.text)
                 cost = rewrite.cost + _BRANCH * site.is_branch
                 if key not in found or cost < found[key].cost:
@@ -358,28 +320,24 @@ class Mender:
 
     def rank(self, weigh: Callable[[int], float]) -> list[Rewrite]:
         """The edits by their cost and that of their line, the likeliest first."""
-        lines = dict.fromkeys(each.line for each in self.rewrites)
-        costs = {line: weigh(line) for line in lines}
-        ranked = [replace(each, cost=each.cost + costs[each.line]) for each in self.rewrites]
+        costs = {line: weigh(line) for line in dict.fromkeys(each.line for each in self.rewrites)}
+        ranked = (replace(each, cost=each.cost + costs[each.line]) for each in self.rewrites)
         likely = [each for each in ranked if each.cost < MOST_COST]
         return sorted(likely, key=lambda each: (each.cost, each.start, each.end))
 
     def find(self, weigh: Callable[[int], float], budget: Budget) -> Correction | None:
         """The likeliest edit that makes the code right."""
-        trial = self.trials[0]
         right: list[Correction] = []
         after = 0
-        for batch in self._take_batches(self.rank(weigh), self.weight, budget):
+        ranked = self.rank(weigh)
+        for batch in self._take_batches(ranked, self.weight, budget):
             after += bool(right)
             if right and (after > _MOST_AFTER or batch[0].cost > right[0].rewrite.cost + _LIKE):
                 chosen = self._choose(right)
                 if chosen is not None:
                     return chosen
                 right, after = [], 0
-            with _blame_edits():
-                passing = find_passing(
-                    self.program, batch, trial.values, trial.sizes, trial.results
-                )
+            passing = self._try(find_passing, batch)
             for rewrite in (batch[number] for number in passing if 0 <= number < len(batch)):
                 dear = right and rewrite.cost > right[0].rewrite.cost + _LIKE
                 if dear or len(right) >= _MOST_RIGHT:
@@ -394,15 +352,29 @@ class Mender:
 
         def rate(correction: Correction) -> tuple[int, int, int, float]:
             """How contrived an edit is, how much it leaves without a meaning, what it costs."""
-            with exchange(self.program.code, correction.source, correction.line):
+            with self._put(correction):
                 ends, others = self.count_parts()
             return count_contrived(correction.source), -ends, -others, correction.rewrite.cost
 
         for each in sorted(right, key=rate) if len(right) > 1 else right:
-            with suppress(Exception), exchange(self.program.code, each.source, each.line):
+            with suppress(Exception), self._put(each):
                 if self.confirm(each.source):
                     return each
         return None
+
+    def _put(self, correction: Correction) -> AbstractContextManager[None]:
+        """In here the code runs as it is corrected."""
+        return exchange(self.program.code, correction.source, correction.rewrite.line)
+
+    def _try(
+        self, look: Callable[[Program, Sequence[Rewrite], Example], Found], batch: list[Rewrite]
+    ) -> Found:
+        """What is seen of edits; what ends there is not the code as it was given."""
+        try:
+            return look(self.program, batch, self.trials[0])
+        except EndedError as error:
+            says = f"with one of the edits of the code that were tried, {error}"
+            raise EndedError(says) from error
 
     def _take_batches(
         self, rewrites: Sequence[Rewrite], weight: int, budget: Budget
@@ -419,32 +391,30 @@ class Mender:
     def find_firsts(
         self, lines: set[int], count: Callable[[Sequence[Print]], int], budget: Budget, most: int
     ) -> list[Correction]:
-        """Edits with which the code computes more than before of what counts."""
-        trial = self.trials[0]
+        """Edits with which the code computes more than before of what counts.
+
+        They are of some lines, or put in what the text never reads.
+        """
         unused = re.compile(rf"\b({'|'.join(sorted(self.source.unused)) or '(?!)'})\b")
         every = self.rank(lambda _: 0.0)
         mine = [each for each in every if each.line in lines or unused.search(each.text)]
-        ranked: list[tuple[int, int, Rewrite]] = []
-        for batch in self._take_batches(mine, 2 * self.weight, budget):
-            with _blame_edits():
-                seen = find_prints(self.program, batch, trial.values, trial.sizes)
-            for rewrite, found in zip(batch, seen, strict=True):
-                gained = count(found)
-                if gained > 0:
-                    ranked.append((-gained, len(ranked), rewrite))
-        ranked.sort(key=lambda each: each[:2])
-        text = self.source.text
-        return [Correction.of(each, text) for _, _, each in ranked[:most]]
+        gains = [
+            (count(prints), rewrite)
+            for batch in self._take_batches(mine, 2 * self.weight, budget)
+            for rewrite, prints in zip(batch, self._try(find_prints, batch), strict=True)
+        ]
+        gains = sorted((each for each in gains if each[0] > 0), key=lambda each: -each[0])
+        return [Correction.of(rewrite, self.source.text) for _, rewrite in gains[:most]]
 
     def is_right(self, correction: Correction) -> bool:
         """Is the code right with an edit, on all samples?"""
-        with suppress(Exception), exchange(self.program.code, correction.source, correction.line):
+        with suppress(Exception), self._put(correction):
             found = [self.program.run(each.values, each.sizes).results for each in self.trials]
             pairs = zip(found, self.trials, strict=True)
             if not all(are_close(one, trial.results, finite=False) for one, trial in pairs):
                 return False
             # To avoid a branch, or to go through a loop only once, is to hide what is wrong in it.
-            (lines, repeated), trial = self.ran, self.trials[0]
-            lines_now, repeated_now = watch_program(self.program, trial.values, trial.sizes)
+            lines, repeated = self.ran
+            lines_now, repeated_now = watch_program(self.program, self.trials[0])
             return lines.keys() <= lines_now.keys() and {*repeated} <= {*repeated_now}
         return False

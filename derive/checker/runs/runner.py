@@ -71,7 +71,15 @@ def list_classes() -> dict[str, type]:
             program.Equations,
             Condition,
         ),
-        *(runs.Given, runs.How, runs.Answer, modes.Lowering, trace.Event, trace.Trace),
+        *(
+            runs.Given,
+            runs.How,
+            runs.Answer,
+            modes.Lowering,
+            trace.Event,
+            trace.Trace,
+            trace.Example,
+        ),
         *(
             Statement,
             subjects.Made,
