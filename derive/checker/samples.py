@@ -98,8 +98,8 @@ class Sample:
 
     def describe(self) -> str:
         """What is special about it, and its sizes."""
-        sizes = show_sizes(self.sizes)
-        return ", ".join(filter(None, (self.reason, f"at {sizes}" if sizes else "")))
+        at = f"at {show_sizes(self.sizes)}" if self.sizes else ""
+        return ", ".join(filter(None, (self.reason, at)))
 
 
 def show_sizes(sizes: Mapping[str, int], between: str = "") -> str:
@@ -210,10 +210,8 @@ def pass_limits(sample: Sample, *, has_loops: bool) -> Iterator[tuple[str, list[
 
 def lengthen(sample: Sample, name: str, size: int) -> Sample | None:
     """The sample with one size far larger than the others, small ones if it can be."""
-    small = {
-        other: min(sample.sizes[other], 2 + k % 2)
-        for k, other in enumerate(find_free_sizes(sample))
-    }
+    free = find_free_sizes(sample)
+    small = {other: min(sample.sizes[other], 2 + k % 2) for k, other in enumerate(free)}
     tries = (sample.resize(**{**rest, name: size}) for rest in (small, {}))
     far = next((each for each in tries if each is not None), None)
     if far is None:
@@ -280,28 +278,29 @@ def find_other_sides(
 ) -> Iterator[tuple[Condition, Sample]]:
     """The sample at sizes at which a condition does not hold and those before it do."""
     sizes = (*range(1, _EVERY), *(_EVERY << k for k in range(_DOUBLINGS)))
+
+    def holds(condition: Condition, **size: int) -> bool:
+        """Does it hold at another size, as far as can be told?"""
+        try:
+            return condition.holds({**sample.sizes, **size})
+        except (KeyError, ZeroDivisionError):
+            return True
+
     for k, condition in enumerate(path):
         for name in condition.sizes:
-            varied = (
-                sample.resize(**{name: n})
+            fitting = (
+                {name: n}
                 for n in sizes
-                if not _holds(condition, sample, name, n)
-                and all(_holds(each, sample, name, n) for each in path[:k])
+                if not holds(condition, **{name: n})
+                and all(holds(each, **{name: n}) for each in path[:k])
             )
+            varied = (sample.resize(**each) for each in fitting)
             found = (each for each in varied if each is not None and count(each) <= MOST_ELEMENTS)
             first = list(islice(found, _BESIDE))
             twice = (each for each in found if each.sizes[name] >= 2 * first[0].sizes[name])
             for each in (*first, *islice(twice, 1)):
                 other = replace(each, reason=f"where not {condition}", is_limit=True)
                 yield condition, other
-
-
-def _holds(condition: Condition, sample: Sample, name: str, size: int) -> bool:
-    """Does it hold at another size, as far as can be told?"""
-    try:
-        return condition.holds({**sample.sizes, name: size})
-    except (KeyError, ZeroDivisionError):
-        return True
 
 
 def count(sample: Sample) -> int:
@@ -317,9 +316,10 @@ def _list_sizes(sample: Sample, numbers: Sequence[float]) -> Iterator[tuple[dict
         yield {other: sample.sizes[one]}, f"{one} equals {other}"
     if len(names) > 2:
         yield dict.fromkeys(names, max(sample.sizes.values())), "all sizes are equal"
-    owners = dict.fromkeys(_find_lengths(find_numbers(sample.system)), "the formula")
-    owners |= dict.fromkeys(_find_lengths(numbers), "the code")
-    numbered = sorted(owners.items())
+    every = [(n, "the formula") for n in find_numbers(sample.system)]
+    every += [(n, "the code") for n in numbers]
+    whole = ((abs(int(n)), w) for n, w in every if math.isfinite(n) and n == int(n) and abs(n) > 2)
+    numbered = sorted(dict(whole).items())
     for (number, whose), name in product(numbered, names):
         shown = f"{name} is above the {number} of {whose}"
         yield {name: 2 * number + 1}, shown
@@ -342,10 +342,6 @@ def _list_sizes(sample: Sample, numbers: Sequence[float]) -> Iterator[tuple[dict
             size = number // max(rest, 1) + 1
             if size > sample.sizes[name]:
                 yield {name: size}, f"{' * '.join(others)} is above the {number} of {whose}"
-
-
-def _find_lengths(numbers: Iterable[float]) -> set[int]:
-    return {abs(int(n)) for n in numbers if math.isfinite(n) and n == int(n) and abs(n) > 2}
 
 
 def find_numbers(system: ir.System) -> list[float]:
@@ -413,9 +409,8 @@ def vary_inputs(samples: Sequence[Sample], numbers: Sequence[float]) -> Iterator
             reason = f"inputs that are all {what}"
             yield replace(sample, change=set_signs(sign, 0.0), reason=reason)
     if not is_stepwise:
-        yield replace(
-            first, change=_alter("real", _zero_slice), reason="a slice of zeros in every input"
-        )
+        zeros = _alter("real", _zero_slice)
+        yield replace(first, change=zeros, reason="a slice of zeros in every input")
         yield from _spread(first, _find_edges, "inputs at the ends of their domains and 0")
         for tiny in _spread(first, _find_tiny, "inputs above 0 that float32 does not hold"):
             yield replace(tiny, is_remark=True)

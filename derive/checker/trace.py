@@ -83,7 +83,8 @@ class _Recorder:
         if line is None or len(self.events) >= MOST_EVENTS:
             return
         read = list(_find_tensors(given))
-        reads = tuple(dict.fromkeys(n for t in read for n in self._find_events(t)))
+        known = (n for t in read for n in (self._by_tensor.get(t), self._find_writer(t)))
+        reads = tuple(dict.fromkeys(n for n in known if n is not None))
         made = list(_find_tensors(found))
         in_place = name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
         if in_place and read:
@@ -92,9 +93,8 @@ class _Recorder:
         for tensor in made:
             self._add(tensor, line, reads, in_place)
 
-    def _find_events(self, tensor: Any) -> Iterable[int]:
-        found = (self._by_tensor.get(tensor), self._by_memory.get(_find_memory(tensor)))
-        return (number for number in found if number is not None)
+    def _find_writer(self, tensor: Any) -> int | None:
+        return self._by_memory.get(_find_memory(tensor))
 
     def _add(self, tensor: Any, line: int, reads: tuple[int, ...], in_place: bool) -> None:
         import torch
@@ -143,11 +143,10 @@ def _find_tensors(value: Any) -> Iterable[Any]:
 
     if isinstance(value, torch.Tensor):
         yield value
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _find_tensors(each)
-    elif isinstance(value, (tuple, list)) and not isinstance(value, torch.Size):
-        for each in value:
+        return
+    parts = value.values() if isinstance(value, Mapping) else value
+    if isinstance(value, (Mapping, tuple, list)) and not isinstance(value, torch.Size):
+        for each in parts:
             yield from _find_tensors(each)
 
 
@@ -336,7 +335,13 @@ def find_nodes(system: ir.System, evaluator: Evaluator) -> Iterator[Node]:
     """Every node of a formula that depends on a tensor: inputs, equations, then their parts."""
     for entry in system.inputs:
         if isinstance(entry, ir.Tensor) and entry.kind in {"real", "bool"} and entry.shape:
-            yield _make_input(system, entry, evaluator)
+            own = tuple(ir.Index("_", extent) for extent in entry.shape)
+            reads = (a for e in system.equations for a in find_accesses(e.value))
+            first = next((access for access in reads if access.tensor is entry), None)
+            access = first or ir.Access(entry, own)
+            value, name = evaluator.values[entry.name].double(), entry.name
+            text = to_text(first) if first else name
+            yield Node(access, text, value, _find_indices(access), -1, True, name)
     for number, equation in enumerate(system.equations):
         target = equation.target
         value, name = evaluator.values[target.tensor.name], target.tensor.name
@@ -394,18 +399,6 @@ def find_forms(expr: ir.Expr) -> Iterator[ir.Expr]:
                 for term in factor.terms if isinstance(factor, ir.Add) else ():
                     product = ir.Mul((*factors[:at], term, *factors[at + 1 :]))
                     yield ir.Reduce("sum", bound, condition, product)
-
-
-def _make_input(system: ir.System, tensor: ir.Tensor, evaluator: Evaluator) -> Node:
-    """An input under the indices with which it is read first."""
-    value = evaluator.values[tensor.name].double()
-    for equation in system.equations:
-        for access in find_accesses(equation.value):
-            if access.tensor is tensor:
-                indices = _find_indices(access)
-                return Node(access, to_text(access), value, indices, -1, True, tensor.name)
-    indices = tuple(ir.Index("_", extent) for extent in tensor.shape)
-    return Node(ir.Access(tensor, indices), tensor.name, value, indices, -1, True, tensor.name)
 
 
 def _find_indices(access: ir.Access) -> tuple[ir.Index, ...]:
@@ -485,17 +478,12 @@ class Lines:
     def _say(self, event: Event, elsewhere: Lines | None, twins: list[Event]) -> str:
         """What an event is; nothing if it is something else at other sizes."""
         match = self.matches.get(event)
-        if match is None:
+        twin = elsewhere.matches.get(twins[event.number]) if elsewhere and twins else None
+        factor = twin.factor if twin is not None else ""
+        is_told = elsewhere and twins and twins[event.number] in elsewhere.prints
+        if match is None or (elsewhere and (match.factor != factor or (is_told and not twin))):
             return ""
-        if elsewhere is None:
-            return str(match)
-        if not twins:
-            return "" if match.factor else str(match)
-        twin = elsewhere.matches.get(twins[event.number])
-        if twin is None:
-            is_told = twins[event.number] in elsewhere.prints
-            return "" if is_told or match.factor else str(match)
-        return "" if twin.factor != match.factor else str(match)
+        return str(match)
 
     @cached_property
     def last(self) -> dict[int, Event]:

@@ -18,15 +18,15 @@ import struct
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, zip_longest
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from derive.checker import processes
 from derive.checker.judge import judge_at
+from derive.checker.processes import CannotRunError, EndedError, find_kind, where_it_lives
 from derive.checker.program import check_answer, find_names
 from derive.checker.runs import Answer, Given, How, make_module, precisely, run_target
 from derive.checker.samples import find_free_sizes
@@ -70,18 +70,18 @@ class PlannedRun:
 class RunOutcome:
     """What a call gave, or how it failed; what it drew or asked for, and the state after it."""
 
-    answer: Answer | processes.CannotRunError
+    answer: Answer | CannotRunError
     asked: tuple[str, ...] = ()
     state: tuple[tuple[str, str], ...] = ()
 
-    def get_results(self) -> tuple[Any, ...]:
-        """The results; CannotRunError where there are none."""
-        if isinstance(self.answer, processes.CannotRunError):
+    def get_answer(self) -> Answer:
+        """What it gave; CannotRunError where that is nothing."""
+        if isinstance(self.answer, CannotRunError):
             raise self.answer
-        return self.answer.results
+        return self.answer
 
 
-@processes.where_it_lives
+@where_it_lives
 def call_all(
     target: Any, calls: tuple[PlannedRun, ...], path: str, once: bool
 ) -> tuple[RunOutcome, ...]:
@@ -99,20 +99,13 @@ def _call(target: Any, call: PlannedRun, path: str) -> RunOutcome:
         arguments={name: _lay(value, at) for name, value in call.given.arguments.items()},
         parameters={name: _lay(value, at) for name, value in call.given.parameters.items()},
     )
-    before = _find_generators() if at in {"noted", *ENDS} else {}
-    if at in ENDS:
-        _set_ends(before, ENDS[at])
+    before = _find_generators() if at == "noted" else {}
     asked: dict[str, None] = {}
-    if at == "other mode" and target.training:
-        asked["training"] = None
     try:
-        with _enter(target, at), _watch_clock(path, asked) if at == "noted" else nullcontext():
+        with _enter(target, at, path, asked):
             found = run_target(target, given, call.how, path)
-    except processes.CannotRunError as error:
+    except CannotRunError as error:
         return RunOutcome(error)
-    finally:
-        if at in ENDS:
-            _set_generators(before)
     if at != "noted":
         return RunOutcome(found, tuple(asked))
     after = _find_generators()
@@ -129,11 +122,8 @@ def _lay(value: Any, circumstance: str) -> Any:
     if circumstance == "strided" and value.dim():
         if value.dim() == 1:
             return torch.stack([value, value], 1)[:, 0]
-        return (
-            value.permute(*reversed(range(value.dim())))
-            .clone(memory_format=torch.contiguous_format)
-            .permute(*reversed(range(value.dim())))
-        )
+        turn = [*reversed(range(value.dim()))]
+        return value.permute(turn).clone(memory_format=torch.contiguous_format).permute(turn)
     if circumstance == "shifted" and value.dim():
         longer = torch.cat([value[..., :1], value, value[..., :1]], -1)
         return longer[..., 1:-1]
@@ -146,55 +136,12 @@ def _lay(value: Any, circumstance: str) -> Any:
 
 
 @contextmanager
-def _enter(target: Any, circumstance: str) -> Iterator[None]:
-    """The state of torch and of the module that a circumstance is, left as it was."""
+def _enter(target: Any, at: str, path: str, asked: dict[str, None]) -> Iterator[None]:
+    """The state of torch, of chance and of the module that a circumstance is, left as it was."""
     import torch
 
-    with ExitStack() as stack:
-        if circumstance == "no_grad":
-            stack.enter_context(torch.no_grad())
-        elif circumstance == "inference":
-            stack.enter_context(torch.inference_mode())
-        elif circumstance == "later":
-            stack.enter_context(_move_clock())
-        if circumstance != "other mode":
-            yield
-            return
-        parts = [(part, part.training) for part in target.modules()]
-        kept = [(buffer, buffer.clone()) for buffer in target.buffers()]
-        target.train(not target.training)
-        try:
-            yield
-        finally:
-            for part, mode in parts:
-                part.training = mode
-            for buffer, value in kept:
-                buffer.data.copy_(value)
-
-
-@contextmanager
-def _move_clock() -> Iterator[None]:
-    """Here it is later, for whoever asks Python's module of time."""
-    known = {name: getattr(time, name) for name in _CLOCKS}
-
-    def ask(name: str) -> Any:
-        now = known[name]()
-        return now + int(_LATER * 1e9) if name.endswith("_ns") else now + _LATER
-
-    for name in _CLOCKS:
-        setattr(time, name, partial(ask, name))
-    try:
-        yield
-    finally:
-        for name, function in known.items():
-            setattr(time, name, function)
-
-
-@contextmanager
-def _watch_clock(path: str, asked: dict[str, None]) -> Iterator[None]:
-    """Note that the code asks for the time, or the system for random bytes."""
-
     def watch(frame: FrameType, event: str, function: Any) -> None:
+        """Note that the code asks for the time, or the system for random bytes."""
         if event == "c_call" and frame.f_code.co_filename == path:
             module = getattr(function, "__module__", None)
             owner = getattr(getattr(function, "__self__", None), "__module__", None)
@@ -202,12 +149,34 @@ def _watch_clock(path: str, asked: dict[str, None]) -> Iterator[None]:
             if "time" in {module, owner} or owner == "datetime" or name in {"urandom", "getpid"}:
                 asked["the clock or the system"] = None
 
-    before = sys.getprofile()
-    sys.setprofile(watch)
-    try:
+    def tell_later(clock: Any, by: float) -> Any:
+        return clock() + by
+
+    with ExitStack() as stack:
+        if at == "no_grad":
+            stack.enter_context(torch.no_grad())
+        elif at == "inference":
+            stack.enter_context(torch.inference_mode())
+        elif at == "later":
+            for name in _CLOCKS:
+                by = int(_LATER * 1e9) if name.endswith("_ns") else _LATER
+                stack.callback(setattr, time, name, clock := getattr(time, name))
+                setattr(time, name, partial(tell_later, clock, by))
+        elif at in ENDS:
+            before = _find_generators()
+            stack.callback(_set_generators, before)
+            _set_ends(before, ENDS[at])
+        elif at == "noted":
+            stack.callback(sys.setprofile, sys.getprofile())
+            sys.setprofile(watch)
+        elif at == "other mode":
+            asked |= {"training": None} if target.training else {}
+            for part in target.modules():
+                stack.callback(setattr, part, "training", part.training)
+            for buffer in target.buffers():
+                stack.callback(buffer.data.copy_, buffer.clone())
+            target.train(not target.training)
         yield
-    finally:
-        sys.setprofile(before)
 
 
 def _find_generators() -> dict[str, Any]:
@@ -326,16 +295,16 @@ def run_all(program: Program, plan: Sequence[Planned], *, once: bool = False) ->
     for number, (sample, how, at) in enumerate(plan):
         try:
             given = program.find_own(sample.make_inputs(), sample.sizes)
-        except processes.CannotRunError as error:
+        except CannotRunError as error:
             found[number] = RunOutcome(error)
         else:
             calls.append(PlannedRun(given, replace(how, names=program.names), at))
     code = program.code
     told = call_all(code.target, tuple(calls), code.path, once) if calls else ()
     if not isinstance(told, tuple) or len(told) != len(calls):
-        raise processes.EndedError("the process that ran the code answered what is no result")
+        raise EndedError("the process that ran the code answered what is no result")
     for each in told:
-        if not isinstance(found_answer := getattr(each, "answer", None), processes.CannotRunError):
+        if not isinstance(found_answer := getattr(each, "answer", None), CannotRunError):
             check_answer(found_answer)
     answers = iter(told)
     return [found.get(number) or next(answers) for number in range(len(plan))]
@@ -375,11 +344,11 @@ def judge_circumstances(program: Program, samples: Sequence[Sample]) -> Circumst
     plan += [(sample, How(), "again") for sample in others]
     plan += [(first, How(), at) for at in PROMISED]
     plan.append((replace(first, change=_repeat), How(), "expanded"))
-    if processes.find_kind(program.code.target) != "function":
+    if find_kind(program.code.target) != "function":
         plan.append((first, How(), "other mode"))
     plan += [(first, How(), "noted")] * 2
     calls = run_all(program, plan, once=True)
-    usual, again = (call.get_results() for call in calls[:2])
+    usual, again = (call.get_answer().results for call in calls[:2])
     if len(usual) != len(again) or not all(
         one.shape == other.shape and bool(((one == other) | (one != one)).all())
         for one, other in zip(usual, again, strict=True)
@@ -412,7 +381,7 @@ def _find_difference(
     program: Program, sample: Sample, at: str, usual: Sequence[Any], call: RunOutcome
 ) -> str:
     """What is other at one call than the usual results, or than the formula's at other values."""
-    if isinstance(call.answer, processes.CannotRunError):
+    if isinstance(call.answer, CannotRunError):
         return f"the code stops, {call.answer}, {_AGAIN}" if at in _CALLED else ""
     if at in {"again", "expanded"}:
         outcome = judge_at(program, sample, answer=call.answer)
@@ -446,27 +415,22 @@ def _repeat(sample: Sample, values: dict[str, Any]) -> dict[str, Any]:
 
 def _find_chance(program: Program, sample: Sample, asked: Sequence[str]) -> str:
     """What the results hang on, of what the code asks for: the time, or its random numbers."""
-    if not asked:
-        return ""
-    plan = [(sample, How(), at) for at in ("", "later", *ENDS)]
-    usual, *others = run_all(program, plan, once=True)
-    for (_, _, at), call in zip(plan[1:], others, strict=True):
-        if isinstance(usual.answer, processes.CannotRunError) or isinstance(
-            call.answer, processes.CannotRunError
-        ):
-            continue
-        if _compare(program, usual.answer.results, call.answer.results):
-            if at == "later":
-                return "the code gives something else at another time"
-            return "the code gives something else with other random numbers"
+    plan = [(sample, How(), at) for at in ("", "later", *ENDS)] if asked else []
+    calls = run_all(program, plan, once=True)
+    for (_, _, at), call in zip(plan[1:], calls[1:], strict=True):
+        with suppress(CannotRunError):
+            usual, found = calls[0].get_answer(), call.get_answer()
+            if _compare(program, usual.results, found.results):
+                what = "at another time" if at == "later" else "with other random numbers"
+                return f"the code gives something else {what}"
     return ""
 
 
 def _name_mode(program: Program, usual: Sequence[Any], call: RunOutcome) -> Iterator[Diagnostic]:
     """That a module gives something else in its other mode."""
     where = "it stops"
-    if not isinstance(call.answer, processes.CannotRunError):
-        where = _compare(program, usual, call.answer.results)
+    with suppress(CannotRunError):
+        where = _compare(program, usual, call.get_answer().results)
     if where:
         here, there = ("training", "eval") if "training" in call.asked else ("eval", "training")
         says = f"judged in {here} mode; in {there} mode the module gives something else"
@@ -476,13 +440,11 @@ def _name_mode(program: Program, usual: Sequence[Any], call: RunOutcome) -> Iter
 def _find_other_way(program: Program, sample: Sample, at: str) -> int | None:
     """The line of the first call that is another one than usually."""
     watched = How(is_watched=True)
-    usual, other = run_all(program, [(sample, watched, ""), (sample, watched, at)], once=True)
-    if isinstance(usual.answer, processes.CannotRunError) or isinstance(
-        other.answer, processes.CannotRunError
-    ):
-        return None
-    pairs = zip_longest(usual.answer.calls, other.answer.calls)
-    return next((each[1] for one, each in pairs if each is not None and one != each), None)
+    calls = run_all(program, [(sample, watched, ""), (sample, watched, at)], once=True)
+    with suppress(CannotRunError):
+        pairs = zip_longest(*(call.get_answer().calls for call in calls))
+        return next((each[1] for one, each in pairs if each is not None and one != each), None)
+    return None
 
 
 def _judge_drift(
@@ -493,7 +455,7 @@ def _judge_drift(
     moved = [name for name in other if other[name] != one.get(name)]
     if not moved:
         return found
-    usual = calls[0].get_results()
+    usual = calls[0].get_answer().results
     for call in run_all(program, [last] * MOST_AGAIN, once=True):
         where = _find_difference(program, last[0], "noted", usual, call)
         if where:
