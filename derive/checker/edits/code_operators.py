@@ -34,9 +34,9 @@ from derive.checker.edits.code import (
 )
 from derive.checker.edits.sites import EXCHANGED, LACKING, MISPLACED, MOST_BLOCKS, SEVERAL
 from derive.checker.load import fold_number
+from derive.checker.samples import list_parts
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, find_call, find_confused
-from derive.ir.walk import walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -69,22 +69,16 @@ _AXES = (
     *("cumsum", "cumprod", "var", "std", "norm", "max", "min", "argmax", "argmin", "any", "all"),
     *("unsqueeze", "squeeze", "gather", "select", "cat", "stack", "chunk", "size"),
 )
-_OPERATORS = {
-    ast.Add: ("+", "- * /"),
-    ast.Sub: ("-", "+ * /"),
-    ast.Mult: ("*", "/ + -"),
-    ast.Div: ("/", "* - +"),
-    ast.FloorDiv: ("//", "%"),
-    ast.Mod: ("%", "//"),
-    ast.BitAnd: ("&", "|"),
-    ast.BitOr: ("|", "&"),
-    ast.MatMult: ("@", ""),
-    ast.Lt: ("<", "<= > >="),
-    ast.LtE: ("<=", "< >= >"),
-    ast.Gt: (">", ">= < <="),
-    ast.GtE: (">=", "> <= <"),
-    ast.Eq: ("==", "!="),
-    ast.NotEq: ("!=", "=="),
+# The signs between two operands, and those that are taken for each.
+_SIGNS = {
+    **{"+": "- * /", "-": "+ * /", "*": "/ + -", "/": "* - +", "//": "%", "%": "//", "@": ""},
+    **{"&": "|", "|": "&", "<": "<= > >=", "<=": "< >= >", ">": ">= < <=", ">=": "> <= <"},
+    **{"==": "!=", "!=": "=="},
+}
+_BOTH = {sign: ast.parse(f"a {sign} b", mode="eval").body for sign in _SIGNS}
+_SIGN_OF = {
+    type(node.ops[0] if isinstance(node, ast.Compare) else getattr(node, "op", None)): sign
+    for sign, node in _BOTH.items()
 }
 _BINDING = {"+": 0, "-": 0, "*": 1, "/": 1, "//": 1, "%": 1, "@": 1}
 _NAMES = {"amax": "max", "amin": "min", "maximum": "max", "minimum": "min"}
@@ -123,15 +117,14 @@ class Stock:
         """The functions and numbers of the formula, in its order."""
         functions: dict[str, None] = {}
         numbers: dict[Fraction, None] = {}
-        for node in (node for equation in system.equations for node in walk(equation.value)):
+        for node in list_parts(system):
             match node:
                 case ir.Call(name) | ir.Along(name) | ir.Reduce(name):
                     functions[name] = None
                     if name in {"max", "min"} and isinstance(node, ir.Call):
                         functions["relu"] = None  # max(x, 0)
                 case ir.Number(value):
-                    for each in (value, -value, 1 / value if value else value):
-                        numbers[each] = None
+                    numbers |= dict.fromkeys((value, -value, 1 / value if value else value))
         return Stock(tuple(functions), tuple(n for n in numbers if n not in {0, 1}), sizes)
 
 
@@ -149,7 +142,7 @@ def spell_free(name: str) -> str:
 
 
 def _show_op(op: ast.operator | ast.cmpop) -> str:
-    return _OPERATORS.get(type(op), ("", ""))[0]
+    return _SIGN_OF.get(type(op), "")
 
 
 def exchange_numbers(site: Site, stock: Stock) -> Iterator[Rewrite]:
@@ -184,9 +177,8 @@ def exchange_numbers(site: Site, stock: Stock) -> Iterator[Rewrite]:
         tries |= dict.fromkeys((-1, -2, -3, -4, 0, 1, 2, 3, 4), 0.0 if is_axis else 0.6)
     for number in stock.numbers:
         tries.setdefault(int(number) if number.denominator == 1 else float(number), 0.1)
-    tries.setdefault(-old, 0.1)
-    for number in (old * 2, old / 2, 1 / old if old else old):
-        tries.setdefault(number, 0.4)
+    for each, extra in ((-old, 0.1), (old * 2, 0.4), (old / 2, 0.4), (1 / (old or 1), 0.4)):
+        tries.setdefault(each, extra)
     idle: dict[type, int] = {ast.Mult: 1, ast.Div: 1, ast.Pow: 1, ast.Add: 0, ast.Sub: 0}
     beside = {old, *map(read_number, getattr(call, "args", ()))}
     beside.add(idle.get(type(getattr(call, "op", None))))
@@ -236,17 +228,16 @@ def exchange_parts(site: Site, _: Stock) -> Iterator[Rewrite]:
             parts = [left, right]
         case ast.Compare(left, _, [right]):
             parts = [left, right]
+    is_whole = isinstance(node, ast.BinOp) and site.is_open
     pairs = [*combinations(parts, 2)]
-    if isinstance(node, ast.BinOp) and site.is_open:  # of a sum of products, anywhere
-        pairs += combinations(_find_operands(node), 2)
+    pairs += combinations(_find_operands(node), 2) if is_whole else ()  # of a sum of products
     for one, two in pairs:
         texts = get(one), get(two)
         if texts[0] != texts[1] and not any(isinstance(p, ast.Starred) for p in (one, two)):
             words = f"EXCHANGE {' and '.join(sorted(texts))}"
             yield site.replace(site.exchange(one, two), words, EXCHANGED + 0.1)
-    if not isinstance(node, ast.BinOp) or not site.is_open:
-        return
-    found = [n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in site.names]
+    names = (n for n in ast.walk(node) if isinstance(n, ast.Name)) if is_whole else ()
+    found = [name for name in names if name.id in site.names]
     begin = site.source.span(node)[0]
     for one_name, two_name in combinations(dict.fromkeys(n.id for n in found), 2):
         if is_like(site.names[one_name], site.names[two_name]):
@@ -277,11 +268,11 @@ def exchange_operators(site: Site, _: Stock) -> Iterator[Rewrite]:
             pass
         case _:
             return
-    old, others = _OPERATORS.get(type(op), ("", ""))
+    old = _show_op(op)
     gap = site.source.span(left)[1], site.source.span(right)[0]
     begin, end = site.source.span(site.node)
     one, two, text = site.source.get(left), site.source.get(right), site.source.text
-    for new in others.split():
+    for new in _SIGNS.get(old, "").split():
         words = f"{new}, not {old}, between {one} and {two}"
         if _BINDING.get(new, 2) == _BINDING.get(old, 2):
             middle = text[slice(*gap)].replace(old, new, 1)
@@ -575,14 +566,10 @@ def insert_terms(site: Site, stock: Stock) -> Iterator[Rewrite]:
     bare, text = site.text, bracket(site.node, site.text)
     for name, value in site.names.items():
         is_tensor = hasattr(value, "shape")
-        may_be = isinstance(value, float) or (
-            is_number(value) and value not in stock.sizes.values()
-        )
-        if (
-            name == bare
-            or not (may_be or is_tensor)
-            or str(getattr(value, "dtype", "")) == "torch.bool"
-        ):
+        is_size = isinstance(value, int) and value in stock.sizes.values()
+        may_be = is_number(value) and not is_size
+        is_truth = str(getattr(value, "dtype", "")) == "torch.bool"
+        if name == bare or not (may_be or is_tensor) or is_truth:
             continue
         axes = value.dim() if is_tensor else 0
         if name in site.source.unused and axes == 2 and site.may_be_tensor:
