@@ -25,9 +25,9 @@ import ctypes
 import hmac
 import json
 import os
-import select
 import shutil
 import signal
+import socket
 import stat
 import struct
 import sys
@@ -45,7 +45,6 @@ from derive.errors import DeriveError, Diagnostic, Mark
 from derive.ir import nodes
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Sequence
 
     Send = Callable[[Any], None]
@@ -108,15 +107,6 @@ def end_children() -> None:
                 pass
         except ChildProcessError:
             return
-
-
-def close_others(*kept: int) -> None:
-    """Close every descriptor but the first three and those that are named."""
-    last = 3
-    for one in sorted({*kept}):
-        os.closerange(last, one)
-        last = max(last, one + 1)
-    os.closerange(last, os.sysconf("SC_OPEN_MAX"))
 
 
 def be_quiet() -> None:
@@ -251,7 +241,11 @@ class Writer:
                 return {"kept": value.number, "kind": value.kind}
         name = type(value).__name__
         if NODES.get(name) is type(value):
-            return {"node": self._place(value, name)}
+            if value not in self.places:  # what it is made of has its place first
+                made = [name, *self._list_fields(value)]
+                self.places[value] = len(self.nodes)
+                self.nodes.append(made)
+            return {"node": self.places[value]}
         if self.classes.get(name) is type(value):
             return {"make": name, "of": self._list_fields(value)}
         if hasattr(value, "untyped_storage"):
@@ -264,13 +258,6 @@ class Writer:
 
     def _list_fields(self, value: Any) -> list[Any]:
         return [self.write(getattr(value, each.name)) for each in fields(value)]
-
-    def _place(self, value: Any, name: str) -> int:
-        if value not in self.places:
-            made = [name, *self._list_fields(value)]  # what it is made of has its place first
-            self.places[value] = len(self.nodes)
-            self.nodes.append(made)
-        return self.places[value]
 
     def _write_tensor(self, value: Any) -> Any:
         import torch
@@ -390,22 +377,23 @@ def run_in_child(
     sys.stdout.flush()
     sys.stderr.flush()
     key = os.urandom(_SEAL)
-    source, sink = os.pipe()
+    source, sink = socket.socketpair()
     lock, opener = os.pipe()
     os.write(opener, key)
     child = os.fork()
     if child == 0:
-        os.close(source)
+        source.close()
         os.close(opener)
-        _work_and_leave(work, _Sealed(sink, lock, name_classes(*classes)), memory)
-    for end in (sink, lock, opener):
-        os.close(end)
+        _work_and_leave(work, _Sealed(sink.fileno(), lock, name_classes(*classes)), memory)
+    sink.close()
+    os.close(lock)
+    os.close(opener)
     status = 0
     try:
         last, in_time = _listen(source, key, name_classes(*classes), seconds)
     finally:
-        os.close(source)
-        ended = wait_for(child)  # whoever has closed the pipe is about to leave
+        source.close()
+        ended = wait_for(child)  # whoever has closed the channel is about to leave
         if ended is None:
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
@@ -447,29 +435,28 @@ def name_exit(code: int) -> str:
 
 
 def _listen(
-    source: int, key: bytes, classes: dict[str, type], seconds: float | None
+    source: socket.socket, key: bytes, classes: dict[str, type], seconds: float | None
 ) -> tuple[Any, bool]:
     """The last word until the child ends or the time is over, and whether it ended."""
-    last, data = None, b""
-    deadline = None if seconds is None else time.monotonic() + seconds
+    last, begun = None, time.monotonic()
+
+    def find_left() -> float:
+        return (seconds or 0.0) - (time.monotonic() - begun)
+
+    def take(count: int) -> bytes:
+        return receive(source, count, None if seconds is None else find_left)
+
     while True:
-        left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        ready, _, _ = select.select([source], [], [], left)
-        if not ready:
+        try:
+            seal, head = take(_SEAL), take(HEAD.size)
+            frame = head + take(HEAD.unpack(head)[0])
+        except TimeoutError:
             return last, False
-        part = os.read(source, 1 << 16)
-        if not part:
+        except ConnectionError:
             return last, True
-        data += part
-        while len(data) >= _SEAL + HEAD.size:
-            seal, behind = data[:_SEAL], data[_SEAL:]
-            length, _ = HEAD.unpack(behind[: HEAD.size])
-            if len(behind) < HEAD.size + length:
-                break
-            frame, data = behind[: HEAD.size + length], behind[HEAD.size + length :]
-            if not hmac.compare_digest(seal, hmac.digest(key, frame, "sha256")):
-                return last, True  # nobody but the child has the key
-            last = Reader(classes).read_frame(frame[HEAD.size :], b"")
+        if not hmac.compare_digest(seal, hmac.digest(key, frame, "sha256")):
+            return last, True  # nobody but the child has the key
+        last = Reader(classes).read_frame(frame[HEAD.size :], b"")
 
 
 class _Sealed:

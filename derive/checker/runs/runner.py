@@ -128,7 +128,8 @@ def _be_guardian(end: socket.socket, job: Job, folder: str) -> NoReturn:
     """Make the namespaces and the runner in them, and end as the runner does."""
     os.setsid()
     processes.end_with_parent()
-    processes.close_others(end.fileno())
+    os.closerange(3, end.fileno())  # all but the first three and the channel
+    os.closerange(end.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
     processes.be_quiet()
     contained = processes.isolate()
     runner = os.fork()
