@@ -24,6 +24,7 @@ from derive.checker.pick import pick_program
 from derive.checker.processes import CannotRunError, log_error, make_folder, run_in_child
 from derive.checker.program import parse_binds
 from derive.checker.reading import Rename, find_renames
+from derive.checker.slots import parse_text
 from derive.checker.stages import judge
 from derive.checker.verdict import Job, Progress, Verdict
 from derive.errors import DeriveError, refuse
@@ -74,7 +75,9 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
             facts=(f"its sizes are {', '.join(find_sizes(system))}",),
         )
     binds = parse_binds(bind) if isinstance(bind, str) else dict(bind or {})
-    making = init if _reads_sizes(init, system) else ""
+    known = {*find_sizes(system), *(e.name for e in system.inputs if isinstance(e, ir.ScalarInput))}
+    made = ast.walk(parse_text(f"_({init}\n)"))  # what cannot be read is told where it is made
+    making = init if any(isinstance(n, ast.Name) and n.id in known for n in made) else ""
     init = "" if making else init
     fixed = dict(sizes or {})
     job = Job(
@@ -86,16 +89,6 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
     if not ended:
         return verdict
     return replace(verdict, reasons=(*verdict.reasons, f"the judge did not finish, it {ended}"))
-
-
-def _reads_sizes(init: str, system: ir.System) -> bool:
-    """Are sizes or scalars of the formula among the names in a constructor's arguments?"""
-    known = {*find_sizes(system), *(e.name for e in system.inputs if isinstance(e, ir.ScalarInput))}
-    try:
-        tree = ast.parse(f"_({init}\n)", mode="eval")
-    except (SyntaxError, ValueError):
-        return False  # which is told where it is made
-    return any(isinstance(node, ast.Name) and node.id in known for node in ast.walk(tree))
 
 
 def _find_place(code: Any) -> Any:

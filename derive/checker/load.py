@@ -41,7 +41,7 @@ from derive.checker.reading import (
     to_function,
 )
 from derive.checker.slots import find_definition, parse_text
-from derive.errors import DeriveError, Diagnostic, Mark, refuse, suggest
+from derive.errors import DeriveError, Diagnostic, refuse, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -224,13 +224,19 @@ def _from_text(source: _Source) -> Code:
 
 
 def _from_reading(reading: Reading, source: _Source) -> Code:
+    import torch
+
     tree, text, places = reading.tree, reading.text, reading.places
     path, shown, member = source.path, source.shown, source.member
     candidates = find_candidates(tree)
     if not candidates and not member:
         code = _from_script(reading, source)
-        last = _find_last_module(code)
-        return code if not last else _from_reading(reading, replace(source, member=last))
+        values = [code.names.get(name) for name in code.script.results] if code.script else []
+        made = any(isinstance(value, torch.Tensor) for value in values)
+        if values and isinstance(values[0], torch.nn.Module) and not made:  # and no tensor with it
+            last = code.script.results[0] if code.script else ""
+            return _from_reading(reading, replace(source, member=last))
+        return code
     script = read_script(tree, member) if member else None
     if script is not None and member in script.results:
         code = _from_script(reading, replace(source, shown=f"{shown}:{member}"), member)
@@ -353,17 +359,6 @@ def _from_script(reading: Reading, source: _Source, chosen: str = "") -> Code:
     return Code(shown, None, path, reading.text, script, findings, names, places=places)
 
 
-def _find_last_module(code: Code) -> str:
-    """The name of the torch module that a script makes last, where it makes no tensor with it."""
-    import torch
-
-    assert code.script is not None
-    values = {name: code.names.get(name) for name in code.script.results}
-    last = next(iter(values), "")
-    made = any(isinstance(value, torch.Tensor) for value in values.values())
-    return last if isinstance(values.get(last), torch.nn.Module) and not made else ""
-
-
 @where_it_lives
 def finish_script(code: Code, arguments: tuple[str, ...], result: str) -> Code:
     """The script as a function of these of its names."""
@@ -458,15 +453,6 @@ def say(error: BaseException) -> str:
     """The error on one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def mark_line(source: str, line: int | None) -> tuple[Mark, ...]:
-    """The line of the source, marked whole."""
-    rows = source.splitlines()
-    if not line or line > len(rows):
-        return ()
-    text = rows[line - 1].strip()
-    return (Mark(text, 0, len(text)),)
 
 
 def find_literals(code: Code) -> list[float]:

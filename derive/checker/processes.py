@@ -555,12 +555,15 @@ class Link:
 
     def ask(self, name: str, *args: Any, **named: Any) -> Any:
         """What a function of the other process gives; EndedError where nothing comes."""
+        from derive.judge.fields.tower import draw_tower
+
         if self.why:
             raise EndedError(self.why)
         if self.each:
             self.left = self.seconds
         begun = time.monotonic()
-        tower = _find_tower(args)
+        seeds = (getattr(each, "tower", None) for each in args)  # if a run over one is asked for
+        tower = next((draw_tower(*seed) for seed in seeds if seed is not None), None)
 
         def find_left() -> float:
             return self.left - (time.monotonic() - begun)
@@ -602,14 +605,6 @@ class Link:
     def _end(self, why: str) -> None:
         self.why = why
         raise EndedError(why)
-
-
-def _find_tower(args: tuple[Any, ...]) -> Any:
-    """The tower of the residues among the arguments, if a run over one is asked for."""
-    from derive.judge.fields.tower import draw_tower
-
-    seeds = (getattr(each, "tower", None) for each in args)
-    return next((draw_tower(*seed) for seed in seeds if seed is not None), None)
 
 
 def where_it_lives(function: Function) -> Function:

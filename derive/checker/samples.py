@@ -201,11 +201,15 @@ def vary_sizes(sample: Sample, numbers: Sequence[float]) -> Iterator[Sample]:
             yield replace(varied, reason=reason, is_limit="of the code" in reason)
 
 
-def pass_limits(sample: Sample, *, has_loops: bool) -> Iterator[tuple[str, list[Sample]]]:
+def pass_limits(sample: Sample, *, has_loops: bool) -> dict[str, list[Sample]]:
     """Each size with samples at which it is far larger than the others, from near to far."""
-    for name in find_free_sizes(sample):
-        fars = (lengthen(sample, name, far) for far in _FAR[: -1 if has_loops else None])
-        yield name, [far for far in fars if far is not None and count(far) <= MOST_ELEMENTS]
+    every = {
+        name: [lengthen(sample, name, far) for far in _FAR[: -1 if has_loops else None]]
+        for name in find_free_sizes(sample)
+    }
+    return {
+        name: [f for f in fars if f and count(f) <= MOST_ELEMENTS] for name, fars in every.items()
+    }
 
 
 def lengthen(sample: Sample, name: str, size: int) -> Sample | None:

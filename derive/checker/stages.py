@@ -419,7 +419,7 @@ class Stages:
         program, first = self.program, self.choice.samples[0]
         how = How(is_watched=True, most_lines=MOST_LINES)
         near = program.run(first.make_inputs(), first.sizes, how)
-        plan = dict(draws.pass_limits(first, has_loops=has_loops(program.code)))
+        plan = draws.pass_limits(first, has_loops=has_loops(program.code))
         reached = {name: first.sizes[name] for name in plan}
 
         def run(sample: Sample) -> tuple[Answer | CannotRunError, Further] | None:

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.load import mark_line
 from derive.checker.reading import say_line
-from derive.errors import Diagnostic
+from derive.errors import Diagnostic, Mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -113,7 +112,8 @@ def _to_lines(verdict: Verdict) -> list[str]:
     if verdict.bindings:
         lines.append(f"  with {', '.join(verdict.bindings)}")
     if verdict.sizes:
-        lines.append(f"  at {'; '.join(map(_show_sizes, verdict.sizes))}")
+        every = (" ".join(f"{n}={size}" for n, size in sizes.items()) for sizes in verdict.sizes)
+        lines.append(f"  at {'; '.join(each or 'no sizes' for each in every)}")
     lines += _annotate(verdict)
     if verdict.edit:
         where = f"{say_line(verdict.line, verdict.places)}: " if verdict.line else ""
@@ -131,10 +131,6 @@ def _to_lines(verdict: Verdict) -> list[str]:
 def _to_head(verdict: Verdict) -> str:
     grade = "" if verdict.grade in {"different", "unknown"} else f", {verdict.grade}"
     return f"{_ANSWERS[verdict.same]}{grade}: {verdict.code} against {verdict.formula}"
-
-
-def _show_sizes(sizes: Mapping[str, int]) -> str:
-    return " ".join(f"{name}={number}" for name, number in sizes.items()) or "no sizes"
 
 
 def _annotate(verdict: Verdict) -> list[str]:
@@ -236,7 +232,10 @@ class Job:
             says = says.replace(
                 f"line {error.line}:", f"{say_line(error.line, verdict.places)}:", 1
             )
-        said = Diagnostic("cannot-run", says, mark_line(verdict.source, error.line))
+        rows = verdict.source.splitlines()
+        row = rows[error.line - 1].strip() if error.line and error.line <= len(rows) else ""
+        marks = (Mark(row, 0, len(row)),) if error.line and error.line <= len(rows) else ()
+        said = Diagnostic("cannot-run", says, marks)
         return replace(
             verdict,
             same=None,

@@ -160,10 +160,6 @@ class Judge:
         except ERRORS:
             return False
 
-    def is_confirmed(self, edited: ir.System) -> bool:
-        """Does it on all samples?"""
-        return all(self.is_reproduced(edited, sample) for sample in range(len(self.runs)))
-
 
 OPERATORS = (*operators.OPERATORS, *equations.OPERATORS)
 TEXT_OPERATORS = code_operators.OPERATORS
@@ -215,7 +211,8 @@ class EditSearch:
             at, change = next(self._changes, (len(self.groups), None))
             if change is None or (best is not None and (at > found_at or change.cost >= best.cost)):
                 break
-            if not self.judge.is_confirmed(change.system):
+            runs = range(len(self.judge.runs))
+            if not all(self.judge.is_reproduced(change.system, run) for run in runs):
                 continue
             hits += 1
             cost = change.cost + _UNEXPLAINED * self.weigh(change.system)

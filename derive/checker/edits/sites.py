@@ -60,9 +60,14 @@ class SizedFormula:
             bound = node.indices if isinstance(node, ir.Along) else bound
             scope = tuple(dict.fromkeys((*site.scope, *bound)))
             for at, child in enumerate(find_children(node)):
-                above = (*site.above, node)
-                put = _put_child(site, at)
-                yield from descend(Site(self, number, child, scope, above, put))
+
+                def put(new: ir.Expr, at: int = at) -> ir.Expr:
+                    count = iter(range(len(find_children(node))))
+                    return site.put(
+                        map_children(node, lambda old: new if next(count) == at else old)
+                    )
+
+                yield from descend(Site(self, number, child, scope, (*site.above, node), put))
 
         equation = self.system.equations[number]
         yield from descend(
@@ -90,11 +95,6 @@ class SizedFormula:
         """The tensors that an equation may read: the inputs, and those of equations before."""
         before = (equation.target.tensor for equation in self.system.equations[:number])
         return (*self.inputs, *dict.fromkeys(before))
-
-    def with_equation(self, number: int, new: ir.Equation) -> ir.System:
-        """The formula with another equation in place of one."""
-        old = self.system.equations
-        return self.with_equations((*old[:number], new, *old[number + 1 :]))
 
     def with_equations(
         self, equations: tuple[ir.Equation, ...], results: tuple[ir.Tensor, ...] | None = None
@@ -177,8 +177,10 @@ class Site:
         """Another node here, or another equation or formula, and its cost beside the operator's."""
         if not isinstance(new, (ir.Equation, ir.System)):
             new = ir.Equation(self.equation.target, self.put(new))
-        system = new if isinstance(new, ir.System) else self.formula.with_equation(self.number, new)
-        return Change(system, words, extra)
+        if isinstance(new, ir.Equation):
+            old, at = self.formula.system.equations, self.number
+            new = self.formula.with_equations((*old[:at], new, *old[at + 1 :]))
+        return Change(new, words, extra)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,14 +205,6 @@ def operator(
         return Operator(find.__name__, cost, formula, code, words, about, find)
 
     return wrap
-
-
-def _put_child(site: Site, at: int) -> Callable[[ir.Expr], ir.Expr]:
-    def put(new: ir.Expr) -> ir.Expr:
-        count = iter(range(len(find_children(site.node))))
-        return site.put(map_children(site.node, lambda old: new if next(count) == at else old))
-
-    return put
 
 
 def join(kind: type[ir.Expr], parts: tuple[ir.Expr, ...]) -> ir.Expr:
