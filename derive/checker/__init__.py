@@ -1,12 +1,12 @@
 """The checker on one page: code against formula -> verdict.
 
-    source      the code that a person means: read, mended, loaded
-    pick        which argument is which tensor, at which sizes      slots, bind, subjects, samples
-    stages      what is asked one after the other, up to the proof  judge, runs, inputs
-    explain     where code departs from its formula, and the edit   lines, trace, edits, code_edits
+    load        the code that a person means: read, mended, loaded             reading
+    pick        which argument is which tensor, at which sizes    slots, bind, subjects, relations
+    stages      what is asked one after the other, up to the proof        samples, judge/, runs/
+    explain     where code departs from its formula, and the edit                 trace, edits/
 
-Three processes, by `processes`: the caller's; the judge, its `child`, which sends the verdict
-so far after each stage; and the `runner`, which alone runs somebody's code and answers the judge.
+Three processes, by `processes`: the caller's; the judge, its `child`, which sends the verdict so
+far after each stage; and the `runner`, which alone runs somebody's code and answers the judge.
 """
 
 from __future__ import annotations

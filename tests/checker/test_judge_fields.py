@@ -3,12 +3,18 @@
 import pytest
 import torch
 from judged import write
+from torch import nn
 
+import derive
 from derive import check, parse
 from derive.checker.judge import judge_fields
 from derive.checker.load import load
 from derive.checker.pick import pick_program
+from derive.checker.runs import convert_buffers, find_dtype
+from derive.checker.runs.modes import call_compiled
+from derive.formulas import load_formulas
 from derive.frontend.system import to_system
+from derive.judge.samples import choose_sizes, draw_inputs
 
 
 def judge_code(code, formula, bind=None, sizes=None, backward=False):
@@ -96,3 +102,102 @@ def test_nothing_is_judged_where_nothing_is_finite():
     found = judge_code(lambda x: torch.log(x * 0 - 1), empty)
     assert found.same is None
     assert "finite" in found.reason
+
+
+# What inductor makes of code, against the formula.
+
+HEAD = "q[B, H, N, D]; k[B, {key}, D]; v[B, H, M, E]\n"
+TEXT = "z[b,h,n,e] = sum[m](softmax[{over}](sum[d](q[b,h,n,d] * k[b,{at},d]) / 4) * v[b,h,m,e])"
+CODE = """
+def attend(q, k, v):
+    scores = torch.matmul(q, k.{view}) / 4
+    return torch.softmax(scores, dim={dim}).matmul(v)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("view", "dim", "key", "over", "same"),
+    [
+        pytest.param("transpose(-2, -1)", -1, "H, M", "m", True, id="attention"),
+        pytest.param("transpose(-2, -1)", 0, "H, M", "b", False, id="a softmax over another dim"),
+        pytest.param("permute(0, 2, 3, 1)", -1, "M, H", "m", False, id="a permuted key"),
+    ],
+)
+def test_a_pattern_that_does_not_fit_is_found(
+    view: str, dim: int, key: str, over: str, same: bool
+) -> None:
+    text = (HEAD + TEXT).format(key=key, over=over, at=key.lower().replace(" ", ""))
+    verdict = derive.check(
+        CODE.format(view=view, dim=dim), derive.parse(text), seconds=120, compiled=True
+    )
+    if same:
+        assert verdict.grade == "identical", verdict
+        return
+    eager = derive.check(CODE.format(view=view, dim=dim), derive.parse(text))
+    assert eager.same, eager
+    assert verdict.same is False, verdict
+    assert "joint graph passes" in str(verdict)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(2))
+def test_no_formula_of_the_library_is_changed(first: int) -> None:
+    for name in list(load_formulas())[first::12]:
+        formula = load_formulas()[name]
+        system = to_system(formula)
+        inputs = draw_inputs(system, choose_sizes(system, count=1)[0], 0)
+        guilty: list[str] = []
+        call_compiled(derive.build(formula).function, [], inputs, guilty)
+        assert not guilty, name
+
+
+# Buffers of a module have the type of its inputs while it is judged, and keep its state.
+
+FORMULA = """
+x[B, C, T]; g, c[C]
+y[b,k,t] = x[b,k,t] / sqrt(1 + 1/2) * g[k] + c[k]
+"""
+BIND = "input=x, weight=g, bias=c"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_batch_norm_runs_in_every_type(dtype):
+    verdict = check(nn.BatchNorm1d(5, eps=0.5, dtype=dtype).eval(), FORMULA, bind=BIND)
+    assert verdict.same is True, str(verdict)
+    assert "not-in-float32" not in [finding.code for finding in verdict.findings]
+    assert check(nn.BatchNorm1d(5, eps=0.25, dtype=dtype).eval(), FORMULA, bind=BIND).same is False
+
+
+class Counting(nn.Module):
+    def __init__(self, in_place):
+        super().__init__()
+        self.in_place = in_place
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        if self.in_place:
+            self.count += 1
+        else:
+            self.count = self.count + 1
+        return x + self.count
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_state_in_a_buffer_is_seen(in_place):
+    verdict = check(Counting(in_place), "x[N]; y[n] = x[n] + 1")
+    assert verdict.same is None
+    assert "something else at each call" in str(verdict)
+
+
+def test_buffers_are_what_they_were():
+    module = nn.BatchNorm1d(3)
+    mean, count = module.running_mean, module.num_batches_tracked
+    with convert_buffers(module, torch.float64):
+        assert module.running_mean.dtype is module.running_var.dtype is torch.float64
+        assert module.num_batches_tracked is count  # whole numbers stay
+    assert module.running_mean is mean
+    with convert_buffers(module, None):
+        assert module.running_mean is mean
+    assert find_dtype([3, torch.arange(3), torch.ones(2, dtype=torch.bfloat16)]) is torch.bfloat16
+    assert find_dtype([True, torch.arange(3)]) is None
