@@ -14,7 +14,7 @@ of a sum of products that is distributed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -24,12 +24,13 @@ from typing import TYPE_CHECKING, Any
 from derive.checker.edits.sites import LONGEST, find_kept
 from derive.checker.processes import where_it_lives
 from derive.checker.runs.modes import find_line_now, make_mode
+from derive.frontend.torch.call import find_tensors
 from derive.ir import nodes as ir
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_children, find_free, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from derive.checker.edits.search import Judge
     from derive.checker.program import Program
@@ -82,10 +83,10 @@ class _Recorder:
         line = find_line_now(self.path)
         if line is None or len(self.events) >= MOST_EVENTS:
             return
-        read = list(_find_tensors(given))
+        read = list(find_tensors(given))
         known = (n for t in read for n in (self._by_tensor.get(t), self._find_writer(t)))
         reads = tuple(dict.fromkeys(n for n in known if n is not None))
-        made = list(_find_tensors(found))
+        made = list(find_tensors(found))
         in_place = name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
         if in_place and read:
             base = getattr(read[0], "_base", None)
@@ -119,7 +120,7 @@ def record(run: Callable[[], tuple[Any, ...]], path: str) -> Trace:
 
     def act(function: Any, args: Any, named: Any) -> Any:
         found = function(*args, **named)
-        recorder.record((args, named), found, getattr(function, "__name__", ""))
+        recorder.record((args, *named.values()), found, getattr(function, "__name__", ""))
         return found
 
     trace = Trace(recorder.events)
@@ -135,19 +136,6 @@ def record(run: Callable[[], tuple[Any, ...]], path: str) -> Trace:
 def record_program(program: Program, values: Mapping[str, Any], sizes: Mapping[str, int]) -> Trace:
     """The trace of one run of a program on inputs of the formula."""
     return record(lambda: program.run(values, sizes).results, program.code.path)
-
-
-def _find_tensors(value: Any) -> Iterable[Any]:
-    """The tensors in arguments or results, in order."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        yield value
-        return
-    parts = value.values() if isinstance(value, Mapping) else value
-    if isinstance(value, (Mapping, tuple, list)) and not isinstance(value, torch.Size):
-        for each in parts:
-            yield from _find_tensors(each)
 
 
 def _find_memory(tensor: Any) -> int:

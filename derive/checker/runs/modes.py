@@ -58,11 +58,10 @@ def watch_gradients(path: str, cuts: dict[tuple[int, str], None]) -> Any:
         name = name_of(function)
         if held and not name.endswith("_like") and not name.startswith("new_"):
             reals = [each for each in find_tensors(found) if each.is_floating_point()]
-            lost = bool(reals) and not any(each.requires_grad for each in reals)
-            if lost or name in _READING:
-                cuts[find_line_now(path) or 0, name if torch.is_grad_enabled() else "no_grad"] = (
-                    None
-                )
+            is_lost = bool(reals) and not any(each.requires_grad for each in reals)
+            if is_lost or name in _READING:
+                call = name if torch.is_grad_enabled() else "no_grad"
+                cuts[find_line_now(path) or 0, call] = None
         return found
 
     return make_mode(act)
@@ -91,10 +90,13 @@ def watch_failures(failed: list[tuple[str, Any, Any]]) -> Any:
 
 MOST_CALLS = 4000  # of torch, that are noted in one run
 _LARGE = 700.0  # the exponential of more than this is infinite in float64
-_POLES = {"div", "truediv", "rtruediv", "divide", "true_divide", "reciprocal", "rsqrt", "log"}
-_POLES |= {"log2", "log10", "log1p", "where", "fill", "full", "masked_fill", "softmax"}
+_POLES = {
+    *("div", "truediv", "rtruediv", "divide", "true_divide", "reciprocal", "rsqrt", "log", "log2"),
+    *("log10", "log1p", "where", "fill", "full", "masked_fill", "softmax"),
+}
 _VANISHING = {"exp", "exp2", "sigmoid", "softmax", "erfc"}
 _FACTORS = {"mul", "multiply", "pow", "square", "div", "truediv", "divide", "prod", "cumprod"}
+_CASTS = {"to", "type", "type_as", "long", "int", "short", "char", "byte"}
 
 
 @dataclass(frozen=True)
@@ -131,8 +133,6 @@ class Recorder:
 
     def meet(self, function: Any, args: Any, named: Any) -> Any:
         """What a call gives, noted."""
-        import torch
-
         line = find_line_now(self.path)  # none where it is no call of the code
         if line is None or len(self.calls) >= MOST_CALLS:
             return function(*args, **named)
@@ -143,11 +143,10 @@ class Recorder:
         given = (*args, *named.values())
         self.left_range |= _leaves_range(name, args, found)
         self.numbers += [float(each) for each in given if isinstance(each, (int, float))]
-        read = [each for each in iterate(given) if isinstance(each, torch.Tensor)]
-        for tensor in iterate(found):
-            if isinstance(tensor, torch.Tensor):
-                what = Lowering(str(tensor.dtype).removeprefix("torch."), line, name)
-                self._note(what, find_values(tensor), read, wide)
+        read = [*find_tensors(given)]
+        for tensor in find_tensors(found):
+            what = Lowering(str(tensor.dtype).removeprefix("torch."), line, name)
+            self._note(what, find_values(tensor), read, wide)
         return found
 
     def _note(self, what: Lowering, made: Any, read: list[Any], wide: Any) -> None:
@@ -195,9 +194,6 @@ def find_limit(dtype: Any) -> float:
     return float(torch.iinfo(dtype).max)
 
 
-_CASTS = {"to", "type", "type_as", "long", "int", "short", "char", "byte"}
-
-
 def _widen(function: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
     """What a call on whole numbers gives in float64, which holds larger ones; None for others."""
     import torch
@@ -222,24 +218,13 @@ def _widen(function: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
         return None
 
 
-def iterate(value: Any) -> Iterator[Any]:
-    """Everything in nested tuples and lists."""
-    if isinstance(value, (tuple, list)):
-        for each in value:
-            yield from iterate(each)
-    else:
-        yield value
-
-
 @dataclass
 class State:
-    """What is counted over residues, and what the code asks for in shorter floats.
-
-    `whole` are the magnitudes, by type, of what it asks for that holds whole numbers alone.
-    """
+    """What is counted over residues, and what the code asks for in shorter floats."""
 
     usage: Usage | None = None
     shorter: dict[Lowering, None] = field(default_factory=dict)
+    # The magnitudes, by type, of what it asks for that holds whole numbers alone.
     whole: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
@@ -247,8 +232,8 @@ def make_precise(state: State, path: str) -> Any:
     """A mode in which every request for a shorter float is one for float64, and is noted."""
     import torch
 
-    short = {torch.float32, torch.float16, torch.bfloat16}
     by_name = {"float": torch.float32, "half": torch.float16, "bfloat16": torch.bfloat16}
+    short = {*by_name.values()}
 
     def lengthen(value: Any) -> Any:
         return torch.float64 if isinstance(value, torch.dtype) and value in short else value
@@ -256,9 +241,9 @@ def make_precise(state: State, path: str) -> Any:
     def act(function: Any, args: Any, named: Any) -> Any:
         name = getattr(function, "__name__", "")
         given = [e for e in (*args, *named.values()) if isinstance(e, torch.dtype)]
-        given += [by_name[name]] if name in by_name and args else []
         given += [torch.bfloat16] if torch.is_autocast_enabled("cpu") else []
         if name in by_name and args:
+            given.append(by_name[name])
             found = args[0].double() if isinstance(args[0], torch.Tensor) else args[0]
         else:
             named |= {"dtype": lengthen(named["dtype"])} if "dtype" in named else {}
