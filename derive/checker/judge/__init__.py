@@ -393,31 +393,6 @@ class Further:
     findings: tuple[Diagnostic, ...] = ()
 
 
-def rule(
-    program: Program, formula: Formula, sample: Sample, apart: Sequence[Apart], least: float = CLEAR
-) -> Further:
-    """The first element in which the code is another function, else which side loses digits."""
-    findings: dict[str, Diagnostic] = {}  # by code, the first of each
-    entries: dict[str, Any] = {}
-    values = sample.make_inputs()
-    largest = {each.name: 0.0 for each in apart}
-    for each in apart:
-        if math.isfinite(each.wanted):
-            largest[each.name] = max(largest[each.name], abs(each.wanted))
-    for each in apart:
-        if each.name not in entries:
-            entries[each.name] = prepare_entry(formula, each.name)
-        place = _find_place(program, sample, each)
-        truth = partial(entries[each.name], place=place)
-        element = _Element(program, sample, each, truth, least)
-        said = element.judge(values, CLEAR * largest[each.name])
-        if isinstance(said, str):
-            return Further(False, said, tuple(findings.values()))
-        if said is not None:
-            findings.setdefault(said.code, said)
-    return Further(True, findings=tuple(findings.values()))
-
-
 def judge_further(
     program: Program,
     formula: Formula,
@@ -434,13 +409,25 @@ def judge_further(
     soft = _find_finite_mask(program, sample) if sample.change is not None else None
     if soft is not None:
         return Further(True, findings=(soft,))
-    found = rule(program, formula, sample, outcome.apart, least)
-    if found.difference and sample.change is None:
-        found = replace(found, difference=outcome.describe(sample))
-    if found.difference and sample.is_remark:
-        says = "the code is not the formula at inputs so near 0 that float32 does not hold them"
-        return Further(True, findings=(Diagnostic("far-below", says, facts=(found.difference,)),))
-    return found
+    findings: dict[str, Diagnostic] = {}  # by code, the first of each
+    entries = {name: prepare_entry(formula, name) for name in {each.name for each in outcome.apart}}
+    values, largest = sample.make_inputs(), dict.fromkeys(entries, 0.0)
+    for each in outcome.apart:
+        if isfinite(each.wanted):
+            largest[each.name] = max(largest[each.name], abs(each.wanted))
+    for each in outcome.apart:  # the first in which it is another function, else who loses digits
+        truth = partial(entries[each.name], place=_find_place(program, sample, each))
+        element = _Element(program, sample, each, truth, least)
+        said = element.judge(values, CLEAR * largest[each.name])
+        if isinstance(said, str) and sample.is_remark:
+            says = "the code is not the formula at inputs so near 0 that float32 does not hold them"
+            return Further(True, findings=(Diagnostic("far-below", says, facts=(said,)),))
+        if isinstance(said, str):
+            said = outcome.describe(sample) if sample.change is None else said
+            return Further(False, said, tuple(findings.values()))
+        if said is not None:
+            findings.setdefault(said.code, said)
+    return Further(True, findings=tuple(findings.values()))
 
 
 FINITE_MASK = Diagnostic(
