@@ -265,72 +265,55 @@ MOST_ORDERS = 24
 def find_layouts(program: Program, system: ir.System, told: Collection[str]) -> Iterator[Program]:
     """The program with arguments laid anew; those that are told stay what they are."""
     by_name = {tensor.name: tensor for tensor in find_tensors(system)}
-    plain = {
-        name: by_name[source]
-        for name, source in program.arguments.items()
-        if source in by_name and name not in told
-    }
-    yield from _find_paddings(program, system, plain)
-    yield from _find_fillings(program, system)
-    groups: dict[tuple[object, ...], list[str]] = {}
-    for argument, tensor in plain.items():
-        groups.setdefault(tensor.shape, []).append(argument)
-    for shape, arguments in groups.items():
-        for order in find_orders(shape):
-            yield _move(program, {arg: write_order(plain[arg].name, order) for arg in arguments})
-    for rank in sorted({len(tensor.shape) for tensor in plain.values()}):
-        same = {a: t for a, t in plain.items() if len(t.shape) == rank}
-        for order in islice(permutations(range(rank)), 1, MOST_ORDERS):
-            if all(is_layout(tensor.shape, order) for tensor in same.values()):
-                moved = _move(program, {a: write_order(t.name, order) for a, t in same.items()})
-                if rank > 2 and order[-1] == rank - 1:
-                    yield from _move_results(moved, system, order)
-                yield moved
+    given = ((name, by_name.get(source)) for name, source in program.arguments.items())
+    plain = {name: t for name, t in given if t is not None and name not in told}
+    first, shape = system.results[0], [write_extent(n) for n in system.results[0].shape]
 
+    def move(moved: Mapping[str, str], results: Mapping[str, str] | None = None) -> Program:
+        laid = {} if results is None else {"return": results[first.name]}
+        said = tuple(f"{name}={source}" for name, source in (dict(moved) | laid).items())
+        return replace(
+            program,
+            arguments={**program.arguments, **moved},
+            results=program.results if results is None else results,
+            assumed=(*program.assumed, *said),
+        )
 
-def _move(program: Program, moved: Mapping[str, str]) -> Program:
-    arguments = {**program.arguments, **moved}
-    assumed = (*program.assumed, *(f"{name}={source}" for name, source in moved.items()))
-    return replace(program, arguments=arguments, assumed=assumed)
-
-
-def _move_results(program: Program, system: ir.System, order: tuple[int, ...]) -> Iterator[Program]:
-    """The results in the same order as the arguments, if they can be."""
-    first = system.results[0]
-    if program.results or len(first.shape) != len(order) or not is_layout(first.shape, order):
-        return
-    others = [t for t in system.results if len(t.shape) == len(order)]
-    results = {t.name: write_order(t.name, order) for t in others if is_layout(t.shape, order)}
-    assumed = (*program.assumed, f"return={results[first.name]}")
-    yield replace(program, results=results, assumed=assumed)
-
-
-def _find_fillings(program: Program, system: ir.System) -> Iterator[Program]:
-    """A result that the code fills and never makes, in other orders of its indices."""
-    first = system.results[0]
-    shape = [write_extent(extent) for extent in first.shape]
-    for argument, source in program.arguments.items():
-        if source == f"zeros({', '.join(shape)})" and not program.results:
-            for order in find_orders(first.shape):
-                laid = f"zeros({', '.join(shape[place] for place in order)})"
-                said = write_order(first.name, order)
-                moved = _move(program, {argument: laid})
-                assumed = (*moved.assumed, f"return={said}")
-                yield replace(moved, results={first.name: said}, assumed=assumed)
-
-
-def _find_paddings(
-    program: Program, system: ir.System, plain: Mapping[str, ir.Tensor]
-) -> Iterator[Program]:
-    """A mask with an index of extent 1 where the others, or what is made of them, have one more."""
+    # A mask with an index of extent 1 where the others, or what is made of them, have one more.
     made = (equation.target.tensor for equation in system.equations)
     most = max((len(tensor.shape) for tensor in (*find_tensors(system), *made)), default=0)
     for argument, tensor in plain.items():
         rank = len(tensor.shape)
-        if tensor.kind == "bool" and rank < most:
-            for places in combinations(range(most), most - rank):
-                source = tensor.name + "".join(f".unsqueeze({place})" for place in places)
-                yield _move(program, {argument: source})
+        for places in combinations(range(most), most - rank) if rank < most else ():
+            if tensor.kind == "bool":
+                added = "".join(f".unsqueeze({place})" for place in places)
+                yield move({argument: tensor.name + added})
+    # A result that the code fills and never makes, in other orders of its indices.
+    for argument, source in program.arguments.items():
+        is_filled = source == f"zeros({', '.join(shape)})" and not program.results
+        for order in find_orders(first.shape) if is_filled else ():
+            laid = f"zeros({', '.join(shape[place] for place in order)})"
+            yield move({argument: laid}, {first.name: write_order(first.name, order)})
+    groups: dict[tuple[object, ...], list[str]] = {}
+    for argument, tensor in plain.items():
+        groups.setdefault(tensor.shape, []).append(argument)
+    for extents, arguments in groups.items():
+        for order in find_orders(extents):
+            yield move({name: write_order(plain[name].name, order) for name in arguments})
+    for rank in sorted({len(tensor.shape) for tensor in plain.values()}):
+        same = {a: t for a, t in plain.items() if len(t.shape) == rank}
+        alike = [t for t in system.results if len(t.shape) == rank]
+        for order in islice(permutations(range(rank)), 1, MOST_ORDERS):
+            if not all(is_layout(tensor.shape, order) for tensor in same.values()):
+                continue
+            moved = {a: write_order(t.name, order) for a, t in same.items()}
+            results = {
+                t.name: write_order(t.name, order) for t in alike if is_layout(t.shape, order)
+            }
+            # The results in the same order as the arguments, if they can be.
+            if rank > 2 and order[-1] == rank - 1 and first.name in results and not program.results:
+                yield move(moved, results)
+            yield move(moved)
 
 
 def find_orders(shape: Sequence[Any]) -> Iterator[tuple[int, ...]]:

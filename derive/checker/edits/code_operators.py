@@ -538,25 +538,24 @@ def insert_factors(site: Site, stock: Stock) -> Iterator[Rewrite]:
     yield site.replace(f"{text}.sqrt()", f"ROOT of {bare}", LACKING + 0.2)
     yield site.join(f"{text} ** 0.5", f"ROOT of {bare}", LACKING + 0.3)
     yield site.join(f"1 / {text}", f"INVERT {bare}", INSERTED + 0.3)
+    scaled: list[tuple[str, str, float]] = []  # what it is, by what, how much less likely
     for size, extent in find_spelt_sizes(site):
-        cost = LACKING + 0.3 + (0.0 if extent in stock.sizes.values() else 0.3)
-        for spelt, by, extra in (
-            (f" * {size} ** -0.5", f"1/sqrt({size})", 0.0),
-            (f" * {size} ** 0.5", f"sqrt({size})", 0.0),
-            (f" / {size}", f"1/{size}", 0.1),
-            (f" * {size}", size, 0.1),
-        ):
-            yield site.join(factor + spelt, f"SCALE {bare} by {by}", cost + extra)
+        extra = 0.0 if extent in stock.sizes.values() else 0.3
+        scaled += [
+            (f"{factor} * {size} ** -0.5", f"1/sqrt({size})", extra),
+            (f"{factor} * {size} ** 0.5", f"sqrt({size})", extra),
+            (f"{factor} / {size}", f"1/{size}", extra + 0.1),
+            (f"{factor} * {size}", size, extra + 0.1),
+        ]
     for number in stock.numbers:
         is_part = (1 / number).denominator == 1
         spelt = f"{factor} / {1 / number}" if is_part else f"{show_number(number)} * {text}"
-        yield site.join(spelt, f"SCALE {bare} by {number}", LACKING + 0.3)
-    for name, value in site.names.items():
-        if isinstance(value, float):
-            yield site.join(f"{factor} / {name}", f"SCALE {bare} by 1/{name}", LACKING + 0.3)
-            yield site.join(f"{name} * {text}", f"SCALE {bare} by {name}", LACKING + 0.3)
-            words = f"SCALE {bare} by 1 - {name}"
-            yield site.join(f"(1 - {name}) * {factor}", words, LACKING + 0.4)
+        scaled.append((spelt, str(number), 0.0))
+    for name in (name for name, value in site.names.items() if isinstance(value, float)):
+        scaled += [(f"{factor} / {name}", f"1/{name}", 0.0), (f"{name} * {text}", name, 0.0)]
+        scaled.append((f"(1 - {name}) * {factor}", f"1 - {name}", 0.1))
+    for spelt, by, extra in scaled:
+        yield site.join(spelt, f"SCALE {bare} by {by}", LACKING + 0.3 + extra)
 
 
 def insert_terms(site: Site, stock: Stock) -> Iterator[Rewrite]:
