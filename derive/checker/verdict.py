@@ -182,11 +182,8 @@ class Progress:
         """The verdict from now on; of code that was repaired, never the same."""
         self.verdict = verdict
         if verdict.same and self.repaired:
-            said = (
-                f"as it stands it {self.repaired}",
-                f"as repaired it is the same, {verdict.grade}",
-            )
-            reasons = (*said, *verdict.reasons)
+            said = f"as it stands it {self.repaired}"
+            reasons = (said, f"as repaired it is the same, {verdict.grade}", *verdict.reasons)
             verdict = replace(verdict, same=None, grade="unknown", reasons=reasons)
         self._send(verdict)
 
@@ -229,12 +226,10 @@ class Job:
         """Unknown, with the line where the code stops."""
         says = str(error)
         if error.line:  # by cell, where the code is a notebook's
-            says = says.replace(
-                f"line {error.line}:", f"{say_line(error.line, verdict.places)}:", 1
-            )
-        rows = verdict.source.splitlines()
-        row = rows[error.line - 1].strip() if error.line and error.line <= len(rows) else ""
-        marks = (Mark(row, 0, len(row)),) if error.line and error.line <= len(rows) else ()
+            where = say_line(error.line, verdict.places)
+            says = says.replace(f"line {error.line}:", f"{where}:", 1)
+        row = [each.strip() for each in verdict.source.splitlines()][(error.line or 0) - 1 :][:1]
+        marks = tuple(Mark(each, 0, len(each)) for each in row if error.line)
         said = Diagnostic("cannot-run", says, marks)
         return replace(
             verdict,

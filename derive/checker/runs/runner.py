@@ -16,16 +16,20 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from derive.checker import load, processes, program, runs, slots, subjects, trace
-from derive.checker.edits import code as running
-from derive.checker.edits.code import Rewrite
+from derive.checker import (
+    load,
+    processes,
+    program,
+    reading,
+    relations,
+    runs,
+    slots,
+    subjects,
+    trace,
+)
+from derive.checker.edits import code
 from derive.checker.judge import circumstances
-from derive.checker.load import Code
-from derive.checker.program import Program
-from derive.checker.reading import Rename, Script
-from derive.checker.relations import Statement
 from derive.checker.runs import modes
-from derive.checker.trace import Print
 from derive.errors import DeriveError
 
 if TYPE_CHECKING:
@@ -33,24 +37,35 @@ if TYPE_CHECKING:
 
     from derive.checker.verdict import Job
 
-SERVED: dict[str, Callable[..., Any]] = {
-    each.__name__: each
-    for each in (
-        *(
-            slots.find_slots,
-            slots.find_constructor_slots,
-            subjects.find_attributes,
-            subjects.construct,
-        ),
-        *(subjects.construct_all, subjects.find_numbers_of, subjects.find_outside),
-        *(load.finish_script, circumstances.call_all, runs.run_target, runs.has_dropout),
-        *(program.lift_program, trace.record_program),
-        *(running.put_text, running.watch_program),
-        *(running.find_passing, running.find_prints),
-    )
-}
-
 _PATIENCE = 1.0  # seconds for a process that has closed its channel and is about to leave
+# What the judge may ask for, and the records that cross, by the room where they stand.
+_QUESTIONS = (
+    (slots, "find_slots find_constructor_slots"),
+    (subjects, "find_attributes construct construct_all find_numbers_of find_outside"),
+    (load, "finish_script"),
+    (circumstances, "call_all"),
+    (runs, "run_target has_dropout"),
+    (program, "lift_program"),
+    (trace, "record_program"),
+    (code, "put_text watch_program find_passing find_prints"),
+)
+_RECORDS = (
+    (load, "Code"),
+    (reading, "Script Rename"),
+    (program, "Program Equations"),
+    (slots, "Slot"),
+    (processes, "Failure"),
+    (runs, "Given How Answer"),
+    (modes, "Lowering"),
+    (trace, "Event Trace Example Print"),
+    (relations, "Statement"),
+    (subjects, "Made"),
+    (code, "Rewrite"),
+    (circumstances, "PlannedRun RunOutcome"),
+)
+SERVED: dict[str, Callable[..., Any]] = {
+    name: getattr(room, name) for room, names in _QUESTIONS for name in names.split()
+}
 
 
 def list_classes() -> dict[str, type]:
@@ -59,37 +74,8 @@ def list_classes() -> dict[str, type]:
     from derive.judge.fields.algebra import Usage
     from derive.judge.fields.tower import Tower
 
-    return processes.name_classes(
-        *(
-            Code,
-            Script,
-            Program,
-            slots.Slot,
-            processes.Failure,
-            Usage,
-            Tower,
-            program.Equations,
-            Condition,
-        ),
-        *(
-            runs.Given,
-            runs.How,
-            runs.Answer,
-            modes.Lowering,
-            trace.Event,
-            trace.Trace,
-            trace.Example,
-        ),
-        *(
-            Statement,
-            subjects.Made,
-            Rewrite,
-            Print,
-            Rename,
-            circumstances.PlannedRun,
-            circumstances.RunOutcome,
-        ),
-    )
+    records = (getattr(room, name) for room, names in _RECORDS for name in names.split())
+    return processes.name_classes(*records, Condition, Usage, Tower)
 
 
 @contextmanager
@@ -186,7 +172,7 @@ def serve(end: socket.socket, job: Job, contained: tuple[str, ...]) -> None:
         end.sendall(processes.Writer(classes, keep).frame(answer))
 
 
-def _load(job: Job, rename: Rename | None = None) -> Code:
+def _load(job: Job, rename: reading.Rename | None = None) -> load.Code:
     """The code with what its names tell: numbers, and shapes of tensors."""
     import torch
 
