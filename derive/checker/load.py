@@ -231,11 +231,11 @@ def _from_reading(reading: Reading, source: _Source) -> Code:
     candidates = find_candidates(tree)
     if not candidates and not member:
         code = _from_script(reading, source)
-        values = [code.names.get(name) for name in code.script.results] if code.script else []
-        made = any(isinstance(value, torch.Tensor) for value in values)
-        if values and isinstance(values[0], torch.nn.Module) and not made:  # and no tensor with it
-            last = code.script.results[0] if code.script else ""
-            return _from_reading(reading, replace(source, member=last))
+        results = code.script.results if code.script is not None else ()
+        values = [code.names.get(name) for name in results]
+        is_last = bool(values) and isinstance(values[0], torch.nn.Module)
+        if is_last and not any(isinstance(value, torch.Tensor) for value in values):
+            return _from_reading(reading, replace(source, member=results[0]))  # made, not called
         return code
     script = read_script(tree, member) if member else None
     if script is not None and member in script.results:

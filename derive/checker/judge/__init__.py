@@ -461,7 +461,14 @@ def _find_finite_mask(program: Program, sample: Sample) -> Diagnostic | None:
     return replace(FINITE_MASK, facts=(*FINITE_MASK.facts, fact))
 
 
-_EXPONENTIALS = {"exp", "sigmoid", "softplus", "erfc"}
+def _overflows(sample: Sample) -> bool:
+    """Is a part of the formula infinite there, or an exponential 0, at a plain number?"""
+    for part, evaluator in evaluate_parts(sample):
+        if isinstance(part, ir.Call) and part.function in {"exp", "sigmoid", "softplus", "erfc"}:
+            values = evaluator.find(part).tensor
+            if bool((values.isinf() | (values == 0)).any()):
+                return True
+    return any(map(math.isinf, find_magnitudes(sample)))
 
 
 def _judge_error(program: Program, sample: Sample, error: CannotRunError) -> Further:
@@ -472,12 +479,7 @@ def _judge_error(program: Program, sample: Sample, error: CannotRunError) -> Fur
     if sample.is_limit or (said and said[0].strip("(").startswith(("raise", "assert"))):
         says = f"the code does not run with {sample.describe()}"
         return Further(None, findings=(Diagnostic("stops", says, facts=(str(error),)),))
-    # Is a part of the formula infinite there, or an exponential 0, at a plain number?
-    parts = evaluate_parts(sample) if sample.change and "ValueError: " in str(error) else ()
-    exps = (p for p in parts if isinstance(p[0], ir.Call) and p[0].function in _EXPONENTIALS)
-    found = (evaluator.find(part).tensor for part, evaluator in exps)
-    is_far = parts and any(bool((each.isinf() | (each == 0)).any()) for each in found)
-    if parts and (is_far or any(map(math.isinf, find_magnitudes(sample)))):
+    if sample.change is not None and "ValueError: " in str(error) and _overflows(sample):
         says = "the code leaves the range of float64 where the formula does not, and stops there"
         fact = f"{error}; {sample.describe()}"
         return Further(None, findings=(Diagnostic("out-of-range", says, facts=(fact,)),))
