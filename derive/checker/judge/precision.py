@@ -37,7 +37,7 @@ from derive.errors import Diagnostic
 from derive.ir import nodes as ir
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from derive.checker.pick import Choice
     from derive.checker.program import Program
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from derive.notation.formula import Formula
 
     Values = Mapping[str, Any]
-    Truth = Callable[..., float | None]
 
 
 RULES_OUT_PROOF = {
