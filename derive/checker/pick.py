@@ -136,7 +136,7 @@ class _Search:
             (best, said), *others = [*good, *(one for one in guessed if one not in good)]
             if others:  # nobody says which of them is meant
                 best = replace(best, same_if=_say_bind(said), is_open=True)
-        undefined = [error for error in self.errors if is_undefined(error)]
+        undefined = (error for error in self.errors if is_undefined(error))
         error = next(iter((*undefined, *self.errors)), None)
         if best is not None and best.fits and best.agrees:
             return self._pick(best)
@@ -264,24 +264,21 @@ class _Search:
         """Trials that rest on what nobody has said."""
         kept = list(self.errors)
         for subject in find_subjects(self.task, {}):
-            yield from self._guess_numbers(subject)
+            samples = self.tried
+            if subject.make_unsaid is not None and samples is not None:
+                # Numbers that a class is made with as sizes that neither a name nor a shape says.
+                said = next(subject.make(samples.first, []), None)
+                with suppress(CannotRunError, DeriveError):
+                    made = subject.make_unsaid(samples.first, [])
+                    for trial in self._try_programs(made, samples, []):
+                        if said is not None and trial.agrees:
+                            yield _ask(trial, said)
             if best is None or not best.fits:
                 yield from self._guess_layouts(subject)
                 yield from self._guess_orders(subject)
                 yield from self._guess_coincidences(subject)
             yield from self._guess_sizes(subject)
         self.errors = kept
-
-    def _guess_numbers(self, subject: Subject) -> Iterator[Trial]:
-        """Numbers that a class is made with as sizes that neither a name nor a shape says."""
-        samples = self.tried
-        if subject.make_unsaid is None or samples is None:
-            return
-        said = next(subject.make(samples.first, []), None)
-        with suppress(CannotRunError, DeriveError):
-            for trial in self._try_programs(subject.make_unsaid(samples.first, []), samples, []):
-                if said is not None and trial.agrees:
-                    yield _ask(trial, said)
 
     def _guess_layouts(self, subject: Subject) -> Iterator[Trial]:
         base = subject.find_base()
