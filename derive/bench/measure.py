@@ -26,8 +26,8 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.runs import flatten_results
 from derive.checker.processes import MOST_MEMORY, run_in_child
+from derive.checker.runs import flatten_results
 from derive.errors import DeriveError, refuse
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
