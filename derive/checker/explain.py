@@ -176,7 +176,7 @@ class _Inquiry:
         """The search for an edit of the formula."""
         return EditSearch(
             self.judge,
-            lambda system: self.lines.count_unexplained(system, self.judge),
+            lambda system: self.lines.count_unexplained(system, self.judge.evaluate),
             self.case.confirm,
             self.lines.order_equations(),
             SizedFormula(self.case.system, self.case.sizes),
@@ -258,7 +258,7 @@ class _Inquiry:
             words, line = find_inner_survivor(lines)
             found = replace(plain, line=line, edit=words, placed=line) if words else plain
             return found, {found.line or 0}
-        placed = find_changed_line(lines, edit.system, judge)
+        placed = find_changed_line(lines, edit.system, judge.evaluate)
         line = placed or plain.line or lines.result_line
         if edit.system.results != judge.system.results:  # only what is returned is another
             placed = line

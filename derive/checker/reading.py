@@ -433,11 +433,10 @@ def name_calls(tree: ast.Module) -> ast.Module:
         taken |= {*masks}
         for name, value in masks.items():
             assign(name, value, statement)
-        recalled = {id(value): name for name, value in masks.items()}
 
-        def recall(value: ast.expr, names: Mapping[int, str] = recalled) -> ast.expr:
-            name = ast.Name(names.get(id(value), ""), ast.Load())
-            return ast.copy_location(name, value) if name.id else value
+        def recall(value: ast.expr, masks: Mapping[str, ast.expr] = masks) -> ast.expr:
+            name = next((name for name, each in masks.items() if each is value), "")
+            return ast.copy_location(ast.Name(name, ast.Load()), value) if name else value
 
         words = [ast.keyword(word.arg, recall(word.value)) for word in call.keywords]
         target = name_call(function.name)

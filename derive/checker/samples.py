@@ -145,8 +145,8 @@ def make_samples(
     def make_others() -> list[Sample]:
         return [d for d in map(make, range(1, COUNT)) if is_possible(system, d.sizes)]
 
-    equal = {str(n) for name, made in relations if len(made) == 1 for n in (name, *made)}
-    return Samples(first, make_others, frozenset({*fixed, *equal}))
+    equal = (str(n) for name, made in relations if len(made) == 1 for n in (name, *made))
+    return Samples(first, make_others, frozenset((*fixed, *equal)))
 
 
 MOST_SIZES = 80  # samples at other sizes
@@ -174,7 +174,7 @@ def place_values(
     import torch
 
     generator = torch.Generator().manual_seed(sample.seed + turn)
-    for entry in list_tensors(sample.system):
+    for entry in list_tensors(sample.system, "real", "int"):
         if found := pool(sample, entry):
             value = values[entry.name]
             count = value.numel()
@@ -445,7 +445,7 @@ def _vary_scalars(sample: Sample, numbers: Sequence[float]) -> Iterator[Sample]:
     near = [each for n in told for each in (n, 1.5 * n + 0.375)]
     near += [-each for each in near]
     values = dict.fromkeys((0.0, 1.0, -1.0, -0.375, _NEAR, 1 / _NEAR, *near))
-    names = [e.name for e in list_scalars(sample.system) if e.name not in sample.defaulted]
+    names = (e.name for e in list_scalars(sample.system) if e.name not in sample.defaulted)
     for name, value in product(names, values):
         change = partial(lambda own, _, values: values | own, {name: value})
         yield replace(sample, change=change, reason=f"{name} = {value:g}", is_limit=True)
@@ -626,8 +626,8 @@ def _spread(
 
 def _find_edges(sample: Sample, entry: ir.Tensor) -> list[float]:
     """The ends of a domain and what is near them; without ends large values, zeros and equals."""
-    if entry.kind != "real":
-        return list(find_ends(sample, entry)) if entry.kind == "int" else []
+    if entry.kind == "int":
+        return list(find_ends(sample, entry))
     domain = find_domain(entry, sample.sizes)
     low, high = domain.low, domain.high
     steps = [0.0, _LEAST_FLOAT, 1e-20, 1e-12, _NEAR, 1e-4, 1e-2]
@@ -658,8 +658,6 @@ def place_integers(sample: Sample, limit: float) -> Iterator[Sample]:
 
 def _surround(number: float, sample: Sample, entry: ir.Tensor) -> list[float]:
     """A number, what is just below and above it and beyond it, as far as a domain has them."""
-    if entry.kind == "bool":
-        return []
     pool = [number, number * (1 - _NEAR), number * (1 + _NEAR)]
     pool += [number - 1, number + 1, 2 * number, 10 * number, number / 2, -number]
     if entry.kind == "int":

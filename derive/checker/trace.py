@@ -32,7 +32,6 @@ from derive.ir.walk import find_accesses, find_children, find_free, walk
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from derive.checker.edits.search import Judge
     from derive.checker.program import Program
     from derive.judge.evaluate import Evaluator
 
@@ -532,11 +531,13 @@ class Lines:
         wrong = (event for event in self.told if event.number not in self.good)
         return next((event for event in wrong if self.good.issuperset(event.reads)), None)
 
-    def count_unexplained(self, edited: ir.System, judge: Judge) -> float:
+    def count_unexplained(
+        self, edited: ir.System, evaluate: Callable[[ir.System], Evaluator]
+    ) -> float:
         """How many lines are no node of the edited formula, and of its equations no line."""
         if not self.told:
             return 0.0
-        nodes = find_all_nodes(edited, judge)
+        nodes = find_all_nodes(edited, evaluate)
         lost: dict[int, bool] = {}
         met: set[int] = set()
         for event in self.told:
@@ -558,10 +559,10 @@ class Lines:
         return tuple(filter(None, (left[:1], left[1:], others)))
 
 
-def find_all_nodes(edited: ir.System, judge: Judge) -> list[Node]:
+def find_all_nodes(edited: ir.System, evaluate: Callable[[ir.System], Evaluator]) -> list[Node]:
     """The nodes of an edited formula with their values; none where it has none."""
     try:
-        return list(find_nodes(edited, judge.evaluate(edited)))
+        return list(find_nodes(edited, evaluate(edited)))
     except ERRORS:
         return []
 
@@ -589,9 +590,11 @@ def find_lines(system: ir.System, evaluator: Any, trace: Trace, sizes: Mapping[s
     return lines
 
 
-def find_changed_line(lines: Lines, edited: ir.System, judge: Judge) -> int | None:
+def find_changed_line(
+    lines: Lines, edited: ir.System, evaluate: Callable[[ir.System], Evaluator]
+) -> int | None:
     """The first line whose value is what the edit changes; else, one that is new with it."""
-    nodes = find_all_nodes(edited, judge)
+    nodes = find_all_nodes(edited, evaluate)
     before = {e.target.tensor.name: e.value for e in lines.system.equations}
     apart = {  # what the edit puts in and what is around it, and what code may have for these
         node

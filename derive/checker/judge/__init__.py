@@ -410,7 +410,8 @@ def judge_further(
     if soft is not None:
         return Further(True, findings=(soft,))
     findings: dict[str, Diagnostic] = {}  # by code, the first of each
-    entries = {name: prepare_entry(formula, name) for name in {each.name for each in outcome.apart}}
+    names = dict.fromkeys(each.name for each in outcome.apart)
+    entries = {name: prepare_entry(formula, name) for name in names}
     values, largest = sample.make_inputs(), dict.fromkeys(entries, 0.0)
     for each in outcome.apart:
         if isfinite(each.wanted):
