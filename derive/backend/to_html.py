@@ -265,11 +265,18 @@ def write_built(  # noqa: PLR0913 - what a file is made of, and where it is from
     entries: Sequence[Entry] = (),
 ) -> tuple[str, ...]:
     """The parts that tell of a formula and of its file; `entries` are those of its derivation."""
+    derivation = ["<h2>Derivation</h2>"] if entries else []
+    for number, entry in enumerate(entries, 1):
+        law = f"<small>{escape(entry.law)}</small>"
+        derivation.append(f"<h3>{number}. {escape(entry.name)} {law}</h3>")
+        derivation.append(write_equations(END.join(find_rows(entry))))
+    typed = escape("\n".join(to_lines(system)))
     return (
         write_title(system.name, title, *small),
-        write_formula(system, notes),
+        f"{write_equations(to_rows(system))}\n<details><summary>in the notation</summary>"
+        f"<pre>{typed}</pre></details>{_write_list(notes)}",
         write_plan(system, plan, laws),
-        write_derivation(entries) if entries else "",
+        "\n".join(derivation),
         f'<h2>Code</h2>\n<pre class="wide code">{colour_code(source)}</pre>',
     )
 
@@ -279,15 +286,6 @@ def write_title(name: str, title: str, *lines: str) -> str:
     more = f" <small>{escape(title)}</small>" if title else ""
     below = "".join(f'<p class="source">{escape(line)}</p>' for line in lines if line)
     return f"<h1>{escape(name)}{more}</h1>{below}"
-
-
-def write_formula(system: ir.System, notes: Sequence[str] = ()) -> str:
-    """The equations as they are set, and as they are typed."""
-    lines = "\n".join(to_lines(system))
-    return (
-        f"{write_equations(to_rows(system))}\n<details><summary>in the notation</summary>"
-        f"<pre>{escape(lines)}</pre></details>{_write_list(notes)}"
-    )
 
 
 def write_equations(latex: str) -> str:
@@ -331,15 +329,6 @@ def write_plan(system: ir.System, plan: Plan, notes: Iterable[str]) -> str:
             "</figure>",
         ]
     )
-
-
-def write_derivation(entries: Sequence[Entry]) -> str:
-    """What was done to the formula, each step under its law."""
-    parts = ["<h2>Derivation</h2>"]
-    for number, entry in enumerate(entries, 1):
-        parts.append(f"<h3>{number}. {escape(entry.name)} <small>{escape(entry.law)}</small></h3>")
-        parts.append(write_equations(END.join(find_rows(entry))))
-    return "\n".join(parts)
 
 
 def colour_code(source: str) -> str:

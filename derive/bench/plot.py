@@ -130,9 +130,10 @@ def _draw_scales(axes: Axes, sweep: Sweep) -> None:
 
 def _label_lines(axes: Axes, sweep: Sweep, lines: Sequence[Line], colours: dict[str, str]) -> None:
     """Each line's name and slope to the right of its end, pushed apart where ends are close."""
-    ends = [_find_end(line) for line in lines]
+    # the last place that was measured, its seconds, and these as a part of the panel's height
+    ends = [[(n, s) for n, s in enumerate(line.seconds) if s is not None][-1] for line in lines]
     low, high = axes.get_ylim()
-    heights = [_to_part(seconds, low, high) for _, seconds in ends]
+    heights = [log(seconds / low) / log(high / low) for _, seconds in ends]
     for line, (place, seconds), height in zip(lines, ends, spread(heights, _GAP), strict=True):
         slope = "" if line.slope is None else f"  {sweep.over.size}^{line.slope:.2f}"
         axes.annotate(
@@ -150,16 +151,6 @@ def _label_lines(axes: Axes, sweep: Sweep, lines: Sequence[Line], colours: dict[
                 "lw": 0.5,
             },
         )
-
-
-def _find_end(line: Line) -> tuple[int, float]:
-    """The last place that was measured, and its seconds."""
-    return [(n, seconds) for n, seconds in enumerate(line.seconds) if seconds is not None][-1]
-
-
-def _to_part(seconds: float, low: float, high: float) -> float:
-    """The height as a part of the panel's."""
-    return log(seconds / low) / log(high / low)
 
 
 def spread(heights: Sequence[float], gap: float) -> list[float]:

@@ -86,7 +86,8 @@ def print_verdicts(  # noqa: PLR0913, PLR0917 - what is judged, and where it is 
         typer.echo("\n\n".join(map(str, verdicts)))
     if len(verdicts) > 1 and not as_json:
         typer.echo(f"\n{_sum_up(verdicts)}")
-    return _join_exits([EXIT[verdict.same] for verdict in verdicts])
+    exits = [EXIT[verdict.same] for verdict in verdicts]
+    return 1 if 1 in exits else max(exits)  # what is different counts before what is unknown
 
 
 def _find_results(code: str, verdict: Verdict) -> Iterator[Result]:
@@ -126,8 +127,3 @@ def _sum_up(verdicts: Sequence[Verdict]) -> str:
     return "\n".join(
         f"{len(codes)} {says}: {', '.join(codes)}" for says, codes in found.items() if codes
     )
-
-
-def _join_exits(exits: Sequence[int]) -> int:
-    """0 where all are the same; what is different counts before what is unknown."""
-    return 1 if 1 in exits else max(exits)
