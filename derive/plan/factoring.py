@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cache
+from functools import lru_cache
 from itertools import permutations, product
-from math import prod
+from math import factorial, prod
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.analysis.finite import find_nonfinite
@@ -38,6 +38,8 @@ Factor: TypeAlias = tuple[int, tuple[Place, ...]]  # the number of a tensor, and
 Factors: TypeAlias = tuple[Factor, ...]
 Terms: TypeAlias = dict[Factors, Fraction]
 SHARED, BOUND = 1 << 10, 1 << 20
+MOST_FACTORS = 6  # of a product; of more, too many may be alike to try each in the place of each
+MOST_ORDERS = factorial(MOST_FACTORS)  # of the indices of a part
 
 
 def list_places(factors: Iterable[Factor]) -> tuple[Place, ...]:
@@ -50,16 +52,15 @@ def rename(factors: Factors, new: Mapping[Place, Place]) -> Factors:
     return tuple((tensor, tuple(new.get(p, p) for p in places)) for tensor, places in factors)
 
 
-@cache
+@lru_cache(maxsize=1 << 16)
 def normalize(factors: Factors, kept: frozenset[Place]) -> Factors:
     """The factors in an order of their own, all indices but the kept ones in names of their own.
 
     Indices are told apart by where they stand; of those that nothing tells apart each is tried.
     """
-    colours: dict[Place, int] = dict.fromkeys(list_places(factors), 0)
-    initial = sorted({(p in kept, *(p if p in kept else (p[0], 0))) for p in colours})
-    colours = {p: initial.index((p in kept, *(p if p in kept else (p[0], 0)))) for p in colours}
-    return _refine(factors, kept, colours)
+    marks = {p: (p in kept, p if p in kept else (p[0], 0)) for p in list_places(factors)}
+    order = sorted({*marks.values()})
+    return _refine(factors, kept, {place: order.index(mark) for place, mark in marks.items()})
 
 
 def _refine(factors: Factors, kept: frozenset[Place], colours: dict[Place, int]) -> Factors:
@@ -82,9 +83,14 @@ def _refine(factors: Factors, kept: frozenset[Place], colours: dict[Place, int])
             alike[colour].append(place)
     several = min((colour for colour, each in alike.items() if len(each) > 1), default=None)
     if several is not None:
+        tried: list[Place] = []
+        for place in alike[several]:  # of two that may be exchanged, one will do
+            exchanged = (rename(factors, {place: other, other: place}) for other in tried)
+            if not any(sorted(each) == sorted(factors) for each in exchanged):
+                tried.append(place)
         return min(
             _refine(factors, kept, {p: 2 * c + (p == chosen) for p, c in finer.items()})
-            for chosen in alike[several]
+            for chosen in tried
         )
     ranked = sorted((p for p in finer if p not in kept), key=lambda place: finer[place])
     return tuple(sorted(rename(factors, {p: (p[0], BOUND + k) for k, p in enumerate(ranked)})))
@@ -92,7 +98,7 @@ def _refine(factors: Factors, kept: frozenset[Place], colours: dict[Place, int])
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Terms with one factor in common: what is left of each, and what taking it out saves."""
+    """Terms with one factor in common, by that and the indices of what is left of each."""
 
     factor: Factor
     free: tuple[Place, ...]  # of what is left
@@ -281,6 +287,8 @@ def match_parts(one: Part, other: Part) -> tuple[Fraction, tuple[Place, ...]] | 
     for k, each in enumerate((free, its_free)):
         for place in each:
             alike.setdefault(repr(profiles[k][place]), ([], []))[k].append(place)
+    if prod(factorial(len(mine)) for mine, _ in alike.values()) > MOST_ORDERS:
+        return None
     ways = [
         [dict(zip(theirs, order, strict=True)) for order in permutations(mine)]
         for mine, theirs in alike.values()

@@ -91,7 +91,8 @@ def find_plan(
     )
     search = _Search({**sizes, **chunks.lengths}, request)
     prepared, notes = search.prepare(system)
-    start = search.start(Form(system, prepared, notes))
+    form = Form(system, prepared, notes)
+    start = search.measure(form) if loops else search.start(form)
     best = search.try_layouts(search.try_orders(search.try_rules(start)))
     plan = replace(best.plan, is_matmul=request.is_matmul)
     if loops:

@@ -49,6 +49,14 @@ def test_a_part_is_another_one_with_its_indices_exchanged() -> None:
     assert made.judge(count=1).agrees
 
 
+@pytest.mark.parametrize("indices", ["abcde", "abcdefghkl"])
+def test_what_nothing_tells_apart_is_not_tried_in_every_order(indices: str) -> None:
+    """A product of ten such rows has 10! spellings."""
+    row = " * ".join(f"x[i,{index}]" for index in indices)
+    terms = " + ".join(f"sum[{', '.join(indices)}]({row} * {t}[i,a])" for t in "yzwABCD")
+    assert build(parse(f"{SHAPES}\nr[i] = {terms}"), sizes={"N": 2}).judge(count=1).agrees
+
+
 def find_error(made: Built, levels: Sequence[int]) -> float:
     """How far the results are from the terms added up one by one, at tiny sizes."""
     inputs = draw_inputs(made.system, dict(O=3, V=4), dtype=torch.float64)
