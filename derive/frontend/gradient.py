@@ -403,6 +403,7 @@ class _Reverse:
                 value = multiply(made, subtract(flow.value, total))
             case "log_softmax":
                 row = ir.Along("softmax", index, expr.condition, expr.body)
+                row = row if made is expr else ir.Call("exp", (made,))
                 value = subtract(flow.value, multiply(row, over(value)))
             case "cumsum":
                 later = ir.all_of(ir.Compare(">=", other, index), held)

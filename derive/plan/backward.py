@@ -19,14 +19,16 @@ from derive.ir.polynomial import evaluate_extent
 from derive.ir.recurrences import turn_upward
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_free, walk
-from derive.plan.build import make_plan
+from derive.plan import ops
+from derive.plan.build import make_plan, to_product
+from derive.plan.cost import count_elements
 from derive.plan.plan import fix_chunks
 from derive.plan.scans import open_recurrences
 from derive.plan.search import find_plan
 from derive.plan.steps import free_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Set
 
     from derive.plan.plan import Plan
     from derive.plan.search import Request
@@ -91,9 +93,57 @@ def plan_passes(
     forward = fix_chunks(find_plan(ahead, sizes, lean))
     uses = _find_uses(ahead, behind, sizes)
     backward = fix_chunks(find_plan(behind, sizes, replace(lean, uses=uses)))
+    forward, backward, more = _keep_products(forward, backward, {*names[0].values()})
+    kept = (*kept, *more)
     read = {tensor.name for tensor in backward.system.inputs}
     used = tuple(name for name in kept if name in read)
     return Passes(forward, backward, gradients, used, *names)
+
+
+def _keep_products(
+    forward: Plan, backward: Plan, given: Set[str]
+) -> tuple[Plan, Plan, tuple[str, ...]]:
+    """The plans with products of the arguments in both kept, by name.
+
+    Those are kept that are no larger than the largest result or than what they are made of.
+    """
+
+    def list_products(plan: Plan) -> dict[str, ops.Einsum]:
+        """Those that are made outside of loops."""
+        first, last = (plan.tile.first, plan.tile.last) if plan.tile is not None else (0, -1)
+        steps = () if plan.scans else (*plan.steps[:first], *plan.steps[last + 1 :])
+        return {step.name: step.op for step in steps if isinstance(step.op, ops.Einsum)}
+
+    def count(axes: Iterable[ir.Index]) -> int:
+        return forward.at_sizes(count_elements(axes))
+
+    made = {to_product(op): name for name, op in list_products(forward).items()}
+    known = {entry.name for entry in forward.system.inputs}
+    taken = known | {tensor.name for tensor in forward.system.results}
+    least = max((count(ops.axes_of(op)) for op in forward.results), default=0)
+    again: dict[str, tuple[str, tuple[ir.Index, ...]]] = {}
+    for name, op in list_products(backward).items():
+        most = max(least, *(count(ops.axes_of(arg)) for arg in op.args))
+        same = made.get(to_product(op), "")
+        if same and ops.find_reads(op) <= known and name not in taken and count(op.axes) <= most:
+            again[name] = same, op.axes
+            known |= {name} if name == same else set()
+    own = {step.name: step.axes for step in forward.steps}
+    more = [ir.Tensor(name, tuple(i.extent for i in axes)) for name, (_, axes) in again.items()]
+    results = [ops.arrange(ops.Source(n, own[n]), axes) for n, axes in again.values()]
+    system = replace(forward.system, results=(*forward.system.results, *more))
+    ahead = replace(forward, system=system, results=(*forward.results, *results))
+    inputs = sorted((*backward.system.inputs, *more), key=lambda entry: entry.name in given)
+    kept = [step.name not in again for step in backward.steps]
+    reads = [ops.find_reads(step.op) for step in backward.steps]
+    behind = replace(
+        backward,
+        system=replace(backward.system, inputs=tuple(inputs)),
+        steps=tuple(step for step in backward.steps if step.name not in again),
+        tile=backward.tile
+        and backward.tile.keep(kept, [*reads, *map(ops.find_reads, backward.results)]),
+    )
+    return (ahead, behind, tuple(again)) if again else (forward, backward, ())
 
 
 def cut(
@@ -177,7 +227,8 @@ def _find_kept(
     for equation in system.equations:
         tensor, value = equation.target.tensor, equation.value
         most = rows[tensor.name] or largest if tensor.name in rows else LARGER * largest
-        if tensor in results or (not isinstance(value, ir.Access) and count(tensor) <= most):
+        is_result = tensor in system.results
+        if is_result or (not isinstance(value, ir.Access) and count(tensor) <= most):
             small[tensor.name] = None
     defined = {each.target.tensor.name for each in gradients.equations}
     return tuple(name for name in small if name in defined and name not in positions)

@@ -62,6 +62,7 @@ def lower_system(
     results = tuple(_result(*sources[tensor.name], context) for tensor in system.results)
     steps = drop_unused(tuple(context.steps), results)
     steps, results = inline_result(steps, results)
+    steps = _share_orders(steps, set(sources))
     steps = eliminate_common(steps, set(sources), context.names)
     steps = move_scales(steps, results, Storage(sizes), context.names)
     if cells:
@@ -162,6 +163,57 @@ def eliminate_common(
         name = free_name(name_op(op, steps[-1].name), taken)
         taken.add(name)
         steps = _extract(op, name, steps)
+
+
+def turn_back(op: ops.Op) -> ops.Op:
+    """What an operation is a mere order of the axes of."""
+    while isinstance(op, ops.Arrange) and {*op.axes} == {*ops.axes_of(op.arg)}:
+        op = op.arg
+    return op
+
+
+def to_product(op: ops.Einsum) -> tuple[frozenset[object], frozenset[ir.Index]]:
+    """What products have in common that differ in the order of axes and of operands alone."""
+    return frozenset(Counter(op.args).items()), frozenset(op.axes)
+
+
+def _share_orders(steps: tuple[Step, ...], kept: Collection[str]) -> tuple[Step, ...]:
+    """Products of the same operands in one order of axes, the first one's: else none is common.
+
+    A step that is another one in another order goes, unless it is among `kept`.
+    """
+    first: dict[tuple[frozenset[object], frozenset[ir.Index]], ops.Op] = {}
+    meant: dict[str, tuple[tuple[ir.Index, ...], ops.Op]] = {}
+    out: list[Step] = []
+
+    def share(op: ops.Op) -> ops.Op:
+        if isinstance(op, ops.Source) and op.name in meant:
+            axes, same = meant[op.name]
+            return ops.arrange(rename(same, dict(zip(axes, op.axes, strict=True))), op.axes)
+        args = tuple(map(share, ops.args_of(op)))
+        match op:
+            case ops.Einsum():
+                made = ops.Einsum(tuple(map(turn_back, args)), op.axes)
+                return ops.arrange(first.setdefault(to_product(made), made), op.axes)
+            case ops.Arrange(_, axes):
+                return ops.arrange(turn_back(args[0]), axes)
+            case ops.Apply(function, _, axes):
+                inner = tuple(map(turn_back, args))
+                orders = {*map(ops.axes_of, inner)}
+                if len(orders) == 1 and orders != {axes} and {*next(iter(orders))} == {*axes}:
+                    return ops.arrange(ops.Apply(function, inner, *orders), axes)
+        return ops.with_args(op, args) if args else op
+
+    for step in steps:
+        op = share(step.op)
+        if isinstance(op, ops.Einsum):
+            first[to_product(op)] = ops.Source(step.name, op.axes)
+        same = turn_back(op)
+        if isinstance(same, ops.Source) and step.name not in kept:
+            meant[step.name] = ops.axes_of(op), same
+        else:
+            out.append(Step(step.name, op))
+    return tuple(out)
 
 
 def _drop_aliases(steps: tuple[Step, ...], kept: frozenset[str]) -> tuple[Step, ...]:

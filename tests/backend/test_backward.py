@@ -12,7 +12,7 @@ from derive.bench.measure import Candidate, find_peak, to_backward
 from derive.bench.run import draw_moderate
 from derive.formulas import find_formula, load_formulas
 from derive.frontend.system import to_system
-from derive.ir.walk import find_accesses
+from derive.ir.walk import find_accesses, find_sizes
 from derive.judge.samples import choose_sizes, draw_inputs
 from derive.plan.machine import WIDTH
 
@@ -227,6 +227,27 @@ def test_the_short_form_of_a_softmax(value, is_short):
     passes = build(parse(text), backward=True).passes
     reads = {a.tensor.name for e in passes.gradients.equations[2:] for a in find_accesses(e.value)}
     assert ("z" in reads) is is_short
+
+
+# A formula, the products that both passes read, and how many the backward makes besides.
+PRODUCTS = {
+    "x, y[N, D]; U, V[D, R]; W[R, O]; "
+    "z[n,o] = sum[i,j,r](x[n,i] * U[i,r] * y[n,j] * V[j,r] * W[r,o])": (2, 6),
+    "A[N, K]; B[K, M]; C[M, L]; z[n,l] = sum[k,m](A[n,k] * B[k,m] * C[m,l])": (1, 4),
+    "A[N, K]; B[K, M]; z[n,m] = sum[k](A[n,k] * B[k,m])": (0, 2),
+    "A, B[N, K]; z[n] = sum[m](sum[k](A[n,k] * B[m,k])**3)": (0, 3),  # larger than what is given
+}
+
+
+@pytest.mark.parametrize(("text", "counts"), PRODUCTS.items())
+def test_a_product_is_made_once(text, counts):
+    """In whatever order of axes the gradients ask for it."""
+    sizes = dict(N=96, D=64, R=16, O=32, K=8, M=24, L=40)
+    formula = parse(text)
+    known = {size: sizes[size] for size in find_sizes(to_system(formula))}
+    passes = build(formula, sizes=known, backward=True).passes
+    kept = set(passes.kept) - {"z"}
+    assert (len(kept), len(passes.backward.einsums)) == counts
 
 
 @pytest.mark.slow

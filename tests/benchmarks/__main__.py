@@ -2,7 +2,8 @@
 
 One thread, float32, the least of the medians of interleaved runs; the least gain comes first. With
 `--corpus` the formulas are those of `corpus/`, with `--compile` what torch.compile makes of both is
-timed too; what is not built, not compiled or gives other values is told in the end.
+timed too; what is not built, not compiled or gives other values is told in the end. Gradients
+are those of the file that `derive build --backward` writes.
 """
 
 from __future__ import annotations

@@ -90,12 +90,14 @@ def measure(
 ) -> Row:
     """The row of a case; AssertionError where the two functions give different values."""
     built = derive.build(case.formula, sizes=dict(case.sizes))
+    trained = derive.build(case.formula, sizes=dict(case.sizes), backward=backward)
     inputs = draw(case, built)
     tensors = tuple(value for value in inputs.values() if isinstance(value, torch.Tensor))
     calls = {GENERATED: built.function, BY_HAND: case.by_hand}
     pair = [Candidate(name, partial(call, **inputs), tensors) for name, call in calls.items()]
     check(*(candidate.call for candidate in pair))
     peaks = [find_peak(to_forward(candidate)) for candidate in pair]
+    passes = [Candidate(GENERATED, partial(trained.function, **inputs), tensors), pair[1]]
     made, seconds, skipped = find_compiled(pair, "float32", ()) if compiled else ([], {}, [])
     if skipped:
         raise AssertionError("; ".join(skipped))
@@ -104,7 +106,7 @@ def measure(
     return Row(
         case,
         forward,
-        measure_pairs(pair, runs, backward=True)[0] if backward else None,
+        measure_pairs(passes, runs, backward=True)[0] if backward else None,
         Pair(float(peaks[0]), float(peaks[1])) if peaks[0] and peaks[1] else None,
         find_bound(roofline, built.plan.at_sizes(built.plan.flops), pair[0]),
         next(iter(others), None),
