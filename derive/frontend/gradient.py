@@ -402,8 +402,9 @@ class _Reverse:
                 total = over(multiply(value, there)) if total is None else total
                 value = multiply(made, subtract(flow.value, total))
             case "log_softmax":
-                row = ir.Along("softmax", index, expr.condition, expr.body)
-                row = row if made is expr else ir.Call("exp", (made,))
+                row: ir.Expr = ir.Call("exp", (made,))
+                if made is expr:
+                    row = ir.Along("softmax", index, expr.condition, expr.body)
                 value = subtract(flow.value, multiply(row, over(value)))
             case "cumsum":
                 later = ir.all_of(ir.Compare(">=", other, index), held)
