@@ -164,11 +164,22 @@ def to_affine(expr: ir.Expr) -> Affine:
             if not inner.terms and power.denominator == 1:
                 return Affine({}, Polynomial.of(ir.Pow(inner.constant.to_expr(), ir.Number(power))))
         case ir.Call("floordiv", (over, under)):
-            return _divide_by(to_affine(over), to_affine(under))
+            above, divisor = to_affine(over), to_affine(under)
+            if not divisor.terms:
+                return divide(above, divisor.constant)
+            return _of_atom(ir.Call("floordiv", (above.to_expr(), divisor.to_expr())))
         case ir.Call("mod", (over, under)):
-            return _find_remainder(to_affine(over), to_affine(under))
-        case ir.Call("clip", (value, low, high)):
-            return _clip(to_affine(value), to_affine(low), to_affine(high))
+            above, divisor = to_affine(over), to_affine(under)
+            if not divisor.terms and is_never_negative(divisor.constant):
+                return modulo(above, divisor.constant)
+            return _of_atom(ir.Call("mod", (above.to_expr(), divisor.to_expr())))
+        case ir.Call("clip", arguments):
+            inside, low, high = map(to_affine, arguments)
+            if low == high:
+                return low
+            if _is_least_zero(inside - low) and _is_least_zero(high - inside):
+                return inside
+            return _of_atom(ir.Call("clip", (inside.to_expr(), low.to_expr(), high.to_expr())))
     return _of_atom(map_children(expr, simplify_place))
 
 
@@ -183,34 +194,15 @@ def _multiply(parts: list[Affine]) -> Affine:
     total = Affine({}, ONE)
     for part in sorted(parts, key=lambda each: bool(each.terms)):
         if total.terms and part.terms:
-            made = ir.Mul(tuple(each.to_expr() for each in sorted(parts, key=_order_whole)))
+            made = ir.Mul(
+                tuple(
+                    each.to_expr()
+                    for each in sorted(parts, key=lambda part: order_atom(part.to_expr()))
+                )
+            )
             return _of_atom(made)
         total = part.scale(total.constant) if part.terms else total.scale(part.constant)
     return total
-
-
-def _order_whole(value: Affine) -> tuple[str, str]:
-    return order_atom(value.to_expr())
-
-
-def _divide_by(over: Affine, under: Affine) -> Affine:
-    if under.terms:
-        return _of_atom(ir.Call("floordiv", (over.to_expr(), under.to_expr())))
-    return divide(over, under.constant)
-
-
-def _find_remainder(over: Affine, under: Affine) -> Affine:
-    if under.terms or not is_never_negative(under.constant):
-        return _of_atom(ir.Call("mod", (over.to_expr(), under.to_expr())))
-    return modulo(over, under.constant)
-
-
-def _clip(value: Affine, low: Affine, high: Affine) -> Affine:
-    if low == high:
-        return low
-    if _is_least_zero(value - low) and _is_least_zero(high - value):
-        return value
-    return _of_atom(ir.Call("clip", (value.to_expr(), low.to_expr(), high.to_expr())))
 
 
 def find_range(value: Affine, facts: Facts = ()) -> tuple[Bound, Bound]:
@@ -309,24 +301,20 @@ def _is_between(rest: Affine, end: Polynomial, facts: Facts) -> bool:
 
 def _merge_quotients(rest: Affine, divisor: Polynomial, facts: Facts) -> Affine | None:
     """(a // n + b) // m = (a + n*b) // (n*m)."""
-    inner = [(atom, each) for atom, each in rest.terms.items() if _is_quotient(atom)]
-    if len(inner) != 1 or inner[0][1] != ONE:
+    quotients = [
+        (atom, atom.arguments)
+        for atom in rest.terms
+        if isinstance(atom, ir.Call) and atom.function == "floordiv"
+        if not to_affine(atom.arguments[1]).terms
+    ]
+    if len(quotients) != 1 or rest.terms[quotients[0][0]] != ONE:
         return None
-    atom = inner[0][0]
-    assert isinstance(atom, ir.Call)
-    over, under = atom.arguments
+    atom, (over, under) = quotients[0]
     times = Polynomial.of(under)
     if not is_positive(times, facts):
         return None
     others = (rest - _of_atom(atom)).scale(times)
     return divide(to_affine(over) + others, divisor * times, facts)
-
-
-def _is_quotient(atom: ir.Expr) -> bool:
-    match atom:
-        case ir.Call("floordiv", (_, under)):
-            return not to_affine(under).terms
-    return False
 
 
 def _keep_quotient(over: Affine, divisor: Polynomial) -> Affine:

@@ -86,17 +86,12 @@ def find_open_sizes(system: ir.System) -> tuple[str, ...]:
     """
     keywords: dict[str, None] = {}
     while True:
-        trial = _with_keywords(system, tuple(keywords))
-        told = {source.name for source in _find_told(trial)}
+        arguments = (*system.sizes, *map(ir.SizeInput, keywords))
+        told = {source.name for source in _find_told(replace(system, sizes=arguments))}
         missing = [name for name in find_sizes(system) if name not in told]
         if not missing:
             return tuple(keywords)
         keywords[missing[0]] = None
-
-
-def _with_keywords(system: ir.System, names: tuple[str, ...]) -> ir.System:
-    keywords = tuple(ir.SizeInput(name) for name in names)
-    return replace(system, sizes=(*system.sizes, *keywords))
 
 
 def _find_told(system: ir.System) -> tuple[SizeSource, ...]:
@@ -166,24 +161,19 @@ def find_extent_mistakes(system: ir.System) -> Iterator[Diagnostic]:
     first: dict[str, ir.Index] = {}
     for index in find_all_indices(system):
         if not is_whole(index.extent):
-            extent = write_extent(index.extent)
-            yield Diagnostic(
-                "extent-form",
-                f"the extent {extent} of index {index.name} is no whole number",
-                help="divide with //: floor(a/b) in SymPy",
-            )
+            yield _say_fraction(index.extent, f"index {index.name}")
         known = first.setdefault(index.name, index)
         if not is_same_extent(known.extent, index.extent):
             yield _two_extents(known, index, system)
     for tensor in system.inputs:
         for place, length in enumerate(tensor.shape if isinstance(tensor, ir.Tensor) else ()):
             if not is_whole(length):
-                yield Diagnostic(
-                    "extent-form",
-                    f"the extent {write_extent(length)} of place {place} of {tensor.name} "
-                    "is no whole number",
-                    help="divide with //: floor(a/b) in SymPy",
-                )
+                yield _say_fraction(length, f"place {place} of {tensor.name}")
+
+
+def _say_fraction(extent: ir.Expr, what: str) -> Diagnostic:
+    says = f"the extent {write_extent(extent)} of {what} is no whole number"
+    return Diagnostic("extent-form", says, help="divide with //: floor(a/b) in SymPy")
 
 
 def is_whole(extent: ir.Expr) -> bool:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, partial, reduce
 from itertools import chain, combinations
-from math import inf, lcm, prod
+from math import comb, inf, lcm, prod
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.ir import nodes as ir
@@ -39,7 +39,7 @@ from derive.ir.polynomial import (
 from derive.ir.walk import find_free
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 
 Facts = tuple[Polynomial, ...]
@@ -97,9 +97,8 @@ def _has_no_minus(value: Polynomial) -> bool:
             if power < 0 or not _is_counting(atom):
                 return False
             if isinstance(atom, ir.Size):
-                row = _binomials(power)
                 parts = [
-                    ((*left, (atom, k)) if k else left, times * row[k])
+                    ((*left, (atom, k)) if k else left, times * comb(power, k))
                     for left, times in parts
                     for k in range(power + 1)
                 ]
@@ -108,13 +107,6 @@ def _has_no_minus(value: Polynomial) -> bool:
         for left, times in parts:
             shifted[left] = shifted.get(left, Fraction(0)) + times
     return all(number >= 0 for number in shifted.values())
-
-
-def _binomials(power: int) -> list[int]:
-    row = [1]
-    for k in range(power):
-        row.append(row[-1] * (power - k) // (k + 1))
-    return row
 
 
 def _is_counting(atom: ir.Expr) -> bool:
@@ -429,7 +421,12 @@ def _find_atom_range(atom: ir.Expr) -> Range:
             known = (divisor - ONE,) if is_there and is_never_negative(divisor) else ()
             if not is_nonnegative(divisor - ONE, known):
                 return Range(None, None)
-            return _find_quotient_range(find_range(over), divisor, known)
+            above = find_range(over)  # a quotient rises with what is divided
+            if not any(map(_is_ranged, divisor.atoms)):
+                low, high = (_divide_bound(e, divisor, known) for e in (above.low, above.high))
+                return Range(low, high)
+            starts = above.low is not None and is_never_negative(above.low)
+            return Range(NOTHING, above.high) if starts else Range(None, None)
         case ir.Call("mod", (_, under)):
             if not is_nonnegative(Polynomial.of(under) - ONE):
                 return Range(None, None)
@@ -438,24 +435,20 @@ def _find_atom_range(atom: ir.Expr) -> Range:
         case ir.Call("clip", (_, least, most)):
             return _join(find_range(least), find_range(most))
         case ir.Call("max", arguments):
-            return Range(_choose([find_range(a).low for a in arguments], _is_at_least), None)
+            lows = [low for a in arguments if (low := find_range(a).low) is not None]
+            return Range(_pick(lows, least=False) or next(iter(lows), None), None)
         case ir.Call("min", arguments):
-            return Range(None, _choose([find_range(a).high for a in arguments], _is_at_most))
+            highs = [high for a in arguments if (high := find_range(a).high) is not None]
+            return Range(None, _pick(highs, least=True) or next(iter(highs), None))
         case ir.Call("abs", (inside,)):
-            return Range(NOTHING, _find_largest(find_range(inside)))
+            ends = find_range(inside)
+            down = None if ends.low is None else negate(ends.low)
+            return Range(NOTHING, _pick([ends.high, down], least=False))
         case ir.Where(_, then, other):
             return _join(find_range(then), find_range(other))
         case ir.Reduce("argmax", (index,), _, _):
             return Range(NOTHING, Polynomial.of(index.extent) - ONE)
     return Range(None, None)
-
-
-def _find_quotient_range(over: Range, under: Polynomial, facts: Facts) -> Range:
-    """`over // under` for a divisor >= 1: a quotient rises with what is divided."""
-    if any(_is_ranged(atom) for atom in under.atoms):
-        starts = over.low is not None and is_never_negative(over.low)
-        return Range(NOTHING, over.high) if starts else Range(None, None)
-    return Range(_divide_bound(over.low, under, facts), _divide_bound(over.high, under, facts))
 
 
 def _divide_bound(bound: Bound, under: Polynomial, facts: Facts) -> Bound:
@@ -469,48 +462,18 @@ def _divide_bound(bound: Bound, under: Polynomial, facts: Facts) -> Bound:
     return _of(ir.Call("floordiv", (bound.to_expr(), under.to_expr())))
 
 
-def _choose(bounds: Iterable[Bound], is_better: Callable[[Polynomial, Polynomial], bool]) -> Bound:
+def _pick(bounds: Sequence[Bound], *, least: bool) -> Bound:
+    """The least, or the largest, of all; None where that is not told."""
     known = [bound for bound in bounds if bound is not None]
-    best = known[0] if known else None
-    for bound in known[1:]:
-        assert best is not None
-        best = bound if is_better(bound, best) else best
-    return best
-
-
-def _is_at_least(one: Polynomial, other: Polynomial) -> bool:
-    return is_never_negative(one - other)
-
-
-def _is_at_most(one: Polynomial, other: Polynomial) -> bool:
-    return is_never_negative(other - one)
-
-
-def _find_largest(inside: Range) -> Bound:
-    """The larger of -low and high, where one of them is known to be."""
-    if inside.low is None or inside.high is None:
+    if len(known) < len(bounds):
         return None
-    down = NOTHING - inside.low
-    if is_never_negative(inside.high - down):
-        return inside.high
-    return down if is_never_negative(down - inside.high) else None
+    gaps = ((each, (other - each if least else each - other for other in known)) for each in known)
+    return next((each for each, gap in gaps if all(map(is_never_negative, gap))), None)
 
 
 def _join(one: Range, other: Range) -> Range:
-    low = high = None
-    if one.low is not None and other.low is not None:
-        low = _pick(one.low, other.low, _is_at_most)
-    if one.high is not None and other.high is not None:
-        high = _pick(one.high, other.high, _is_at_least)
-    return Range(low, high)
-
-
-def _pick(
-    one: Polynomial, other: Polynomial, is_better: Callable[[Polynomial, Polynomial], bool]
-) -> Bound:
-    if is_better(one, other):
-        return one
-    return other if is_better(other, one) else None
+    low = _pick([one.low, other.low], least=True)
+    return Range(low, _pick([one.high, other.high], least=False))
 
 
 LONGEST = 46_340  # of sizes: the last one whose square is held in 32 bits
@@ -522,18 +485,14 @@ def find_magnitude(expr: ir.Expr, known: Mapping[ir.Tensor, float]) -> float:
     Polynomials of positions have one that is soon told; a power with a position in its exponent and
     a product along an index grow without one. What is known of tensors counts for their entries.
     """
+    ends = find_range(expr)
     try:
-        return min(_find_growth(expr, known), _find_largest_size(expr))
+        found = _find_growth(expr, known)
+        if ends.low is None or ends.high is None:
+            return found
+        return min(found, max(_put_sizes(ends.high), _put_sizes(negate(ends.low))))
     except OverflowError:
         return inf
-
-
-def _find_largest_size(expr: ir.Expr) -> float:
-    """By the range of a polynomial of positions."""
-    ends = find_range(expr)
-    if ends.low is None or ends.high is None:
-        return inf
-    return max(_put_sizes(ends.high), _put_sizes(negate(ends.low)))
 
 
 def _put_sizes(bound: Polynomial) -> float:

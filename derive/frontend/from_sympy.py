@@ -25,8 +25,7 @@ from sympy import Equality, Idx, Indexed, IndexedBase, Product, Rational, Sum, S
 from sympy.logic.boolalg import BooleanAtom
 
 from derive.analysis.extents import find_open_sizes
-from derive.analysis.names import check_names
-from derive.analysis.scopes import find_missing
+from derive.analysis.names import check_names, find_missing
 from derive.errors import DeriveError, refuse, suggest
 from derive.frontend.names import Extents
 from derive.frontend.sympy.nodes import (
@@ -39,7 +38,7 @@ from derive.frontend.sympy.nodes import (
     walk,
 )
 from derive.ir import nodes as ir
-from derive.ir.numbers import to_exact
+from derive.ir.pieces import to_exact
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.text import find_winning, to_lines
 from derive.notation.formula import check_formula

@@ -31,8 +31,7 @@ from derive.frontend.from_text import parse
 from derive.frontend.system import to_system
 from derive.frontend.torch.exprs import add, divide, multiply, negate_truth, power, subtract
 from derive.ir import nodes as ir
-from derive.ir.definitions import PLAIN, bind, read, unfold
-from derive.ir.functions import FUNCTIONS
+from derive.ir.functions import FUNCTIONS, PLAIN, bind, read, unfold
 from derive.ir.polynomial import is_same_extent
 from derive.ir.recurrences import find_groups
 from derive.ir.text import to_lines

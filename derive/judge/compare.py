@@ -22,7 +22,7 @@ from hashlib import sha256
 from inspect import signature
 from math import inf
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from derive.errors import refuse
 from derive.judge.evaluate import evaluate_system
@@ -40,51 +40,40 @@ _REDRAWS = 5  # after an accident
 _COUNTS = {"floor_divide", "remainder"}  # of positions: numbers to the formula, functions to code
 
 
+Calls: TypeAlias = "Sequence[Callable[[Mapping[str, Any]], Sequence[Any]]]"
+
+
 def judge_exactly(
-    calls: Sequence[Callable[[Mapping[str, Any]], Sequence[Any]]],
+    calls: Calls,
     system: ir.System,
     values: Mapping[str, Any],
     sizes: Mapping[str, int],
     seed: int,
 ) -> str:
     """The first element in which a call differs from the formula, in words; else nothing."""
-    from derive.judge.fields import DEEPEST, NotModelledError, TooDeepError, UnluckyError
+    from derive.judge import fields
 
-    for depth in range(1, DEEPEST + 1):
+    for depth in range(1, fields.DEEPEST + 1):
         for attempt in range(_REDRAWS):
-            how = (seed + 1000 * attempt, depth)
+            own = seed + 1000 * attempt
+            tower = fields.draw_tower(own, depth)
             try:
-                return _judge_tower(calls, system, values, sizes, how)
-            except UnluckyError:
+                with warnings.catch_warnings(), fields.exact(tower) as usage:
+                    warnings.simplefilter("ignore")
+                    given = draw_over(tower, system, values, own)
+                    found = evaluate_over(tower, system, given, sizes)
+                    calling = (call(copy_values(given)) for call in calls)
+                    pairs = (p for each in calling for p in zip(system.results, each, strict=True))
+                    said = (find_difference(t.name, result, found[t.name]) for t, result in pairs)
+                    first = next(filter(None, said), "")
+                chance = usage.ordered or usage.rooted or usage.guessed
+                return "" if chance or _COUNTS & usage.opaque.keys() else first
+            except fields.UnluckyError:
                 continue
-            except TooDeepError:
+            except fields.TooDeepError:
                 break
-            except NotModelledError:
+            except fields.NotModelledError:
                 return ""
-    return ""
-
-
-def _judge_tower(
-    calls: Sequence[Callable[[Mapping[str, Any]], Sequence[Any]]],
-    system: ir.System,
-    values: Mapping[str, Any],
-    sizes: Mapping[str, int],
-    how: tuple[int, int],
-) -> str:
-    from derive.judge.fields import draw_tower, exact
-
-    tower = draw_tower(*how)
-    with warnings.catch_warnings(), exact(tower) as usage:
-        warnings.simplefilter("ignore")
-        given = draw_over(tower, system, values, how[0])
-        found = evaluate_over(tower, system, given, sizes)
-        wanted = {tensor.name: found[tensor.name] for tensor in system.results}
-        for call in calls:
-            results = call(copy_values(given))
-            for (name, value), result in zip(wanted.items(), results, strict=True):
-                said = find_difference(name, result, value)
-                if said and not (usage.ordered or usage.rooted or usage.guessed):
-                    return "" if _COUNTS & usage.opaque.keys() else said
     return ""
 
 
@@ -94,10 +83,7 @@ def evaluate_over(
     """The formula's tensors over a tower."""
     from derive.judge.fields import to_field
 
-    def constant(number: Any) -> Any:
-        return to_field(tower, number)
-
-    return evaluate_system(system, values, sizes, constant)
+    return evaluate_system(system, values, sizes, partial(to_field, tower))
 
 
 def draw_over(
@@ -115,9 +101,16 @@ def draw_over(
     return drawn
 
 
-def copy_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same, each tensor anew: code may write into what it is given."""
-    return {k: v.clone() if hasattr(v, "clone") else v for k, v in values.items()}
+def copy_values(values: Mapping[str, Any], *, slopes: bool = False) -> dict[str, Any]:
+    """The same, each tensor anew: code may write into what it is given.
+
+    With `slopes` the real ones are such that gradients are asked for.
+    """
+    copies = {k: v.clone() if _is_tensor(v) else v for k, v in values.items()}
+    for value in copies.values():
+        if slopes and _is_tensor(value) and value.is_floating_point():
+            value.requires_grad_()
+    return copies
 
 
 def find_difference(name: str, found: Any, value: Any) -> str:
@@ -132,9 +125,13 @@ def find_difference(name: str, found: Any, value: Any) -> str:
     if not bool(differs.any()):
         return ""
     place = tuple(int(k) for k in differs.nonzero()[0])
-    at = f"{name}[{', '.join(map(str, place))}]" if place else name
+    at = _name_element(name, place)
     here, there = show_value(found, place), show_value(value, place)
     return f"{at} is {here} over a field, the formula says {there}"
+
+
+def _name_element(name: str, place: tuple[int, ...]) -> str:
+    return f"{name}[{', '.join(map(str, place))}]" if place else name
 
 
 TOLERANCE = 1e-9
@@ -173,6 +170,11 @@ class Layer:
     name: str
     held: Mapping[str, str]
     numbers: Sequence[str]
+
+
+def write_sizes(sizes: Mapping[str, Any]) -> str:
+    """`B=2, S=3`."""
+    return ", ".join(f"{name}={number}" for name, number in sizes.items())
 
 
 def load_function(source: str, name: str) -> Callable[..., Any]:
@@ -221,19 +223,18 @@ def judge_source(  # noqa: PLR0913 - the last one is for functions with a loop
         empty_row = number > 0 and number == len(draws) - 1
         inputs = draw_inputs(system, sizes, number, empty_row=empty_row)
         expected = evaluate_loops(formula, inputs)
-        found = expected if isinstance(expected, tuple) else (expected,)
-        is_empty = is_empty and all(bool(torch.as_tensor(each).isnan().all()) for each in found)
+        values = map(torch.as_tensor, to_tuple(expected))
+        is_empty = is_empty and all(bool(each.isnan().all()) for each in values)
         names = tuple(tensor.name for tensor in system.results)
         for variant in variants:
             call = function if layer is None else partial(_call_layer, function, layer, sizes)
             call = partial(call, **variant)
             # a file may go another way for gradients: every second draw asks for them
-            given = _clone(inputs, slopes=number % 2 == 1)
+            given = copy_values(inputs, slopes=number % 2 == 1)
             off, where = _judge_call(call, inputs, given, names, expected)
             worst = max(worst, off)
             if where:
-                shown = {**sizes, **variant}
-                at = ", ".join(f"{size}={extent}" for size, extent in shown.items())
+                at = write_sizes({**sizes, **variant})
                 return Judgement(False, tuple(judged), worst, f"{where}, at {at}" if at else where)
     if draws and is_empty:
         return Judgement(False, tuple(judged), inf, NOTHING)
@@ -264,8 +265,7 @@ def _pull_back(
             leaf = to_field(fields[0].tower, leaf) if fields else leaf
         own[name] = leaf.detach().requires_grad_()
     own |= {name: value for name, value in pull.numbers.items() if name not in own}
-    results = function(**spell(function, own))
-    results = results if isinstance(results, tuple) else (results,)
+    results = to_tuple(function(**spell(function, own)))
     pairs = [
         (result, torch.as_tensor(values[seed], dtype=result.dtype))
         for result, seed in zip(results, pull.given.values(), strict=True)
@@ -305,22 +305,17 @@ def _judge_fields(
     if not draws or not any(getattr(entry, "kind", "") == "real" for entry in system.inputs):
         return ""
     sizes = draws[0]
-    values = {name: _to_eighths(value) for name, value in draw_inputs(system, sizes, 0).items()}
+    values = draw_inputs(system, sizes, 0)
+    for name, value in values.items():  # a float that is the same in a field as in floats
+        if isinstance(value, float) and Fraction(value).limit_denominator(100) != value:
+            values[name] = (round(8 * value) or 1) / 8
 
     def run(variant: Mapping[str, int], given: Mapping[str, Any]) -> tuple[Any, ...]:
-        found = function(**spell(function, given), **variant)
-        return found if isinstance(found, tuple) else (found,)
+        return to_tuple(function(**spell(function, given), **variant))
 
     calls = [partial(run, variant) for variant in variants]
     said = judge_exactly(calls, system, values, sizes, seed=1)
-    return f"{said}, at {', '.join(f'{k}={v}' for k, v in sizes.items())}" if said else ""
-
-
-def _to_eighths(value: Any) -> Any:
-    """A float that is the same in a field as in floats."""
-    if not isinstance(value, float) or Fraction(value).limit_denominator(100) == value:
-        return value
-    return (round(8 * value) or 1) / 8
+    return f"{said}, at {write_sizes(sizes)}" if said else ""
 
 
 def judge_file(  # noqa: PLR0913 - all that a file is made of
@@ -364,7 +359,7 @@ def raise_unless_agrees(judgement: Judgement, name: str = "the file") -> None:
         raise refuse(
             "always-nan",
             f"every element of {name} is nan by its formula, so that nothing can be compared",
-            facts=[f"at {', '.join(f'{k}={v}' for k, v in judgement.sizes[0].items())}"],
+            facts=[f"at {write_sizes(judgement.sizes[0])}"],
             help="say what values are usual, x[N] > 0, scalar a = 0.5, or guard what has none",
         )
     if not judgement.agrees:
@@ -404,7 +399,7 @@ def compare_values(name: str, found: Any, expected: Any) -> tuple[float, str]:
     if not bool(wrong.any()):
         return float(off.max()), ""
     place = tuple(int(k) for k in wrong.nonzero()[0])
-    element = f"{name}[{', '.join(map(str, place))}]" if place else name
+    element = _name_element(name, place)
     values = f"{float(found[place])!r}, the formula says {float(expected[place])!r}"
     return float(off.max()), f"{element} is {values}"
 
@@ -420,15 +415,6 @@ def in_float64() -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(before)
-
-
-def _clone(inputs: Mapping[str, Any], *, slopes: bool) -> dict[str, Any]:
-    """The inputs anew, with `slopes` the real tensors such that gradients are asked for."""
-    given = {name: value.clone() if _is_tensor(value) else value for name, value in inputs.items()}
-    for value in given.values():
-        if slopes and _is_tensor(value) and value.is_floating_point():
-            value.requires_grad_()
-    return given
 
 
 def _judge_call(
@@ -448,9 +434,8 @@ def _judge_call(
     for name, value in inputs.items():
         if _is_tensor(value) and not bool((value == given[name]).all()):
             return inf, f"the call changes its argument {name}"
-    results = found if isinstance(found, tuple) else (found,)
-    results = tuple(each.detach() if _is_tensor(each) else each for each in results)
-    wanted = expected if isinstance(expected, tuple) else (expected,)
+    results = tuple(each.detach() if _is_tensor(each) else each for each in to_tuple(found))
+    wanted = to_tuple(expected)
     if len(results) != len(wanted):
         return inf, f"the call returns {len(results)} results, the formula has {len(wanted)}"
     worst = 0.0
@@ -469,6 +454,11 @@ def spell(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, A
         f"{name}_" if name not in known and f"{name}_" in known else name: value
         for name, value in given.items()
     }
+
+
+def to_tuple(found: Any) -> tuple[Any, ...]:
+    """What a function returns, one or several, as several."""
+    return found if isinstance(found, tuple) else (found,)
 
 
 def _is_tensor(value: Any) -> bool:

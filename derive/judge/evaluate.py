@@ -25,11 +25,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from derive.ir import nodes as ir
-from derive.ir.definitions import unfold_call
-from derive.ir.functions import FUNCTIONS, ROWS, find_call
+from derive.ir.functions import FUNCTIONS, ROWS, find_call, unfold_call
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.recurrences import find_recurrence
-from derive.ir.walk import find_accesses, split_guards, substitute
+from derive.ir.walk import find_accesses, find_children, split_guards, substitute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -247,8 +246,7 @@ class Evaluator:
 
         guards, others = split_guards(factors)
         parts, indices = align([self.find(factor) for factor in others or (ir.ONE,)])
-        product = Grid(reduce(torch.mul, parts), indices)
-        return self.guard(guards, product)
+        return self.guard(guards, Grid(reduce(torch.mul, parts), indices))
 
     def guard(self, guards: tuple[ir.Expr, ...], product: Grid) -> Grid:
         """The product, and 0 where a guard is false."""
@@ -262,11 +260,9 @@ class Evaluator:
     def _constant(self, number: Fraction | float) -> Grid:
         import torch
 
-        if isinstance(number, Fraction):
-            made = self.constant(number)
-            tensor = made if hasattr(made, "shape") else torch.tensor(made, dtype=torch.float64)
-            return Grid(tensor, ())
-        return Grid(torch.tensor(float(number), dtype=torch.float64), ())
+        made = self.constant(number) if isinstance(number, Fraction) else float(number)
+        is_made = hasattr(made, "shape")
+        return Grid(made if is_made else torch.tensor(made, dtype=torch.float64), ())
 
     def _find_number(self, expr: ir.Expr) -> Fraction | float | None:
         match expr:
@@ -280,7 +276,9 @@ class Evaluator:
                 value = self.values[name]
                 return Fraction(repr(value)) if isinstance(value, (int, float)) else None
             case ir.Add() | ir.Mul() | ir.Pow() | ir.Call():
-                return _fold_number(self, expr)
+                numbers = [self.number(part) for part in find_children(expr)]
+                known = [number for number in numbers if number is not None]
+                return _fold_number(expr, known) if len(known) == len(numbers) else None
         return None
 
 
@@ -392,13 +390,10 @@ def _power(evaluator: Evaluator, base: ir.Expr, exponent: ir.Expr) -> Grid:
 
     under, number = evaluator.find(base), evaluator.number(exponent)
     if isinstance(number, Fraction) and (2 * number).denominator == 1 and abs(number) <= 8:
-        found, whole = under.tensor, abs(number) // 1
-        made = None if not whole else found if whole == 1 else torch.pow(found, int(whole))
-        if abs(number).denominator == 2:
-            root = torch.sqrt(found)
-            made = root if made is None else made * root
-        if made is None:
-            made = torch.ones_like(found)
+        found, whole = under.tensor, int(abs(number))
+        parts = [found if whole == 1 else torch.pow(found, whole)] if whole else []
+        parts += [torch.sqrt(found)] if number.denominator == 2 else []
+        made = reduce(torch.mul, parts) if parts else torch.ones_like(found)
         return Grid(torch.reciprocal(made) if number < 0 else made, under.indices)
     if isinstance(number, Fraction):
         return Grid(torch.pow(under.tensor, float(number)), under.indices)
@@ -429,31 +424,33 @@ def _apply(evaluator: Evaluator, function: str, arguments: tuple[ir.Expr, ...]) 
     return Grid(act(*parts, *told, **known.keywords), indices)
 
 
-def _fold_number(evaluator: Evaluator, expr: ir.Expr) -> Fraction | float | None:
-    """The number that a sum, product, power or function of numbers is."""
+def _fold_number(expr: ir.Expr, numbers: list[Fraction | float]) -> Fraction | float | None:
+    """What a sum, product, power or function is of numbers; None where floats have to say."""
     match expr:
-        case ir.Add(parts) | ir.Mul(parts):
-            numbers = _find_all(evaluator, parts)
-            if numbers is None:
+        case ir.Add():
+            return sum(numbers)
+        case ir.Mul():
+            return prod(numbers)
+        case ir.Pow():
+            return _raise(*numbers)
+        case ir.Call("pi"):
+            return math.pi
+        case ir.Call("max" | "min" as which):
+            return max(numbers) if which == "max" else min(numbers)
+        case ir.Call("abs"):
+            return -numbers[0] if numbers[0] < 0 else numbers[0]
+        case ir.Call("floordiv"):
+            return Fraction(numbers[0] // numbers[1]) if numbers[1] else math.nan
+        case ir.Call("mod"):
+            return numbers[0] % numbers[1] if numbers[1] else math.nan
+        case ir.Call("floor"):
+            return Fraction(math.floor(numbers[0])) if math.isfinite(numbers[0]) else numbers[0]
+        case ir.Call(function) if function in _NUMBERS:
+            try:
+                return _NUMBERS[function](*map(float, numbers))
+            except (OverflowError, ValueError):
                 return None
-            return sum(numbers) if isinstance(expr, ir.Add) else prod(numbers)
-        case ir.Pow(base, exponent):
-            both = _find_all(evaluator, (base, exponent))
-            return None if both is None else _raise(*both)
-        case ir.Call(function, arguments):
-            numbers = _find_all(evaluator, arguments)
-            return None if numbers is None else _call(function, numbers)
     return None
-
-
-def _find_all(evaluator: Evaluator, parts: tuple[ir.Expr, ...]) -> list[Fraction | float] | None:
-    found: list[Fraction | float] = []
-    for part in parts:
-        number = evaluator.number(part)
-        if number is None:
-            return None
-        found.append(number)
-    return found
 
 
 def _raise(base: Fraction | float, exponent: Fraction | float) -> Fraction | float | None:
@@ -464,35 +461,10 @@ def _raise(base: Fraction | float, exponent: Fraction | float) -> Fraction | flo
     if base < 0 and exponent != int(exponent):
         return math.nan
     if isinstance(base, Fraction) and exponent in (Fraction(1, 2), Fraction(-1, 2)):
-        over, under = math.isqrt(base.numerator), math.isqrt(base.denominator)
-        if over * over == base.numerator and under * under == base.denominator:
-            root = Fraction(over, under)
+        root = Fraction(math.isqrt(base.numerator), math.isqrt(base.denominator))
+        if root * root == base:
             return root if exponent > 0 else 1 / root
     return float(math.pow(base, exponent))
-
-
-def _call(function: str, numbers: list[Fraction | float]) -> Fraction | float | None:
-    match function:
-        case "pi":
-            return math.pi
-        case "max":
-            return max(numbers)
-        case "min":
-            return min(numbers)
-        case "abs":
-            return -numbers[0] if numbers[0] < 0 else numbers[0]
-        case "floordiv":
-            return Fraction(numbers[0] // numbers[1]) if numbers[1] else math.nan
-        case "mod":
-            return numbers[0] % numbers[1] if numbers[1] else math.nan
-        case "floor":
-            return Fraction(math.floor(numbers[0])) if math.isfinite(numbers[0]) else numbers[0]
-        case _ if function in _NUMBERS:
-            try:
-                return _NUMBERS[function](*map(float, numbers))
-            except (OverflowError, ValueError):
-                return None
-    return None
 
 
 _LEFT_OUT = {word: float(row.left_out.replace("oo", "inf") or 0) for word, row in ROWS.items()}
@@ -506,11 +478,8 @@ def _reduce(evaluator: Evaluator, expr: ir.Reduce) -> Grid:
         return _sum(evaluator, expr.body, expr.bound)
     body, mask, free = _spread_rows(evaluator, expr.bound, expr.condition, expr.body)
     rows = tuple(range(len(free), len(free) + len(expr.bound)))
-    if not expr.bound:
-        rows = ()
-    if expr.kind in {"mean", "var", "sample_var"}:
-        return Grid(_find_moment(expr.kind, body, mask, rows), free)
-    return Grid(_reduce_rows(expr.kind, body, mask, rows), free)
+    is_moment = expr.kind in {"mean", "var", "sample_var"}
+    return Grid((_find_moment if is_moment else _reduce_rows)(expr.kind, body, mask, rows), free)
 
 
 def _spread_rows(
@@ -529,16 +498,13 @@ def _reduce_rows(kind: str, body: Any, mask: Any, rows: tuple[int, ...]) -> Any:
     if not bool(mask.all()):
         body = torch.where(mask, body, torch.full_like(body, _LEFT_OUT[kind]))
     match kind:
-        case "sum":
-            return body.sum(rows) if rows else body
+        case "sum" | "max" | "min":
+            act = {"sum": body.sum, "max": body.amax, "min": body.amin}[kind]
+            return act(rows) if rows else body
         case "prod":
             for row in reversed(rows):
                 body = body.prod(row)
             return body
-        case "max":
-            return body.amax(rows) if rows else body
-        case "min":
-            return body.amin(rows) if rows else body
         case "logsumexp":
             return torch.logsumexp(body, rows)
     flat = body.flatten(rows[0]) if len(rows) > 1 else body
@@ -550,11 +516,9 @@ def _find_moment(kind: str, body: Any, mask: Any, rows: tuple[int, ...]) -> Any:
 
     count = mask.double().sum(rows)
     kept = torch.where(mask, body, torch.zeros_like(body))
-    mean = kept.sum(rows) / count
     if kind == "mean":
-        return mean
-    for row in rows:
-        mean = mean.unsqueeze(row)
+        return kept.sum(rows) / count
+    mean = kept.sum(rows, keepdim=True) / mask.double().sum(rows, keepdim=True)
     off = torch.where(mask, body - mean, torch.zeros_like(body))
     if kind == "sample_var":
         count = (count - 1).clamp(min=0)  # of nothing nan, as of one entry
@@ -569,19 +533,17 @@ def _sum(evaluator: Evaluator, body: ir.Expr, bound: tuple[ir.Index, ...]) -> Gr
             guards, factors = split_guards(factors)
     grids = [evaluator.find(factor) for factor in factors]
     if guards:
-        whole = evaluator.guard(guards, _multiply_grids(evaluator, grids))
+        whole = evaluator.guard(guards, _multiply_grids(grids))
         return _sum_out(evaluator, [whole], bound)
     return _sum_out(evaluator, grids, bound)
 
 
-def _multiply_grids(evaluator: Evaluator, grids: list[Grid]) -> Grid:
+def _multiply_grids(grids: list[Grid]) -> Grid:
     """The product of the grids; 1 if there is none."""
     import torch
 
-    if not grids:
-        return Grid(torch.ones((), dtype=torch.float64), ())
     parts, indices = align(grids)
-    return Grid(reduce(torch.mul, parts), indices)
+    return Grid(reduce(torch.mul, parts or [torch.ones((), dtype=torch.float64)]), indices)
 
 
 def _sum_out(evaluator: Evaluator, grids: list[Grid], bound: tuple[ir.Index, ...]) -> Grid:
@@ -595,13 +557,13 @@ def _sum_out(evaluator: Evaluator, grids: list[Grid], bound: tuple[ir.Index, ...
         index = min(left, key=count)
         left.remove(index)
         inside = [grid for grid in grids if index in grid.indices]
-        product = _multiply_grids(evaluator, inside)
+        product = _multiply_grids(inside)
         if not inside:  # a sum of equal terms, as many as the extent has
             product = Grid(product.tensor.expand(evaluator.extent(index.extent)), (index,))
         rest = tuple(other for other in product.indices if other != index)
         summed = Grid(place(product, (*rest, index)).sum(-1), rest)
         grids = [*(grid for grid in grids if index not in grid.indices), summed]
-    return _multiply_grids(evaluator, grids)
+    return _multiply_grids(grids)
 
 
 LEAST_PART = 1e-9  # of the largest singular value; below it more than half of the digits are lost

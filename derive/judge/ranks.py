@@ -26,6 +26,8 @@ from derive.judge.compare import (
     load_function,
     raise_unless_agrees,
     spell,
+    to_tuple,
+    write_sizes,
 )
 from derive.judge.samples import choose_sizes, draw_inputs, is_possible
 
@@ -161,8 +163,8 @@ def judge_ranks(
         off, where, _ = run_ranks(source, name, system, axes, inputs)
         worst = max(worst, off)
         if where:
-            at = ", ".join(f"{word}={number}" for word, number in {**sizes, **axes}.items())
-            judgement = Judgement(False, tuple(judged), worst, f"{where}, at {at}")
+            where = f"{where}, at {write_sizes({**sizes, **axes})}"
+            judgement = Judgement(False, tuple(judged), worst, where)
             raise_unless_agrees(judgement, f"{name}_sharded")
     return Judgement(True, tuple(judged), worst)
 
@@ -240,7 +242,7 @@ class _Run:
             self.leaves[mesh.place] = leaves
             function = self.module[f"{self.name}_sharded"]
             *_, keyword = signature(function).parameters
-            made = _list(function(**spell(function, given), **{keyword: mesh}))
+            made = to_tuple(function(**spell(function, given), **{keyword: mesh}))
             self.found[mesh.place] = [each.detach() for each in made]
             self.ahead[mesh.place] = len(mesh.sent)
             pairs = zip(self.seeds, self.results, strict=True)
@@ -310,7 +312,7 @@ def run_ranks(
         simplefilter("ignore")  # a variance of one entry is nan, and torch warns
         given, leaves = _ask_gradients(inputs)
         function = load_function(source, name)
-        made = _list(function(**spell(function, given)))
+        made = to_tuple(function(**spell(function, given)))
         generator = torch.Generator().manual_seed(1)
         seeds = [torch.randn(e.shape, dtype=torch.float64, generator=generator) for e in made]
         pulled = dict(zip(leaves, _pull(made, list(leaves.values()), seeds), strict=True))
@@ -333,19 +335,10 @@ def run_ranks(
     return off, where, (sent[:ahead], sent[ahead:])
 
 
-def _list(made: Any) -> list[Any]:
-    return list(made) if isinstance(made, tuple) else [made]
-
-
 def _ask_gradients(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The inputs anew, and those of them that gradients are asked of."""
-    given = copy_values(inputs)
-    leaves = {
-        key: value.requires_grad_()
-        for key, value in given.items()
-        if hasattr(value, "is_floating_point") and value.is_floating_point()
-    }
-    return given, leaves
+    given = copy_values(inputs, slopes=True)
+    return given, {k: v for k, v in given.items() if getattr(v, "requires_grad", False)}
 
 
 def _pull(made: Sequence[Any], leaves: Sequence[Any], seeds: Sequence[Any]) -> Sequence[Any]:

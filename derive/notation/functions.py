@@ -17,9 +17,8 @@ import sympy
 from sympy import And, Function, Idx, Piecewise, Rational, Sum, Symbol
 from sympy.core.function import ArgumentIndexError
 
-from derive.ir.definitions import Maker, bind, open_call, read
 from derive.ir.functions import FUNCTIONS as TABLE
-from derive.ir.functions import ROWS
+from derive.ir.functions import ROWS, Maker, bind, open_call, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable

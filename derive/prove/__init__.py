@@ -304,21 +304,14 @@ def find_cuts(
     return tuple(found)
 
 
-def _weigh(piece: nf.Normal | nf.Term | nf.Factor) -> int:
-    """How many elements are read in it, each as often as it is written."""
+def _weigh(piece: nf.Part | Affine) -> int:
+    """How many elements are read in it, each as often as it is written; conditions do not count."""
     match piece:
-        case nf.Normal(terms):
-            return sum(map(_weigh, terms))
-        case nf.Term():
-            return sum(map(_weigh, piece.factors)) + (_weigh(piece.power) if piece.power else 0)
-        case nf.Factor(nf.Base(normal)):
-            return _weigh(normal)
-        case nf.Factor(nf.Function(_, arguments)):
-            return sum(map(_weigh, arguments))
-        case nf.Factor(nf.Fold(_, _, _, body)):
-            return _weigh(body)
-        case _:
-            return 1
+        case nf.Normal() | nf.Term() | nf.Base() | nf.Function() | nf.Fold():
+            return sum(_weigh(each) for each in piece.inside if not isinstance(each, nf.Literal))
+        case nf.Factor(atom):
+            return _weigh(atom)
+    return 1
 
 
 def find_stage(definedness: Definedness, tensor: ir.Tensor) -> Stage:

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from derive.analysis.affine import to_affine
 from derive.ir import nodes as ir
-from derive.ir.definitions import unfold
-from derive.ir.functions import FUNCTIONS
+from derive.ir.functions import FUNCTIONS, unfold
 from derive.ir.walk import find_free, split_guards
 from derive.prove import terms as nf
 from derive.prove.algebra import apply, exponential, find_content, fold, scale, to_number
@@ -230,11 +229,8 @@ class Definedness:
 
     def _reduce(self, expr: ir.Reduce, env: Mapping[ir.Index, Affine]) -> Needs:
         algebra, reader = self._algebra, self.reader
-        fresh = {index: algebra.fresh(index) for index in expr.bound}
-        bound = tuple(fresh.values())
-        inner = {**env, **{old: to_affine(new) for old, new in fresh.items()}}
+        bound, inner, cubes = reader.open(expr, env)
         self._check(expr.condition, inner)
-        cubes = reader.condition(expr.condition, inner)
         body = self.find(expr.body, inner)
         match expr.kind:
             case "det":
@@ -266,23 +262,21 @@ class Definedness:
         return _unite([found, self._collect([(self._find_empty(cubes, bound, less), "nan")])])
 
     def _along(self, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> Needs:
-        algebra, reader = self._algebra, self.reader
+        reader = self.reader
         if expr.columns is not None:
             return self._take_entry(expr, env)
-        fresh = algebra.fresh(expr.index)
-        row = {**env, expr.index: to_affine(fresh)}
+        bound, row, cubes = reader.open(expr, env)
         self._check(expr.condition, row)
-        cubes = reader.condition(expr.condition, row)
         body = self.find(expr.body, row)
         if expr.kind == "cumsum":
             here = env.get(expr.index, to_affine(expr.index))
-            before = to_cubes(decide_affine("least", here - to_affine(fresh)))
-            return self._over(body, (fresh,), check_count(join([cubes, before])))
+            before = to_cubes(decide_affine("least", here - row[expr.index]))
+            return self._over(body, bound, check_count(join([cubes, before])))
         regions = find_regions(reader.read(expr.body, row), negative=True)[1]
         rows = check_count(join([cubes, regions]))
         rest = {key: need for key, need in body.items() if need[1] != "-oo"}
-        found = self._over(_change(rest, lambda what: "nan"), (fresh,), cubes)
-        empty = self._collect([(self._find_empty(rows, (fresh,)), "nan")])
+        found = self._over(_change(rest, lambda what: "nan"), bound, cubes)
+        empty = self._collect([(self._find_empty(rows, bound), "nan")])
         own = reader.condition(expr.condition, env)
         entry = self.find(expr.body, env)
         if expr.kind == "log_softmax":
@@ -296,9 +290,7 @@ class Definedness:
 
     def _take_entry(self, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> Needs:
         """Of a singular matrix there is none, nor of one with an entry that is not finite."""
-        fresh = {index: self._algebra.fresh(index) for index in expr.indices}
-        bound = tuple(fresh.values())
-        inner = {**env, **{old: to_affine(new) for old, new in fresh.items()}}
+        bound, inner, _ = self.reader.open(expr, env)
         found = self._over(_change(self.find(expr.body, inner), lambda what: "nan"), bound, ALWAYS)
         matrix = self.reader.read(expr.body, inner)
         if expr.kind == "cholesky":  # a pivot that is not above 0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from derive.analysis.affine import Affine, divide, modulo, to_affine
 from derive.analysis.facts import is_integer
 from derive.ir import nodes as ir
-from derive.ir.definitions import unfold
+from derive.ir.functions import unfold
 from derive.ir.polynomial import ONE as UNIT
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free, split_guards, substitute, walk
@@ -203,6 +203,15 @@ class Reader:
             raise nf.GivesUp("a position that is no index expression")
         return found
 
+    def open(
+        self, expr: ir.Reduce | ir.Along, env: Mapping[ir.Index, Affine]
+    ) -> tuple[nf.Indices, dict[ir.Index, Affine], Cubes]:
+        """Indices of its own for those that run, what is read under them, and its condition."""
+        along = expr.bound if isinstance(expr, ir.Reduce) else expr.indices
+        fresh = {index: self.algebra.fresh(index) for index in along}
+        inner = {**env, **{old: to_affine(new) for old, new in fresh.items()}}
+        return tuple(fresh.values()), inner, self.condition(expr.condition, inner)
+
     def _read_truth(self, access: ir.Access, env: Mapping[ir.Index, Affine]) -> nf.Read:
         tensor, places = access.tensor, access.places
         if tensor.name in self._equations:
@@ -359,10 +368,7 @@ def sum_over(poly: nf.Poly, bound: nf.Indices) -> nf.Poly:
 def reduce(reader: Reader, expr: ir.Reduce, env: Mapping[ir.Index, Affine]) -> nf.Poly:
     """A reduction over bound indices."""
     algebra = reader.algebra
-    fresh = {index: algebra.fresh(index) for index in expr.bound}
-    bound = tuple(fresh.values())
-    inner = {**env, **{old: to_affine(new) for old, new in fresh.items()}}
-    cubes = reader.condition(expr.condition, inner)
+    bound, inner, cubes = reader.open(expr, env)
     body = reader.read(expr.body, inner)
     match expr.kind:
         case "det":
@@ -373,10 +379,8 @@ def reduce(reader: Reader, expr: ir.Reduce, env: Mapping[ir.Index, Affine]) -> n
             if any(map(is_infinite, body)):
                 raise nf.GivesUp("a sum of what is infinite")
             return _total(algebra, cubes, body, bound)
-        case "mean":
-            return _mean(algebra, cubes, body, bound)
-        case "var" | "sample_var":
-            return _variance(algebra, cubes, body, bound, biased=expr.kind == "var")
+        case "mean" | "var" | "sample_var":
+            return _find_moment(algebra, expr.kind, cubes, body, bound)
         case "logsumexp":
             powers = exponential(algebra, body)
             return logarithm(algebra, _total(algebra, cubes, powers, bound))
@@ -387,27 +391,20 @@ def _total(algebra: nf.Algebra, cubes: Cubes, body: nf.Poly, bound: nf.Indices) 
     return algebra.finish(sum_over(guard(cubes, body), bound)).terms
 
 
-def _count(algebra: nf.Algebra, cubes: Cubes, bound: nf.Indices) -> nf.Poly:
-    return _total(algebra, cubes, nf.ONE, bound)
-
-
-def _mean(algebra: nf.Algebra, cubes: Cubes, body: nf.Poly, bound: nf.Indices) -> nf.Poly:
-    share = power(algebra, _count(algebra, cubes, bound), Fraction(-1))
-    return multiply(algebra, _total(algebra, cubes, body, bound), share)
-
-
-def _variance(
-    algebra: nf.Algebra, cubes: Cubes, body: nf.Poly, bound: nf.Indices, *, biased: bool
+def _find_moment(
+    algebra: nf.Algebra, kind: str, cubes: Cubes, body: nf.Poly, bound: nf.Indices
 ) -> nf.Poly:
-    entries = _count(algebra, cubes, bound)
+    """The mean, or the variance: the mean of the squares without the square of the mean."""
+    entries = _total(algebra, cubes, nf.ONE, bound)
     share = power(algebra, entries, Fraction(-1))
     whole = _total(algebra, cubes, body, bound)
+    if kind == "mean":
+        return multiply(algebra, whole, share)
     squares = _total(algebra, cubes, multiply(algebra, body, body), bound)
     middle = multiply(algebra, multiply(algebra, whole, whole), share)
-    off = (*squares, *scale(middle, -1))
-    if not biased:
+    if kind == "sample_var":
         share = power(algebra, (*entries, *number(-1)), Fraction(-1))
-    return multiply(algebra, off, share)
+    return multiply(algebra, (*squares, *scale(middle, -1)), share)
 
 
 def along(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> nf.Poly:
@@ -415,16 +412,14 @@ def along(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> nf.
     algebra = reader.algebra
     if expr.columns is not None:
         return _take_entry(reader, expr, env)
-    fresh = algebra.fresh(expr.index)
+    bound, row, cubes = reader.open(expr, env)
     here = env.get(expr.index, to_affine(expr.index))
-    row = {**env, expr.index: to_affine(fresh)}
-    cubes = reader.condition(expr.condition, row)
     body = reader.read(expr.body, row)
     if expr.kind == "cumsum":
-        before = to_cubes(decide_affine("least", here - to_affine(fresh)))
-        return _total(algebra, check_count(join([cubes, before])), body, (fresh,))
+        before = to_cubes(decide_affine("least", here - row[expr.index]))
+        return _total(algebra, check_count(join([cubes, before])), body, bound)
     powers = exponential(algebra, body)
-    total = _total(algebra, cubes, powers, (fresh,))
+    total = _total(algebra, cubes, powers, bound)
     own = reader.condition(expr.condition, env)
     entry = reader.read(expr.body, env)
     if expr.kind == "log_softmax":
@@ -447,10 +442,9 @@ def _take_entry(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) 
     alike: the inverse of one is the transpose of the other's. For a triangle the rows are told.
     """
     algebra = reader.algebra
-    fresh = {index: algebra.fresh(index) for index in expr.indices}
-    bound = tuple(fresh.values())
-    body = reader.read(expr.body, {**env, **{old: to_affine(new) for old, new in fresh.items()}})
-    gaps = (env.get(old, to_affine(old)) - to_affine(new) for old, new in fresh.items())
+    bound, inner, _ = reader.open(expr, env)
+    body = reader.read(expr.body, inner)
+    gaps = (env.get(index, to_affine(index)) - inner[index] for index in expr.indices)
     here = check_count(join([to_cubes(decide_affine("zero", gap)) for gap in gaps]))
     parts = [body, guard(here, nf.ONE)]
     if expr.kind == "cholesky":

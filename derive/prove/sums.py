@@ -45,59 +45,19 @@ if TYPE_CHECKING:
 
 
 @lru_cache(maxsize=20000)
-def find_affines(piece: nf.Piece | nf.Factor) -> tuple[Affine, ...]:
+def find_affines(piece: nf.Part) -> tuple[Affine, ...]:
     """Every index expression inside, each once; indices that are bound inside have any names."""
-    match piece:
-        case nf.Read(_, places):
-            return tuple(dict.fromkeys(places))
-        case nf.Value(affine):
-            return (affine,)
-        case nf.Base(normal):
-            return find_affines(normal)
-        case nf.Function(_, arguments):
-            return _gather(arguments)
-        case nf.Fold(_, _, literals, body):
-            return _gather((*literals, body))
-        case nf.Literal(_, subject):
-            return (subject,) if isinstance(subject, Affine) else find_affines(subject)
-        case nf.Factor(atom):
-            return find_affines(atom)
-        case nf.Term():
-            inner = () if piece.power is None else (piece.power,)
-            return _gather((*piece.guards, *piece.factors, *inner))
-        case nf.Normal(terms):
-            return _gather(terms)
-        case nf.Symbol() | nf.Infinite():
-            return ()
+    inner = ((e,) if isinstance(e, Affine) else find_affines(e) for e in piece.inside)
+    return tuple(dict.fromkeys(affine for each in inner for affine in each))
 
 
 @lru_cache(maxsize=20000)
-def find_read_places(piece: nf.Piece | nf.Factor) -> tuple[Affine, ...]:
+def find_read_places(piece: nf.Part) -> tuple[Affine, ...]:
     """The positions of tensors alone, without conditions and indices as numbers."""
-    match piece:
-        case nf.Read(_, places):
-            return tuple(dict.fromkeys(places))
-        case nf.Base(normal) | nf.Fold(_, _, _, normal):
-            inner: tuple[nf.Piece | nf.Factor, ...] = (normal,)
-        case nf.Function(_, arguments):
-            inner = arguments
-        case nf.Factor(atom):
-            inner = (atom,)
-        case nf.Term():
-            inner = (*piece.factors, *(() if piece.power is None else (piece.power,)))
-        case nf.Normal(terms):
-            inner = terms
-        case nf.Literal(_, subject):
-            inner = () if isinstance(subject, Affine) else (subject,)
-        case nf.Symbol() | nf.Infinite() | nf.Value():
-            return ()
-    return tuple(dict.fromkeys(place for each in inner for place in find_read_places(each)))
-
-
-def _gather(pieces: Sequence[nf.Piece | nf.Factor]) -> tuple[Affine, ...]:
-    if len(pieces) == 1:
-        return find_affines(pieces[0])
-    return tuple(dict.fromkeys(affine for piece in pieces for affine in find_affines(piece)))
+    if isinstance(piece, nf.Read):
+        return piece.places
+    inside = (e for e in piece.inside if not isinstance(e, (Affine, nf.Literal)))
+    return tuple(dict.fromkeys(place for each in inside for place in find_read_places(each)))
 
 
 def find_quotients(affine: Affine) -> Iterator[tuple[Affine, Polynomial]]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from derive.analysis.affine import Affine, to_affine
 from derive.ir import nodes as ir
@@ -29,7 +29,7 @@ from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 Found = TypeVar("Found")
@@ -50,114 +50,104 @@ def find_affine_free(value: Affine) -> Free:
     return frozenset(index for atom in value.terms for index in find_free(atom))
 
 
-def unite(parts: Iterable[Free]) -> Free:
-    """The free indices of all the parts."""
-    return NONE.union(*parts)
+class Part:
+    """What a normal form is made of; it knows what stands in it and its free indices."""
+
+    holds: ClassVar[tuple[str, ...]] = ()  # the fields in which other parts or affines stand
+
+    @cached_property
+    def inside(self) -> tuple[Any, ...]:
+        """The parts and affines directly inside."""
+        found: list[Any] = []
+        for value in (getattr(self, name) for name in self.holds):
+            found += value if isinstance(value, tuple) else () if value is None else (value,)
+        return tuple(found)
+
+    @cached_property
+    def inner(self) -> Free:
+        """The indices that occur, bound ones among them."""
+        return NONE.union(
+            *(find_affine_free(e) if isinstance(e, Affine) else e.free for e in self.inside)
+        )
+
+    @cached_property
+    def free(self) -> Free:
+        """Its free indices."""
+        return self.inner.difference(getattr(self, "bound", ()))
 
 
 @dataclass(frozen=True, eq=False)
-class Symbol:
+class Symbol(Part):
     """A size, a scalar, a prime number or pi."""
 
     expr: ir.Expr
 
-    free = NONE
-
 
 @dataclass(frozen=True, eq=False)
-class Read:
+class Read(Part):
     """An element of a tensor."""
 
+    holds = ("places",)
     tensor: ir.Tensor
     places: tuple[Affine, ...]
 
-    @cached_property
-    def free(self) -> Free:
-        """Its free indices."""
-        return unite(map(find_affine_free, self.places))
-
 
 @dataclass(frozen=True, eq=False)
-class Value:
+class Value(Part):
     """An index, or an atom of index expressions, as a number."""
 
+    holds = ("affine",)
     affine: Affine
 
-    @cached_property
-    def free(self) -> Free:
-        """Its free indices."""
-        return find_affine_free(self.affine)
-
 
 @dataclass(frozen=True, eq=False)
-class Base:
+class Base(Part):
     """A normal form as the base of a power."""
 
+    holds = ("normal",)
     normal: Normal
-
-    @cached_property
-    def free(self) -> Free:
-        """Its free indices."""
-        return self.normal.free
 
 
 @dataclass(frozen=True, eq=False)
-class Function:
+class Function(Part):
     """An elementwise function of normal forms."""
 
+    holds = ("arguments",)
     name: str
     arguments: tuple[Normal, ...]
 
-    @cached_property
-    def free(self) -> Free:
-        """Its free indices."""
-        return unite(argument.free for argument in self.arguments)
-
 
 @dataclass(frozen=True, eq=False)
-class Fold:
+class Fold(Part):
     """A reduction that is no sum; entries where a literal is false have no part."""
 
+    holds = ("literals", "body")
     kind: str
     bound: Indices
     literals: tuple[Literal, ...]
     body: Normal
 
-    @cached_property
-    def free(self) -> Free:
-        """Its free indices."""
-        parts = (self.body.free, *(literal.free for literal in self.literals))
-        return unite(parts).difference(self.bound)
-
 
 @dataclass(frozen=True, eq=False)
-class Infinite:
+class Infinite(Part):
     """Infinity; its sign is that of the coefficient."""
-
-    free = NONE
 
 
 Atom: TypeAlias = Symbol | Read | Value | Base | Function | Fold | Infinite
 
 
 @dataclass(frozen=True, eq=False)
-class Literal:
+class Literal(Part):
     """A condition or its contrary.
 
     Kinds: `least` (affine >= 0), `zero` (affine = 0), `read` (Boolean element), `above` (normal >
     0), `equal` (normal = 0).
     """
 
+    holds = ("subject",)
     kind: str
     subject: Affine | Read | Normal
     positive: bool = True
-
-    @cached_property
-    def free(self) -> Free:
-        """Its free indices."""
-        if isinstance(self.subject, (Read, Normal)):
-            return self.subject.free
-        return find_affine_free(self.subject)
 
     @cached_property
     def negation(self) -> Literal:
@@ -169,41 +159,26 @@ Cube: TypeAlias = tuple[Literal, ...]  # all of them hold
 
 
 @dataclass(frozen=True, eq=False)
-class Factor:
+class Factor(Part):
     """A power of an atom."""
 
+    holds = ("atom",)
     atom: Atom
     exponent: Fraction = ONCE
 
-    @property
-    def free(self) -> Free:
-        """Its free indices."""
-        return self.atom.free
-
 
 @dataclass(frozen=True, eq=False)
-class Term:
+class Term(Part):
     """A monomial under its sums."""
 
+    holds = ("guards", "factors", "power")
     coefficient: Fraction = ONCE
     bound: Indices = ()
     guards: Cube = ()
     factors: tuple[Factor, ...] = ()
     power: Normal | None = None  # the argument of its exp
 
-    @cached_property
-    def inner(self) -> Free:
-        """The indices that occur, bound ones among them."""
-        parts = [literal.free for literal in self.guards]
-        parts += [factor.free for factor in self.factors]
-        return unite([*parts, self.power.free if self.power else NONE])
-
-    @cached_property
-    def free(self) -> Free:
-        """Its free indices."""
-        return self.inner.difference(self.bound)
-
-    def times(self, number: Fraction) -> Term:
+    def times(self, number: Fraction | int) -> Term:
         """The term with another coefficient."""
         return replace(self, coefficient=self.coefficient * number)
 
@@ -212,17 +187,13 @@ Poly: TypeAlias = tuple[Term, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Normal:
+class Normal(Part):
     """A finished sum of terms; equal keys mean equal values for all sizes."""
 
+    holds = ("terms",)
     terms: Poly
     keys: tuple[str, ...]
     key: str
-
-    @cached_property
-    def free(self) -> Free:
-        """Its free indices."""
-        return unite(term.free for term in self.terms)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Normal) and self.key == other.key
@@ -231,7 +202,6 @@ class Normal:
         return hash(self.key)
 
 
-Piece: TypeAlias = Atom | Literal | Term | Normal
 ONE: Poly = (Term(),)
 
 
@@ -273,11 +243,11 @@ class Algebra(ABC):
         self._indices += 1
         return ir.Index(f"~{self._indices}", extent)
 
-    def key(self, piece: Piece) -> str:
+    def key(self, piece: Part) -> str:
         """What tells two pieces apart; bound indices are renamed for it."""
         return self._labeller.write(piece, {})
 
-    def coarse_key(self, piece: Piece) -> str:
+    def coarse_key(self, piece: Part) -> str:
         """A key in which all indices of one extent are one, for choices that no name has a say in.
 
         Indices of a result keep their names.
@@ -317,7 +287,7 @@ class Algebra(ABC):
 
 Label: TypeAlias = tuple[int, str]  # how deep its sum lies, and the text
 Labels: TypeAlias = "Mapping[ir.Index, Label]"
-Part: TypeAlias = "tuple[str, Factor | Literal | Normal]"
+Marked: TypeAlias = tuple[str, Part]
 
 _LONG = 96
 _MOST_LEAVES = 48  # orders of indices that colours cannot tell apart; one is tried beyond
@@ -351,7 +321,7 @@ class Labeller:
         self._known: dict[tuple[object, ...], str] = {}
         self._step = step
 
-    def write(self, piece: Piece | Factor, labels: Labels) -> str:
+    def write(self, piece: Part, labels: Labels) -> str:
         """The key of a piece; indices without a label stand for themselves."""
         mine = {index: labels[index] for index in piece.free if index in labels}
         under = (piece, *sorted((i.name, *label) for i, label in mine.items()))
@@ -361,7 +331,7 @@ class Labeller:
             found = self._known[under] = shorten(self._write(piece, mine))
         return found
 
-    def _write(self, piece: Piece | Factor, labels: Labels) -> str:
+    def _write(self, piece: Part, labels: Labels) -> str:
         match piece:
             case Factor(atom, exponent):
                 return f"{self.write(atom, labels)}^{exponent}"
@@ -376,13 +346,16 @@ class Labeller:
             case Function(name, arguments):
                 return f"{name}({','.join(self.write(each, labels) for each in arguments)})"
             case Fold(kind, bound, literals, body):
-                return f"{kind}{self.write_bound(bound, _mark_all(literals, body), labels)}"
+                marked = [*(("!", each) for each in literals), ("", body)]
+                return f"{kind}{self.write_bound(bound, marked, labels)}"
             case Infinite():
                 return "oo"
             case Literal():
                 return self._write_literal(piece, labels)
-            case Term():
-                return self.write_bound(piece.bound, _mark_parts(piece), labels)
+            case Term(_, bound, guards, factors, power):
+                marked = [*(("!", each) for each in guards), *(("", each) for each in factors)]
+                marked += [("e^", power)] if power else []
+                return self.write_bound(bound, marked, labels)
             case Normal(terms):
                 pieces = zip(terms, (term.coefficient for term in terms), strict=True)
                 return "+".join(sorted(f"{n}*{self.write(t, labels)}" for t, n in pieces))
@@ -424,7 +397,7 @@ class Labeller:
                 return f"{tensor.name}[{','.join(inner)}]"
         raise GivesUp("a position of an unknown kind")
 
-    def write_bound(self, bound: Indices, parts: Sequence[Part], labels: Labels) -> str:
+    def write_bound(self, bound: Indices, parts: Sequence[Marked], labels: Labels) -> str:
         """The parts under a sum over the bound indices, whatever their names are."""
         if not bound:
             return "*".join(sorted(mark + self.write(part, labels) for mark, part in parts))
@@ -436,7 +409,7 @@ class Labeller:
 
     def _find_leaves(
         self,
-        parts: Sequence[Part],
+        parts: Sequence[Marked],
         labels: Labels,
         depth: int,
         colours: dict[ir.Index, str],
@@ -456,7 +429,7 @@ class Labeller:
                 return
 
     def _write_leaf(
-        self, parts: Sequence[Part], labels: Labels, depth: int, colours: dict[ir.Index, str]
+        self, parts: Sequence[Marked], labels: Labels, depth: int, colours: dict[ir.Index, str]
     ) -> str:
         order = sorted(colours, key=lambda index: colours[index])
         named = {**labels, **{index: (depth, str(k)) for k, index in enumerate(order)}}
@@ -464,7 +437,7 @@ class Labeller:
         return f"{{{';'.join(write_extent(index) for index in order)}|{body}}}"
 
     def _refine(
-        self, parts: Sequence[Part], labels: Labels, depth: int, colours: dict[ir.Index, str]
+        self, parts: Sequence[Marked], labels: Labels, depth: int, colours: dict[ir.Index, str]
     ) -> dict[ir.Index, str]:
         """Colours that tell indices apart by the company in which they stand."""
         while len(set(colours.values())) < len(colours):
@@ -479,13 +452,3 @@ class Labeller:
                 return {index: ranks[seen[index]] for index in colours}
             colours = {index: ranks[seen[index]] for index in colours}
         return colours
-
-
-def _mark_parts(term: Term) -> list[Part]:
-    parts: list[Part] = [("!", each) for each in term.guards]
-    parts += [("", each) for each in term.factors]
-    return [*parts, ("e^", term.power)] if term.power else parts
-
-
-def _mark_all(literals: Sequence[Literal], body: Normal) -> list[Part]:
-    return [*(("!", each) for each in literals), ("", body)]

@@ -12,8 +12,17 @@ import torch
 import derive
 from derive.backend.to_latex import to_latex
 from derive.frontend.from_sympy import from_sympy as to_system
-from derive.ir.definitions import Maker, open_call, read, unfold
-from derive.ir.functions import COMPOSITES, FUNCTIONS, REDUCTIONS, find_call, find_confused
+from derive.ir.functions import (
+    COMPOSITES,
+    FUNCTIONS,
+    REDUCTIONS,
+    Maker,
+    find_call,
+    find_confused,
+    open_call,
+    read,
+    unfold,
+)
 from derive.ir.nodes import Call
 from derive.ir.text import to_lines
 from derive.ir.walk import walk

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sympy import Eq, Float, Integer, Rational
 
 from derive import DeriveError, Formula, indices, parse, show, sizes, tensors
-from derive.ir.numbers import is_readable, write_number
+from derive.ir.pieces import is_readable, write_number
 
 N = sizes("N")
 I = indices("i", N)

@@ -33,7 +33,7 @@ from derive.errors import refuse
 from derive.frontend.names import Extents, write_extent
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
-from derive.ir.numbers import to_exact
+from derive.ir.pieces import to_exact
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses

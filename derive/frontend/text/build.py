@@ -47,8 +47,7 @@ from sympy.functions.elementary.piecewise import ExprCondPair
 from sympy.logic.boolalg import BooleanAtom
 
 from derive.frontend.text.lines import span
-from derive.ir.definitions import Maker, open_call
-from derive.ir.functions import FUNCTIONS, ROWS
+from derive.ir.functions import FUNCTIONS, ROWS, Maker, open_call
 from derive.notation import functions
 from derive.notation.words import BooleanElement
 

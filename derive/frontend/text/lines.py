@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from unicodedata import normalize
 
 from derive.errors import Mark, refuse
-from derive.ir.numbers import MAKE_SCALAR, TOO_LONG, is_readable
+from derive.ir.pieces import MAKE_SCALAR, TOO_LONG, is_readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

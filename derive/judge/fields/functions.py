@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from derive.ir.definitions import Maker, bind, open_call, read
-from derive.ir.functions import FUNCTIONS, find_call, find_spelt
+from derive.ir.functions import FUNCTIONS, Maker, bind, find_call, find_spelt, open_call, read
 from derive.judge.fields import algebra
 from derive.judge.fields import tower as modular
 from derive.judge.fields.algebra import (

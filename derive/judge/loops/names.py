@@ -319,8 +319,11 @@ def _find_extents(formula: Formula, nodes: list[Any], names: Names) -> None:
         missing = next((k for k in needed if names.indices[k] is None), None)
         if missing is None:
             return
-        names.indices[missing] = Symbol(_make_up(missing, names), integer=True, positive=True)
-        names.sizes[names.indices[missing].name] = None
+        used = {*names.bases, *names.defined, *names.indices, *names.sizes, *names.scalars}
+        numbered = (f"size_{missing}{'_' * k}" for k in range(len(used) + 1))
+        made = next(name for name in (missing.upper(), *numbered) if name not in used)
+        names.indices[missing] = Symbol(made, integer=True, positive=True)
+        names.sizes[made] = None
 
 
 def _find_needed(formula: Formula, nodes: list[Any], names: Names) -> dict[str, None]:
@@ -369,7 +372,10 @@ def _shape_results(formula: Formula, names: Names) -> bool:
             raise refuse("rank-differs", f"{name} stands on the left with two numbers of places")
         names.shapes[name] = [_find_longest(column) for column in zip(*reaches, strict=True)]
         columns = zip(*sides, strict=True)
-        names.before[name] = tuple(max(map(_find_before, column)) for column in columns)
+        names.before[name] = tuple(  # how far below 0 fixed places are, before a recurrence
+            max(int(-place) if place.is_Integer and place < 0 else 0 for place in column)
+            for column in columns
+        )
         changed = True
     return changed
 
@@ -408,11 +414,6 @@ def _find_reach(place: Any, name: str, names: Names) -> Any:
     return expand(whole.subs(ends, simultaneous=True) + 1)
 
 
-def _find_before(place: Any) -> int:
-    """How far below 0 a fixed place is, of what stands before a recurrence."""
-    return int(-place) if place.is_Integer and place < 0 else 0
-
-
 def _find_longest(extents: Iterable[Any]) -> Any:
     every = list(extents)
     each = [extent for extent in every if not extent.is_Number] or every
@@ -422,10 +423,3 @@ def _find_longest(extents: Iterable[Any]) -> Any:
 
 def _or(known: Any, new: Any) -> Any:
     return new if known is None else known
-
-
-def _make_up(index: str, names: Names) -> str:
-    """A size for an index whose extent nothing names: the capital, or `size_x`."""
-    used = {*names.bases, *names.defined, *names.indices, *names.sizes, *names.scalars}
-    options = (index.upper(), *(f"size_{index}{'_' * k}" for k in range(len(used) + 1)))
-    return next(name for name in options if name not in used)

@@ -399,32 +399,24 @@ def write_reduction(value: Any, scope: Scope) -> str:
         return _write_sum(value, scope)
     kind = WORDS[type(value)]
     row = ROWS[kind]
-    if row.is_matrix:
-        inside = scope.enter(label_of(index) for index in value.bound)
-        rows, columns = (
-            f"for {scope.names.python[label_of(index)]} in "
-            f"range({put(scope.names.indices[label_of(index)], scope)})"
-            for index in value.bound
-        )
-        return f"{kind}([[{put(value.body, inside)} {columns}] {rows}])"
-    loops = "".join(
-        f" for {scope.names.python[label_of(index)]} in "
-        f"range({put(scope.names.indices[label_of(index)], scope)})"
-        for index in value.bound
-    )
-    inside = scope.enter(label_of(index) for index in value.bound)
+    names = [label_of(index) for index in value.bound]
+    inside = scope.enter(names)
+    loops = [f" for {scope.names.python[n]} in {_write_range((n,), scope)}" for n in names]
     body, tail = put(value.body, inside), ""
+    if row.is_matrix:
+        return f"{kind}([[{body}{loops[1]}]{loops[0]}])"
     if value.condition != sympy.true:
+        condition = put(value.condition, inside, OR)
         if row.keeps or kind == "argmax":  # which name a place of the row
-            body = put(value.body, inside, OR)
             left_out = row.left_out.replace("oo", "inf")
-            body += f" if {put(value.condition, inside, OR)} else {left_out}"
+            body = f"{put(value.body, inside, OR)} if {condition} else {left_out}"
         else:
-            tail = f" if {put(value.condition, inside, OR)}"
+            tail = f" if {condition}"
+    text = f"{body}{''.join(loops)}{tail}"
     if not is_kept(value):
-        return f"{kind}({body}{loops}{tail})"
+        return f"{kind}({text})"
     empty = ", empty=0" if kind == "softmax" and scope.empty_row == "zeros" else ""
-    return f"{kind}([{body}{loops}{tail}]{empty})"
+    return f"{kind}([{text}]{empty})"
 
 
 def _write_sum(value: Any, scope: Scope) -> str:
@@ -468,55 +460,43 @@ def _write_range(limits: Any, scope: Scope) -> str:
 
 
 def find_rows(value: Any, target: frozenset[str], names: Names) -> dict[Any, None]:
-    """The reductions of an equation that get a line of their own, those inside others first."""
-    return dict.fromkeys(_find_rows(value, target, names, frozenset(), False))
+    """The reductions of an equation that get a line of their own, those inside others first.
 
+    They would be computed more than once, and can be computed before.
+    """
+    found: dict[Any, None] = {}
 
-def _find_rows(
-    value: Any, target: frozenset[str], names: Names, inner: frozenset[str], lazy: bool
-) -> Iterator[Any]:
-    if isinstance(value, (Idx, Symbol, IndexedBase)):
-        return
-    if isinstance(value, (sympy.Sum, sympy.Product, Reduction)):
-        yield from _find_rows_inside(value, target, names, inner, lazy)
-        if not lazy and _is_worth(value, target, names, inner):
-            yield value
-        return
-    lazy = lazy or isinstance(value, (Piecewise, sympy.logic.boolalg.Boolean))
-    lazy = lazy or (isinstance(value, Mul) and bool(split_guards(value)[1]))
-    for part in value.args:
-        yield from _find_rows(part, target, names, inner, lazy)
+    def visit(here: Any, inner: frozenset[str], lazy: bool) -> None:
+        if isinstance(here, (Idx, Symbol, IndexedBase, sympy.Tuple)):
+            return
+        is_reduction = isinstance(here, Reduction)
+        is_row = is_reduction or isinstance(here, (sympy.Sum, sympy.Product))
+        around = lazy
+        if is_row:
+            bound = here.bound if is_reduction else [limits[0] for limits in here.args[1:]]
+            inside = inner | {label_of(index) for index in bound}
+            around = lazy or (is_reduction and here.condition != sympy.true)
+        else:
+            inside = inner
+            around = lazy or isinstance(here, (Piecewise, sympy.logic.boolalg.Boolean))
+            around = around or (isinstance(here, Mul) and bool(split_guards(here)[1]))
+        for part in here.args:
+            visit(part, inside, around)
+        if is_row and not lazy:
+            free = frozenset(find_row_indices(here, names))
+            # the loop around it may have no steps, and then nothing may be read
+            is_worth = _is_harmless(here, names) if inner else free < target
+            if is_worth and free <= target and not free & inner:
+                found[here] = None
 
-
-def _find_rows_inside(
-    value: Any, target: frozenset[str], names: Names, inner: frozenset[str], lazy: bool
-) -> Iterator[Any]:
-    if isinstance(value, Reduction):
-        bound, lazy = value.bound, lazy or value.condition != sympy.true
-    else:
-        bound = tuple(limits[0] for limits in value.args[1:])
-    inside = inner | {label_of(index) for index in bound}
-    for part in value.args:
-        if not isinstance(part, (sympy.Tuple, Idx, Symbol)):
-            yield from _find_rows(part, target, names, inside, lazy)
-
-
-def _is_worth(value: Any, target: frozenset[str], names: Names, inner: frozenset[str]) -> bool:
-    """Would it be computed more than once, and can it be computed before?"""
-    free = frozenset(find_row_indices(value, names))
-    if free & inner or not free <= target:
-        return False
-    if inner:  # the loop around it may have no steps, and then nothing may be read
-        return _is_harmless(value, names)
-    return free < target
+    visit(value, frozenset(), False)
+    return found
 
 
 def _is_harmless(value: Any, names: Names) -> bool:
     """Can it not fail, however short the loops are?"""
-    if value.has(argmax):
-        return False
-    places = [place for read in value.atoms(Indexed) for place in read.indices]
-    return all(
+    places = (place for read in value.atoms(Indexed) for place in read.indices)
+    return not value.has(argmax) and all(
         isinstance(place, (Idx, Symbol)) and label_of(place) in names.indices for place in places
     )
 

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 from derive.analysis.finite import is_finite, is_positive
 from derive.analysis.places import find_reversed, split_merged
 from derive.ir import nodes as ir
-from derive.ir.definitions import PLAIN, Maker, bind
-from derive.ir.definitions import read as read_definition
-from derive.ir.functions import FUNCTIONS, ROWS, find_call
+from derive.ir.functions import FUNCTIONS, PLAIN, ROWS, Maker, bind, find_call
+from derive.ir.functions import read as read_definition
 from derive.ir.walk import find_free, map_children, substitute, walk
 from derive.plan import ops
 from derive.plan.lower.calls import fold_call

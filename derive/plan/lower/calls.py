@@ -16,8 +16,7 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING
 
 from derive.ir import nodes as ir
-from derive.ir.definitions import unfold
-from derive.ir.functions import FUNCTIONS, find_call
+from derive.ir.functions import FUNCTIONS, find_call, unfold
 from derive.ir.walk import find_children, rewrite_bottom_up
 from derive.plan import ops
 from derive.prove import prove

@@ -10,8 +10,7 @@ from derive.frontend.torch.call import Call, Op, op, write
 from derive.frontend.torch.numbers import is_symbolic, to_expr
 from derive.frontend.torch.trace import Shadow, at, find_address
 from derive.ir import nodes as ir
-from derive.ir.definitions import Maker, open_call, read
-from derive.ir.functions import FUNCTIONS, find_spelt
+from derive.ir.functions import FUNCTIONS, Maker, find_spelt, open_call, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
