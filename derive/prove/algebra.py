@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from math import floor, gcd
+from math import floor, gcd, lcm
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import Affine
@@ -100,60 +100,35 @@ def rename_apart(algebra: nf.Algebra, term: nf.Term, other: nf.Term) -> nf.Term:
 
 
 def collect(algebra: nf.Algebra, term: nf.Term, factors: Iterable[nf.Factor]) -> nf.Poly:
-    """A term times more factors, the powers of one atom merged."""
-    number, merged, opened = merge_factors(algebra, (*term.factors, *factors))
-    number *= term.coefficient
-    made: nf.Poly = (replace(term, coefficient=number, factors=merged),)
+    """A term times more factors: the powers of one atom merged, small whole ones multiplied out."""
+    atoms: dict[str, nf.Atom] = {}
+    exponents: dict[str, Fraction] = {}
+    for factor in (*term.factors, *factors):
+        key = algebra.key(factor.atom)
+        atoms.setdefault(key, factor.atom)
+        exponents[key] = exponents.get(key, Fraction(0)) + factor.exponent
+    number = term.coefficient
+    merged: list[nf.Factor] = []
+    opened: list[nf.Poly] = []
+    for key, atom in atoms.items():
+        exponent = exponents[key]
+        inside: nf.Poly = ()
+        match atom:
+            case nf.Function("abs", (inner,)) if exponent % 2 == 0:
+                inside = inner.terms  # an even power of an abs is that of what is inside
+            case nf.Base(normal) if exponent.denominator == 1:
+                inside = normal.terms
+            case nf.Symbol(ir.Number(prime)):
+                number *= prime ** floor(exponent)
+                exponent -= floor(exponent)
+        if inside and exponent > 0 and len(inside) ** int(exponent) <= _MOST_EXPANDED:
+            opened.append(expand(algebra, inside, int(exponent)))
+        elif exponent:
+            merged.append(nf.Factor(atom, exponent))
+    made: nf.Poly = (replace(term, coefficient=number, factors=tuple(merged)),)
     for poly in opened:
         made = multiply(algebra, made, poly)
     return made
-
-
-def merge_factors(
-    algebra: nf.Algebra, factors: Iterable[nf.Factor]
-) -> tuple[Fraction, tuple[nf.Factor, ...], list[nf.Poly]]:
-    """The number, the powers by atom, and the powers that are to be multiplied out."""
-    found: dict[str, nf.Factor] = {}
-    for factor in factors:
-        key = algebra.key(factor.atom)
-        known = found.get(key)
-        found[key] = (
-            factor if known is None else nf.Factor(known.atom, known.exponent + factor.exponent)
-        )
-    number = Fraction(1)
-    merged: list[nf.Factor] = []
-    opened: list[nf.Poly] = []
-    for factor in found.values():
-        atom, exponent = factor.atom, factor.exponent
-        if _is_even_size(factor):
-            assert isinstance(atom, nf.Function)
-            opened.append(expand(algebra, atom.arguments[0].terms, int(exponent)))
-            continue
-        if isinstance(atom, nf.Symbol) and isinstance(atom.expr, ir.Number):
-            whole = floor(exponent)
-            number *= atom.expr.value**whole
-            exponent -= whole
-        if not exponent:
-            continue
-        if isinstance(atom, nf.Base) and _is_opened(atom, exponent):
-            opened.append(expand(algebra, atom.normal.terms, int(exponent)))
-            continue
-        merged.append(nf.Factor(atom, exponent))
-    return number, tuple(merged), opened
-
-
-def _is_even_size(factor: nf.Factor) -> bool:
-    """Is it an even power of an abs, which is the power of what is inside?"""
-    match factor.atom:
-        case nf.Function("abs", (inner,)):
-            even = factor.exponent > 0 and factor.exponent % 2 == 0
-            return even and len(inner.terms) ** int(factor.exponent) <= _MOST_EXPANDED
-    return False
-
-
-def _is_opened(atom: nf.Base, exponent: Fraction) -> bool:
-    size = len(atom.normal.terms)
-    return exponent.denominator == 1 and exponent > 0 and size**exponent <= _MOST_EXPANDED
 
 
 def expand(algebra: nf.Algebra, poly: nf.Poly, exponent: int) -> nf.Poly:
@@ -290,10 +265,10 @@ def find_content(
     if not base.terms:
         return None, base
     shared = _find_shared(algebra, base.terms, whole=whole)
-    inverse = nf.Term(
-        factors=tuple(nf.Factor(f.atom, -f.exponent) for f in shared),
-    )
-    terms = _draw(algebra, base.terms, inverse) if shared else base.terms
+    inverse = nf.Term(factors=tuple(nf.Factor(f.atom, -f.exponent) for f in shared))
+    terms = base.terms
+    if shared:
+        terms = algebra.finish(multiply(algebra, terms, (inverse,))).terms
     argument, rest = _draw_exp(algebra, terms)
     number = _find_number(algebra, rest, whole=whole)
     if not shared and argument is None and number == 1:
@@ -303,21 +278,19 @@ def find_content(
     return nf.Term(number, (), (), tuple(shared), argument), rest
 
 
-def _draw(algebra: nf.Algebra, terms: nf.Poly, inverse: nf.Term) -> nf.Poly:
-    return algebra.finish(multiply(algebra, terms, (inverse,))).terms
-
-
 def _find_shared(algebra: nf.Algebra, terms: nf.Poly, *, whole: bool) -> list[nf.Factor]:
     """The powers in every term; of sizes also those that only divide some."""
     found: dict[str, nf.Factor] = {}
     exponents: dict[str, list[Fraction]] = {}
     for term in terms:
         for factor in term.factors:
-            if not _may_be_drawn(factor, term, whole=whole):
-                continue
-            key = algebra.key(factor.atom)
-            found[key] = factor
-            exponents.setdefault(key, []).append(factor.exponent)
+            match factor.atom:
+                case nf.Infinite() | nf.Symbol(ir.Number()):
+                    continue
+            if factor.free.isdisjoint(term.bound) and (whole or is_above(factor.atom)):
+                key = algebra.key(factor.atom)
+                found[key] = factor
+                exponents.setdefault(key, []).append(factor.exponent)
     shared = []
     for key in sorted(found):
         atom = found[key].atom
@@ -332,24 +305,14 @@ def _find_shared(algebra: nf.Algebra, terms: nf.Poly, *, whole: bool) -> list[nf
     return shared
 
 
-def _may_be_drawn(factor: nf.Factor, term: nf.Term, *, whole: bool) -> bool:
-    if any(index in factor.free for index in term.bound):
-        return False
-    if isinstance(factor.atom, nf.Infinite) or _is_prime(factor):
-        return False
-    return whole or is_above(factor.atom)
-
-
-def _is_prime(factor: nf.Factor) -> bool:
-    return isinstance(factor.atom, nf.Symbol) and isinstance(factor.atom.expr, ir.Number)
-
-
 def _draw_exp(algebra: nf.Algebra, terms: nf.Poly) -> tuple[nf.Normal | None, nf.Normal]:
     """What the exps of all terms share, and the terms without it."""
     whole = algebra.finish(terms)
     choices: dict[str, nf.Poly] = {}
     for term in whole.terms:
-        free = _find_free_part(term)
+        power = term.power.terms if term.power else ()
+        # what in its exp is free of its summed indices
+        free = tuple(e for e in power if e.coefficient and e.free.isdisjoint(term.bound))
         choices.setdefault(algebra.key(algebra.finish(free)), free)
     if list(choices) in ([], [algebra.key(algebra.finish(()))]):
         return None, whole
@@ -380,23 +343,10 @@ def _divide_exp(algebra: nf.Algebra, terms: nf.Poly, free: nf.Poly) -> nf.Poly:
     return tuple(found)
 
 
-def _find_free_part(term: nf.Term) -> nf.Poly:
-    """The terms in its exp that are free of its summed indices."""
-    if term.power is None:
-        return ()
-    return tuple(
-        each
-        for each in term.power.terms
-        if each.coefficient and not any(index in each.free for index in term.bound)
-    )
-
-
 def _find_number(algebra: nf.Algebra, base: nf.Normal, *, whole: bool) -> Fraction:
     """The number that all coefficients share, with a sign where signs may be drawn out."""
-    top, bottom = 0, 1
-    for term in base.terms:
-        top = gcd(top, term.coefficient.numerator)
-        bottom = bottom * term.coefficient.denominator // gcd(bottom, term.coefficient.denominator)
+    top = gcd(*(term.coefficient.numerator for term in base.terms))
+    bottom = lcm(*(term.coefficient.denominator for term in base.terms))
     number = Fraction(top or 1, bottom)
     return -number if whole and find_sign(algebra, base) < 0 else number
 

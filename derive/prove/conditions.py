@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
-from math import floor, gcd
+from math import floor, gcd, lcm
 from typing import TYPE_CHECKING
 
 from derive.analysis import finite
 from derive.analysis.affine import Affine, find_range, find_truth, is_never_empty, to_affine
-from derive.analysis.facts import is_never_negative, is_positive, negate
+from derive.analysis.facts import is_never_negative, is_positive
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS
 from derive.ir.polynomial import ONE as UNIT
@@ -144,52 +144,34 @@ def decide_affine(kind: str, subject: Affine, positive: bool = True) -> bool | n
     if truth is not None or short is None:
         return bool(truth) is positive
     subject = short
-    if kind == "least" and is_flat(subject):
-        return decide_affine("zero", subject, positive)
-    if kind == "zero" and _is_bit(subject):
-        subject, positive = subject + Affine({}, UNIT), not positive
+    low, high = find_range(subject)
+    if high is not None and not high.terms:  # 0 at most
+        if kind == "least":
+            return decide_affine("zero", subject, positive)
+        if low == _MINUS_ONE:
+            subject, positive = subject + Affine({}, UNIT), not positive
     if kind == "least" and _is_lowered(subject.constant):
         subject = subject.scale(_MINUS_ONE) + Affine({}, _MINUS_ONE)
         positive = not positive
     return (nf.Literal(kind, subject, positive),)
 
 
-def is_flat(subject: Affine) -> bool:
-    """Is it 0 at most, so that to be >= 0 is to be 0?"""
-    high = find_range(subject)[1]
-    return high is not None and not high.terms
-
-
-def _is_bit(subject: Affine) -> bool:
-    """Is it -1 or 0?"""
-    low, high = find_range(subject)
-    return low == _MINUS_ONE and high is not None and not high.terms
-
-
 def _shorten(kind: str, subject: Affine) -> Affine | None:
     """The subject without a common number; None where it can never be 0."""
-    numbers = [n for each in subject.terms.values() for n in each.terms.values()]
-    numbers += [n for monomial, n in subject.constant.terms.items() if monomial or kind == "zero"]
-    scale = 1
-    for number in (*numbers, *subject.constant.terms.values()):
-        scale = scale * number.denominator // gcd(scale, number.denominator)
-    if scale > 1:
-        subject = subject.scale(Polynomial.of(scale))
-        numbers = [number * scale for number in numbers]
-    numbers = [n for each in subject.terms.values() for n in each.terms.values()]
-    numbers += [n for monomial, n in subject.constant.terms.items() if monomial]
-    common = 0
-    for number in numbers:
-        common = gcd(common, int(number))
+    parts = (*subject.terms.values(), subject.constant)
+    scale = lcm(*(number.denominator for each in parts for number in each.terms.values()))
+    subject = subject.scale(Polynomial.of(scale))
+    numbers = [int(n) for each in subject.terms.values() for n in each.terms.values()]
+    numbers += [int(n) for monomial, n in subject.constant.terms.items() if monomial]
+    common = gcd(*numbers)
     if common > 1:
         number = subject.constant.terms.get((), Fraction(0)) / common
         if kind == "zero" and number.denominator != 1:
             return None
-        rest = {m: n / common for m, n in subject.constant.terms.items() if m}
-        whole = Polynomial.of(floor(number))
-        share = Polynomial.of(Fraction(1, common))
-        terms = {atom: each * share for atom, each in subject.terms.items()}
-        subject = Affine(terms, Polynomial(rest) + whole)
+        subject = (subject - Affine({}, Polynomial.of(number * common))).scale(
+            Polynomial.of(Fraction(1, common))
+        )
+        subject = subject + Affine({}, Polynomial.of(floor(number)))
     return subject
 
 
@@ -289,68 +271,41 @@ def _read(literal: nf.Literal) -> Affine:
 
 def compare(known: nf.Literal, asked: nf.Literal) -> str:
     """What one literal says of another: same, excludes, tells, equals, or nothing."""
-    if isinstance(known.subject, Affine) != isinstance(asked.subject, Affine):
-        return ""
-    if not isinstance(known.subject, Affine) or not isinstance(asked.subject, Affine):
-        if known.kind != asked.kind:
+    one, other = known.subject, asked.subject
+    if not isinstance(one, Affine) or not isinstance(other, Affine):
+        is_alike = not isinstance(one, Affine) and not isinstance(other, Affine)
+        if not is_alike or known.kind != asked.kind or _write_subject(one) != _write_subject(other):
             return ""
-        assert not isinstance(known.subject, Affine)
-        assert not isinstance(asked.subject, Affine)
-        if _write_subject(known.subject) == _write_subject(asked.subject):
-            return "same" if known.positive == asked.positive else "excludes"
+        return "same" if known.positive == asked.positive else "excludes"
+    is_zero = known.kind == "zero"
+    if is_zero and asked.kind == "zero" and one in (other, other.scale(_MINUS_ONE)):
+        return "same" if known.positive == asked.positive else "excludes"
+    if (is_zero and not known.positive) or (not is_zero and asked.kind == "zero"):
         return ""
-    if known.kind == asked.kind == "least":
-        return _compare_least(_read(known), _read(asked))
-    if known.kind == asked.kind == "zero":
-        flipped = asked.subject.scale(_MINUS_ONE)
-        if known.subject in (asked.subject, flipped):
-            return "same" if known.positive == asked.positive else "excludes"
-        return _compare_zeros(known, asked)
-    if known.kind == "zero" and known.positive:
-        return _tell_from_zero(known.subject, _read(asked))
-    return ""
+    facts = (one, one.scale(_MINUS_ONE)) if is_zero else (_read(known),)  # what is >= 0
+    if asked.kind == "zero":
+        sides = (other, other.scale(_MINUS_ONE))
+        if not any(_is_told(side + Affine({}, _MINUS_ONE), facts) for side in sides):
+            return ""
+        return "excludes" if asked.positive else "tells"
+    wanted = _read(asked)
+    if _is_told(wanted, facts):
+        return "same" if not is_zero and wanted == facts[0] else "tells"
+    contrary = wanted.scale(_MINUS_ONE)
+    if not is_zero and contrary == facts[0]:
+        return "equals"
+    return "excludes" if _is_told(contrary + Affine({}, _MINUS_ONE), facts) else ""
 
 
-def _compare_zeros(known: nf.Literal, asked: nf.Literal) -> str:
-    if not known.positive:
-        return ""
-    assert isinstance(known.subject, Affine)
-    assert isinstance(asked.subject, Affine)
-    for shifted in (asked.subject, asked.subject.scale(_MINUS_ONE)):
-        gap = known.subject - shifted
-        if not gap.terms and find_truth("zero", gap) is False:
-            return "tells" if not asked.positive else "excludes"
-    return ""
-
-
-def _compare_least(known: Affine, asked: Affine) -> str:
-    gap = asked - known
-    if not gap.terms:
-        if not gap.constant.terms:
-            return "same"
-        if is_never_negative(gap.constant):
-            return "tells"
-    total = asked + known
-    if not total.terms:
-        if not total.constant.terms:
-            return "equals"
-        if is_never_negative(negate(total.constant) - UNIT):
-            return "excludes"
-    return ""
-
-
-def _tell_from_zero(zero: Affine, asked: Affine) -> str:
-    for shifted in (zero, zero.scale(_MINUS_ONE)):
-        gap = asked - shifted
-        if not gap.terms:
-            truth = find_truth("least", gap)
-            if truth is not None:
-                return "tells" if truth else "excludes"
-    return ""
+def _is_told(value: Affine, facts: tuple[Affine, ...]) -> bool:
+    """Is it >= 0 because it is no less than one of the facts?"""
+    gaps = (value - fact for fact in facts)
+    return any(not gap.terms and is_never_negative(gap.constant) for gap in gaps)
 
 
 @lru_cache(maxsize=20000)
-def _write_subject(subject: nf.Read | nf.Normal) -> str:
+def _write_subject(subject: Affine | nf.Read | nf.Normal) -> str:
+    assert not isinstance(subject, Affine)
     return nf.Labeller(lambda: None).write(subject, {})
 
 
@@ -389,21 +344,13 @@ def assume(poly: nf.Poly, cube: nf.Cube) -> nf.Poly:
         return poly
     found = []
     for term in poly:
-        made = _assume_term(term, cube)
-        if made is not None:
-            found.append(made)
+        fates = [_judge(cube, literal) for literal in term.guards]
+        if False in fates:
+            continue
+        pairs = zip(term.guards, fates, strict=True)
+        left = tuple(literal for literal, fate in pairs if fate is None)
+        found.append(term if len(left) == len(fates) else replace(term, guards=left))
     return tuple(found)
-
-
-def _assume_term(term: nf.Term, cube: nf.Cube) -> nf.Term | None:
-    guards = []
-    for literal in term.guards:
-        fate = _judge(cube, literal)
-        if fate is False:
-            return None
-        if fate is None:
-            guards.append(literal)
-    return term if len(guards) == len(term.guards) else replace(term, guards=tuple(guards))
 
 
 def _judge(cube: nf.Cube, literal: nf.Literal) -> bool | None:
@@ -419,9 +366,7 @@ def _judge(cube: nf.Cube, literal: nf.Literal) -> bool | None:
 def by_cases(poly: nf.Poly, act: Callable[[nf.Poly], nf.Poly | None]) -> nf.Poly | None:
     """The function case by case; None where it has no value in one of them."""
     literals = _find_literals(poly)
-    if len(literals) > _MOST_CASES:
-        return act(poly)
-    if not literals:
+    if not 0 < len(literals) <= _MOST_CASES:
         return act(poly)
     literal = literals[0]
     found: list[nf.Term] = []

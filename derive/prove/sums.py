@@ -107,10 +107,8 @@ def merge_indices(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
             extent = Polynomial.of(high.extent) * Polynomial.of(low.extent)
             fresh = algebra.make_index(extent.to_expr())
             place = to_affine(fresh)
-            kept = tuple(i for i in term.bound if i is not high and i is not low)
-            rest = replace(term, bound=kept)
-            made = algebra.replace((rest,), {high: Affine({}), low: place})
-            return tuple(replace(each, bound=(*each.bound, fresh)) for each in made)
+            new = {high: Affine({}), low: place}
+            return _put_in(algebra, term.without(high, low), new, fresh)
     return None
 
 
@@ -161,15 +159,13 @@ def open_range(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
         start = _find_start(index, places)
         if start is None:
             continue
-        rest = replace(term, bound=tuple(i for i in term.bound if i is not index))
         extent = Polynomial.of(index.extent)
         found: list[nf.Term] = []
         for end, sign in ((start + extent, 1), (start, -1)):
             fresh = algebra.make_index(end.to_expr())
             place = to_affine(fresh) - Affine({}, start)
-            for made in algebra.replace((rest,), {index: place}):
-                number = made.coefficient * sign
-                found.append(replace(made, coefficient=number, bound=(*made.bound, fresh)))
+            made = _put_in(algebra, term.without(index), {index: place}, fresh)
+            found += [each.times(sign) for each in made]
         return tuple(found)
     return None
 
@@ -204,6 +200,14 @@ def _find_start(index: ir.Index, places: tuple[Affine, ...]) -> Polynomial | Non
 
 
 _MOST_SPLIT = 5  # contraries opened in one term
+
+
+def _put_in(
+    algebra: nf.Algebra, term: nf.Term, new: Mapping[ir.Index, Affine], *bound: ir.Index
+) -> nf.Poly:
+    """The term with indices put in place of others, under sums over further ones."""
+    made = algebra.replace((term,), new)
+    return tuple(replace(each, bound=(*each.bound, *bound)) for each in made)
 
 
 def _check_guards(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
@@ -249,9 +253,7 @@ def _sift(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
             place = solve(literal, index)
             if place is None:
                 continue
-            left = tuple(i for i in term.bound if i is not index)
-            guards = tuple(each for each in term.guards if each is not literal)
-            rest = replace(term, bound=(), guards=guards)
+            rest = replace(term.without(literal), bound=())
             last = Affine({}, Polynomial.of(index.extent) - UNIT)
             inside: list[nf.Literal] = []
             for side in (place, last - place):
@@ -259,9 +261,8 @@ def _sift(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
                 if answer is False:
                     return ()
                 inside += answer if isinstance(answer, tuple) else ()
-            put = algebra.replace((rest,), {index: place})
-            bound = tuple(replace(each, bound=(*left, *each.bound)) for each in put)
-            return guard((tuple(inside),), bound)
+            left = term.without(index).bound
+            return guard((tuple(inside),), _put_in(algebra, rest, {index: place}, *left))
     return None
 
 
@@ -282,14 +283,8 @@ def _narrow(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
         if not all(map(is_never_negative, (start, left, extent - start - left))):
             continue
         fresh = algebra.make_index(left.to_expr())
-        rest = replace(
-            term,
-            bound=tuple(i for i in term.bound if i is not index),
-            guards=tuple(each for each in term.guards if each is not literal),
-        )
         place = to_affine(fresh) + Affine({}, start)
-        made = algebra.replace((rest,), {index: place})
-        return tuple(replace(each, bound=(*each.bound, fresh)) for each in made)
+        return _put_in(algebra, term.without(index, literal), {index: place}, fresh)
     return None
 
 
@@ -310,9 +305,7 @@ def _split_index(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
         parts = split_quotient(algebra, index, find_affines(term))
         if parts is not None:
             high, low, place = parts
-            rest = replace(term, bound=tuple(i for i in term.bound if i is not index))
-            made = algebra.replace((rest,), {index: place})
-            return tuple(replace(each, bound=(*each.bound, high, low)) for each in made)
+            return _put_in(algebra, term.without(index), {index: place}, high, low)
     return None
 
 
@@ -323,20 +316,16 @@ def _halve(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
         if pair is None:
             continue
         one, other = pair
-        guards = tuple(each for each in term.guards if each is not literal)
-        rest = replace(term, guards=guards)
-        inner = (replace(rest, bound=tuple(i for i in term.bound if i not in pair)),)
+        rest = term.without(literal)
+        inner = (rest.without(*pair),)
         swapped = algebra.replace(inner, {one: to_affine(other), other: to_affine(one)})
         opened = algebra.finish(inner)
         if algebra.key(algebra.finish(swapped)) != algebra.key(opened):
             continue
-        half = Fraction(1, 2) * term.coefficient
         diagonal = nf.Literal("zero", to_affine(one) - to_affine(other))
-        sign = 1 if literal.positive else -1
-        return (
-            replace(rest, coefficient=half),
-            replace(rest, coefficient=half * sign, guards=(*guards, diagonal)),
-        )
+        both = (rest, replace(rest, guards=(*rest.guards, diagonal)))
+        half = Fraction(1, 2)
+        return both[0].times(half), both[1].times(half if literal.positive else -half)
     return None
 
 
@@ -363,13 +352,8 @@ def _open_negation(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
         return None
     for literal in term.guards:
         if not literal.positive:
-            rest = tuple(each for each in term.guards if each is not literal)
-            without = replace(term, guards=rest)
-            found = [without]
-            guards = unite(rest, (literal.negation,))
-            if guards is not None:
-                found.append(replace(term, coefficient=-term.coefficient, guards=guards))
-            return tuple(found)
+            rest = (term.without(literal),)
+            return (*rest, *scale(guard(((literal.negation,),), rest), -1))
     return None
 
 
@@ -378,20 +362,19 @@ def _put_known(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     for literal in term.guards:
         if literal.kind != "zero" or not literal.positive:
             continue
-        rest = tuple(each for each in term.guards if each is not literal)
-        bare = replace(term, guards=rest)
+        bare = term.without(literal)
         for index in sorted(literal.free, key=lambda i: (i.name[0] == "@", i.name), reverse=True):
             place = solve(literal, index)
             if place is None or index not in bare.free:
                 continue
-            if all(isinstance(a, ir.Index) and _is_before(a, index) for a in place.terms):
+            if all(
+                isinstance(a, ir.Index)
+                and a.name[0] == "@"  # of the result, and the other none or a later one
+                and (index.name[0] != "@" or a.name < index.name)
+                for a in place.terms
+            ):
                 return guard(((literal,),), algebra.replace((bare,), {index: place}))
     return None
-
-
-def _is_before(one: ir.Index, other: ir.Index) -> bool:
-    """Is the first one an index of the result, and the other none or a later one?"""
-    return one.name[0] == "@" and (other.name[0] != "@" or one.name < other.name)
 
 
 def _open_pair(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
@@ -400,12 +383,9 @@ def _open_pair(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
         return None
     for one, other in combinations(term.guards, 2):
         if compare(one.negation, other.negation) == "excludes":
-            rest = tuple(each for each in term.guards if each is not one and each is not other)
-            return (
-                replace(term, guards=(*rest, one)),
-                replace(term, guards=(*rest, other)),
-                replace(term, guards=rest, coefficient=-term.coefficient),
-            )
+            rest = term.without(one, other)
+            either = (replace(rest, guards=(*rest.guards, each)) for each in (one, other))
+            return (*either, rest.times(-1))
     return None
 
 

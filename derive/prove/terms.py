@@ -182,6 +182,13 @@ class Term(Part):
         """The term with another coefficient."""
         return replace(self, coefficient=self.coefficient * number)
 
+    def without(self, *gone: ir.Index | Literal) -> Term:
+        """The term without some of its summed indices and guards."""
+        bound = tuple(index for index in self.bound if index not in gone)
+        return replace(
+            self, bound=bound, guards=tuple(each for each in self.guards if each not in gone)
+        )
+
 
 Poly: TypeAlias = tuple[Term, ...]
 
