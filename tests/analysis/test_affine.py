@@ -17,57 +17,57 @@ from derive.analysis.affine import (
     unravel,
 )
 from derive.analysis.facts import is_never_negative
-from derive.ir.nodes import Access, Add, Call, Index, Mul, Number, Pow, Size, Tensor
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, divide_sizes, evaluate_extent, find_divisors
 from derive.ir.text import to_text
 
-B, S, H, D = (Size(name) for name in "BSHD")
-b, h, i, j, d = (Index(n, e) for n, e in zip("bhijd", (B, H, S, S, D), strict=True))
+B, S, H, D = (ir.Size(name) for name in "BSHD")
+b, h, i, j, d = (ir.Index(n, e) for n, e in zip("bhijd", (B, H, S, S, D), strict=True))
 
 
 def num(value):
-    return Number(Fraction(value))
+    return ir.Number(Fraction(value))
 
 
 def add(*terms):
-    return Add(terms)
+    return ir.Add(terms)
 
 
 def mul(*factors):
-    return Mul(factors)
+    return ir.Mul(factors)
 
 
 def floordiv(over, under):
-    return Call("floordiv", (over, under))
+    return ir.Call("floordiv", (over, under))
 
 
 def mod(over, under):
-    return Call("mod", (over, under))
+    return ir.Call("mod", (over, under))
 
 
 def value(expr, indices, sizes):
     """The value of an index expression, by Python's own integers."""
     match expr:
-        case Number(number):
+        case ir.Number(number):
             return number
-        case Size(name):
+        case ir.Size(name):
             return Fraction(sizes[name])
-        case Index(name, _):
+        case ir.Index(name, _):
             return Fraction(indices[name])
-        case Add(terms):
+        case ir.Add(terms):
             return sum((value(term, indices, sizes) for term in terms), Fraction(0))
-        case Mul(factors):
+        case ir.Mul(factors):
             total = Fraction(1)
             for factor in factors:
                 total *= value(factor, indices, sizes)
             return total
-        case Pow(base, Number(power)):
+        case ir.Pow(base, ir.Number(power)):
             return value(base, indices, sizes) ** int(power)
-        case Call("floordiv", (over, under)):
+        case ir.Call("floordiv", (over, under)):
             return Fraction(value(over, indices, sizes) // value(under, indices, sizes))
-        case Call("mod", (over, under)):
+        case ir.Call("mod", (over, under)):
             return value(over, indices, sizes) % value(under, indices, sizes)
-        case Call("clip", (x, low, high)):
+        case ir.Call("clip", (x, low, high)):
             x, low, high = (value(part, indices, sizes) for part in (x, low, high))
             return min(max(x, low), high)
     raise AssertionError(expr)
@@ -85,7 +85,7 @@ HD = mul(H, D)
 
 
 def test_heads_split_and_merged_again_are_plain():
-    x = Index("x", HD)
+    x = ir.Index("x", HD)
     split = view((b, i, x), (B, S, HD), (B, S, H, D))
     assert show(split) == ["b", "i", "x // D", "x - D * (x // D)"]
     assert show(view(split, (B, S, H, D), (B, S, HD))) == ["b", "i", "x"]
@@ -93,7 +93,7 @@ def test_heads_split_and_merged_again_are_plain():
 
 
 def test_a_view_that_merges_neighbours_and_back_is_plain():
-    z = Index("z", mul(B, H))
+    z = ir.Index("z", mul(B, H))
     split = view((z, i, d), (mul(B, H), S, D), (B, H, S, D))
     assert show(view(split, (B, H, S, D), (mul(B, H), S, D))) == ["z", "i", "d"]
     together = view((b, h, i, d), (B, H, S, D), (mul(B, H, S, D),))
@@ -120,18 +120,18 @@ def test_scrambled_heads_stay_scrambled():
 
 
 def test_an_index_of_extent_one_is_zero():
-    assert show([to_affine(Index("o", num(1)))]) == ["0"]
+    assert show([to_affine(ir.Index("o", num(1)))]) == ["0"]
 
 
 def test_grouped_heads():
-    g = Index("g", Size("G"))
-    merged = add(mul(h, Size("G")), g)
-    assert show([divide(merged, Size("G")), modulo(merged, Size("G"))]) == ["h", "g"]
+    g = ir.Index("g", ir.Size("G"))
+    merged = add(mul(h, ir.Size("G")), g)
+    assert show([divide(merged, ir.Size("G")), modulo(merged, ir.Size("G"))]) == ["h", "g"]
 
 
 def test_halves():
     half = floordiv(D, num(2))
-    e = Index("e", half)
+    e = ir.Index("e", half)
     low, high = find_range(to_affine(add(e, half)))
     assert low == Polynomial.of(half)
     assert is_never_negative(Polynomial.of(D) - Polynomial.of(1) - high)
@@ -139,20 +139,20 @@ def test_halves():
 
 
 def test_a_clip_that_never_clips_goes():
-    assert simplify_place(Call("clip", (i, num(0), add(S, num(-1))))) is i
-    kept = simplify_place(Call("clip", (add(j, mul(num(-1), i)), num(-2), num(2))))
+    assert simplify_place(ir.Call("clip", (i, num(0), add(S, num(-1))))) is i
+    kept = simplify_place(ir.Call("clip", (add(j, mul(num(-1), i)), num(-2), num(2))))
     assert to_text(kept) == "clip(-i + j, -2, 2)"
 
 
 def test_integer_tensors_are_atoms_with_a_range():
-    tok = Access(Tensor("tok", (S,), "int", D), (i,))
+    tok = ir.Access(ir.Tensor("tok", (S,), "int", D), (i,))
     merged = add(mul(h, D), tok)
     assert show([divide(merged, D), modulo(merged, D)]) == ["h", "tok[i]"]
 
 
 def test_facts_are_used():
     fact = Polynomial.of(S) - Polynomial.of(D)
-    k = Index("k", D)
+    k = ir.Index("k", D)
     assert show([divide(k, S)]) == ["k // S"]
     assert show([divide(k, S, (fact,))]) == ["0"]
 
@@ -176,7 +176,7 @@ def test_what_is_never_negative_is_seen(extent):
     [
         add(S, num(-2)),
         add(S, mul(num(-1), D)),
-        add(Mul((S, Call("floordiv", (num(1), D)))), num(-1)),
+        add(ir.Mul((S, ir.Call("floordiv", (num(1), D)))), num(-1)),
         add(floordiv(S, num(2)), num(-1)),
         add(mul(num(2), floordiv(S, num(2))), mul(num(-1), S)),
     ],
@@ -186,34 +186,34 @@ def test_what_may_be_negative_is_not_said_to_be(extent):
 
 
 def test_a_divisor_that_is_a_size_is_no_whole_number():
-    share = Polynomial.of(Mul((S, Pow(D, num(-1))))) - Polynomial.of(1)
+    share = Polynomial.of(ir.Mul((S, ir.Pow(D, num(-1))))) - Polynomial.of(1)
     assert not is_never_negative(share)
-    less = Polynomial.of(1) - Polynomial.of(Pow(D, num(-1)))
+    less = Polynomial.of(1) - Polynomial.of(ir.Pow(D, num(-1)))
     assert is_never_negative(less)
 
 
 SIZES = st.sampled_from(["S", "D", "H"])
 NUMBERS = st.integers(-3, 4).map(num)
 EXTENTS = st.one_of(
-    SIZES.map(Size),
-    st.tuples(SIZES, SIZES).map(lambda pair: mul(Size(pair[0]), Size(pair[1]))),
+    SIZES.map(ir.Size),
+    st.tuples(SIZES, SIZES).map(lambda pair: mul(ir.Size(pair[0]), ir.Size(pair[1]))),
     st.sampled_from([num(3), num(6), add(mul(num(2), S), num(-1)), mul(num(2), S)]),
 )
-INDICES = st.tuples(st.sampled_from("abc"), EXTENTS).map(lambda pair: Index(*pair))
+INDICES = st.tuples(st.sampled_from("abc"), EXTENTS).map(lambda pair: ir.Index(*pair))
 
 
 def combine(inner):
-    factors = st.one_of(SIZES.map(Size), NUMBERS, EXTENTS)
+    factors = st.one_of(SIZES.map(ir.Size), NUMBERS, EXTENTS)
     return st.one_of(
-        st.lists(inner, min_size=2, max_size=3).map(lambda terms: Add(tuple(terms))),
-        st.tuples(factors, inner).map(Mul),
+        st.lists(inner, min_size=2, max_size=3).map(lambda terms: ir.Add(tuple(terms))),
+        st.tuples(factors, inner).map(ir.Mul),
         st.tuples(inner, EXTENTS).map(lambda pair: floordiv(*pair)),
         st.tuples(inner, EXTENTS).map(lambda pair: mod(*pair)),
-        st.tuples(inner, st.just(num(0)), EXTENTS).map(lambda parts: Call("clip", parts)),
+        st.tuples(inner, st.just(num(0)), EXTENTS).map(lambda parts: ir.Call("clip", parts)),
     )
 
 
-PLACES = st.recursive(st.one_of(INDICES, NUMBERS, SIZES.map(Size)), combine, max_leaves=6)
+PLACES = st.recursive(st.one_of(INDICES, NUMBERS, SIZES.map(ir.Size)), combine, max_leaves=6)
 
 
 def indices_of(expr):

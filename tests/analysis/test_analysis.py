@@ -23,28 +23,21 @@ from derive.analysis.names import find_mistakes
 from derive.analysis.places import fills_once, split_merged
 from derive.backend.to_data import to_roles_data
 from derive.frontend.from_sympy import from_sympy
-from derive.ir.nodes import (
-    Add,
-    And,
-    Call,
-    Compare,
-    Index,
-    Mul,
-    Not,
-    Number,
-    Pow,
-    Size,
-    Tensor,
-)
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
 
 TABLES = read_tables(Path(__file__).with_name("tables.txt"))
-N, M, K = Size("N"), Size("M"), Size("K")
-INDICES = (Index("i", N), Index("j", N), Index("k", M), Index("l", Number(Fraction(3))))
+N, M, K = ir.Size("N"), ir.Size("M"), ir.Size("K")
+INDICES = (
+    ir.Index("i", N),
+    ir.Index("j", N),
+    ir.Index("k", M),
+    ir.Index("l", ir.Number(Fraction(3))),
+)
 
 
 def number(value):
-    return Number(Fraction(value))
+    return ir.Number(Fraction(value))
 
 
 def system(text):
@@ -54,17 +47,17 @@ def system(text):
 def value_of(expr, at):
     """The value of an expression over indices and sizes, without any of the analyser's means."""
     match expr:
-        case Number(value):
+        case ir.Number(value):
             return value
-        case Size(name) | Index(name, _):
+        case ir.Size(name) | ir.Index(name, _):
             return Fraction(at[name])
-        case Add(terms):
+        case ir.Add(terms):
             return sum(value_of(term, at) for term in terms)
-        case Mul(factors):
+        case ir.Mul(factors):
             return prod(value_of(factor, at) for factor in factors)
-        case Pow(base, exponent):
+        case ir.Pow(base, exponent):
             return value_of(base, at) ** int(exponent.value)
-        case Call(function, arguments):
+        case ir.Call(function, arguments):
             values = [value_of(argument, at) for argument in arguments]
             return FUNCTIONS[function](*values)
     raise TypeError(expr)
@@ -82,7 +75,7 @@ FUNCTIONS = {
 
 def holds(condition, at):
     match condition:
-        case Compare(relation, left, right):
+        case ir.Compare(relation, left, right):
             one, other = value_of(left, at), value_of(right, at)
             return {
                 "<": one < other,
@@ -92,9 +85,9 @@ def holds(condition, at):
                 "==": one == other,
                 "!=": one != other,
             }[relation]
-        case And(parts):
+        case ir.And(parts):
             return all(holds(part, at) for part in parts)
-        case Not(part):
+        case ir.Not(part):
             return not holds(part, at)
     raise TypeError(condition)
 
@@ -113,30 +106,30 @@ ASSIGNMENTS = tuple(assignments())
 positions = st.recursive(
     st.sampled_from((*INDICES, N, M)) | st.integers(-3, 3).map(number),
     lambda inner: st.one_of(
-        st.lists(inner, min_size=2, max_size=3).map(lambda parts: Add(tuple(parts))),
-        st.lists(inner, min_size=2, max_size=2).map(lambda parts: Mul(tuple(parts))),
-        inner.map(lambda part: Mul((number(-1), part))),
+        st.lists(inner, min_size=2, max_size=3).map(lambda parts: ir.Add(tuple(parts))),
+        st.lists(inner, min_size=2, max_size=2).map(lambda parts: ir.Mul(tuple(parts))),
+        inner.map(lambda part: ir.Mul((number(-1), part))),
         st.tuples(inner, st.sampled_from((number(2), number(3), N, M))).map(
-            lambda pair: Call("floordiv", pair)
+            lambda pair: ir.Call("floordiv", pair)
         ),
         st.tuples(inner, st.sampled_from((number(2), number(3), N, M))).map(
-            lambda pair: Call("mod", pair)
+            lambda pair: ir.Call("mod", pair)
         ),
-        st.tuples(inner, inner, inner).map(lambda parts: Call("clip", parts)),
-        st.tuples(inner, inner).map(lambda pair: Call("max", pair)),
-        st.tuples(inner, inner).map(lambda pair: Call("min", pair)),
-        inner.map(lambda part: Call("abs", (part,))),
+        st.tuples(inner, inner, inner).map(lambda parts: ir.Call("clip", parts)),
+        st.tuples(inner, inner).map(lambda pair: ir.Call("max", pair)),
+        st.tuples(inner, inner).map(lambda pair: ir.Call("min", pair)),
+        inner.map(lambda part: ir.Call("abs", (part,))),
     ),
     max_leaves=6,
 )
 
 comparisons = st.builds(
-    Compare, st.sampled_from(("<", "<=", ">", ">=", "==", "!=")), positions, positions
+    ir.Compare, st.sampled_from(("<", "<=", ">", ">=", "==", "!=")), positions, positions
 )
 conditions = st.one_of(
     comparisons,
-    comparisons.map(Not),
-    st.lists(comparisons, min_size=2, max_size=2).map(lambda parts: And(tuple(parts))),
+    comparisons.map(ir.Not),
+    st.lists(comparisons, min_size=2, max_size=2).map(lambda parts: ir.And(tuple(parts))),
 )
 
 
@@ -198,8 +191,12 @@ def test_inequalities_of_sizes(text, expected):
 # --- places ---------------------------------------------------------------------------------------
 
 
-indices = tuple(Index(name, extent) for name, extent in zip("abc", (N, M, number(3)), strict=True))
-steps = st.sampled_from((number(1), number(3), N, M, Mul((N, M)), Mul((number(3), M)), number(2)))
+indices = tuple(
+    ir.Index(name, extent) for name, extent in zip("abc", (N, M, number(3)), strict=True)
+)
+steps = st.sampled_from(
+    (number(1), number(3), N, M, ir.Mul((N, M)), ir.Mul((number(3), M)), number(2))
+)
 merged = st.lists(
     st.tuples(st.sampled_from(indices), steps), min_size=1, max_size=3, unique_by=lambda p: p[0]
 )
@@ -207,9 +204,9 @@ merged = st.lists(
 
 @given(merged, st.sampled_from((number(0), number(1))), st.booleans())
 def test_a_merged_place_meets_every_position_once_in_the_order_of_its_parts(parts, offset, exact):
-    place = Add((*(Mul(part) for part in parts), offset))
+    place = ir.Add((*(ir.Mul(part) for part in parts), offset))
     used = [index for index, _ in parts]
-    extent = Mul(tuple(index.extent for index in used)) if exact else Mul((N, M))
+    extent = ir.Mul(tuple(index.extent for index in used)) if exact else ir.Mul((N, M))
     parts = split_merged(place, extent)
     shapes = list(product(range(1, 4), repeat=2))
     if parts:
@@ -257,7 +254,7 @@ def test_sizes_are_solved_from_shapes(name):
         shapes = {
             tensor: [evaluate_extent(extent, sizes) for extent in tensor.shape]
             for tensor in found.inputs
-            if isinstance(tensor, Tensor)
+            if isinstance(tensor, ir.Tensor)
         }
         solved = {}
         for source in sources:

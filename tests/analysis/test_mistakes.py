@@ -1,18 +1,32 @@
 """What a person gets wrong, with the whole message; and beside each mistake what is right."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest
 import sympy
+import torch
 from sympy import Eq, Idx, IndexedBase, Integral, Piecewise, Sum, Symbol, sqrt
-from texts import read_parts
+from texts import read_parts, read_tables
 
-from derive import DeriveError, Formula, mean, parse, softmax
+from derive import (
+    DeriveError,
+    Formula,
+    build,
+    evaluate_loops,
+    indices,
+    mean,
+    parse,
+    show,
+    sizes,
+    softmax,
+    tensors,
+)
 from derive.analysis.names import check_system
 from derive.frontend.from_sympy import from_sympy
-from derive.judge.loops import evaluate_loops
+from derive.judge.compare import judge_source
 from derive.judge.samples import choose_sizes, draw_inputs
-from derive.notation.words import indices, sizes, tensors
 
 N, M, H, D, V = sizes("N M H D V")
 i, j, k = indices("i j k", N)
@@ -147,3 +161,34 @@ def test_of_a_largest_or_smallest_place_one_part_keeps_each_end(place):
     text = f"x[N]\nindex i < N + 1\ny[i] = x[{place}]"
     with pytest.raises(DeriveError, match="may read outside x"):
         check_system(from_sympy(parse(text)))
+
+
+NARROWED = read_tables(Path(__file__).with_name("tables.txt"))["narrowed"]
+
+
+@pytest.mark.parametrize("text", [text for (text,) in NARROWED])
+def test_only_its_own_positions_are_read(text: str) -> None:
+    formula = parse(text)
+    built = build(formula)
+    draws = choose_sizes(built.system, count=3)
+    judgement = judge_source(built.source, built.name, formula, built.system, draws)
+    assert judgement.agrees, judgement.where
+
+
+def test_a_line_that_wins_is_shown_wherever_its_index_is_read_first() -> None:
+    text = "x[B, D]; a[B, 4*D]\nindex d < D\nk[b,d] = x[b,d] * a[b,d]"
+    assert show(parse(text)) == text
+    assert "index" not in show(parse("x[N]; a[N]; index i < N; k[i] = x[i] * a[i]"))
+    with pytest.raises(DeriveError, match="index-extents"):
+        build(parse("x[B, D]; a[B, 4*D]; k[b,d] = x[b,d] * a[b,d]"))
+
+
+def test_every_condition_of_a_reduction_counts() -> None:
+    n = sizes("N")
+    i, j = indices("i j", n)
+    x, y, m = tensors("x", n), tensors("y"), tensors("m", n, n, dtype="bool")
+    formula = Formula(Eq(y[i], mean(x[j], j, m[i, j], j <= i)))
+    inputs = {"x": torch.tensor([1.0, 2.0, 6.0]), "m": torch.ones(3, 3, dtype=torch.bool)}
+    wanted = torch.tensor([1.0, 1.5, 3.0])
+    torch.testing.assert_close(build(formula).function(**inputs), wanted)
+    torch.testing.assert_close(evaluate_loops(formula, inputs), wanted.double())

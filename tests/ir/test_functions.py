@@ -12,6 +12,7 @@ import torch
 import derive
 from derive.backend.to_latex import to_latex
 from derive.frontend.from_sympy import from_sympy as to_system
+from derive.ir import nodes as ir
 from derive.ir.functions import (
     COMPOSITES,
     FUNCTIONS,
@@ -23,7 +24,6 @@ from derive.ir.functions import (
     read,
     unfold,
 )
-from derive.ir.nodes import Call
 from derive.ir.text import to_lines
 from derive.ir.walk import walk
 from derive.judge.fields import (
@@ -81,7 +81,7 @@ def test_the_text_is_read_and_written(row):
     system = to_system(derive.parse(write(row)))
     again = to_system(derive.parse("\n".join(to_lines(system))))
     assert again.equations == system.equations
-    assert any(isinstance(e, Call) for e in walk(system.equations[0].value)) or not row.is_kept
+    assert any(isinstance(e, ir.Call) for e in walk(system.equations[0].value)) or not row.is_kept
     assert to_latex(system.equations[0])
 
 

@@ -9,59 +9,46 @@ from fractions import Fraction
 import pytest
 
 from derive.ir import nodes
-from derive.ir.nodes import (
-    MINUS_INFINITY,
-    ONE,
-    TRUE,
-    Access,
-    Add,
-    Along,
-    Compare,
-    Equation,
-    Index,
-    Infinity,
-    Mul,
-    Number,
-    Pow,
-    Reduce,
-    ScalarInput,
-    Size,
-    SizeInput,
-    System,
-    Tensor,
-    Where,
-)
+from derive.ir import nodes as ir
 
 
 def make_system():
     """A formula with most kinds of nodes in it."""
-    extent = Size("S")
-    i, j = Index("i", extent), Index("j", extent)
-    x, y = Tensor("x", (extent,), lower=nodes.ZERO), Tensor("y", (extent,))
-    body = Mul((Access(x, (j,)), Where(Compare("<=", j, i), ONE, nodes.ZERO), Pow(i, ONE)))
-    value = Add((Reduce("sum", (j,), TRUE, body), Along("softmax", i, TRUE, Access(x, (i,)))))
-    inputs = (x, ScalarInput("eps", ONE))
-    equation = Equation(Access(y, (i,)), value)
-    return System("f", inputs, (SizeInput("W", 2),), (equation,), (y,))
+    extent = ir.Size("S")
+    i, j = ir.Index("i", extent), ir.Index("j", extent)
+    x, y = ir.Tensor("x", (extent,), lower=nodes.ZERO), ir.Tensor("y", (extent,))
+    body = ir.Mul(
+        (
+            ir.Access(x, (j,)),
+            ir.Where(ir.Compare("<=", j, i), ir.ONE, nodes.ZERO),
+            ir.Pow(i, ir.ONE),
+        )
+    )
+    value = ir.Add(
+        (ir.Reduce("sum", (j,), ir.TRUE, body), ir.Along("softmax", i, ir.TRUE, ir.Access(x, (i,))))
+    )
+    inputs = (x, ir.ScalarInput("eps", ir.ONE))
+    equation = ir.Equation(ir.Access(y, (i,)), value)
+    return ir.System("f", inputs, (ir.SizeInput("W", 2),), (equation,), (y,))
 
 
 def test_equal_nodes_are_one_object():
     assert make_system() is make_system()
-    assert Index("i", Size("S")) is Index(name="i", extent=Size("S"))
-    assert Infinity() is Infinity(False) is Infinity(negative=False)
-    assert Infinity(True) is MINUS_INFINITY
+    assert ir.Index("i", ir.Size("S")) is ir.Index(name="i", extent=ir.Size("S"))
+    assert ir.Infinity() is ir.Infinity(False) is ir.Infinity(negative=False)
+    assert ir.Infinity(True) is ir.MINUS_INFINITY
 
 
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        (Size("i"), nodes.Scalar("i")),
-        (Index("i", Size("S")), Index("i", Size("D"))),
-        (Add((ONE, TRUE)), Mul((ONE, TRUE))),
-        (Add((Size("A"), Size("B"))), Add((Size("B"), Size("A")))),
-        (Tensor("x", ()), Tensor("x", (), "bool")),
-        (Infinity(), MINUS_INFINITY),
-        (Add((Add((ONE, ONE)), ONE)), Add((ONE, ONE, ONE))),
+        (ir.Size("i"), nodes.Scalar("i")),
+        (ir.Index("i", ir.Size("S")), ir.Index("i", ir.Size("D"))),
+        (ir.Add((ir.ONE, ir.TRUE)), ir.Mul((ir.ONE, ir.TRUE))),
+        (ir.Add((ir.Size("A"), ir.Size("B"))), ir.Add((ir.Size("B"), ir.Size("A")))),
+        (ir.Tensor("x", ()), ir.Tensor("x", (), "bool")),
+        (ir.Infinity(), ir.MINUS_INFINITY),
+        (ir.Add((ir.Add((ir.ONE, ir.ONE)), ir.ONE)), ir.Add((ir.ONE, ir.ONE, ir.ONE))),
     ],
 )
 def test_what_differs_anywhere_is_another_object(one, other):
@@ -70,9 +57,9 @@ def test_what_differs_anywhere_is_another_object(one, other):
 
 
 def test_nothing_is_simplified_when_a_node_is_built():
-    assert Add((ONE,)).terms == (ONE,)
-    assert Mul((ONE, nodes.ZERO)).factors == (ONE, nodes.ZERO)
-    assert Mul(()).factors == ()
+    assert ir.Add((ir.ONE,)).terms == (ir.ONE,)
+    assert ir.Mul((ir.ONE, nodes.ZERO)).factors == (ir.ONE, nodes.ZERO)
+    assert ir.Mul(()).factors == ()
 
 
 @pytest.mark.parametrize(
@@ -91,14 +78,16 @@ def test_copies_are_the_same_object(remake):
 
 
 def test_a_pickle_makes_what_is_gone_anew():
-    stored = pickle.dumps(Tensor("only_here", (Size("only_here_too"),), below=Number(Fraction(3))))
+    stored = pickle.dumps(
+        ir.Tensor("only_here", (ir.Size("only_here_too"),), below=ir.Number(Fraction(3)))
+    )
     gc.collect()
     back = pickle.loads(stored)
-    assert back is Tensor("only_here", (Size("only_here_too"),), below=Number(Fraction(3)))
+    assert back is ir.Tensor("only_here", (ir.Size("only_here_too"),), below=ir.Number(Fraction(3)))
 
 
 def test_fields_cannot_be_set():
-    index = Index("i", Size("S"))
+    index = ir.Index("i", ir.Size("S"))
     with pytest.raises(FrozenInstanceError):
         index.name = "j"
     with pytest.raises((FrozenInstanceError, AttributeError, TypeError)):
@@ -107,15 +96,15 @@ def test_fields_cannot_be_set():
 
 
 def test_building_again_leaves_the_first_as_it_was():
-    one = Number(Fraction(1))
-    assert Number(1) is one
+    one = ir.Number(Fraction(1))
+    assert ir.Number(1) is one
     assert type(one.value) is Fraction
-    assert type(Number(10**40).value) is Fraction
+    assert type(ir.Number(10**40).value) is Fraction
 
 
 def test_unused_nodes_are_let_go():
     before = len(nodes._interned)
-    made = [Size(f"passing_{k}") for k in range(100)]
+    made = [ir.Size(f"passing_{k}") for k in range(100)]
     assert len(nodes._interned) >= before + len(made)
     del made
     gc.collect()
@@ -124,9 +113,9 @@ def test_unused_nodes_are_let_go():
 
 def test_shared_subtrees_cost_nothing_to_compare():
     def double(times):
-        here = Size("S")
+        here = ir.Size("S")
         for _ in range(times):
-            here = Add((here, here))
+            here = ir.Add((here, here))
         return here
 
     assert double(500) is double(500)
@@ -136,11 +125,11 @@ def test_shared_subtrees_cost_nothing_to_compare():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Index("i"),
-        lambda: Index("i", Size("S"), 3),
-        lambda: Index("i", Size("S"), name="j"),
-        lambda: Index("i", Size("S"), axis=0),
-        Number,
+        lambda: ir.Index("i"),
+        lambda: ir.Index("i", ir.Size("S"), 3),
+        lambda: ir.Index("i", ir.Size("S"), name="j"),
+        lambda: ir.Index("i", ir.Size("S"), axis=0),
+        ir.Number,
     ],
 )
 def test_wrong_fields_are_refused(make):
@@ -155,7 +144,9 @@ def test_every_node_matches_by_its_fields():
         assert kind.__match_args__ == tuple(field.name for field in fields(kind))
         assert kind.__doc__
     match make_system().equations[0]:
-        case Equation(Access(Tensor(name), (Index(index),)), Add((Reduce(kind), Along()))):
+        case ir.Equation(
+            ir.Access(ir.Tensor(name), (ir.Index(index),)), ir.Add((ir.Reduce(kind), ir.Along()))
+        ):
             assert (name, index, kind) == ("y", "i", "sum")
         case _:
             pytest.fail("the pattern must fit")

@@ -8,46 +8,46 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from derive.errors import DeriveError
-from derive.ir.nodes import Access, Add, Call, Expr, Index, Mul, Number, Pow, Scalar, Size, Tensor
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, add_all, evaluate_atom, evaluate_extent, is_same_extent
 from derive.ir.text import to_text
 
-B, D, H, S = (Size(name) for name in "BDHS")
-i, j = Index("i", S), Index("j", S)
+B, D, H, S = (ir.Size(name) for name in "BDHS")
+i, j = ir.Index("i", S), ir.Index("j", S)
 
 
 def number(value):
-    return Number(Fraction(value))
+    return ir.Number(Fraction(value))
 
 
-def over(one: Expr, other: Expr) -> Expr:
-    return Mul((one, Pow(other, number(-1))))
+def over(one: ir.Expr, other: ir.Expr) -> ir.Expr:
+    return ir.Mul((one, ir.Pow(other, number(-1))))
 
 
 def evaluate(expr, at):
     """Direct evaluation over fractions, which the polynomials must agree with."""
     match expr:
-        case Number(value):
+        case ir.Number(value):
             return value
-        case Size(name) | Index(name):
+        case ir.Size(name) | ir.Index(name):
             return Fraction(at[name])
-        case Add(terms):
+        case ir.Add(terms):
             return sum((evaluate(t, at) for t in terms), Fraction(0))
-        case Mul(factors):
+        case ir.Mul(factors):
             value = Fraction(1)
             for factor in factors:
                 value *= evaluate(factor, at)
             return value
-        case Pow(base, Number(power)):
+        case ir.Pow(base, ir.Number(power)):
             return evaluate(base, at) ** int(power)
-        case Call("floordiv", (one, other)):
+        case ir.Call("floordiv", (one, other)):
             return Fraction(floor(evaluate(one, at) / evaluate(other, at)))
-        case Call("mod", (one, other)):
+        case ir.Call("mod", (one, other)):
             one, other = evaluate(one, at), evaluate(other, at)
             return one - other * floor(one / other)
-        case Call("max", arguments):
+        case ir.Call("max", arguments):
             return max(evaluate(a, at) for a in arguments)
-        case Call("min", arguments):
+        case ir.Call("min", arguments):
             return min(evaluate(a, at) for a in arguments)
         case _:
             raise AssertionError(expr)
@@ -64,13 +64,13 @@ def grow(inner):
     """Sums, products, whole powers, quotients and the opaque functions."""
     pairs = st.tuples(inner, inner)
     return st.one_of(
-        st.lists(inner, max_size=3).map(lambda parts: Add(tuple(parts))),
-        st.lists(inner, max_size=3).map(lambda parts: Mul(tuple(parts))),
-        st.builds(lambda base, n: Pow(base, number(n)), inner, st.integers(-2, 3)),
-        st.builds(lambda a, b: Call("floordiv", (a, b)), inner, POSITIVE),
-        st.builds(lambda a, b: Call("mod", (a, b)), inner, POSITIVE),
-        pairs.map(lambda pair: Call("max", pair)),
-        pairs.map(lambda pair: Call("min", pair)),
+        st.lists(inner, max_size=3).map(lambda parts: ir.Add(tuple(parts))),
+        st.lists(inner, max_size=3).map(lambda parts: ir.Mul(tuple(parts))),
+        st.builds(lambda base, n: ir.Pow(base, number(n)), inner, st.integers(-2, 3)),
+        st.builds(lambda a, b: ir.Call("floordiv", (a, b)), inner, POSITIVE),
+        st.builds(lambda a, b: ir.Call("mod", (a, b)), inner, POSITIVE),
+        pairs.map(lambda pair: ir.Call("max", pair)),
+        pairs.map(lambda pair: ir.Call("min", pair)),
     )
 
 
@@ -137,15 +137,15 @@ def test_split_is_linear_in_the_atom(expr, atom, at):
 @pytest.mark.parametrize(
     ("expr", "text"),
     [
-        (Add((S, number(-1), S)), "2 * S - 1"),
-        (Mul((Add((H, B)), Add((H, Mul((number(-1), B)))))), "-B**2 + H**2"),
-        (Pow(Add((S, number(1))), number(2)), "S**2 + 2 * S + 1"),
-        (Mul((D, H, B)), "B * D * H"),
-        (Add((S, Mul((number(-1), S)))), "0"),
-        (Mul((H, over(D, H))), "D"),
-        (Mul((over(D, H), over(H, Mul((D, D))))), "1 / D"),
-        (Add((Call("floordiv", (S, number(2))), B)), "B + S // 2"),
-        (Pow(S, number(0)), "1"),
+        (ir.Add((S, number(-1), S)), "2 * S - 1"),
+        (ir.Mul((ir.Add((H, B)), ir.Add((H, ir.Mul((number(-1), B)))))), "-B**2 + H**2"),
+        (ir.Pow(ir.Add((S, number(1))), number(2)), "S**2 + 2 * S + 1"),
+        (ir.Mul((D, H, B)), "B * D * H"),
+        (ir.Add((S, ir.Mul((number(-1), S)))), "0"),
+        (ir.Mul((H, over(D, H))), "D"),
+        (ir.Mul((over(D, H), over(H, ir.Mul((D, D))))), "1 / D"),
+        (ir.Add((ir.Call("floordiv", (S, number(2))), B)), "B + S // 2"),
+        (ir.Pow(S, number(0)), "1"),
     ],
 )
 def test_one_form_for_what_is_equal(expr, text):
@@ -156,11 +156,11 @@ def test_one_form_for_what_is_equal(expr, text):
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
-        (Mul((H, D)), Mul((D, H)), True),
-        (Add((S, S, number(-1))), Add((Mul((number(2), S)), number(-1))), True),
+        (ir.Mul((H, D)), ir.Mul((D, H)), True),
+        (ir.Add((S, S, number(-1))), ir.Add((ir.Mul((number(2), S)), number(-1))), True),
         (S, D, False),
-        (Call("floordiv", (S, number(2))), over(S, number(2)), False),
-        (Mul((H, over(D, H))), D, True),
+        (ir.Call("floordiv", (S, number(2))), over(S, number(2)), False),
+        (ir.Mul((H, over(D, H))), D, True),
     ],
 )
 def test_extents(one, other, same):
@@ -168,47 +168,52 @@ def test_extents(one, other, same):
 
 
 def test_indices_of_one_name_and_two_extents_stay_apart():
-    other = Index("i", D)
-    assert Polynomial.of(Mul((i, other))) == Polynomial.of(Mul((other, i)))
+    other = ir.Index("i", D)
+    assert Polynomial.of(ir.Mul((i, other))) == Polynomial.of(ir.Mul((other, i)))
     assert Polynomial.of(i) != Polynomial.of(other)
-    named_alike = Size("i")
-    assert Polynomial.of(Mul((i, named_alike))) == Polynomial.of(Mul((named_alike, i)))
-    one, two = Polynomial.of(Add((i, other))), Polynomial.of(Add((other, i)))
+    named_alike = ir.Size("i")
+    assert Polynomial.of(ir.Mul((i, named_alike))) == Polynomial.of(ir.Mul((named_alike, i)))
+    one, two = Polynomial.of(ir.Add((i, other))), Polynomial.of(ir.Add((other, i)))
     assert one.to_expr() is two.to_expr()
 
 
 def test_constants_and_atoms():
     assert Polynomial.of(0).constant == 0
     assert Polynomial.of(Fraction(1, 2)).constant == Fraction(1, 2)
-    assert Polynomial.of(Add((S, number(2), Mul((number(-1), S))))).constant == 2
+    assert Polynomial.of(ir.Add((S, number(2), ir.Mul((number(-1), S))))).constant == 2
     assert Polynomial.of(S).constant is None
-    x = Access(Tensor("x", (S,)), (i,))
-    assert Polynomial.of(Add((Mul((i, x)), Scalar("eps"), i))).atoms == (i, x, Scalar("eps"))
+    x = ir.Access(ir.Tensor("x", (S,)), (i,))
+    assert Polynomial.of(ir.Add((ir.Mul((i, x)), ir.Scalar("eps"), i))).atoms == (
+        i,
+        x,
+        ir.Scalar("eps"),
+    )
 
 
 @pytest.mark.parametrize(
-    "expr", [Mul((S, S)), Add((S, Call("floordiv", (S, number(2))))), Pow(S, number(-1))]
+    "expr",
+    [ir.Mul((S, S)), ir.Add((S, ir.Call("floordiv", (S, number(2))))), ir.Pow(S, number(-1))],
 )
 def test_what_is_not_linear_is_not_split(expr):
     assert Polynomial.of(expr).split(S) is None
 
 
 def test_split_by_an_index():
-    place = Add((j, Mul((number(-1), i)), S, number(-1)))
+    place = ir.Add((j, ir.Mul((number(-1), i)), S, number(-1)))
     coefficient, rest = Polynomial.of(place).split(i)
     assert coefficient.constant == -1
-    assert rest == Polynomial.of(Add((S, j, number(-1))))
+    assert rest == Polynomial.of(ir.Add((S, j, number(-1))))
 
 
 def test_extents_at_sizes():
     half = over(S, number(2))
-    assert evaluate_extent(Add((Mul((number(2), S)), number(-1))), {"S": 5}) == 9
+    assert evaluate_extent(ir.Add((ir.Mul((number(2), S)), number(-1))), {"S": 5}) == 9
     assert evaluate_extent(half, {"S": 6}) == 3
-    assert evaluate_extent(Call("floordiv", (S, number(2))), {"S": 5}) == 2
-    assert evaluate_extent(Call("mod", (S, number(3))), {"S": 5}) == 2
-    assert evaluate_extent(Mul((number(2), half)), {"S": 5}) == 5
+    assert evaluate_extent(ir.Call("floordiv", (S, number(2))), {"S": 5}) == 2
+    assert evaluate_extent(ir.Call("mod", (S, number(3))), {"S": 5}) == 2
+    assert evaluate_extent(ir.Mul((number(2), half)), {"S": 5}) == 5
     # An inner fraction is no reason to cut it off: max(5/2, 2) * 2 is 5.
-    assert evaluate_extent(Mul((number(2), Call("max", (half, number(2))))), {"S": 5}) == 5
+    assert evaluate_extent(ir.Mul((number(2), ir.Call("max", (half, number(2))))), {"S": 5}) == 5
 
 
 def test_an_extent_that_is_no_whole_number_is_refused():
@@ -225,6 +230,6 @@ def test_an_extent_that_is_no_whole_number_is_refused():
 
 def test_a_size_that_is_not_given_is_named():
     with pytest.raises(KeyError, match="D"):
-        evaluate_extent(Mul((S, D)), {"S": 3})
+        evaluate_extent(ir.Mul((S, D)), {"S": 3})
     with pytest.raises(KeyError, match=r"x\[i\]"):
-        evaluate_extent(Access(Tensor("x", (S,)), (i,)), {"S": 3})
+        evaluate_extent(ir.Access(ir.Tensor("x", (S,)), (i,)), {"S": 3})

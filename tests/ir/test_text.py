@@ -9,99 +9,77 @@ from math import floor
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from sympy import Eq, Float, Integer, Rational
 
-from derive.frontend.from_sympy import from_sympy, show
-from derive.frontend.from_text import parse
-from derive.ir.nodes import (
-    MINUS_INFINITY,
-    MINUS_ONE,
-    ONE,
-    TRUE,
-    ZERO,
-    Access,
-    Add,
-    Along,
-    And,
-    Call,
-    Compare,
-    Equation,
-    Index,
-    Infinity,
-    Mul,
-    Not,
-    Number,
-    Or,
-    Pow,
-    Reduce,
-    Scalar,
-    ScalarInput,
-    Size,
-    SizeInput,
-    System,
-    Tensor,
-    Where,
-)
+from derive import DeriveError, Formula, indices, parse, show, sizes, tensors
+from derive.frontend.from_sympy import from_sympy
+from derive.ir import nodes as ir
+from derive.ir.pieces import is_readable, write_number
 from derive.ir.text import find_span, to_declaration, to_lines, to_text
 
-N, D = Size("N"), Size("D")
-i, j = Index("i", N), Index("j", N)
-a, b, c = Scalar("a"), Scalar("b"), Scalar("c")
-X, M = Tensor("x", (N,)), Tensor("m", (N, N), "bool")
-x, xj = Access(X, (i,)), Access(X, (j,))
+N, D = ir.Size("N"), ir.Size("D")
+i, j = ir.Index("i", N), ir.Index("j", N)
+a, b, c = ir.Scalar("a"), ir.Scalar("b"), ir.Scalar("c")
+X, M = ir.Tensor("x", (N,)), ir.Tensor("m", (N, N), "bool")
+x, xj = ir.Access(X, (i,)), ir.Access(X, (j,))
 
 
-def number(value: str | int) -> Number:
-    return Number(Fraction(value))
+def number(value: str | int) -> ir.Number:
+    return ir.Number(Fraction(value))
 
 
 TEXTS = {
-    "a - b": Add((a, Mul((MINUS_ONE, b)))),
-    "-a - 2 * b - 0.5": Add((Mul((MINUS_ONE, a)), Mul((number(-2), b)), number("-1/2"))),
-    "a - (b + c)": Add((a, Mul((MINUS_ONE, Add((b, c)))))),
-    "a + (b + c)": Add((a, Add((b, c)))),
-    "a * (b * c)": Mul((a, Mul((b, c)))),
-    "a / b / c": Mul((a, Pow(b, MINUS_ONE), Pow(c, MINUS_ONE))),
-    "a / (b * c)": Mul((a, Pow(Mul((b, c)), MINUS_ONE))),
-    "1 / b * a": Mul((Pow(b, MINUS_ONE), a)),
-    "1 / a**2": Pow(a, number(-2)),
-    "a * (-b)": Mul((a, Mul((MINUS_ONE, b)))),
-    "a * (1 / 3)": Mul((a, number("1/3"))),
-    "(-a)**2": Pow(Mul((MINUS_ONE, a)), number(2)),
-    "-a**2": Mul((MINUS_ONE, Pow(a, number(2)))),
-    "(a**b)**c": Pow(Pow(a, b), c),
-    "a**(b**c)": Pow(a, Pow(b, c)),
-    "2**(-a)": Pow(number(2), Mul((MINUS_ONE, a))),
-    "sqrt(a + b)": Pow(Add((a, b)), number("1/2")),
+    "a - b": ir.Add((a, ir.Mul((ir.MINUS_ONE, b)))),
+    "-a - 2 * b - 0.5": ir.Add(
+        (ir.Mul((ir.MINUS_ONE, a)), ir.Mul((number(-2), b)), number("-1/2"))
+    ),
+    "a - (b + c)": ir.Add((a, ir.Mul((ir.MINUS_ONE, ir.Add((b, c)))))),
+    "a + (b + c)": ir.Add((a, ir.Add((b, c)))),
+    "a * (b * c)": ir.Mul((a, ir.Mul((b, c)))),
+    "a / b / c": ir.Mul((a, ir.Pow(b, ir.MINUS_ONE), ir.Pow(c, ir.MINUS_ONE))),
+    "a / (b * c)": ir.Mul((a, ir.Pow(ir.Mul((b, c)), ir.MINUS_ONE))),
+    "1 / b * a": ir.Mul((ir.Pow(b, ir.MINUS_ONE), a)),
+    "1 / a**2": ir.Pow(a, number(-2)),
+    "a * (-b)": ir.Mul((a, ir.Mul((ir.MINUS_ONE, b)))),
+    "a * (1 / 3)": ir.Mul((a, number("1/3"))),
+    "(-a)**2": ir.Pow(ir.Mul((ir.MINUS_ONE, a)), number(2)),
+    "-a**2": ir.Mul((ir.MINUS_ONE, ir.Pow(a, number(2)))),
+    "(a**b)**c": ir.Pow(ir.Pow(a, b), c),
+    "a**(b**c)": ir.Pow(a, ir.Pow(b, c)),
+    "2**(-a)": ir.Pow(number(2), ir.Mul((ir.MINUS_ONE, a))),
+    "sqrt(a + b)": ir.Pow(ir.Add((a, b)), number("1/2")),
     "1e-5": number("1/100000"),
     "-2.5e-7": number("-25/100000000"),
     "0.044715": number("44715/1000000"),
     "12.5": number("25/2"),
     "0.0001": number("1/10000"),
     "1 / 3": number("1/3"),
-    "-oo": MINUS_INFINITY,
-    "oo": Infinity(),
-    "a * b // c": Call("floordiv", (Mul((a, b)), c)),
-    "a * (b // c)": Mul((a, Call("floordiv", (b, c)))),
-    "(a + b) % c": Call("mod", (Add((a, b)), c)),
-    "-(a // b) * c": Mul((MINUS_ONE, Call("floordiv", (a, b)), c)),
-    "c - (a % b)": Add((c, Mul((MINUS_ONE, Call("mod", (a, b)))))),
-    "max(a, b, 0)": Call("max", (a, b, ZERO)),
-    "pi": Call("pi", ()),
-    "x[i//2]": Access(X, (Call("floordiv", (i, number(2))),)),
-    "m[2*i + 1,j%N]": Access(M, (Add((Mul((number(2), i)), ONE)), Call("mod", (j, N)))),
-    "[i <= j]": Where(Compare("<=", i, j), ONE, ZERO),
-    "where(i <= j, a, -oo)": Where(Compare("<=", i, j), a, MINUS_INFINITY),
-    "0 <= i < N": And((Compare("<=", ZERO, i), Compare("<", i, N))),
-    "i == j and not m[i,j]": And((Compare("==", i, j), Not(Access(M, (i, j))))),
-    "(i == j or m[i,j]) and i != 0": And(
-        (Or((Compare("==", i, j), Access(M, (i, j)))), Compare("!=", i, ZERO))
+    "-oo": ir.MINUS_INFINITY,
+    "oo": ir.Infinity(),
+    "a * b // c": ir.Call("floordiv", (ir.Mul((a, b)), c)),
+    "a * (b // c)": ir.Mul((a, ir.Call("floordiv", (b, c)))),
+    "(a + b) % c": ir.Call("mod", (ir.Add((a, b)), c)),
+    "-(a // b) * c": ir.Mul((ir.MINUS_ONE, ir.Call("floordiv", (a, b)), c)),
+    "c - (a % b)": ir.Add((c, ir.Mul((ir.MINUS_ONE, ir.Call("mod", (a, b)))))),
+    "max(a, b, 0)": ir.Call("max", (a, b, ir.ZERO)),
+    "pi": ir.Call("pi", ()),
+    "x[i//2]": ir.Access(X, (ir.Call("floordiv", (i, number(2))),)),
+    "m[2*i + 1,j%N]": ir.Access(
+        M, (ir.Add((ir.Mul((number(2), i)), ir.ONE)), ir.Call("mod", (j, N)))
     ),
-    "not (i == j)": Not(Compare("==", i, j)),
-    "sum[i, j](a)": Reduce("sum", (i, j), TRUE, a),
-    "sum[j, j < i](x[j])": Reduce("sum", (j,), Compare("<", j, i), xj),
-    "var[j](x[j], correction=1)": Reduce("sample_var", (j,), TRUE, xj),
-    "softmax[j, m[i,j]](x[j])": Along("softmax", j, Access(M, (i, j)), xj),
-    "2 * sum[j](x[j] + a)": Mul((number(2), Reduce("sum", (j,), TRUE, Add((xj, a))))),
+    "[i <= j]": ir.Where(ir.Compare("<=", i, j), ir.ONE, ir.ZERO),
+    "where(i <= j, a, -oo)": ir.Where(ir.Compare("<=", i, j), a, ir.MINUS_INFINITY),
+    "0 <= i < N": ir.And((ir.Compare("<=", ir.ZERO, i), ir.Compare("<", i, N))),
+    "i == j and not m[i,j]": ir.And((ir.Compare("==", i, j), ir.Not(ir.Access(M, (i, j))))),
+    "(i == j or m[i,j]) and i != 0": ir.And(
+        (ir.Or((ir.Compare("==", i, j), ir.Access(M, (i, j)))), ir.Compare("!=", i, ir.ZERO))
+    ),
+    "not (i == j)": ir.Not(ir.Compare("==", i, j)),
+    "sum[i, j](a)": ir.Reduce("sum", (i, j), ir.TRUE, a),
+    "sum[j, j < i](x[j])": ir.Reduce("sum", (j,), ir.Compare("<", j, i), xj),
+    "var[j](x[j], correction=1)": ir.Reduce("sample_var", (j,), ir.TRUE, xj),
+    "softmax[j, m[i,j]](x[j])": ir.Along("softmax", j, ir.Access(M, (i, j)), xj),
+    "2 * sum[j](x[j] + a)": ir.Mul((number(2), ir.Reduce("sum", (j,), ir.TRUE, ir.Add((xj, a))))),
 }
 
 
@@ -111,8 +89,8 @@ def test_text_of_a_node(text):
 
 
 def test_span_of_a_node():
-    total = Reduce("sum", (j,), TRUE, Mul((Add((x, a)), xj)))
-    equation = Equation(Access(Tensor("y", (N,)), (i,)), Add((x, total)))
+    total = ir.Reduce("sum", (j,), ir.TRUE, ir.Mul((ir.Add((x, a)), xj)))
+    equation = ir.Equation(ir.Access(ir.Tensor("y", (N,)), (i,)), ir.Add((x, total)))
     line = to_text(equation)
     assert line == "y[i] = x[i] + sum[j]((x[i] + a) * x[j])"
     for part, text in ((x, "x[i]"), (total, line[14:]), (xj, "x[j]"), (a, "a")):
@@ -125,13 +103,13 @@ def test_span_of_a_node():
 @pytest.mark.parametrize(
     ("tensor", "text"),
     [
-        (Tensor("x", (N, Mul((number(2), D)))), "x[N, 2*D]"),
-        (Tensor("t", (N,), "int", D), "int t[N] < D"),
-        (Tensor("t", (N,), "int"), "int t[N]"),
+        (ir.Tensor("x", (N, ir.Mul((number(2), D)))), "x[N, 2*D]"),
+        (ir.Tensor("t", (N,), "int", D), "int t[N] < D"),
+        (ir.Tensor("t", (N,), "int"), "int t[N]"),
         (M, "bool m[N, N]"),
-        (Tensor("x", (N,), lower=ZERO, strict=(True, False)), "x[N] > 0"),
-        (Tensor("x", (N,), lower=ZERO, upper=ONE, strict=(False, True)), "0 <= x[N] < 1"),
-        (Tensor("x", (N,), upper=ONE), "x[N] <= 1"),
+        (ir.Tensor("x", (N,), lower=ir.ZERO, strict=(True, False)), "x[N] > 0"),
+        (ir.Tensor("x", (N,), lower=ir.ZERO, upper=ir.ONE, strict=(False, True)), "0 <= x[N] < 1"),
+        (ir.Tensor("x", (N,), upper=ir.ONE), "x[N] <= 1"),
     ],
 )
 def test_declarations(tensor, text):
@@ -139,15 +117,22 @@ def test_declarations(tensor, text):
 
 
 def test_lines_of_a_system():
-    t, w = Index("t", Add((Mul((MINUS_ONE, D)), N, ONE))), Index("w", Size("W"))
-    weights, y, z = Tensor("v", (N,)), Tensor("y", (t.extent,)), Tensor("z", (Size("W"),))
-    system = System(
+    t, w = (
+        ir.Index("t", ir.Add((ir.Mul((ir.MINUS_ONE, D)), N, ir.ONE))),
+        ir.Index("w", ir.Size("W")),
+    )
+    weights, y, z = (
+        ir.Tensor("v", (N,)),
+        ir.Tensor("y", (t.extent,)),
+        ir.Tensor("z", (ir.Size("W"),)),
+    )
+    system = ir.System(
         "shifted",
-        (ScalarInput("eps", number("1/1000")), ScalarInput("tau"), X, weights, M),
-        (SizeInput("D"), SizeInput("W", 2)),
+        (ir.ScalarInput("eps", number("1/1000")), ir.ScalarInput("tau"), X, weights, M),
+        (ir.SizeInput("D"), ir.SizeInput("W", 2)),
         (
-            Equation(Access(y, (t,)), Access(X, (Add((t, ONE)),))),
-            Equation(Access(z, (w,)), Mul((w, Scalar("tau")))),
+            ir.Equation(ir.Access(y, (t,)), ir.Access(X, (ir.Add((t, ir.ONE)),))),
+            ir.Equation(ir.Access(z, (w,)), ir.Mul((w, ir.Scalar("tau")))),
         ),
         (y, z),
     )
@@ -189,22 +174,22 @@ RELATIONS = st.sampled_from(["<", "<=", ">", ">=", "==", "!="])
 
 def extend(inner):
     some = st.lists(inner, min_size=2, max_size=3).map(tuple)
-    condition = st.builds(Compare, RELATIONS, inner, inner)
+    condition = st.builds(ir.Compare, RELATIONS, inner, inner)
     conditions = st.one_of(
         condition,
-        st.builds(Not, condition),
-        st.lists(condition, min_size=2, max_size=3).map(lambda parts: And(tuple(parts))),
-        st.lists(condition, min_size=2, max_size=3).map(lambda parts: Or(tuple(parts))),
+        st.builds(ir.Not, condition),
+        st.lists(condition, min_size=2, max_size=3).map(lambda parts: ir.And(tuple(parts))),
+        st.lists(condition, min_size=2, max_size=3).map(lambda parts: ir.Or(tuple(parts))),
     )
     return st.one_of(
-        st.builds(Add, some),
-        st.builds(Mul, some),
-        st.builds(Pow, inner, st.sampled_from([number(2), number(3), MINUS_ONE])),
-        st.builds(lambda e: Mul((MINUS_ONE, e)), inner),
-        st.builds(lambda l, r: Call("floordiv", (l, r)), inner, inner),
-        st.builds(lambda l, r: Call("mod", (l, r)), inner, inner),
-        st.builds(lambda l, r: Call("max", (l, r)), inner, inner),
-        st.builds(Where, conditions, inner, inner),
+        st.builds(ir.Add, some),
+        st.builds(ir.Mul, some),
+        st.builds(ir.Pow, inner, st.sampled_from([number(2), number(3), ir.MINUS_ONE])),
+        st.builds(lambda e: ir.Mul((ir.MINUS_ONE, e)), inner),
+        st.builds(lambda l, r: ir.Call("floordiv", (l, r)), inner, inner),
+        st.builds(lambda l, r: ir.Call("mod", (l, r)), inner, inner),
+        st.builds(lambda l, r: ir.Call("max", (l, r)), inner, inner),
+        st.builds(ir.Where, conditions, inner, inner),
     )
 
 
@@ -223,31 +208,31 @@ COMPARING = {
 def evaluate(expr):
     """The value of a tree, without its text."""
     match expr:
-        case Number(value):
+        case ir.Number(value):
             return value
-        case Scalar(name):
+        case ir.Scalar(name):
             return VALUES[name]
-        case Add(terms):
+        case ir.Add(terms):
             return sum(map(evaluate, terms), Fraction(0))
-        case Mul(factors):
+        case ir.Mul(factors):
             total = Fraction(1)
             for factor in factors:
                 total *= evaluate(factor)
             return total
-        case Pow(base, Number(power)):
+        case ir.Pow(base, ir.Number(power)):
             return evaluate(base) ** int(power)
-        case Call(name, (left, right)):
+        case ir.Call(name, (left, right)):
             build = {"floordiv": Fraction.__floordiv__, "mod": Fraction.__mod__, "max": max}[name]
             return Fraction(build(evaluate(left), evaluate(right)))
-        case Where(condition, then, other):
+        case ir.Where(condition, then, other):
             return evaluate(then) if evaluate(condition) else evaluate(other)
-        case Compare(relation, left, right):
+        case ir.Compare(relation, left, right):
             return COMPARING[relation](evaluate(left), evaluate(right))
-        case And(parts):
+        case ir.And(parts):
             return all(map(evaluate, parts))
-        case Or(parts):
+        case ir.Or(parts):
             return any(map(evaluate, parts))
-        case Not(part):
+        case ir.Not(part):
             return not evaluate(part)
 
 
@@ -304,3 +289,72 @@ def test_the_text_is_read_back(expr):
     except ZeroDivisionError:
         assume(False)
     assert evaluate_text(shown.splitlines()[-1].removeprefix("y = ")) == expected
+
+
+N = sizes("N")
+I = indices("i", N)
+X = tensors("x", N)
+Z = tensors("z")
+
+WRITTEN = {
+    "100000": 10**5,
+    "1e30": 10**30,
+    "-2.5e120": -(25 * 10**119),
+    "12345678901234567890123": 12345678901234567890123,
+    "0.00012345": Fraction(12345, 10**8),
+    "1.5e-20": Fraction(3, 2 * 10**20),
+    "1e-300": Fraction(1, 10**300),
+    "1 / 3e30": Fraction(1, 3 * 10**30),
+    "1 / 1180591620717411303424": Fraction(1, 2**70),
+}
+AT_THE_LIMIT = ("1e-300", "1e300", "9.75e-300", "1" * 300, "1" + "0" * 299, "1" * 296 + "e-99")
+BEYOND = (
+    "3e-301",
+    "1e301",
+    "123e300",
+    "0.001e-300",
+    "1" * 301,
+    "1" + "0" * 300,
+    "1e-" + "9" * 5000,
+)
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+def test_the_text_of_a_number(text: str) -> None:
+    assert write_number(Fraction(WRITTEN[text])) == text
+
+
+@given(
+    st.integers(-(10**30), 10**30),
+    st.integers(-340, 340),
+    st.sampled_from([1, 3, 2**30, 2**100, 3 * 10**30]),
+)
+def test_the_text_means_the_number(mantissa: int, power: int, under: int) -> None:
+    value = Fraction(mantissa) * Fraction(10) ** power / under
+    parts = write_number(value).split(" / ")
+    assert Fraction(parts[0]) / Fraction(parts[-1] if len(parts) > 1 else 1) == value
+
+
+@pytest.mark.parametrize("number", AT_THE_LIMIT)
+def test_what_is_shown_near_the_limit_is_read_back(number: str) -> None:
+    shown = show(parse(f"x[N]; z[i] = x[i] * {number}"))
+    assert show(parse(shown)) == shown
+    assert is_readable(number)
+
+
+@pytest.mark.parametrize("number", BEYOND)
+def test_what_is_beyond_the_limit_is_refused(number: str) -> None:
+    with pytest.raises(DeriveError, match="number-too-long"):
+        parse(f"x[N]; z[i] = x[i] * {number}")
+
+
+@pytest.mark.parametrize("number", [Float(1e-300), Float("1.25e300"), Rational(1, 3 * 10**290)])
+def test_numbers_of_sympy_are_read_back(number: object) -> None:
+    shown = show(Formula(Eq(Z[I], X[I] * number)))
+    assert show(parse(shown)) == shown
+
+
+@pytest.mark.parametrize("number", [Integer(10) ** 5000, Rational(1, 3**700), Float("1e-305")])
+def test_numbers_of_sympy_beyond_the_limit_are_refused(number: object) -> None:
+    with pytest.raises(DeriveError, match="number-too-long"):
+        show(Formula(Eq(Z[I], X[I] * number)))

@@ -7,28 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from derive.ir.nodes import (
-    ONE,
-    TRUE,
-    Access,
-    Add,
-    Along,
-    And,
-    Call,
-    Compare,
-    Index,
-    Infinity,
-    Mul,
-    Not,
-    Number,
-    Or,
-    Pow,
-    Reduce,
-    Scalar,
-    Size,
-    Tensor,
-    Where,
-)
+from derive.ir import nodes as ir
 from derive.ir.walk import (
     find_accesses,
     find_bound,
@@ -41,47 +20,47 @@ from derive.ir.walk import (
     walk,
 )
 
-S = Size("S")
-A = Tensor("A", (S, S))
-B = Tensor("B", (S, S))
-x = Tensor("x", (S,))
-i, j, k, l = (Index(name, S) for name in "ijkl")
+S = ir.Size("S")
+A = ir.Tensor("A", (S, S))
+B = ir.Tensor("B", (S, S))
+x = ir.Tensor("x", (S,))
+i, j, k, l = (ir.Index(name, S) for name in "ijkl")
 EXTENT = 3
 
 
-def sum_over(bound, body, condition=TRUE):
-    return Reduce("sum", (bound,), condition, body)
+def sum_over(bound, body, condition=ir.TRUE):
+    return ir.Reduce("sum", (bound,), condition, body)
 
 
 def evaluate(expr, at):
     """The value for given values of the indices; tensors hold what tells their entries apart."""
     match expr:
-        case Number(value):
+        case ir.Number(value):
             return value
-        case Index():
+        case ir.Index():
             return Fraction(at[expr])
-        case Access(tensor, places):
+        case ir.Access(tensor, places):
             value = Fraction(sum(map(ord, tensor.name)))
             for place in places:
                 value = value * 7 + evaluate(place, at) ** 2
             return value
-        case Add(terms):
+        case ir.Add(terms):
             return sum((evaluate(t, at) for t in terms), Fraction(0))
-        case Mul(factors):
+        case ir.Mul(factors):
             value = Fraction(1)
             for factor in factors:
                 value *= evaluate(factor, at)
             return value
-        case Compare("<=", left, right):
+        case ir.Compare("<=", left, right):
             return evaluate(left, at) <= evaluate(right, at)
-        case Reduce("sum", bound, condition, body):
+        case ir.Reduce("sum", bound, condition, body):
             total = Fraction(0)
             for values in product(range(EXTENT), repeat=len(bound)):
                 inner = at | dict(zip(bound, values, strict=True))
-                if condition is TRUE or evaluate(condition, inner):
+                if condition is ir.TRUE or evaluate(condition, inner):
                     total += evaluate(body, inner)
             return total
-        case Along("cumsum", index, _, body):
+        case ir.Along("cumsum", index, _, body):
             return sum(
                 (evaluate(body, at | {index: n}) for n in range(int(at[index]) + 1)), Fraction(0)
             )
@@ -95,19 +74,22 @@ def all_values(indices):
 
 
 EVERY_KIND = [
-    (Access(A, (i, j)), (i, j)),
-    (Add((i, j)), (i, j)),
-    (Mul((i, j, i)), (i, j, i)),
-    (Pow(i, ONE), (i, ONE)),
-    (Call("clip", (i, j, k)), (i, j, k)),
-    (Where(TRUE, i, j), (TRUE, i, j)),
-    (Reduce("max", (i,), TRUE, j), (TRUE, j)),
-    (Along("softmax", i, TRUE, j), (TRUE, j)),
-    (Compare("<", i, j), (i, j)),
-    (And((TRUE, TRUE)), (TRUE, TRUE)),
-    (Or((TRUE,)), (TRUE,)),
-    (Not(TRUE), (TRUE,)),
-    *((leaf, ()) for leaf in (Number(Fraction(2)), Infinity(), S, Scalar("eps"), i, TRUE)),
+    (ir.Access(A, (i, j)), (i, j)),
+    (ir.Add((i, j)), (i, j)),
+    (ir.Mul((i, j, i)), (i, j, i)),
+    (ir.Pow(i, ir.ONE), (i, ir.ONE)),
+    (ir.Call("clip", (i, j, k)), (i, j, k)),
+    (ir.Where(ir.TRUE, i, j), (ir.TRUE, i, j)),
+    (ir.Reduce("max", (i,), ir.TRUE, j), (ir.TRUE, j)),
+    (ir.Along("softmax", i, ir.TRUE, j), (ir.TRUE, j)),
+    (ir.Compare("<", i, j), (i, j)),
+    (ir.And((ir.TRUE, ir.TRUE)), (ir.TRUE, ir.TRUE)),
+    (ir.Or((ir.TRUE,)), (ir.TRUE,)),
+    (ir.Not(ir.TRUE), (ir.TRUE,)),
+    *(
+        (leaf, ())
+        for leaf in (ir.Number(Fraction(2)), ir.Infinity(), S, ir.Scalar("eps"), i, ir.TRUE)
+    ),
 ]
 
 
@@ -120,15 +102,15 @@ def test_children_of_every_kind(expr, children):
 
 
 def test_walk_meets_each_node_once_outermost_first():
-    shared = Access(x, (i,))
-    expr = Add((Mul((shared, j)), shared, i))
+    shared = ir.Access(x, (i,))
+    expr = ir.Add((ir.Mul((shared, j)), shared, i))
     assert list(walk(expr)) == [expr, expr.terms[0], shared, i, j]
 
 
 def test_walks_of_shared_trees_are_short():
-    here = Access(x, (i,))
+    here = ir.Access(x, (i,))
     for _ in range(100):
-        here = Add((here, here))
+        here = ir.Add((here, here))
     met = []
     assert len(list(walk(here))) == 102
     rewritten = rewrite_bottom_up(here, lambda node: (met.append(node), node)[1])
@@ -137,35 +119,35 @@ def test_walks_of_shared_trees_are_short():
     assert find_free(here) == (i,)
     assert find_free(substitute(here, {i: j})) == (j,)
     for _ in range(50):
-        here = Reduce("sum", (k,), TRUE, Add((here, here)))
+        here = ir.Reduce("sum", (k,), ir.TRUE, ir.Add((here, here)))
     assert find_free(substitute(here, {i: k})) == (k,)
 
 
 def test_rewriting_goes_from_the_inside_out():
     def fold(expr):
         match expr:
-            case Add((Number(one), Number(other))):
-                return Number(one + other)
+            case ir.Add((ir.Number(one), ir.Number(other))):
+                return ir.Number(one + other)
             case _:
                 return expr
 
-    three = Add((Add((ONE, ONE)), ONE))
-    assert rewrite_bottom_up(Mul((three, i)), fold) is Mul((Number(Fraction(3)), i))
+    three = ir.Add((ir.Add((ir.ONE, ir.ONE)), ir.ONE))
+    assert rewrite_bottom_up(ir.Mul((three, i)), fold) is ir.Mul((ir.Number(Fraction(3)), i))
 
 
 @pytest.mark.parametrize(
     ("expr", "free"),
     [
-        (Mul((Access(A, (j, i)), Access(x, (k,)))), (j, i, k)),
-        (sum_over(j, Access(A, (i, j))), (i,)),
-        (sum_over(j, Access(x, (i,))), (i,)),
-        (Add((sum_over(j, Access(x, (j,))), Access(x, (j,)))), (j,)),
-        (sum_over(j, ONE, Compare("<=", j, i)), (i,)),
-        (Along("softmax", j, TRUE, Access(A, (i, j))), (i, j)),
-        (Along("softmax", j, TRUE, Access(x, (i,))), (i, j)),
-        (Reduce("sum", (i, j), TRUE, Access(A, (i, j))), ()),
-        (Access(A, (i, Add((j, S)))), (i, j)),
-        (sum_over(Index("j", Size("D")), Access(x, (j,))), (j,)),
+        (ir.Mul((ir.Access(A, (j, i)), ir.Access(x, (k,)))), (j, i, k)),
+        (sum_over(j, ir.Access(A, (i, j))), (i,)),
+        (sum_over(j, ir.Access(x, (i,))), (i,)),
+        (ir.Add((sum_over(j, ir.Access(x, (j,))), ir.Access(x, (j,)))), (j,)),
+        (sum_over(j, ir.ONE, ir.Compare("<=", j, i)), (i,)),
+        (ir.Along("softmax", j, ir.TRUE, ir.Access(A, (i, j))), (i, j)),
+        (ir.Along("softmax", j, ir.TRUE, ir.Access(x, (i,))), (i, j)),
+        (ir.Reduce("sum", (i, j), ir.TRUE, ir.Access(A, (i, j))), ()),
+        (ir.Access(A, (i, ir.Add((j, S)))), (i, j)),
+        (sum_over(ir.Index("j", ir.Size("D")), ir.Access(x, (j,))), (j,)),
     ],
 )
 def test_free_indices(expr, free):
@@ -173,47 +155,51 @@ def test_free_indices(expr, free):
 
 
 def test_bound_indices():
-    assert find_bound(Reduce("sum", (i, j), TRUE, ONE)) == (i, j)
-    assert find_bound(Along("softmax", i, TRUE, ONE)) == ()
-    assert find_bound(ONE) == ()
+    assert find_bound(ir.Reduce("sum", (i, j), ir.TRUE, ir.ONE)) == (i, j)
+    assert find_bound(ir.Along("softmax", i, ir.TRUE, ir.ONE)) == ()
+    assert find_bound(ir.ONE) == ()
 
 
 def test_accesses_in_reading_order():
-    one, other = Access(x, (i,)), Access(B, (i, j))
-    inside = Access(A, (other, j))
-    assert find_accesses(Add((inside, Mul((one, other))))) == (inside, other, one)
+    one, other = ir.Access(x, (i,)), ir.Access(B, (i, j))
+    inside = ir.Access(A, (other, j))
+    assert find_accesses(ir.Add((inside, ir.Mul((one, other))))) == (inside, other, one)
 
 
 CAPTURES = [
     # (before, substitution, after)
-    (Access(A, (i, j)), {i: j, j: i}, Access(A, (j, i))),
-    (Access(A, (i, j)), {i: Add((i, ONE))}, Access(A, (Add((i, ONE)), j))),
-    (sum_over(j, Access(A, (i, j))), {j: k}, sum_over(j, Access(A, (i, j)))),
-    (sum_over(j, Access(A, (i, j))), {i: k}, sum_over(j, Access(A, (k, j)))),
-    (sum_over(j, Access(A, (i, j))), {i: j}, sum_over(k, Access(A, (j, k)))),
-    (sum_over(j, Access(x, (j,))), {i: j}, sum_over(j, Access(x, (j,)))),
+    (ir.Access(A, (i, j)), {i: j, j: i}, ir.Access(A, (j, i))),
+    (ir.Access(A, (i, j)), {i: ir.Add((i, ir.ONE))}, ir.Access(A, (ir.Add((i, ir.ONE)), j))),
+    (sum_over(j, ir.Access(A, (i, j))), {j: k}, sum_over(j, ir.Access(A, (i, j)))),
+    (sum_over(j, ir.Access(A, (i, j))), {i: k}, sum_over(j, ir.Access(A, (k, j)))),
+    (sum_over(j, ir.Access(A, (i, j))), {i: j}, sum_over(k, ir.Access(A, (j, k)))),
+    (sum_over(j, ir.Access(x, (j,))), {i: j}, sum_over(j, ir.Access(x, (j,)))),
     (
-        sum_over(j, Mul((Access(A, (i, j)), Access(x, (k,))))),
+        sum_over(j, ir.Mul((ir.Access(A, (i, j)), ir.Access(x, (k,))))),
         {i: j},
-        sum_over(l, Mul((Access(A, (j, l)), Access(x, (k,))))),
+        sum_over(l, ir.Mul((ir.Access(A, (j, l)), ir.Access(x, (k,))))),
     ),
     (
-        sum_over(j, ONE, Compare("<=", j, i)),
-        {i: Add((j, ONE))},
-        sum_over(k, ONE, Compare("<=", k, Add((j, ONE)))),
+        sum_over(j, ir.ONE, ir.Compare("<=", j, i)),
+        {i: ir.Add((j, ir.ONE))},
+        sum_over(k, ir.ONE, ir.Compare("<=", k, ir.Add((j, ir.ONE)))),
     ),
     (
-        sum_over(j, sum_over(k, Mul((Access(A, (i, j)), Access(A, (j, k)))))),
+        sum_over(j, sum_over(k, ir.Mul((ir.Access(A, (i, j)), ir.Access(A, (j, k)))))),
         {i: j},
-        sum_over(l, sum_over(k, Mul((Access(A, (j, l)), Access(A, (l, k)))))),
+        sum_over(l, sum_over(k, ir.Mul((ir.Access(A, (j, l)), ir.Access(A, (l, k)))))),
     ),
-    (sum_over(j, Access(A, (i, j))), {Access(A, (i, j)): Access(x, (j,))}, None),
-    (sum_over(j, Access(A, (i, j))), {sum_over(j, Access(A, (i, j))): Access(x, (i,))}, "x[i]"),
-    (Along("cumsum", j, TRUE, Access(A, (i, j))), {j: k}, "cumsum[k]"),
+    (sum_over(j, ir.Access(A, (i, j))), {ir.Access(A, (i, j)): ir.Access(x, (j,))}, None),
     (
-        Along("cumsum", j, TRUE, Access(A, (i, j))),
+        sum_over(j, ir.Access(A, (i, j))),
+        {sum_over(j, ir.Access(A, (i, j))): ir.Access(x, (i,))},
+        "x[i]",
+    ),
+    (ir.Along("cumsum", j, ir.TRUE, ir.Access(A, (i, j))), {j: k}, "cumsum[k]"),
+    (
+        ir.Along("cumsum", j, ir.TRUE, ir.Access(A, (i, j))),
         {i: j, j: i},
-        Along("cumsum", i, TRUE, Access(A, (j, i))),
+        ir.Along("cumsum", i, ir.TRUE, ir.Access(A, (j, i))),
     ),
 ]
 
@@ -224,9 +210,9 @@ def test_substitution_captures_nothing(before, new, after):
         case None:
             after = before
         case "x[i]":
-            after = Access(x, (i,))
+            after = ir.Access(x, (i,))
         case "cumsum[k]":
-            after = Along("cumsum", k, TRUE, Access(A, (i, k)))
+            after = ir.Along("cumsum", k, ir.TRUE, ir.Access(A, (i, k)))
     assert substitute(before, new) is after
 
 
@@ -234,20 +220,20 @@ def test_substitution_captures_nothing(before, new, after):
     ("new", "message"),
     [
         ({i: j}, "j would be captured by cumsum"),
-        ({i: Add((j, ONE))}, "j would be captured by cumsum"),
+        ({i: ir.Add((j, ir.ONE))}, "j would be captured by cumsum"),
         ({j: i}, "i would be captured by cumsum"),
-        ({j: Add((j, ONE))}, "j of cumsum can only become another index"),
+        ({j: ir.Add((j, ir.ONE))}, "j of cumsum can only become another index"),
     ],
 )
 def test_an_index_that_is_kept_is_not_captured(new, message):
     with pytest.raises(ValueError, match=message):
-        substitute(Along("cumsum", j, TRUE, Access(A, (i, j))), new)
+        substitute(ir.Along("cumsum", j, ir.TRUE, ir.Access(A, (i, j))), new)
 
 
 def test_a_fresh_index_is_no_tensor_size_or_scalar():
-    tensor, size, scalar = Tensor("k", (S, S)), Size("l"), Scalar("m")
-    n = Index("n", size)
-    expr = sum_over(j, Mul((Access(tensor, (i, j)), scalar, n)))
+    tensor, size, scalar = ir.Tensor("k", (S, S)), ir.Size("l"), ir.Scalar("m")
+    n = ir.Index("n", size)
+    expr = sum_over(j, ir.Mul((ir.Access(tensor, (i, j)), scalar, n)))
     bound = substitute(expr, {i: j}).bound
     assert [index.name for index in bound] == ["o"]
 
@@ -259,9 +245,9 @@ def test_a_fresh_index_is_no_tensor_size_or_scalar():
         (i, {"j"}, "i"),
         (i, {"i"}, "j"),
         (i, {"i", "j", "k"}, "l"),
-        (Index("z", S), {"z"}, "a"),
-        (Index("T", S), {"T"}, "u"),
-        (Index("row", S), {"row", *"abcdefghijklmnopqrstuvwxyz"}, "row1"),
+        (ir.Index("z", S), {"z"}, "a"),
+        (ir.Index("T", S), {"T"}, "u"),
+        (ir.Index("row", S), {"row", *"abcdefghijklmnopqrstuvwxyz"}, "row1"),
         (i, {*"abcdefghijklmnopqrstuvwxyz", "i1"}, "i2"),
     ],
 )
@@ -271,21 +257,22 @@ def test_indices_apart(index, taken, name):
 
 
 INDICES = st.sampled_from([i, j, k])
-NUMBERS = st.integers(0, 2).map(lambda n: Number(Fraction(n)))
-PLACES = st.one_of(INDICES, st.builds(lambda a, b: Add((a, b)), INDICES, NUMBERS))
+NUMBERS = st.integers(0, 2).map(lambda n: ir.Number(Fraction(n)))
+PLACES = st.one_of(INDICES, st.builds(lambda a, b: ir.Add((a, b)), INDICES, NUMBERS))
 LEAVES = st.one_of(
-    st.builds(lambda a, b: Access(A, (a, b)), PLACES, PLACES), PLACES.map(lambda a: Access(x, (a,)))
+    st.builds(lambda a, b: ir.Access(A, (a, b)), PLACES, PLACES),
+    PLACES.map(lambda a: ir.Access(x, (a,))),
 )
 
 
 def grow(inner):
     """Sums, products, bound and kept indices over smaller expressions."""
-    conditions = st.one_of(st.just(TRUE), st.builds(Compare, st.just("<="), INDICES, INDICES))
+    conditions = st.one_of(st.just(ir.TRUE), st.builds(ir.Compare, st.just("<="), INDICES, INDICES))
     return st.one_of(
-        st.lists(inner, min_size=1, max_size=2).map(lambda terms: Add(tuple(terms))),
-        st.lists(inner, min_size=1, max_size=2).map(lambda factors: Mul(tuple(factors))),
+        st.lists(inner, min_size=1, max_size=2).map(lambda terms: ir.Add(tuple(terms))),
+        st.lists(inner, min_size=1, max_size=2).map(lambda factors: ir.Mul(tuple(factors))),
         st.builds(sum_over, INDICES, inner, conditions),
-        st.builds(lambda index, body: Along("cumsum", index, TRUE, body), INDICES, inner),
+        st.builds(lambda index, body: ir.Along("cumsum", index, ir.TRUE, body), INDICES, inner),
     )
 
 
@@ -298,7 +285,7 @@ def test_substitution_means_evaluation_elsewhere(expr, new):
     try:
         after = substitute(expr, new)
     except ValueError:
-        assert any(isinstance(here, Along) for here in walk(expr))
+        assert any(isinstance(here, ir.Along) for here in walk(expr))
         return
     assert set(find_free(after)) <= {i, j, k}
     for at in all_values((i, j, k)):

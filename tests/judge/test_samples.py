@@ -12,7 +12,7 @@ import torch
 from derive.frontend.from_einsum import from_einsum
 from derive.frontend.from_sympy import from_sympy
 from derive.frontend.from_text import parse
-from derive.ir.nodes import System, Tensor
+from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import (
@@ -30,11 +30,11 @@ ATTENTION = (
 )
 
 
-def system(text: str) -> System:
+def system(text: str) -> ir.System:
     return from_sympy(parse(text))
 
 
-def shape(tensor: Tensor, sizes: dict[str, int]) -> tuple[int, ...]:
+def shape(tensor: ir.Tensor, sizes: dict[str, int]) -> tuple[int, ...]:
     """The extents by Python itself, from the text of the sizes."""
     from derive.ir.text import to_text
 
@@ -86,7 +86,7 @@ def test_extents_are_valid(text: str) -> None:
         for number, draw in enumerate(choose_sizes(made, seed=seed)):
             inputs = draw_inputs(made, draw, number)
             for tensor in made.inputs:
-                assert isinstance(tensor, Tensor)
+                assert isinstance(tensor, ir.Tensor)
                 assert tuple(inputs[tensor.name].shape) == shape(tensor, draw)
                 assert min(inputs[tensor.name].shape) >= 1
             value = evaluate_loops(formula, inputs)

@@ -5,26 +5,7 @@ from fractions import Fraction
 
 import torch
 
-from derive.ir.nodes import (
-    MINUS_ONE,
-    TRUE,
-    Access,
-    Add,
-    Along,
-    And,
-    Call,
-    Compare,
-    Equation,
-    Expr,
-    Index,
-    Mul,
-    Not,
-    Number,
-    Or,
-    Pow,
-    Reduce,
-    Where,
-)
+from derive.ir import nodes as ir
 from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import find_bound, find_free, map_children, substitute, walk
 from derive.judge.evaluate import evaluate_system
@@ -50,7 +31,7 @@ def find_mutants(system, random, count):
         if value is equation.value or not set(find_free(value)) <= set(find_free(equation.target)):
             continue
         equations = list(system.equations)
-        equations[k] = Equation(equation.target, value)
+        equations[k] = ir.Equation(equation.target, value)
         if not _is_clear(value):
             continue
         found.append(replace(system, equations=tuple(equations)))
@@ -70,21 +51,21 @@ def _find_indices(equation):
     indices = dict.fromkeys(find_free(equation.target))
     for here in walk(equation.value):
         indices |= dict.fromkeys(find_bound(here))
-        if isinstance(here, (Index, Along)):
-            indices[here if isinstance(here, Index) else here.index] = None
+        if isinstance(here, (ir.Index, ir.Along)):
+            indices[here if isinstance(here, ir.Index) else here.index] = None
     return list(indices)
 
 
 def _is_clear(value):
     """Is no index bound inside its own scope?"""
     for here in walk(value):
-        if isinstance(here, (Reduce, Along)):
-            bound = here.bound if isinstance(here, Reduce) else (here.index,)
+        if isinstance(here, (ir.Reduce, ir.Along)):
+            bound = here.bound if isinstance(here, ir.Reduce) else (here.index,)
             for part in (here.body, here.condition):
                 for inner in walk(part):
                     if set(bound) & set(find_bound(inner)):
                         return False
-                    if isinstance(inner, Along) and inner.index in bound and inner is not here:
+                    if isinstance(inner, ir.Along) and inner.index in bound and inner is not here:
                         return False
     return True
 
@@ -93,40 +74,42 @@ def _alike(index, indices):
     return [i for i in indices if i is not index and is_same_extent(i.extent, index.extent)]
 
 
-def _mutate(here: Expr, random, system, indices):
+def _mutate(here: ir.Expr, random, system, indices):
     match here:
-        case Number(value):
-            return Number(random.choice([value + 1, -value, value * 2, value - 1, value / 2]))
-        case Index():
+        case ir.Number(value):
+            return ir.Number(random.choice([value + 1, -value, value * 2, value - 1, value / 2]))
+        case ir.Index():
             others = _alike(here, indices)
             return random.choice(others) if others else None
-        case Access():
+        case ir.Access():
             return _mutate_access(here, random, system, indices)
-        case Add(parts) | Mul(parts) | And(parts) | Or(parts):
+        case ir.Add(parts) | ir.Mul(parts) | ir.And(parts) | ir.Or(parts):
             k = random.randrange(len(parts))
             rest = parts[:k] + parts[k + 1 :]
-            if random.random() < 0.3 and isinstance(here, (And, Or)):
-                return (Or if isinstance(here, And) else And)(parts)
-            if random.random() < 0.3 and isinstance(here, Add):
-                return Add((*rest, Mul((MINUS_ONE, parts[k]))))
+            if random.random() < 0.3 and isinstance(here, (ir.And, ir.Or)):
+                return (ir.Or if isinstance(here, ir.And) else ir.And)(parts)
+            if random.random() < 0.3 and isinstance(here, ir.Add):
+                return ir.Add((*rest, ir.Mul((ir.MINUS_ONE, parts[k]))))
             if random.random() < 0.2:
                 return type(here)((*parts, parts[k]))
             return rest[0] if len(rest) == 1 else type(here)(rest)
-        case Pow(base, _):
-            return random.choice([base, Pow(base, Number(Fraction(2))), Pow(here, MINUS_ONE)])
-        case Call(function, (argument,)) if function in FUNCTIONS:
-            return random.choice([argument, Call(random.choice(FUNCTIONS), (argument,))])
-        case Call("floordiv" | "mod" as function, arguments):
-            return Call("mod" if function == "floordiv" else "floordiv", arguments)
-        case Where(condition, then, other):
+        case ir.Pow(base, _):
             return random.choice(
-                [Where(condition, other, then), then, Where(Not(condition), then, other)]
+                [base, ir.Pow(base, ir.Number(Fraction(2))), ir.Pow(here, ir.MINUS_ONE)]
             )
-        case Compare(_, left, right):
-            return random.choice([Compare(random.choice(RELATIONS), left, right), Not(here)])
-        case Not(part):
+        case ir.Call(function, (argument,)) if function in FUNCTIONS:
+            return random.choice([argument, ir.Call(random.choice(FUNCTIONS), (argument,))])
+        case ir.Call("floordiv" | "mod" as function, arguments):
+            return ir.Call("mod" if function == "floordiv" else "floordiv", arguments)
+        case ir.Where(condition, then, other):
+            return random.choice(
+                [ir.Where(condition, other, then), then, ir.Where(ir.Not(condition), then, other)]
+            )
+        case ir.Compare(_, left, right):
+            return random.choice([ir.Compare(random.choice(RELATIONS), left, right), ir.Not(here)])
+        case ir.Not(part):
             return part
-        case Reduce() | Along():
+        case ir.Reduce() | ir.Along():
             return _mutate_row(here, random, indices)
     return None
 
@@ -135,16 +118,16 @@ def _mutate_access(here, random, system, indices):
     tensor, places = here.tensor, here.places
     if places and random.random() < 0.4:
         k = random.randrange(len(places))
-        if isinstance(places[k], Index):
+        if isinstance(places[k], ir.Index):
             others = _alike(places[k], indices)
             if others:
-                return Access(tensor, (*places[:k], random.choice(others), *places[k + 1 :]))
+                return ir.Access(tensor, (*places[:k], random.choice(others), *places[k + 1 :]))
     if len(places) > 1 and random.random() < 0.6:
         one, two = random.sample(range(len(places)), 2)
         if is_same_extent(tensor.shape[one], tensor.shape[two]):
             new = list(places)
             new[one], new[two] = new[two], new[one]
-            return Access(tensor, tuple(new))
+            return ir.Access(tensor, tuple(new))
     if tensor.kind != "real":
         return None
     known = {e.target.tensor for e in system.equations}
@@ -159,30 +142,32 @@ def _mutate_access(here, random, system, indices):
         and all(map(is_same_extent, other.shape, tensor.shape))
     ]
     if others and random.random() < 0.7:
-        return Access(random.choice(others), places)
-    return random.choice([Mul((here, here)), Mul((MINUS_ONE, here)), Call("exp", (here,))])
+        return ir.Access(random.choice(others), places)
+    return random.choice(
+        [ir.Mul((here, here)), ir.Mul((ir.MINUS_ONE, here)), ir.Call("exp", (here,))]
+    )
 
 
 def _mutate_row(here, random, indices):
-    bound = here.bound if isinstance(here, Reduce) else (here.index,)
+    bound = here.bound if isinstance(here, ir.Reduce) else (here.index,)
     index = random.choice(bound)
-    if here.condition is not TRUE and random.random() < 0.4:
-        condition = random.choice([TRUE, Not(here.condition)])
-        if isinstance(here, Reduce):
-            return Reduce(here.kind, here.bound, condition, here.body)
-        return Along(here.kind, here.index, condition, here.body)
-    if isinstance(here, Reduce):
-        if any(isinstance(inner, Along) for inner in walk(here.body)):
+    if here.condition is not ir.TRUE and random.random() < 0.4:
+        condition = random.choice([ir.TRUE, ir.Not(here.condition)])
+        if isinstance(here, ir.Reduce):
+            return ir.Reduce(here.kind, here.bound, condition, here.body)
+        return ir.Along(here.kind, here.index, condition, here.body)
+    if isinstance(here, ir.Reduce):
+        if any(isinstance(inner, ir.Along) for inner in walk(here.body)):
             return None
         if here.kind not in KINDS or random.random() < 0.3:
-            body = substitute(here.body, {index: Number(Fraction(0))})
-            return body if len(bound) == 1 and here.condition is TRUE else None
-        return Reduce(random.choice(KINDS), here.bound, here.condition, here.body)
+            body = substitute(here.body, {index: ir.Number(Fraction(0))})
+            return body if len(bound) == 1 and here.condition is ir.TRUE else None
+        return ir.Reduce(random.choice(KINDS), here.bound, here.condition, here.body)
     others = _alike(index, indices)
     if others and random.random() < 0.6:
-        return Along(here.kind, random.choice(others), here.condition, here.body)
+        return ir.Along(here.kind, random.choice(others), here.condition, here.body)
     kinds = ["softmax", "log_softmax", "cumsum"]
-    return Along(random.choice(kinds), here.index, here.condition, here.body)
+    return ir.Along(random.choice(kinds), here.index, here.condition, here.body)
 
 
 def find_difference(one, other, draws=3, sizes=None):

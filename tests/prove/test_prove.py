@@ -1,6 +1,8 @@
 """Proofs: what they rest on, what they refuse, and random evidence that they are never wrong."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -8,17 +10,76 @@ from hypothesis import given, seed
 from hypothesis import strategies as st
 from prove_mutants import find_difference, find_mutants
 from strategies import formulas
-from test_prove_pairs import PAIRS
+from texts import read_rows
 
 from derive.compiler import to_system
 from derive.formulas import find_families, find_formula
 from derive.frontend.from_text import parse
-from derive.ir.nodes import Add, Equation, Expr, Index, Mul, Reduce
+from derive.ir import nodes as ir
 from derive.ir.walk import map_children, substitute
 from derive.prove import Proof, find_cuts, prove
 from derive.prove.definedness import Definedness
 from derive.prove.reader import Reader
 from derive.prove.sums import NormalAlgebra
+
+# Sections `== right ==`, and in each blocks of four lines.
+TEXT = Path(__file__).with_name("cases.txt").read_text(encoding="utf-8")
+_, *PARTS = re.split(r"^== (.*) ==$", TEXT, flags=re.MULTILINE)
+SECTIONS = dict(zip(PARTS[::2], PARTS[1::2], strict=True))
+
+
+def read_cases(section):
+    """name: declarations, one way, another way."""
+    blocks = (block.splitlines() for block in SECTIONS[section].strip().split("\n\n"))
+    return {name: tuple(rest) for name, *rest in blocks}
+
+
+PAIRS = read_cases("right")
+ATTENTION = """q[b,h,i,d] = sum[x](Q[b,i,x] * W_q[x,h,d])
+k[b,h,j,d] = sum[x](K[b,j,x] * W_k[x,h,d])
+v[b,h,j,d] = sum[x](V[b,j,x] * W_v[x,h,d])
+a[b,h,i,j] = softmax[j](sum[d](q[b,h,i,d] * k[b,h,j,d]) / sqrt(D))
+o[b,h,i,d] = sum[j](a[b,h,i,j] * v[b,h,j,d])
+z[b,i,y] = sum[h, d](o[b,h,i,d] * W_o[y, h*D + d]) + c[y]"""
+DECLARED = "Q, K, V[B, N, E]; W_q, W_k, W_v[E, H, D]; W_o[E, H*D]; c[E]"
+
+SLIPS = read_rows(Path(__file__).with_name("slips.txt"))
+
+CASES = {
+    **{name: (DECLARED, ATTENTION, ATTENTION.replace(*slip)) for name, *slip in SLIPS},
+    **read_cases("wrong"),
+}
+BY_ACCIDENT = read_cases("wrong where inputs meet by accident")
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_it_is_proved(name):
+    declared, one, other = PAIRS[name]
+    systems = [to_system(parse(f"{declared}\n{text}")) for text in (one, other)]
+    for code, formula in (systems, systems[::-1]):
+        proof = prove(code, formula)
+        assert proof is not None
+        assert proof.every_size
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_not_proved(name):
+    declared, right, wrong = CASES[name]
+    systems = [to_system(parse(f"{declared}\n{text}")) for text in (wrong, right)]
+    assert wrong != right
+    difference = find_difference(*systems)
+    assert difference is not None, "the case itself is wrong: both agree"
+    for code, formula in (systems, systems[::-1]):
+        assert prove(code, formula) is None
+
+
+@pytest.mark.parametrize("name", BY_ACCIDENT)
+def test_what_is_finite_elsewhere_is_not_proved(name):
+    declared, right, wrong = BY_ACCIDENT[name]
+    systems = [to_system(parse(f"{declared}\n{text}")) for text in (wrong, right)]
+    for code, formula in (systems, systems[::-1]):
+        assert prove(code, formula) is None
+
 
 ONE_LAYER = """X[B, N, E]; W_q, W_k, W_v[E, H, D]; W_o[H*D, E]; g, c[E]; U[E, F]; V[F, E]
 scalar eps
@@ -85,20 +146,20 @@ def test_every_formula_of_the_library_equals_itself(name):
 def _rename(whole):
     """The system under other indices, its sums and products turned round."""
 
-    def turn(expr: Expr) -> Expr:
+    def turn(expr: ir.Expr) -> ir.Expr:
         expr = map_children(expr, turn)
         match expr:
-            case Add(terms):
-                return Add(terms[::-1])
-            case Mul(factors):
-                return Mul(factors[::-1])
-            case Reduce(kind, bound, condition, body) if kind != "argmax":
-                new = {index: Index(f"{index.name}0", index.extent) for index in bound}
+            case ir.Add(terms):
+                return ir.Add(terms[::-1])
+            case ir.Mul(factors):
+                return ir.Mul(factors[::-1])
+            case ir.Reduce(kind, bound, condition, body) if kind != "argmax":
+                new = {index: ir.Index(f"{index.name}0", index.extent) for index in bound}
                 parts = (substitute(part, new) for part in (condition, body))
-                return Reduce(kind, tuple(new.values())[::-1], *parts)
+                return ir.Reduce(kind, tuple(new.values())[::-1], *parts)
         return expr
 
-    equations = (Equation(e.target, turn(e.value)) for e in whole.equations)
+    equations = (ir.Equation(e.target, turn(e.value)) for e in whole.equations)
     return replace(whole, equations=tuple(equations))
 
 
