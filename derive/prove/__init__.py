@@ -22,16 +22,9 @@ from derive.analysis.affine import Affine, simplify_place, to_affine
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import find_accesses, map_children
+from derive.prove import conditions as cond
 from derive.prove import terms as nf
 from derive.prove.algebra import find_content, multiply, power
-from derive.prove.conditions import (
-    find_regions,
-    guard,
-    is_above,
-    is_infinite,
-    is_nonnegative_normal,
-    is_positive_normal,
-)
 from derive.prove.definedness import Definedness, Needs, collect_needs
 from derive.prove.reader import Cut, Reader
 from derive.prove.sums import NormalAlgebra, find_affines, split_quotient
@@ -184,7 +177,7 @@ def _is_divisor(factor: nf.Factor, term: nf.Term) -> bool:
     whole = isinstance(factor.atom, nf.Base) and factor.exponent.denominator == 1
     if not whole or factor.exponent >= 0 or factor.free.intersection(term.bound):
         return False
-    return is_above(factor.atom)
+    return cond.is_above(factor.atom)
 
 
 # Cut points: intermediates of two systems that agree, replaced by one symbol in both.
@@ -370,8 +363,8 @@ def _find_order(algebra: nf.Algebra, stage: Stage, wanted: Stage) -> tuple[int, 
 def _make_symbol(algebra: nf.Algebra, number: int, stage: Stage) -> ir.Tensor:
     """A tensor that stands for the intermediate; its name is no one else's."""
     shape = tuple(index.extent for index in stage.indices)
-    positive = is_positive_normal(stage.normal)
-    low = ir.ZERO if positive or is_nonnegative_normal(stage.normal) else None
+    positive = cond.is_positive_normal(stage.normal)
+    low = ir.ZERO if positive or cond.is_nonnegative_normal(stage.normal) else None
     return ir.Tensor(f"={number}", shape, "real", None, low, None, (positive, False))
 
 
@@ -443,11 +436,11 @@ def _prove(
 
 def _absorb(algebra: nf.Algebra, poly: nf.Poly) -> nf.Poly:
     """The value without the finite terms that stand beside -oo."""
-    infinite = tuple(filter(is_infinite, poly))
+    infinite = tuple(filter(cond.is_infinite, poly))
     if not infinite or any(term.coefficient > 0 for term in infinite):
         return poly
-    finite, regions = find_regions(poly, negative=True)
-    return (*guard(regions, finite), *infinite)
+    finite, regions = cond.find_regions(poly, negative=True)
+    return (*cond.guard(regions, finite), *infinite)
 
 
 def _match_sizes(code: ir.System, formula: ir.System) -> dict[ir.Size, ir.Number] | None:

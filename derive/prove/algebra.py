@@ -20,24 +20,8 @@ from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS
 from derive.ir.polynomial import ONE as UNIT
 from derive.ir.polynomial import Polynomial
+from derive.prove import conditions as cond
 from derive.prove import terms as nf
-from derive.prove.conditions import (
-    Cubes,
-    assume,
-    by_cases,
-    check_count,
-    find_regions,
-    guard,
-    is_above,
-    is_filled,
-    is_infinite,
-    is_nonnegative_atom,
-    is_positive_normal,
-    is_size,
-    join,
-    refuse_infinite,
-    unite,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -70,7 +54,7 @@ def _combine(algebra: nf.Algebra, poly: nf.Poly) -> nf.Poly:
 def _times(algebra: nf.Algebra, one: nf.Term, other: nf.Term) -> nf.Poly:
     algebra.step()
     other = rename_apart(algebra, other, one)
-    guards = unite(one.guards, other.guards)
+    guards = cond.unite(one.guards, other.guards)
     if guards is None:
         return ()
     power = one.power or other.power
@@ -148,7 +132,7 @@ def power(algebra: nf.Algebra, poly: nf.Poly, exponent: Fraction) -> nf.Poly:
     """The power with a number as its exponent."""
     if exponent == 0:
         return nf.ONE
-    refuse_infinite(poly)
+    cond.refuse_infinite(poly)
     if exponent.denominator == 1 and 0 < exponent <= _MOST_POWER and len(poly) ** exponent <= 200:
         return expand(algebra, poly, int(exponent))
 
@@ -158,7 +142,7 @@ def power(algebra: nf.Algebra, poly: nf.Poly, exponent: Fraction) -> nf.Poly:
             return _power_plainly(algebra, found, exponent)
         return () if exponent > 0 else None
 
-    return by_cases(poly, act) or _keep(algebra, algebra.finish(poly), exponent)
+    return cond.by_cases(poly, act) or _keep(algebra, algebra.finish(poly), exponent)
 
 
 def _power_plainly(algebra: nf.Algebra, base: nf.Normal, exponent: Fraction) -> nf.Poly:
@@ -196,7 +180,7 @@ def _power_term(algebra: nf.Algebra, term: nf.Term, exponent: Fraction) -> nf.Po
         sign = -1 if negative and exponent % 2 else 1
         return collect(algebra, nf.Term(number * sign, power=argument), factors)
     for factor in term.factors:
-        if factor.exponent.denominator != 1 or is_nonnegative_atom(factor.atom):
+        if factor.exponent.denominator != 1 or cond.is_nonnegative_atom(factor.atom):
             factors.append(nf.Factor(factor.atom, factor.exponent * exponent))
         else:
             left.append(factor)
@@ -287,7 +271,7 @@ def _find_shared(algebra: nf.Algebra, terms: nf.Poly, *, whole: bool) -> list[nf
             match factor.atom:
                 case nf.Infinite() | nf.Symbol(ir.Number()):
                     continue
-            if factor.free.isdisjoint(term.bound) and (whole or is_above(factor.atom)):
+            if factor.free.isdisjoint(term.bound) and (whole or cond.is_above(factor.atom)):
                 key = algebra.key(factor.atom)
                 found[key] = factor
                 exponents.setdefault(key, []).append(factor.exponent)
@@ -300,7 +284,7 @@ def _find_shared(algebra: nf.Algebra, terms: nf.Poly, *, whole: bool) -> list[nf
                 continue
             known = [*known, Fraction(0)]
         least = min(known)
-        if least and (least.denominator == 1 or is_size(found[key])):
+        if least and (least.denominator == 1 or cond.is_size(found[key])):
             shared.append(nf.Factor(atom, least))
     return shared
 
@@ -365,12 +349,12 @@ def find_sign(algebra: nf.Algebra, base: nf.Normal) -> int:
 
 def exponential(algebra: nf.Algebra, poly: nf.Poly) -> nf.Poly:
     """The exp of it: a monomial where it is finite, 0 where it is -oo."""
-    finite, regions = find_regions(poly, negative=True)
+    finite, regions = cond.find_regions(poly, negative=True)
     found: list[nf.Term] = []
     for region in regions:
-        part = by_cases(assume(finite, region), lambda p: _exp_plainly(algebra, p))
+        part = cond.by_cases(cond.assume(finite, region), lambda p: _exp_plainly(algebra, p))
         assert part is not None
-        found += guard((region,), part)
+        found += cond.guard((region,), part)
     return tuple(found)
 
 
@@ -396,14 +380,14 @@ def _find_log(term: nf.Term) -> nf.Normal | None:
         return None
     factor = term.factors[0]
     match factor.atom:
-        case nf.Function("log", (inner,)) if factor.exponent == 1 and is_above(nf.Base(inner)):
+        case nf.Function("log", (inner,)) if factor.exponent == 1 and cond.is_above(nf.Base(inner)):
             return inner
     return None
 
 
 def logarithm(algebra: nf.Algebra, poly: nf.Poly) -> nf.Poly:
     """The log of it: of a product where its parts are positive, -oo of 0."""
-    refuse_infinite(poly)
+    cond.refuse_infinite(poly)
 
     def act(case: nf.Poly) -> nf.Poly:
         found = algebra.finish(case)
@@ -415,7 +399,7 @@ def logarithm(algebra: nf.Algebra, poly: nf.Poly) -> nf.Poly:
         drawn = _log_term(algebra, content) if content else ()
         return (*drawn, *_make_log(rest))
 
-    found = by_cases(poly, act)
+    found = cond.by_cases(poly, act)
     assert found is not None
     return found
 
@@ -427,8 +411,8 @@ def _log_term(algebra: nf.Algebra, term: nf.Term) -> nf.Poly:
         found += [each.times(Fraction(times)) for each in _make_log(inner)]
     left: list[nf.Factor] = []
     for factor in term.factors:
-        if is_above(factor.atom) or (
-            isinstance(factor.atom, nf.Base) and is_nonnegative_atom(factor.atom)
+        if cond.is_above(factor.atom) or (
+            isinstance(factor.atom, nf.Base) and cond.is_nonnegative_atom(factor.atom)
         ):
             inner = _open_base(algebra, factor)
             found += [each.times(factor.exponent) for each in _make_log(inner)]
@@ -475,13 +459,13 @@ def apply(algebra: nf.Algebra, name: str, arguments: tuple[nf.Poly, ...]) -> nf.
     if name in {"max", "min"}:
         arguments = _drop_infinite(arguments, negative=name == "max")
     for argument in arguments:
-        refuse_infinite(argument)
+        cond.refuse_infinite(argument)
     if name == "share":
         return _share(algebra, arguments)
     if name in {"max", "min"}:
         return _choose(algebra, arguments, Fraction(1 if name == "max" else -1))
     if len(arguments) == 1:
-        found = by_cases(arguments[0], lambda p: _apply_plainly(algebra, name, p))
+        found = cond.by_cases(arguments[0], lambda p: _apply_plainly(algebra, name, p))
         assert found is not None
         return found
     return _atom(nf.Function(name, tuple(algebra.finish(argument) for argument in arguments)))
@@ -507,7 +491,7 @@ def _apply_plainly(algebra: nf.Algebra, name: str, poly: nf.Poly) -> nf.Poly:
 
 def _find_size(algebra: nf.Algebra, inner: nf.Normal) -> nf.Poly:
     """The absolute value: what is positive is drawn out, the sign is let go."""
-    if is_nonnegative_atom(nf.Base(inner)):
+    if cond.is_nonnegative_atom(nf.Base(inner)):
         return inner.terms
     content, rest = find_content(algebra, inner, whole=False)
     if find_sign(algebra, rest) < 0:
@@ -522,7 +506,7 @@ def _drop_infinite(arguments: tuple[nf.Poly, ...], *, negative: bool) -> tuple[n
     """The arguments without a plain -oo of a max, or oo of a min."""
     kept = []
     for argument in arguments:
-        plain = len(argument) == 1 and is_infinite(argument[0]) and not argument[0].guards
+        plain = len(argument) == 1 and cond.is_infinite(argument[0]) and not argument[0].guards
         bare = plain and len(argument[0].factors) == 1
         if not bare or (argument[0].coefficient < 0) is not negative:
             kept.append(argument)
@@ -551,7 +535,7 @@ def _share(algebra: nf.Algebra, arguments: tuple[nf.Poly, ...]) -> nf.Poly:
         inner = algebra.finish(case)
         if not inner.terms:
             return ()
-        if is_positive_normal(inner):
+        if cond.is_positive_normal(inner):
             return power(algebra, inner.terms, Fraction(-1))
         content, rest = find_content(algebra, inner, whole=False)
         found = _atom(nf.Function("share", (rest,)))
@@ -559,35 +543,37 @@ def _share(algebra: nf.Algebra, arguments: tuple[nf.Poly, ...]) -> nf.Poly:
             return found
         return multiply(algebra, power(algebra, (content,), Fraction(-1)), found)
 
-    found = by_cases(arguments[0], act)
+    found = cond.by_cases(arguments[0], act)
     assert found is not None
     return found
 
 
-def fold(algebra: nf.Algebra, kind: str, bound: nf.Indices, poly: nf.Poly, cubes: Cubes) -> nf.Poly:
+def fold(
+    algebra: nf.Algebra, kind: str, bound: nf.Indices, poly: nf.Poly, cubes: cond.Cubes
+) -> nf.Poly:
     """A reduction that is no sum over the entries where a cube holds."""
     if kind == "min":
         return scale(fold(algebra, "max", bound, scale(poly, -1), cubes), -1)
     if kind in {"max", "argmax"}:
-        finite, regions = find_regions(poly, negative=True)
-        cubes = check_count(join([cubes, regions]))
+        finite, regions = cond.find_regions(poly, negative=True)
+        cubes = cond.all_of(cubes, regions)
         return _fold_order(algebra, kind, bound, finite, cubes)
-    refuse_infinite(poly)
+    cond.refuse_infinite(poly)
     if len(cubes) != 1:
         raise nf.GivesUp("a product over several cases")
-    body = algebra.finish(assume(poly, cubes[0]))
+    body = algebra.finish(cond.assume(poly, cubes[0]))
     return _atom(nf.Fold(kind, bound, cubes[0], body))
 
 
 def _fold_order(
-    algebra: nf.Algebra, kind: str, bound: nf.Indices, poly: nf.Poly, cubes: Cubes
+    algebra: nf.Algebra, kind: str, bound: nf.Indices, poly: nf.Poly, cubes: cond.Cubes
 ) -> nf.Poly:
     if len(cubes) != 1:
         raise nf.GivesUp("a largest entry over several cases, or over none")
     if kind == "argmax" and len(bound) != 1:
         raise nf.GivesUp("a position of several letters")
     (cube,) = cubes
-    body = algebra.finish(assume(poly, cube))
+    body = algebra.finish(cond.assume(poly, cube))
     outer = [t for t in body.terms if not any(i in t.free for i in bound)]
     inner = algebra.finish(tuple(term for term in body.terms if term not in outer))
     if not inner.terms and kind == "max":
@@ -596,7 +582,7 @@ def _fold_order(
     if content is not None and content.free.intersection(bound):
         content, rest = None, inner
     asked = {index for each in cube for index in each.free} | rest.free
-    kept = tuple(i for i in bound if i in asked or not is_filled((i,), ()))
+    kept = tuple(i for i in bound if i in asked or not cond.is_filled((i,), ()))
     found = _atom(nf.Fold(kind, kept, cube, rest))
     if kind == "argmax":
         return found

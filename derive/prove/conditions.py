@@ -23,7 +23,7 @@ from derive.ir.polynomial import Polynomial
 from derive.prove import terms as nf
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 
 @lru_cache(maxsize=50000)
@@ -206,16 +206,12 @@ def split_abs(kind: str, subject: Affine) -> Cubes | None:
     return None
 
 
-def join(parts: list[Cubes]) -> Cubes:
+def join(parts: Iterable[Cubes]) -> Cubes:
     """The cubes of `all of these`."""
     found = ALWAYS
     for part in parts:
         found = tuple(
-            made
-            for one in found
-            for other in part
-            for made in [unite(one, other)]
-            if made is not None
+            made for one in found for other in part if (made := unite(one, other)) is not None
         )
     return found
 
@@ -330,6 +326,16 @@ def check_count(cubes: Cubes) -> Cubes:
     return cubes
 
 
+def all_of(*parts: Cubes) -> Cubes:
+    """The cubes of `all of these`, if they are not too many."""
+    return check_count(join(parts))
+
+
+def none_of(cubes: Cubes) -> Cubes:
+    """The cubes of the contrary, if they are not too many."""
+    return check_count(deny(cubes))
+
+
 # Cases: what conditions free of the summed indices make of the argument of a function.
 #
 # f(where(c, a, b)) = [c] f(a) + [not c] f(b)
@@ -411,5 +417,5 @@ def find_regions(poly: nf.Poly, *, negative: bool) -> tuple[nf.Poly, Cubes]:
             raise nf.GivesUp("infinity that is not plain")
         if not all(is_above(f.atom) for f in others):
             raise nf.GivesUp("infinity times what may be 0")
-        regions = check_count(join([regions, deny((term.guards,))]))
+        regions = all_of(regions, deny((term.guards,)))
     return tuple(term for term in poly if not is_infinite(term)), regions

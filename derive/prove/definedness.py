@@ -25,25 +25,9 @@ from derive.analysis.affine import to_affine
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, unfold
 from derive.ir.walk import find_free, split_guards
+from derive.prove import conditions as cond
 from derive.prove import terms as nf
 from derive.prove.algebra import apply, exponential, find_content, fold, scale, to_number
-from derive.prove.conditions import (
-    ALWAYS,
-    Cubes,
-    by_cases,
-    check_count,
-    decide_affine,
-    deny,
-    find_regions,
-    guard,
-    is_above,
-    is_infinite,
-    is_nonnegative_normal,
-    is_positive_normal,
-    is_size,
-    join,
-    to_cubes,
-)
 from derive.prove.reader import Reader, sum_over
 from derive.prove.sums import NormalAlgebra
 
@@ -109,7 +93,7 @@ class Definedness:
                 if not one.keys() >= asked.keys() <= two.keys():
                     raise nf.GivesUp("a choice by what may be nan")
                 cubes = self.reader.condition(condition, env)
-                denied = check_count(deny(cubes))
+                denied = cond.none_of(cubes)
                 return _unite([asked, self._guard(cubes, one), self._guard(denied, two)])
             case ir.Reduce():
                 return self._reduce(expr, env)
@@ -158,17 +142,17 @@ class Definedness:
             beside = ir.Mul((*others[:k], *others[k + 1 :]))
             sign = 0 if any(needs[:k] + needs[k + 1 :]) else self._find_sign(beside, env)
             found.append(_change(own, lambda what, sign=sign: _scale(what, sign)))  # type: ignore[misc]
-        cubes = ALWAYS
+        cubes = cond.ALWAYS
         for each in guards:
-            cubes = check_count(join([cubes, self.reader.condition(each, env)]))
+            cubes = cond.all_of(cubes, self.reader.condition(each, env))
         return self._guard(cubes, _unite(found))
 
     def _find_sign(self, factor: ir.Expr, env: Mapping[ir.Index, Affine]) -> int:
         """1 where it is > 0 for all inputs, -1 where it is < 0, else 0."""
         normal = self._algebra.finish(self.reader.read(factor, env))
-        if is_positive_normal(normal):
+        if cond.is_positive_normal(normal):
             return 1
-        return -1 if is_positive_normal(self._negate(normal)) else 0
+        return -1 if cond.is_positive_normal(self._negate(normal)) else 0
 
     def _negate(self, normal: nf.Normal) -> nf.Normal:
         return self._algebra.finish(scale(normal.terms, -1))
@@ -244,13 +228,15 @@ class Definedness:
                 return self._over(body, bound, cubes)
             case "logsumexp":
                 powers = exponential(algebra, reader.read(expr.body, inner))
-                total = sum_over(guard(cubes, powers), bound)
+                total = sum_over(cond.guard(cubes, powers), bound)
                 return self._log(self._over(_exponentiate(body), bound, cubes), total)
             case "max" | "min":
                 sign = 1 if expr.kind == "max" else -1
                 lost = "-oo" if sign > 0 else "oo"
                 value = scale(reader.read(expr.body, inner), sign)
-                rows = check_count(join([cubes, find_regions(value, negative=True)[1]]))
+                rows = cond.check_count(
+                    cond.join([cubes, cond.find_regions(value, negative=True)[1]])
+                )
                 empty = self._collect([(self._find_empty(rows, bound), f"~{lost}")])
                 rest = {key: need for key, need in body.items() if need[1] != lost}
                 rest = _change(rest, lambda what: f"max({what})")
@@ -270,10 +256,10 @@ class Definedness:
         body = self.find(expr.body, row)
         if expr.kind == "cumsum":
             here = env.get(expr.index, to_affine(expr.index))
-            before = to_cubes(decide_affine("least", here - row[expr.index]))
-            return self._over(body, bound, check_count(join([cubes, before])))
-        regions = find_regions(reader.read(expr.body, row), negative=True)[1]
-        rows = check_count(join([cubes, regions]))
+            before = cond.to_cubes(cond.decide_affine("least", here - row[expr.index]))
+            return self._over(body, bound, cond.all_of(cubes, before))
+        regions = cond.find_regions(reader.read(expr.body, row), negative=True)[1]
+        rows = cond.all_of(cubes, regions)
         rest = {key: need for key, need in body.items() if need[1] != "-oo"}
         found = self._over(_change(rest, lambda what: "nan"), bound, cubes)
         empty = self._collect([(self._find_empty(rows, bound), "nan")])
@@ -281,7 +267,7 @@ class Definedness:
         entry = self.find(expr.body, env)
         if expr.kind == "log_softmax":
             inside = self._guard(own, _unite([found, entry]))
-            left_out = guard(check_count(deny(own)), nf.ONE)
+            left_out = cond.guard(cond.none_of(own), nf.ONE)
             return _unite([inside, self._collect([(left_out, "-oo")]), empty])
         if reader.empty_row != "nan":
             empty = {}
@@ -291,33 +277,35 @@ class Definedness:
     def _take_entry(self, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> Needs:
         """Of a singular matrix there is none, nor of one with an entry that is not finite."""
         bound, inner, _ = self.reader.open(expr, env)
-        found = self._over(_change(self.find(expr.body, inner), lambda what: "nan"), bound, ALWAYS)
+        found = self._over(
+            _change(self.find(expr.body, inner), lambda what: "nan"), bound, cond.ALWAYS
+        )
         matrix = self.reader.read(expr.body, inner)
         if expr.kind == "cholesky":  # a pivot that is not above 0
             matrix = apply(
                 self._algebra, "entry", (matrix, to_number(self._algebra, to_affine(bound[0])))
             )
-        number = fold(self._algebra, f"undefined {expr.kind}", bound, matrix, ALWAYS)
+        number = fold(self._algebra, f"undefined {expr.kind}", bound, matrix, cond.ALWAYS)
         return _unite([found, self._collect([(number, "nan")])])
 
-    def _over(self, needs: Needs, bound: nf.Indices, cubes: Cubes) -> Needs:
+    def _over(self, needs: Needs, bound: nf.Indices, cubes: cond.Cubes) -> Needs:
         """The needs at all values of the bound indices for which the condition holds."""
         return self._collect(
-            (sum_over(guard(cubes, (term,)), bound), what) for term, what in needs.values()
+            (sum_over(cond.guard(cubes, (term,)), bound), what) for term, what in needs.values()
         )
 
-    def _guard(self, cubes: Cubes, needs: Needs) -> Needs:
-        if cubes == ALWAYS:
+    def _guard(self, cubes: cond.Cubes, needs: Needs) -> Needs:
+        if cubes == cond.ALWAYS:
             return needs
-        return self._collect((guard(cubes, (term,)), what) for term, what in needs.values())
+        return self._collect((cond.guard(cubes, (term,)), what) for term, what in needs.values())
 
     def _collect(self, asked: Iterable[tuple[nf.Poly, str]]) -> Needs:
         return collect_needs(self._algebra, asked)
 
     def _violate(self, value: nf.Poly, act: Callable[[nf.Normal], nf.Poly]) -> nf.Poly:
         """Where the value is 0, or negative: a sum of terms that are 0 where it is not."""
-        finite = tuple(term for term in value if not is_infinite(term))
-        return by_cases(finite, lambda case: act(self._algebra.finish(case))) or ()
+        finite = tuple(term for term in value if not cond.is_infinite(term))
+        return cond.by_cases(finite, lambda case: act(self._algebra.finish(case))) or ()
 
     def _say(self, what: str, atom: nf.Atom) -> nf.Poly:
         inner = self._algebra.finish(nf.single(atom))
@@ -327,40 +315,40 @@ class Definedness:
         """Where it is 0: one of its factors is, or all of its terms that are never negative are."""
         if not value.terms:
             return nf.ONE
-        if any(is_positive_normal(each) for each in (value, self._negate(value))):
+        if any(cond.is_positive_normal(each) for each in (value, self._negate(value))):
             return ()
         content, rest = find_content(self._algebra, value, whole=True)
         found: nf.Poly = ()
         if len(value.terms) == 1 and not value.terms[0].bound:
             content, rest = value.terms[0], self._algebra.finish(nf.ONE)
-            found = guard(check_count(deny((content.guards,))), nf.ONE)
+            found = cond.guard(cond.none_of((content.guards,)), nf.ONE)
         for factor in content.factors if content is not None else ():
-            if factor.exponent < 0 or is_above(factor.atom):
+            if factor.exponent < 0 or cond.is_above(factor.atom):
                 continue
             match factor.atom:
                 case nf.Base(inner):
-                    found += guard(_own_guards(content), self._zero(inner))
+                    found += cond.guard(_own_guards(content), self._zero(inner))
                 case atom:
-                    found += guard(_own_guards(content), self._say("zero", atom))
-        if is_positive_normal(rest):
+                    found += cond.guard(_own_guards(content), self._say("zero", atom))
+        if cond.is_positive_normal(rest):
             return found
-        if is_nonnegative_normal(rest):
+        if cond.is_nonnegative_normal(rest):
             rest = self._algebra.finish(tuple(map(_find_support, rest.terms)))
-            if is_positive_normal(rest):
+            if cond.is_positive_normal(rest):
                 return found
         made = nf.Function("zero", (rest,))
         return (*found, nf.Term(factors=(nf.Factor(made),)))
 
     def _negative(self, value: nf.Normal) -> nf.Poly:
         """Where it is < 0."""
-        if not value.terms or is_nonnegative_normal(value):
+        if not value.terms or cond.is_nonnegative_normal(value):
             return ()
         rest = find_content(self._algebra, value, whole=False)[1]
         return nf.single(nf.Function("negative", (rest,)))
 
-    def _find_empty(self, cubes: Cubes, bound: nf.Indices, less: int = 0) -> nf.Poly:
+    def _find_empty(self, cubes: cond.Cubes, bound: nf.Indices, less: int = 0) -> nf.Poly:
         """Where a row has no entries, or no more than so many."""
-        count = sum_over(guard(cubes, nf.ONE), bound)
+        count = sum_over(cond.guard(cubes, nf.ONE), bound)
         return self._violate((*count, *scale(nf.ONE, -less)), self._zero)
 
 
@@ -373,7 +361,7 @@ def collect_needs(algebra: nf.Algebra, asked: Iterable[tuple[nf.Poly, str]]) -> 
             whole = nf.Function("any", (algebra.finish(terms),))
             terms = nf.single(whole)
         for term in terms:
-            factors = tuple(factor for factor in term.factors if not is_size(factor))
+            factors = tuple(factor for factor in term.factors if not cond.is_size(factor))
             bare = nf.Term(bound=term.bound, guards=term.guards, factors=factors)
             key = algebra.key(bare)
             known = found.get(key, (bare, what))
@@ -381,13 +369,13 @@ def collect_needs(algebra: nf.Algebra, asked: Iterable[tuple[nf.Poly, str]]) -> 
     return found
 
 
-def _own_guards(term: nf.Term | None) -> Cubes:
-    return (term.guards,) if term is not None else ALWAYS
+def _own_guards(term: nf.Term | None) -> cond.Cubes:
+    return (term.guards,) if term is not None else cond.ALWAYS
 
 
 def _find_support(term: nf.Term) -> nf.Term:
     """The term without what is positive: 0 where the term is."""
-    factors = tuple(factor for factor in term.factors if not is_above(factor.atom))
+    factors = tuple(factor for factor in term.factors if not cond.is_above(factor.atom))
     return nf.Term(bound=term.bound, guards=term.guards, factors=factors)
 
 

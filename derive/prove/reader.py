@@ -19,6 +19,7 @@ from derive.ir.functions import unfold
 from derive.ir.polynomial import ONE as UNIT
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free, split_guards, substitute, walk
+from derive.prove import conditions as cond
 from derive.prove import terms as nf
 from derive.prove.algebra import (
     apply,
@@ -31,21 +32,6 @@ from derive.prove.algebra import (
     power,
     scale,
     to_number,
-)
-from derive.prove.conditions import (
-    ALWAYS,
-    NEVER,
-    Cubes,
-    check_count,
-    decide_affine,
-    deny,
-    guard,
-    is_infinite,
-    is_positive_normal,
-    join,
-    refuse_infinite,
-    split_abs,
-    to_cubes,
 )
 from derive.prove.sums import decide
 
@@ -136,25 +122,29 @@ class Reader:
             case ir.Along():
                 return along(self, expr, env)
             case ir.Truth() | ir.Compare() | ir.And() | ir.Or() | ir.Not():
-                return guard(self.condition(expr, env), nf.ONE)
+                return cond.guard(self.condition(expr, env), nf.ONE)
         raise AssertionError(expr)
 
-    def condition(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> Cubes:
+    def condition(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> cond.Cubes:
         """The cubes of a condition, which exclude each other."""
         match expr:
             case ir.Truth(value):
-                return ALWAYS if value else NEVER
+                return cond.ALWAYS if value else cond.NEVER
             case ir.And(parts):
-                return check_count(join([self.condition(part, env) for part in parts]))
+                return cond.all_of(*[self.condition(part, env) for part in parts])
             case ir.Or(parts):
-                return check_count(deny(join([deny(self.condition(part, env)) for part in parts])))
+                return cond.none_of(
+                    cond.join([cond.deny(self.condition(part, env)) for part in parts])
+                )
             case ir.Not(part):
-                return check_count(deny(self.condition(part, env)))
+                return cond.none_of(self.condition(part, env))
             case ir.Access():
                 return ((nf.Literal("read", self._read_truth(expr, env)),),)
             case ir.Where(condition, then, other):
                 asked, chosen, left = (self.condition(e, env) for e in (condition, then, other))
-                return check_count((*join([asked, chosen]), *join([deny(asked), left])))
+                return cond.check_count(
+                    (*cond.join([asked, chosen]), *cond.join([cond.deny(asked), left]))
+                )
             case ir.Compare(relation, left, right):
                 one, two = self.index(left, env), self.index(right, env)
                 if one is not None and two is not None:
@@ -205,7 +195,7 @@ class Reader:
 
     def open(
         self, expr: ir.Reduce | ir.Along, env: Mapping[ir.Index, Affine]
-    ) -> tuple[nf.Indices, dict[ir.Index, Affine], Cubes]:
+    ) -> tuple[nf.Indices, dict[ir.Index, Affine], cond.Cubes]:
         """Indices of its own for those that run, what is read under them, and its condition."""
         along = expr.bound if isinstance(expr, ir.Reduce) else expr.indices
         fresh = {index: self.algebra.fresh(index) for index in along}
@@ -227,7 +217,7 @@ class Reader:
             return self.define(name, places)
         read = nf.Read(access.tensor, places)
         if access.tensor.kind == "bool":
-            return guard(((nf.Literal("read", read),),), nf.ONE)
+            return cond.guard(((nf.Literal("read", read),),), nf.ONE)
         return nf.single(read)
 
     @contextmanager
@@ -251,7 +241,7 @@ class Reader:
         """The value of an equation's tensor at these places."""
         with self.enter(name, places) as (value, env):
             if self._equations[name].target.tensor.kind == "bool":
-                return guard(self.condition(value, env), nf.ONE)
+                return cond.guard(self.condition(value, env), nf.ONE)
             return self.read(value, env)
 
     def _multiply(self, expr: ir.Mul, env: Mapping[ir.Index, Affine]) -> nf.Poly:
@@ -259,15 +249,15 @@ class Reader:
         found: nf.Poly = nf.ONE
         for factor in others:
             found = multiply(self.algebra, found, self.read(factor, env))
-        cubes = check_count(join([self.condition(guard, env) for guard in guards]))
-        return guard(cubes, found) if guards else found
+        cubes = cond.all_of(*[self.condition(each, env) for each in guards])
+        return cond.guard(cubes, found) if guards else found
 
     def _power(self, base: ir.Expr, exponent: ir.Expr, env: Mapping[ir.Index, Affine]) -> nf.Poly:
         if isinstance(exponent, ir.Number):
             return power(self.algebra, self.read(base, env), exponent.value)
         argument = self.read(exponent, env)
         below = self.algebra.finish(self.read(base, env))
-        if not is_positive_normal(below):
+        if not cond.is_positive_normal(below):
             return apply(self.algebra, "power", (below.terms, argument))
         log = logarithm(self.algebra, below.terms)
         return exponential(self.algebra, multiply(self.algebra, argument, log))
@@ -285,7 +275,7 @@ class Reader:
         meaning = unfold(expr)
         if meaning is not None:
             for argument in arguments:
-                refuse_infinite(argument)
+                cond.refuse_infinite(argument)
             return self.read(meaning, env)
         return apply(self.algebra, expr.function, arguments)
 
@@ -293,15 +283,15 @@ class Reader:
         self, condition: ir.Expr, then: ir.Expr, other: ir.Expr, env: Mapping[ir.Index, Affine]
     ) -> nf.Poly:
         if then is ir.ONE and other is ir.ZERO:
-            return guard(self.condition(condition, env), nf.ONE)
+            return cond.guard(self.condition(condition, env), nf.ONE)
         relu = self._find_relu(condition, then, other, env)
         if relu is not None:
             return relu
         cubes = self.condition(condition, env)
         found: list[nf.Term] = []
-        for chosen, branch in ((cubes, then), (check_count(deny(cubes)), other)):
+        for chosen, branch in ((cubes, then), (cond.none_of(cubes), other)):
             if chosen:
-                found += guard(chosen, self.read(branch, env))
+                found += cond.guard(chosen, self.read(branch, env))
         return tuple(found)
 
     def _find_relu(
@@ -376,7 +366,7 @@ def reduce(reader: Reader, expr: ir.Reduce, env: Mapping[ir.Index, Affine]) -> n
         case "logdet":
             return logarithm(algebra, fold(algebra, "det", bound, body, cubes))
         case "sum":
-            if any(map(is_infinite, body)):
+            if any(map(cond.is_infinite, body)):
                 raise nf.GivesUp("a sum of what is infinite")
             return _total(algebra, cubes, body, bound)
         case "mean" | "var" | "sample_var":
@@ -387,12 +377,12 @@ def reduce(reader: Reader, expr: ir.Reduce, env: Mapping[ir.Index, Affine]) -> n
     return fold(algebra, expr.kind, bound, body, cubes)
 
 
-def _total(algebra: nf.Algebra, cubes: Cubes, body: nf.Poly, bound: nf.Indices) -> nf.Poly:
-    return algebra.finish(sum_over(guard(cubes, body), bound)).terms
+def _total(algebra: nf.Algebra, cubes: cond.Cubes, body: nf.Poly, bound: nf.Indices) -> nf.Poly:
+    return algebra.finish(sum_over(cond.guard(cubes, body), bound)).terms
 
 
 def _find_moment(
-    algebra: nf.Algebra, kind: str, cubes: Cubes, body: nf.Poly, bound: nf.Indices
+    algebra: nf.Algebra, kind: str, cubes: cond.Cubes, body: nf.Poly, bound: nf.Indices
 ) -> nf.Poly:
     """The mean, or the variance: the mean of the squares without the square of the mean."""
     entries = _total(algebra, cubes, nf.ONE, bound)
@@ -416,8 +406,8 @@ def along(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> nf.
     here = env.get(expr.index, to_affine(expr.index))
     body = reader.read(expr.body, row)
     if expr.kind == "cumsum":
-        before = to_cubes(decide_affine("least", here - row[expr.index]))
-        return _total(algebra, check_count(join([cubes, before])), body, bound)
+        before = cond.to_cubes(cond.decide_affine("least", here - row[expr.index]))
+        return _total(algebra, cond.all_of(cubes, before), body, bound)
     powers = exponential(algebra, body)
     total = _total(algebra, cubes, powers, bound)
     own = reader.condition(expr.condition, env)
@@ -426,10 +416,10 @@ def along(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> nf.
         left_out = scale(nf.single(nf.Infinite()), -1)
         logs = (*entry, *scale(logarithm(algebra, total), -1))
         return (
-            *guard(own, logs),
-            *guard(check_count(deny(own)), left_out),
+            *cond.guard(own, logs),
+            *cond.guard(cond.none_of(own), left_out),
         )
-    chosen = guard(own, exponential(algebra, entry))
+    chosen = cond.guard(own, exponential(algebra, entry))
     if reader.empty_row == "nan":
         return multiply(algebra, chosen, power(algebra, total, Fraction(-1)))
     return multiply(algebra, chosen, apply(algebra, "share", (total,)))
@@ -445,34 +435,36 @@ def _take_entry(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) 
     bound, inner, _ = reader.open(expr, env)
     body = reader.read(expr.body, inner)
     gaps = (env.get(index, to_affine(index)) - inner[index] for index in expr.indices)
-    here = check_count(join([to_cubes(decide_affine("zero", gap)) for gap in gaps]))
-    parts = [body, guard(here, nf.ONE)]
+    here = cond.all_of(*[cond.to_cubes(cond.decide_affine("zero", gap)) for gap in gaps])
+    parts = [body, cond.guard(here, nf.ONE)]
     if expr.kind == "cholesky":
         parts.append(to_number(algebra, to_affine(bound[0])))
-    return fold(algebra, expr.kind, bound, apply(algebra, "entry", tuple(parts)), ALWAYS)
+    return fold(algebra, expr.kind, bound, apply(algebra, "entry", tuple(parts)), cond.ALWAYS)
 
 
-def _compare_indices(relation: str, left: Affine, right: Affine) -> Cubes:
+def _compare_indices(relation: str, left: Affine, right: Affine) -> cond.Cubes:
     if relation in {"==", "!="}:
-        found = to_cubes(decide_affine("zero", left - right))
-        return found if relation == "==" else deny(found)
+        found = cond.to_cubes(cond.decide_affine("zero", left - right))
+        return found if relation == "==" else cond.deny(found)
     gap = right - left if relation in {"<", "<="} else left - right
     return _find_least(gap, strict=relation in {"<", ">"})
 
 
-def _find_least(subject: Affine, *, strict: bool = False) -> Cubes:
+def _find_least(subject: Affine, *, strict: bool = False) -> cond.Cubes:
     """Subject >= 0, or subject > 0, which is subject - 1 >= 0 once it is whole."""
     parts = (*subject.terms.values(), subject.constant)
     scale = lcm(1, *(n.denominator for part in parts for n in part.terms.values()))
     subject = subject.scale(Polynomial.of(scale))
     if strict:
         subject = subject + Affine({}, Polynomial.of(-1))
-    opened = split_abs("least", subject)
-    return to_cubes(decide_affine("least", subject)) if opened is None else opened
+    opened = cond.split_abs("least", subject)
+    return cond.to_cubes(cond.decide_affine("least", subject)) if opened is None else opened
 
 
-def _compare_values(algebra: nf.Algebra, relation: str, left: nf.Poly, right: nf.Poly) -> Cubes:
-    refuse_infinite((*left, *right))
+def _compare_values(
+    algebra: nf.Algebra, relation: str, left: nf.Poly, right: nf.Poly
+) -> cond.Cubes:
+    cond.refuse_infinite((*left, *right))
     if relation in {"<", "<="}:
         left, right = right, left
         relation = {"<": ">", "<=": ">="}[relation]
@@ -480,5 +472,5 @@ def _compare_values(algebra: nf.Algebra, relation: str, left: nf.Poly, right: nf
         left, right = right, left
     gap = algebra.finish((*left, *(term.times(Fraction(-1)) for term in right)))
     kind = "equal" if relation in {"==", "!="} else "above"
-    found = to_cubes(decide(algebra, nf.Literal(kind, gap)))
-    return deny(found) if relation in {"!=", ">="} else found
+    found = cond.to_cubes(decide(algebra, nf.Literal(kind, gap)))
+    return cond.deny(found) if relation in {"!=", ">="} else found

@@ -14,6 +14,7 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import NOTHING, Polynomial, divide_wholly
 from derive.ir.polynomial import ONE as UNIT
 from derive.ir.walk import walk
+from derive.prove import conditions as cond
 from derive.prove import terms as nf
 from derive.prove.algebra import (
     apply,
@@ -27,17 +28,6 @@ from derive.prove.algebra import (
     power,
     scale,
     to_number,
-)
-from derive.prove.conditions import (
-    assume,
-    compare,
-    decide_affine,
-    guard,
-    is_infinite,
-    is_positive_normal,
-    solve,
-    to_cubes,
-    unite,
 )
 
 if TYPE_CHECKING:
@@ -152,7 +142,7 @@ def find_free_of(atom: ir.Expr) -> frozenset[ir.Index]:
 
 def open_range(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     """A sum that starts later, as a difference of two that start at 0."""
-    if not term.bound or is_infinite(term):
+    if not term.bound or cond.is_infinite(term):
         return None
     places = find_read_places(term)
     for index in term.bound:
@@ -212,7 +202,7 @@ def _put_in(
 
 def _check_guards(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     """Guards that exclude each other leave nothing; of two alike one is enough."""
-    found = unite((), term.guards)
+    found = cond.unite((), term.guards)
     if found is None:
         return ()
     if len(found) < len(term.guards) or any(
@@ -226,7 +216,7 @@ def _assume_inside(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     """What stands in an exp under guards stands there where they hold."""
     if term.power is None or not term.guards:
         return None
-    inner = assume(term.power.terms, term.guards)
+    inner = cond.assume(term.power.terms, term.guards)
     if len(inner) == len(term.power.terms) and all(
         a is b for a, b in zip(inner, term.power.terms, strict=True)
     ):
@@ -250,7 +240,7 @@ def _sift(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     """A summed index that a condition ties to others is put there."""
     for literal in term.guards:
         for index in term.bound:
-            place = solve(literal, index)
+            place = cond.solve(literal, index)
             if place is None:
                 continue
             rest = replace(term.without(literal), bound=())
@@ -262,7 +252,7 @@ def _sift(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
                     return ()
                 inside += answer if isinstance(answer, tuple) else ()
             left = term.without(index).bound
-            return guard((tuple(inside),), _put_in(algebra, rest, {index: place}, *left))
+            return cond.guard((tuple(inside),), _put_in(algebra, rest, {index: place}, *left))
     return None
 
 
@@ -348,12 +338,12 @@ def _find_pair(literal: nf.Literal, bound: nf.Indices) -> tuple[ir.Index, ir.Ind
 
 def _open_negation(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     """[not c] f = f - [c] f."""
-    if sum(not each.positive for each in term.guards) > _MOST_SPLIT or is_infinite(term):
+    if sum(not each.positive for each in term.guards) > _MOST_SPLIT or cond.is_infinite(term):
         return None
     for literal in term.guards:
         if not literal.positive:
             rest = (term.without(literal),)
-            return (*rest, *scale(guard(((literal.negation,),), rest), -1))
+            return (*rest, *scale(cond.guard(((literal.negation,),), rest), -1))
     return None
 
 
@@ -364,7 +354,7 @@ def _put_known(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
             continue
         bare = term.without(literal)
         for index in sorted(literal.free, key=lambda i: (i.name[0] == "@", i.name), reverse=True):
-            place = solve(literal, index)
+            place = cond.solve(literal, index)
             if place is None or index not in bare.free:
                 continue
             if all(
@@ -373,16 +363,16 @@ def _put_known(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
                 and (index.name[0] != "@" or a.name < index.name)
                 for a in place.terms
             ):
-                return guard(((literal,),), algebra.replace((bare,), {index: place}))
+                return cond.guard(((literal,),), algebra.replace((bare,), {index: place}))
     return None
 
 
 def _open_pair(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     """[a] [c] f = [a] f + [c] f - f, where one of a and c holds at least."""
-    if is_infinite(term):
+    if cond.is_infinite(term):
         return None
     for one, other in combinations(term.guards, 2):
-        if compare(one.negation, other.negation) == "excludes":
+        if cond.compare(one.negation, other.negation) == "excludes":
             rest = term.without(one, other)
             either = (replace(rest, guards=(*rest.guards, each)) for each in (one, other))
             return (*either, rest.times(-1))
@@ -462,11 +452,11 @@ def replace_cube(
         if not any(index in new for index in literal.free):
             found.append(literal)
             continue
-        cubes = to_cubes(decide(algebra, replace_literal(algebra, literal, new)))
+        cubes = cond.to_cubes(decide(algebra, replace_literal(algebra, literal, new)))
         if not cubes:
             return None
         for each in cubes[0]:
-            fates = {compare(known, each) for known in found}
+            fates = {cond.compare(known, each) for known in found}
             if "excludes" in fates:
                 return None
             if not fates & {"same", "tells"}:
@@ -536,12 +526,12 @@ def decide(algebra: nf.Algebra, literal: nf.Literal) -> bool | nf.Cube:
     """The literal in its one form, or its truth; of a normal form compared with 0, too."""
     subject = literal.subject
     if isinstance(subject, Affine):
-        return decide_affine(literal.kind, subject, literal.positive)
+        return cond.decide_affine(literal.kind, subject, literal.positive)
     if isinstance(subject, nf.Read):
         return (literal,)
     if not subject.terms:
         return (literal.kind == "equal") is literal.positive
-    if is_positive_normal(subject):
+    if cond.is_positive_normal(subject):
         return (literal.kind != "equal") is literal.positive
     rest = find_content(algebra, subject, whole=False)[1]  # what is drawn out is positive
     if literal.kind == "equal" and find_sign(algebra, rest) < 0:

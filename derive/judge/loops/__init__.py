@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from sympy import Indexed, expand
 
 from derive.errors import DeriveError, refuse, suggest
+from derive.judge.loops import runtime
 from derive.judge.loops.entries import (
     StepsOverError,
     make_entry_namespace,
@@ -32,14 +33,6 @@ from derive.judge.loops.names import (
     name_of_left,
     places_of_left,
     read_names,
-)
-from derive.judge.loops.runtime import (
-    FilledTwiceError,
-    OutsideError,
-    Tensor,
-    compile_text,
-    find_locals,
-    make_namespace,
 )
 from derive.judge.loops.text import (
     INDENT,
@@ -58,7 +51,7 @@ from derive.notation.formula import check_formula
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from derive.judge.loops.runtime import Value
+    pass
     from derive.notation.formula import Formula
 
 MOST_LOOPS = 16  # in one another; Python takes 20
@@ -101,10 +94,12 @@ def evaluate_loops(formula: Formula, tensors: Mapping[str, Any], exact: bool = F
         )
     results = _find_results(formula, names)
     values = bind(formula, names, tensors, exact)
-    namespace = make_namespace(exact) | {names.python[name]: v for name, v in values.items()}
+    namespace = runtime.make_namespace(exact) | {
+        names.python[name]: v for name, v in values.items()
+    }
     try:
-        exec(compile_text(_to_text(formula, names), exact), namespace)  # our own text
-    except OutsideError as error:
+        exec(runtime.compile_text(_to_text(formula, names), exact), namespace)  # our own text
+    except runtime.OutsideError as error:
         raise _outside(error, namespace, names) from None
     except OverflowError:
         raise refuse(
@@ -126,26 +121,26 @@ def evaluate_entries(
     tensors: Mapping[str, Any],
     wanted: Mapping[str, Sequence[tuple[int, ...]]],
     steps: int,
-) -> dict[str, dict[tuple[int, ...], Value]]:
+) -> dict[str, dict[tuple[int, ...], runtime.Value]]:
     """These entries of the results, and of what they are made of only what they need.
 
     The entries of all results are computed in turn until the loops have taken so many steps; what
     is not reached by then is left out.
     """
     names = read_names(check_formula(formula))
-    found: dict[str, dict[tuple[int, ...], Value]] = {name: {} for name in wanted}
+    found: dict[str, dict[tuple[int, ...], runtime.Value]] = {name: {} for name in wanted}
     namespace = make_entry_namespace(steps)
     values = bind(formula, names, tensors, False, open_entries)
     namespace |= {names.python[name]: value for name, value in values.items()}
     turns = zip_longest(*([(name, at) for at in places] for name, places in wanted.items()))
     try:
-        exec(compile_text(write_entries(formula, names), False), namespace)  # our own text
+        exec(runtime.compile_text(write_entries(formula, names), False), namespace)  # our own text
         for name, place in (each for turn in turns for each in turn if each is not None):
             value = namespace[names.python[name]]
             found[name][place] = value[place if len(place) > 1 else place[0]] if place else value
     except (StepsOverError, RecursionError):  # a recurrence is followed to its start
         return found
-    except OutsideError as error:
+    except runtime.OutsideError as error:
         raise _outside(error, namespace, names) from None
     return found
 
@@ -314,24 +309,26 @@ def _is_integer(name: str, formula: Formula, names: Names) -> bool:
     return bool(reads) and all(is_whole(value, names) for value in values)
 
 
-def _outside(error: OutsideError, namespace: dict[str, Any], names: Names) -> DeriveError:
+def _outside(error: runtime.OutsideError, namespace: dict[str, Any], names: Names) -> DeriveError:
     """The refusal that says which element of which tensor was wanted, and at which indices."""
     spelt = {python: name for name, python in names.python.items()}
     name = next(spelt[k] for k, v in namespace.items() if v is error.tensor and k in spelt)
     places = error.place if isinstance(error.place, tuple) else (error.place,)
     values = {
-        spelt[k]: v for k, v in find_locals(error) if spelt.get(k) in names.indices and k in spelt
+        spelt[k]: v
+        for k, v in runtime.find_locals(error)
+        if spelt.get(k) in names.indices and k in spelt
     }
     at = ", ".join(f"{index} = {value}" for index, value in values.items())
     element = f"{name}[{', '.join(map(str, places))}]"
     facts = [f"at {at}"] if at else []
-    if isinstance(error, FilledTwiceError):
+    if isinstance(error, runtime.FilledTwiceError):
         return refuse("place-filled-twice", f"{element} is defined twice", facts=facts)
     return _explain(name, element, error.tensor, places, facts)
 
 
 def _explain(
-    name: str, element: str, tensor: Tensor, places: tuple[Any, ...], facts: list[str]
+    name: str, element: str, tensor: runtime.Tensor, places: tuple[Any, ...], facts: list[str]
 ) -> DeriveError:
     shape = tensor.shape
     if len(places) != len(shape):

@@ -19,7 +19,7 @@ from sympy import Equality, Idx, Indexed, IndexedBase, Product, Sum, Symbol, exp
 
 from derive.errors import DeriveError, refuse
 from derive.ir.functions import ROWS
-from derive.judge.loops.runtime import find_names
+from derive.judge.loops import runtime
 from derive.notation.functions import WORDS, Reduction, argmax
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ def _rank(names: Names) -> None:
 
 def spell(names: Names) -> None:
     """Give every name a Python name that the text does not use itself."""
-    taken = set(find_names()) | set(keyword.kwlist)
+    taken = set(runtime.find_names()) | set(keyword.kwlist)
     groups = (names.bases, names.defined, names.indices, names.sizes, names.scalars)
     every = list(dict.fromkeys(name for group in groups for name in group))
     plain = [name for name in every if name.isidentifier() and name not in taken]

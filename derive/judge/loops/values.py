@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from sympy import Symbol, expand
 
 from derive.errors import refuse, suggest
+from derive.judge.loops import runtime
 from derive.judge.loops.names import label_of
-from derive.judge.loops.runtime import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ def bind(
     names: Names,
     given: Mapping[str, Any],
     exact: bool,
-    open_tensor: Callable[..., Tensor] | None = None,
+    open_tensor: Callable[..., runtime.Tensor] | None = None,
 ) -> dict[str, Any]:
     """The value of every tensor, size and scalar.
 
@@ -84,7 +84,7 @@ def _read(
     names: Names,
     value: Any,
     exact: bool,
-    open_tensor: Callable[..., Tensor] | None,
+    open_tensor: Callable[..., runtime.Tensor] | None,
 ) -> Any:
     """A given tensor as elements by place; of no index, the number itself."""
     shape, elements = _open(name, value)
@@ -101,7 +101,7 @@ def _read(
     converted = [_convert(name, kind, element, exact) for element in elements]
     if not rank:
         return converted[0]
-    tensor = Tensor(*shape)
+    tensor = runtime.Tensor(*shape)
     places = range(shape[0]) if rank == 1 else product(*map(range, shape))
     dict.update(tensor, zip(places, converted, strict=True))
     return tensor
@@ -261,7 +261,7 @@ def to_result(
     name: str, value: Any, given: Mapping[str, Any], exact: bool, is_integer: bool
 ) -> Any:
     """A result in the form of what was given: torch, NumPy, or nested lists."""
-    shape = value.shape if isinstance(value, Tensor) else ()
+    shape = value.shape if isinstance(value, runtime.Tensor) else ()
     places = product(*map(range, shape))
     elements = [_find(name, value, place) for place in places] if shape else [value]
     if exact:
@@ -280,7 +280,7 @@ def to_result(
     return _nest(numbers, shape)
 
 
-def _find(name: str, tensor: Tensor, place: tuple[int, ...]) -> Any:
+def _find(name: str, tensor: runtime.Tensor, place: tuple[int, ...]) -> Any:
     key: Any = place if len(place) > 1 else place[0]
     if key not in tensor:
         raise refuse(
