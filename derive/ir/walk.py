@@ -213,20 +213,22 @@ def _find_relevant(
 
 def _find_names(expr: ir.Expr) -> set[str]:
     """Every name inside, bound ones and those in extents too, since all share one namespace."""
-    names: set[str] = set()
+    named = (ir.Size, ir.Scalar, ir.Index)
+    parts = tuple(_walk_extents(expr))
+    names = {here.name for here in parts if isinstance(here, named)}
+    return names | {here.tensor.name for here in parts if isinstance(here, ir.Access)}
+
+
+def _walk_extents(expr: ir.Expr) -> Iterator[ir.Expr]:
+    """The expression and all inside it, bound indices too, and all in the extents of indices."""
     for here in walk(expr):
+        yield here
         match here:
-            case ir.Size(name) | ir.Scalar(name):
-                names.add(name)
-            case ir.Index(name, extent):
-                names |= {name} | _find_names(extent)
-            case ir.Access(ir.Tensor(name)):
-                names.add(name)
-            case ir.Reduce(_, bound):
-                names |= {name for index in bound for name in _find_names(index)}
-            case ir.Along():
-                names |= {name for index in here.indices for name in _find_names(index)}
-    return names
+            case ir.Index(_, extent):
+                yield from walk(extent)
+            case ir.Reduce() | ir.Along():
+                for index in here.bound if isinstance(here, ir.Reduce) else here.indices:
+                    yield from (index, *walk(index.extent))
 
 
 def rename_apart(index: ir.Index, taken: set[str]) -> ir.Index:
@@ -259,48 +261,16 @@ def as_written(system: ir.System) -> ir.System:
 
 def find_indices(expr: ir.Expr) -> tuple[ir.Index, ...]:
     """The indices of one expression, bound ones with them; some more than once."""
-    found: list[ir.Index] = []
-    for here in walk(expr):
-        match here:
-            case ir.Index():
-                found.append(here)
-            case ir.Reduce(_, bound, _, _):
-                found += bound
-            case ir.Along():
-                found += here.indices
-    return tuple(found)
+    return tuple(here for here in _walk_extents(expr) if isinstance(here, ir.Index))
 
 
 def find_sizes(system: ir.System) -> tuple[str, ...]:
     """The names of all sizes: of arguments' shapes, of indices, and those in expressions."""
-    return tuple(dict.fromkeys(size.name for size in _walk_sizes(system)))
-
-
-def _walk_sizes(system: ir.System) -> Iterator[ir.Size]:
-    for entry in system.inputs:
-        if isinstance(entry, ir.Tensor):
-            for extent in entry.shape:
-                yield from _sizes_in(extent)
-    yield from (ir.Size(entry.name) for entry in system.sizes)
-    for equation in system.equations:
-        yield from _sizes_in(equation.target)
-        yield from _sizes_in(equation.value)
-
-
-def _sizes_in(expr: ir.Expr) -> Iterator[ir.Size]:
-    """Sizes in an expression, and in the extents of the indices it binds or reads."""
-    for part in walk(expr):
-        match part:
-            case ir.Size():
-                yield part
-            case ir.Index(_, extent):
-                yield from _sizes_in(extent)
-            case ir.Reduce(_, bound, _, _):
-                yield from (size for index in bound for size in _sizes_in(index.extent))
-            case ir.Along():
-                yield from (size for index in part.indices for size in _sizes_in(index.extent))
-            case _:
-                continue
+    shapes = (e for entry in system.inputs if isinstance(entry, ir.Tensor) for e in entry.shape)
+    equations = (side for e in system.equations for side in (e.target, e.value))
+    parts = (*shapes, *(ir.Size(entry.name) for entry in system.sizes), *equations)
+    inside = (here for part in parts for here in _walk_extents(part))
+    return tuple(dict.fromkeys(here.name for here in inside if isinstance(here, ir.Size)))
 
 
 def split_guards(factors: tuple[ir.Expr, ...]) -> tuple[tuple[ir.Expr, ...], tuple[ir.Expr, ...]]:

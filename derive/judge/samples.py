@@ -252,13 +252,14 @@ def _find_demands(system: ir.System) -> Demands:
         tuple(number_of),
         tuple(work.items()),
         _find_readers(tuple(number_of)),
-        inverted=system if _has_matrices(system, "inverse", "cholesky", "logdet") else None,
+        inverted=system if any(map(_is_inverse, system.equations)) else None,
     )
 
 
-def _has_matrices(system: ir.System, *kinds: str) -> bool:
-    parts = (part for equation in system.equations for part in walk(equation.value))
-    return any(isinstance(part, (ir.Along, ir.Reduce)) and part.kind in kinds for part in parts)
+def _is_inverse(equation: ir.Equation) -> bool:
+    """Does an equation ask for a matrix that is not singular?"""
+    parts = (part for part in walk(equation.value) if isinstance(part, (ir.Along, ir.Reduce)))
+    return any(part.kind in {"inverse", "cholesky", "logdet"} for part in parts)
 
 
 def _find_readers(extents: tuple[Polynomial, ...]) -> dict[str, tuple[int, ...]]:

@@ -112,10 +112,9 @@ def _is_zero(algebra: nf.Algebra, gap: nf.Normal, indices: nf.Indices) -> bool:
         if extent is None or not 1 < extent <= _FEW or index not in gap.free:
             continue
         rest = tuple(each for each in indices if each is not index)
-        return all(
-            _is_zero(algebra, _put(algebra, gap, index, value), rest)
-            for value in range(int(extent))
-        )
+        places = (Affine({}, Polynomial.of(value)) for value in range(int(extent)))
+        put = (algebra.finish(algebra.replace(gap.terms, {index: place})) for place in places)
+        return all(_is_zero(algebra, each, rest) for each in put)
     return False
 
 
@@ -123,25 +122,14 @@ def _unroll(algebra: nf.Algebra, gap: nf.Normal) -> nf.Normal:
     """The difference with its sums over a few numbers written out."""
     found: list[nf.Term] = []
     for term in gap.terms:
-        few = [index for index in term.bound if _is_few(index)]
-        poly: nf.Poly = (replace(term, bound=tuple(i for i in term.bound if i not in few)),)
-        for index in few:
-            extent = Polynomial.of(index.extent).constant
-            assert extent is not None
-            places = [Affine({}, Polynomial.of(value)) for value in range(int(extent))]
+        extents = {index: Polynomial.of(index.extent).constant for index in term.bound}
+        few = {i: int(n) for i, n in extents.items() if n is not None and 1 < n <= _MOST_UNROLLED}
+        poly: nf.Poly = (term.without(*few),)
+        for index, count in few.items():
+            places = [Affine({}, Polynomial.of(value)) for value in range(count)]
             poly = tuple(t for place in places for t in algebra.replace(poly, {index: place}))
         found += poly
     return algebra.finish(tuple(found)) if len(found) > len(gap.terms) else gap
-
-
-def _is_few(index: ir.Index) -> bool:
-    extent = Polynomial.of(index.extent).constant
-    return extent is not None and 1 < extent <= _MOST_UNROLLED
-
-
-def _put(algebra: nf.Algebra, gap: nf.Normal, index: ir.Index, value: int) -> nf.Normal:
-    place = Affine({}, Polynomial.of(value))
-    return algebra.finish(algebra.replace(gap.terms, {index: place}))
 
 
 def _clear_divisor(algebra: nf.Algebra, gap: nf.Normal) -> nf.Normal | None:
@@ -473,14 +461,10 @@ def _is_same_shape(code: ir.System, formula: ir.System) -> bool:
         if isinstance(entry, ir.Tensor) and entry.name in theirs
     ]
     pairs += zip(code.results, formula.results, strict=True)
+    shapes = [[tuple(map(simplify_place, tensor.shape)) for tensor in pair] for pair in pairs]
     return all(
-        len(one.shape) == len(other.shape) and all(map(_is_equal_extent, one.shape, other.shape))
-        for one, other in pairs
+        len(one) == len(other) and all(map(is_same_extent, one, other)) for one, other in shapes
     )
-
-
-def _is_equal_extent(one: ir.Expr, other: ir.Expr) -> bool:
-    return is_same_extent(one, other) or simplify_place(one) is simplify_place(other)
 
 
 def _fix_sizes(system: ir.System, fixed: Mapping[ir.Size, ir.Number]) -> ir.System:
