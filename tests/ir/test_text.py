@@ -291,11 +291,6 @@ def test_the_text_is_read_back(expr):
     assert evaluate_text(shown.splitlines()[-1].removeprefix("y = ")) == expected
 
 
-N = sizes("N")
-I = indices("i", N)
-X = tensors("x", N)
-Z = tensors("z")
-
 WRITTEN = {
     "100000": 10**5,
     "1e30": 10**30,
@@ -348,13 +343,20 @@ def test_what_is_beyond_the_limit_is_refused(number: str) -> None:
         parse(f"x[N]; z[i] = x[i] * {number}")
 
 
+def scale(number):
+    """z[i] = x[i] * number, of SymPy's objects."""
+    size = sizes("N")
+    index = indices("i", size)
+    return Formula(Eq(tensors("z")[index], tensors("x", size)[index] * number))
+
+
 @pytest.mark.parametrize("number", [Float(1e-300), Float("1.25e300"), Rational(1, 3 * 10**290)])
 def test_numbers_of_sympy_are_read_back(number: object) -> None:
-    shown = show(Formula(Eq(Z[I], X[I] * number)))
+    shown = show(scale(number))
     assert show(parse(shown)) == shown
 
 
 @pytest.mark.parametrize("number", [Integer(10) ** 5000, Rational(1, 3**700), Float("1e-305")])
 def test_numbers_of_sympy_beyond_the_limit_are_refused(number: object) -> None:
     with pytest.raises(DeriveError, match="number-too-long"):
-        show(Formula(Eq(Z[I], X[I] * number)))
+        show(scale(number))
