@@ -58,15 +58,13 @@ def _cut_output(body: str) -> str:
     first, *others = re.split(r"(\n[ \t]*\n+)", body)
     code, is_shown = first, _is_python(first) and _find_shown(first) is not None
     for gap, part in zip(others[::2], others[1::2], strict=True):
-        if not _is_python(part) or (is_shown and _is_value(part)):
+        if not _is_python(part):
+            break
+        if is_shown and all(isinstance(node, ast.Expr) for node in ast.parse(part).body):
             break
         code += gap + part
         is_shown = _is_python(code) and _find_shown(code) is not None
     return code
-
-
-def _is_value(text: str) -> bool:
-    return all(isinstance(node, ast.Expr) for node in ast.parse(text).body)
 
 
 def read_cells(data: bytes, *, keep_broken: bool = False) -> Cells:
@@ -74,7 +72,7 @@ def read_cells(data: bytes, *, keep_broken: bool = False) -> Cells:
     try:
         notebook = json.loads(data)
         cells = notebook["cells"] if "cells" in notebook else notebook["worksheets"][0]["cells"]
-        codes = [(k, _read_code(cell), _read_count(cell)) for k, cell in enumerate(cells, 1)]
+        codes = [(k, *_read_cell(cell)) for k, cell in enumerate(cells, 1)]
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     except (ValueError, KeyError, TypeError, IndexError) as error:
@@ -112,19 +110,15 @@ def _join(codes: Iterable[tuple[int, str | None, str]], keep_broken: bool) -> Ce
     return Cells(text, tuple(places), frozenset(shown), tuple(broken), tuple(prompts))
 
 
-def _read_count(cell: dict[str, Any]) -> str:
-    """How many cells had been run when this one was, as its prompt has it; older files name it."""
-    count = cell.get("execution_count", cell.get("prompt_number"))
-    return str(count) if isinstance(count, int) else ""
-
-
-def _read_code(cell: dict[str, Any]) -> str | None:
-    """The text of a code cell."""
+def _read_cell(cell: dict[str, Any]) -> tuple[str | None, str]:
+    """The text of a code cell, and how many had been run when it was, as its prompt has it."""
     if cell["cell_type"] != "code":
-        return None
+        return None, ""
+    count = cell.get("execution_count", cell.get("prompt_number"))  # the name in older files
+    run = str(count) if isinstance(count, int) else ""
     source = cell["source"] if "source" in cell else cell["input"]
     text = source if isinstance(source, str) else "".join(source)
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    return text.replace("\r\n", "\n").replace("\r", "\n"), run
 
 
 def _is_python(code: str) -> bool:
@@ -145,13 +139,11 @@ def _to_python(code: str) -> str:
         if not magic or magic[0] not in _PYTHON_CELLS:
             return "\n" * (len(lines) - 1)
         lines[first] = ""
-    return "\n".join(_to_blank(line) if _IPYTHON.match(line) else line for line in lines)
-
-
-def _to_blank(line: str) -> str:
-    """A line that does nothing, as deep as the one it replaces."""
-    lead = line[: len(line) - len(line.lstrip())]
-    return f"{lead}pass" if lead else ""
+    for k, line in enumerate(lines):
+        if _IPYTHON.match(line):  # as deep as the one it replaces
+            lead = line[: len(line) - len(line.lstrip())]
+            lines[k] = f"{lead}pass" if lead else ""
+    return "\n".join(lines)
 
 
 def _find_shown(text: str) -> int | None:

@@ -268,18 +268,13 @@ def _check_words(source: Source, statement: tuple[Token, ...]) -> None:
         if token.text == "not" and k and statement[k - 1].text in _CALCULATING:
             says = f"not cannot stand behind {statement[k - 1].text}"
             raise source.refuse("syntax", says, token.span, help="put it into a bracket: [not ..]")
-        if token.text == "=" and _is_inside(statement[:k]) and not _names_argument(statement[:k]):
+        before = statement[:k]
+        depth = sum((t.text in _CLOSING) - (t.text in _CLOSING.values()) for t in before)
+        # `f(.., name` up to here
+        is_named = k > 1 and before[-1].kind == "name" and before[-2].text in {"(", ","}
+        if token.text == "=" and depth > 0 and not is_named:
             says = "inside a bracket = says nothing"
             raise source.refuse("equation-sign", says, token.span, help="write == to compare")
-
-
-def _is_inside(before: Sequence[Token]) -> bool:
-    return sum((t.text in _CLOSING) - (t.text in _CLOSING.values()) for t in before) > 0
-
-
-def _names_argument(before: Sequence[Token]) -> bool:
-    """Is it `f(.., name` up to here?"""
-    return len(before) > 1 and before[-1].kind == "name" and before[-2].text in {"(", ","}
 
 
 def _check_neighbours(source: Source, statement: tuple[Token, ...]) -> None:
@@ -289,22 +284,16 @@ def _check_neighbours(source: Source, statement: tuple[Token, ...]) -> None:
     for here, after in pairwise(tokens):
         if here is not None and after is not None and _lacks_operator(here, after):
             raise _missing_operator(source, here, after, statement[0].text)
-        if not _ends_value(here) and not _starts_value(after):
+        if not _is_value(here, _CLOSING.values()) and not _is_value(after, {*_CLOSING, *_UNARY}):
             if here is not None and after is not None and (here.text, after.text) == ("(", ")"):
                 continue
             raise _missing_value(source, here, after)
 
 
-def _ends_value(token: Token | None) -> bool:
-    if token is None:
-        return False
-    return token.kind == "number" or token.text in _CLOSING.values() or _is_name(token)
-
-
-def _starts_value(token: Token | None) -> bool:
-    if token is None:
-        return False
-    return token.kind == "number" or token.text in {*_CLOSING, *_UNARY} or _is_name(token)
+def _is_value(token: Token | None, signs: Iterable[str]) -> bool:
+    """Is it a number, a name, or one of these signs?"""
+    is_known = token is not None and (token.kind == "number" or token.text in signs)
+    return token is not None and (is_known or _is_name(token))
 
 
 def _is_name(token: Token) -> bool:
@@ -312,7 +301,7 @@ def _is_name(token: Token) -> bool:
 
 
 def _lacks_operator(here: Token, after: Token) -> bool:
-    if not _ends_value(here) or after.text in _CLOSING.values():
+    if not _is_value(here, _CLOSING.values()) or after.text in _CLOSING.values():
         return False
     if after.text in _CLOSING:  # f(..), x[..] and sum[..](..) are fine
         return not (_is_name(here) or (here.text, after.text) == ("]", "("))
