@@ -37,6 +37,7 @@ from derive.frontend.sympy.nodes import (
     to_node,
     walk,
 )
+from derive.frontend.text.build import to_size
 from derive.ir import nodes as ir
 from derive.ir.pieces import to_exact
 from derive.ir.polynomial import Polynomial, is_same_extent
@@ -154,11 +155,18 @@ def find_names(formula: Formula) -> Context:
 def _find_extents(formula: Formula, context: Context) -> None:
     """The extents of the indices that have none of their own."""
 
+    def to_sizes(expr: Any) -> Any:
+        """With symbols that are known to be whole and positive, as sizes are."""
+        symbols = sorted(expr.free_symbols, key=str)
+        plain = (each for each in symbols if isinstance(each, Symbol))
+        return expr.xreplace({each: to_size(each.name) for each in plain})
+
     def to_form(place: Any) -> Any:
         """A place over plain symbols of its indices, and sizes; None for no such polynomial."""
         atoms = [part for part in walk(place) if isinstance(part, Idx | Symbol)]
-        new = {a: Symbol(find_label(a)) for a in atoms if find_label(a) in context.extents}
-        form = place.xreplace(new)
+        indices = {a: Symbol(find_label(a)) for a in atoms if find_label(a) in context.extents}
+        sizes = {a: to_size(a.name) for a in atoms if a not in indices and isinstance(a, Symbol)}
+        form = place.xreplace({**indices, **sizes})
         symbols = form.free_symbols
         known = {*context.sizes, *context.extents}
         is_known = all(symbol.name in known for symbol in symbols)
@@ -175,8 +183,9 @@ def _find_extents(formula: Formula, context: Context) -> None:
         if isinstance(value, Indexed)
         for number, place in enumerate(value.indices)
     ]
-    shapes = {n: base.shape for n, base in context.bases.items() if base.shape is not None}
-    known = {name: extents[0] for name, extents in context.extents.items() if extents}
+    bases = {n: base.shape for n, base in context.bases.items() if base.shape is not None}
+    shapes = {name: [*map(to_sizes, shape)] for name, shape in bases.items()}
+    known = {name: to_sizes(e[0]) for name, e in context.extents.items() if e}
     context.resolved = Extents(known, shapes, lefts, uses).spread()
     for name, extent in context.resolved.known.items():
         if not context.extents[name]:

@@ -55,27 +55,12 @@ def open_functional() -> Iterator[None]:
         yield
 
 
-_SIZES = frozenset(["shape", "size", "numel", "nelement", "stride", "__len__", "dim_size"])
-_VALUES = frozenset(
-    [
-        "item",
-        "__bool__",
-        "__float__",
-        "__int__",
-        "__index__",
-        "tolist",
-        "numpy",
-        "__array__",
-        "is_nonzero",
-        "equal",
-        "allclose",
-        "__contains__",
-        "__complex__",
-        "data:set",
-        "set_",
-        "is_same_size_as",
-    ]
+_ASKED = "shape size numel nelement stride __len__ dim_size"
+_READ = (
+    "item __bool__ __float__ __int__ __index__ tolist numpy __array__ is_nonzero equal allclose "
+    "__contains__ __complex__ data:set set_ is_same_size_as"
 )
+_SIZES, _VALUES = frozenset(_ASKED.split()), frozenset(_READ.split())
 
 
 def _answer_size(trace: Trace, name: str, tensor: Any, asked: Any) -> Any:
