@@ -25,6 +25,7 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import is_same_extent
 from derive.plan import ops
 from derive.plan.cells.matching import CellRule, is_same, strip
+from derive.plan.cost import find_true_axes
 from derive.plan.steps import free_name
 
 if TYPE_CHECKING:
@@ -287,6 +288,8 @@ def _find_sides(mask: ops.Op, index: ir.Index, definitions: Definitions) -> Side
             key, bound = strip(left), strip(right)
         case _:
             return None
+    if _spans_pairs(strip(mask), definitions):
+        return None
     is_above = relation in {">", ">="}
     if index in ops.axes_of(bound):
         key, bound, is_above = bound, key, not is_above
@@ -303,6 +306,18 @@ def _find_sides(mask: ops.Op, index: ir.Index, definitions: Definitions) -> Side
     if is_above:
         key, bound = (ops.Apply("neg", (side,), ops.axes_of(side)) for side in sides)
     return Sides(key, bound, "=" in relation)
+
+
+def _spans_pairs(mask: ops.Op, definitions: Definitions) -> bool:
+    """Does a reader of this mask compute something for all pairs, so that all are compared?"""
+    for step in definitions.steps.values() if isinstance(mask, ops.Source) else ():
+        parts = list(ops.walk_ops(step.op))
+        for read in parts:
+            if isinstance(read, ops.Source) and read.name == mask.name:  # type: ignore[union-attr]
+                wide = {*read.axes}
+                if any(isinstance(p, ops.Apply) and wide <= {*find_true_axes(p)} for p in parts):
+                    return True
+    return False
 
 
 def _write_below(kind: str, sides: Sides, value: ops.Op | None, index: ir.Index) -> ops.Op | None:
