@@ -241,6 +241,29 @@ def test_points_that_meet_have_the_slope_of_the_formula():
 
 
 @pytest.mark.parametrize(
+    ("text", "called"),
+    [
+        ("s[n,m] = 1 / sqrt(r[n,m] + 0.01)", True),
+        ("s[n,m] = c**2 / (3 * (r[n,m] + c**2)**2)**1.5", True),
+        ("s[n] = sum[m](sqrt(r[n,m]) * [n != m])", True),
+        ("s[n] = sum[m](1 / (r[n,m] + 0.1) * [n < m])", True),
+        ("s[n] = sum[m](sqrt(2 * r[n,m]) * [n <= m])", False),
+        ("s[n,m] = sqrt(r[n,m] / (r[n,m] + 1))", False),
+        ("t[n,m] = 3 * r[n,m]; s[n,m] = t[n,m]**0.5 + log(r[n,m] + 1)", False),
+    ],
+)
+def test_a_distance_is_called_where_no_root_is_taken_of_0(text, called):
+    """The slopes of points' distances from each other, that from itself among them."""
+    lines = "x[N, D]; index m < N; scalar c = 0.5\nr[n,m] = sum[d]((x[n,d] - x[m,d])**2)\n" + text
+    inputs = draw(lines, {"N": 5, "D": 3})
+    made, plain = (build(parse(lines), exact=True, cells=cells) for cells in (True, False))
+    assert (CDIST in made.source) == called
+    (ours, slopes), (theirs, expected) = (run(each.function, inputs) for each in (made, plain))
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(slopes, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize(
     ("text", "wide"),
     [
         ("s[n,m] = sum[d]((x[n,d] - y[m,d])**2)", False),

@@ -58,7 +58,7 @@ def match_distance(op: ops.Op, definitions: Definitions) -> ops.Op | None:
                 continue
             # of the points' distances from each other some are 0; torch takes no integers
             is_self = ops.rename_indices(one, {rows[0]: columns[0]}) is other
-            if is_self and definitions.has_any(_may_lack_slope):
+            if is_self and _lacks_slope(total, definitions):
                 return None
             if ops.is_integral(one) or ops.is_integral(other):
                 return None
@@ -107,21 +107,52 @@ def _write_distance(
     return ops.Cell(wide, points, inner, axes, ("wide",), note=NOTE, scratch=scratch)
 
 
-def _may_lack_slope(op: ops.Op) -> bool:
-    """May it have no slope at 0?
+def _lacks_slope(total: ops.Op, definitions: Definitions) -> bool:
+    """May something have no slope where these squared distances of points from each other are 0?
 
     Of a distance of 0 torch takes the slope for 0, whatever is made of it. The formula's root has
     none there, and passes nan on. Of a squared distance the slope is 0 either way.
     """
+    return any(
+        _may_be_zero(arg, definitions) and total in definitions.walk(arg)
+        for step in definitions.steps.values()
+        for part in ops.walk_ops(step.op)
+        for arg in _find_steep(part)
+    )
+
+
+def _find_steep(op: ops.Op) -> tuple[ops.Op, ...]:
+    """The arguments at which an operation has no slope at 0."""
     match op:
-        case ops.Apply("pow", (_, ops.Num(ir.Number(exponent)))):
-            return exponent.denominator != 1 or exponent < 0
-        case ops.Apply("/", (_, ops.Num())):
-            return False
-        case ops.Apply(function):
-            return function in {"sqrt", "rsqrt", "log", "/", "pow"}
+        case ops.Apply("pow", (_, ops.Num(ir.Number(exponent)))) if (
+            exponent.denominator == 1 and exponent >= 0
+        ):
+            return ()
+        case ops.Apply("/", (_, under)):
+            return () if isinstance(under, ops.Num) else (under,)
+        case ops.Apply("sqrt" | "rsqrt" | "log" | "pow", args):
+            return args
         case _:
+            return ()
+
+
+def _may_be_zero(op: ops.Op, definitions: Definitions) -> bool:
+    """May it be 0 where a distance is? Not what a number is added to, or put for a diagonal."""
+    match definitions.look(strip(op)):
+        case ops.Num(number) | ops.NumTensor(number):
+            return number == ir.ZERO
+        case ops.Apply("+", args) if any(isinstance(arg, ops.Num) for arg in args):
             return False
+        case ops.Apply("*" | "pow" | "sqrt" | "/" as function, args):
+            made = args if function == "*" else args[:1]
+            return any(_may_be_zero(arg, definitions) for arg in made)
+        case ops.Fill(arg, _, value):
+            return _may_be_zero(arg, definitions) or _may_be_zero(value, definitions)
+        case ops.Cell(ops.TorchCall("torch.diagonal_scatter"), (_, given)):
+            inner = given.arg if isinstance(given, ops.Expand) else given
+            return _may_be_zero(inner, definitions)
+        case _:
+            return True
 
 
 def match_squared_loss(op: ops.Op, definitions: Definitions) -> ops.Op | None:

@@ -138,10 +138,6 @@ class Definitions:
         """How often the results, and the steps that they need, read a name."""
         return self._reads[name]
 
-    def has_any(self, is_meant: Callable[[ops.Op], bool]) -> bool:
-        """Is any operation of the plan such a one?"""
-        return any(is_meant(part) for step in self.steps.values() for part in ops.walk_ops(step.op))
-
     def spell(self, op: ops.Op, kept: Collection[str] = ()) -> ops.Op:
         """The operation with elementwise steps and reductions written out where they are read.
 
