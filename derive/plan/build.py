@@ -199,9 +199,10 @@ def _share_orders(steps: tuple[Step, ...], kept: Collection[str]) -> tuple[Step,
                 return ops.arrange(turn_back(args[0]), axes)
             case ops.Apply(function, _, axes):
                 inner = tuple(map(turn_back, args))
-                orders = {*map(ops.axes_of, inner)}
-                if len(orders) == 1 and orders != {axes} and {*next(iter(orders))} == {*axes}:
-                    return ops.arrange(ops.Apply(function, inner, *orders), axes)
+                order = ops.axes_of(inner[0]) if inner else axes
+                is_one = all(ops.axes_of(arg) == order for arg in inner)
+                if is_one and order != axes and {*order} == {*axes}:
+                    return ops.arrange(ops.Apply(function, inner, order), axes)
         return ops.with_args(op, args) if args else op
 
     for step in steps:
