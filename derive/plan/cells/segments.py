@@ -35,7 +35,7 @@ RUNNING = "_sum_so_far"  # a function of the file
 LATER = "sums so far, in chunks: 0 * x = 0, so entries that come later must be finite"
 BELOW = "_reduce_below"  # another one
 PAIRED = 64  # comparisons of an element in whose time it is sorted: fewer stay comparisons
-SORTED = ir.Index("sorted", ir.Number(Fraction(2048)))  # operations to sort an element and find it
+SORTED = ir.Index("sorted", ir.Number(Fraction(4096)))  # operations to sort an element and find it
 FEW = 8  # segments below which a product with the mask is as fast
 
 
