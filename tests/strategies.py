@@ -29,6 +29,7 @@ DECLARED = {
     "m": ("bool m[M, N]", ("M", "N")),
     "r": ("bool r[N]", ("N",)),
     "t": ("int t[N] < 3", ("N",)),
+    "g": ("int g[N] < M", ("N",)),
     "b": ("b[M, D] > 0", ("M", "D")),
 }
 SCALARS = {"alpha": "scalar alpha", "eps": "scalar eps = 1/4"}
@@ -48,6 +49,7 @@ REDUCTIONS = (
     *("sum", "mean", "max", "min", "var", "logsumexp"),
     *("prod", "softmax", "log_softmax", "cumsum", "argmax"),
 )
+MATRICES = ("det", "logdet", "inverse", "solve")
 RELATIONS = ("<=", "<", "==", "!=", ">=", ">")
 
 
@@ -159,7 +161,7 @@ def note_size(draft, size):
 
 def binds(text, indices):
     """May one of the indices be bound by a reduction in the text?"""
-    brackets = re.findall(rf"\b(?:{'|'.join(REDUCTIONS)})\[(\w+(?:, \w+)*)", text)
+    brackets = re.findall(rf"\b(?:{'|'.join((*REDUCTIONS, *MATRICES))})\[(\w+(?:, \w+)*)", text)
     return any(index in names.split(", ") for names in brackets for index in indices)
 
 
@@ -390,13 +392,66 @@ def choices(draw, draft, scope, depth):
     return f"where({condition}, {one}, {draw(values(draft, scope, depth))})"
 
 
+MOVES = (  # a place that an index of an extent E is read at, and the guard that it needs
+    *(("{i} + 1", "{i} + 1 < {E}"), ("{i} - 2", "{i} >= 2"), ("2*{i}", "2*{i} < {E}")),
+    *(("{E} - 1 - {i}", ""), ("({i} + 1) % {E}", ""), ("{i} // 2", "")),
+    *(("min({i} + 2, {E} - 1)", ""), ("max({i} - 1, 0)", "")),
+)
+
+
+@st.composite
+def _moved(draw, draft, scope, depth):
+    """A tensor read at other places than its index's: shifted, backwards, around, by integers."""
+    wanted = [
+        (t, k, i)
+        for t, shape in TENSORS.items()
+        for k, e in enumerate(shape)
+        for i in scope
+        if INDICES[i] == e
+    ]
+    if not wanted:
+        return draw(_atoms(draft, scope))
+    name, number, index = draw(st.sampled_from(wanted))
+    draft.tensors.add(name)
+    extent = note_size(draft, INDICES[draft.use(index)])
+    place, guard = (each.format(i=index, E=extent) for each in draw(st.sampled_from(MOVES)))
+    gathered = [i for i in scope if INDICES[i] == "N"] if extent == "M" else []
+    if gathered and draw(st.booleans()):
+        draft.tensors.add("g")
+        place, guard = f"g[{draft.use(draw(st.sampled_from(gathered)))}]", ""
+    places = [draw(_places(draft, scope, e, False)) for e in TENSORS[name]]
+    read = f"{name}[{', '.join([*places[:number], place, *places[number + 1 :]])}]"
+    if not guard:
+        return read
+    return draw(st.sampled_from(["({1} * [{0}])", "where({0}, {1}, 2)"])).format(guard, read)
+
+
+@st.composite
+def _matrices(draw, draft, scope, depth):
+    """A function of a matrix whose diagonal is larger than the rest of its rows."""
+    pairs = [(a, b) for a in INDICES for b in INDICES if a < b and INDICES[a] == INDICES[b]]
+    free = [pair for pair in pairs if not {*pair} & {*scope}]
+    if not free:
+        return draw(_atoms(draft, scope))
+    one, other = map(draft.use, draw(st.sampled_from(free)))
+    body = draw(values(draft, (one, other, *scope), depth))
+    matrix = f"6 * delta({one}, {other}) + tanh({mention(body, (one, other))})"
+    kind = draw(st.sampled_from(MATRICES))
+    right = mention(draw(values(draft, (one, *scope), min(depth, 1))), (one,))
+    if kind in {"det", "logdet"} or binds(right, (other,)):
+        return f"{kind if kind == 'logdet' else 'det'}[{one}, {other}]({matrix})"
+    if kind == "inverse":
+        return f"sum[{one}, {other}](inverse[{one}, {other}]({matrix}) * {right})"
+    return f"sum[{other}](solve[{one}, {other}]({matrix}, {right}))"
+
+
 def _leaves(draft, scope, depth):
     return _atoms(draft, scope)
 
 
 FORMS = (
     *(_leaves, _sums, _products, _reductions, _reductions, _products),
-    *(_functions, _quotients, choices, _rows, _copies),
+    *(_functions, _quotients, choices, _rows, _copies, _moved, _moved, _matrices),
 )
 
 
@@ -454,7 +509,10 @@ def _is_told(size, told):
 
 @st.composite
 def _equations(draw, draft, name, depth):
-    """One equation; some have a left side with merged indices."""
+    """One equation; some have a left side with merged indices, some are a recurrence or a part."""
+    style = draw(st.integers(0, 9))
+    if style > 7:
+        return draw((_recurrences, _parts)[style - 8](draft, name, depth))
     indices = draw(st.lists(st.sampled_from(list(INDICES)), unique=True, max_size=3))
     places, extents, k = [], [], 0
     while k < len(indices):
@@ -472,6 +530,46 @@ def _equations(draw, draft, name, depth):
     value = draw((_empty_rows if bare else values)(draft, tuple(indices), depth))
     draft.results[name] = (None,) if bare else tuple(extents)  # None: no one reads it
     return f"{name}[{', '.join(places)}] = {value}" if places else f"{name} = {value}"
+
+
+@st.composite
+def _recurrences(draw, draft, name, depth):
+    """A recurrence over the first of its indices, linear or not, and where it begins or ends."""
+    step, *others = draw(
+        st.lists(st.sampled_from(list(INDICES)), unique=True, min_size=1, max_size=2)
+    )
+    scope = tuple(draft.use(index) for index in (step, *others))
+    extent = note_size(draft, INDICES[step])
+    value = draw(values(draft, scope, depth - 1))
+    style = draw(st.sampled_from([0, 3] if binds(value, (step,)) else [0, 1, 2, 3]))
+    places = ", ".join(["{}", *others])
+    begin = places.format(("-1", "0", f"{extent} - 1", "")[style])
+    before = f"{name}[{places.format(f'{step} + 1' if style == 2 else f'{step} - 1')}]"
+    if style == 3:
+        before = f"({before} * [{step} >= 1])"
+    start = mention(draw(values(draft, tuple(others), min(depth, 1))), others)
+    forms = ["tanh({0}) * {1} + tanh({0})", "tanh({1} + {0})", "max({1}, tanh({0})) / 2"]
+    line = f"{name}[{places.format(step)}] = {draw(st.sampled_from(forms)).format(value, before)}"
+    draft.results[name] = tuple(INDICES[index] for index in scope)
+    return line if style == 3 else f"{name}[{begin}] = {start}\n{line}"
+
+
+@st.composite
+def _parts(draw, draft, name, depth):
+    """Two equations that together fill a tensor."""
+    index = draft.use(draw(st.sampled_from(list(INDICES))))
+    other = draw(st.sampled_from([i for i in INDICES if i != index]))
+    size = note_size(draft, INDICES[index])
+    halves = [("2*{0}", "2*{0} + 1"), ("{0}", "{0} + {1}"), ("0", "{0} + 1"), ("{0}", "{1}")]
+    lines = []
+    for half in draw(st.sampled_from(halves)):
+        value = draw(values(draft, (index, draft.use(other)), depth - 1))
+        place = half.format(index, size)
+        inside = [i for i in (index, other) if i == other or re.search(rf"\b{index}\b", place)]
+        value = value if index in inside else draw(values(draft, (other,), depth - 1))
+        lines.append(f"{name}[{place}, {other}] = {value}")
+    draft.results[name] = (None,)
+    return "\n".join(lines)
 
 
 @st.composite

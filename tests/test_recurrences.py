@@ -324,6 +324,9 @@ def test_a_state_that_recurs_from_the_last_place_is_summed_in_chunks_too():
         ("x[T]; G[t] = tanh(x[t] + where(t == T - 1, 0, G[t + 1]))", True),
         ("x[T]; h[t] = where(t < 2, x[t], h[t - 1] + h[t - 2])", True),
         ("x[T]; h[t] = where(t - 1 < 0, 1, h[t - 1]) * x[t] + where(t - 1 < 0, 2, h[t - 1])", True),
+        ("w[T]; h[t] = max(h[t - 1] * [t >= 1], tanh(softmax[t](w[t])))", True),
+        ("w[T]; h[t] = tanh(h[t + 1] * [t + 1 < T] - cumsum[t](w[t])) + cumsum[t](w[t])", True),
+        ("w, x[T]; h[0] = x[0]; h[t + 1] = h[t] * softmax[t](w[t])", True),
         ("x[T]; m[t] = tanh(x[t] - m[t + 1])", False),
     ],
 )
@@ -390,6 +393,10 @@ def test_code_is_checked_against_a_recurrence():
         ("x[T]; h[-1] = 0; h[t] = h[t + 1] + x[t]", "may read outside h"),
         ("x[T]; h[-2] = 0; h[t] = h[t - 2] + x[t]", "no equation gives h a value at -1"),
         ("x[T]; h[-1] = 0; h[-1] = 1; h[t] = h[t - 1] + x[t]", "each place once"),
+        (
+            "x[T]; h[0] = 1; h[t + 1] = x[t] * softmax[t](h[t])",
+            "what goes along t, softmax",
+        ),
         ("x[T]; g[t] = h[t] + x[t]; h[t] = g[t]", "g, h are defined by one another"),
         ("d[N, N]; y[-1,j] = 0; y[i,j] = d[i,j] + y[i - 1,j] + y[i,j - 1] * [j >= 1]", "place"),
     ],

@@ -12,6 +12,7 @@ from derive.errors import DeriveError, refuse
 from derive.frontend.from_sympy import from_sympy
 from derive.ir.recurrences import (
     find_recurrence_mistakes,
+    lift_alongs,
     open_starts,
     order_recurrences,
 )
@@ -32,7 +33,7 @@ def to_system(formula: Formula, name: str | None = None) -> ir.System:
     with refuse_depth():
         system = from_sympy(formula)
         check_system(system)
-        system = join_parts(open_starts(system))
+        system = join_parts(open_starts(lift_alongs(system)))
         for mistake in find_recurrence_mistakes(system):
             raise DeriveError(mistake)
         system = order_recurrences(system)

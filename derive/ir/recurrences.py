@@ -21,7 +21,7 @@ from derive.errors import Diagnostic
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.text import find_marks
-from derive.ir.walk import find_accesses, rewrite_bottom_up, substitute, walk
+from derive.ir.walk import find_accesses, find_free, rewrite_bottom_up, substitute, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -116,6 +116,43 @@ def find_start_mistakes(system: ir.System) -> Iterator[Diagnostic]:
                 find_marks(first, first.target),
                 help="places before the first one are counted back from -1",
             )
+
+
+def lift_alongs(system: ir.System) -> ir.System:
+    """The system in which no recurrence holds what goes along an index of it and does not recur.
+
+    h[t] = h[t - 1] + softmax[t](x[t])    becomes    h_softmax[t] = softmax[t](x[t])
+                                                     h[t] = h[t - 1] + h_softmax[t]
+    """
+    names = {entry.name for entry in (*system.inputs, *system.sizes)}
+    names |= {equation.target.tensor.name for equation in system.equations}
+    made: list[ir.Equation] = []
+
+    def lift(expr: ir.Expr) -> ir.Expr:
+        """An access of an equation of its own."""
+        if not isinstance(expr, ir.Along) or expr.index not in find_free(equation.target):
+            return expr
+        if any(recurs(access.tensor, equation, system) for access in find_accesses(expr)):
+            return expr
+        wanted = f"{equation.target.tensor.name}_{expr.kind}"
+        numbered = (wanted + "_" * k for k in range(len(names) + 1))
+        name = next(name for name in numbered if name not in names)
+        names.add(name)
+        axes = find_free(expr)
+        whole = ir.Access(ir.Tensor(name, tuple(i.extent for i in axes)), axes)
+        made.append(ir.Equation(whole, expr))
+        return whole
+
+    for equation in system.equations:
+        value = equation.value
+        if any(recurs(access.tensor, equation, system) for access in find_accesses(value)):
+            value = rewrite_bottom_up(value, lift)
+        made.append(equation if value is equation.value else ir.Equation(equation.target, value))
+    return (
+        replace(system, equations=tuple(made), written=system.written or system.equations)
+        if len(made) > len(system.equations)
+        else system
+    )
 
 
 def open_starts(system: ir.System) -> ir.System:
@@ -249,15 +286,12 @@ def _turn(system: ir.System, recurrence: Recurrence) -> ir.System:
         if not isinstance(expr, ir.Access):
             return expr
         axis = recurrence.find_axis(expr.tensor) if expr.tensor in own else None
-        places = [
-            place if isinstance(place, ir.Access) else Polynomial.of(place) for place in expr.places
-        ]
-        found = [
-            (last - place if k == axis else place).to_expr()
-            if isinstance(place, Polynomial)
-            else place
-            for k, place in enumerate(places)
-        ]
+        found = list(expr.places)
+        for k, place in enumerate(expr.places):
+            if k == axis:
+                found[k] = (last - Polynomial.of(place)).to_expr()
+            elif all(isinstance(part, COUNTED) for part in walk(place)):
+                found[k] = Polynomial.of(place).to_expr()
         return ir.Access(own.get(expr.tensor, expr.tensor), tuple(found))
 
     turned: list[ir.Equation] = []

@@ -591,21 +591,27 @@ def is_integer(expr: ir.Expr) -> bool:
 
     It is computed in integers throughout, since positions above 256 have no bfloat16.
     """
-    return bool(find_free(expr)) and all(_is_integral_part(part) for part in walk(expr))
+    if isinstance(expr, ir.Where):  # a choice between numbers may be of any kind
+        return any(map(is_integer, (expr.then, expr.other))) and _is_whole(expr)
+    return bool(find_free(expr)) and _is_whole(expr)
 
 
-def _is_integral_part(part: ir.Expr) -> bool:
-    match part:
-        case ir.Index() | ir.Size() | ir.Add() | ir.Mul():
+def _is_whole(expr: ir.Expr) -> bool:
+    match expr:
+        case ir.Index() | ir.Size():
             return True
         case ir.Number(value):
             return value.denominator == 1
         case ir.Access(tensor, _):
             return tensor.kind == "int"
-        case ir.Pow(_, ir.Number(value)):
-            return value.denominator == 1 and value >= 0
-        case ir.Call(function, _):
-            return function in INTEGRAL
+        case ir.Pow(base, ir.Number(value)):
+            return value.denominator == 1 and value >= 0 and _is_whole(base)
+        case ir.Where(_, then, other):
+            return _is_whole(then) and _is_whole(other)
+        case ir.Add(parts) | ir.Mul(parts):
+            return all(map(_is_whole, parts))
+        case ir.Call(function, parts):
+            return function in INTEGRAL and all(map(_is_whole, parts))
         case _:
             return False
 

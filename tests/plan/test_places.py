@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from derive import DeriveError, build
+from derive import DeriveError, build, evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
 
 STOCK = Path(__file__).with_name("places.txt").read_text(encoding="utf-8").split("\n\n")
@@ -21,6 +21,15 @@ FORMULAS = {title[2:]: text for title, text in (each.split("\n", 1) for each in 
 @pytest.mark.parametrize("title", FORMULAS)
 def test_every_place_is_read_as_the_loops_read_it(title):
     build(FORMULAS[title], name="y").judge(2)
+
+
+@pytest.mark.parametrize("title", [t for t in FORMULAS if "further" in t])
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_a_shift_may_be_longer_than_the_tensor(title, size):
+    built = build(FORMULAS[title], name="y")
+    given = draw_inputs(built.system, {"D": size, "M": 2}, 0, torch.float64)
+    expected = evaluate_loops(built.formula, given)
+    assert torch.allclose(built.function(**given), expected)
 
 
 @pytest.mark.parametrize("title", [t for t in FORMULAS if "argmax" not in t and "sum A" not in t])

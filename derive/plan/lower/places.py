@@ -192,7 +192,16 @@ def _cut(op: ops.Op, at: int, form: _Form) -> ops.Op:
     index = ir.Index(f"{axis.name}'", form.length.to_expr())
     if is_never_negative(form.low) and is_never_negative(length - form.low - form.length):
         return ops.Slice(op, at, index, form.low.to_expr())
-    return ops.Pad(op, at, index, negate(form.low).to_expr())
+    # What is cut off must be there to be cut: otherwise that side is padded first, and then cut.
+    before = Polynomial.of(0) - form.low
+    if is_never_negative(before) and not is_never_negative(form.length - before):
+        start, long = Polynomial.of(0), form.length + before
+    elif is_never_negative(form.low) and not is_never_negative(length - form.low):
+        start, before, long = form.low, Polynomial.of(0), form.low + form.length
+    else:
+        return ops.Pad(op, at, index, before.to_expr())
+    op = ops.Pad(op, at, ir.Index(f"{axis.name}''", long.to_expr()), before.to_expr())
+    return ops.Slice(op, at, index, start.to_expr())
 
 
 def _read_form(op: ops.Op, at: int, form: _Form) -> ops.Op:
