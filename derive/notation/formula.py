@@ -16,7 +16,17 @@ if TYPE_CHECKING:
 # What a generated function reads, and the file around it: nothing else may have these names.
 _CHECKS = ("_check_shapes", "_sum_so_far", "_reduce_below", "_weigh_apart", "_check_range")
 FUNCTION_WORDS = ("torch", *_CHECKS, "ValueError", "list", "zip", "isinstance")
-FILE_WORDS = (*FUNCTION_WORDS, "Tensor", "tuple", "float", "int", "bool", "str", "abs")
+FILE_WORDS = (
+    *FUNCTION_WORDS,
+    "Tensor",
+    "tuple",
+    "float",
+    "int",
+    "bool",
+    "str",
+    "abs",
+    "RuntimeError",
+)
 
 
 @dataclass(frozen=True, slots=True)

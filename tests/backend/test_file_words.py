@@ -11,6 +11,7 @@ from house import ROOT
 
 from derive import DeriveError, build, parse
 from derive.notation.formula import FILE_WORDS, FUNCTION_WORDS
+from derive.plan.cells import CELLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +38,7 @@ def find_read(source: str) -> Iterator[str]:
 def test_the_words_are_those_that_the_files_read() -> None:
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / "generated").glob("*.py")]
     sources.append(build("int t[N] < 7\ny[n] = t[n] + 1").source)
+    sources += [build(rule.computes).source for rule in CELLS if rule.call.startswith("_")]
     read = {name for source in sources for name in find_read(source)}
     assert read == set(FILE_WORDS)
 
