@@ -395,8 +395,9 @@ def test_code_is_checked_against_a_recurrence():
         ("x[T]; h[-1] = 0; h[-1] = 1; h[t] = h[t - 1] + x[t]", "each place once"),
         (
             "x[T]; h[0] = 1; h[t + 1] = x[t] * softmax[t](h[t])",
-            "what goes along t, softmax",
+            "a part of h goes along its index",
         ),
+        ("w[T]; h[-1] = 1; h[t] = softmax[t](w[t] * h[t - 1])", "not place after place"),
         ("x[T]; g[t] = h[t] + x[t]; h[t] = g[t]", "g, h are defined by one another"),
         ("d[N, N]; y[-1,j] = 0; y[i,j] = d[i,j] + y[i - 1,j] + y[i,j - 1] * [j >= 1]", "place"),
     ],

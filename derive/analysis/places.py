@@ -372,7 +372,14 @@ class _Joiner:
                 reads.append(position)
         recurs = any(isinstance(p, ir.Access) and p.tensor is self.tensor for p in walk(value))
         if is_plain or (recurs and set(new) >= {i for p in target for i in find_free(p)}):
-            return runs, rewrite_bottom_up(substitute(value, new), _simplify_read)
+            try:
+                return runs, rewrite_bottom_up(substitute(value, new), _simplify_read)
+            except ValueError:  # what goes along the index that is replaced
+                raise refuse(
+                    "not-yet",
+                    f"a part of {self.tensor.name} goes along its index and recurs",
+                    help="give what goes along the index an equation of its own",
+                ) from None
         numbered = (f"{self.tensor.name}_{k}" for k in range(1, len(self.names) + 2))
         name = next(name for name in numbered if name not in self.names)
         self.names.add(name)

@@ -246,6 +246,12 @@ def find_recurrence(group: Sequence[ir.Equation]) -> Recurrence | None:
                 for access in find_accesses(equation.value)
                 if access.tensor in order
             ]
+            alongs = (p for e in group for p in walk(e.value) if isinstance(p, ir.Along))
+            if any(
+                a.index is index and any(r.tensor in order for r in find_accesses(a))
+                for a in alongs
+            ):
+                continue
             # What is read is of a turn before, or of this one and there already.
             if all(lag is not None and (lag > 0 or (lag == 0 and there)) for lag, there in lags):
                 return made

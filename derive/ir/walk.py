@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from derive.errors import refuse
 from derive.ir import nodes as ir
 
 if TYPE_CHECKING:
@@ -183,12 +182,7 @@ def _substitute_along(expr: ir.Along, new: Mapping[ir.Expr, ir.Expr]) -> ir.Expr
     for index in expr.indices:
         kept = new.get(index, index)
         if not isinstance(kept, ir.Index):
-            raise refuse(
-                "not-yet",
-                f"what goes along {index.name}, {expr.kind}, recurs along it or stands in a part "
-                "of a tensor",
-                help=f"give {expr.kind}[{index.name}](..) an equation of its own",
-            )
+            raise ValueError(f"{index.name} of {expr.kind} can only become another index")
         is_taken = kept.name in coming or kept in along
         if is_taken or (kept is not index and kept.name in staying):
             raise ValueError(f"{kept.name} would be captured by {expr.kind}[{kept.name}]")

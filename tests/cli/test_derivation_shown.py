@@ -71,7 +71,7 @@ KNOWN = {  # commands of LaTeX and amsmath
     *("begin", "end", "intertext", "text", "texttt", "mathrm", "operatorname", "left", "right"),
     *("textbackslash", "textasciicircum", "textasciitilde", "sum", "prod", "frac", "sqrt", "to"),
     *("exp", "log", "sin", "cos", "tanh", "max", "min", "infty", "pi", "lfloor", "rfloor"),
-    *("bmod", "leq", "geq", "neq", "wedge", "vee", "neg", "cdot"),
+    *("bmod", "leq", "geq", "neq", "wedge", "vee", "neg", "cdot", "det"),
     *("alpha", "beta", "gamma", "lambda", "mu", "sigma", "tau"),
 }
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from derive.errors import DeriveError
 from derive.ir import nodes as ir
 from derive.ir.walk import (
     find_accesses,
@@ -223,16 +222,12 @@ def test_substitution_captures_nothing(before, new, after):
         ({i: j}, "j would be captured by cumsum"),
         ({i: ir.Add((j, ir.ONE))}, "j would be captured by cumsum"),
         ({j: i}, "i would be captured by cumsum"),
+        ({j: ir.Add((j, ir.ONE))}, "j of cumsum can only become another index"),
     ],
 )
 def test_an_index_that_is_kept_is_not_captured(new, message):
     with pytest.raises(ValueError, match=message):
         substitute(ir.Along("cumsum", j, ir.TRUE, ir.Access(A, (i, j))), new)
-
-
-def test_an_index_that_is_kept_stays_an_index():
-    with pytest.raises(DeriveError, match="what goes along j, cumsum, recurs"):
-        substitute(ir.Along("cumsum", j, ir.TRUE, ir.Access(A, (i, j))), {j: ir.Add((j, ir.ONE))})
 
 
 def test_a_fresh_index_is_no_tensor_size_or_scalar():
@@ -289,7 +284,7 @@ def test_substitution_means_evaluation_elsewhere(expr, new):
     """The value of e[new] is the value of e where each index has its replacement's value."""
     try:
         after = substitute(expr, new)
-    except (ValueError, DeriveError):
+    except ValueError:
         assert any(isinstance(here, ir.Along) for here in walk(expr))
         return
     assert set(find_free(after)) <= {i, j, k}

@@ -189,6 +189,11 @@ WORDS = {name.replace("_", ""): name for name in (*FUNCTIONS, *ROWS)}
 WORDS |= {"ln": "log", "arctan": "atan", "arcsin": "asin", "arccos": "acos", "swish": "silu"}
 WORDS |= {"concat": "concat", "concatenate": "concat"}
 WORDS |= {"average": "mean", "variance": "var", "tr": "trace", "trace": "trace", "sgn": "sign"}
+_COMMANDS = [  # \log\det is one function
+    (re.compile(r"\s*".join(map(re.escape, commands))), row.name)
+    for row in ROWS.values()
+    if len(commands := re.findall(r"\\[a-z]+", row.latex)) > 1
+]
 _END = "\\end{cases}"
 
 
@@ -239,6 +244,8 @@ class Reader:
     ) -> None:
         for sign, command in _UNICODE.items():
             line = line.replace(sign, f"{command} " if command[0] == "\\" else command)
+        for words_of_one, name in _COMMANDS:
+            line = words_of_one.sub(rf"\\{name}", line)
         self.line = line
         self.words = words  # names of several letters
         self.functions = functions  # names that an equation defines with arguments
