@@ -100,7 +100,7 @@ def test_code_that_forges_is_not_the_same(kind, tmp_path):
 )
 def test_code_that_ends_its_process_is_unknown_and_says_how(said, tmp_path):
     verdict = judge(tmp_path, ENDING[said], 30)
-    assert verdict.same is None
+    assert verdict.same is None, str(verdict)
     assert re.search(said, str(verdict)), str(verdict)
 
 
