@@ -233,6 +233,8 @@ def make_tiled(plan: Plan, body: Body, target: int) -> Plan | None:
     unit = _find_unit(body, plan)
     if unit is None or not body.sliced or _cuts_flat(body):
         return None
+    if around is not None and {r.name for r in around.running} & {s.name for s in body.inside}:
+        return None  # what the loop around adds up would be added up of one block alone
     joined, through = [], []
     between = [] if around is None else [*body.before, *body.after]
     own = {name for step in between for name in ops.find_reads(step.op)}
