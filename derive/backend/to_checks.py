@@ -343,12 +343,12 @@ _RECUR = '''def {name}(a: Tensor, x: Tensor, h: Tensor, dim: int, chunk: int) ->
         {whole}
     if whole:
         start = torch.cat([h.unsqueeze(dim), ends.narrow(dim, 0, count - 1)], dim)
-        each = [start := torch.addcmul(x_t, a_t, start) for a_t, x_t in turns]
-        found = torch.stack(each, dim).flatten(dim - 1, dim)
+        found = torch.stack([start := torch.addcmul(x_t, a_t, start) for a_t, x_t in turns], dim)
+        found = found.flatten(dim - 1, dim)
         h = found.select(dim, -1)
     rest = (part.narrow(dim, whole, x.shape[dim] - whole).unbind(dim) for part in (a, x))
     last = [h := torch.addcmul(x_t, a_t, h) for a_t, x_t in zip(*rest, strict=True)]
-    return torch.cat([found, torch.stack(last, dim)], dim) if last else found
+    return torch.cat([found, *(each.unsqueeze(dim) for each in last)], dim) if last else found
 '''
 _SO_FAR = '''def {name}(q: Tensor, k: Tensor, v: Tensor, diagonal: int, chunk: int) -> Tensor:
     """The sum of (q_i . k_j) v_j over the places j up to i plus the diagonal, by chunks."""
