@@ -261,6 +261,7 @@ def _unclosed(source: Source, token: Token) -> DeriveError:
 
 def _check_words(source: Source, statement: tuple[Token, ...]) -> None:
     """The words and signs that Python allows in fewer places than values and operators."""
+    depth = 0
     for k, token in enumerate(statement):
         if token.text == "return" and k:
             says = "return begins a line and stands nowhere else"
@@ -268,10 +269,9 @@ def _check_words(source: Source, statement: tuple[Token, ...]) -> None:
         if token.text == "not" and k and statement[k - 1].text in _CALCULATING:
             says = f"not cannot stand behind {statement[k - 1].text}"
             raise source.refuse("syntax", says, token.span, help="put it into a bracket: [not ..]")
-        before = statement[:k]
-        depth = sum((t.text in _CLOSING) - (t.text in _CLOSING.values()) for t in before)
+        depth += (token.text in _CLOSING) - (token.text in _CLOSING.values())
         # `f(.., name` up to here
-        is_named = k > 1 and before[-1].kind == "name" and before[-2].text in {"(", ","}
+        is_named = k > 1 and statement[k - 1].kind == "name" and statement[k - 2].text in {"(", ","}
         if token.text == "=" and depth > 0 and not is_named:
             says = "inside a bracket = says nothing"
             raise source.refuse("equation-sign", says, token.span, help="write == to compare")
