@@ -121,8 +121,8 @@ def find_scratch(op: ops.Op) -> tuple[tuple[ir.Index, ...], ...]:
     match op:
         case ops.Cell():
             return op.scratch
-        case ops.Recur():  # the values of all chunks, before they are put in order
-            return (op.axes,)
+        case ops.Recur():  # the values of all chunks one by one, and before they are put in order
+            return (op.axes, op.axes)
         case ops.Reduction("logsumexp", arg, _):
             return (find_true_axes(arg),)
         case ops.Reduction("prod", arg, over):  # one index after the other, the last one first
