@@ -288,9 +288,8 @@ class _Joiner:
         self.made: list[ir.Equation] = []
         self.axes: list[ir.Expr] = []  # the places of the joined left side
         self.facts: Facts = ()
-        self.split: dict[
-            int, ir.Index
-        ] = {}  # the places in which the parts differ, and their index
+        # The places in which the parts differ, and their index.
+        self.split: dict[int, ir.Index] = {}
 
     def join(self, parts: Sequence[ir.Equation]) -> list[ir.Equation]:
         """The joined equation, behind those of parts that have to stand alone."""
@@ -345,9 +344,8 @@ class _Joiner:
         """
         runs: dict[int, Run] = {}
         new: dict[ir.Expr, ir.Expr] = {}
-        own: list[
-            tuple[ir.Expr, ir.Expr]
-        ] = []  # the places of an equation of its own, and their extents
+        # The places of an equation of its own, and their extents.
+        own: list[tuple[ir.Expr, ir.Expr]] = []
         reads: list[ir.Expr] = []
         is_plain = not any(isinstance(part, (ir.Reduce, ir.Along)) for part in walk(value))
         for number, place in enumerate(target):

@@ -66,9 +66,8 @@ class Scan:
     index: ir.Index
     first: int  # of the steps in the loop
     last: int
-    sliced: tuple[
-        tuple[str, ops.Op, int], ...
-    ]  # a name in a turn, what it is a place of, which axis
+    # A name in a turn, what it is a place of, which axis.
+    sliced: tuple[tuple[str, ops.Op, int], ...]
     carried: tuple[Carried, ...]
 
 
@@ -87,9 +86,8 @@ class Tile:
     first: int  # of the steps in the loop
     last: int
     sliced: tuple[tuple[str, ops.Op], ...]  # the name of a block, and what it is a block of
-    joined: tuple[
-        tuple[str, str, int], ...
-    ]  # a step, the list of its blocks or the whole of them, the place of the index
+    # A step, the list of its blocks or the whole of them, the place of the index.
+    joined: tuple[tuple[str, str, int], ...]
     unit: Polynomial
     target: int
     running: tuple[Running, ...] = ()
