@@ -19,24 +19,20 @@ from derive.formulas import read_formula
 from derive.frontend.modules import hold
 from derive.frontend.system import refuse_depth, to_system
 from derive.ir import nodes as ir
-from derive.ir.polynomial import Polynomial, evaluate_extent
-from derive.ir.recurrences import find_groups
+from derive.ir import polynomial, recurrences
 from derive.ir.text import to_text
 from derive.ir.walk import find_all_indices, find_sizes, walk
-from derive.plan.backward import plan_passes
+from derive.plan import search, shards
+from derive.plan.backward import Passes, name_compared, plan_passes
 from derive.plan.machine import DEFAULT, WIDTH, Machine, parse_memory
-from derive.plan.search import Request, find_plan
-from derive.plan.shards import RANKS, count_transfers, find_sharding, is_same_formula
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from derive.judge.compare import Judgement
     from derive.notation.formula import Formula
-    from derive.plan.backward import Passes
     from derive.plan.derivation import Derivation
     from derive.plan.plan import Plan
-    from derive.plan.shards import Sharding
 
 Asked: TypeAlias = "bool | str | Mapping[str, str] | Sequence[str]"  # of a module: what it holds
 LONGEST = 1 << 63  # what torch counts positions in ends there
@@ -54,11 +50,12 @@ class Built:
     system: ir.System
     plan: Plan
     source: str
-    request: Request = field(default_factory=Request)
+    request: search.Request = field(default_factory=search.Request)
     parts: tuple[str, ...] = ()  # files of each order alone, where the file chooses among several
     passes: Passes | None = None  # where the file has a backward of its own
-    sharding: Sharding | None = None  # where it has a function over the ranks of a mesh
+    sharding: shards.Sharding | None = None  # where it has a function over the ranks of a mesh
     asked: Asked = False  # what it was asked to have a module hold
+    remarks: tuple[str, ...] = ()  # why it is not all that was asked for
 
     def __repr__(self) -> str:
         at = " ".join(f"{size}={number}" for size, number in self.plan.sizes.items())
@@ -68,7 +65,8 @@ class Built:
     @property
     def notes(self) -> tuple[str, ...]:
         """The laws that the plan used beyond tidying up, and warnings."""
-        return self.plan.notes if self.passes is None else (*self.plan.notes, self.passes.say())
+        own = self.remarks if self.passes is None else (self.passes.say(),)
+        return (*self.plan.notes, *own)
 
     @property
     def variants(self) -> tuple[dict[str, int], ...]:
@@ -101,7 +99,7 @@ class Built:
         """What was done on the way from the formula to the plan, and what it changed of costs."""
         from derive.plan.derivation import find_derivation
 
-        if find_groups(self.system):
+        if recurrences.find_groups(self.system) or self.plan.recurs:
             raise refuse(
                 "not-yet",
                 "the derivation of a recurrence cannot be told yet",
@@ -187,7 +185,8 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
     `cells=False`: no call of torch that lacks second derivatives. `machine`: what operations cost,
     if not what they cost on an ordinary one. `dispatch`: the file holds the orders of contraction
     for much smaller and larger sizes too, and takes them there. `backward`: the file has a backward
-    of its own, planned from the formula's gradients, for which it keeps little. `shard`:
+    of its own, planned from the formula's gradients, for which it keeps little, unless autograd
+    does far better on the usual file, as its notes say. `shard`:
     the file has a second function, over the ranks of a mesh: {"h": "tp"} cuts index h over its
     dimension tp. `module`: the file has an `nn.Module`, too, which holds some of the arguments:
     names `"W_q,W_k"` or others by which a state dict has them, as `derive.frontend.modules` says;
@@ -200,7 +199,7 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
     formula = read_formula(formula)
     formula = hold(formula, module) if module else formula
     most = None if memory is None else parse_memory(memory) // WIDTH
-    request = Request(machine or DEFAULT, most, exact, fast_math, cells, not einsum)
+    request = search.Request(machine or DEFAULT, most, exact, fast_math, cells, not einsum)
     with refuse_depth():
         system = to_system(formula, name)
         unplanned = find_unplanned(system)
@@ -218,7 +217,12 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
             if dispatch:
                 says = "a file with a backward of its own has one order of contraction"
                 raise refuse("backward-dispatch", says, help="leave out one of the two options")
+        plan = search.find_plan(system, typical, request, regimes=True)
+        sharding, more = None, More()
+        if backward:
             passes = _plan_passes(formula, system, typical, request)
+            more = More(remarks=passes.compare(plan, request.machine))
+        if backward and not more.remarks:
             shown = replace(passes.forward, system=system)
             results = shown.results[: len(system.results)]
             blocks = [*(tile.block for tile in shown.tiles), *passes.blocks.values()]
@@ -227,10 +231,8 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
             return Built(
                 system.name, formula, system, shown, source, request, passes=passes, asked=module
             )
-        plan = find_plan(system, typical, request, regimes=True)
-        sharding, more = None, More()
         if shard:
-            sharding, plans = plan_sharding(find_sharding(system, shard), plan, request)
+            sharding, plans = plan_sharding(shards.find_sharding(system, shard), plan, request)
             more = to_shards(sharding, plans, system.name)
         if module:
             text = write(plan, blocks=[tile.block for tile in plan.tiles])
@@ -248,6 +250,7 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
         parts,
         sharding=sharding,
         asked=module,
+        remarks=more.remarks,
     )
 
 
@@ -293,25 +296,25 @@ def judge_text(  # noqa: PLR0913, PLR0917 - what a file is judged by, texts and 
 
 
 def plan_sharding(
-    sharding: Sharding, plan: Plan, request: Request
-) -> tuple[Sharding, list[Plan | None]]:
+    sharding: shards.Sharding, plan: Plan, request: search.Request
+) -> tuple[shards.Sharding, list[Plan | None]]:
     """A sharding with its communication, and a plan for each stage; None for the formula's own."""
     sizes = dict(plan.sizes)
     for name, (extent, _) in sharding.shares.items():
-        sizes[name] = max(1, evaluate_extent(extent, plan.sizes) // RANKS)
+        sizes[name] = max(1, polynomial.evaluate_extent(extent, plan.sizes) // shards.RANKS)
     plans: list[Plan | None] = []
     for stage in sharding.stages:
         own = stage.system
-        if own is None or is_same_formula(own, sharding.system):
+        if own is None or shards.is_same_formula(own, sharding.system):
             plans.append(None)
         else:
             outside = {inside: sizes[name] for inside, name in stage.sizes}
-            plans.append(find_plan(own, sizes | outside, request))
+            plans.append(search.find_plan(own, sizes | outside, request))
     known = [
         plan if each is None and stage.system is not None else each
         for stage, each in zip(sharding.stages, plans, strict=True)
     ]
-    return count_transfers(sharding, known), plans
+    return shards.count_transfers(sharding, known), plans
 
 
 def typeset(formula: Formula) -> str:
@@ -322,17 +325,19 @@ def typeset(formula: Formula) -> str:
 
 
 def _plan_passes(
-    formula: Formula, system: ir.System, sizes: Mapping[str, int], request: Request
+    formula: Formula, system: ir.System, sizes: Mapping[str, int], request: search.Request
 ) -> Passes:
     """The plans of the results and of the gradients."""
     from derive.frontend.gradient import find_backward
 
-    found = find_backward(formula)
+    system, compared = name_compared(system)
+    found = find_backward(formula, system)
     gradients = to_system(found.formula)
     unplanned = find_unplanned(gradients)
     if unplanned is not None:
         raise DeriveError(unplanned)
-    return plan_passes(system, gradients, (found.given, found.made), sizes, request)
+    names = found.given, found.made
+    return plan_passes(system, gradients, names, sizes, request, compared)
 
 
 def _refuse_long(system: ir.System) -> None:
@@ -377,7 +382,7 @@ def _find_typical(
                 found[size] = SHORT
     for index in find_all_indices(system):
         sizes_in = [part.name for part in walk(index.extent) if isinstance(part, ir.Size)]
-        if evaluate_extent(index.extent, found) < 0:
+        if polynomial.evaluate_extent(index.extent, found) < 0:
             at = ", ".join(f"{size}={found[size]}" for size in dict.fromkeys(sizes_in))
             raise refuse(
                 "sizes-impossible",
@@ -390,7 +395,7 @@ def _find_typical(
 def _find_shortening(extent: ir.Expr) -> set[str]:
     """The sizes that are taken away from others, K in L - K + 1 or in (L - K)//2 + 1."""
     found: set[str] = set()
-    for monomial, number in Polynomial.of(extent).terms.items():
+    for monomial, number in polynomial.Polynomial.of(extent).terms.items():
         for atom, _ in monomial:
             match atom:
                 case ir.Size(name) if number < 0:

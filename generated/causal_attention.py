@@ -21,20 +21,18 @@ def causal_attention(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
 
     Returns z[b,h,i,d] [B, H, N, D].
     Raises ValueError where the shapes do not fit together.
-    Cost: 4*B*D*H*N**2 + B*D*H*N + 6*B*H*N**2 operations; 2*B*D*H*N elements alive at once.
+    Cost: 4*B*D*H*N**2 + B*D*H*N + 6*B*H*N**2 operations; B*D*H*N elements alive at once.
     By torch.nn.functional.scaled_dot_product_attention: it may lack second and forward derivatives,
         and give zeros for nan; what --no-cells builds does neither.
     """
-    D = _check_shapes(Q, K, V)
+    _check_shapes(Q, K, V)
     # z[b,h,i,d] = sum[j](softmax[j](where(j <= i, sum[e](Q[b,h,i,e] / sqrt(D) * K[b,h,j,e]), -oo))
     #     * V[b,h,j,d])  [B, H, N, D]
-    return torch.nn.functional.scaled_dot_product_attention(
-        Q * D**-0.5, K, V, is_causal=True, scale=1.0
-    )
+    return torch.nn.functional.scaled_dot_product_attention(Q, K, V, is_causal=True)
 
 
-def _check_shapes(Q: Tensor, K: Tensor, V: Tensor) -> int:
-    """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
+def _check_shapes(Q: Tensor, K: Tensor, V: Tensor) -> None:
+    """Compare the shapes; ValueError where they do not fit."""
     if Q.ndim != 4:
         raise ValueError(f"Q[b,h,i,d] has 4 places, got {list(Q.shape)}")
     B, H, N, D = Q.shape
@@ -44,4 +42,3 @@ def _check_shapes(Q: Tensor, K: Tensor, V: Tensor) -> int:
         raise ValueError(f"V[b,h,j,d] must be [B={B}, H={H}, N={N}, D={D}], got {list(V.shape)}")
     if D < 1:
         raise ValueError(f"D must be at least 1, got {D}")
-    return D

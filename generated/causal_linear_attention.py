@@ -25,7 +25,7 @@ def causal_linear_attention(Q: Tensor, K: Tensor, V: Tensor, *, i_chunk: int = 6
 
     Returns z[b,h,i,e] [B, H, N, E].
     Raises ValueError where the shapes do not fit together.
-    Cost: B*D*E*H*N + 11*B*D*H*N + B*E*H*N + B*H*N operations; 4*B*D*H*N + 2*B*E*H*N + B*H*N
+    Cost: B*D*E*H*N + 11*B*D*H*N + B*E*H*N + B*H*N operations; 3*B*D*H*N + 2*B*E*H*N + B*H*N
         elements alive at once.
     By accumulate_chain: sum_{j <= i} (sum_d q_id * k_jd) * v_je = sum_d q_id * cumsum_i(k_id *
         v_ie).
@@ -42,6 +42,7 @@ def causal_linear_attention(Q: Tensor, K: Tensor, V: Tensor, *, i_chunk: int = 6
     cumsum_k = k.mT.cumsum(3)
     # n[b,h,i] = sum[d](q[b,h,i,d] * cumsum_k[b,h,d,i])  [B, H, N]
     n = (q * cumsum_k.mT).sum(-1)
+    del cumsum_k
     # z[b,h,i,e] = sum[d](q[b,h,i,d] * cumsum[i](k[b,h,i,d] * V[b,h,i,e])) * (1 / n[b,h,i])
     #     [B, H, N, E]
     return _sum_so_far(q, k, V, 0, chunk=i_chunk) * (1 / n)[..., None]

@@ -25,7 +25,7 @@ def ccd_quadratic(t: Tensor, v: Tensor, w: Tensor) -> Tensor:
         O**2 elements alive at once.
     Planned for O=12, V=32; another order takes fewer operations where O > 32, V < 12.
     """
-    _check_shapes(t, v, w)
+    V = _check_shapes(t, v, w)
     # w_t[i,j,a,b] = sum[c, d](w[a,b,c,d] * (t[i,j,c,d] * 0.5))  [O, O, V, V]
     w_t = torch.einsum("abcd,ijcd->ijab", w, t * 0.5)
     # v_t[i,j,k,l] = sum[c, d](v[k,l,c,d] * 0.25 * t[i,j,c,d])  [O, O, O, O]
@@ -33,15 +33,15 @@ def ccd_quadratic(t: Tensor, v: Tensor, w: Tensor) -> Tensor:
     # v_t_t[i,j,a,b] = sum[k, l](v_t[i,j,k,l] * t[k,l,a,b])  [O, O, V, V]
     v_t_t = torch.einsum("ijkl,klab->ijab", v_t, t)
     # v_t_2[k,j] = sum[l, c, d](v[k,l,c,d] * 0.5 * t[j,l,c,d])  [O, O]
-    v_t_2 = torch.einsum("klcd,jlcd->kj", v * 0.5, t)
+    v_t_2 = (v * 0.5).flatten(1, 3) @ t.flatten(1, 3).mT
     # v_t_2_t[i,j,a,b] = sum[k](v_t_2[k,j] * t[i,k,a,b])  [O, O, V, V]
-    v_t_2_t = torch.einsum("kj,ikab->ijab", v_t_2, t)
+    v_t_2_t = torch.matmul(v_t_2.mT, t.flatten(2, 3)).unflatten(2, (V, V))
     # r[i,j,a,b] = v[i,j,a,b] + w_t[i,j,a,b] + v_t_t[i,j,a,b] - v_t_2_t[i,j,a,b]  [O, O, V, V]
     return v + w_t + v_t_t - v_t_2_t
 
 
-def _check_shapes(t: Tensor, v: Tensor, w: Tensor) -> None:
-    """Compare the shapes; ValueError where they do not fit."""
+def _check_shapes(t: Tensor, v: Tensor, w: Tensor) -> int:
+    """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if t.ndim != 4:
         raise ValueError(f"t[i,j,c,d] has 4 places, got {list(t.shape)}")
     O = t.shape[0]
@@ -52,3 +52,4 @@ def _check_shapes(t: Tensor, v: Tensor, w: Tensor) -> None:
         raise ValueError(f"v[i,j,a,b] must be [O={O}, O={O}, V={V}, V={V}], got {list(v.shape)}")
     if w.shape != (V, V, V, V):
         raise ValueError(f"w[a,b,c,d] must be [V={V}, V={V}, V={V}, V={V}], got {list(w.shape)}")
+    return V

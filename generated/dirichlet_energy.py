@@ -33,10 +33,10 @@ def dirichlet_energy(A: Tensor, X: Tensor) -> Tensor:
     energy_product = torch.einsum("i,i->", A.sum(-1), sum_X_minus_mean_X_power)
     # energy_product_2 = sum[j](sum[i](A[i,j]) * sum_X_minus_mean_X_power[j])  []
     energy_product_2 = torch.einsum("j,j->", A.sum(0), sum_X_minus_mean_X_power)
-    # X_minus_mean_X_A[j,f] = sum[i](X_minus_mean_X[i,f] * A[i,j])  [N, F]
-    X_minus_mean_X_A = A.mT @ X_minus_mean_X
-    # energy_sum = sum[j, f](X_minus_mean_X[j,f] * X_minus_mean_X_A[j,f])  []
-    energy_sum = (X_minus_mean_X * X_minus_mean_X_A).sum()
+    # A_X_minus_mean_X[i,f] = sum[j](A[i,j] * X_minus_mean_X[j,f])  [N, F]
+    A_X_minus_mean_X = A @ X_minus_mean_X
+    # energy_sum = sum[i, f](X_minus_mean_X[i,f] * A_X_minus_mean_X[i,f])  []
+    energy_sum = (X_minus_mean_X * A_X_minus_mean_X).sum()
     # energy = energy_product * 0.5 + energy_product_2 * 0.5 - energy_sum  []
     return energy_product * 0.5 + energy_product_2 * 0.5 - energy_sum
 

@@ -20,7 +20,7 @@ def gaussian_kernel(x: Tensor, y: Tensor, sigma: float | Tensor = 1) -> Tensor:
 
     Returns k[i,j] [N, M].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*D*M*N + 4*D*M + 3*D*N + 6*M*N operations; D*M + D*N + 4*M*N + D + M + N elements alive
+    Cost: 2*D*M*N + 4*D*M + 3*D*N + 6*M*N operations; D*M + D*N + 3*M*N + D + M + N elements alive
         at once.
     By expand_square: sum_d (x - y)**2 = sum_d x**2 + sum_d y**2 - 2 * sum_d x * y; it loses digits
         where x is near y: it rounds as the largest of all the distances does.
@@ -44,6 +44,7 @@ def gaussian_kernel(x: Tensor, y: Tensor, sigma: float | Tensor = 1) -> Tensor:
     )
     # k_part[i,j] = max(k_part_part[i,j] + sum_y_minus_mean_y_power[j], 0)  [N, M]
     k_part = torch.clamp(k_part_part + sum_y_minus_mean_y_power, min=0)
+    del k_part_part
     # k[i,j] = exp(k_part[i,j] * (-0.5 / sigma**2))  [N, M]
     return torch.exp(k_part * (-1 / (2 * sigma**2)))
 

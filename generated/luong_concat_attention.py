@@ -53,7 +53,7 @@ def luong_concat_attention(
         alpha_blocks.append(torch.softmax(score, dim=-1))
     alpha = torch.cat(alpha_blocks, dim=0)
     # c[b,t,e] = sum[j](alpha[b,t,j] * h[b,j,e])  [B, T, E]
-    c = torch.einsum("btj,bje->bte", alpha, h)
+    c = torch.bmm(alpha, h)
     return c, alpha
 
 

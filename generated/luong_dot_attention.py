@@ -30,7 +30,7 @@ def luong_dot_attention(s: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     # a[b,t,j] = softmax[j](s_h[b,t,j])  [B, T, S]
     a = torch.softmax(s_h, dim=-1)
     # c[b,t,d] = sum[j](a[b,t,j] * h[b,j,d])  [B, T, D]
-    c = torch.einsum("btj,bjd->btd", a, h)
+    c = torch.bmm(a, h)
     return c, a
 
 

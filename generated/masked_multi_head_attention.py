@@ -89,7 +89,7 @@ def masked_multi_head_attention(
         # heads[b,n,h,e] = sum[m](p[b,h,n,m] * V_b[b,h,m,e])  [block, N, H, E]
         heads = torch.einsum("bhnm,bhme->bnhe", p, V_b)
         # output[b,n,d] = sum[h, e](heads[b,n,h,e] * W_O[h*E + e,d])  [block, N, D]
-        output_blocks.append(torch.einsum("bnhe,hed->bnd", heads, W_O.unflatten(0, (H, E))))
+        output_blocks.append(heads.flatten(2, 3) @ W_O)
     p = torch.cat(p_blocks, dim=0)
     output = torch.cat(output_blocks, dim=0)
     return output, p

@@ -47,8 +47,7 @@ def multi_head_attention(
     Returns output[b,n,d] [B, N, D], p[b,h,n,m] [B, H, N, M].
     Raises ValueError where the shapes do not fit together.
     Cost: 2*B*C*D*H*M + 2*B*C*D*H*N + 2*B*C*H*M*N + 2*B*D*E*H*M + 2*B*D*E*H*N + 2*B*E*H*M*N +
-        5*B*H*M*N + C*D*H operations; B*C*H*M + B*C*H*N + B*E*H*M + 2*B*E*H*N + 2*B*H*M*N + B*D*N +
-        D*E*H elements alive at once.
+        5*B*H*M*N + C*D*H operations; B*E*H*M + 2*B*H*M*N elements alive at once.
     Planned for B=8, N=512, D=512, M=512, H=8, C=64, E=64; another order takes fewer operations
         where C > 356.
     """
@@ -61,12 +60,15 @@ def multi_head_attention(
     V = torch.einsum("bmd,dhe->bhme", value, W_v.unflatten(1, (H, E)))
     # Q_K[b,h,n,m] = sum[c](Q_scaled[b,h,n,c] * K[b,h,m,c])  [B, H, N, M]
     Q_K = torch.einsum("bhnc,bhmc->bhnm", Q_scaled, K)
+    del Q_scaled, K
     # p[b,h,n,m] = softmax[m](Q_K[b,h,n,m])  [B, H, N, M]
     p = torch.softmax(Q_K, dim=-1)
+    del Q_K
     # heads[b,n,h,e] = sum[m](p[b,h,n,m] * V[b,h,m,e])  [B, N, H, E]
     heads = torch.einsum("bhnm,bhme->bnhe", p, V)
+    del V
     # output[b,n,d] = sum[h, e](heads[b,n,h,e] * W_O[h*E + e,d])  [B, N, D]
-    output = torch.einsum("bnhe,hed->bnd", heads, W_O.unflatten(0, (H, E)))
+    output = heads.flatten(2, 3) @ W_O
     return output, p
 
 

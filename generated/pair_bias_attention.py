@@ -39,7 +39,7 @@ def pair_bias_attention(
     By torch.nn.functional.scaled_dot_product_attention: it may lack second and forward derivatives,
         and give zeros for nan; what --no-cells builds does neither.
     """
-    S, N, H, C = _check_shapes(q, k, v, gate, bias, mask)
+    S, N, H = _check_shapes(q, k, v, gate, bias, mask)
     if block is None and torch.compiler.is_compiling():  # it would unroll the loop
         block = S or 1
     elif block is None:
@@ -55,23 +55,22 @@ def pair_bias_attention(
         gate.split(block, 0),
         strict=True,
     ):
-        # alpha_v[s,i,h,c] = sum[j](softmax[j](sum[d](q_s[s,i,h,d] / sqrt(C) * k_s[s,j,h,d]) +
-        #     where(mask_s[s,j], bias[h,i,j], -oo)) * v_s[s,j,h,c])  [block, N, H, C]
+        # alpha_v[s,h,i,c] = sum[j](softmax[j](sum[d](q_s[s,i,h,d] / sqrt(C) * k_s[s,j,h,d]) +
+        #     where(mask_s[s,j], bias[h,i,j], -oo)) * v_s[s,j,h,c])  [block, H, N, C]
         alpha_v = torch.nn.functional.scaled_dot_product_attention(
-            (q_s * C**-0.5).transpose(1, 2),
+            q_s.transpose(1, 2),
             k_s.transpose(1, 2),
             v_s.transpose(1, 2),
-            attn_mask=torch.where(mask_s[:, None, None], bias, -torch.inf),
-            scale=1.0
-        ).transpose(1, 2)
-        # o[s,i,h,c] = gate_s[s,i,h,c] * alpha_v[s,i,h,c]  [block, N, H, C]
-        o_blocks.append(gate_s * alpha_v)
+            attn_mask=torch.where(mask_s[:, None, None], bias, -torch.inf)
+        )
+        # o[s,i,h,c] = gate_s[s,i,h,c] * alpha_v[s,h,i,c]  [block, N, H, C]
+        o_blocks.append(gate_s * alpha_v.transpose(1, 2))
     return torch.cat(o_blocks, dim=0)
 
 
 def _check_shapes(
     q: Tensor, k: Tensor, v: Tensor, gate: Tensor, bias: Tensor, mask: Tensor
-) -> tuple[int, int, int, int]:
+) -> tuple[int, int, int]:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if q.ndim != 4:
         raise ValueError(f"q[s,i,h,c] has 4 places, got {list(q.shape)}")
@@ -93,4 +92,4 @@ def _check_shapes(
         raise ValueError(f"mask[s,j] must hold truth values, got {mask.dtype}")
     if C < 1:
         raise ValueError(f"C must be at least 1, got {C}")
-    return S, N, H, C
+    return S, N, H

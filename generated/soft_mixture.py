@@ -25,7 +25,7 @@ def soft_mixture(x: Tensor, W_g: Tensor, W_e: Tensor) -> Tensor:
     """
     _check_shapes(x, W_g, W_e)
     # g[b,e] = softmax[e](sum[d](x[b,d] * W_g[d,e]))  [B, E]
-    g = torch.softmax((W_g.mT @ x.mT).mT, dim=-1)
+    g = torch.softmax(x @ W_g, dim=-1)
     # y[b,o] = sum[e, d](W_e[e,d,o] * (g[b,e] * x[b,d]))  [B, O]
     return torch.einsum("edo,bde->bo", W_e, g[:, None] * x[..., None])
 

@@ -31,6 +31,7 @@ def swiglu(x: Tensor, W: Tensor, V: Tensor, W_2: Tensor) -> Tensor:
     x_V = x @ V
     # g[b,s,f] = silu(x_W[b,s,f]) * x_V[b,s,f]  [B, S, F]
     g = torch.nn.functional.silu(x_W) * x_V
+    del x_W, x_V
     # y[b,s,m] = sum[f](g[b,s,f] * W_2[f,m])  [B, S, D]
     return g @ W_2
 

@@ -32,8 +32,6 @@ def talking_heads_attention(
     Raises ValueError where the shapes do not fit together.
     Cost: 2*B*D*H*M*N + 2*B*E*G*M*N + 2*B*G*L*M*N + 2*B*H*L*M*N + B*D*H*N + 5*B*L*M*N operations;
         B*E*G*N + D*H*N*block + G*M*N*block + 2*H*M*N*block + 2*L*M*N*block elements alive at once.
-    By inline_row: p_ij = softmax_j(x_ij), y_i = sum_j p_ij * v_j: y_i = sum_j softmax_j(x_ij) *
-        v_j.
     """
     B, N, H, D, M = _check_shapes(Q, K, V, P_l, P_w)
     if block is None and torch.compiler.is_compiling():  # it would unroll the loop
@@ -44,14 +42,14 @@ def talking_heads_attention(
         raise ValueError(f"block must be at least 1, got {block}")
     O_blocks = []
     for Q_b, K_b, V_b in zip(Q.split(block, 0), K.split(block, 0), V.split(block, 0), strict=True):
-        # J[h,b,n,m] = sum[d](Q_b[b,n,h,d] / sqrt(D) * K_b[b,m,h,d])  [H, block, N, M]
-        J = torch.einsum("bnhd,bmhd->hbnm", Q_b * D**-0.5, K_b)
-        # J_l[l,b,n,m] = sum[h](P_l[h,l] * J[h,b,n,m])  [L, block, N, M]
-        J_l = torch.einsum("hl,hbnm->lbnm", P_l, J)
-        # softmax_J_l[l,b,n,m] = softmax[m](J_l[l,b,n,m])  [L, block, N, M]
-        softmax_J_l = torch.softmax(J_l, dim=-1)
-        # U[b,g,n,m] = sum[l](P_w[l,g] * softmax_J_l[l,b,n,m])  [block, G, N, M]
-        U = torch.einsum("lg,lbnm->bgnm", P_w, softmax_J_l)
+        # J[b,h,n,m] = sum[d](Q_b[b,n,h,d] / sqrt(D) * K_b[b,m,h,d])  [block, H, N, M]
+        J = torch.einsum("bnhd,bmhd->bhnm", Q_b * D**-0.5, K_b)
+        # J_l[b,l,n,m] = sum[h](P_l[h,l] * J[b,h,n,m])  [block, L, N, M]
+        J_l = torch.matmul(P_l.mT, J.flatten(2, 3)).unflatten(2, (N, M))
+        # W[b,l,n,m] = softmax[m](J_l[b,l,n,m])  [block, L, N, M]
+        W = torch.softmax(J_l, dim=-1)
+        # U[b,g,n,m] = sum[l](P_w[l,g] * W[b,l,n,m])  [block, G, N, M]
+        U = torch.matmul(P_w.mT, W.flatten(2, 3)).unflatten(2, (N, M))
         # O[b,n,g,e] = sum[m](U[b,g,n,m] * V_b[b,m,g,e])  [block, N, G, E]
         O_blocks.append(torch.einsum("bgnm,bmge->bnge", U, V_b))
     return torch.cat(O_blocks, dim=0)

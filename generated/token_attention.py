@@ -33,8 +33,8 @@ def token_attention(
 
     Returns y[b,i,e] [B, S, E].
     Raises ValueError where the shapes do not fit together.
-    Cost: 8*B*D*E*H*S + 4*B*D*H*S**2 + 5*B*H*S**2 + D*E*H operations; 5*B*D*H*S + B*E*S + D*E*H
-        elements alive at once.
+    Cost: 8*B*D*E*H*S + 4*B*D*H*S**2 + 5*B*H*S**2 + D*E*H operations; 4*B*D*H*S elements alive at
+        once.
     By torch.nn.functional.scaled_dot_product_attention: it may lack second and forward derivatives,
         and give zeros for nan; what --no-cells builds does neither.
     """
@@ -45,11 +45,12 @@ def token_attention(
     K = torch.einsum("bje,ehd->bhjd", x, W_k.unflatten(1, (H, D)))
     # V[b,h,j,d] = sum[e](x[b,j,e] * W_v[e,h*D + d])  [B, H, S, D]
     V = torch.einsum("bje,ehd->bhjd", x, W_v.unflatten(1, (H, D)))
-    # z[b,i,h,d] = sum[j](softmax[j](sum[e](Q_scaled[b,h,i,e] * K[b,h,j,e])) * V[b,h,j,d])
-    #     [B, S, H, D]
-    z = torch.nn.functional.scaled_dot_product_attention(Q_scaled, K, V, scale=1.0).transpose(1, 2)
-    # y[b,i,e] = sum[h, d](z[b,i,h,d] * W_o[h*D + d,e])  [B, S, E]
-    return torch.einsum("bihd,hde->bie", z, W_o.unflatten(0, (H, D)))
+    # z[b,h,i,d] = sum[j](softmax[j](sum[e](Q_scaled[b,h,i,e] * K[b,h,j,e])) * V[b,h,j,d])
+    #     [B, H, S, D]
+    z = torch.nn.functional.scaled_dot_product_attention(Q_scaled, K, V, scale=1.0)
+    del Q_scaled, K, V
+    # y[b,i,e] = sum[h, d](z[b,h,i,d] * W_o[h*D + d,e])  [B, S, E]
+    return z.transpose(1, 2).flatten(2, 3) @ W_o
 
 
 def _check_shapes(x: Tensor, W_q: Tensor, W_k: Tensor, W_v: Tensor, W_o: Tensor, H: int) -> int:

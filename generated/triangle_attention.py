@@ -28,22 +28,21 @@ def triangle_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, gate: Tens
         and give zeros for nan; what --no-cells builds does neither; a row of nothing but -oo in
         what is added gives zeros, not nan.
     """
-    C = _check_shapes(q, k, v, bias, gate)
-    # alpha_v[i,j,h,c] = sum[n](softmax[n](sum[d](q[i,j,h,d] / sqrt(C) * k[i,n,h,d]) + bias[j,n,h])
-    #     * v[i,n,h,c])  [N, N, H, C]
+    _check_shapes(q, k, v, bias, gate)
+    # alpha_v[i,h,j,c] = sum[n](softmax[n](sum[d](q[i,j,h,d] / sqrt(C) * k[i,n,h,d]) + bias[j,n,h])
+    #     * v[i,n,h,c])  [N, H, N, C]
     alpha_v = torch.nn.functional.scaled_dot_product_attention(
-        (q * C**-0.5).transpose(1, 2),
+        q.transpose(1, 2),
         k.transpose(1, 2),
         v.transpose(1, 2),
-        attn_mask=bias.permute(2, 0, 1)[None],
-        scale=1.0
-    ).transpose(1, 2)
-    # o[i,j,h,c] = gate[i,j,h,c] * alpha_v[i,j,h,c]  [N, N, H, C]
-    return gate * alpha_v
+        attn_mask=bias.permute(2, 0, 1)[None]
+    )
+    # o[i,j,h,c] = gate[i,j,h,c] * alpha_v[i,h,j,c]  [N, N, H, C]
+    return gate * alpha_v.transpose(1, 2)
 
 
-def _check_shapes(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, gate: Tensor) -> int:
-    """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
+def _check_shapes(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, gate: Tensor) -> None:
+    """Compare the shapes; ValueError where they do not fit."""
     if q.ndim != 4:
         raise ValueError(f"q[i,j,h,c] has 4 places, got {list(q.shape)}")
     N = q.shape[0]
@@ -64,4 +63,3 @@ def _check_shapes(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, gate: Tensor) -
         )
     if C < 1:
         raise ValueError(f"C must be at least 1, got {C}")
-    return C

@@ -1,10 +1,13 @@
 """What all tests share: one thread, two measures of properties, one process for most checks."""
 
+import gc
 import os
 import resource
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from cli_runs import run  # noqa: F401 - a fixture of many
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from derive.checker.processes import MOST_MEMORY
@@ -12,13 +15,19 @@ from derive.checker.processes import MOST_MEMORY
 # One thread, so that runs are alike on any machine; set before torch is first imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Tables of nodes live as long as the run: looking through them for cycles seldom finds any.
+gc.set_threshold(50_000)
+
 # The same examples in every run, without clocks or luck: a few of each property in the fast suite,
-# many in the slow one, and `--hypothesis-profile=explore` looks for new ones.
+# more in the slow one, and `--hypothesis-profile=explore` looks for new ones.
 calm = settings(deadline=None, suppress_health_check=list(HealthCheck))
 settings.register_profile("explore", calm, max_examples=1000)
-settings.register_profile("slow", calm, derandomize=True, database=None, max_examples=150)
-settings.register_profile("fast", settings.get_profile("slow"), max_examples=25)
+settings.register_profile("slow", calm, derandomize=True, database=None, max_examples=80)
+settings.register_profile("fast", settings.get_profile("slow"), max_examples=12)
 settings.load_profile("fast")
+
+
+met = Counter()  # how many cases of each sampled test were collected
 
 
 def is_slow(config):
@@ -32,23 +41,25 @@ def pytest_configure(config):
 
 
 def pytest_itemcollected(item):
-    """A property is a fast test, and a slow one of more examples."""
+    """A property is a fast test, and a slow one of more examples; of a sampled test, see there."""
     if is_slow(item.config) and is_hypothesis_test(getattr(item, "obj", None)):
         item.add_marker("slow")
+    sampled = item.get_closest_marker("sampled")
+    if sampled:
+        of_test = (item.parent.nodeid, item.originalname)
+        if met[of_test] % sampled.args[0]:
+            item.add_marker("slow")
+        met[of_test] += 1
 
 
 @pytest.fixture(autouse=True)
 def one_process(request, monkeypatch):
-    """The first case of each test, and each slow one, checks code in processes of its own.
+    """A test marked `processes` checks code in processes of its own, as a person's check does.
 
-    That is what a person's check does. The other cases check it in this one, as where a system
-    cannot fork, in a third of the time, and with as little memory as those processes have. A test
-    marked `processes` is about them.
+    All others check it in this one, as where a system cannot fork, in a third of the time, since
+    what was found once is kept, and with as little memory as those processes have.
     """
-    node = request.node
-    case = getattr(node, "callspec", None)
-    marked = any(map(node.get_closest_marker, ("processes", "slow")))
-    if marked or case is None or not any(case.indices.values()):
+    if request.node.get_closest_marker("processes"):
         yield
         return
     monkeypatch.delattr(os, "fork", raising=False)

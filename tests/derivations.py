@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+import torch
 
 from derive import build, parse
 from derive.formulas import find_families, find_formula
@@ -12,6 +13,7 @@ from derive.ir.nodes import Equation
 from derive.rewrite.naming import settle_indices
 
 LIBRARY = tuple(find_families())
+FIRST = {*{find_families()[name]: name for name in reversed(LIBRARY)}.values()}  # of families
 SOFTMAX = "x[M, N]; y[i,j] = exp(x[i,j]) / sum[k](exp(x[i,k]))"
 
 every_formula = pytest.mark.parametrize("name", LIBRARY)
@@ -22,11 +24,17 @@ def read(text, empty_row="nan"):
 
 
 @cache
-def built(name):
-    return build(find_formula(name))
+def built(name, **options):
+    return build(find_formula(name), **options)
 
 
 def settle(system):
     """The system in indices that the notation allows."""
     equations = (Equation(e.target, settle_indices(e, system)) for e in system.equations)
     return replace(system, equations=tuple(equations))
+
+
+def as_tensors(found):
+    """All results as tensors of float64, a number too."""
+    parts = found if isinstance(found, tuple) else (found,)
+    return tuple(torch.as_tensor(part, dtype=torch.float64) for part in parts)

@@ -17,7 +17,8 @@ def assert_exact(path, formula, *, backward=False):
     assert verdict.same is True, str(verdict)
     if verdict.grade in {"proved", "identical"}:
         return
-    codes = {found.code for found in verdict.findings} - {"digits-formula"}
+    rounding = {"digits-formula", "digits-code"}  # of equal numbers torch's norms leave 1e-16
+    codes = {found.code for found in verdict.findings} - rounding
     assert codes == {"type-branch"}, str(verdict)
     choice = pick_program(load(f"{path}:{formula.name}", formula.name), to_system(formula), {}, {})
     found = judge_fields(choice.program, choice.samples, backward=backward)

@@ -7,6 +7,7 @@ module imports only from floors below it, ruff, mypy and import-linter find.
 
 import ast
 import subprocess
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -69,24 +70,29 @@ def find_long(source: str) -> list[str]:
 @cache
 def find_imports(source: str, known: frozenset[str] = frozenset()) -> list[tuple[str, bool, int]]:
     """(module, is it loaded with the module that asks, line); `known` tells modules from names."""
-    tree = parse(source)
-    late = {
-        inner
-        for node in ast.walk(tree)
-        if isinstance(node, FUNCTION) or (isinstance(node, ast.If) and _is_for_types(node.test))
-        for inner in ast.walk(node)
-    }
     found = []
-    for node in ast.walk(tree):
-        at_once = node not in late
+    for node, at_once in _find_import_nodes(parse(source)):
         if isinstance(node, ast.Import):
             found += [(alias.name, at_once, node.lineno) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                inner = f"{node.module}.{alias.name}"
-                name = inner if inner in known else node.module or ""
-                found.append((name, at_once, node.lineno))
+            continue
+        for alias in node.names:
+            inner = f"{node.module}.{alias.name}"
+            name = inner if inner in known else node.module or ""
+            found.append((name, at_once, node.lineno))
     return found
+
+
+def _find_import_nodes(
+    tree: ast.AST, at_once: bool = True
+) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """Every import, and is it loaded with the module? They are statements, so no others are met."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node, at_once
+        elif isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case):
+            is_late = isinstance(node, FUNCTION)
+            is_late |= isinstance(node, ast.If) and _is_for_types(node.test)
+            yield from _find_import_nodes(node, at_once and not is_late)
 
 
 def _is_for_types(test: ast.expr) -> bool:
@@ -111,12 +117,23 @@ def find_cycle(graph: dict[str, list[str]]) -> list[str]:
     return next((cycle for node in graph if (cycle := visit(node, ()))), [])
 
 
+def _to_dotted(called: ast.expr) -> str:
+    """The dotted name of what is called; nothing stands for what has none."""
+    match called:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=value, attr=name):
+            return f"{_to_dotted(value)}.{name}"
+        case _:
+            return ""
+
+
 def find_unstable(source: str) -> list[str]:
     """What makes two runs differ: addresses, counters, clocks, dates, unseeded random numbers."""
     found = []
     tree = parse(source)
     for node in ast.walk(tree):
-        text = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+        text = _to_dotted(node.func) if isinstance(node, ast.Call) else ""
         if isinstance(node, ast.Global):
             found.append(f"{node.lineno}: global {', '.join(node.names)}")
         elif text in {"id", "time.time", "time.ctime", "time.strftime", "uuid4", "uuid.uuid4"} or (
@@ -130,7 +147,7 @@ def find_unstable(source: str) -> list[str]:
             found += [f"{node.lineno}: import {n}" for n in names if n in {"datetime", "uuid"}]
     for node in tree.body:
         value = getattr(node, "value", None)
-        if isinstance(value, ast.Call) and ast.unparse(value.func).split(".")[-1] == "count":
+        if isinstance(value, ast.Call) and _to_dotted(value.func).split(".")[-1] == "count":
             found.append(f"{node.lineno}: a counter of the whole module")
     return found
 
@@ -151,7 +168,7 @@ def _find_set_orders(scope: ast.AST) -> list[str]:
     calm = {  # generators that go straight into what does not look at the order
         argument
         for node in nodes
-        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ORDERLESS
+        if isinstance(node, ast.Call) and _to_dotted(node.func).split(".")[-1] in ORDERLESS
         for argument in node.args
     }
     found = []
@@ -161,7 +178,7 @@ def _find_set_orders(scope: ast.AST) -> list[str]:
                 asked = [over]
             case ast.ListComp() | ast.DictComp() | ast.GeneratorExp() if node not in calm:
                 asked = [generator.iter for generator in node.generators]
-            case ast.Call(func=func) if ast.unparse(func).split(".")[-1] in ORDERED:
+            case ast.Call(func=func) if _to_dotted(func).split(".")[-1] in ORDERED:
                 asked = [] if node in calm else node.args
             case ast.Starred(value=value, ctx=ast.Load()) if node not in calm:
                 asked = [value]

@@ -9,7 +9,11 @@ left in them stand alone in an equation of their own: as factors they would be n
 import re
 from dataclasses import dataclass, field
 
+from hypothesis import settings
 from hypothesis import strategies as st
+
+# Of properties that take long: half of the examples that the profile says.
+half_as_many = settings(max_examples=settings().max_examples // 2)
 
 INDICES = {"i": "M", "p": "M", "j": "N", "q": "N", "d": "D", "e": "D", "h": "H"}
 
@@ -548,10 +552,30 @@ def _recurrences(draw, draft, name, depth):
     if style == 3:
         before = f"({before} * [{step} >= 1])"
     start = mention(draw(values(draft, tuple(others), min(depth, 1))), others)
+    if others and style in {0, 3} and not binds(value, scope) and draw(st.booleans()):
+        return _grid(draw, draft, name, scope, value, is_guarded=style == 3)
     forms = ["tanh({0}) * {1} + tanh({0})", "tanh({1} + {0})", "max({1}, tanh({0})) / 2"]
     line = f"{name}[{places.format(step)}] = {draw(st.sampled_from(forms)).format(value, before)}"
     draft.results[name] = tuple(INDICES[index] for index in scope)
     return line if style == 3 else f"{name}[{begin}] = {start}\n{line}"
+
+
+def _grid(draw, draft, name, scope, value, *, is_guarded):
+    """A recurrence over two indices, from places before in each of them, or in both."""
+    places = [
+        [f"{i} - {back}" if back else i for i, back in zip(scope, lag, strict=True)]
+        for lag in ((1, 0), (0, 1), (1, 1))
+    ]
+    reads = [f"{name}[{', '.join(place)}]" for place in places]
+    lines = [f"{name}[-1, {scope[1]}] = 1", f"{name}[{scope[0]}, -1] = 2", f"{name}[-1, -1] = 3"]
+    if is_guarded:
+        guards = [[f"{i} >= 1" for i in scope if f"{i} - 1" in place] for place in places]
+        reads = [f"({r} * [{' and '.join(g)}])" for r, g in zip(reads, guards, strict=True)]
+        lines = []
+    form = draw(st.sampled_from(["tanh({0} + {1} - {2})", "max({1}, {2}) / 2 + tanh({0})"]))
+    pair = draw(st.permutations(reads))[:2]
+    draft.results[name] = tuple(INDICES[index] for index in scope)
+    return "\n".join([*lines, f"{name}[{', '.join(scope)}] = {form.format(value, *pair)}"])
 
 
 @st.composite

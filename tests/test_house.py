@@ -172,6 +172,7 @@ def test_import_derive_is_light():
     assert heavy.isdisjoint(loaded)
 
 
+@pytest.mark.slow
 def test_nothing_is_said_of_numpy_where_it_is_missing():
     without = "import sys; sys.modules['numpy'] = None"
     warn = "import torch"

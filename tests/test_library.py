@@ -7,33 +7,25 @@ the reference, at pairwise distinct sizes, one of them 1, and where a mask leave
 from __future__ import annotations
 
 import re
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+from derivations import LIBRARY as NAMES
+from derivations import built, every_formula
 
 import derive.formulas
-from derive.compiler import Built, build
 from derive.errors import DeriveError
-from derive.formulas import (
-    FAMILIES,
-    family_of,
-    find_families,
-    find_formula,
-    find_in_module,
-    load_formulas,
-)
+from derive.formulas import FAMILIES, family_of, find_formula, find_in_module, load_formulas
 from derive.frontend.from_sympy import show
 from derive.frontend.from_text import parse
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs, find_sizes
 from derive.notation.formula import Formula
-from tests.benchmarks.by_hand import load_by_hand
+from tests.benchmarks.cases import load_by_hand, to_tuple
 
-NAMES = tuple(find_families())  # read, not loaded, when tests are collected
 WRITTEN = {
     name: text
     for path in Path(derive.formulas.__file__).parent.glob("*.py")
@@ -44,24 +36,14 @@ MASKED = [name for name in NAMES if 'empty_row="zeros"' in WRITTEN[name]]
 BY_HAND = load_by_hand()
 DRAWS = range(3)  # the second has a size 1
 
-every_formula = pytest.mark.parametrize("name", NAMES)
 every_draw = pytest.mark.parametrize("draw", DRAWS)
 one_sample = pytest.mark.filterwarnings(r"ignore:cov\(\)")  # of one sample: nan, and a warning
-
-
-@cache
-def built(name: str) -> Built:
-    return build(find_formula(name))
 
 
 def draw_from(name: str, draw: int, *, empty_row: bool = False) -> dict[str, Any]:
     system = built(name).system
     sizes = choose_sizes(system, count=len(DRAWS))[draw]
     return draw_inputs(system, sizes, draw, empty_row=empty_row)
-
-
-def to_tuple(results: Any) -> tuple[torch.Tensor, ...]:
-    return results if isinstance(results, tuple) else (results,)
 
 
 def assert_equal(found: Any, expected: Any, tolerance: float = 1e-9) -> None:
@@ -92,6 +74,7 @@ def find_gradients(function: Any, inputs: dict[str, Any]) -> tuple[torch.Tensor,
     return torch.autograd.grad(total, list(leaves.values()))
 
 
+@pytest.mark.sampled(3)
 @one_sample
 @every_draw
 @every_formula
@@ -127,6 +110,7 @@ def test_its_gradients_are_the_slopes(name: str) -> None:
     assert torch.autograd.gradcheck(of_leaves, tuple(leaves.values()))
 
 
+@pytest.mark.sampled(3)
 @every_formula
 def test_large_inputs(name: str) -> None:
     """At logits of 1e4 and more it is finite wherever code by hand is, and right.
@@ -302,13 +286,7 @@ NOTEBOOK_W = [
     [[0.2576, 0.2798], [0.0304, -0.2960], [0.0977, -0.5391]],
 ]
 NOTEBOOK_Q = [
-    [
-        [0.2760, -1.3322],
-        [0.6961, -0.2588],
-        [-0.2466, -0.9173],
-        [0.3303, 0.5202],
-        [0.2377, -0.8991],
-    ],
+    [[0.2760, -1.3322], [0.6961, -0.2588], [-0.2466, -0.9173], [0.3303, 0.5202], [0.2377, -0.8991]],
     [[0.1753, 1.6926], [-0.0231, 1.2340], [0.0591, 0.2525], [-0.1042, -0.0344], [-0.2919, 0.0119]],
 ]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from examples import EXAMPLES
 from hypothesis import given
-from strategies import RandomFormula, formulas
+from strategies import RandomFormula, formulas, half_as_many
 
 from derive.analysis.extents import find_sizes
 from derive.compiler import build
@@ -89,11 +89,13 @@ def test_random(drawn):
     check_formula(drawn)
 
 
+@half_as_many
 @given(formulas(depth=5, equations=3))
 def test_random_deep(drawn):
     check_formula(drawn)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)
 def test_float32_errs_no_more_than_hand_written_code(example):
     """Both against float64 on the same numbers; twice the other's error is rounding luck.

@@ -7,8 +7,6 @@
 ```sh        the two commands: what CI runs
 """
 
-# ruff: noqa: F811 - the fixture `run` is imported
-
 from __future__ import annotations
 
 import contextlib
@@ -19,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runs import run  # noqa: F401
 from house import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -34,7 +34,7 @@ def test_a_text_or_a_name_of_the_library_is_built():
 @pytest.mark.parametrize(
     ("call", "code"),
     [
-        (lambda: tensors("x", sizes("N"), dtype="complex"), "dtype-unknown"),
+        (lambda: tensors("x", sizes("N"), dtype="quaternion"), "dtype-unknown"),
         (lambda: indices("i", "2*N"), "extent-form"),
         (lambda: sizes(3), "names-form"),
         (lambda: build("no_such_formula"), "formula-unknown"),

@@ -1,14 +1,20 @@
 """Tables of examples as text, beside the tests that read them.
 
 `[title]` begins a part; its entries are parted by empty lines; a line that starts with `# ` is a
-comment.
+comment. In Markdown, what stands between marks has a heading, a story and entries above it.
 """
 
 import re
+from ast import literal_eval
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+HEADING = re.compile("^## (.*)$", re.MULTILINE)
 
 
 def read_parts(path: Path) -> dict[str, list[str]]:
@@ -35,6 +41,12 @@ def read_tables(path: Path) -> dict[str, list[Any]]:
     return {title: list(map(_to_row, _find_lines(text))) for title, text in parts.items()}
 
 
+def read_literals(path: Path) -> dict[str, list[Any]]:
+    """The rows of each part by its title, each a line of Python's literals."""
+    parts = {title: "\n".join(entries) for title, entries in read_parts(path).items()}
+    return {title: list(map(literal_eval, _find_lines(text))) for title, text in parts.items()}
+
+
 def _find_lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.strip() and not line.startswith("# ")]
 
@@ -42,3 +54,31 @@ def _find_lines(text: str) -> list[str]:
 def _to_row(line: str) -> Any:
     cells = tuple(cell.strip() for cell in f"{line} ".split("| "))
     return pytest.param(*cells[1:], marks=pytest.mark.slow) if cells[0] == "slow" else cells
+
+
+@dataclass(frozen=True)
+class Section:
+    """What stands between two marks, and above it: a title, a story, and entries by their names."""
+
+    kind: str
+    text: str
+    title: str = ""
+    story: str = ""
+    entries: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_sections(path: Path) -> Iterator[Section]:
+    """The parts of a file between marks; an entry that stands several times has several lines."""
+    text, start = path.read_text(encoding="utf-8"), 0
+    for fence in FENCE.finditer(text):
+        above, start = text[start : fence.start()], fence.end()
+        heading = HEADING.search(above)
+        if heading is None:
+            yield Section(fence[1], fence[2].strip())
+            continue
+        story, *told = re.split(r"\n {4}(?=\w)", above[heading.end() :].rstrip())
+        entries: dict[str, str] = {}
+        for each in told:
+            name, value = re.sub(r"\s*\n\s*", " ", each).strip().split(": ", 1)
+            entries[name] = f"{entries[name]}\n{value}" if name in entries else value
+        yield Section(fence[1], fence[2], heading[1], story.strip(), entries)

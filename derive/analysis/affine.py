@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from derive.analysis import facts as known_facts
 from derive.analysis.facts import Facts, is_never_negative, is_positive
@@ -19,9 +20,6 @@ from derive.ir.polynomial import (
     find_divisors,
 )
 from derive.ir.walk import find_free, map_children, substitute
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 
 class Affine:
@@ -119,7 +117,6 @@ def _to_product(factor: Polynomial, atom: ir.Expr) -> ir.Expr:
 # - Equal affines have equal values; what is simplified is equal for all sizes >= 1 and all values
 # of
 #   the indices within their extents (and wherever the given facts are >= 0).
-
 
 Bound: TypeAlias = Polynomial | None
 # `least`: affine >= 0, or `zero`: affine = 0; and whether that holds, or its contrary

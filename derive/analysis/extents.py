@@ -1,18 +1,14 @@
 """The indices of a system: all of them, and those that stand on a left side only."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from derive.errors import DeriveError, Diagnostic, suggest
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_atom, is_same_extent
 from derive.ir.text import find_marks, write_extent
 from derive.ir.walk import find_accesses, find_all_indices, find_free, find_sizes, walk
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def find_left(equation: ir.Equation) -> tuple[ir.Index, ...]:

@@ -1,32 +1,42 @@
-"""What is known of positions and extents: signs and ranges, with sizes as symbols >= 1.
+"""What is known of values: signs, ranges and finiteness, with sizes as symbols >= 1.
 
-    is_never_negative(polynomial over sizes)        for all sizes
-    find_range(expression over indices)             the least and the largest value
-    is_nonnegative(polynomial over indices, facts)  under guards
-    is_never_empty(indices, what is kept >= 0)      has a row an entry, whatever the others are?
-    find_magnitude(expression of whole numbers)     how large it gets, sizes up to LONGEST
+    is_never_negative(expression or polynomial, facts)    >= 0, or nan
+    is_positive(expression or polynomial, facts)          > 0; of a polynomial, which is whole, >= 1
+    find_range(expression over indices)                   the least and the largest value
+    is_finite(expression)                                 for all finite inputs
+    is_finite_where_defined(expression)                   no infinity stands in it, and no reduction
+                                                          over nothing; a quotient may still fail
+    is_readable(expression)                               no read leaves its tensor, whatever the
+                                                          guards around it
+    is_safe(expression)                                   readable and finite
 
     range = [low, high], each a polynomial over sizes, or None where nothing is known
     facts = polynomials over indices and sizes that the guards in force keep >= 0
 
-A remainder, `l % n` or `l - n*(l // n)`, is one atom with a range of its own.
+A remainder, `l % n` or `l - n*(l // n)`, is one atom with a range of its own. How signs go through
+sums, products, powers, functions and rows is said once, for expressions and for normal forms.
+
+Inputs are finite. A tensor that an equation defines may not be: `find_nonfinite` finds those, and
+`mark_tensors` puts likenesses for them for the length of a rewriting: with an upper bound of oo,
+and a lower bound of -oo if they are not even finite where they are defined.
 
 Laws:
 - What is said holds for all sizes >= 1 and all values of the indices, and wherever the facts are
   >= 0.
-- No answer (False, None) is never wrong; a bound need not be the tightest.
+- No answer (False, None, UNKNOWN) is never wrong; a bound need not be the tightest.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from fractions import Fraction
 from functools import lru_cache, partial, reduce
 from itertools import chain, combinations
-from math import comb, inf, lcm, prod
-from typing import TYPE_CHECKING, TypeAlias
+from math import comb, lcm
+from typing import TypeAlias
 
 from derive.ir import nodes as ir
+from derive.ir.functions import FUNCTIONS, ROWS, is_complex, unfold
 from derive.ir.polynomial import (
     NOTHING,
     ONE,
@@ -35,12 +45,9 @@ from derive.ir.polynomial import (
     divide_sizes,
     divide_wholly,
     find_divisors,
+    is_same_extent,
 )
-from derive.ir.walk import find_free
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
+from derive.ir.walk import find_brackets, find_children, find_free
 
 Facts = tuple[Polynomial, ...]
 
@@ -50,9 +57,41 @@ def negate(value: Polynomial) -> Polynomial:
     return Polynomial({monomial: -number for monomial, number in value.terms.items()})
 
 
+def is_never_negative(value: ir.Expr | Polynomial, facts: Facts = ()) -> bool:
+    """Is it >= 0, or nan, for all sizes, indices and inputs, as far as can be shown?
+
+    The facts are for polynomials.
+    """
+    if isinstance(value, Polynomial):
+        return _is_never_negative(value, facts)
+    return find_sign(value) >= Sign.NEVER_NEGATIVE
+
+
+def is_positive(value: ir.Expr | Polynomial, facts: Facts = ()) -> bool:
+    """Is it > 0 for all sizes, indices and inputs? A polynomial is a whole number."""
+    if isinstance(value, Polynomial):
+        return value == ONE or _is_never_negative(value - ONE, facts)
+    return find_sign(value) is Sign.POSITIVE
+
+
 @lru_cache(maxsize=20000)
-def is_never_negative(value: Polynomial, facts: Facts = ()) -> bool:
-    """Is the value >= 0 for all sizes >= 1 for which the facts are >= 0?"""
+def _is_never_negative(value: Polynomial, facts: Facts) -> bool:
+    if _holds_for_sizes(value, facts):
+        return True
+    for count in range(min(len(facts), _MOST_FACTS) + 1):
+        for chosen in combinations(facts, count):
+            rest = value
+            for fact in chosen:  # as often as the first that both are made of stands in the value
+                shared = (rest.terms[m] / n for m, n in fact.terms.items() if m and m in rest.terms)
+                rest = rest - fact * Polynomial.of(max(next(shared, 1), Fraction(1)))
+            if (low := _find_sum_range(rest).low) is not None and _holds_for_sizes(low):
+                return True
+    return any(_is_never_negative(each, facts) for each in _open_quotient(value))
+
+
+@lru_cache(maxsize=20000)
+def _holds_for_sizes(value: Polynomial, facts: Facts = ()) -> bool:
+    """Is the value >= 0 by its coefficients and the facts, over sizes alone?"""
     terms = value.terms
     if all(number >= 0 for number in terms.values()) and all(map(_is_counting, value.atoms)):
         return True
@@ -69,11 +108,6 @@ def is_never_negative(value: Polynomial, facts: Facts = ()) -> bool:
             if _has_no_minus(_clear_divisors(rest)):
                 return True
     return False
-
-
-def is_positive(value: Polynomial, facts: Facts = ()) -> bool:
-    """Is the value, a whole number, >= 1 for all sizes?"""
-    return value == ONE or is_never_negative(value - ONE, facts)
 
 
 def _clear_divisors(value: Polynomial) -> Polynomial:
@@ -168,25 +202,14 @@ def find_range(value: ir.Expr | Polynomial, facts: Facts = ()) -> Range:
     return _find_sum_range(value, facts)
 
 
-def is_nonnegative(value: Polynomial, facts: Facts = ()) -> bool:
-    """Is the value >= 0 for all sizes >= 1 and all indices, as far as can be shown?"""
-    for count in range(min(len(facts), _MOST_FACTS) + 1):
-        for chosen in combinations(facts, count):
-            rest = value
-            for fact in chosen:  # as often as the first that both are made of stands in the value
-                shared = (rest.terms[m] / n for m, n in fact.terms.items() if m and m in rest.terms)
-                rest = rest - fact * Polynomial.of(max(next(shared, 1), Fraction(1)))
-            if (low := _find_sum_range(rest).low) is not None and is_never_negative(low):
-                return True
-    return any(is_nonnegative(each, facts) for each in _open_quotient(value)) if facts else False
-
-
 def _open_quotient(value: Polynomial) -> Iterator[Polynomial]:
     """What is >= 0 exactly where `rest + a // n` or `rest - a // n` is: n * rest + a, .."""
     for atom in value.atoms:
         match atom:
             case ir.Call("floordiv", (over, under)) if is_positive(Polynomial.of(under)):
                 slope, rest = value.split(atom) or (NOTHING, NOTHING)
+                if not is_whole(rest):
+                    continue
                 times, above = Polynomial.of(under), Polynomial.of(over)
                 if slope == ONE:
                     yield times * rest + above
@@ -199,6 +222,8 @@ def find_facts(condition: ir.Expr) -> Facts:
     match condition:
         case ir.And(parts):
             return tuple(chain.from_iterable(find_facts(part) for part in parts))
+        case ir.Not(ir.Not(part)):
+            return find_facts(part)
         case ir.Not(ir.Compare(relation, left, right)):
             return find_facts(ir.Compare(ir.NEGATED[relation], left, right))
         case ir.Compare(relation, left, right):
@@ -236,9 +261,9 @@ def _compare(relation: str, left: Polynomial, right: Polynomial) -> Facts:
         case "==":
             return (left - right, right - left)
     gap = left - right
-    if is_nonnegative(gap):
+    if is_never_negative(gap):
         return (_tighten(gap),)
-    return (_tighten(right - left),) if is_nonnegative(right - left) else ()
+    return (_tighten(right - left),) if is_never_negative(right - left) else ()
 
 
 def is_integer(value: Polynomial) -> bool:
@@ -357,7 +382,7 @@ def _put_at_worst(value: Polynomial, facts: Facts, *, low: bool) -> Bound:
         if split is None:
             return _put_powers(value, low=low)
         slope, rest = split
-        rising = _find_sign(slope, facts)
+        rising = _is_rising(slope, facts)
         if rising is None:
             return _put_powers(value, low=low)
         bounds = _find_atom_range(atom)
@@ -368,10 +393,10 @@ def _put_at_worst(value: Polynomial, facts: Facts, *, low: bool) -> Bound:
     return value
 
 
-def _find_sign(slope: Polynomial, facts: Facts) -> bool | None:
+def _is_rising(slope: Polynomial, facts: Facts) -> bool | None:
     """True where the slope is >= 0, False where it is <= 0, None where it is unknown."""
     for sign in (slope, negate(slope)):
-        if is_never_negative(sign, facts) or is_nonnegative(sign):
+        if _holds_for_sizes(sign, facts) or _is_never_negative(sign, ()):
             return sign is slope
     return None
 
@@ -419,7 +444,7 @@ def _find_atom_range(atom: ir.Expr) -> Range:
             extents = (Polynomial.of(i.extent) for i in find_free(over))
             is_there = any(divide_wholly(each, divisor) is not None for each in extents)
             known = (divisor - ONE,) if is_there and is_never_negative(divisor) else ()
-            if not is_nonnegative(divisor - ONE, known):
+            if not is_never_negative(divisor - ONE, known):
                 return Range(None, None)
             above = find_range(over)  # a quotient rises with what is divided
             if not any(map(_is_ranged, divisor.atoms)):
@@ -428,7 +453,7 @@ def _find_atom_range(atom: ir.Expr) -> Range:
             starts = above.low is not None and is_never_negative(above.low)
             return Range(NOTHING, above.high) if starts else Range(None, None)
         case ir.Call("mod", (_, under)):
-            if not is_nonnegative(Polynomial.of(under) - ONE):
+            if not is_never_negative(Polynomial.of(under) - ONE):
                 return Range(None, None)
             high = _find_sum_range(Polynomial.of(under)).high
             return Range(NOTHING, None if high is None else high - ONE)
@@ -476,83 +501,190 @@ def _join(one: Range, other: Range) -> Range:
     return Range(low, _pick([one.high, other.high], least=False))
 
 
-LONGEST = 46_340  # of sizes: the last one whose square is held in 32 bits
-
-
-def find_magnitude(expr: ir.Expr, known: Mapping[ir.Tensor, float]) -> float:
-    """A bound of the size of whole numbers, for sizes up to LONGEST; infinite where there is none.
-
-    Polynomials of positions have one that is soon told; a power with a position in its exponent and
-    a product along an index grow without one. What is known of tensors counts for their entries.
-    """
-    ends = find_range(expr)
-    try:
-        found = _find_growth(expr, known)
-        if ends.low is None or ends.high is None:
-            return found
-        return min(found, max(_put_sizes(ends.high), _put_sizes(negate(ends.low))))
-    except OverflowError:
-        return inf
-
-
-def _put_sizes(bound: Polynomial) -> float:
-    total = 0.0
-    for monomial, number in bound.terms.items():
-        if not all(isinstance(atom, ir.Size) and power > 0 for atom, power in monomial):
-            return inf
-        degree = sum(power for _, power in monomial)
-        total += float(number) * (float(LONGEST) ** degree if number > 0 else 1.0)
-    return total
-
-
-def _find_growth(expr: ir.Expr, known: Mapping[ir.Tensor, float]) -> float:
-    """By the parts: what is not known is not bounded."""
-    measure = partial(find_magnitude, known=known)
+def find_guarded(expr: ir.Expr, facts: Facts) -> Iterator[tuple[ir.Access, Facts]]:
+    """Every access with what the guards around it keep >= 0."""
     match expr:
-        case ir.Number(value):
-            return abs(float(value))
-        case ir.Size() | ir.Scalar():
-            return float(LONGEST)
-        case ir.Index(_, extent):
-            return measure(extent) - 1
-        case ir.Access(tensor, _):
-            if tensor.kind == "bool":
-                return 1.0
-            below = known.get(tensor, float(LONGEST)) + 1
-            return (below if tensor.below is None else measure(tensor.below)) - 1
-        case ir.Truth() | ir.Compare() | ir.And() | ir.Or() | ir.Not() | ir.Call("sign"):
-            return 1.0
-        case ir.Add(terms):
-            return sum(map(measure, terms))
+        case ir.Access(_, places):
+            yield expr, facts
+            for place in places:
+                yield from find_guarded(place, facts)
+        case ir.Where(condition, then, other):
+            yield from find_guarded(condition, facts)
+            yield from find_guarded(then, (*facts, *find_facts(condition)))
+            yield from find_guarded(other, (*facts, *find_facts(ir.Not(condition))))
+        case ir.Reduce(_, _, condition, body) | ir.Along(_, _, condition, body):
+            yield from find_guarded(condition, facts)
+            yield from find_guarded(body, (*facts, *find_facts(condition)))
+        case ir.And(parts):
+            for number, part in enumerate(parts):
+                before = ir.all_of(*parts[:number])
+                yield from find_guarded(part, (*facts, *find_facts(before)))
         case ir.Mul(factors):
-            return prod(map(measure, factors))
-        case ir.Pow(base, exponent):
-            inner, most = measure(base), measure(exponent)
-            if isinstance(exponent, ir.Number) and exponent.value < 0:
-                return 1.0  # a divisor
-            return float(max(inner, 1.0) ** most)
+            yield from _find_guarded_product(factors, facts)
+        case _:
+            for child in find_children(expr):
+                yield from find_guarded(child, facts)
+
+
+def _find_guarded_product(
+    factors: tuple[ir.Expr, ...], facts: Facts
+) -> Iterator[tuple[ir.Access, Facts]]:
+    brackets = [bracket for factor in factors for bracket in find_brackets(factor)]
+    for factor in factors:
+        own = set(find_brackets(factor))
+        around = [bracket for bracket in brackets if bracket not in own]
+        known = [fact for bracket in around for fact in find_facts(bracket.condition)]
+        yield from find_guarded(factor, (*facts, *known))
+
+
+_EMPTY = {word for word, row in ROWS.items() if row.nothing not in {"0", "1"}}
+
+
+def is_readable(expr: ir.Expr) -> bool:
+    """Does every read stay in its tensor without a guard from outside?"""
+    return all(_is_inside(access, facts) for access, facts in find_guarded(expr, ()))
+
+
+class Sign(IntEnum):
+    """What is known of a value's sign, where it is not nan; the more, the larger."""
+
+    UNKNOWN = 0
+    NEVER_NEGATIVE = 1
+    POSITIVE = 2
+
+
+def add_signs(signs: Iterable[Sign]) -> Sign:
+    """The sign of a sum."""
+    known = (Sign.NEVER_NEGATIVE, *signs)
+    return max(known) if min(known) else Sign.UNKNOWN
+
+
+def raise_sign(base: Sign, exponent: Fraction) -> Sign:
+    """The sign of a power."""
+    is_odd = exponent.denominator == 1 and exponent.numerator % 2 == 1
+    return base if is_odd else max(base, Sign.NEVER_NEGATIVE)
+
+
+def apply_sign(name: str, arguments: Iterable[Sign]) -> Sign:
+    """The sign of a function."""
+    low = FUNCTIONS[name].range[0]
+    if low is not None and low >= 0:
+        return Sign.POSITIVE if low else Sign.NEVER_NEGATIVE
+    return {"max": max, "min": min}[name](arguments) if name in {"max", "min"} else Sign.UNKNOWN
+
+
+def reduce_sign(kind: str, body: Sign, *, is_filled: bool) -> Sign:
+    """The sign of a reduction; `is_filled`: some entry is there, whatever sizes and masks are."""
+    row = ROWS.get(kind)
+    if row is None or row.range[0] == 0:
+        return Sign.NEVER_NEGATIVE if row is not None else Sign.UNKNOWN
+    if not row.keeps_sign:
+        return Sign.UNKNOWN
+    of_nothing = {"0": Sign.NEVER_NEGATIVE, "-oo": Sign.UNKNOWN}.get(row.nothing, Sign.POSITIVE)
+    return body if is_filled else min(body, of_nothing)
+
+
+@lru_cache(maxsize=20000)
+def find_sign(expr: ir.Expr) -> Sign:
+    """The sign for all sizes, indices and inputs in their domain; what is complex has none."""
+    if is_complex(expr):
+        return Sign.UNKNOWN
+    found = _find_sign(expr)
+    if found is Sign.POSITIVE or (isinstance(expr, ir.Access) and expr.tensor.kind != "int"):
+        return found
+    value = Polynomial.of(expr)
+    if _is_never_negative(value - ONE, ()):
+        return Sign.POSITIVE
+    return max(found, Sign(_is_never_negative(value, ())))
+
+
+def _find_sign(expr: ir.Expr) -> Sign:
+    match expr:
+        case ir.Size():
+            return Sign.POSITIVE
+        case ir.Number(value):
+            return Sign.POSITIVE if value > 0 else Sign(value == 0)
+        case ir.Access(ir.Tensor(lower=ir.Number(low), strict=(is_above, _))):
+            return Sign.POSITIVE if low > 0 or (low == 0 and is_above) else Sign(low == 0)
+        case ir.Access(tensor):
+            return Sign(tensor.kind == "bool")
+        case ir.Mul(parts):
+            return min(map(find_sign, parts))
+        case ir.Add(parts):
+            return add_signs(map(find_sign, parts))
+        case ir.Pow(base, ir.Number(value)):
+            return raise_sign(find_sign(base), value)
+        case ir.Pow(base):
+            return min(find_sign(base), Sign.NEVER_NEGATIVE)
         case ir.Where(_, then, other):
-            return max(measure(then), measure(other))
-        case ir.Call("mod", (_, under)):
-            return measure(under)
-        case ir.Call("floordiv" | "abs" | "floor" | "ceiling", (inside, *_)):
-            return measure(inside)
-        case ir.Call("max" | "min" | "clip", arguments):
-            return max(map(measure, arguments))
-        case ir.Reduce(kind, bound, _, body):
-            count = prod(measure(index.extent) for index in bound)
-            if kind.startswith("arg"):
-                return count
-            inner = 1.0 if kind in _TRUTHS else measure(body)
-            if kind == "prod":
-                return float(max(inner, 1.0) ** count)
-            return inner * count if kind == "sum" else inner if kind in _KEPT else inf
-        case ir.Along("cumsum", index, _, body):
-            return measure(body) * measure(index.extent)
-        case ir.Along("softmax"):
-            return 1.0
-    return inf
+            return min(find_sign(then), find_sign(other))
+        case ir.Reduce(kind, bound, condition, body):
+            is_there = all(is_positive(Polynomial.of(index.extent)) for index in bound)
+            is_filled = condition is ir.TRUE and is_there
+            return reduce_sign(kind, find_sign(body), is_filled=is_filled)
+        case ir.Along(kind, _, condition, body):
+            return reduce_sign(kind, find_sign(body), is_filled=condition is ir.TRUE)
+        case ir.Call(name, arguments):
+            opened = unfold(expr)
+            return max(
+                apply_sign(name, map(find_sign, arguments)),
+                find_sign(opened) if opened is not None else Sign.UNKNOWN,
+            )
+    return Sign.UNKNOWN
 
 
-_TRUTHS = frozenset(["any", "all"])
-_KEPT = frozenset(["max", "min", "mean", "any", "all"])
+def _is_inside(access: ir.Access, facts: Facts) -> bool:
+    for place, extent in zip(access.places, access.tensor.shape, strict=True):
+        if isinstance(place, ir.Index) and is_same_extent(place.extent, extent):
+            continue
+        value, length = Polynomial.of(place), Polynomial.of(extent)
+        if not (is_never_negative(value, facts) and is_positive(length - value, facts)):
+            return False
+    return True
+
+
+def is_finite_where_defined(expr: ir.Expr) -> bool:
+    """Is it finite wherever its quotients, roots and logarithms are?"""
+    return _is_finite(expr, strict=False)
+
+
+def is_safe(expr: ir.Expr) -> bool:
+    """Can it be read at all indices, and is it finite for all finite inputs?"""
+    return is_finite(expr) and is_readable(expr)
+
+
+def is_finite(expr: ir.Expr, *, zeros: bool = False) -> bool:
+    """Is it finite for all finite inputs? `zeros`: weights of a row of nothing are 0, not nan."""
+    return _is_finite(expr, strict=True, zeros=zeros)
+
+
+def _is_finite(expr: ir.Expr, *, strict: bool, zeros: bool = False) -> bool:
+    """Is it finite; `strict`: its quotients, roots and logarithms too?"""
+    ask = partial(_is_finite, strict=strict, zeros=zeros)
+    match expr:
+        case ir.Infinity():
+            return False
+        case ir.Access(tensor, _):
+            return not isinstance(tensor.upper if strict else tensor.lower, ir.Infinity)
+        case ir.Pow(base, exponent):
+            is_defined = not strict or is_positive(base)
+            if isinstance(exponent, ir.Number) and exponent.value.denominator == 1:
+                is_defined = is_defined or exponent.value >= 0
+            return is_defined and ask(base) and ask(exponent)
+        case ir.Call(function, arguments):
+            row = FUNCTIONS.get(function)
+            known = row is not None and not (strict and row.is_partial)
+            return (known and all(map(ask, arguments))) or set(arguments) == {ir.ONE}
+        case ir.Reduce(kind, _, condition, body):
+            is_full = condition is ir.TRUE or kind not in _EMPTY
+            counted = kind not in {"sample_var", "logdet"} or not strict
+            return is_full and counted and ask(condition) and ask(body)
+        case ir.Along(kind, _, condition, body):
+            along = ROWS[kind]
+            if None not in along.range and not strict:
+                return True  # between its bounds, or nan
+            if along.is_matrix and strict:
+                return False  # where it is singular
+            is_full = condition is ir.TRUE or kind not in _EMPTY or (along.normalizes and zeros)
+            return is_full and ask(condition) and ask(body)
+    return all(map(ask, find_children(expr)))

@@ -7,22 +7,16 @@ bound around it, and bound only once.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterator
 from keyword import iskeyword
-from typing import TYPE_CHECKING
 
-from derive.analysis.extents import (
-    find_broadcast,
-    find_extent_mistakes,
-    find_size_mistakes,
-    say_extent,
-)
+from derive.analysis import extents, reads
 from derive.analysis.places import fills_once, find_cover_mistakes
-from derive.analysis.reads import find_read_mistakes
 from derive.errors import DeriveError, Diagnostic, suggest
 from derive.ir import nodes as ir
-from derive.ir.functions import FUNCTIONS, ROWS
+from derive.ir.functions import FUNCTIONS, ROWS, is_complex
 from derive.ir.polynomial import is_same_extent
-from derive.ir.recurrences import find_start, find_start_mistakes, recurs
+from derive.ir.recurrences import find_start, find_start_mistakes, recurs, recurs_itself
 from derive.ir.text import find_free_marks, find_marks, to_count, to_text, write_extent
 from derive.ir.walk import (
     find_accesses,
@@ -33,10 +27,6 @@ from derive.ir.walk import (
     walk,
 )
 from derive.notation.formula import FUNCTION_WORDS
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
 
 # Reductions that an index can be counted by: what does not hold it is only multiplied, or raised.
 _COUNTING = {"sum", "prod", "logsumexp"}
@@ -56,14 +46,17 @@ def find_scope_mistakes(system: ir.System) -> Iterator[Diagnostic]:
 def find_missing(system: ir.System, declared: Collection[str]) -> Iterator[Diagnostic]:
     """Indices that only the left side holds, unless they are declared: a reader must know of it."""
     for equation in system.equations:
-        is_start = find_start(equation.target) is not None  # the equation behind it tells of them
-        for index in () if is_start else find_broadcast(equation):
+        # Beside a start or a fixed place another equation tells of them.
+        is_start = bool(find_start(equation.target)) or any(
+            not find_free(place) for place in equation.target.places
+        )
+        for index in () if is_start else extents.find_broadcast(equation):
             if index.name not in declared:
                 yield Diagnostic(
                     "index-missing",
                     f"index {index.name} stands on the left but not on the right",
                     find_marks(equation, equation.target, index),
-                    (say_extent(index, system),),
+                    (extents.say_extent(index, system),),
                     f"use {index.name} on the right; to repeat the values along {index.name}, "
                     f"add the line: index {index.name} < {write_extent(index.extent)}",
                 )
@@ -84,7 +77,7 @@ def _find_left_mistakes(
                 f"the place {write_extent(place)} does not fill every position of "
                 f"{target.tensor.name} once",
                 find_marks(equation, target, place),
-                tuple(say_extent(index, system) for index in free),
+                tuple(extents.say_extent(index, system) for index in free),
                 "a place of the left side is an index, or indices merged like h*D + d",
             )
         for index in free:
@@ -216,8 +209,8 @@ def _find_dangling(equation: ir.Equation, system: ir.System) -> Iterator[Diagnos
         use = _find_free_use(equation.value, index)
         marks = find_free_marks(equation, use or index, index)
         others = [other for other in dangling if other is not index]
-        facts = [say_extent(index, system)]
-        facts += [say_extent(other, system) for other in others[:1]]
+        facts = [extents.say_extent(index, system)]
+        facts += [extents.say_extent(other, system) for other in others[:1]]
         facts += [
             f"{to_text(idle)} adds up what does not hold {', '.join(i.name for i in idle.bound)}"
             for idle in find_idle_sums(equation)
@@ -253,7 +246,8 @@ def _propose_end(
         known = [(other, equation.value) for other in others]
         known += [pair for pair in _find_around(equation.value, use) if pair[0] not in use.places]
         for other, scope in known:
-            partner = _find_partner(scope, other, use)
+            inside = (access for access in find_accesses(scope) if access is not use)
+            partner = next((access for access in inside if other in access.places), None)
             if partner is not None and is_same_extent(other.extent, index.extent):
                 swapped = tuple(other if place is index else place for place in use.places)
                 return (
@@ -274,12 +268,6 @@ def _find_around(expr: ir.Expr, use: ir.Access) -> tuple[tuple[ir.Index, ir.Expr
         if use in walk(child):
             return (*bound, *_find_around(child, use))
     return ()
-
-
-def _find_partner(value: ir.Expr, index: ir.Index, use: ir.Access) -> ir.Access | None:
-    """Another access that holds the index."""
-    inside = (access for access in find_accesses(value) if access is not use)
-    return next((access for access in inside if index in access.places), None)
 
 
 def find_idle_sums(equation: ir.Equation) -> tuple[ir.Reduce, ...]:
@@ -460,6 +448,8 @@ def _find_early(
     name = access.tensor.name
     if places.get(name, -1) > number and not recurs(access.tensor, equation, system):
         later = system.equations[places[name]]
+        if all(recurs_itself(e.target.tensor, system) for e in (equation, later)):
+            return  # recurrences stand in any order
         yield Diagnostic(
             "used-before-defined",
             f"{name} is used before it is defined",
@@ -532,7 +522,45 @@ def _say_kind(expr: ir.Expr, equation: ir.Equation, *, wants_condition: bool) ->
     return Diagnostic("condition-as-number", says, marks, facts, f"write [{written}] for 1 or 0")
 
 
-_KINDS = {"int": "integers", "bool": "truth values"}
+_KINDS = {"int": "integers", "bool": "truth values", "complex": "complex numbers"}
+_OF_COMPLEX = {"sum", "prod", "mean", "cumsum"}  # the others ask which entry is larger, or for more
+
+
+def find_complex_mistakes(system: ir.System) -> Iterator[Diagnostic]:
+    """Complex numbers where only real ones have a meaning, or a code so far."""
+    for equation in system.equations:
+        for here in (part for side in (equation.value, equation.target) for part in walk(side)):
+            match here:
+                case ir.Call("im", (part,)) if not is_complex(part):
+                    says, advice = "im of a real number is 0", "leave it out"
+                    yield Diagnostic("complex-number", says, find_marks(equation, here), (), advice)
+            for part, says, advice in _find_real_alone(here):
+                if is_complex(part):
+                    facts = (f"{to_text(part)} is complex",)
+                    marks = find_marks(equation, here)
+                    yield Diagnostic("complex-number", says, marks, facts, advice)
+
+
+def _find_real_alone(here: ir.Expr) -> Iterator[tuple[ir.Expr, str, str]]:
+    """The parts of a node that have to be real, what is wrong where one is not, and what to do."""
+    parts = "take re(..), im(..) or abs(..) of it"
+    match here:
+        case ir.Call(function, arguments) if not FUNCTIONS[function].complex:
+            for part in arguments:
+                yield part, f"{function} has no meaning for complex numbers", parts
+        case ir.Compare(_, left, right):
+            for part in (left, right):
+                yield part, "complex numbers are not compared", parts
+        case ir.Pow(base, exponent):
+            yield exponent, "an exponent is a real number", "write exp(log(a)*z) for a**z"
+            if not isinstance(exponent, ir.Number) or exponent.value.denominator != 1:
+                says = "a power of a complex number that is not whole has several values"
+                yield base, says, "write the one that is meant: abs(z)**p * exp(I*p*arg(z))"
+        case ir.Reduce(kind, _, _, body) | ir.Along(kind, _, _, body) if kind not in _OF_COMPLEX:
+            yield body, f"{kind} has no meaning, or no code yet, for complex numbers", parts
+        case ir.Access(_, places):
+            for part in places:
+                yield part, "a position is a whole number", parts
 
 
 # Every check of a formula, in the order in which a person would mend what they find.
@@ -573,11 +601,12 @@ def find_mistakes(system: ir.System) -> Iterator[Diagnostic]:
         find_order_mistakes,
         find_scope_mistakes,
         find_kind_mistakes,
-        find_extent_mistakes,
-        find_read_mistakes,
+        find_complex_mistakes,
+        extents.find_extent_mistakes,
+        reads.find_read_mistakes,
         find_start_mistakes,
         find_cover_mistakes,
-        find_size_mistakes,
+        extents.find_size_mistakes,
     ):
         found = tuple(stage(system))
         if found:

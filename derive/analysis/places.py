@@ -14,15 +14,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import islice, product
 from math import gcd
-from typing import TYPE_CHECKING
 
 from derive.analysis.affine import simplify_place
-from derive.analysis.facts import find_range, is_never_negative, is_positive
+from derive.analysis.facts import Facts, find_range, is_never_negative, is_positive
 from derive.errors import Diagnostic, refuse
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent, is_same_extent
@@ -37,11 +37,6 @@ from derive.ir.walk import (
     substitute,
     walk,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from derive.analysis.facts import Facts
 
 ONE = Polynomial.of(1)
 
@@ -142,7 +137,7 @@ def group_parts(system: ir.System) -> dict[ir.Tensor, list[ir.Equation]]:
 def find_cover_mistakes(system: ir.System) -> Iterator[Diagnostic]:
     """Tensors that several equations, or a fixed place, do not fill once."""
     for tensor, each in group_parts(system).items():
-        parts = [part for part in each if find_start(part.target) is None]
+        parts = [part for part in each if not find_start(part.target)]
         if not parts:
             yield _say_unfilled(tensor, parts, system)
             continue
@@ -259,7 +254,7 @@ def join_parts(system: ir.System) -> ir.System:
         if len(parts) == 1 and not _is_fixed(parts[0]):
             equations += parts
         else:
-            equations += _Joiner(tensor, names, indices).join(parts)
+            equations += _Joiner(tensor, names, indices, {*groups}).join(parts)
     order = {part.target.tensor: k for k, part in enumerate(system.equations)}  # its last part
     ranks = [order.get(e.target.tensor, -1) for e in equations]
     for k in reversed(range(len(equations) - 1)):
@@ -280,9 +275,14 @@ class _Joiner:
     """One equation out of those that fill one tensor."""
 
     def __init__(
-        self, tensor: ir.Tensor, names: set[str], indices: dict[tuple[str, ir.Expr], ir.Index]
+        self,
+        tensor: ir.Tensor,
+        names: set[str],
+        indices: dict[tuple[str, ir.Expr], ir.Index],
+        defined: set[ir.Tensor],
     ) -> None:
         self.tensor = tensor
+        self.alike = {each for each in defined if each.shape == tensor.shape}
         self.names = names
         self.indices = indices  # shared by tensors that are joined alike: they may recur together
         self.made: list[ir.Equation] = []
@@ -370,8 +370,19 @@ class _Joiner:
                 reads.append(position)
         recurs = any(isinstance(p, ir.Access) and p.tensor is self.tensor for p in walk(value))
         if is_plain or (recurs and set(new) >= {i for p in target for i in find_free(p)}):
+
+            def simplify(expr: ir.Expr) -> ir.Expr:
+                """A read in simple places; at the one position of a part, the index itself."""
+                if not isinstance(expr, ir.Access):
+                    return expr
+                places = [*map(simplify_place, expr.places)]
+                for number, run in runs.items() if expr.tensor in self.alike else ():
+                    if run.count == ONE and Polynomial.of(places[number]) == run.low:
+                        places[number] = self.axes[number]
+                return ir.Access(expr.tensor, tuple(places))
+
             try:
-                return runs, rewrite_bottom_up(substitute(value, new), _simplify_read)
+                return runs, rewrite_bottom_up(substitute(value, new), simplify)
             except ValueError:  # what goes along the index that is replaced
                 raise refuse(
                     "not-yet",
@@ -436,12 +447,6 @@ def _is_alike(one: ir.Expr, other: ir.Expr) -> bool:
         return False
     new: dict[ir.Expr, ir.Expr] = dict(zip(others, names, strict=True))
     return Polynomial.of(one) == Polynomial.of(substitute(other, new))
-
-
-def _simplify_read(expr: ir.Expr) -> ir.Expr:
-    if not isinstance(expr, ir.Access):
-        return expr
-    return ir.Access(expr.tensor, tuple(map(simplify_place, expr.places)))
 
 
 def _divide(value: Polynomial, by: int) -> ir.Expr:

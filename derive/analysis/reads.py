@@ -5,30 +5,26 @@ reduction, every Iverson bracket of a product, which guards all its other factor
 in an `and` the parts before.
 """
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from derive.analysis.extents import find_origin, say_extent
 from derive.analysis.facts import (
     Facts,
     find_facts,
+    find_guarded,
     find_range,
     is_integer,
-    is_nonnegative,
+    is_never_negative,
     is_whole,
 )
 from derive.errors import Diagnostic, Mark
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
-from derive.ir.recurrences import find_lowest, recurs
+from derive.ir.recurrences import find_lowest
 from derive.ir.text import find_marks, find_untold, to_text, write_extent
-from derive.ir.walk import find_children, find_free, walk
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from derive.ir.walk import find_free, walk
 
 _ONE = Polynomial.of(1)
 
@@ -76,54 +72,6 @@ def find_read_mistakes(system: ir.System) -> Iterator[Diagnostic]:
             read = Read(equation.target, number, equation, system)
             if isinstance(place, ir.Index) and not is_same_extent(place.extent, read.extent):
                 yield _two_extents(read, place)
-
-
-def find_guarded(expr: ir.Expr, facts: Facts) -> Iterator[tuple[ir.Access, Facts]]:
-    """Every access with what the guards around it keep >= 0."""
-    match expr:
-        case ir.Access(_, places):
-            yield expr, facts
-            for place in places:
-                yield from find_guarded(place, facts)
-        case ir.Where(condition, then, other):
-            yield from find_guarded(condition, facts)
-            yield from find_guarded(then, (*facts, *find_facts(condition)))
-            yield from find_guarded(other, (*facts, *find_facts(ir.Not(condition))))
-        case ir.Reduce(_, _, condition, body) | ir.Along(_, _, condition, body):
-            yield from find_guarded(condition, facts)
-            yield from find_guarded(body, (*facts, *find_facts(condition)))
-        case ir.And(parts):
-            for number, part in enumerate(parts):
-                before = ir.all_of(*parts[:number])
-                yield from find_guarded(part, (*facts, *find_facts(before)))
-        case ir.Mul(factors):
-            yield from _find_guarded_product(factors, facts)
-        case _:
-            for child in find_children(expr):
-                yield from find_guarded(child, facts)
-
-
-def _find_guarded_product(
-    factors: tuple[ir.Expr, ...], facts: Facts
-) -> Iterator[tuple[ir.Access, Facts]]:
-    brackets = [bracket for factor in factors for bracket in find_brackets(factor)]
-    for factor in factors:
-        own = set(find_brackets(factor))
-        around = [bracket for bracket in brackets if bracket not in own]
-        known = [fact for bracket in around for fact in find_facts(bracket.condition)]
-        yield from find_guarded(factor, (*facts, *known))
-
-
-def find_brackets(factor: ir.Expr) -> tuple[ir.Where, ...]:
-    """The Iverson brackets that a factor multiplies by: itself, or in nested products."""
-    match factor:
-        case ir.Where(_, then, other) if then is ir.ONE and other is ir.ZERO:
-            return (factor,)
-        case ir.Mul(factors):
-            return tuple(bracket for part in factors for bracket in find_brackets(part))
-        case ir.Pow(base, ir.Number(value)) if value > 0:
-            return find_brackets(base)
-    return ()
 
 
 def _find_position_mistakes(read: Read) -> Iterator[Diagnostic]:
@@ -182,12 +130,12 @@ def _judge(read: Read, facts: Facts, declared: set[str], lowest: int) -> Iterato
     length = Polynomial.of(extent)
     starts, ends = _find_sides(place, length, facts)
     if lowest:  # a recurrence begins before its first place
-        starts = is_nonnegative(Polynomial.of(place) - Polynomial.of(lowest), facts)
+        starts = is_never_negative(Polynomial.of(place) - Polynomial.of(lowest), facts)
     if isinstance(place, ir.Index):
         # An index that took its extent from a shape must not fall short of another one unnoticed.
-        falls_short = is_nonnegative(length - Polynomial.of(place.extent))
-        is_own = recurs(read.access.tensor, read.equation, read.system)  # h[t + 1] from h[t]
-        if not ends or (falls_short and place.name not in declared and not is_own):
+        falls_short = is_never_negative(length - Polynomial.of(place.extent))
+        is_given = read.access.tensor in read.system.inputs
+        if not ends or (falls_short and is_given and place.name not in declared):
             yield _two_extents(read, place)
     elif not (starts and ends):
         yield _outside(read, starts=starts, ends=ends)
@@ -201,7 +149,7 @@ def _find_sides(place: ir.Expr, length: Polynomial, facts: Facts) -> tuple[bool,
             is_max = which == "max"
             return (any if is_max else all)(starts), (all if is_max else any)(ends)
     value = Polynomial.of(place)
-    return is_nonnegative(value, facts), is_nonnegative(length - _ONE - value, facts)
+    return is_never_negative(value, facts), is_never_negative(length - _ONE - value, facts)
 
 
 def _two_extents(read: Read, index: ir.Index) -> Diagnostic:
@@ -284,8 +232,8 @@ def _propose_extent(read: Read, starts: bool) -> str:
 def find_guard(place: ir.Expr, extent: ir.Expr) -> ir.Expr:
     """The condition under which a place is inside, without what always holds."""
     value, length = Polynomial.of(place), Polynomial.of(extent)
-    parts: list[ir.Expr] = [] if is_nonnegative(value) else [ir.Compare(">=", place, ir.ZERO)]
-    if not is_nonnegative(length - _ONE - value):
+    parts: list[ir.Expr] = [] if is_never_negative(value) else [ir.Compare(">=", place, ir.ZERO)]
+    if not is_never_negative(length - _ONE - value):
         parts.append(ir.Compare("<", place, extent))
     return ir.all_of(*parts)
 
@@ -295,6 +243,8 @@ def is_told(condition: ir.Expr) -> bool:
     match condition:
         case ir.And(parts):
             return all(map(is_told, parts))
+        case ir.Not(ir.Not(part)):
+            return is_told(part)
         case ir.Compare(relation) | ir.Not(ir.Compare(relation)):
             return relation != "!=" and bool(find_facts(condition))
     return False
@@ -303,4 +253,4 @@ def is_told(condition: ir.Expr) -> bool:
 def is_always(condition: ir.Expr, facts: Facts = ()) -> bool:
     """Does it hold at all places, by the ranges of indices and sizes, as far as can be shown?"""
     told = find_facts(condition) if is_told(condition) else ()
-    return bool(told) and all(is_nonnegative(each, facts) for each in told)
+    return bool(told) and all(is_never_negative(each, facts) for each in told)

@@ -1,13 +1,8 @@
 """Lines of a generated file: at most WIDTH columns, broken where a reader expects it."""
 
-from __future__ import annotations
-
 import re
 import textwrap
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 WIDTH = 100
 INDENT = "    "

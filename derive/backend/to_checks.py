@@ -12,32 +12,30 @@ Below them stand the functions that a file has for what no single call of torch 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from derive.analysis.extents import FromEquation, FromShape, find_size_sources
 from derive.backend.lines import INDENT, WIDTH, fit_signature, to_tuple, write_function
-from derive.backend.to_torch import ADD, RECUR, SIGN, to_python
+from derive.backend.to_torch import ADD, FOURIER, RECUR, SIGN, to_python
 from derive.ir import nodes as ir
+from derive.ir.functions import ROWS
 from derive.ir.polynomial import Polynomial
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_children, walk
 from derive.plan import ops
-from derive.plan.cells.attention import APART
-from derive.plan.cells.segments import BELOW, RUNNING
+from derive.plan.cells import attention, segments, windows
+from derive.plan.plan import Plan
 from derive.plan.steps import free_name
 from derive.rewrite.guards import is_variable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from derive.plan.plan import Plan
-
 CHECK = "_check_shapes"
-KINDS = {  # the test of a dtype, and what must be held
-    "bool": ("!= torch.bool", "truth values"),
-    "int": ("not in (torch.int64, torch.int32)", "int64 or int32"),
+KINDS = {  # the test of a dtype that does not fit, and what must be held
+    "bool": ("{}.dtype != torch.bool", "truth values"),
+    "int": ("{}.dtype not in (torch.int64, torch.int32)", "int64 or int32"),
+    "complex": ("not {}.dtype.is_complex", "complex numbers"),
 }
 RANGE_CHECK = '''def _check_range(wanted: str, integers: Tensor, below: int) -> None:
     """ValueError where one of the integers is not at least 0 and below the bound."""
@@ -178,7 +176,7 @@ def _write_body(
             test, words = KINDS[tensor.kind]
             must = f"{show_access(tensor, system)} must hold {words}, "
             got = f"got {{{tensor.name}.dtype}}"
-            lines += [f"if {tensor.name}.dtype {test}:", *_write_raise(must, got)]
+            lines += [f"if {test.format(tensor.name)}:", *_write_raise(must, got)]
     finite = find_finite(system)
     for name in (scalar.name for scalar in _find_scalars(system)):
         # a tensor of one number may stand for it, and no other: that would broadcast
@@ -228,11 +226,15 @@ def find_finite(system: ir.System) -> set[str]:
                 found.update(inner)
             case ir.Add() if sum(map(len, inside)) > len(inner):
                 found.update(inner)  # it may cancel
-            case ir.Reduce("sum" | "mean" | "var" | "sample_var" | "prod") | ir.Along("cumsum"):
+            case ir.Reduce("var" | "sample_var" | "prod"):
+                found.update(inner)
+            case ir.Reduce(kind) | ir.Along(kind) if ROWS[kind].is_linear:
                 found.update(inner)
             case ir.Pow(_, ir.Number(value)) if value < 0:
                 return set()
-            case ir.Along("softmax") | ir.Compare():
+            case ir.Compare():
+                return set()
+            case ir.Along(kind) if ROWS[kind].normalizes:
                 return set()
         return inner
 
@@ -324,31 +326,41 @@ def _find_first_reads(system: ir.System) -> Mapping[ir.Tensor, ir.Access]:
     return found
 
 
-_RECUR = '''def {name}(a: Tensor, x: Tensor, h: Tensor, dim: int, chunk: int) -> Tensor:
-    """The values of h = a*h + x at each place along dim, a negative one.
+_RECUR = '''def {name}(a: Tensor, x: Tensor, h: Tensor, dim: int, chunk: int{inner}) -> Tensor:
+    """The values of h = a*h + x at each place along dim, a negative one; a may be one for all.
 
     Chunks of places run side by side: from 0, for what each ends with; then, as that tells what
     each begins with, from there.
     """
-    chunk, whole = max(chunk, 2), 0
-    found = h.unsqueeze(dim).narrow(dim, 0, 0)
-    if x.shape[dim] > chunk:
-        count = x.shape[dim] // chunk
-        parts = (p.narrow(dim, 0, count * chunk).unflatten(dim, (count, chunk)) for p in (a, x))
-        turns = list(zip(*(part.unbind(dim) for part in parts), strict=True))
-        factor, end = turns[0]
+    places, chunk, whole = x.shape[dim], max(chunk, 2), 0
+    if places > chunk:
+        count = places // chunk
+        parts = [
+            [p] * chunk
+            if p.shape[dim] == 1
+            else p.narrow(dim, 0, count * chunk).unflatten(dim, (count, chunk)).unbind(dim)
+            for p in (a, x)
+        ]
+        turns = list(zip(*parts, strict=True))
+        end = turns[0][1]
         for a_t, x_t in turns[1:]:
-            factor, end = a_t * factor, torch.addcmul(x_t, a_t, end)
-        ends = {name}(factor, end, h, dim, chunk)
+            end = torch.addcmul(x_t, a_t, end)
+        factor = a**chunk if a.shape[dim] == 1 else parts[0][0]
+        for a_t in parts[0][1:] if a.shape[dim] != 1 else ():
+            factor = a_t * factor
+        ends = {name}(factor, end, h, dim, chunk{is_inner})
         {whole}
     if whole:
         start = torch.cat([h.unsqueeze(dim), ends.narrow(dim, 0, count - 1)], dim)
         found = torch.stack([start := torch.addcmul(x_t, a_t, start) for a_t, x_t in turns], dim)
-        found = found.flatten(dim - 1, dim)
-        h = found.select(dim, -1)
-    rest = (part.narrow(dim, whole, x.shape[dim] - whole).unbind(dim) for part in (a, x))
-    last = [h := torch.addcmul(x_t, a_t, h) for a_t, x_t in zip(*rest, strict=True)]
-    return torch.cat([found, *(each.unsqueeze(dim) for each in last)], dim) if last else found
+        found, h = found.flatten(dim - 1, dim), ends.select(dim, -1)
+    if whole == places:
+        return found if places else h.unsqueeze(dim).narrow(dim, 0, 0)
+    left = places - whole
+    a = [a.select(dim, 0)] * left if a.shape[dim] == 1 else a.narrow(dim, whole, left).unbind(dim)
+    rest = zip(a, x.narrow(dim, whole, left).unbind(dim), strict=True)
+    last = torch.stack([h := torch.addcmul(x_t, a_t, h) for a_t, x_t in rest], dim)
+    return torch.cat([found, last], dim) if whole else last
 '''
 _SO_FAR = '''def {name}(q: Tensor, k: Tensor, v: Tensor, diagonal: int, chunk: int) -> Tensor:
     """The sum of (q_i . k_j) v_j over the places j up to i plus the diagonal, by chunks."""
@@ -363,24 +375,69 @@ _SO_FAR = '''def {name}(q: Tensor, k: Tensor, v: Tensor, diagonal: int, chunk: i
     found = (q @ k.mT).tril(diagonal) @ v + q @ before
     return found.flatten(-3, -2).narrow(-2, 0, places).to(dtype)
 '''
-_BELOW = '''def {name}(
-    key: Tensor, bound: Tensor, x: Tensor | None, equal: bool, kind: str
+_RANKS = '''def {name}(key: Tensor) -> Tensor:
+    """The place of each entry in the order of its row: equal ones as they stand, nan last."""
+    order = key.argsort(dim=-1, stable=True)
+    places = torch.arange(key.shape[-1], device=key.device).expand_as(order)
+    return torch.zeros_like(order).scatter(-1, order, places)
+'''
+_COUNT = '''def {name}(
+    key: Tensor, rank: Tensor, bound: Tensor | None = None, *, equal: bool | None, above: bool
 ) -> Tensor:
-    """The sum, mean or logsumexp of x_j, or of ones, with key_j < bound_i, or <= if `equal`."""
-    known = (key == key).sum(-1, keepdim=True)  # nan is below nothing, and nothing is below it
-    key, order = key.sort(-1)
-    key = torch.where(key == key, key, torch.inf).contiguous()
-    place = torch.searchsorted(key, bound.contiguous(), right=equal).minimum(known)
-    place = torch.where(bound == bound, place, 0)
-    found = place.to(key.dtype)
-    if x is not None:
-        wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        wide, order = torch.broadcast_tensors(wide, order)
-        wide, is_log = wide.gather(-1, order), kind == "logsumexp"
-        wide = wide.logcumsumexp(-1) if is_log else wide.cumsum(-1)
-        wide = torch.nn.functional.pad(wide, (1, 0), value=-torch.inf if is_log else 0)
-        found = wide.gather(-1, place.expand(*wide.shape[:-1], -1)).to(x.dtype)
-    return found / key.shape[-1] if kind == "mean" else found
+    """How many key_j < bound_i, <= if `equal`, > and >= if `above`; each key is its own bound.
+
+    With None for `equal` those of lower or higher rank.
+    """
+    known, through = (key == key).sum(-1, keepdim=True), equal != above
+    ordered = key if equal is None else torch.zeros_like(key).scatter(-1, rank, key)
+    if equal is None:
+        place, bound = rank + 1 if above else rank, key
+    elif bound is None:  # equal ones are neighbours
+        ordered = ordered.flip(-1) if through else ordered
+        places = torch.arange(key.shape[-1], device=key.device)
+        place = torch.where(ordered != ordered.roll(1, -1), places, 0).cummax(-1).values
+        place = (key.shape[-1] - place.flip(-1) if through else place).gather(-1, rank)
+        bound = key
+    else:
+        dtype = torch.promote_types(key.dtype, bound.dtype)
+        sides = (ordered.nan_to_num(torch.inf, torch.inf, -torch.inf), bound)
+        lead = torch.broadcast_shapes(key.shape[:-1], bound.shape[:-1])
+        ordered, sought = (x.to(dtype).expand(*lead, -1).contiguous() for x in sides)
+        place = torch.searchsorted(ordered, sought, right=through).minimum(known)
+    place = known - place if above else place
+    return torch.where(bound == bound, place, 0)  # nan is on no side
+'''
+_BELOW = '''def {name}(
+    x: Tensor, rank: Tensor, count: Tensor, above: Tensor | None = None, *, kind: str
+) -> Tensor:
+    """The first so many x in the order of their ranks reduced, or the last of those `above`."""
+    empty = {{"sum": 0, "prod": 1, "min": torch.inf}}.get(kind, -torch.inf)
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    if above is not None:  # those whose key is nan are the very last
+        wide, rank = torch.where(above == above, wide, empty), x.shape[-1] - 1 - rank
+        count = count + (above != above).sum(-1, keepdim=True)
+    lead = torch.broadcast_shapes(wide.shape[:-1], count.shape[:-1])
+    wide, rank, count = (each.expand(*lead, -1) for each in (wide, rank, count))
+    wide = torch.zeros_like(wide).scatter(-1, rank, wide)
+    match kind:
+        case "max" | "min":
+            wide = (wide.cummax(-1) if kind == "max" else wide.cummin(-1)).values
+        case "prod":
+            wide = wide.cumprod(-1)
+        case _:
+            wide = wide.cumsum(-1) if kind == "sum" else wide.logcumsumexp(-1)
+    wide = torch.nn.functional.pad(wide, (1, 0), value=empty)
+    return wide.gather(-1, count).to(x.dtype)
+'''
+_WINDOWS = '''def {name}(x: Tensor, width: int) -> Tensor:
+    """The sum of each so many neighbours: the end of a block as wide, and the start of the next."""
+    count, dtype = x.shape[-1] - width + 1, x.dtype
+    x = torch.nn.functional.pad(x, (0, -x.shape[-1] % width)).unflatten(-1, (-1, width))
+    x = x.to(torch.promote_types(dtype, torch.float32))
+    end = x.flip(-1).cumsum(-1).flip(-1).flatten(-2)
+    start = torch.nn.functional.pad(x[..., :-1], (1, 0)).cumsum(-1).flatten(-2)
+    start = torch.nn.functional.pad(start, (0, width))
+    return (end.narrow(-1, 0, count) + start.narrow(-1, width, count)).to(dtype)
 '''
 _APART = '''def {name}(a: Tensor, b: Tensor, v: Tensor) -> Tensor:
     """The sum over j of softmax_j(a_ij + b_jd) v_jd: products of exponentials are its parts.
@@ -405,18 +462,43 @@ _APART = '''def {name}(a: Tensor, b: Tensor, v: Tensor) -> Tensor:
     rows = [torch.softmax(a + b_d[..., None, :], -1) @ v_d[..., None] for b_d, v_d in pairs]
     return torch.cat(rows, -1) if rows else total
 '''
+_FOURIER = '''\
+def {name}(kind: str, x: Tensor, n: int, dim: int = -1, norm: str = "backward") -> Tensor:
+    """The transform torch.fft.kind in float32 at least, of no entries too: torch has neither."""
+    fft = torch.fft
+    transform = dict(fft=fft.fft, ifft=fft.ifft, rfft=fft.rfft, irfft=fft.irfft)[kind]
+    x = x.to(torch.promote_types(x.dtype, torch.float32))
+    if n and x.numel():
+        return transform(x, n, dim, norm)
+    lacking = [int(extent == 0) for extent in x.shape]
+    x = torch.nn.functional.pad(x, [k for extent in reversed(lacking) for k in (0, extent)])
+    lacking[dim] = int(n == 0 and kind != "rfft")
+    kept = tuple(slice(0 if extent else None) for extent in lacking)
+    return transform(x, max(n, 1), dim, norm)[kept]
+'''
 _WHOLE = "whole = count * chunk"
-_CHECKED = f"""# a product of factors may be too large where no value is
-        {_WHOLE} if ends.isfinite().all() else 0"""
+_CHECKED = f"""# a product of factors may be too large where no value is, and all after it are then
+        {_WHOLE} if inner or ends.select(dim, -1).isfinite().all() else 0"""
 
 
 def write_helpers(plans: Sequence[Plan]) -> list[str]:
     """The functions that linear recurrences and running sums of products call, if any do."""
     steps = [step.op for plan in plans for step in plan.steps if isinstance(step.op, ops.Recur)]
-    whole = _WHOLE if all(op.is_bounded for op in steps) else _CHECKED
-    found = [_RECUR.format(name=RECUR, whole=whole)] if steps else []
-    cells = (op for plan in plans for step in plan.steps for op in ops.walk_ops(step.op))
-    calls = [cell.call for cell in cells if isinstance(cell, ops.Cell)]
+    bounded, checked = ("", "", _WHOLE), (", inner: bool = False", ", True", _CHECKED)
+    pieces = bounded if all(op.is_bounded for op in steps) else checked
+    words = zip(("inner", "is_inner", "whole"), pieces, strict=True)
+    found = [_RECUR.format(name=RECUR, **dict(words))] if steps else []
+    inside = [op for plan in plans for step in plan.steps for op in ops.walk_ops(step.op)]
+    calls = [op.call for op in inside if isinstance(op, ops.Cell)]
     called = {call.function for call in calls if isinstance(call, ops.TorchCall)}
-    texts = {RUNNING: _SO_FAR, BELOW: _BELOW, APART: _APART}
+    called |= {FOURIER} if any(isinstance(op, ops.Fourier) for op in inside) else set()
+    texts = {
+        segments.RUNNING: _SO_FAR,
+        segments.RANKS: _RANKS,
+        segments.COUNT: _COUNT,
+        segments.BELOW: _BELOW,
+        windows.SUMS: _WINDOWS,
+        attention.APART: _APART,
+        FOURIER: _FOURIER,
+    }
     return [*found, *(text.format(name=name) for name, text in texts.items() if name in called)]

@@ -7,13 +7,13 @@ that it is summed over, as that of nn.Linear does; one that is read by integers 
 other one starts with zeros where it is added, and with ones elsewhere.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isfinite
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TypeGuard
 
+from derive.backend import to_checks, to_module, to_torch
 from derive.backend.lines import (
     INDENT,
     WIDTH,
@@ -23,26 +23,11 @@ from derive.backend.lines import (
     quote,
     write_function,
 )
-from derive.backend.to_checks import name_validate, show_access
-from derive.backend.to_module import (
-    order_inputs,
-    pad_rows,
-    to_sentence,
-    write_argument,
-    write_shape,
-)
-from derive.backend.to_torch import to_python
 from derive.errors import refuse
 from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses, find_children, find_free, find_sizes, substitute, walk
-from derive.notation.formula import FILE_WORDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from derive.backend.to_module import Header
-    from derive.notation.formula import Held
-    from derive.plan.plan import Plan
+from derive.notation.formula import FILE_WORDS, Held
+from derive.plan.plan import Plan
 
 ROOM = WIDTH - 2 * len(INDENT)  # columns of a line of a method
 
@@ -72,12 +57,12 @@ def find_numbers(system: ir.System, held: Sequence[Held]) -> dict[str, str]:
     for name, entry in entries.items():
         default = entry.default if isinstance(entry, ir.ScalarInput) else None
         if default is not None and name not in own:
-            found[name] = to_python(default)
+            found[name] = to_torch.to_python(default)
     return dict(sorted(found.items(), key=lambda pair: bool(pair[1])))
 
 
 def to_class(
-    plan: Plan, name: str, header: Header, held: Sequence[Held], blocks: Sequence[str]
+    plan: Plan, name: str, header: to_module.Header, held: Sequence[Held], blocks: Sequence[str]
 ) -> str:
     """The text of the class around the function `name`, whose `blocks` are keywords."""
     system = plan.system
@@ -97,16 +82,18 @@ def to_class(
             reset.append(starts[each.dotted].call.format(place))
         if each.name:
             places.setdefault(each.name, place)
-        indices = show_access(entry, system).removeprefix(each.name) if _is(entry) else ""
-        shape = write_shape(entry) if _is(entry) else f"{list(each.shape or ())}"
+        indices = to_checks.show_access(entry, system).removeprefix(each.name) if _is(entry) else ""
+        shape = to_module.write_shape(entry) if _is(entry) else f"{list(each.shape or ())}"
         kind = "buffer" if each.is_buffer else "parameter"
         rows.append((each.dotted, indices, shape, f"{kind}, {starts[each.dotted].words}"))
-    given = [e for e in order_inputs(system) if e.name not in places and e.name not in numbers]
+    given = [
+        e for e in to_module.order_inputs(system) if e.name not in places and e.name not in numbers
+    ]
     passed = [
         places.get(e.name, f"self.{e.name}" if e.name in numbers else e.name)
-        for e in order_inputs(system)
+        for e in to_module.order_inputs(system)
     ]
-    validate = name_validate(plan)
+    validate = to_checks.name_validate(plan)
     keywords = [f"{block}: int | None = None" for block in blocks]
     keywords += [f"{validate}: bool = False"] if validate else []
     if name in {*blocks, validate}:
@@ -125,15 +112,19 @@ def to_class(
     shown = ", ".join(f"{number}={{self.{number}}}" for number in numbers)
     starting = ["super().__init__()", *build, "self.reset_parameters()"]
     call = fit_call(f"return {name}", "", passed, ROOM)
-    arguments = ["self", *map(write_argument, given), *(["*", *keywords] if keywords else [])]
+    arguments = [
+        "self",
+        *map(to_module.write_argument, given),
+        *(["*", *keywords] if keywords else []),
+    ]
     methods = [
         ("__init__", made, "None", starting),
         ("reset_parameters", ["self"], "None", ['"""Give them their first values."""', *reset]),
         ("forward", arguments, returns, [f'"""{name} with what is held here."""', *call]),
         ("extra_repr", ["self"], "str", [f'return {"f" * bool(shown)}"{shown}"']),
     ]
-    title = to_sentence(header.title or name.replace("_", " ").capitalize())
-    lines = [title, "", *pad_rows(rows), ""]
+    title = to_module.to_sentence(header.title or name.replace("_", " ").capitalize())
+    lines = [title, "", *to_module.pad_rows(rows), ""]
     lines.append(f"The other arguments of {name} are given to forward.")
     texts = [write_function(f"class {name_class(name)}(nn.Module):", quote(lines))]
     for method, parameters, result, body in methods:
@@ -174,7 +165,7 @@ def _write_owners(dotted: str, known: set[str]) -> Iterator[str]:
 
 def _write_new(each: Held, entry: ir.Tensor | ir.ScalarInput | None, place: str) -> list[str]:
     """The line that makes a parameter or a buffer."""
-    extents = [to_python(e) for e in entry.shape] if _is(entry) else []
+    extents = [to_torch.to_python(e) for e in entry.shape] if _is(entry) else []
     if entry is None:
         extents = [str(length) for length in each.shape or ()]
     dtype = f"torch.{each.dtype}" if each.dtype else "dtype"
@@ -209,7 +200,7 @@ def _find_start(each: Held, entry: ir.Tensor | ir.ScalarInput | None, system: ir
     if isinstance(entry, ir.ScalarInput):
         if entry.default is None:
             return ones
-        value = to_python(entry.default)
+        value = to_torch.to_python(entry.default)
         return _Start(value, f"nn.init.constant_({{}}, {value})")
     if entry is None:
         return zeros
@@ -218,11 +209,11 @@ def _find_start(each: Held, entry: ir.Tensor | ir.ScalarInput | None, system: ir
         extents = tuple(entry.shape[k] for k in sorted(summed))
         extent = ir.Mul(extents) if len(extents) > 1 else extents[0]
         root = ir.Pow(extent, ir.Number(Fraction(-1, 2)))
-        words = f"uniform within {to_python(root)}".replace(" * ", "*")
+        words = f"uniform within {to_torch.to_python(root)}".replace(" * ", "*")
         own: dict[ir.Expr, ir.Expr] = {
             part: ir.Size(f"self.{part.name}") for part in walk(root) if isinstance(part, ir.Size)
         }
-        bound = to_python(substitute(root, own))
+        bound = to_torch.to_python(substitute(root, own))
         return _Start(words, f"nn.init.uniform_({{}}, -({bound}), {bound})")
     if is_picked:
         return _Start("normal", "nn.init.normal_({})")
@@ -257,5 +248,7 @@ def _find_reads(
         yield expr, bound, parents
     if isinstance(expr, ir.Reduce) and expr.kind in {"sum", "mean"}:
         bound = (*bound, *expr.bound)
+    elif not isinstance(expr, (ir.Add, ir.Mul)):
+        bound = ()  # what a function is of is another layer's
     for child in find_children(expr):
         yield from _find_reads(child, bound, (*parents, expr))

@@ -8,24 +8,17 @@ What each index does in which equation:
     broadcast   a term of a sum, or the whole right side, is repeated along it
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from derive.analysis.extents import find_broadcast, find_left
 from derive.ir import nodes as ir
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.text import to_text
 from derive.ir.walk import as_written, find_accesses, find_all_indices, find_free, walk
-from derive.plan.cost import find_kept
-from derive.plan.machine import WIDTH, to_bytes
-from derive.plan.meaning import to_step_equation
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from derive.plan.plan import Entry, Plan
+from derive.plan import cost, machine, meaning
+from derive.plan.plan import Entry, Plan
 
 Data = dict[str, Any]
 
@@ -77,8 +70,8 @@ def to_plan_data(plan: Plan) -> Data:
                 "einsums": list(plan.find_einsums(step)),
                 "shape": [to_compact(index.extent) for index in step.axes],
                 "flops": plan.at_sizes(plan.count_flops(step)),
-                "elements": plan.at_sizes(find_kept(step.op)),
-                "equation": to_text(to_step_equation(step)),
+                "elements": plan.at_sizes(cost.find_kept(step.op)),
+                "equation": to_text(meaning.to_step_equation(step)),
             }
             for step in plan.steps
         ],
@@ -123,7 +116,7 @@ def to_cost_pairs(data: Data, plan: Plan) -> list[tuple[str, str]]:
         key = label.replace(" ", "_")
         text, number = data[key], data[f"{key}_at_sizes"]
         pairs.append((label, text if text == str(number) else f"{text} = {number:,}"))
-    memory = to_bytes(data["peak_elements_at_sizes"] * WIDTH)
+    memory = machine.to_bytes(data["peak_elements_at_sizes"] * machine.WIDTH)
     pairs.append(("in float32", f"{memory} alive at once"))
     for tile in plan.tiles:
         length = plan.complete(plan.sizes)[tile.block]

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from derive.backend import to_checks, to_module
 from derive.backend.lines import (
     INDENT,
     WIDTH,
@@ -25,38 +26,15 @@ from derive.backend.lines import (
     is_read,
     write_function,
 )
-from derive.backend.to_checks import (
-    CHECK,
-    RANGE_CHECK,
-    list_arguments,
-    name_validate,
-    write_check,
-    write_helpers,
-    write_ranges,
-    write_sizes,
-)
-from derive.backend.to_module import (
-    FILL_BLOCK,
-    OUTER,
-    More,
-    make_printer,
-    order_inputs,
-    sign,
-    write_body,
-    write_docstring,
-    write_header,
-)
 from derive.backend.to_torch import to_python
 from derive.ir import nodes as ir
 from derive.ir.text import to_text
-from derive.plan import ops
+from derive.plan import ops, steps
 from derive.plan.lower.number import find_counted, find_positive
-from derive.plan.steps import free_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from derive.backend.to_module import Header
     from derive.plan.backward import Passes
     from derive.plan.plan import Plan
 
@@ -65,26 +43,31 @@ TWICE = "Second derivatives go through the backward; jvp needs the file without 
 
 
 def to_function(
-    passes: Passes, system: ir.System, name: str, header: Header, more: More | None = None
+    passes: Passes,
+    system: ir.System,
+    name: str,
+    header: to_module.Header,
+    more: to_module.More | None = None,
 ) -> str:
     """The text of the file with `more` in it; the same plans and header give the same bytes."""
-    more = more or More()
+    more = more or to_module.More()
     forward, backward = passes.forward, passes.backward
     results = len(system.results)
     shown = replace(forward, system=system, results=forward.results[:results])
     blocks = passes.blocks
-    validate = name_validate(shown)
-    ranges = write_ranges(system, validate)
-    body = write_body(forward)
-    sizes, check = write_check(
+    validate = to_checks.name_validate(shown)
+    ranges = to_checks.write_ranges(system, validate)
+    told = to_checks.write_sizes(system, lambda size: is_read(size, ranges)) if ranges else []
+    body = to_module.write_body(forward)
+    sizes, check = to_checks.write_check(
         system,
         lambda size: is_read(size, body),
         sorted(find_positive(forward)),
         find_counted([forward]),
     )
     if check:
-        arguments = [argument for argument, _ in list_arguments(system)]
-        body = [*fit_call(CHECK, ", ".join(sizes), arguments), *body]
+        arguments = [argument for argument, _ in to_checks.list_arguments(system)]
+        body = [*fit_call(to_checks.CHECK, ", ".join(sizes), arguments), *body]
     keywords = [f"{block}: int | None = None" for block in blocks.values()]
     rows = [
         (blocks[tile.block], "", "int", f"keyword: the same of {tile.index.name} in the backward")
@@ -92,7 +75,7 @@ def to_function(
     ]
     said = passes.say()
     remarks = (f"{said[0].upper()}{said[1:]}.", TWICE)
-    given = [entry.name for entry in (*order_inputs(system), *system.sizes)]
+    given = [entry.name for entry in (*to_module.order_inputs(system), *system.sizes)]
     given += [*(tile.block for tile in forward.tiles), *blocks.values()]
     names = [tensor.name for tensor in forward.system.results]
     applied = fit_call("_Function.apply", "", given)
@@ -106,27 +89,34 @@ def to_function(
     is_more = len(names) > results
     words = "The results, and what is kept for the backward." if is_more else "The results."
     tiles = (*forward.tiles, *backward.tiles)
-    fill = FILL_BLOCK if any(tile.start for tile in tiles) else ""
+    fill = to_module.FILL_BLOCK if any(tile.start for tile in tiles) else ""
     imports = more.write("import torch", "from torch.autograd.function import FunctionCtx")
     functions = [
-        "\n".join((write_header(system, name, header, gradients), *imports, "")),
+        "\n".join(
+            (to_module.write_header(system, name, header, gradients, passes.given), *imports, "")
+        ),
         write_function(
-            sign(shown, name, validate, keywords),
-            write_docstring(shown, header, rows, remarks),
-            [*ranges, *call],
+            to_module.sign(shown, name, validate, keywords),
+            to_module.write_docstring(shown, header, rows, remarks),
+            [*told, *ranges, *call],
         ),
         _write_class(passes, system, given),
-        write_function(sign(forward, "_forward"), [f'"""{words}"""'], body),
-        _write_backward(passes, system, given),
+        write_function(to_module.sign(forward, "_forward"), [f'"""{words}"""'], body),
+        _write_backward(passes, given),
     ]
-    checks = (check, RANGE_CHECK if ranges else "", *write_helpers((forward, backward)), fill)
+    checks = (
+        check,
+        to_checks.RANGE_CHECK if ranges else "",
+        *to_checks.write_helpers((forward, backward)),
+        fill,
+    )
     return "\n\n".join([*functions, *more.texts, *filter(None, checks)])
 
 
 def _write_class(passes: Passes, system: ir.System, given: Sequence[str]) -> str:
     """The Function: what it saves, and the calls of the two plans."""
     forward, backward = passes.forward, passes.backward
-    entries = {entry.name: entry for entry in order_inputs(system)}
+    entries = {entry.name: entry for entry in to_module.order_inputs(system)}
     names = [tensor.name for tensor in forward.system.results]
     more = names[len(system.results) :]
     read = {entry.name for entry in backward.system.inputs}
@@ -139,7 +129,7 @@ def _write_class(passes: Passes, system: ir.System, given: Sequence[str]) -> str
     numbers = [name for name in given if name in numbers]
     bound = [name if name in saved or name in numbers else "_" for name in given]
     taken = {*forward.names, *backward.names, *given}
-    ctx, inputs, output = (free_name(word, taken) for word in ("ctx", "inputs", "output"))
+    ctx, inputs, output = (steps.free_name(word, taken) for word in ("ctx", "inputs", "output"))
     first = names[0]
     made = [n if n in {first, *passes.kept} else "_" for n in names]
     setup = [
@@ -150,7 +140,7 @@ def _write_class(passes: Passes, system: ir.System, given: Sequence[str]) -> str
         *([f"{ctx}.mark_non_differentiable({', '.join(more)})"] if more else []),
         f"{ctx}.set_materialize_grads(False)",
     ]
-    like = make_printer(forward).like
+    like = to_module.make_printer(forward).like
     scalars = [n for n in saved if isinstance(entries.get(n), ir.ScalarInput)]
     setup += [
         *(f"{n} = {n} if torch.is_tensor({n}) else {like}.new_tensor({n})" for n in scalars),
@@ -175,8 +165,8 @@ def _write_class(passes: Passes, system: ir.System, given: Sequence[str]) -> str
         else:
             casts = f"each.to({ctx}.dtype) for each in ({targets})"
             body += fit_call("", targets, [casts], ROOM)
-    needs = free_name("needs", backward.names)
-    passed = [entry.name for entry in order_inputs(backward.system)]
+    needs = steps.free_name("needs", backward.names)
+    passed = [entry.name for entry in to_module.order_inputs(backward.system)]
     body += fit_call(
         "return _backward", "", [*passed, *behind, f"{needs}={ctx}.needs_input_grad"], ROOM
     )
@@ -189,9 +179,8 @@ def _write_class(passes: Passes, system: ir.System, given: Sequence[str]) -> str
     seeds = [f"{name}: Tensor | None" for name in passes.given.values()] + (
         ["*_: None"] if more else []
     )
-    forwards = fit_call("return _forward", "", [*entries, *ahead], ROOM)
     methods = [
-        ("forward", typed, returns, forwards),
+        ("forward", typed, returns, _call_forward(forward, [*entries, *ahead])),
         (
             "setup_context",
             [f"{ctx}: FunctionCtx", f"{inputs}: tuple", f"{output}: {returns}"],
@@ -211,6 +200,44 @@ def _write_class(passes: Passes, system: ir.System, given: Sequence[str]) -> str
     return "\n".join(texts)
 
 
+def _call_forward(plan: Plan, arguments: list[str]) -> list[str]:
+    """The call, and tensors of their own, by which autograd tells apart what is returned."""
+    if not (alike := _find_alike(plan)):
+        return fit_call("return _forward", "", arguments, ROOM)
+    names = [tensor.name for tensor in plan.system.results]
+    shown = [f"{name}.detach()" if name in alike else name for name in names]
+    return [
+        *fit_call("_forward", ", ".join(names), arguments, ROOM),
+        "# autograd tells what is returned apart by the tensors",
+        *fit_assignment("", ", ".join(shown), ROOM),
+    ]
+
+
+def _find_alike(plan: Plan) -> set[str]:
+    """The results that may be the very tensor of an argument, or of a result before them."""
+
+    def find_root(op: ops.Op | None) -> str:
+        root, made = "", {step.name: step.op for step in plan.steps}
+        while True:
+            match op:
+                case ops.Source(name):
+                    root, op = name, made.pop(name, None)
+                case ops.Cast(arg) | ops.Apply("re" | "conj", (arg,)):
+                    op = arg
+                case ops.NumTensor(ir.Scalar(name)):
+                    return name
+                case _:
+                    return root
+
+    seen = {entry.name for entry in plan.system.inputs}
+    alike: set[str] = set()
+    for tensor, op in zip(plan.system.results, plan.results, strict=True):
+        root = find_root(op)
+        alike |= {tensor.name} if root in seen else set()
+        seen |= {root} if root else set()
+    return alike
+
+
 def _tuple(names: Sequence[str]) -> str:
     return ", ".join(names) + "," * (len(names) == 1)
 
@@ -221,15 +248,15 @@ def _unpack(names: Sequence[str], value: str) -> list[str]:
     return [*lines, f"{last}{value}"]
 
 
-def _write_backward(passes: Passes, system: ir.System, given: Sequence[str]) -> str:
+def _write_backward(passes: Passes, given: Sequence[str]) -> str:
     """The plan of the gradients, each where it is wanted, in the order of what is given."""
     plan = passes.backward
-    printer = make_printer(plan)
-    needs = free_name("needs", plan.names)
-    flags = {name: free_name(f"needs_{name}", plan.names) for name in passes.made}
+    printer = to_module.make_printer(plan)
+    needs = steps.free_name("needs", plan.names)
+    flags = {name: steps.free_name(f"needs_{name}", plan.names) for name in passes.made}
     is_one = len(flags) == 1
     wanted = {} if is_one else _find_wanted(plan, list(flags.values()))
-    body = write_body(plan, wanted, returns=False)
+    body = to_module.write_body(plan, wanted, returns=False)
     seeds = [e for e in plan.system.inputs if e.name in passes.given.values()]
     fill: list[str] = []
     for entry in seeds:
@@ -243,7 +270,7 @@ def _write_backward(passes: Passes, system: ir.System, given: Sequence[str]) -> 
             fill += fit_assignment(name, value)
     sure = [entry for entry in plan.system.inputs if entry not in seeds]  # they may be None
     told = replace(plan.system, inputs=tuple(sure))
-    head = write_sizes(told, lambda size: is_read(size, [*fill, *body]))
+    head = to_checks.write_sizes(told, lambda size: is_read(size, [*fill, *body]))
     if not is_one:
         places = [given.index(name) for name in flags]
         parts = ", ".join(flags.values())
@@ -257,8 +284,14 @@ def _write_backward(passes: Passes, system: ir.System, given: Sequence[str]) -> 
         for n in given
     ]
     line = f"return {', '.join(rows)}{',' * (len(rows) == 1)}"
-    back = [line] if len(line) <= OUTER else ["return (", *indent(f"{row}," for row in rows), ")"]
-    signed = sign(plan, "_backward", "", [f"{needs}: tuple[bool, ...]"], passes.given.values())
+    back = (
+        [line]
+        if len(line) <= to_module.OUTER
+        else ["return (", *indent(f"{row}," for row in rows), ")"]
+    )
+    signed = to_module.sign(
+        plan, "_backward", "", [f"{needs}: tuple[bool, ...]"], passes.given.values()
+    )
     words = "The gradients by the arguments that need one, out of those by the results."
     return write_function(signed, [f'"""{words}"""'], head, fill, body, back)
 

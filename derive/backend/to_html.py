@@ -10,38 +10,20 @@ alone. In the drawing every tensor stands a layer below those it is made of. Wit
 are ordered, and then placed, by the mean of their neighbours, which leaves few lines crossing.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape
 from html.entities import html5
 from importlib.resources import files
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-from derive.backend.to_data import (
-    ROLE_HEADS,
-    STEP_HEADS,
-    to_compact,
-    to_cost_pairs,
-    to_plan_data,
-    to_role_rows,
-    to_roles_data,
-    to_step_rows,
-)
-from derive.backend.to_latex import END, ESCAPES, GREEK, find_rows, to_rows
+from derive.backend import to_data, to_latex
 from derive.ir import nodes as ir
 from derive.ir.text import to_lines
 from derive.plan import ops
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from derive.backend.to_data import Data
-    from derive.plan.plan import Entry, Plan
-
+from derive.plan.plan import Entry, Plan
 
 _CHARACTER = 7.3  # the width of one, at 12 pixels and one width for all
 _PAD, _GAP, _DROP = 10, 18, 46  # inside a box, between boxes, between layers
@@ -93,7 +75,7 @@ def _find_sources(op: ops.Op, parts: Mapping[str, ops.Op]) -> Iterator[str]:
         yield from _find_sources(each, parts)
 
 
-def to_svg(plan: Plan, data: Data) -> str:
+def to_svg(plan: Plan, data: to_data.Data) -> str:
     """The drawing; `data` is the plan's."""
     reads = find_reads(plan)
     layers: dict[str, int] = {}
@@ -116,12 +98,14 @@ def to_svg(plan: Plan, data: Data) -> str:
     return _draw(rows, boxes, links)
 
 
-def _find_boxes(plan: Plan, data: Data, layers: Mapping[str, int]) -> Iterator[tuple[str, _Box]]:
+def _find_boxes(
+    plan: Plan, data: to_data.Data, layers: Mapping[str, int]
+) -> Iterator[tuple[str, _Box]]:
     """The arguments that are read, then the steps."""
     for entry in plan.system.inputs:
         if entry.name in layers:
             shape = entry.shape if isinstance(entry, ir.Tensor) else ()
-            text = f"[{', '.join(map(to_compact, shape))}]"
+            text = f"[{', '.join(map(to_data.to_compact, shape))}]"
             yield entry.name, _Box((entry.name, text), "argument", f"{entry.name}{text}")
     looped = {
         step.name for tile in plan.tiles for step in plan.steps[tile.first : tile.last + 1]
@@ -269,11 +253,11 @@ def write_built(  # noqa: PLR0913 - what a file is made of, and where it is from
     for number, entry in enumerate(entries, 1):
         law = f"<small>{escape(entry.law)}</small>"
         derivation.append(f"<h3>{number}. {escape(entry.name)} {law}</h3>")
-        derivation.append(write_equations(END.join(find_rows(entry))))
+        derivation.append(write_equations(to_latex.END.join(to_latex.find_rows(entry))))
     typed = escape("\n".join(to_lines(system)))
     return (
         write_title(system.name, title, *small),
-        f"{write_equations(to_rows(system))}\n<details><summary>in the notation</summary>"
+        f"{write_equations(to_latex.to_rows(system))}\n<details><summary>in the notation</summary>"
         f"<pre>{typed}</pre></details>{_write_list(notes)}",
         write_plan(system, plan, laws),
         "\n".join(derivation),
@@ -296,11 +280,11 @@ def write_equations(latex: str) -> str:
 
 def write_plan(system: ir.System, plan: Plan, notes: Iterable[str]) -> str:
     """The indices, the steps, what they cost, and the drawing of them."""
-    data = to_plan_data(plan)
+    data = to_data.to_plan_data(plan)
     most = max((step["flops"] for step in data["steps"]), default=0) or 1
     steps = []
     for step, (name, einsums, shape, flops, equation) in zip(
-        data["steps"], to_step_rows(data), strict=True
+        data["steps"], to_data.to_step_rows(data), strict=True
     ):
         share = step["flops"] / most
         cells = [f"<td><b>{escape(name)}</b></td>", _write_cell(einsums), _write_cell(shape)]
@@ -308,7 +292,7 @@ def write_plan(system: ir.System, plan: Plan, notes: Iterable[str]) -> str:
         steps.append(f"<tr>{''.join(cells)}{bar}{_write_cell(equation)}</tr>")
     roles = [
         f"<tr>{''.join(map(_write_cell, row))}</tr>"
-        for row in to_role_rows(to_roles_data(system, plan.sizes))
+        for row in to_data.to_role_rows(to_data.to_roles_data(system, plan.sizes))
     ]
     at = " ".join(f"{name}={number}" for name, number in plan.sizes.items())
     loops = [f"{tile.index.name} in blocks" for tile in plan.tiles]
@@ -319,10 +303,10 @@ def write_plan(system: ir.System, plan: Plan, notes: Iterable[str]) -> str:
     return "\n".join(
         [
             "<h2>Indices</h2>",
-            _write_table(ROLE_HEADS, roles),
+            _write_table(to_data.ROLE_HEADS, roles),
             f"<h2>Steps{f' <small>at {escape(at)}</small>' if at else ''}</h2>",
-            _write_table(STEP_HEADS, steps),
-            _write_pairs(to_cost_pairs(data, plan)),
+            _write_table(to_data.STEP_HEADS, steps),
+            _write_pairs(to_data.to_cost_pairs(data, plan)),
             _write_list(f"by {note}" for note in notes),
             "<h2>Contraction tree</h2>",
             f'<figure><div class="wide">{drawing}</div><figcaption>{escape(says)}</figcaption>'
@@ -346,7 +330,7 @@ _WORDS = {True: "same", False: "different", None: "unknown"}
 
 
 def write_verdict(
-    data: Data, source: str, remarks: Mapping[int, str], places: Sequence[str] = ()
+    data: to_data.Data, source: str, remarks: Mapping[int, str], places: Sequence[str] = ()
 ) -> str:
     """A verdict's data, and the lines of the code with what is said of them, and the edit.
 
@@ -377,7 +361,9 @@ def write_verdict(
     return "\n".join(parts)
 
 
-def _write_lines(data: Data, source: str, remarks: Mapping[int, str], places: Sequence[str]) -> str:
+def _write_lines(
+    data: to_data.Data, source: str, remarks: Mapping[int, str], places: Sequence[str]
+) -> str:
     """The lines of which something is said, those around them, and below each the corrected one."""
     lines = colour_code(source).splitlines()
     corrected = {each["line"]: each["text"] for each in data["corrected"]}
@@ -413,7 +399,7 @@ def write_gallery(families: Mapping[str, Sequence[tuple[str, str, str, ir.System
             declared = next(iter(to_lines(system)), "")
             parts.append(
                 f'<article id="{escape(family)}-{escape(name)}"><h3>{escape(name)}</h3>'
-                f"<p>{escape(title)}</p>{small}{write_equations(to_rows(system))}"
+                f"<p>{escape(title)}</p>{small}{write_equations(to_latex.to_rows(system))}"
                 f"<pre>{escape(declared)}</pre></article>"
             )
         parts.append("</div>")
@@ -512,7 +498,7 @@ def _read_atom(token: str, tokens: list[str]) -> str:
         return f"<mo>{escape('−' if token == '-' else token)}</mo>"
     name = token[1:]
     sign = _NAMED.get(name) or html5.get(f"{name};", "")
-    if name in GREEK or not sign:
+    if name in to_latex.GREEK or not sign:
         return f"<mi>{sign or escape(name)}</mi>"  # \exp, \log, ..
     return f"<mo>{sign}</mo>"
 
@@ -527,9 +513,9 @@ def _read_words(tokens: list[str]) -> str:
         if not depth:
             break
     text = "".join(taken)[1:-1]
-    for sign, written in ESCAPES.items():
+    for sign, written in to_latex.ESCAPES.items():
         text = text.replace(written, sign) if sign != "\\" else text
-    return text.replace(ESCAPES["\\"], "\\")
+    return text.replace(to_latex.ESCAPES["\\"], "\\")
 
 
 def _read_environment(tokens: list[str]) -> str:

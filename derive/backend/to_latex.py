@@ -9,22 +9,15 @@ What holds less tightly than its place asks for gets parentheses. A sum sign tak
 it in a product, so it is bare only where it comes last.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from derive.backend.to_data import find_changes
+from derive.ir import functions, walk
 from derive.ir import nodes as ir
-from derive.ir.functions import FUNCTIONS, ROWS
-from derive.ir.walk import as_written
+from derive.plan.plan import Entry
 from derive.rewrite.rules.products import is_bracket
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from derive.plan.plan import Entry
 
 ANY, SUM, SIGN, PRODUCT, POWER, ATOM = range(6)  # how tightly a text holds together
 
@@ -42,7 +35,6 @@ ESCAPES = {sign: f"\\{sign}" for sign in "{}$&#_%"} | {
     "^": r"\textasciicircum{}",
     "~": r"\textasciitilde{}",
 }
-
 
 _NUMERAL = re.compile(r"\{?\d|\\frac\{\d")  # what would run together with an index before it
 
@@ -93,7 +85,11 @@ def _write(expr: ir.Expr) -> tuple[str, int]:
     """The text, and how tightly it holds together."""
     match expr:
         case ir.Number(value):
-            return _write_number(value)
+            over, under = abs(value.numerator), value.denominator
+            text = str(over) if under == 1 else rf"\frac{{{over}}}{{{under}}}"
+            if value < 0:
+                return f"-{text}", SUM
+            return text, ATOM if under == 1 else PRODUCT
         case ir.Infinity(negative):
             return (r"-\infty", SUM) if negative else (r"\infty", ATOM)
         case ir.Size(name) | ir.Scalar(name) | ir.Index(name):
@@ -114,24 +110,14 @@ def _write(expr: ir.Expr) -> tuple[str, int]:
             rows = rf"{to_latex(then)} & \text{{if }} {to_latex(condition)} \\ {to_latex(other)}"
             return rf"\begin{{cases}} {rows} & \text{{otherwise}} \end{{cases}}", ATOM
         case ir.Reduce(kind, bound, condition, body) if kind in BIG:
-            return (
-                f"{ROWS[kind].latex}{_write_under(bound, condition)} {_write_within(body, SIGN)}",
-                SIGN,
-            )
+            sign = functions.ROWS[kind].latex
+            return f"{sign}{_write_under(bound, condition)} {_write_within(body, SIGN)}", SIGN
         case ir.Reduce(kind, bound, condition, body):
             return _write_function(kind, bound, condition, body), ATOM
         case ir.Along(kind, _, condition, body):
             return _write_function(kind, expr.indices, condition, body), ATOM
         case _:
             return _write_condition(expr)
-
-
-def _write_number(value: Fraction) -> tuple[str, int]:
-    over, under = abs(value.numerator), value.denominator
-    text = str(over) if under == 1 else rf"\frac{{{over}}}{{{under}}}"
-    if value < 0:
-        return f"-{text}", SUM
-    return text, ATOM if under == 1 else PRODUCT
 
 
 def _write_access(access: ir.Access) -> str:
@@ -211,7 +197,7 @@ def _write_call(function: str, arguments: Sequence[ir.Expr]) -> tuple[str, int]:
         left, right = (_write_within(argument, POWER) for argument in arguments)
         return rf"{left} \bmod {right}", SUM
     texts = [to_latex(argument) for argument in arguments]
-    name = FUNCTIONS[function].latex or _write_operator(function)
+    name = functions.FUNCTIONS[function].latex or _write_operator(function)
     if "{0}" in name:
         return name.format(*texts), ATOM
     return (rf"{name} \left( {', '.join(texts)} \right)" if texts else name), ATOM
@@ -222,7 +208,7 @@ def _write_operator(name: str) -> str:
 
 
 def _write_function(kind: str, bound: Sequence[ir.Index], condition: ir.Expr, body: ir.Expr) -> str:
-    name = ROWS[kind].latex or _write_operator(kind)
+    name = functions.ROWS[kind].latex or _write_operator(kind)
     return rf"{name}{_write_under(bound, condition)} {_wrap(to_latex(body))}"
 
 
@@ -254,7 +240,7 @@ END = " \\\\\n"
 
 def to_rows(system: ir.System) -> str:
     """The equations as they were written, each on a line of an environment."""
-    return END.join(map(to_latex, as_written(system).equations))
+    return END.join(map(to_latex, walk.as_written(system).equations))
 
 
 def to_align(system: ir.System, entries: Sequence[Entry]) -> str:

@@ -5,15 +5,11 @@
 Lines and columns count from 1; the end column is the first one behind.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 

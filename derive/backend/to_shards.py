@@ -6,11 +6,10 @@ _stage_1, ..     formulas of their own, each planned; the plain function where i
 _Copy, _Add, ..  what ranks exchange, as functions that autograd knows
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from derive.backend import to_checks, to_data, to_torch
 from derive.backend.lines import (
     INDENT,
     fit_assignment,
@@ -21,20 +20,12 @@ from derive.backend.lines import (
     wrap_text,
     write_function,
 )
-from derive.backend.to_checks import CHECK, list_arguments, write_sizes
-from derive.backend.to_data import to_compact
 from derive.backend.to_module import OUTER, More, order_inputs, sign, write_argument, write_body
-from derive.backend.to_torch import to_python
 from derive.errors import refuse
 from derive.ir import nodes as ir
 from derive.ir.text import to_text
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from derive.plan.plan import Plan
-    from derive.plan.shards import Sharding, Stage, Transfer
-    from derive.plan.shards.work import Move
+from derive.plan.plan import Plan
+from derive.plan.shards import Sharding, Stage, Transfer, work
 
 IMPORTS = (
     "import torch.distributed as dist",
@@ -240,7 +231,8 @@ def _write_placements(sharding: Sharding, name: str) -> str:
 def say_transfers(transfers: Sequence[Transfer]) -> str:
     """`all-reduce z (tp): B*D*N/dp; ..`, in elements."""
     return "; ".join(
-        f"{each.collective} {each.tensor} ({each.axis}) {to_compact(each.elements.to_expr())}"
+        f"{each.collective} {each.tensor} ({each.axis}) "
+        f"{to_data.to_compact(each.elements.to_expr())}"
         for each in transfers
     )
 
@@ -273,15 +265,15 @@ def _write_sharded(sharding: Sharding, name: str, body: Sequence[str]) -> str:
     doc = [
         line for s in sentences for line in (wrap_text(s, later=INDENT, width=OUTER) if s else [""])
     ]
-    arguments = [argument for argument, _ in list_arguments(system)]
+    arguments = [argument for argument, _ in to_checks.list_arguments(system)]
     tensors = [entry.name for entry in system.inputs if isinstance(entry, ir.Tensor)]
-    lines = fit_call(CHECK, "", arguments) if tensors else []
+    lines = fit_call(to_checks.CHECK, "", arguments) if tensors else []
     shares = []
     for share, (extent, axis) in sharding.shares.items():
         written = to_text(extent).replace(" * ", "*")
-        call = f'_share("{written}", {to_python(extent)}, {mesh}, "{axis}")'
+        call = f'_share("{written}", {to_torch.to_python(extent)}, {mesh}, "{axis}")'
         shares += fit_assignment(share, call) if is_read(share, body) else [call]
-    lines += write_sizes(system, lambda size: is_read(size, [*shares, *body]))
+    lines += to_checks.write_sizes(system, lambda size: is_read(size, [*shares, *body]))
     lines += shares
     lines += [f'{tensor} = _take({tensor}, "{tensor}", {mesh})' for tensor in tensors]
     axes = dict.fromkeys(axis for _, axis in sharding.shares.values())
@@ -317,7 +309,7 @@ def _order_given(stage: Stage) -> list[str]:
     return [outside[entry.name] for entry in order_inputs(stage.system)]
 
 
-def _write_move(move: Move) -> list[str]:
+def _write_move(move: work.Move) -> list[str]:
     value = CALLS[move.kind].format(move.source.name, move.axis, move.place)
     if isinstance(move.source, ir.Scalar):
         value = f"{value} if torch.is_tensor({move.source.name}) else {move.source.name}"
@@ -327,7 +319,7 @@ def _write_move(move: Move) -> list[str]:
 def _write_stage(plan: Plan, number: int) -> str:
     """A formula that each rank computes alone."""
     body = write_body(plan)
-    sizes = write_sizes(plan.system, lambda size: is_read(size, body))
+    sizes = to_checks.write_sizes(plan.system, lambda size: is_read(size, body))
     names = ", ".join(tensor.name for tensor in plan.system.results)
     doc = wrap_text(f'"""What a rank makes of its shares: {names}."""', width=OUTER)
     return write_function(sign(plan, f"_stage_{number}"), doc, sizes, body)

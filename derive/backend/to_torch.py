@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from derive.analysis.affine import to_affine
 from derive.errors import refuse
 from derive.ir import nodes as ir
-from derive.ir.functions import ROWS, find_call
+from derive.ir.functions import ROWS, find_call, is_complex
 from derive.ir.pieces import to_text
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk
-from derive.plan import ops
+from derive.plan import meaning, ops, plan
 from derive.plan.cost import find_true_axes
-from derive.plan.meaning import to_expr
-from derive.plan.plan import to_equation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+from derive.rewrite.rows import is_above_zero
 
 ONE = Polynomial.of(1)
 INTEGERS = 2**63  # torch takes no larger ones
-RECUR = "_recur"  # a function of the file
+RECUR, FOURIER = "_recur", "_transform"  # functions of the file
 OR, AND, COMPARE, ADD, MUL, SIGN, POWER, ATOM = range(8)
 
 
@@ -55,10 +51,14 @@ def write_number(expr: ir.Expr) -> tuple[str, int]:
             return f"{to_python(base, ATOM)}**{to_python(exponent, SIGN)}", POWER
         case ir.Call("pi", ()):
             return "torch.pi", ATOM
+        case ir.Call("I", ()):
+            return "1j", ATOM
         case ir.Call("floordiv", (left, right)):
             return f"{to_python(left, MUL)} // {to_python(right, SIGN)}", MUL
         case ir.Call("mod", (left, right)):
             return f"{to_python(left, MUL)} % {to_python(right, SIGN)}", MUL
+        case ir.Call("max" | "min" as function, arguments):
+            return f"{function}({', '.join(map(to_python, arguments))})", ATOM
         case _:
             raise TypeError(f"{type(expr).__name__} is no number")
 
@@ -163,6 +163,12 @@ class Printer:
     wanted: Mapping[str, str] = field(default_factory=dict)
     is_matmul: bool = False
 
+    @property
+    def _complex(self) -> str:
+        """The dtype of complex numbers whose parts have the formula's."""
+        of_parts = self.dtype.endswith(".real.dtype")
+        return f"{self.like}.dtype" if of_parts else f"{self.dtype}.to_complex()"
+
     def text(self, op: ops.Op, precedence: int = 0) -> str:
         """The expression, in parentheses where its place asks for a tighter hold."""
         text, own = self._write(op)
@@ -178,6 +184,8 @@ class Printer:
                 return self._number_tensor(value, "torch.float64" if wide else self.dtype), ATOM
             case ops.Iota(index):
                 extent = to_python(index.extent)
+                if not is_above_zero(ir.Add((index.extent, ir.ONE))):
+                    extent = f"max({extent}, 0)"  # 2*N - 1 where N is 0
                 return f"torch.arange({extent}, device={self.like}.device)", ATOM
             case ops.Triangle(rows, columns, offset, upper):
                 side = "triu" if upper else "tril"
@@ -190,7 +198,9 @@ class Printer:
                 if matrices:
                     return " @ ".join(self.text(each, SIGN) for each in matrices), MUL
                 parts = ", ".join(self.text(a) for a in args)
-                return f'torch.einsum("{to_equation(op, self.subscripts)}", {parts})', ATOM
+                if is_batched(args, axes):
+                    return f"torch.bmm({parts})", ATOM
+                return f'torch.einsum("{plan.to_equation(op, self.subscripts)}", {parts})', ATOM
             case ops.Apply(function, args, _):
                 return self._apply(function, args)
             case ops.Reduction():
@@ -199,20 +209,26 @@ class Printer:
                 return f"torch.{ROWS[kind].torch}({self.text(arg)})", ATOM
             case ops.Along("cumsum", arg, _):
                 return f"{self.text(arg, ATOM)}.cumsum({len(ops.axes_of(arg)) - 1})", ATOM
-            case ops.Along(kind, arg, _):
-                return f"torch.{kind}({self.text(arg)}, dim=-1)", ATOM
+            case ops.Along(kind, arg, index):
+                place, last = ops.axes_of(arg).index(index), len(ops.axes_of(arg)) - 1
+                return f"torch.{kind}({self.text(arg)}, dim={place if place < last else -1})", ATOM
             case ops.Fill(arg, mask, value, where):
                 return self._choose(mask, *((value, arg) if where else (arg, value))), ATOM
             case ops.Choose(condition, then, other, _):
                 return self._choose(condition, then, other), ATOM
-            case ops.Cast(arg):
-                return f"{self.text(arg, ATOM)}.to({self.dtype})", ATOM
+            case ops.Cast(arg, is_complex):
+                dtype = self._complex if is_complex else self.dtype
+                return f"{self.text(arg, ATOM)}.to({dtype})", ATOM
             case ops.Recur(decay, added, first, axes, index, chunk):
                 others = tuple(i for i in axes if i is not index)
                 assert ops.axes_of(first) == others
+                once = {i: index for i in ops.axes_of(decay) if i not in axes}
+                decay = ops.rename_indices(decay, once)
                 aligned = (ops.arrange(decay, axes), ops.arrange(added, axes), first)
                 parts = ", ".join(map(self.text, aligned))
                 return f"{RECUR}({parts}, dim={axes.index(index) - len(axes)}, chunk={chunk})", ATOM
+            case ops.Fourier():
+                return self._transform(op), ATOM
             case ops.Cell(call, args, whole, _, when):
 
                 def given(place: int, precedence: int) -> str:
@@ -225,6 +241,14 @@ class Printer:
                 return f"{text} if {test} else {self.text(whole)}", OR
             case _:
                 return self._view(op), ATOM
+
+    def _transform(self, op: ops.Fourier) -> str:
+        axes = ops.axes_of(op.arg)
+        parts = [f'"{op.kind}"', self.text(op.arg), to_python(op.length)]
+        place = axes.index(op.index)
+        parts += [f"dim={place}"] if place < len(axes) - 1 else []
+        parts += ['norm="forward"'] if op.is_plain else []
+        return f"{FOURIER}({', '.join(parts)})"
 
     def _view(self, op: ops.Op) -> str:
         match op:
@@ -296,6 +320,7 @@ class Printer:
     def _number_tensor(self, value: ir.Expr, dtype: str) -> str:
         if _has_scalar(ops.Num(value)):
             return to_python(value, ATOM)  # its scalars are tensors
+        dtype = self._complex if is_complex(value) else dtype
         return f"{self.like}.new_full((), {to_python(value)}, dtype={dtype})"
 
     def _apply(self, function: str, args: tuple[ops.Op, ...]) -> tuple[str, int]:
@@ -343,14 +368,10 @@ class Printer:
 
     def _infix(self, function: str, args: tuple[ops.Op, ...]) -> tuple[str, int]:
         precedence = INFIX[function]
-        tight = function in {"-", "/", "floordiv", "mod"}
         if precedence in {COMPARE, AND, OR} or function == "@":
             left, right = (self.text(a, ADD if precedence == COMPARE else SIGN) for a in args)
-        else:
-            left = self.text(args[0], precedence)
-            tight = tight or isinstance(args[1], (ops.Num, ops.Einsum))
-            tight = tight or _is_infix(args[1], precedence)
-            right = self.text(args[1], precedence + 1 if tight else precedence)
+        else:  # `*`, `/` and `@` bind alike, from the left: x * (y @ z) is not x * y @ z
+            left, right = self.text(args[0], precedence), self.text(args[1], precedence + 1)
         return f"{left} {SIGNS.get(function, function)} {right}", precedence
 
     def _reduction(self, op: ops.Reduction) -> str:
@@ -379,7 +400,8 @@ def _write_slice(op: ops.Slice) -> str:
     count = ir.Call("floordiv", ((length - start + step - ONE).to_expr(), op.step))
     is_last = to_affine(count) == to_affine(op.index.extent)
     first = to_python(op.start) if start.terms else ""
-    end = "" if is_last else to_python(stop.to_expr())
+    is_told = not is_last or (start.terms and isinstance(op.arg, ops.Unfold))  # of none, too
+    end = to_python(stop.to_expr()) if is_told else ""
     return f"{first}:{end}" + (f":{to_python(op.step)}" if step != ONE else "")
 
 
@@ -412,7 +434,9 @@ def write_call(
             return f"torch.finfo({write(kind)}).max", ATOM
         case ops.TorchCall(function, (one, other)) if function in INFIX:
             precedence = INFIX[function]
-            return f"{write(one, precedence)} {function} {write(other, precedence)}", precedence
+            left = write(one, precedence + (function == "@"))
+            right = write(other, precedence + 1)
+            return f"{left} {function} {right}", precedence
         case ops.TorchCall("**", (base, power)):
             return f"{write(base, ATOM)}**{write(power, SIGN)}", POWER
         case ops.TorchCall(function, args, keywords):
@@ -433,7 +457,7 @@ def write_cell(cell: ops.Cell) -> tuple[str, str]:
     """A call in terms of the formula, and its condition, for a reader."""
 
     def given(place: int, _: int) -> str:
-        return to_text(to_expr(cell.args[place]))
+        return to_text(meaning.to_expr(cell.args[place]))
 
     call, _ = write_call(cell.call, given, "like", "dtype")
     return call, write_conditions(cell.when, given, "dtype")
@@ -471,6 +495,18 @@ def find_matrices(args: Sequence[ops.Op], axes: tuple[ir.Index, ...]) -> tuple[o
         if is_plain and all(set(find_true_axes(op)) == {*ops.axes_of(op)} for op in (left, right)):
             return ops.arrange(left, (*rows, *summed)), ops.arrange(right, (*summed, *column))
     return ()
+
+
+def is_batched(args: Sequence[ops.Op], axes: tuple[ir.Index, ...]) -> bool:
+    """Is the contraction what bmm does with the operands as they are?
+
+    Einsum hands it views of them, and gets views as gradients. To such a one torch does not add
+    another in place, where a tensor is read again.
+    """
+    if len(args) != 2 or any(len(find_true_axes(op)) != 3 for op in args):
+        return False
+    (one, row, summed), (other, again, column) = map(ops.axes_of, args)
+    return one == other and summed == again and axes == (one, row, column)
 
 
 def to_matmul(op: ops.Einsum) -> ops.Op:
@@ -530,10 +566,6 @@ def _merge(op: ops.Op, *groups: tuple[ir.Index, ...]) -> ops.Op:
         if k and len(group) > 1:
             op = ops.flatten(op, start, start + len(group) - 1)
     return op
-
-
-def _is_infix(op: ops.Op, precedence: int) -> bool:
-    return isinstance(op, ops.Apply) and INFIX.get(op.function) == precedence
 
 
 def _has_scalar(*numbers: ops.Num) -> bool:

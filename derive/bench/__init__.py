@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from derive.bench.candidates import load_hand
 from derive.bench.measure import refuse_too_large
 from derive.bench.run import Over, Sweep, Wishes, find_dtype, measure
-from derive.compiler import build
+from derive.compiler import Built, build
 from derive.errors import refuse
 from derive.judge.samples import is_possible
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from derive.bench.run import Report
-    from derive.compiler import Built
     from derive.notation.formula import Formula
 
 USUAL = Wishes()

@@ -4,34 +4,30 @@ Each operation makes its result anew, as those of a generated function do: a res
 not keep costs more than its bytes, since the system has to give and clear the memory.
 """
 
-from __future__ import annotations
-
-from math import sqrt
+from collections.abc import Callable, Mapping
+from math import log2, sqrt
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from derive.bench import plot, run
 from derive.bench.measure import SIDE, find_timings, to_product
-from derive.bench.plot import check_writable, write_whole
-from derive.bench.run import on_threads
 from derive.plan.machine import KEPT, Machine, to_json
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 SETS = tuple(1 << k for k in range(18, 27))  # bytes that a sum reads and writes
 _EXPONENTIALS = 1 << 16
 _BATCH, _SMALL = 256, 8  # matrices, and their rows and columns
+_ROWS, _LENGTH = 64, 1024  # of what is transformed
 _RUNS = 9
 _DIGITS = 3  # that a second measurement gives again
 
 
 def calibrate(path: Path) -> Machine:
     """Measure this machine and write its constants; DeriveError where that cannot be written."""
-    check_writable(path)
+    plot.check_writable(path)
     machine = measure_machine()
     text = to_json(machine)
-    write_whole(path, lambda beside: beside.write_text(text, encoding="utf-8"))
+    plot.write_whole(path, lambda beside: beside.write_text(text, encoding="utf-8"))
     return machine
 
 
@@ -41,7 +37,7 @@ def measure_machine() -> Machine:
 
     calls = {**_to_calls(), **{f"{count} bytes": _to_sum(count) for count in SETS}}
     calls["pages"] = _to_sum(6 * KEPT)  # of which the result is a third
-    with on_threads(1), torch.no_grad():
+    with run.on_threads(1), torch.no_grad():
         found = find_timings(calls, _RUNS)
     launch = found["launch"].median
     # Without the time that any operation takes, which is little here but for a busy moment.
@@ -57,6 +53,7 @@ def measure_machine() -> Machine:
         product=_round(seconds["batch"] / _BATCH),
         exponentials=_round(_EXPONENTIALS / seconds["exp"]),
         pages=_round(2 * KEPT / pages),
+        transforms=_round(_ROWS * _LENGTH * log2(_LENGTH) / seconds["transform"]),
     )
 
 
@@ -83,10 +80,12 @@ def _to_calls() -> dict[str, Callable[[], Any]]:
 
     one, many = torch.ones(1), torch.randn(_EXPONENTIALS)
     left, right = torch.randn(2, _BATCH, _SMALL, _SMALL)
+    rows = torch.randn(_ROWS, _LENGTH)
     return {
         "launch": lambda: torch.add(one, one),
         "exp": lambda: torch.exp(many),
         "batch": lambda: torch.bmm(left, right),
+        "transform": lambda: torch.fft.rfft(rows),
         "product": to_product(torch.float32),
     }
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, wraps
 from itertools import repeat
 from string import ascii_letters
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from derive.bench.measure import (
     Candidate,
@@ -24,19 +25,12 @@ from derive.bench.measure import (
     to_backward,
     to_forward,
 )
+from derive.checker import pick, processes, runs
 from derive.checker.load import load
-from derive.checker.pick import pick_program
-from derive.checker.processes import CannotRunError
-from derive.checker.program import evaluate_source, find_expected
-from derive.checker.runs import call_target, find_dtype, flatten_results
+from derive.checker.program import Program, evaluate_source, find_expected
+from derive.compiler import Built
 from derive.errors import refuse
 from derive.ir import nodes as ir
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    from derive.checker.program import Program
-    from derive.compiler import Built
 
 
 @dataclass(frozen=True)
@@ -64,7 +58,7 @@ class Hand:
         if isinstance(target, type) and issubclass(target, torch.nn.Module):
             target = target(**made).eval()
         if isinstance(target, torch.nn.Module):
-            target.to(find_dtype((*parameters.values(), *given.values())) or torch.float32)
+            target.to(runs.find_dtype((*parameters.values(), *given.values())) or torch.float32)
             parameters = {n: _give(target, n, value) for n, value in parameters.items()}
         positional, named = _find_arguments(target, given)
         read = (*given.values(), *parameters.values())
@@ -75,8 +69,8 @@ class Hand:
 def load_hand(against: str, system: ir.System) -> Hand:
     """The code that FILE.py:FUNCTION names; DeriveError where it does not run."""
     try:
-        return Hand(against, pick_program(load(against, system.name), system, {}, {}).program)
-    except CannotRunError as error:
+        return Hand(against, pick.pick_program(load(against, system.name), system, {}, {}).program)
+    except processes.CannotRunError as error:
         raise refuse("bench-code", f"{against} does not run: {error}") from error
 
 
@@ -106,7 +100,7 @@ def _find_arguments(
     def catch(*positional: Any, **named: Any) -> Any:
         return positional, named
 
-    found: tuple[tuple[Any, ...], dict[str, Any]] = call_target(catch, given, {}, {})
+    found: tuple[tuple[Any, ...], dict[str, Any]] = runs.call_target(catch, given, {}, {})
     return found
 
 
@@ -162,7 +156,7 @@ def _run(candidate: Candidate, says: str) -> tuple[Any, ...]:
 
     try:
         with torch.no_grad():
-            return flatten_results(candidate.call())
+            return runs.flatten_results(candidate.call())
     except (Exception, SystemExit) as error:
         raise refuse("bench-code", f"{says}: {say_failure(error)}") from error
 
@@ -309,7 +303,7 @@ def find_compiled(
                     first = time_calls(each, 1)
                     took += max(0.0, first - time_calls(each, 1))
                 with torch.no_grad():
-                    wanted, given = flatten_results(call()), flatten_results(compiled())
+                    wanted, given = runs.flatten_results(call()), runs.flatten_results(compiled())
                 if len(given) != len(wanted) or not all(
                     map(is_near, given, wanted, repeat(FAR[dtype]))
                 ):

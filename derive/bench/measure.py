@@ -20,25 +20,19 @@ import ctypes
 import os
 import statistics
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from derive import compiler, errors
 from derive.checker.processes import MOST_MEMORY, run_in_child
 from derive.checker.runs import flatten_results
-from derive.errors import DeriveError, refuse
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from functools import partial
-    from typing import Any
-
-    from derive.compiler import Built
-
 
 LEAST = 2e-3  # seconds of one measurement; shorter calls are repeated within it
 MOST_CALLS = 2000
@@ -87,7 +81,7 @@ def to_backward(candidate: Candidate) -> Callable[[], Any]:
         try:
             made = [one for one in flatten_results(candidate.call()) if one.requires_grad]
             if not made:
-                raise refuse("bench-gradients", "no result depends on a real input")
+                raise errors.refuse("bench-gradients", "no result depends on a real input")
             if not ones:  # what comes from above has a tensor's layout, as within a network
                 ones.extend(map(torch.ones_like, made))
             torch.autograd.grad(made, candidate.leaves, ones, allow_unused=True)
@@ -110,15 +104,6 @@ class Timing:
     def warming(self) -> float:
         """What the first call took longer than others; of compiled code that is the compiler."""
         return max(0.0, self.first - self.median)
-
-
-def measure_all(
-    candidates: Sequence[Candidate], runs: int, *, backward: bool = False
-) -> dict[str, float]:
-    """The median seconds of one call of each candidate."""
-    make = to_backward if backward else to_forward
-    found = find_timings({each.name: make(each) for each in candidates}, runs)
-    return {name: timing.median for name, timing in found.items()}
 
 
 def find_timings(calls: Mapping[str, Callable[[], Any]], runs: int) -> dict[str, Timing]:
@@ -241,7 +226,7 @@ def find_failure(call: Callable[[], Any]) -> str:
 
 def say_failure(error: BaseException) -> str:
     """An error in short; a lack of memory in our words."""
-    if isinstance(error, DeriveError):
+    if isinstance(error, errors.DeriveError):
         return error.diagnostic.says
     if isinstance(error, MemoryError) or _FULL in str(error):
         return "one call takes too much memory"
@@ -269,8 +254,11 @@ def find_peak(call: Callable[[], Any]) -> int | None:
 
         torch.set_num_threads(1)
         call()  # what is loaded once is loaded
-        _give_back()
-        _forget_peak()
+        # what the first call has freed goes back to the system, so that it is counted once more
+        with suppress(OSError, AttributeError, TypeError):  # not every C library can
+            ctypes.CDLL(None).malloc_trim(0)
+        with suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
         before = _read(_STATUS, "VmRSS")
         call()
         send(max(0, _read(_STATUS, "VmHWM") - before))
@@ -279,7 +267,7 @@ def find_peak(call: Callable[[], Any]) -> int | None:
     return found if isinstance(found, int) else None
 
 
-def refuse_too_large(built: Built, width: int) -> None:
+def refuse_too_large(built: compiler.Built, width: int) -> None:
     """Refuse sizes at which the inputs and steps, of so many bytes a number, do not fit at all."""
     plan = built.plan
     counts = [
@@ -292,7 +280,7 @@ def refuse_too_large(built: Built, width: int) -> None:
     free = _read(_MACHINE, "MemAvailable") if _MACHINE.exists() else 0
     if free and wanted > free:
         at = ", ".join(f"{name}={number}" for name, number in plan.sizes.items())
-        raise refuse(
+        raise errors.refuse(
             "bench-memory",
             f"{built.name} at {at} takes {wanted / 1e9:.3g} GB, {free / 1e9:.3g} GB are free",
             help="give smaller sizes with --sizes",
@@ -303,17 +291,6 @@ def _find_room() -> int:
     """The bytes that a child may take."""
     free = _read(_MACHINE, "MemAvailable") if _MACHINE.exists() else 0
     return free or MOST_MEMORY
-
-
-def _give_back() -> None:
-    """What the first call has freed goes back to the system, so that it is counted once more."""
-    with suppress(OSError, AttributeError, TypeError):  # not every C library can
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-def _forget_peak() -> None:
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def _read(path: Path, name: str) -> int:

@@ -13,18 +13,14 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
-from derive.bench.run import BOUND, TITLES
-from derive.errors import refuse
+from derive.bench.run import BOUND, TITLES, Line, Sweep
+from derive.errors import DeriveError, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from derive.bench.run import Line, Sweep
-    from derive.errors import DeriveError
 
 FORMATS = (".svg", ".png")
 # Okabe and Ito 2008: told apart by people who do not see all colours.

@@ -19,17 +19,13 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from derive import errors, formulas
+from derive.checker import pick, processes, program, reading
 from derive.checker.load import split_member
-from derive.checker.pick import pick_program
-from derive.checker.processes import CannotRunError, log_error, make_folder, run_in_child
-from derive.checker.program import parse_binds
-from derive.checker.reading import Rename, find_renames
 from derive.checker.slots import parse_text
 from derive.checker.stages import judge
 from derive.checker.verdict import Job, Progress, Verdict
-from derive.errors import DeriveError, refuse
-from derive.formulas import read_formula
-from derive.frontend.system import to_system
+from derive.frontend.system import check_real, to_system
 from derive.ir import nodes as ir
 from derive.judge.samples import find_sizes
 
@@ -64,17 +60,19 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
     DeriveError for what cannot be read; code that does not run is "unknown", never the same.
     """
     if not 0 < seconds < inf:  # nan is no number of seconds either
-        raise refuse("seconds-range", "seconds has to be a finite number above 0")
-    wanted = read_formula(formula)
+        raise errors.refuse("seconds-range", "seconds has to be a finite number above 0")
+    wanted = formulas.read_formula(formula)
     system = to_system(wanted)
+    if backward:
+        check_real(system)
     unknown = [size for size in sizes or () if size not in find_sizes(system)]
     if unknown:
-        raise refuse(
+        raise errors.refuse(
             "size-unknown",
             f"{unknown[0]} is no size of {system.name}",
             facts=(f"its sizes are {', '.join(find_sizes(system))}",),
         )
-    binds = parse_binds(bind) if isinstance(bind, str) else dict(bind or {})
+    binds = program.parse_binds(bind) if isinstance(bind, str) else dict(bind or {})
     known = {*find_sizes(system), *(e.name for e in system.inputs if isinstance(e, ir.ScalarInput))}
     made = ast.walk(parse_text(f"_({init}\n)"))  # what cannot be read is told where it is made
     making = init if any(isinstance(n, ast.Name) and n.id in known for n in made) else ""
@@ -83,8 +81,8 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
     job = Job(
         _find_place(code), wanted, system, binds, fixed, backward, seconds, init, compiled, making
     )
-    with make_folder() as folder:
-        found, ended = run_in_child(partial(_work, job, folder), classes=(Verdict,))
+    with processes.make_folder() as folder:
+        found, ended = processes.run_in_child(partial(_work, job, folder), classes=(Verdict,))
     verdict: Verdict = found if isinstance(found, Verdict) else job.start()
     if not ended:
         return verdict
@@ -119,10 +117,10 @@ def _work(job: Job, folder: str, send: Callable[[Verdict], None]) -> None:
             judge_job(job, partial(link.ask, "load"), report)
         except EndedError as error:
             report.end(str(error))
-        except DeriveError:
+        except errors.DeriveError:
             raise
         except Exception as error:  # a mistake of ours takes nothing from what is known already
-            log_error(error)
+            processes.log_error(error)
             report.end(f"derive itself failed, {type(error).__name__}: {error}")
 
 
@@ -134,7 +132,7 @@ def judge_job(job: Job, load: Callable[..., Code], report: Progress) -> None:
         report.repaired = "is no Python" if code.broken is not None else ""
         report(_introduce(job, code))
         stages = judge(job, code, report.verdict, report)
-    except CannotRunError as error:
+    except processes.CannotRunError as error:
         said = job.say_cannot_run(error, report.verdict)
         report(said)
         named = _find_renamed(job, load, error, report)
@@ -165,17 +163,17 @@ def _introduce(job: Job, code: Code) -> Verdict:
 
 
 def _find_renamed(
-    job: Job, load: Callable[..., Code], error: CannotRunError, report: Progress
-) -> list[tuple[Rename, Code]]:
+    job: Job, load: Callable[..., Code], error: processes.CannotRunError, report: Progress
+) -> list[tuple[reading.Rename, Code]]:
     """What code may read instead of a name that nothing sets: what fits, else what runs."""
-    fitting: list[tuple[Rename, Code]] = []
-    others: dict[int, list[tuple[Rename, Code]]] = {}
-    for rename in find_renames(report.verdict.source, str(error), error.line):
+    fitting: list[tuple[reading.Rename, Code]] = []
+    others: dict[int, list[tuple[reading.Rename, Code]]] = {}
+    for rename in reading.find_renames(report.verdict.source, str(error), error.line):
         report.begin(f"the search for what {rename.old} is")
         try:
             code = load(rename)
-            choice = pick_program(code, job.system, job.binds, job.sizes, job.making)
-        except (CannotRunError, DeriveError):
+            choice = pick.pick_program(code, job.system, job.binds, job.sizes, job.making)
+        except (processes.CannotRunError, errors.DeriveError):
             continue
         if choice.fits and choice.failure is None:
             fitting.append((rename, code))

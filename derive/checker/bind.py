@@ -20,12 +20,14 @@ shapes, and where that leaves a choice, divisors of these numbers are tried.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import combinations, islice, permutations, product
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from derive.checker.load import Code
 from derive.checker.program import (
     Program,
     check_source,
@@ -51,11 +53,6 @@ from derive.ir.polynomial import Polynomial, evaluate_atom, evaluate_extent
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_free, walk
 from derive.judge.samples import find_sizes
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
-    from derive.checker.load import Code
 
 MOST_NUMBERS = 4096  # ways to fill in numbers that are put in order
 MOST_PROGRAMS = 160  # that are tried

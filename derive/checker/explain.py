@@ -14,22 +14,21 @@ and what is then wrong is explained in turn. An edit is confirmed at every sampl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, islice, permutations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from derive.checker import load, processes, reading
+from derive.checker.edits import code_operators, sites
 from derive.checker.edits.code import SourceText, exchange
-from derive.checker.edits.code_operators import Stock
 from derive.checker.edits.search import BaseEvaluator, Budget, Correction, EditSearch, Judge, Mender
-from derive.checker.edits.sites import SizedFormula
 from derive.checker.judge import judge_at
-from derive.checker.load import find_literals
-from derive.checker.processes import CannotRunError
-from derive.checker.reading import say_line
-from derive.checker.samples import SCALES, scale, show_sizes, vary_inputs, vary_sizes
+from derive.checker.pick import Choice
+from derive.checker.program import Program
+from derive.checker.samples import SCALES, Sample, scale, show_sizes, vary_inputs, vary_sizes
 from derive.checker.trace import (
     ERRORS,
     Example,
@@ -42,21 +41,12 @@ from derive.checker.trace import (
     is_condition,
     record_program,
 )
+from derive.checker.verdict import Job, Verdict
+from derive.ir import nodes as ir
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.text import to_text
 from derive.ir.walk import find_free, walk
 from derive.judge.compare import compare_values
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from derive.checker.pick import Choice
-    from derive.checker.program import Program
-    from derive.checker.samples import Sample
-    from derive.checker.trace import Lines
-    from derive.checker.verdict import Job, Verdict
-    from derive.ir import nodes as ir
-
 
 DRAWS = (0, 1, 2)
 STEPS = 9000  # of a whole explanation; each takes about a millisecond
@@ -179,7 +169,7 @@ class _Inquiry:
             lambda system: self.lines.count_unexplained(system, self.judge.evaluate),
             self.case.confirm,
             self.lines.order_equations(),
-            SizedFormula(self.case.system, self.case.sizes),
+            sites.SizedFormula(self.case.system, self.case.sizes),
         )
 
     @cached_property
@@ -199,7 +189,7 @@ class _Inquiry:
         events = self.trace.events
         made = sum(event.value.numel() for event in events) // _ELEMENTS
         weight = 1 + (code.script is not None) + len(events) // _CALLS + made  # it compiles whole
-        stock = Stock.of(case.system, case.sizes)
+        stock = code_operators.Stock.of(case.system, case.sizes)
         return Mender(case.program, stock, trials, case.confirm_text, self.count_parts, weight)
 
     def count_parts(self) -> tuple[int, int]:
@@ -217,7 +207,7 @@ class _Inquiry:
         except ERRORS:  # the formula has no value, or the code has none at any sample
             return Explanation()
         lines = self.lines
-        difference = find_difference(case.system, base, judge.runs[0].results, case.sizes)
+        difference = find_difference(case.system, base, judge.runs[0].results)
         elsewhere: Lines | None = None  # where a number that only happens to be a size is another
         for other in (each for each in case.others if each.sizes != case.sizes):
             with suppress(*ERRORS):
@@ -319,7 +309,7 @@ class _Inquiry:
             ):
                 rest = _Inquiry(edited, own, self.faults - 1).explain()
             if rest.edit:
-                where = say_line(rest.line or 0, case.program.code.places)
+                where = reading.say_line(rest.line or 0, case.program.code.places)
                 changed = dict((*first.find_changed_lines(case.source), *rest.corrected))
                 return replace(
                     plain,
@@ -344,9 +334,7 @@ def _find_turns(case: Case) -> Iterator[Case]:
         yield replace(case, sample=best.sample, sizes=best.sizes, others=others)
 
 
-def find_difference(
-    system: ir.System, base: BaseEvaluator, results: Sequence[Any], sizes: Mapping[str, int]
-) -> str:
+def find_difference(system: ir.System, base: BaseEvaluator, results: Sequence[Any]) -> str:
     """The first element that differs, with both values, or the shapes with the indices."""
     if len(results) < len(system.results):
         return f"the code returns {len(results)} tensors, the formula has {len(system.results)}"
@@ -508,7 +496,7 @@ def explain_verdict(
         """Also at special inputs and beyond the numbers of the text, with no new overflow."""
         start = replace(first, system=system)
         larger = {scale(start, each).reason for each in SCALES[1:]}  # digits are lost there
-        numbers = find_literals(replace(program.code, source=text))
+        numbers = load.find_literals(replace(program.code, source=text))
         inputs = [each for each in vary_inputs([start], numbers) if each.reason not in larger]
         far = (*inputs[:MOST_INPUTS], *islice(vary_sizes(start, numbers), MOST_FAR))
         return confirm(system, (*samples, *far)) and _count_infinite(choice) <= infinite
@@ -531,7 +519,7 @@ def _count_infinite(choice: Choice) -> int:
     try:
         wanted = sample.evaluate(values).values()
         results = choice.program.run(values, sample.sizes).results
-    except (CannotRunError, *ERRORS):
+    except (processes.CannotRunError, *ERRORS):
         return 0
     pairs = zip(results, wanted, strict=False)
     both = ((one, other) for one, other in pairs if one.shape == other.shape)

@@ -7,13 +7,12 @@ notebook.ipynb       its code cells as one file
 text               Python with one function or class, or a script without any
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import linecache
 import re
 import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,7 +20,7 @@ from operator import add, lshift, mul, sub, truediv
 from pathlib import Path
 from traceback import extract_tb
 from types import CodeType, MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from derive.checker.processes import CannotRunError, where_it_lives
 from derive.checker.reading import (
@@ -42,10 +41,6 @@ from derive.checker.reading import (
 )
 from derive.checker.slots import find_definition, parse_text
 from derive.errors import DeriveError, Diagnostic, refuse, suggest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-
 
 STANDARD_INPUT = "standard input"
 SUFFIXES = (".py", ".ipynb")

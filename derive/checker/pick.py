@@ -14,14 +14,16 @@ looked for as well, but only to be named: a guess is never the same.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
-from typing import TYPE_CHECKING
 
+from derive.checker import load, runs, subjects
 from derive.checker.bind import find_layouts, find_orders, write_order
 from derive.checker.judge import MOST_STEPS, count_steps
 from derive.checker.processes import CannotRunError, find_kind
+from derive.checker.program import Program
 from derive.checker.relations import (
     Relations,
     Statement,
@@ -29,19 +31,12 @@ from derive.checker.relations import (
     find_merged,
     guess_relations,
 )
-from derive.checker.runs import is_undefined
 from derive.checker.samples import Sample, Samples, list_scalars, make_samples, show_sizes
-from derive.checker.subjects import Subject, Task, find_sizes_by_name, find_subjects
+from derive.checker.slots import find_slots
 from derive.errors import DeriveError, Diagnostic, refuse
+from derive.ir import nodes as ir
 from derive.judge.compare import compare_values
 from derive.judge.samples import find_sizes
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from derive.checker.load import Code
-    from derive.checker.program import Program
-    from derive.ir import nodes as ir
 
 MOST_RELATIONS = 3  # that follow one from the other
 MOST_STATED = 16  # samples at sizes that the code states
@@ -95,7 +90,7 @@ class Trial:
 
 
 def pick_program(
-    code: Code,
+    code: load.Code,
     system: ir.System,
     binds: Mapping[str, str],
     sizes: Mapping[str, int],
@@ -104,14 +99,14 @@ def pick_program(
     """The program that is meant, at samples at which it runs; CannotRunError if there is none."""
     if init and find_kind(code.target) != "class":
         raise refuse("init-class", f"{code.name} is no class, so --init makes nothing")
-    return _Search(Task(code, system, binds, sizes, init)).find()
+    return _Search(subjects.Task(code, system, binds, sizes, init)).find()
 
 
 @dataclass
 class _Search:
     """One search, and the errors that it met."""
 
-    task: Task
+    task: subjects.Task
     errors: list[CannotRunError] = field(default_factory=list)
     tried: Samples | None = None  # the first at which a program had parameters that fit
     failed_at: Mapping[str, int] = field(default_factory=dict)  # sizes, of the first error
@@ -120,7 +115,7 @@ class _Search:
         """The certain program; else one that runs where nobody has said that it should."""
         best: Trial | None = None
         guessed: list[tuple[Trial, tuple[str, ...]]] = []
-        for subject in find_subjects(self.task, {}):
+        for subject in subjects.find_subjects(self.task, {}):
             found = self._find_certain(subject)
             if found is not None and subject.wider is not None:
                 found = self._widen(subject, found)
@@ -136,7 +131,7 @@ class _Search:
             (best, said), *others = [*good, *(one for one in guessed if one not in good)]
             if others:  # nobody says which of them is meant
                 best = replace(best, same_if=_say_bind(said), is_open=True)
-        undefined = (error for error in self.errors if is_undefined(error))
+        undefined = (error for error in self.errors if runs.is_undefined(error))
         error = next(iter((*undefined, *self.errors)), None)
         if best is not None and best.fits and best.agrees:
             return self._pick(best)
@@ -165,10 +160,10 @@ class _Search:
 
     def _is_incurable(self) -> bool:
         """Did the code fail for what no sizes and no arguments cure?"""
-        undefined = any(is_undefined(error) for error in self.errors)
+        undefined = any(runs.is_undefined(error) for error in self.errors)
         return undefined or (bool(self.errors) and self.errors[0].is_incurable)
 
-    def _find_certain(self, subject: Subject) -> Trial | None:
+    def _find_certain(self, subject: subjects.Subject) -> Trial | None:
         """The trial of a program that is stated, at sizes that are."""
         best: Trial | None = None
         fixed: Mapping[str, int] = {}
@@ -181,7 +176,7 @@ class _Search:
         if best is not None and best.agrees and not best.is_chance:
             return best
         names = [name for name in find_sizes(self.task.system) if name not in fixed]
-        named = find_sizes_by_name(subject.numbers, names)
+        named = subjects.find_sizes_by_name(subject.numbers, names)
         runs_freely = best is not None and best.fits and not best.is_chance
         if named and not runs_freely:
             found = _resolve(self._try_stated(subject, {**fixed, **named}), self.task.sizes)
@@ -195,7 +190,7 @@ class _Search:
             best = _choose(best, _resolve(trials, self.task.sizes))
         return best
 
-    def _try_stated(self, subject: Subject, fixed: Mapping[str, int]) -> list[Trial]:
+    def _try_stated(self, subject: subjects.Subject, fixed: Mapping[str, int]) -> list[Trial]:
         """Trials at free sizes, then at those that the code states where it fails."""
         pending: list[Relations] = [()]
         unsure: list[Trial] = []
@@ -212,7 +207,7 @@ class _Search:
             trials = [replace(trial, is_chance=_is_chance(trial)) for trial in trials]
             if any(not trial.is_open and not trial.is_chance for trial in trials):
                 return trials
-            if any(map(is_undefined, self.errors)):
+            if any(map(runs.is_undefined, self.errors)):
                 break  # at whatever sizes
             unsure = unsure or trials
             found = guess_relations(statements, samples.first.sizes, relations, fixed, extents)
@@ -220,7 +215,7 @@ class _Search:
         return unsure
 
     def _try_samples(
-        self, subject: Subject, samples: Samples, statements: list[list[Statement]]
+        self, subject: subjects.Subject, samples: Samples, statements: list[list[Statement]]
     ) -> list[Trial]:
         """The trials with the fewest doubts that fit; else all that run."""
         ran: list[Trial] = []
@@ -253,9 +248,11 @@ class _Search:
             try:
                 ran, fits, agrees = _try_program(program, first)
             except CannotRunError as error:
+                if "'int'" in str(error):  # which is no tensor
+                    error.findings += tuple(_find_left(program, self.task.system))
                 self._add(error, first)
                 statements.append([*error.statements])
-                if is_undefined(error):
+                if runs.is_undefined(error):
                     return  # whatever it is given
                 continue
             yield Trial(ran, samples, first, fits, agrees)
@@ -263,7 +260,7 @@ class _Search:
     def _guess(self, best: Trial | None) -> Iterator[Trial]:
         """Trials that rest on what nobody has said."""
         kept = list(self.errors)
-        for subject in find_subjects(self.task, {}):
+        for subject in subjects.find_subjects(self.task, {}):
             samples = self.tried
             if subject.make_unsaid is not None and samples is not None:
                 # Numbers that a class is made with as sizes that neither a name nor a shape says.
@@ -280,7 +277,7 @@ class _Search:
             yield from self._guess_sizes(subject)
         self.errors = kept
 
-    def _guess_layouts(self, subject: Subject) -> Iterator[Trial]:
+    def _guess_layouts(self, subject: subjects.Subject) -> Iterator[Trial]:
         base = subject.find_base()
         samples = None if base is None else self.tried or make_samples(self.task.system, base)
         if samples is None:
@@ -294,7 +291,7 @@ class _Search:
         for trial in self._try_programs(islice(moved, MOST_GUESSED), samples, []):
             yield replace(trial, same_if=_say_bind(trial.program.assumed))
 
-    def _guess_orders(self, subject: Subject) -> Iterator[Trial]:
+    def _guess_orders(self, subject: subjects.Subject) -> Iterator[Trial]:
         """Parameters in another order than is stated: one of them, or all of a shape."""
         shapes: dict[tuple[object, ...], list[str]] = {}
         tensors = {tensor.name: tensor for tensor in self.task.system.inputs}
@@ -304,12 +301,12 @@ class _Search:
             for order in find_orders(shape):
                 orders = dict.fromkeys(names, order)
                 assumed = tuple(f"{n}={write_order(subject.parameters[n], order)}" for n in names)
-                for moved in find_subjects(self.task, orders):
+                for moved in subjects.find_subjects(self.task, orders):
                     for base in [base for group in moved.groups[:1] for base in group]:
                         for trial in self._try_stated(moved, base):
                             yield replace(trial, same_if=_say_bind(assumed))
 
-    def _guess_coincidences(self, subject: Subject) -> Iterator[Trial]:
+    def _guess_coincidences(self, subject: subjects.Subject) -> Iterator[Trial]:
         system, base = self.task.system, subject.find_base()
         stated = self.tried.first.relations if self.tried is not None else ()
         dependent = {*(base or ()), *(name for name, _ in stated)}
@@ -328,7 +325,7 @@ class _Search:
             for trial in self._try_programs(programs, samples, []):
                 yield replace(trial, same_if=same_if)
 
-    def _guess_sizes(self, subject: Subject) -> Iterator[Trial]:
+    def _guess_sizes(self, subject: subjects.Subject) -> Iterator[Trial]:
         """One of the numbers that a module was made with as a size that its name does not say."""
         if find_kind(self.task.code.target) != "module" or self.task.code.script is not None:
             return
@@ -340,7 +337,7 @@ class _Search:
             for trial in self._try_stated(subject, {**base, **one}):
                 yield replace(trial, same_if=_say_sizes(one))
 
-    def _widen(self, subject: Subject, own: Trial) -> Trial:
+    def _widen(self, subject: subjects.Subject, own: Trial) -> Trial:
         """A script at other sizes too than its own, if it is the same there as it is at its own."""
         is_long = count_steps(own.first) > MOST_STEPS
         if subject.wider is None or not own.fits or not (own.agrees or is_long):
@@ -451,7 +448,7 @@ def _say_sizes(sizes: Mapping[str, int]) -> Diagnostic:
     return Diagnostic("same-if", f"the same for {said}", help=f"say --sizes {said}")
 
 
-def _explain_sizes(sample: Sample, task: Task) -> Iterator[Diagnostic]:
+def _explain_sizes(sample: Sample, task: subjects.Task) -> Iterator[Diagnostic]:
     """Sizes that the code fixes or relates by itself."""
     stated = {entry.name: entry.default for entry in task.system.sizes} | dict(task.sizes)
     own = (each for each in sample.fixed.items() if stated.get(each[0]) != each[1])
@@ -467,6 +464,17 @@ def _fix_scalars(program: Program, sample: Sample) -> Sample:
     taken = program.find_taken()
     scalars = (s for s in list_scalars(sample.system) if s.default is not None)
     return replace(sample, defaulted=tuple(s.name for s in scalars if s.name not in taken))
+
+
+def _find_left(program: Program, system: ir.System) -> Iterator[Diagnostic]:
+    """The arguments that got a size for want of a tensor."""
+    numbers, target = find_sizes(system), program.code.target
+    for slot in find_slots(target)[0] if target is not None else ():
+        source = program.sources.get(slot.name)
+        if slot.required and not slot.is_number and source in numbers and source != slot.name:
+            says = f"no tensor of the formula is left for {slot.name}, which got the size {source}"
+            mend = f"declare what {slot.name} is, or say --bind {slot.name}=.."
+            yield Diagnostic("argument-left", says, help=mend)
 
 
 def _try_program(program: Program, sample: Sample) -> tuple[Program, bool, bool]:

@@ -33,28 +33,24 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, is_dataclass
 from fractions import Fraction
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 from derive.errors import DeriveError, Diagnostic, Mark
 from derive.ir import nodes
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    Send = Callable[[Any], None]
+Send = Callable[[Any], None]
 
 _PARENT_DEATH, _DUMPABLE, _SUBREAPER = 1, 4, 36  # of prctl
 _USER, _PROCESSES, _NETWORK = 0x10000000, 0x20000000, 0x40000000  # of unshare
 NAMESPACES = {"processes": _PROCESSES, "network": _NETWORK}
 _PREFIX = "derive-"  # of the folders in which code runs
 _YOUNG = 600  # seconds for which a folder without a lock may be one that is being made
-
 
 NO_COMPILER = "TORCHDYNAMO_DISABLE"  # the variable by which torch.compile does nothing
 

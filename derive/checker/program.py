@@ -14,23 +14,18 @@ from __future__ import annotations
 
 import ast
 import operator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from derive.checker import runs
-from derive.checker.processes import EndedError, where_it_lives
+from derive.checker import load, processes, runs
 from derive.errors import DeriveError, Mark, refuse, suggest
 from derive.frontend.torch.code import keep_sizes
 from derive.frontend.torch.lift import lift
+from derive.frontend.torch.numbers import Condition
 from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from derive.checker.load import Code
-    from derive.frontend.torch.numbers import Condition
 
 _METHODS = {
     *("permute", "transpose", "reshape", "view", "flatten", "unflatten", "unsqueeze", "squeeze"),
@@ -197,7 +192,7 @@ def find_tensors(system: ir.System) -> tuple[ir.Tensor, ...]:
 class Program:
     """Code and the source of each of its arguments, parameters and constructor's arguments."""
 
-    code: Code
+    code: load.Code
     arguments: Mapping[str, str] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
     constructor: Mapping[str, str] = field(default_factory=dict)
@@ -319,7 +314,7 @@ def check_answer(found: Any) -> None:
     is_answer = isinstance(found, runs.Answer)
     told = (*found.results, *found.gradients.values()) if is_answer else (found,)
     if not is_answer or not all(each is None or isinstance(each, torch.Tensor) for each in told):
-        raise EndedError("the process that ran the code answered what is no result")
+        raise processes.EndedError("the process that ran the code answered what is no result")
 
 
 @dataclass(frozen=True)
@@ -331,7 +326,7 @@ class Equations:
     notes: tuple[Condition, ...]
 
 
-@where_it_lives
+@processes.where_it_lives
 def lift_program(program: Program, inputs: Sequence[Any], sizes: Mapping[str, int]) -> Equations:
     """The equations of code, traced at these sizes; DeriveError where it cannot be."""
     target = keep_sizes(program.code.target, program.code.path)

@@ -25,18 +25,16 @@ import inspect
 import re
 import warnings
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import wraps
 from textwrap import dedent
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from derive.errors import Diagnostic, Mark, refuse, suggest
 from derive.frontend.notebooks import is_pasted, read_cells, read_pasted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
+from derive.ir.functions import ROWS
 
 MOST_RENAMES = 12  # names that are tried in the place of one
 _UNKNOWN = re.compile(
@@ -587,7 +585,7 @@ def makes_tensor(value: ast.expr) -> bool:
     """Is the value a tensor made from nothing?"""
     match value:
         case ast.Call(ast.Attribute(inner, name)):
-            is_made = name not in {"softmax", "sum", "mean"} and makes_tensor(inner)
+            is_made = name not in ROWS and makes_tensor(inner)
             return name in _MAKERS or is_made
         case ast.Call(ast.Name(name)):
             return name in _MAKERS

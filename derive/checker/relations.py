@@ -13,17 +13,15 @@ from __future__ import annotations
 import ast
 import itertools
 from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeAlias
+from types import FrameType
+from typing import Any, TypeAlias
 
 from derive.checker.slots import parse_file
 from derive.ir import nodes as ir
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-    from types import FrameType
 
 Names: TypeAlias = tuple[str | int, ...]
 Relation: TypeAlias = tuple[str, Names]  # a size, and those whose product it is, or one equal to it

@@ -14,19 +14,21 @@ How many there are is bounded in steps and elements, never in time.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations, islice, product
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from derive.checker.relations import Relations, set_sizes
+from derive.frontend.torch.numbers import Condition
+from derive.ir import functions, polynomial
 from derive.ir import nodes as ir
-from derive.ir.polynomial import evaluate_extent
 from derive.ir.walk import walk
 from derive.judge.evaluate import Evaluator, evaluate_system
 from derive.judge.samples import (
+    Domain,
     choose_sizes,
     count_work,
     draw_inputs,
@@ -35,14 +37,7 @@ from derive.judge.samples import (
     is_possible,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from derive.frontend.torch.numbers import Condition
-    from derive.judge.samples import Domain
-
-    Values = dict[str, Any]
-
+Values = dict[str, Any]
 
 FACTORS = ((3, 2, 4, 5), (2, 4, 3, 5), (1, 5, 2, 3))  # sizes whose product is a size, by sample
 COUNT = 3  # samples; the second has a size 1, if the code can bear it
@@ -268,7 +263,7 @@ def _is_beyond(part: ir.Expr, sample: Sample) -> bool:
     """Is a condition on indices true and false, or does an index go beyond what a function has?"""
     inside = list(walk(part))
     indices = dict.fromkeys(each for each in inside if isinstance(each, ir.Index))
-    lengths = [evaluate_extent(index.extent, sample.sizes) for index in indices]
+    lengths = [polynomial.evaluate_extent(index.extent, sample.sizes) for index in indices]
     if isinstance(part, ir.Call):
         return max(lengths) > max(abs(n.value) for n in inside if isinstance(n, ir.Number))
     if prod(lengths) > _MOST_PLACED:
@@ -400,7 +395,11 @@ _STEPWISE = {"floor", "ceiling", "mod", "floordiv"}
 def vary_inputs(samples: Sequence[Sample], numbers: Sequence[float]) -> Iterator[Sample]:
     """Samples with inputs that are special; `numbers` are those of the code."""
     first, system = samples[0], samples[0].system
-    is_stepwise = _is_stepwise(system)
+    # does rounding decide on which side of a jump its values are, at special inputs?
+    inside = [part for step in _find_steps(system) for part in walk(step)]
+    if any(isinstance(part, ir.Access) and part.tensor not in system.inputs for part in inside):
+        inside = list_parts(system)
+    is_stepwise = any(_is_rounded(part) for part in inside)
     if _find_steps(system) and not is_stepwise:
         yield _make_whole(first, "inputs with halves, quarters", parts=4)
     for sample in samples if not is_stepwise else ():
@@ -475,14 +474,6 @@ def _find_steps(system: ir.System) -> list[ir.Expr]:
     ]
 
 
-def _is_stepwise(system: ir.System) -> bool:
-    """Does rounding decide on which side of a jump its values are, at special inputs?"""
-    inside = [part for step in _find_steps(system) for part in walk(step)]
-    if any(isinstance(part, ir.Access) and part.tensor not in system.inputs for part in inside):
-        inside = list_parts(system)
-    return any(_is_rounded(part) for part in inside)
-
-
 def _is_rounded(part: ir.Expr) -> bool:
     """May its value at small whole numbers be rounded?"""
     match part:
@@ -490,12 +481,10 @@ def _is_rounded(part: ir.Expr) -> bool:
             return value.denominator & (value.denominator - 1) != 0
         case ir.Call(function, _):
             return function not in {*_STEPWISE, "abs", "max", "min", "relu", "sign", "clip"}
-        case ir.Reduce(kind, _, _, _):
-            return kind not in {"sum", "max", "min", "argmax", "argmin", "prod"}
+        case ir.Reduce(kind) | ir.Along(kind):
+            return bool(functions.ROWS[kind].definition) or functions.ROWS[kind].is_matrix
         case ir.Pow(_, exponent):
             return not isinstance(exponent, ir.Number) or exponent.value < 0
-        case ir.Along(kind, _, _, _):
-            return kind != "cumsum"
     return False
 
 

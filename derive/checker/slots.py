@@ -18,16 +18,14 @@ import inspect
 import linecache
 import re
 import typing
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from derive.checker.processes import where_it_lives
 from derive.frontend.from_code import find_axes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 _EMPTY = inspect.Parameter.empty
 

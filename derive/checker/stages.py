@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from derive.checker import load, subjects
 from derive.checker import samples as draws
 from derive.checker.judge import (
     CLEAR,
@@ -20,29 +22,22 @@ from derive.checker.judge import (
     precision,
 )
 from derive.checker.judge.circumstances import judge_circumstances, run_all
-from derive.checker.load import Code, find_literals, has_loops
 from derive.checker.pick import Choice, pick_program
 from derive.checker.processes import CannotRunError, find_kind, log_error
-from derive.checker.program import evaluate_source, find_tensors, lift_program
+from derive.checker.program import Program, evaluate_source, find_tensors, lift_program
 from derive.checker.reading import say_line
-from derive.checker.runs import TOO_LONG, Answer, How, has_dropout
+from derive.checker.runs import TOO_LONG, Answer, How, has_dropout, modes
 from derive.checker.samples import Sample
 from derive.checker.slots import Slot, find_slots
-from derive.checker.subjects import construct, find_outside
+from derive.checker.verdict import Job, Progress, Verdict
 from derive.errors import DeriveError, Diagnostic
+from derive.frontend.torch.numbers import Condition
 from derive.ir import nodes as ir
+from derive.ir.pieces import to_text
 from derive.ir.walk import find_accesses
 from derive.judge.compare import TOLERANCE
 from derive.judge.samples import find_sizes
 from derive.prove import prove
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from derive.checker.program import Program
-    from derive.checker.runs.modes import Lowering
-    from derive.checker.verdict import Job, Progress, Verdict
-    from derive.frontend.torch.numbers import Condition
 
 MOST_LINES = 20_000  # of the code that run at a size far beyond the others
 MOST_WAYS = 12  # that the code takes by its sizes, which are followed
@@ -88,7 +83,7 @@ def find_unbound(program: Program, sample: Sample) -> list[Slot]:
             name: evaluate_source(source, values, sample.sizes, {})
             for name, source in program.constructor.items()
         }
-        target, kind = construct(target, made, program.code.path), "module"
+        target, kind = subjects.construct(target, made, program.code.path), "module"
     arguments, parameters = find_slots(target)
     free = [slot for slot in arguments if slot.default is None and not slot.is_number]
     every = (*free, *(parameters if kind == "module" else ()))
@@ -276,7 +271,7 @@ class Stages:
             return self.say(False, difference=calls.difference, line=calls.line)
         self.find(calls.findings)
         target = self.program.code.target
-        if read := ", ".join(find_outside(target)) if target is not None else "":
+        if read := ", ".join(subjects.find_outside(target)) if target is not None else "":
             says = f"the code reads {read}: what it gives may be another at another time"
             self.find([Diagnostic("outside", says)])
         send.begin("further inputs and sizes")
@@ -350,12 +345,12 @@ class Stages:
     def judge_further(self) -> None:
         """Special inputs and sizes, then gradients if asked for."""
         first, code = self.choice.samples[0], self.program.code
-        numbers = find_literals(code)
+        numbers = load.find_literals(code)
         self.judge_samples(draws.vary_inputs(self.choice.samples, numbers))
         if self.agrees():
             self.judge_samples(draws.vary_sizes(first, numbers))
         if self.agrees():
-            most = draws.MOST_ELEMENTS * (1 if has_loops(code) else 8)
+            most = draws.MOST_ELEMENTS * (1 if load.has_loops(code) else 8)
             beyond, missed = draws.pass_bounds(first, most)
             self.judge_samples(beyond)
             if not self.agrees():  # too large to be explained there
@@ -377,7 +372,7 @@ class Stages:
         it gets them there.
         """
         program, agreed = self.program, list[Sample]()
-        usual: set[Lowering] | None = None
+        usual: set[modes.Lowering] | None = None
         left = iter(samples)
         parts = iter(lambda: list(islice(left, _AT_ONCE)), [])
         calls = (
@@ -419,7 +414,7 @@ class Stages:
         program, first = self.program, self.choice.samples[0]
         how = How(is_watched=True, most_lines=MOST_LINES)
         near = program.run(first.make_inputs(), first.sizes, how)
-        plan = draws.pass_limits(first, has_loops=has_loops(program.code))
+        plan = draws.pass_limits(first, has_loops=load.has_loops(program.code))
         reached = {name: first.sizes[name] for name in plan}
 
         def run(sample: Sample) -> tuple[Answer | CannotRunError, Further] | None:
@@ -537,6 +532,8 @@ class Stages:
             send(self.verdict)
         if self.verdict.same is False:
             self.explain()
+            if not self.send.verdict.edit and self.choice.shown is not None:
+                self.suggest_domain()
 
     def prove(self) -> None:
         """Proved, if the code can be lifted and both sides have one normal form."""
@@ -602,8 +599,31 @@ class Stages:
                 told = replace(told, difference=verdict.difference, line=told.line or verdict.line)
             self.send(told)
 
+    def suggest_domain(self) -> None:
+        """Where the code is the same if one tensor alone is declared to have no negative entries.
 
-def judge(job: Job, code: Code, verdict: Verdict, send: Progress) -> Stages:
+        What only special inputs show may be a difference that the user's data never do.
+        """
+        told, system = self.send.verdict, self.job.system
+        unheard = Progress(lambda _: None, told)
+        unheard.grant = self.send.grant
+        for entry in draws.list_tensors(system, "real"):
+            for sign in (">=", ">") if entry.lower is entry.upper is None else ():
+                bounded = replace(entry, lower=ir.ZERO, strict=(sign == ">", False))
+                inputs = tuple(bounded if each is entry else each for each in system.inputs)
+                job = replace(self.job, system=replace(system, inputs=inputs))
+                with suppress(CannotRunError, DeriveError):
+                    if judge(job, self.program.code, job.start(), unheard).verdict.same:
+                        shape = ",".join(map(to_text, entry.shape))
+                        says = f"with {entry.name}[{shape}] {sign} 0 it is the same"
+                        found = Diagnostic("domain", says, help="declare it, if it is so")
+                        told = replace(told, findings=(*told.findings, found))
+                        break
+        if told.findings != self.send.verdict.findings:
+            self.send(told)
+
+
+def judge(job: Job, code: load.Code, verdict: Verdict, send: Progress) -> Stages:
     """The check of code that is loaded, judged by values."""
     send.begin("the first run")
     choice = pick_program(code, job.system, job.binds, job.sizes, job.making)

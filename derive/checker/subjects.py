@@ -10,32 +10,26 @@ from __future__ import annotations
 import ast
 import inspect
 from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from derive.checker import bind, processes
-from derive.checker.load import Code, find_literals, finish_script
+from derive.checker import bind, load, processes, runs
 from derive.checker.program import Program, evaluate_source, find_indices, find_names, find_tensors
+from derive.checker.reading import Script
 from derive.checker.relations import Statement, set_sizes
-from derive.checker.runs import INIT, describe_error, make_module
-from derive.checker.samples import list_scalars, make_samples
+from derive.checker.samples import Sample, list_scalars, make_samples
 from derive.checker.slots import UNSAID, Slot, find_arguments, find_slots, parse_text, rank_size
 from derive.errors import DeriveError
 from derive.ir import nodes as ir
 from derive.ir.walk import walk
 from derive.judge.samples import find_sizes
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    from derive.checker.reading import Script
-    from derive.checker.samples import Sample
-
-    Orders = Mapping[str, tuple[int, ...]]
-    Make = Callable[[Sample, list[list[Statement]]], Iterator[Program]]
+Orders = Mapping[str, tuple[int, ...]]
+Make = Callable[[Sample, list[list[Statement]]], Iterator[Program]]
 
 MOST_SIZES = 256  # assignments of sizes that fit a module's shapes
 MOST_MADE = 100  # modules that are made of a class at one sample
@@ -49,7 +43,7 @@ MOST_NUMBER = 4096  # beyond it a number is no size that a sample could have
 class Task:
     """Code and formula, and what is told of both."""
 
-    code: Code
+    code: load.Code
     system: ir.System
     binds: Mapping[str, str]
     sizes: Mapping[str, int]
@@ -156,14 +150,14 @@ def _solve(
     return [groups[key] for key in sorted(groups, reverse=True)]
 
 
-def find_own_numbers(code: Code) -> tuple[dict[str, int], list[int]]:
+def find_own_numbers(code: load.Code) -> tuple[dict[str, int], list[int]]:
     """Whole numbers of the code: those that it reads by name, and those that it has as extents."""
     if code.script is None:
         named, literals = find_numbers_of(code.target)
     else:
         public = {name: value for name, value in code.names.items() if not name.startswith("__")}
         named = _keep_numbers(public)
-        literals = [n for n in find_literals(code) if isinstance(n, int)]
+        literals = [n for n in load.find_literals(code) if isinstance(n, int)]
     stated: set[int] = set()
     for node in ast.walk(parse_text(code.source)):
         match node:  # what stands where code says an extent
@@ -270,9 +264,9 @@ def find_attributes(module: Any) -> dict[str, int]:
 def construct(target: Any, made: Mapping[str, Any], path: str) -> Any:
     """A module of a class, as it is used; CannotRunError where it cannot be made so."""
     try:
-        return make_module(target, made)
+        return runs.make_module(target, made)
     except (Exception, SystemExit) as error:  # whatever the user's constructor raises
-        raise describe_error(error, path) from error
+        raise runs.describe_error(error, path) from error
 
 
 @dataclass(frozen=True)
@@ -319,7 +313,7 @@ def _find_classes(task: Task, orders: Orders) -> Iterator[Subject]:
         for doubt, given in islice(bind.find_numbers(left, scalars, system), MOST_MADE)
     ]
     if task.init:
-        makers = [_Maker({INIT: f"init({task.init!r})"}, 0, frozenset(), ())]
+        makers = [_Maker({runs.INIT: f"init({task.init!r})"}, 0, frozenset(), ())]
     inner = replace(task, binds=rest)
     made = _Class(inner, makers, orders)
     fixed = task.find_fixed(Program(code, constructor=makers[0].sources))
@@ -530,7 +524,7 @@ def _find_script(
     names = tuple(name for name in match.arguments if name in script.arguments)
     laid = task.binds.get("return")
     program = Program(
-        finish_script(code, names, result),
+        load.finish_script(code, names, result),
         match.arguments,
         indices=find_indices(system),
         results={system.results[0].name: laid} if laid else {},
@@ -544,7 +538,7 @@ def _find_script(
     sizes = _find_number_sizes(script, match, system, script.numbers)
     programs = [program]
     if sizes:
-        wider = finish_script(code, (*names, *sizes), result)
+        wider = load.finish_script(code, (*names, *sizes), result)
         programs.insert(0, replace(program, code=wider, arguments={**match.arguments, **sizes}))
     return Subject(
         groups or [[fixed]],

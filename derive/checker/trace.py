@@ -7,33 +7,29 @@ line of the user's file that led to it.
 A tensor is a node up to the order of axes, merged axes, and a factor. Power sums, which no order of
 elements changes, tell what cannot match; what may is compared element by element under each order
 of the indices. Beside the nodes as they are written there are those that code has for them: a
-condition and its negation, the argument of a softmax with -inf where the condition fails, the terms
-of a sum of products that is distributed.
+condition and its negation, the argument of a function along a row with -inf where the condition
+fails, the terms of a sum of products that is distributed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import chain, combinations, islice, permutations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from derive.checker.edits.sites import LONGEST, find_kept
 from derive.checker.processes import where_it_lives
+from derive.checker.program import Program
 from derive.checker.runs.modes import find_line_now, make_mode
 from derive.frontend.torch.call import find_tensors
 from derive.ir import nodes as ir
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_children, find_free, walk
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from derive.checker.program import Program
-    from derive.judge.evaluate import Evaluator
+from derive.judge.evaluate import Evaluator
 
 
 @dataclass(frozen=True)
@@ -661,7 +657,7 @@ def is_close(found: Any, wanted: Any, *, finite: bool = True) -> bool:
     """Is a tensor the other up to rounding, perhaps with finite numbers in it?"""
     if tuple(found.shape) != tuple(wanted.shape):
         return False
-    one, other = found.double(), wanted.double()
+    one, other = found.cdouble(), wanted.cdouble()
     off = (one - other).abs()
     top = float(other.abs().max()) if other.numel() else 0.0
     if top < float("inf"):  # neither nan nor infinities: one look is enough

@@ -1,20 +1,15 @@
 """One check: what is given, and what is said: same or different, how sure, where, the edit."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from derive.checker.processes import CannotRunError
 from derive.checker.reading import say_line
 from derive.errors import Diagnostic, Mark
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from derive.checker.processes import CannotRunError
-    from derive.ir import nodes as ir
-    from derive.notation.formula import Formula
+from derive.ir import nodes as ir
+from derive.notation.formula import Formula
 
 VERSION = 1  # of a verdict's data: keys may come, none goes or changes its meaning
 GRADES = ("proved", "identical", "agrees", "different", "unknown")

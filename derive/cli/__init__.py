@@ -5,13 +5,13 @@ standard error; an exception that reaches the user is a mistake of ours. Each ve
 its own, which is loaded when the verb is used, so that `--help` loads nothing else.
 """
 
-from __future__ import annotations
-
 import os
 import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -29,9 +29,6 @@ from derive.cli.options import (
     spread,
 )
 from derive.errors import DeriveError, Diagnostic
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 FORMULA = "NAME|FILE|FILE.py:NAME|TEXT"
 CODE = "FILE.py[:NAME,..]|NOTEBOOK.ipynb|EINSUM|TEXT"
@@ -101,11 +98,12 @@ def _leave(diagnostic: Diagnostic, as_json: bool, *, is_shown: bool = False) -> 
     """Show a refusal; who asks for JSON gets an object, whatever happens."""
     from derive.cli.tables import print_diagnostic, print_json
 
-    if not is_shown:
-        print_diagnostic(diagnostic)
-    if as_json:
-        said = {key: getattr(diagnostic, key) for key in ("code", "says", "facts", "help")}
-        print_json({"error": said})
+    with suppress(BrokenPipeError):  # the exit code says it to whom has closed the pipe
+        if not is_shown:
+            print_diagnostic(diagnostic)
+        if as_json:
+            said = {key: getattr(diagnostic, key) for key in ("code", "says", "facts", "help")}
+            print_json({"error": said})
     raise SystemExit(2)
 
 
@@ -192,7 +190,7 @@ def read_build(words: Sequence[str]) -> Mapping[str, Any]:
     command: Any = typer.main.get_command(app)
     build = command.commands["build"]
     try:
-        with build.make_context("build", [*words]) as context:
+        with build.make_context("build", [*words], **command.context_settings) as context:
             given: Mapping[str, Any] = context.params
             return given
     except Exception as error:

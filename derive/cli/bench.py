@@ -3,39 +3,20 @@
 A report is data, which --json prints, and the same data as tables.
 """
 
-from __future__ import annotations
-
 import os
 import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias
 
 from derive.backend.to_data import Data
-from derive.bench import bench, sweep
-from derive.bench.run import TITLES, Over, Wishes, find_dtype
-from derive.cli.formulas import find_asked, say_memory
-from derive.cli.options import refuse_part
-from derive.cli.plans import say_at
-from derive.cli.tables import (
-    print_json,
-    print_line,
-    print_table,
-    print_text,
-    to_ratio,
-    to_time,
-    track,
-)
+from derive.bench import bench, run, sweep
+from derive.cli import formulas, plans, tables
+from derive.cli.options import Options, ReadWords, Timed, refuse_part
 from derive.errors import DeriveError, refuse
-from derive.plan.machine import to_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from derive.bench.run import Report, Sweep
-    from derive.cli.options import Options, ReadWords, Timed
-    from derive.plan.machine import Machine
+from derive.plan.machine import Machine, to_bytes
 
 MOST_THREADS = 1024
 MOST_VALUES = 64
@@ -48,13 +29,13 @@ _HOW = "write --over S=64..1024, which doubles from 64 on, or --over S=64,128,25
 Columns: TypeAlias = "tuple[tuple[str, str, Callable[[Any], str]], ...]"
 COLUMNS: Columns = (
     ("", "name", str),
-    ("forward", "forward", to_time),
-    ("ratio", "ratio", to_ratio),
+    ("forward", "forward", tables.to_time),
+    ("ratio", "ratio", tables.to_ratio),
     ("memory", "peak_bytes", to_bytes),
 )
 BACKWARD: Columns = (
-    ("and backward", "backward", to_time),
-    ("ratio", "backward_ratio", to_ratio),
+    ("and backward", "backward", tables.to_time),
+    ("ratio", "backward_ratio", tables.to_ratio),
     ("memory", "backward_peak_bytes", to_bytes),
 )
 CAPTION = "ratio: the time over that of the generated function; memory: beyond the inputs"
@@ -66,14 +47,14 @@ def print_bench(
     where: str | None, options: Options, timed: Timed, as_json: bool, read: ReadWords
 ) -> None:
     """Measure the formula that is named, and print what was found."""
-    wishes = Wishes(
+    wishes = run.Wishes(
         timed.backward,
         timed.compiled,
         parse_threads(timed.threads or ()),
         timed.runs,
         timed.dtype,
     )
-    find_dtype(wishes.dtype)
+    run.find_dtype(wishes.dtype)
     over = parse_over(timed.over) if timed.over else None
     if over is not None and over.size in options.sizes:
         raise refuse(
@@ -93,7 +74,7 @@ def print_bench(
             "no formula is named",
             help="name one, or measure the machine itself with --calibrate FILE",
         )
-    found, options = find_asked(where, options, read)
+    found, options = formulas.find_asked(where, options, read)
     known = {n: size for n, size in options.sizes.items() if over is None or n != over.size}
     wishes = replace(wishes, plan=options.to_arguments())
     given = found.formula, timed.against, known
@@ -108,17 +89,17 @@ def print_bench(
             known,
             name=found.name,
             wishes=wishes,
-            track=lambda points: track(points, "measuring"),
+            track=lambda points: tables.track(points, "measuring"),
         )
     except DeriveError as error:
-        raise say_memory(error, options.memory) from error
+        raise formulas.say_memory(error, options.memory) from error
     _print_sweep(made, timed.plot, as_json)
 
 
-def _print_report(report: Report, as_json: bool) -> None:
+def _print_report(report: run.Report, as_json: bool) -> None:
     data = report.to_data()
     if as_json:
-        print_json(data)
+        tables.print_json(data)
         return
     title = _to_title(report.name, report.sizes, report.dtype)
     for table in data["tables"]:
@@ -128,25 +109,25 @@ def _print_report(report: Report, as_json: bool) -> None:
 
 
 def _print_table(title: str, table: Data) -> None:
-    print_line(f"{title}, {_to_threads(table['threads'])}")
+    tables.print_line(f"{title}, {_to_threads(table['threads'])}")
     rows, roofline = table["rows"], table["roofline"]
     both = any(row["backward"] is not None for row in rows)
     columns = COLUMNS + (BACKWARD if both else ())
     cells = [["" if row[key] is None else say(row[key]) for _, key, say in columns] for row in rows]
-    print_table([head for head, *_ in columns], cells, numbers="ratio")
+    tables.print_table([head for head, *_ in columns], cells, numbers="ratio")
     for line in (CAPTION, *((BACKWARD_CAPTION,) if both else ())):
-        print_text(line, "dim")
+        tables.print_text(line, "dim")
     flops, moved = roofline["flops_per_second"] / 1e9, roofline["bytes_per_second"] / 1e9
     bound = roofline["seconds"]
-    print_text(
+    tables.print_text(
         f"this machine: {flops:.3g} GFLOP/s, {moved:.3g} GB/s; by them the estimate of its limit "
-        f"is {to_time(bound)}, the generated function takes "
-        f"{to_ratio(rows[0]['forward'] / bound)} times that",
+        f"is {tables.to_time(bound)}, the generated function takes "
+        f"{tables.to_ratio(rows[0]['forward'] / bound)} times that",
     )
 
 
 def _to_title(name: str, sizes: Mapping[str, int], dtype: str) -> str:
-    return f"{name} at {say_at(sizes)}, {dtype}" if sizes else f"{name}, {dtype}"
+    return f"{name} at {plans.say_at(sizes)}, {dtype}" if sizes else f"{name}, {dtype}"
 
 
 def _to_threads(count: int) -> str:
@@ -160,46 +141,46 @@ def _print_compiling(reports: Iterable[Data]) -> None:
         for name, took in report["compile_seconds"].items():
             seconds[name] = seconds.get(name, 0.0) + took
     for name, took in seconds.items():
-        print_line(f"  {name}: {took:.3g} s of compiling are not counted", "dim")
+        tables.print_line(f"  {name}: {took:.3g} s of compiling are not counted", "dim")
 
 
 def _print_skipped(reasons: Iterable[str]) -> None:
     for reason in reasons:
-        print_line(f"  without {reason}", "dim")
+        tables.print_line(f"  without {reason}", "dim")
 
 
-def _print_sweep(made: Sweep, path: Path | None, as_json: bool) -> None:
+def _print_sweep(made: run.Sweep, path: Path | None, as_json: bool) -> None:
     if path is not None:
         from derive.bench.plot import plot
 
         plot(made, path)
     data = made.to_data()
     if as_json:
-        print_json(data)
+        tables.print_json(data)
         return
     for threads in made.threads:
         for kind in made.kinds:
             _print_lines(made, data, threads, kind)
     _print_compiling(data["reports"])
     if not made.is_one_text:
-        print_line(f"  the function is planned for each {made.over.size} by itself", "dim")
+        tables.print_line(f"  the function is planned for each {made.over.size} by itself", "dim")
     _print_skipped(made.find_skipped())
     if path is not None:
-        print_line(f"{path} is written")
+        tables.print_line(f"{path} is written")
 
 
-def _print_lines(made: Sweep, data: Data, threads: int, kind: str) -> None:
+def _print_lines(made: run.Sweep, data: Data, threads: int, kind: str) -> None:
     """Seconds at each value, and how they grow."""
     title = _to_title(data["name"], made.others, data["dtype"])
-    print_line(f"{title}, {_to_threads(threads)}, {TITLES[kind]}")
+    tables.print_line(f"{title}, {_to_threads(threads)}, {run.TITLES[kind]}")
     lines = [each for each in data["lines"] if (each["threads"], each["kind"]) == (threads, kind)]
-    columns = [["" if s is None else to_time(s) for s in line["seconds"]] for line in lines]
+    columns = [["" if s is None else tables.to_time(s) for s in line["seconds"]] for line in lines]
     rows = [(str(value), *cells) for value, *cells in zip(data["values"], *columns, strict=True)]
     slopes = ("" if line["slope"] is None else f"{line['slope']:.2f}" for line in lines)
     size = data["over"]
     heads = (size, *(line["name"] for line in lines))
-    print_table(heads, [*rows, ("slope", *slopes)], numbers=size)
-    print_text(SLOPE_CAPTION.format(size=size), "dim")
+    tables.print_table(heads, [*rows, ("slope", *slopes)], numbers=size)
+    tables.print_text(SLOPE_CAPTION.format(size=size), "dim")
 
 
 def print_calibration(path: Path, where: str | None, as_json: bool) -> None:
@@ -215,11 +196,13 @@ def print_calibration(path: Path, where: str | None, as_json: bool) -> None:
         )
     machine = calibrate(path)
     if as_json:
-        print_json({"file": str(path), "machine": asdict(machine), "default": asdict(DEFAULT)})
+        tables.print_json(
+            {"file": str(path), "machine": asdict(machine), "default": asdict(DEFAULT)}
+        )
         return
     rows = [(name, say(machine), say(DEFAULT)) for name, say in _CONSTANTS.items()]
-    print_table(("", "here", "default"), rows)
-    print_line(f"{path} is written; plan for it with: derive build NAME --machine {path}")
+    tables.print_table(("", "here", "default"), rows)
+    tables.print_line(f"{path} is written; plan for it with: derive build NAME --machine {path}")
 
 
 _CONSTANTS: dict[str, Callable[[Machine], str]] = {
@@ -227,10 +210,11 @@ _CONSTANTS: dict[str, Callable[[Machine], str]] = {
     "memory far from it": lambda machine: f"{machine.memory / 1e9:.3g} GB/s",
     "memory near the core": lambda machine: f"{machine.cached / 1e9:.3g} GB/s",
     "bytes that stay near it": lambda machine: to_bytes(machine.cache),
-    "one operation at the least": lambda machine: to_time(machine.launch),
-    "one matrix of a batch": lambda machine: to_time(machine.product),
+    "one operation at the least": lambda machine: tables.to_time(machine.launch),
+    "one matrix of a batch": lambda machine: tables.to_time(machine.product),
     "new memory": lambda machine: f"{machine.pages / 1e9:.3g} GB/s",
     "values of exp": lambda machine: f"{machine.exponentials / 1e6:.3g} M/s",
+    "operations of a transform": lambda machine: f"{machine.transforms / 1e9:.3g} GFLOP/s",
 }
 
 
@@ -259,7 +243,7 @@ def count_cores() -> int:
     return os.cpu_count() or 1
 
 
-def parse_over(text: str) -> Over:
+def parse_over(text: str) -> run.Over:
     """`S=64..1024` or `S=64,128,256`: the size and two values or more, from small to large."""
     found = _OVER.fullmatch(text)
     if found is None:
@@ -276,7 +260,7 @@ def parse_over(text: str) -> Over:
         raise _refuse(text, "the values do not grow")
     if not 2 <= len(values) <= MOST_VALUES:
         raise _refuse(text, f"a line has from 2 to {MOST_VALUES} values, not {len(values)}")
-    return Over(found["name"], tuple(values))
+    return run.Over(found["name"], tuple(values))
 
 
 def _read(text: str, word: str) -> int:

@@ -24,10 +24,12 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from derive.backend.to_data import Data, to_plan_data, to_short
-from derive.cli.formulas import LIBRARY, build_found, find_formulas, find_library
+from derive.cli import plans, tables
+from derive.cli.formulas import LIBRARY, Found, build_found, find_formulas, find_library
 from derive.cli.options import (
     NONE,
     Options,
+    ReadWords,
     check_sizes,
     find_header,
     find_made,
@@ -35,23 +37,12 @@ from derive.cli.options import (
     show_path,
     to_word,
 )
-from derive.cli.plans import find_remarks, say_sizes
-from derive.cli.tables import (
-    print_diagnostic,
-    print_json,
-    print_line,
-    print_table,
-    print_text,
-    track,
-)
 from derive.errors import DeriveError, Diagnostic, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from multiprocessing.connection import Connection
 
-    from derive.cli.formulas import Found
-    from derive.cli.options import ReadWords
     from derive.compiler import Built
 
     Judge = Callable[[Built], object]
@@ -139,7 +130,7 @@ def write_all(order: Order, as_json: bool) -> int:
 
         outcomes = _work(order, write, "building")
     if as_json:
-        print_json([outcome.to_data() for outcome in outcomes])
+        tables.print_json([outcome.to_data() for outcome in outcomes])
     else:
         _print_built([outcome for outcome in outcomes if outcome.built is not None], len(outcomes))
     return _end(outcomes)
@@ -156,7 +147,7 @@ def check_all(order: Order, as_json: bool, read: ReadWords) -> int:
     files = [{"file": show_path(o.path), "state": o.state} for o in outcomes]
     files += [{"file": show_path(path), "state": "left over"} for path in left]
     if as_json:
-        print_json(files)
+        tables.print_json(files)
     else:
         to_do = [f"{o.found.rebuild}{order.out_option}{o.options.to_text()}" for o in outcomes]
         to_do += ["remove it, or give back its formula"] * len(left)
@@ -166,9 +157,9 @@ def check_all(order: Order, as_json: bool, read: ReadWords) -> int:
             if file["state"] not in {"fresh", "refused"}
         ]
         if rows:
-            print_table(("file", "state", "what to do"), rows)
+            tables.print_table(("file", "state", "what to do"), rows)
         fresh = sum(outcome.state == "fresh" for outcome in outcomes)
-        print_line(f"{fresh} of {len(outcomes)} files are what derive writes")
+        tables.print_line(f"{fresh} of {len(outcomes)} files are what derive writes")
     return _end(outcomes) or int(any(file["state"] != "fresh" for file in files))
 
 
@@ -178,7 +169,7 @@ def _work(
     """The outcome of every formula; one that is refused does not keep the others."""
     known = _share_sizes(order)
     outcomes = []
-    for found in track(order.found, label):
+    for found in tables.track(order.found, label):
         try:
             outcomes.append(work(found, order, order.options.at(known[found.name])))
         except DeriveError as error:
@@ -282,16 +273,16 @@ def _print_built(outcomes: Sequence[Outcome], asked: int) -> None:
         )
         for data in (outcome.to_data() for outcome in outcomes)
     ]
-    print_table(BUILT, rows, numbers="flops elements", prose=(BUILT[1],))
+    tables.print_table(BUILT, rows, numbers="flops elements", prose=(BUILT[1],))
     counted = "at the typical sizes of each formula; choose with --sizes"
     for outcome in outcomes if len(outcomes) == 1 else ():
         assert outcome.built is not None
-        counted = say_sizes(outcome.built, outcome.options)
-    print_text(f"flops and elements {counted}" if counted else "")
+        counted = plans.say_sizes(outcome.built, outcome.options)
+    tables.print_text(f"flops and elements {counted}" if counted else "")
     for outcome in outcomes:
         assert outcome.built is not None
-        for remark in find_remarks(outcome.built, outcome.options):
-            print_text(remark if asked == 1 else f"{outcome.found.name}: {remark}")
+        for remark in plans.find_remarks(outcome.built, outcome.options):
+            tables.print_text(remark if asked == 1 else f"{outcome.found.name}: {remark}")
 
 
 def _fold(words: Sequence[str], width: int = 16) -> str:
@@ -311,7 +302,7 @@ def _end(outcomes: Sequence[Outcome]) -> int:
         facts = diagnostic.facts
         if len(outcomes) > 1:
             facts = (*facts, f"in the formula {name}")
-        print_diagnostic(replace(diagnostic, facts=facts))
+        tables.print_diagnostic(replace(diagnostic, facts=facts))
     return 2 if refused else 0
 
 

@@ -1,26 +1,18 @@
 """derive check: does this code compute that formula?"""
 
-from __future__ import annotations
-
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
+from derive import checker, errors
 from derive.backend.to_sarif import Result, Rule, to_sarif
-from derive.checker import check
 from derive.checker.load import list_candidates, split_member
-from derive.cli.formulas import find_one
-from derive.cli.tables import print_json, to_json
-from derive.errors import refuse
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from derive.checker.verdict import Verdict
-    from derive.cli.options import Judged
+from derive.checker.verdict import Verdict
+from derive.cli import formulas, tables
+from derive.cli.options import Judged
 
 # Unknown is no answer: the input could not be used for one.
 EXIT = {True: 0, False: 1, None: 2}
@@ -59,15 +51,15 @@ def print_verdicts(  # noqa: PLR0913, PLR0917 - what is judged, and where it is 
     """Print a report for each code that is meant; the exit code: 0 same, 1 different, 2 unknown."""
     if code == "-":
         if formula == "-":
-            raise refuse("input-twice", "standard input is either the code or the formula")
+            raise errors.refuse("input-twice", "standard input is either the code or the formula")
         code = sys.stdin.read()
         if not code.strip():
-            raise refuse("code-missing", "standard input is empty")
+            raise errors.refuse("code-missing", "standard input is empty")
         code = code if "\n" in code else code + "\n"
-    meant = find_one(formula).formula
+    meant = formulas.find_one(formula).formula
     codes = _list_codes(code, meant.name or "")
     options = asdict(judged) | {"bind": judged.bind or None}
-    verdicts = [check(each, meant, **options) for each in codes]
+    verdicts = [checker.check(each, meant, **options) for each in codes]
     if html is not None:
         from derive.backend.to_html import to_page
 
@@ -78,10 +70,10 @@ def print_verdicts(  # noqa: PLR0913, PLR0917 - what is judged, and where it is 
         results = [result for each, verdict in pairs for result in _find_results(each, verdict)]
         used = {result.code for result in results}
         log = to_sarif([rule for rule in _RULES if rule.code in used], results)
-        sarif.write_text(to_json(log) + "\n", encoding="utf-8")
+        sarif.write_text(tables.to_json(log) + "\n", encoding="utf-8")
     if as_json:
         data = [verdict.to_data() for verdict in verdicts]
-        print_json(data if len(data) > 1 else data[0])
+        tables.print_json(data if len(data) > 1 else data[0])
     else:
         typer.echo("\n\n".join(map(str, verdicts)))
     if len(verdicts) > 1 and not as_json:

@@ -1,17 +1,10 @@
 """`derive einsum`: what an einsum string means, what it costs, and what in it may surprise."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from derive.backend.to_data import to_plan_data
-from derive.cli.options import check_sizes
-from derive.cli.plans import print_costs, print_steps
-from derive.cli.tables import print_heading, print_json, print_line
+from derive.cli import options, plans, tables
 from derive.linter.calls import find_plain, find_remarks
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def print_einsum(equation: str, sizes: Mapping[str, int], as_json: bool) -> None:
@@ -27,7 +20,7 @@ def print_einsum(equation: str, sizes: Mapping[str, int], as_json: bool) -> None
     system = to_system(formula)
     # A size is given by its index, `b=8`, or by its own name, `B=8`.
     names = {index.name: to_text(index.extent) for index in find_all_indices(system)}
-    check_sizes(sizes, names.values(), tuple(names))
+    options.check_sizes(sizes, names.values(), tuple(names))
     chosen = {names.get(name, name): number for name, number in sizes.items()}
     plan = build(formula, sizes=chosen or None).plan
     spec, operands = read_fixed(equation), [entry.name for entry in system.inputs]
@@ -41,16 +34,16 @@ def print_einsum(equation: str, sizes: Mapping[str, int], as_json: bool) -> None
         **to_plan_data(plan),
     }
     if as_json:
-        print_json(data)
+        tables.print_json(data)
         return
-    print_heading(f'einsum "{data["einsum"]}"')
-    print_line("\n".join(data["formula"]))
+    tables.print_heading(f'einsum "{data["einsum"]}"')
+    tables.print_line("\n".join(data["formula"]))
     same = [f"the same as {data['same_as']}"] if data["same_as"] else []
     for remark in (*same, *data["remarks"]):
-        print_line(f"  - {remark}", "yellow")
-    print_heading("\nloops")
-    print_line(data["loops"].rstrip("\n"))
-    print_heading("\nsteps")
-    print_steps(data)
-    print_line()
-    print_costs(data, plan)
+        tables.print_line(f"  - {remark}", "yellow")
+    tables.print_heading("\nloops")
+    tables.print_line(data["loops"].rstrip("\n"))
+    tables.print_heading("\nsteps")
+    plans.print_steps(data)
+    tables.print_line()
+    plans.print_costs(data, plan)

@@ -29,13 +29,12 @@ from derive.cli.options import NONE, Code, Options, ReadWords, find_made, read_m
 from derive.errors import DeriveError, Mark, refuse, suggest
 from derive.frontend.notebooks import read_cells
 from derive.linter.scopes import to_column
-from derive.notation.formula import check_name
+from derive.notation.formula import Formula, check_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from derive.compiler import Built
-    from derive.notation.formula import Formula
 
 LIBRARY = "derive/formulas"
 FROM_TEXT = "a formula in the notation"

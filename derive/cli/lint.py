@@ -3,20 +3,14 @@
 Exit codes: 0 nothing graver than an info, 1 a warning or an error, 2 the command cannot be used.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from derive.backend.to_sarif import to_sarif
+from derive.cli.options import Chosen
 from derive.cli.tables import print_heading, print_json, print_line, print_table, to_json
 from derive.errors import refuse, suggest
 from derive.linter.lint import find_results, lint
 from derive.linter.rules import RULES, Severity, choose, find_rule
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from derive.cli.options import Chosen
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 

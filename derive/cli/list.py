@@ -1,16 +1,9 @@
 """`derive list`: the formulas of the library, as a table or as a page."""
 
-from __future__ import annotations
+from pathlib import Path
 
-from typing import TYPE_CHECKING
-
-from derive.cli.formulas import find_library
-from derive.cli.tables import print_json, print_line, print_table
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from derive.ir import nodes as ir
+from derive.cli import formulas, tables
+from derive.ir import nodes as ir
 
 
 def print_list(as_json: bool) -> None:
@@ -24,15 +17,15 @@ def print_list(as_json: bool) -> None:
             "title": found.formula.title,
             "arguments": [entry.name for entry in from_sympy(found.formula).inputs],
         }
-        for found in find_library().values()
+        for found in formulas.find_library().values()
     ]
     if as_json:
-        print_json(entries)
+        tables.print_json(entries)
         return
     rows = [(*map(str, each), " ".join(names)) for *each, names in map(dict.values, entries)]
     heads = ("family", "formula", "title", "arguments")
-    print_table(heads, rows, prose=heads[2:])
-    print_line(f"{len(rows)} formulas; see one with: derive show NAME")
+    tables.print_table(heads, rows, prose=heads[2:])
+    tables.print_line(f"{len(rows)} formulas; see one with: derive show NAME")
 
 
 def write_gallery(path: Path) -> None:
@@ -41,7 +34,7 @@ def write_gallery(path: Path) -> None:
     from derive.frontend.from_sympy import from_sympy
 
     families: dict[str, list[tuple[str, str, str, ir.System]]] = {}
-    for found in find_library().values():
+    for found in formulas.find_library().values():
         formula = found.formula
         entry = (found.name, formula.title, formula.source, from_sympy(formula))
         families.setdefault(found.family, []).append(entry)

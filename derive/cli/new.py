@@ -1,16 +1,10 @@
 """`derive new`: a commented formula file to start from, which builds as it stands."""
 
-from __future__ import annotations
+from pathlib import Path
 
-from typing import TYPE_CHECKING
-
-from derive.cli.options import show_path
-from derive.cli.tables import print_line
+from derive.cli import options, tables
 from derive.errors import refuse
 from derive.notation.formula import check_name
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TEMPLATE = '''"""Formulas for derive: every module-level Formula is one, named by its variable.
 
@@ -53,7 +47,7 @@ def write_new(name: str, folder: Path) -> None:
     """Write NAME.py in the folder; a file that is there stays as it is."""
     check_name(name)
     path = folder / f"{name}.py"
-    shown = show_path(path)
+    shown = options.show_path(path)
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with path.open("x", encoding="utf-8") as file:
@@ -62,4 +56,4 @@ def write_new(name: str, folder: Path) -> None:
         raise refuse(
             "file-exists", f"{shown} is there already", help="choose another name or --out"
         ) from error
-    print_line(f"{shown} is written; see it with: derive show {shown}")
+    tables.print_line(f"{shown} is written; see it with: derive show {shown}")

@@ -15,8 +15,9 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from derive.cli import read_build
-from derive.cli.formulas import build_found, differentiate, find_formulas
+import typer
+
+from derive.cli import formulas, read_build
 from derive.cli.options import OPTIONS, to_options
 from derive.errors import DeriveError, refuse
 
@@ -27,10 +28,12 @@ if TYPE_CHECKING:
 def load(shell: Any) -> None:
     """Give a shell of IPython the magic."""
 
-    def derive(line: str, cell: str) -> Built:
+    def derive(line: str, cell: str) -> Built | None:
         """Build the formula in the cell; what is refused is shown as it is on a command line."""
         try:
             built = build_cell(line, cell)
+        except typer.Exit:  # the help is printed
+            return None
         except DeriveError as error:
             text = str(error)
             error.__dict__["_render_traceback_"] = lambda: [text]  # IPython asks errors for it
@@ -60,9 +63,9 @@ def build_cell(line: str, cell: str) -> Built:
             facts=["options that change the code, and --gradient, are those of derive build"],
             help="write %%derive NAME, options, and the formula below",
         )
-    (found,) = find_formulas(cell, names[0])
+    (found,) = formulas.find_formulas(cell, names[0])
     if given["gradient"]:
-        found = differentiate(found, given["gradient"], names[0])
-    built = build_found(found, options)
+        found = formulas.differentiate(found, given["gradient"], names[0])
+    built = formulas.build_found(found, options)
     built.judge()
     return built

@@ -10,18 +10,15 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from typer import Option
 
 from derive.errors import DeriveError, Mark, refuse
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 Names = list[str]  # `derive.cli.list` is a module
@@ -95,7 +92,7 @@ def option(
     return field(default=default, metadata=told)
 
 
-INIT = '"Config(n_head=2)"', "Make the class with these; sizes may stand in them."
+CONFIG = '"Config(n_head=2)"'
 HTML = "Write it as a page of its own."
 
 
@@ -179,7 +176,7 @@ class Code:
     """How code becomes a formula: its arguments declared, and its class made."""
 
     inputs: str = option("", "The arguments of code, as tensors.", "'q[B,S,D]; ..'")
-    init: str = option("", INIT[1], INIT[0])
+    init: str = option("", "Make the class with these.", CONFIG)
 
 
 @dataclass(frozen=True)
@@ -190,7 +187,7 @@ class Judged:
     sizes: Mapping[str, int] = option({}, "Numbers to judge at.", "S=4096,...")
     backward: bool = option(False, "Judge gradients too.")
     seconds: float = option(30, "The code's time limit.")
-    init: str = option("", INIT[1], INIT[0])
+    init: str = option("", "Make the class with these; sizes may stand in them.", CONFIG)
     compiled: bool = option(False, "Judge what torch.compile makes of it, too.")
 
 

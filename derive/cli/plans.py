@@ -4,43 +4,43 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from derive.backend.to_data import (
-    ROLE_HEADS,
-    STEP_HEADS,
-    to_cost_pairs,
-    to_role_rows,
-    to_step_rows,
-)
-from derive.cli.options import to_word
+from derive.backend import to_data
+from derive.cli.options import Options, to_word
 from derive.cli.tables import print_line, print_pairs, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from derive.backend.to_data import Data
-    from derive.cli.options import Options
+    pass
     from derive.compiler import Built
     from derive.plan.plan import Plan
 
 SOURCES = {"given": "", "typical": " (typical)", "default": " (default)"}
 
 
-def print_roles(data: Sequence[Data]) -> None:
+def print_roles(data: Sequence[to_data.Data]) -> None:
     """A row for each index."""
     if data:
-        print_table(ROLE_HEADS, to_role_rows(data), numbers="number", prose=ROLE_HEADS[3:])
+        print_table(
+            to_data.ROLE_HEADS,
+            to_data.to_role_rows(data),
+            numbers="number",
+            prose=to_data.ROLE_HEADS[3:],
+        )
 
 
-def print_steps(data: Data) -> None:
+def print_steps(data: to_data.Data) -> None:
     """The steps in order: einsum strings, shape, operations at the plan's sizes."""
-    print_table(STEP_HEADS, to_step_rows(data), "flops", prose=STEP_HEADS[-1:])
+    print_table(
+        to_data.STEP_HEADS, to_data.to_step_rows(data), "flops", prose=to_data.STEP_HEADS[-1:]
+    )
 
 
-def print_costs(data: Data, plan: Plan) -> None:
+def print_costs(data: to_data.Data, plan: Plan) -> None:
     """Operations and memory over sizes, and as numbers; what is done block by block."""
     if data["sizes"]:
         print_line(f"at {say_at(data['sizes'])}:")
-    print_pairs(to_cost_pairs(data, plan))
+    print_pairs(to_data.to_cost_pairs(data, plan))
 
 
 def say_at(sizes: Mapping[str, int]) -> str:

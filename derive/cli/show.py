@@ -7,40 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from derive.backend.to_data import (
-    Data,
-    find_changes,
-    to_compact,
-    to_plan_data,
-    to_roles_data,
-    to_short,
-)
-from derive.cli.formulas import (
-    FROM_TEXT,
-    build_found,
-    differentiate,
-    find_asked,
-    find_code,
-    is_code,
-)
-from derive.cli.options import check_sizes, show_path
-from derive.cli.plans import (
-    find_remarks,
-    print_costs,
-    print_roles,
-    print_steps,
-    say_at,
-)
-from derive.cli.tables import (
-    print_diagnostic,
-    print_heading,
-    print_json,
-    print_line,
-    print_pairs,
-    print_table,
-    print_text,
-    to_time,
-)
+from derive.backend import to_data
+from derive.cli import formulas, plans, tables
+from derive.cli.options import Code, Options, Parts, ReadWords, check_sizes, show_path
 from derive.errors import DeriveError
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, add_all
@@ -52,12 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from derive.cli.formulas import Found
-    from derive.cli.options import Code, Options, Parts, ReadWords
     from derive.compiler import Built
     from derive.plan.plan import Entry, Plan
     from derive.plan.shards import Transfer
-
 
 _MOST = 2  # terms of a cost that are shown; --json has them all
 _NO_CHOICE = "no gain by itself: this rule always applies, and makes way for what follows"
@@ -65,35 +31,35 @@ _NO_CHOICE = "no gain by itself: this rule always applies, and makes way for wha
 
 def print_derivation(built: Built, options: Options) -> None:
     """The loops as written, every entry with the costs at the plan's sizes, and the sum of all."""
-    at = say_at(built.plan.sizes)
-    print_heading(f"\nas written, in loops over single numbers{f', at {at}' if at else ''}")
+    at = plans.say_at(built.plan.sizes)
+    tables.print_heading(f"\nas written, in loops over single numbers{f', at {at}' if at else ''}")
     _print_written(built)
     entries = built.derivation.entries
     for number, entry in enumerate(entries, 1):
-        print_heading(f"\n{number}. {entry.name}: {entry.law}")
-        print_pairs(_find_pairs(entry, built.plan))
+        tables.print_heading(f"\n{number}. {entry.name}: {entry.law}")
+        tables.print_pairs(_find_pairs(entry, built.plan))
     if not entries:
-        print_line("\nNo rule changes it: the steps are the formula as it is written.")
+        tables.print_line("\nNo rule changes it: the steps are the formula as it is written.")
     olds = [e.old for e in entries if e.old is not None and e.old.seconds is not None]
     news = [e.new for e in entries if e.new is not None and e.new.seconds is not None]
     if not olds:
         return
-    print_heading("\nin all" if len(entries) > 1 else "")
+    tables.print_heading("\nin all" if len(entries) > 1 else "")
     if len(entries) > 1:
         old, new = olds[0], news[-1]
-        times = f"{to_time(old.seconds or 0.0)} -> {to_time(new.seconds or 0.0)}"
+        times = f"{tables.to_time(old.seconds or 0.0)} -> {tables.to_time(new.seconds or 0.0)}"
         pairs = [
             ("operations", _change(old.operations_at, new.operations_at)),
             ("elements alive", _change(old.elements_at, new.elements_at)),
             ("estimated time", times),
         ]
-        print_pairs(pairs)
-    print_text("operations are those of the torch code at each step, masks too", "dim")
+        tables.print_pairs(pairs)
+    tables.print_text("operations are those of the torch code at each step, masks too", "dim")
     if options.machine is None:
         whose = "the built-in constants of a server core, not of this machine"
     else:
         whose = f"the constants in {show_path(options.machine)}"
-    print_text(f"times are by {whose}", "dim")
+    tables.print_text(f"times are by {whose}", "dim")
 
 
 def _print_written(built: Built) -> None:
@@ -103,11 +69,16 @@ def _print_written(built: Built) -> None:
         work, filled = (add_all(parts) for parts in zip(*(row[1:] for row in rows), strict=True))
         rows.append(("in all", work, filled))
     table = [
-        (name, to_short(plan.at_sizes(work)), _write(work, plan), to_short(plan.at_sizes(filled)))
+        (
+            name,
+            to_data.to_short(plan.at_sizes(work)),
+            _write(work, plan),
+            to_data.to_short(plan.at_sizes(filled)),
+        )
         for name, work, filled in rows
     ]
     heads = ("equation", "operations", "over sizes", "elements")
-    print_table(heads, table, "operations elements", prose=("over sizes",))
+    tables.print_table(heads, table, "operations elements", prose=("over sizes",))
 
 
 def _find_pairs(entry: Entry, plan: Plan) -> Iterator[tuple[str, str]]:
@@ -121,9 +92,9 @@ def _find_pairs(entry: Entry, plan: Plan) -> Iterator[tuple[str, str]]:
     old, new = entry.old, entry.new
     if old is not None and old == new:
         yield "costs", "as before"
-    for label, name, one, other in find_changes(entry):
+    for label, name, one, other in to_data.find_changes(entry):
         if name == "seconds":
-            yield label, f"{to_time(one)} -> {to_time(other)}"
+            yield label, f"{tables.to_time(one)} -> {tables.to_time(other)}"
             if other > one and not entry.is_choice:
                 yield "", _NO_CHOICE
         else:
@@ -132,27 +103,27 @@ def _find_pairs(entry: Entry, plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _change(old: int, new: int) -> str:
-    return f"{to_short(old)} -> {to_short(new)}"
+    return f"{to_data.to_short(old)} -> {to_data.to_short(new)}"
 
 
 def _write(cost: Polynomial, plan: Plan) -> str:
     """The largest terms at the plan's sizes, and whether there are more."""
     terms = [Polynomial({monomial: value}) for monomial, value in cost.terms.items()]
-    terms.sort(key=lambda term: (-abs(plan.at_sizes(term)), to_compact(term.to_expr())))
-    kept = " + ".join(to_compact(term.to_expr()) for term in terms[:_MOST])
+    terms.sort(key=lambda term: (-abs(plan.at_sizes(term)), to_data.to_compact(term.to_expr())))
+    kept = " + ".join(to_data.to_compact(term.to_expr()) for term in terms[:_MOST])
     return (kept or "0") + (" + .." if len(terms) > _MOST else "")
 
 
-def to_derivation_data(built: Built) -> Data:
+def to_derivation_data(built: Built) -> to_data.Data:
     """The loops as written, and every entry."""
     plan, derivation = built.plan, built.derivation
     return {
         "written": [
             {
                 "equation": each.equation,
-                "operations": to_compact(each.operations.to_expr()),
+                "operations": to_data.to_compact(each.operations.to_expr()),
                 "operations_at_sizes": plan.at_sizes(each.operations),
-                "elements": to_compact(each.elements.to_expr()),
+                "elements": to_data.to_compact(each.elements.to_expr()),
                 "elements_at_sizes": plan.at_sizes(each.elements),
             }
             for each in derivation.written
@@ -168,16 +139,16 @@ def _write_side(entry: Entry, value: ir.Expr | None) -> str:
     return to_text(value if entry.target is None else ir.Equation(entry.target, value))
 
 
-def _find_data(entry: Entry) -> Data:
-    data: Data = {key: getattr(entry, key) for key in ("name", "law", "equation")}
+def _find_data(entry: Entry) -> to_data.Data:
+    data: to_data.Data = {key: getattr(entry, key) for key in ("name", "law", "equation")}
     data |= {side: _write_side(entry, getattr(entry, side)) for side in ("before", "after")}
     data |= {"remarks": list(entry.remarks), "costs": None}
     if entry.old is not None and entry.new is not None:
         both = entry.old, entry.new
         data["costs"] = {
-            "operations": [to_compact(costs.operations.to_expr()) for costs in both],
+            "operations": [to_data.to_compact(costs.operations.to_expr()) for costs in both],
             "operations_at_sizes": [costs.operations_at for costs in both],
-            "elements": [to_compact(costs.elements.to_expr()) for costs in both],
+            "elements": [to_data.to_compact(costs.elements.to_expr()) for costs in both],
             "elements_at_sizes": [costs.elements_at for costs in both],
             "seconds": [costs.seconds for costs in both],
         }
@@ -188,19 +159,19 @@ def show(  # noqa: PLR0913, PLR0917 - what is named, and how
     where: str, code: Code, options: Options, parts: Parts, as_json: bool, read: ReadWords
 ) -> None:
     """Print the formula that is named, or that of a function: its parts, else all."""
-    if is_code(where):
-        found = find_code(where, code, sizes=options.sizes)
+    if formulas.is_code(where):
+        found = formulas.find_code(where, code, sizes=options.sizes)
     else:
-        found, options = find_asked(where, options, read)
+        found, options = formulas.find_asked(where, options, read)
     if parts.gradient:
-        found = differentiate(found, parts.gradient)
+        found = formulas.differentiate(found, parts.gradient)
     if parts.html is not None:
         _write_page(found, options, parts.html, parts.derivation)
         if not as_json:
-            print_line(f"{parts.html} is written")
+            tables.print_line(f"{parts.html} is written")
             return
     if as_json:
-        print_json(_to_data(found, options, parts))
+        tables.print_json(_to_data(found, options, parts))
         return
     if parts.derivation:
         _print_derivation(found, options, parts.latex)
@@ -209,70 +180,70 @@ def show(  # noqa: PLR0913, PLR0917 - what is named, and how
         _print_shards(build_checked(found, options))
         return
     if parts.loops:
-        print_line(_find_loops(found).rstrip("\n"))
+        tables.print_line(_find_loops(found).rstrip("\n"))
     if parts.code:
-        print_line(build_checked(found, options).source.rstrip("\n"))
+        tables.print_line(build_checked(found, options).source.rstrip("\n"))
     if parts.latex:
         from derive.backend.to_latex import to_align
 
-        print_line(to_align(_find_system(found), ()))
+        tables.print_line(to_align(_find_system(found), ()))
     if not parts.loops and not parts.code and not parts.latex:
         _print_all(found, options)
 
 
-def build_checked(found: Found, options: Options) -> Built:
+def build_checked(found: formulas.Found, options: Options) -> Built:
     """The formula's file, at sizes that it has."""
     _check_sizes(found, options)
-    return build_found(found, options)
+    return formulas.build_found(found, options)
 
 
-def print_title(found: Found, system: ir.System) -> None:
+def print_title(found: formulas.Found, system: ir.System) -> None:
     """What the formula is, where it is from, and its lines."""
     formula = found.formula
-    print_heading(f"{found.name}: {formula.title}" if formula.title else found.name)
+    tables.print_heading(f"{found.name}: {formula.title}" if formula.title else found.name)
     if formula.source:
-        print_line(f"Source: {formula.source}", "dim")
-    if found.origin != FROM_TEXT:
-        print_line(f"From {found.origin}", "dim")
-    print_line("\n".join(["", *to_lines(system)]))
+        tables.print_line(f"Source: {formula.source}", "dim")
+    if found.origin != formulas.FROM_TEXT:
+        tables.print_line(f"From {found.origin}", "dim")
+    tables.print_line("\n".join(["", *to_lines(system)]))
     for note in found.notes:
-        print_line(f"  {note}")
+        tables.print_line(f"  {note}")
 
 
-def _print_all(found: Found, options: Options) -> None:
+def _print_all(found: formulas.Found, options: Options) -> None:
     """All that is known about a formula, at its typical sizes or at those that are given."""
     system = _find_system(found)
     _check_sizes(found, options)
     print_title(found, system)  # before it is planned: a formula without a plan is shown, too
     try:
-        built = build_found(found, options)
+        built = formulas.build_found(found, options)
     except DeriveError as error:
-        print_line()
-        print_diagnostic(error.diagnostic)
+        tables.print_line()
+        tables.print_diagnostic(error.diagnostic)
         return
-    data = to_plan_data(built.plan)
-    print_heading("\nindices")
-    print_roles(to_roles_data(system, built.plan.sizes))
-    print_heading("\nsteps")
-    print_steps(data)
-    print_line()
-    print_costs(data, built.plan)
+    data = to_data.to_plan_data(built.plan)
+    tables.print_heading("\nindices")
+    plans.print_roles(to_data.to_roles_data(system, built.plan.sizes))
+    tables.print_heading("\nsteps")
+    plans.print_steps(data)
+    tables.print_line()
+    plans.print_costs(data, built.plan)
     for note in built.notes:
-        print_text(f"by {note}")
-    for remark in find_remarks(built, options):
-        print_text(remark)
+        tables.print_text(f"by {note}")
+    for remark in plans.find_remarks(built, options):
+        tables.print_text(remark)
 
 
-def _write_page(found: Found, options: Options, path: Path, has_derivation: bool) -> None:
+def _write_page(found: formulas.Found, options: Options, path: Path, has_derivation: bool) -> None:
     """All that is known about a formula, as a page."""
     from derive.backend.to_html import to_page, write_built
 
     built = build_checked(found, options)
     formula = found.formula
     small = [f"Source: {formula.source}" if formula.source else ""]
-    small += [f"From {found.origin}" if found.origin != FROM_TEXT else ""]
+    small += [f"From {found.origin}" if found.origin != formulas.FROM_TEXT else ""]
     entries = built.derivation.entries if has_derivation else ()
-    laws = [*built.notes, *find_remarks(built, options)]
+    laws = [*built.notes, *plans.find_remarks(built, options)]
     parts = write_built(
         built.system,
         built.plan,
@@ -286,18 +257,18 @@ def _write_page(found: Found, options: Options, path: Path, has_derivation: bool
     path.write_text(to_page(found.name, *parts), encoding="utf-8")
 
 
-def _print_derivation(found: Found, options: Options, as_latex: bool) -> None:
+def _print_derivation(found: formulas.Found, options: Options, as_latex: bool) -> None:
     built = build_checked(found, options)
     if as_latex:
         from derive.backend.to_latex import to_align
 
-        print_line(to_align(built.system, built.derivation.entries))
+        tables.print_line(to_align(built.system, built.derivation.entries))
     else:
         print_title(found, built.system)
         print_derivation(built, options)
 
 
-def _to_data(found: Found, options: Options, parts: Parts) -> Data:
+def _to_data(found: formulas.Found, options: Options, parts: Parts) -> to_data.Data:
     """The same, with the loops, the code and the derivation where they are asked for."""
     from derive.backend.to_latex import to_latex
 
@@ -311,8 +282,8 @@ def _to_data(found: Found, options: Options, parts: Parts) -> Data:
         "formula": list(to_lines(built.system)),
         "latex": [f"{to_latex(e.target)} = {to_latex(e.value)}" for e in equations],
         "notes": list(found.notes),
-        "indices": to_roles_data(built.system, built.plan.sizes),
-        **to_plan_data(built.plan),
+        "indices": to_data.to_roles_data(built.system, built.plan.sizes),
+        **to_data.to_plan_data(built.plan),
     }
     if parts.loops:
         data["loops"] = _find_loops(found)
@@ -325,7 +296,7 @@ def _to_data(found: Found, options: Options, parts: Parts) -> Data:
     return data
 
 
-def _to_shards_data(built: Built) -> list[Data]:
+def _to_shards_data(built: Built) -> list[to_data.Data]:
     """For each index what each rank hands to collectives in a step, if it is cut over RANKS."""
     from derive.compiler import plan_sharding
     from derive.plan.shards import RANKS, list_shardings
@@ -336,25 +307,25 @@ def _to_shards_data(built: Built) -> list[Data]:
     ranks = free_name("ranks", names)
     sizes = {**plan.sizes, ranks: RANKS}
 
-    def tell(transfers: Sequence[Transfer]) -> list[Data]:
+    def tell(transfers: Sequence[Transfer]) -> list[to_data.Data]:
         return [
             {
                 "collective": each.collective,
                 "tensor": each.tensor,
-                "elements": to_compact(each.elements.to_expr()),
+                "elements": to_data.to_compact(each.elements.to_expr()),
                 "bytes_at_sizes": WIDTH * plan.at_sizes(each.elements, sizes),
             }
             for each in transfers
         ]
 
-    rows: list[Data] = []
+    rows: list[to_data.Data] = []
     for index, sharding in list_shardings(built.system, ranks):
         if sharding.is_cut:
             sharding, _ = plan_sharding(sharding, plan, built.request)  # noqa: PLW2901
         rows.append(
             {
                 "index": index.name,
-                "extent": to_compact(index.extent),
+                "extent": to_data.to_compact(index.extent),
                 "ranks": RANKS,
                 "is_cut": sharding.is_cut,
                 "places": {name: cut[ranks] for name, cut in sharding.places.items() if cut},
@@ -370,7 +341,7 @@ def _print_shards(built: Built) -> None:
     """The table of what it costs to cut each index, at the sizes of the plan."""
     from derive.plan.shards import RANKS
 
-    def say(sent: Sequence[Data]) -> str:
+    def say(sent: Sequence[to_data.Data]) -> str:
         lines = (f"{each['collective']} {each['tensor']}: {each['elements']}" for each in sent)
         return "\n".join(lines) or "nothing"
 
@@ -379,24 +350,24 @@ def _print_shards(built: Built) -> None:
         whole = [f"{each['tensor']} is whole: {each['why']}" for each in row["whole"]]
         cut = "\n".join([*(f"{name} at {k}" for name, k in row["places"].items()), *whole])
         total = sum(each["bytes_at_sizes"] for each in (*row["forward"], *row["backward"]))
-        sent = (say(row["forward"]), say(row["backward"]), to_short(total))
+        sent = (say(row["forward"]), say(row["backward"]), to_data.to_short(total))
         sent = sent if row["is_cut"] else ("not cut", "not cut", "")
         rows.append((row["index"], row["extent"], cut, *sent))
     heads = ("index", "extent", "cut at the place", "forward", "backward", "bytes a step")
-    print_table(heads, rows, "bytes", prose=heads[2:5])
-    at = say_at(built.plan.sizes)
-    print_text("elements that each rank hands to collectives; bytes are those of float32")
-    print_text(f"at {at} over {RANKS} ranks, all real arguments needing gradients")
+    tables.print_table(heads, rows, "bytes", prose=heads[2:5])
+    at = plans.say_at(built.plan.sizes)
+    tables.print_text("elements that each rank hands to collectives; bytes are those of float32")
+    tables.print_text(f"at {at} over {RANKS} ranks, all real arguments needing gradients")
 
 
-def _find_system(found: Found) -> ir.System:
+def _find_system(found: formulas.Found) -> ir.System:
     """The formula's equations, checked."""
     from derive.frontend.system import to_system
 
     return to_system(found.formula)
 
 
-def _find_loops(found: Found) -> str:
+def _find_loops(found: formulas.Found) -> str:
     """The formula as loops over single numbers, in Python."""
     from derive.judge.loops import to_loops
 
@@ -404,7 +375,7 @@ def _find_loops(found: Found) -> str:
     return to_loops(found.formula)
 
 
-def _check_sizes(found: Found, options: Options) -> None:
+def _check_sizes(found: formulas.Found, options: Options) -> None:
     """Refuse sizes that the formula does not have."""
     if options.sizes:
         from derive.ir.walk import find_sizes

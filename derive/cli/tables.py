@@ -4,19 +4,15 @@ A cell may have several lines. On a terminal rich lays tables out and colours th
 aligned columns, no frame and no escape code, the same bytes on every machine.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TextIO, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+from rich.console import Console
 
-    from rich.console import Console
-
-    from derive.errors import Diagnostic
+from derive.errors import Diagnostic
 
 Item = TypeVar("Item")
 

@@ -11,13 +11,10 @@ import re
 from functools import cache
 from importlib import import_module
 from pkgutil import get_data
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 from derive.errors import refuse, suggest
 from derive.notation.formula import Formula, check_formula
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 FAMILIES = (
     "attention",

@@ -14,25 +14,23 @@ conv1_weight[O, I, K, L]. Their extents are sizes of their own: those of the arg
 code takes both for equal, numbers where it uses them as such.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re
 import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, product
 from keyword import iskeyword
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from derive.analysis.facts import Facts, find_range, is_nonnegative
-from derive.analysis.reads import find_guarded
+from derive.analysis.facts import Facts, find_guarded, find_range, is_never_negative
 from derive.errors import DeriveError, refuse
 from derive.frontend.from_text import parse
 from derive.frontend.system import to_system
-from derive.frontend.torch.code import is_foreign
+from derive.frontend.torch import code, recurrent, trace
 from derive.frontend.torch.lift import (
     OWN,
     Lifted,
@@ -44,22 +42,14 @@ from derive.frontend.torch.lift import (
     substitute_shape,
 )
 from derive.frontend.torch.numbers import to_expr
-from derive.frontend.torch.recurrent import is_recurrent, write_recurrent
-from derive.frontend.torch.trace import Indices, kind_of, recognise
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.text import to_lines, to_text
 from derive.ir.walk import find_accesses, substitute
 from derive.judge.samples import choose_sizes, draw_inputs, find_sizes
-from derive.notation.formula import Held
+from derive.notation.formula import Formula, Held
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
-    from derive.notation.formula import Formula
-
-    Arguments = Mapping[str, ir.Tensor | ir.ScalarInput | ir.Size]
-
+Arguments = Mapping[str, ir.Tensor | ir.ScalarInput | ir.Size]
 
 _MOST_TRIES = 1500  # of sizes, until a module runs
 _NOTHING = "lifted_nothing"
@@ -85,7 +75,7 @@ class _OwnTensor:
 
     def declare(self) -> str:
         """The tensor in the notation."""
-        kind, bound = kind_of(self.value), " >= 0" if self.is_spread else ""
+        kind, bound = trace.kind_of(self.value), " >= 0" if self.is_spread else ""
         bound = f" < {int(self.value.max()) + 1}" if kind == "int" else bound
         return (
             f"{'' if kind == 'real' else f'{kind} '}{self.name}[{', '.join(self.extents)}]{bound}"
@@ -201,11 +191,11 @@ def _find_own(module: Any, taken: Collection[str]) -> list[_OwnTensor]:
     from torch.nn.modules.batchnorm import _NormBase
 
     used = dict.fromkeys(taken)
-    owners, found, indices = dict(module.named_modules()), [], Indices()
+    owners, found, indices = dict(module.named_modules()), [], trace.Indices()
     tensors = dict(module.named_parameters())
     for name, value in module.named_buffers():  # but counters and positions known by their values
-        is_count = kind_of(value) == "int"
-        if not is_count or recognise(value, lambda n: indices.make(to_expr(n), "")) is None:
+        is_count = trace.kind_of(value) == "int"
+        if not is_count or trace.recognise(value, lambda n: indices.make(to_expr(n), "")) is None:
             tensors[name] = value
     for dotted, value in tensors.items():
         owner, _, last = dotted.rpartition(".")
@@ -368,8 +358,8 @@ def lift_code(
         more = (f"size {n}" for n in alone if f"size {n}" not in inputs)
         inputs = "\n".join([inputs, *more])
     declared = to_system(parse(f"{inputs}\n{_NOTHING} = 0", "lifted"))
-    if is_recurrent(function):
-        formula = parse(write_recurrent(function, declared), name)
+    if recurrent.is_recurrent(function):
+        formula = parse(recurrent.write_recurrent(function, declared), name)
         own = {dotted: dotted for dotted, _ in function.named_parameters()}
         formula.held = tuple(_list_held(function, own))
         return FromCode(formula, {}, ())
@@ -377,7 +367,7 @@ def lift_code(
     path = getattr(getattr(inspect.unwrap(called_by), "__code__", None), "co_filename", "")
     held: tuple[Held, ...] | None = None
     if is_module:
-        path = "" if is_foreign(path) else path
+        path = "" if code.is_foreign(path) else path
         lifted, held = lift_module(function, arguments, inputs, dict(sizes or {}), path)
     else:
         lifted = _lift_anywhere(function, arguments, declared, dict(sizes or {}), path)
@@ -431,7 +421,7 @@ def _guard_sizes(system: ir.System) -> tuple[ir.System, tuple[str, ...]]:
 
 def _find_needs(value: Polynomial, facts: Facts) -> Iterator[ir.Expr]:
     """The condition on sizes under which a value is never negative, if it is not so anyway."""
-    low = None if is_nonnegative(value, facts) else find_range(value.to_expr()).low
+    low = None if is_never_negative(value, facts) else find_range(value.to_expr()).low
     if low is not None and low.atoms and all(isinstance(atom, ir.Size) for atom in low.atoms):
         number = Polynomial.of(low.terms.get((), 0))
         sizes = low - number

@@ -21,18 +21,13 @@ Laws of the formula:
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from string import ascii_letters, ascii_lowercase, ascii_uppercase
-from typing import TYPE_CHECKING
 
-from derive.errors import Mark, refuse
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from derive.errors import DeriveError
-    from derive.notation.formula import Formula
+from derive.errors import DeriveError, Mark, refuse
+from derive.notation.formula import Formula
 
 DOTS = "..."
 _INDICES = re.compile(r"\.\.\.|\S")

@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import combinations, islice, product
-from typing import TYPE_CHECKING
+from typing import Unpack
 
 from derive.errors import Mark, refuse
 from derive.frontend.from_text import parse
@@ -40,26 +41,15 @@ from derive.frontend.latex.tree import (
     Reader,
     Relation,
     Sum,
+    Tree,
     is_label,
     map_parts,
     to_word,
     walk,
     write_name,
 )
-from derive.frontend.text.lines import Source, split_statements
-from derive.frontend.text.statements import (
-    IndexLine,
-    NumberLine,
-    ReturnLine,
-    TensorLine,
-    read_statement,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-
-    from derive.frontend.latex.tree import Tree
-    from derive.notation.formula import Formula
+from derive.frontend.text import lines as statements
+from derive.notation.formula import About, Formula
 
 MOST = 4096  # ways to read that are tried
 SHOWN = 4  # of them in a message
@@ -91,23 +81,16 @@ _NOTATION = re.compile(
 )
 
 
-def from_latex(  # noqa: PLR0913 - those of `parse`, and the declarations
-    text: str,
-    declarations: str = "",
-    name: str = "formula",
-    *,
-    title: str = "",
-    source: str = "",
-    typical: Mapping[str, int] | None = None,
-    empty_row: str = "nan",
+def from_latex(
+    text: str, declarations: str = "", name: str = "formula", **about: Unpack[About]
 ) -> Formula:
     r"""The formula of equations in LaTeX; `declarations` adds lines that the text lacks.
 
     `from_latex(r"y_i = \sum_j A_{ij} x_j")` has A[I, J] and x[J]. DeriveError where something is
     not read, where shapes are missing, and where the equations can be read in more than one way.
+    `title`, `source`, `typical` and `empty_row` are those of `Formula`.
     """
-    notation = to_notation(text, declarations)
-    return parse(notation, name, title=title, source=source, typical=typical, empty_row=empty_row)
+    return parse(to_notation(text, declarations), name, **about)
 
 
 def to_notation(text: str, declarations: str = "") -> str:
@@ -202,15 +185,17 @@ def read_shapes(stated: Sequence[str]) -> Shapes:
             advice = "write X: [B, S, D], or a line of the notation"
             raise refuse("latex-form", "this declares nothing", marks=marks, help=advice)
         if shape is None:
-            source = Source(line.strip())
-            match read_statement(source, next(iter(split_statements(source)))):
-                case NumberLine(_, entries):
+            source = statements.Source(line.strip())
+            match statements.read_statement(
+                source, next(iter(statements.split_statements(source)))
+            ):
+                case statements.NumberLine(_, entries):
                     scalars |= {token.text for token, _ in entries}
-                case IndexLine(names, extent):
+                case statements.IndexLine(names, extent):
                     indices |= {token.text: ast.unparse(extent) for token in names}
-                case TensorLine(_, names, places):
+                case statements.TensorLine(_, names, places):
                     tensors |= {token.text: tuple(map(ast.unparse, places)) for token in names}
-                case ReturnLine():
+                case statements.ReturnLine():
                     returned.append(line.strip())
                     continue
             kept.append(line.strip())

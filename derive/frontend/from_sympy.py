@@ -16,9 +16,10 @@ Laws:
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sympy
 from sympy import Equality, Idx, Indexed, IndexedBase, Product, Rational, Sum, Symbol, expand
@@ -39,17 +40,9 @@ from derive.frontend.sympy.nodes import (
 )
 from derive.frontend.text.build import to_size
 from derive.ir import nodes as ir
-from derive.ir.pieces import to_exact
-from derive.ir.polynomial import Polynomial, is_same_extent
-from derive.ir.text import find_winning, to_lines
-from derive.notation.formula import check_formula
-from derive.notation.functions import Reduction, argmax
-from derive.notation.words import TensorBase
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from derive.notation.formula import Formula
+from derive.ir import pieces, polynomial, text
+from derive.notation import functions, words
+from derive.notation.formula import Formula, check_formula
 
 
 def from_sympy(formula: Formula) -> ir.System:
@@ -88,7 +81,7 @@ def from_sympy(formula: Formula) -> ir.System:
         system = replace(system, sizes=tuple(map(ir.SizeInput, find_open_sizes(system))))
         check_names(system)
         return system
-    system = replace(system, declared=find_winning(system, declarations.indices))
+    system = replace(system, declared=text.find_winning(system, declarations.indices))
     check_names(system)
     for mistake in find_missing(system, declarations.indices):
         raise DeriveError(mistake)
@@ -97,7 +90,7 @@ def from_sympy(formula: Formula) -> ir.System:
 
 def show(formula: Formula) -> str:
     """The formula in the notation, as `derive.parse` reads it back."""
-    return "\n".join(to_lines(from_sympy(check_formula(formula))))
+    return "\n".join(text.to_lines(from_sympy(check_formula(formula))))
 
 
 # Names.
@@ -238,7 +231,7 @@ def _note(value: Any, context: Context) -> None:
         extents, extent = context.extents.setdefault(find_label(value), []), find_extent(value)
         if extent is not None and extent not in extents:
             extents.append(extent)
-    elif isinstance(value, Reduction):
+    elif isinstance(value, functions.Reduction):
         for index in value.bound:
             context.extents.setdefault(find_label(index), [])
     elif isinstance(value, (Sum, Product)):
@@ -262,6 +255,11 @@ def _is_open(place: Any, context: Context) -> bool:
 def _find_tensors(formula: Formula, context: Context) -> None:
     """Enter every tensor of the formula into the context, arguments first."""
     declared = formula.declarations.arguments if formula.declarations is not None else ()
+    values = [value for equation in formula.equations for value in walk(equation)]
+    if "I" in {*context.bases, *context.extents, *context.sizes} and sympy.I in values:
+        advice = "give one of them another name"
+        raise refuse("name-clash", "I is the imaginary unit and a name", help=advice)
+    context.complex |= words.find_complex(formula.equations)
     given = {find_label(argument) for argument in declared if isinstance(argument, IndexedBase)}
     for name, base in context.bases.items():
         if name not in context.defined or name in given:
@@ -270,7 +268,7 @@ def _find_tensors(formula: Formula, context: Context) -> None:
             context.tensors[name] = _to_tensor(name, base, made, context)
     for name in context.defined:
         if name not in context.tensors:
-            context.tensors[name] = _define(name, formula, context)
+            context.tensors[name] = _define(name, context)
 
 
 def _find_shape(base: Any, formula: Formula) -> Sequence[Any]:
@@ -278,7 +276,7 @@ def _find_shape(base: Any, formula: Formula) -> Sequence[Any]:
     if base.shape is not None:
         return tuple(base.shape)
     name = find_label(base)
-    if isinstance(base, TensorBase):
+    if isinstance(base, words.TensorBase):
         says = f"tensor {name} has no shape and no equation defines it"
         advice = f'give it a shape, tensors("{name}", ...), or an equation'
         raise refuse("tensor-undefined", says, help=advice)
@@ -292,7 +290,7 @@ def _find_shape(base: Any, formula: Formula) -> Sequence[Any]:
 
 
 def _to_tensor(name: str, base: Any, shape: tuple[ir.Expr, ...], context: Context) -> ir.Tensor:
-    if not isinstance(base, TensorBase):
+    if not isinstance(base, words.TensorBase):
         return ir.Tensor(name, shape)
     bound = to_extent(base.below, context) if base.below is not None else None
     low, high, *relations = base.domain or (-sympy.oo, sympy.oo, "<=", "<=")
@@ -301,7 +299,7 @@ def _to_tensor(name: str, base: Any, shape: tuple[ir.Expr, ...], context: Contex
     return ir.Tensor(name, shape, base.kind, bound, lower, upper, strict)
 
 
-def _define(name: str, formula: Formula, context: Context) -> ir.Tensor:
+def _define(name: str, context: Context) -> ir.Tensor:
     """A tensor that equations define: each place is as long as their places reach."""
     base = context.bases.get(name)
     shape: tuple[ir.Expr, ...]
@@ -315,14 +313,15 @@ def _define(name: str, formula: Formula, context: Context) -> ir.Tensor:
         if extent is None:  # a place that nothing else may read
             shape += (to_node(place, context),)
             continue
-        whole = Polynomial.of(to_node(extent, context)).to_expr()
+        whole = polynomial.Polynomial.of(to_node(extent, context)).to_expr()
         is_index = isinstance(place, Idx | Symbol) and find_label(place) in context.extents
         own = find_index(place, context).extent if is_index else whole
-        is_own = len(context.resolved.lefts[name]) == 1 or is_same_extent(own, whole)
+        is_own = len(context.resolved.lefts[name]) == 1 or polynomial.is_same_extent(own, whole)
         shape += (own if is_own else whole,)
-    if isinstance(value, argmax) and len(value.bound) == 1:
+    if isinstance(value, functions.argmax) and len(value.bound) == 1:
         return ir.Tensor(name, shape, "int", find_index(value.bound[0], context).extent)
-    return ir.Tensor(name, shape) if base is None else _to_tensor(name, base, shape, context)
+    made = ir.Tensor(name, shape) if base is None else _to_tensor(name, base, shape, context)
+    return replace(made, kind="complex") if name in context.complex else made
 
 
 def _find_inputs(formula: Formula, context: Context) -> tuple[ir.Tensor | ir.ScalarInput, ...]:
@@ -346,9 +345,9 @@ def _to_default(name: str, value: Any) -> ir.Expr | None:
     if value is None:
         return None
     if isinstance(value, Rational):
-        return to_exact(Fraction(int(value.p), int(value.q)))
+        return pieces.to_exact(Fraction(int(value.p), int(value.q)))
     try:
-        return to_exact(Fraction(str(value)))
+        return pieces.to_exact(Fraction(str(value)))
     except ValueError:
         says = f"the default of {name} is no number: {value}"
         raise refuse("default-form", says, help="write a finite number, 1e-5") from None

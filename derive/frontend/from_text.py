@@ -18,57 +18,45 @@ the text is ever evaluated, and every mistake in it is a DeriveError with its pl
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any, Unpack
 
 from sympy import Eq, Symbol, expand
 
 from derive.errors import refuse, suggest
-from derive.frontend.names import Extents, find_indices, to_article
-from derive.frontend.text import build
-from derive.frontend.text.expr import FUNCTION_WORDS, Names, Scope, to_number, to_place
+from derive.frontend.names import Extents, Use, find_indices, to_article
+from derive.frontend.text import build, expr
 from derive.frontend.text.lines import (
+    EquationLine,
+    FunctionLine,
+    IndexLine,
+    Line,
+    NumberLine,
+    ReturnLine,
     Source,
+    TensorLine,
     find_places,
     match_call,
+    read_statement,
     span,
     split_statements,
     walk_in_order,
 )
-from derive.frontend.text.statements import (
-    EquationLine,
-    FunctionLine,
-    IndexLine,
-    NumberLine,
-    ReturnLine,
-    TensorLine,
-    read_statement,
-)
 from derive.ir.functions import FUNCTIONS, ROWS
-from derive.notation.formula import Declarations, Formula, check_name
+from derive.notation.formula import About, Declarations, Formula, check_name
 from derive.notation.words import tensors
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from derive.frontend.names import Use
-    from derive.frontend.text.statements import Line
 
 _RESERVED = {"True", "False", "None"}
 _PLACED = ("declared with a shape", "the left side of an equation, with places")
 _WORDS = {*build.BINDING, *build.KEEPING}
 
 
-def parse(  # noqa: PLR0913 - all but the text are keywords
-    text: str,
-    name: str = "formula",
-    *,
-    title: str = "",
-    source: str = "",
-    typical: Mapping[str, int] | None = None,
-    empty_row: str = "nan",
-) -> Formula:
-    """The formula of a text in the notation; DeriveError says what is wrong in it, and where."""
+def parse(text: str, name: str = "formula", **about: Unpack[About]) -> Formula:
+    """The formula of a text in the notation; DeriveError says what is wrong in it, and where.
+
+    `title`, `source`, `typical` and `empty_row` are those of `Formula`.
+    """
     if not isinstance(text, str):
         raise refuse("text-wanted", f"the notation is text, not {type(text).__name__}")
     check_name(name)
@@ -95,7 +83,7 @@ def parse(  # noqa: PLR0913 - all but the text are keywords
         if isinstance(line, EquationLine)
     ]
     known = [size for size, claim in names.claims.items() if claim.kind == "size"]
-    for size in typical or {}:
+    for size in about.get("typical") or {}:
         if size not in known:
             says, facts = f"the formula has no size {size}", [f"its sizes are {', '.join(known)}"]
             raise refuse("typical-unknown", says, facts=facts, help=suggest(str(size), known))
@@ -103,19 +91,16 @@ def parse(  # noqa: PLR0913 - all but the text are keywords
     return Formula(
         *read,
         name=name,
-        title=title,
-        source=source,
-        typical=typical,
         outputs=_find_results(names, lines),
         scalars=names.defaults,
-        empty_row=empty_row,
         declarations=Declarations(tuple(names.arguments.values()), sizes, tuple(names.ranges)),
+        **about,
     )
 
 
-def _find_names(source: Source, lines: Sequence[Line]) -> Names:
+def _find_names(source: Source, lines: Sequence[Line]) -> expr.Names:
     """The claims of all lines: declarations first, then equations, then indices."""
-    names = Names(source.refuse, source=source)
+    names = expr.Names(source.refuse, source=source)
     for line in lines:
         _declare(names, line)
     for line in lines:
@@ -128,7 +113,7 @@ def _find_names(source: Source, lines: Sequence[Line]) -> Names:
             is_composite = any(
                 row and row.definition and (row is rows[0] or not row.is_kept) for row in rows
             )
-            if word in FUNCTION_WORDS and not is_composite:
+            if word in expr.FUNCTION_WORDS and not is_composite:
                 says = f"{word} is a function of the notation"
                 raise source.refuse("name-reserved", says, place, help=f"call yours {word}_of")
             _claim(names, word, "function", "defined with parameters", place)
@@ -153,9 +138,9 @@ def _find_names(source: Source, lines: Sequence[Line]) -> Names:
     return names
 
 
-def _claim(names: Names, name: str, kind: str, how: str, place: tuple[int, int]) -> None:
+def _claim(names: expr.Names, name: str, kind: str, how: str, place: tuple[int, int]) -> None:
     """Enter one claim; DeriveError where the name is something else, or is so for good already."""
-    if name in _RESERVED or (name in build.CONSTANTS and how not in _PLACED):
+    if name in _RESERVED or (name in {"pi", "oo"} and how not in _PLACED):
         says = f"{name} has a meaning of its own in the notation"
         raise names.source.refuse("name-reserved", says, place, help=f"write {name.lower()}_")
     known = names.claims.get(name)
@@ -164,11 +149,11 @@ def _claim(names: Names, name: str, kind: str, how: str, place: tuple[int, int])
     names.claim(name, kind, how, place)
 
 
-def _declared_twice(names: Names, name: str, advice: str, *places: Any) -> Exception:
+def _declared_twice(names: expr.Names, name: str, advice: str, *places: Any) -> Exception:
     return names.source.refuse("declared-twice", f"{name} is declared twice", *places, help=advice)
 
 
-def _declare(names: Names, line: Line) -> None:
+def _declare(names: expr.Names, line: Line) -> None:
     """Enter what one declaration says; other lines say nothing here."""
     again = "take one of the declarations out"
     match line:
@@ -211,13 +196,13 @@ def _declare(names: Names, line: Line) -> None:
                 names.ranges[token.text] = read_extent(names, extent)
 
 
-def _claim_sizes(names: Names, node: ast.expr, how: str) -> None:
+def _claim_sizes(names: expr.Names, node: ast.expr, how: str) -> None:
     for part in walk_in_order(node):
         if isinstance(part, ast.Name):
             _claim(names, part.id, "size", how, span(part))
 
 
-def read_extent(names: Names, node: ast.expr) -> Any:
+def read_extent(names: expr.Names, node: ast.expr) -> Any:
     """An expression over sizes, as SymPy."""
     for part in walk_in_order(node):
         advice = ""
@@ -242,7 +227,7 @@ def read_extent(names: Names, node: ast.expr) -> Any:
     return extent
 
 
-def _read_numbers(names: Names, node: ast.expr, code: str, says: str, help: str) -> Any:
+def _read_numbers(names: expr.Names, node: ast.expr, code: str, says: str, help: str) -> Any:
     """An expression over numbers and, where these may stand, over sizes."""
 
     def read(part: ast.expr) -> Any:
@@ -258,7 +243,7 @@ def _read_numbers(names: Names, node: ast.expr, code: str, says: str, help: str)
     return read(node)
 
 
-def _read_bounds(names: Names, line: TensorLine) -> dict[str, Any]:
+def _read_bounds(names: expr.Names, line: TensorLine) -> dict[str, Any]:
     """`below` or `domain`, as `notation.words.tensors` takes them."""
     relation, node = line.bounds[-1]
     advice = "write 0 <= u[N] < 1"
@@ -276,18 +261,19 @@ def _read_bounds(names: Names, line: TensorLine) -> dict[str, Any]:
             sides[side] = (bound, "<" if relation in {"<", ">"} else "<=")
         low, high = sides.get("low", (None, "<=")), sides.get("high", (None, "<="))
         return {"domain": (low[0], high[0], low[1], high[1])}
-    if line.kind == "bool":
-        says, advice = "truth values, without bounds", "take the bound away"
+    if line.kind != "int":
+        held = "truth values" if line.kind == "bool" else "numbers that have no order"
+        says, advice = f"{held}, without bounds", "take the bound away"
     else:
         says = "whole numbers from 0, with one bound after <"
         advice = "write int tok[B, S] < V"
-    if line.kind == "bool" or len(line.bounds) > 1 or relation != "<":
+    if line.kind != "int" or len(line.bounds) > 1 or relation != "<":
         says = f"{to_article(line.kind)} tensor holds {says}"
         raise names.source.refuse("bound-form", says, span(node), help=advice)
     return {"below": read_extent(names, node)}
 
 
-def _read_default(names: Names, node: ast.expr | None) -> Any:
+def _read_default(names: expr.Names, node: ast.expr | None) -> Any:
     if node is None:
         return None
     code, advice = "default-form", "write scalar eps = 1e-5"
@@ -299,7 +285,7 @@ def _read_default(names: Names, node: ast.expr | None) -> Any:
     return build.to_rational(value)
 
 
-def _define(names: Names, line: EquationLine) -> None:
+def _define(names: expr.Names, line: EquationLine) -> None:
     name = line.name.text
     known = names.claims.get(name)
     lines = [*names.equations.get(name, ()), line]
@@ -321,7 +307,7 @@ def _define(names: Names, line: EquationLine) -> None:
     names.equations[name] = lines
 
 
-def _claim_bound(names: Names, line: Line) -> None:
+def _claim_bound(names: expr.Names, line: Line) -> None:
     """The indices that reductions bind, and those on the left side."""
     if not isinstance(line, EquationLine | FunctionLine):
         return
@@ -353,7 +339,7 @@ def _walk_places(lines: Sequence[Line]) -> Iterator[tuple[str, int, ast.expr, se
                 yield tensor, number, place, hidden
 
 
-def _find_uses(names: Names, lines: Sequence[Line]) -> Iterator[Use]:
+def _find_uses(names: expr.Names, lines: Sequence[Line]) -> Iterator[Use]:
     for line in lines:
         for tensor, number, place, hidden in _walk_places([line]):
             if not (isinstance(place, ast.Name) and place.id in hidden):
@@ -363,7 +349,7 @@ def _find_uses(names: Names, lines: Sequence[Line]) -> Iterator[Use]:
                 yield line.name.text, number, _to_form(names, place)
 
 
-def _to_form(names: Names, place: ast.expr) -> Any:
+def _to_form(names: expr.Names, place: ast.expr) -> Any:
     """A place over plain symbols of its indices, and sizes; None where it is no such polynomial."""
     merging = (ast.Add, ast.Sub, ast.Mult)
     for part in ast.walk(place):
@@ -387,58 +373,95 @@ def _to_form(names: Names, place: ast.expr) -> Any:
     return expand(value)
 
 
-def _begin_recurrences(names: Names, lines: Sequence[Line]) -> dict[int, dict[str, Any]]:
+def _begin_recurrences(names: expr.Names, lines: Sequence[Line]) -> dict[int, dict[str, Any]]:
     """What the index of a recurrence is read as where other lines give its first or last places.
 
     h[0] = x[0]; h[t] = a*h[t - 1] + x[t]     is read as    h[t + 1] = a*h[t] + x[t + 1]
     R[T - 1] = 0; R[t] = r[t] + g*R[t + 1]    is read so, with t < T - 1
     """
-    shifts: dict[int, tuple[str, int, int]] = {}  # line: its index, how many places stand alone
+    shifts: dict[int, dict[str, tuple[int, int]]] = {}  # line: its indices, how many stand alone
     for number, line in enumerate(lines):
-        if isinstance(line, EquationLine) and (shift := _find_shift(names, lines, line)):
-            shifts[number] = shift
+        if isinstance(line, EquationLine):
+            shifts[number] = _find_shifts(names, lines, line)
     moved: dict[int, dict[str, Any]] = {}
-    for shift in dict.fromkeys(shifts.values()):
-        index, first, last = shift
-        users = (k for k, line in enumerate(lines) if _is_naming(line, index))
-        is_own = all(shifts.get(k) == shift for k in users)
+    for index, ends in dict.fromkeys(item for each in shifts.values() for item in each.items()):
+        users = [k for k, line in enumerate(lines) if _is_naming(line, index)]
+        is_own = all(shifts.get(k, {}).get(index) == ends for k in users)
         fresh = (f"{index}{'_' * k}" for k in count(1))
         short = index if is_own else next(n for n in fresh if n not in names.claims)
         claim = names.claims[index]
         names.claim(short, "index", claim.how, claim.span)
-        names.extents.known[short] = names.extents.known[index] - (first + last)
-        place = names.index(short, claim.span or (0, 0)) + first
-        moved |= {number: {index: place} for number, each in shifts.items() if each == shift}
+        names.extents.known[short] = names.extents.known[index] - sum(ends)
+        place = names.index(short, claim.span or (0, 0)) + ends[0]
+        for number in (k for k in users if shifts.get(k, {}).get(index) == ends):
+            moved.setdefault(number, {})[index] = place
     return moved
 
 
-def _find_shift(
-    names: Names, lines: Sequence[Line], line: EquationLine
-) -> tuple[str, int, int] | None:
-    """The index of a recurrence whose first or last places have equations of their own."""
-    others = [each for each in names.equations[line.name.text] if each is not line]
+def _find_shifts(
+    names: expr.Names, lines: Sequence[Line], line: EquationLine
+) -> dict[str, tuple[int, int]]:
+    """The indices of a recurrence whose first or last places have equations of their own."""
+    every = names.equations[line.name.text]
     reads: list[str] = []
-    waiting = [line]
+    waiting = [*every]
     while waiting:
         new = [t for t, _, _ in find_places(waiting.pop().value) if t not in reads]
         reads += new
         waiting += [each for tensor in new for each in names.equations.get(tensor, ())]
-    if not others or line.name.text not in reads:
-        return None
+    if len(every) == 1 or line.name.text not in reads:
+        return {}
     bodies = [line.value, *(each.value for each in lines if isinstance(each, FunctionLine))]
     calls = (match_call(n) for body in bodies for n in ast.walk(body) if isinstance(n, ast.expr))
     bound = {p.id for c in calls if c for p in c.brackets or () if isinstance(p, ast.Name)}
+    rank = len(line.places or ())
+    fixed = {e: _find_fixed(names, e) for e in every if e.places and len(e.places) == rank}
+    own, found = fixed.get(line, {}), dict[str, tuple[int, int]]()
     for number, place in enumerate(line.places or ()):
-        known = names.extents.known
-        if not isinstance(place, ast.Name) or place.id in bound or place.id not in known:
+        columns = ((e.places or ())[number] for e, f in fixed.items() if number not in f)
+        if number in own or not all(isinstance(p, ast.Name) for p in columns):
             continue
-        columns = [other.places[number : number + 1] for other in others if other.places]
-        forms = [_to_form(names, p) for column in columns for p in column]
-        alone = [form for form in forms if form is not None and not find_indices(form)]
-        ends = names.extents.find_ends(place.id, alone) if len(alone) == len(others) else None
+        assert isinstance(place, ast.Name)
+        if place.id in bound or place.id not in names.extents.known:
+            continue
+        alone = [
+            each[number] for each in fixed.values() if each == own | {number: each.get(number)}
+        ]
+        alone += _find_corner(names, line, number, fixed)
+        ends = names.extents.find_ends(place.id, alone) if alone else None
         if ends:
-            return place.id, *ends
-    return None
+            found[place.id] = ends
+    return found
+
+
+def _find_corner(
+    names: expr.Names, line: EquationLine, number: int, fixed: Mapping[EquationLine, dict[int, Any]]
+) -> list[Any]:
+    """The positions of a place that a line before tells too, where both lines say the same there.
+
+    D[0,j] = j; D[i,0] = i     both tell D[0,0], and that it is 0
+    """
+    own, found = fixed[line], []
+    for other in list(fixed)[: list(fixed).index(line)]:
+        both = own | fixed[other]
+        at = [k for k in own if k not in fixed[other]]
+        is_alike = all(fixed[other].get(k, form) == form for k, form in own.items())
+        if not is_alike or len(at) != 1 or both != own | {number: both.get(number)}:
+            continue
+        values = set()
+        for each, k in ((line, number), (other, at[0])):
+            place = (each.places or ())[k]
+            name = place.id if isinstance(place, ast.Name) else ""
+            values.add(expr.to_number(each.value, expr.Scope(names, each, {}, {name: both[k]})))
+        if len(values) == 1 and both not in fixed.values():
+            found.append(both[number])
+    return found
+
+
+def _find_fixed(names: expr.Names, line: EquationLine) -> dict[int, Any]:
+    """The places of a left side that no index stands in."""
+    forms = {number: _to_form(names, place) for number, place in enumerate(line.places or ())}
+    return {k: form for k, form in forms.items() if form is not None and not find_indices(form)}
 
 
 def _is_naming(line: Line, name: str) -> bool:
@@ -448,21 +471,21 @@ def _is_naming(line: Line, name: str) -> bool:
     return any(isinstance(n, ast.Name) and n.id == name for tree in trees for n in ast.walk(tree))
 
 
-def _read_equation(names: Names, line: EquationLine, moved: Mapping[str, Any]) -> Any:
+def _read_equation(names: expr.Names, line: EquationLine, moved: Mapping[str, Any]) -> Any:
     bound: dict[str, tuple[int, int]] = {}
     for place in line.places or ():
         for part in ast.walk(place):
             if isinstance(part, ast.Name) and names.kind(part.id) == "index":
                 bound.setdefault(part.id, span(part))
-    scope = Scope(names, line, bound, moved)
-    value = to_number(line.value, scope)
+    scope = expr.Scope(names, line, bound, moved)
+    value = expr.to_number(line.value, scope)
     target = names.bases[line.name.text]
     if line.places is not None:
         target = target[tuple(_read_place(place, scope) for place in line.places)]
     return Eq(target, value, evaluate=False)
 
 
-def _read_place(place: ast.expr, scope: Scope) -> Any:
+def _read_place(place: ast.expr, scope: expr.Scope) -> Any:
     """A place of the left side: an index, or indices merged by + and *."""
     merging = (ast.Add, ast.Mult, ast.Sub)
     for part in ast.walk(place):
@@ -471,10 +494,10 @@ def _read_place(place: ast.expr, scope: Scope) -> Any:
         if isinstance(part, ast.expr) and not is_plain and not is_merged:
             says = "a place of the left side is an index, or indices merged by + and *"
             raise scope.refuse("left-side", says, place, help="write it like y[b, h*D + d]")
-    return to_place(place, scope)
+    return expr.to_place(place, scope)
 
 
-def _find_results(names: Names, lines: Sequence[Line]) -> tuple[str, ...]:
+def _find_results(names: expr.Names, lines: Sequence[Line]) -> tuple[str, ...]:
     """The results in order: those of the return line, else the last equation's."""
     found = [line for line in lines if isinstance(line, ReturnLine)]
     if len(found) > 1:

@@ -11,7 +11,7 @@ is an index or merged indices, they name the element of dT; else the place is so
 `x[2*i + k]` at l for `i = (l - k)//2` where that is whole and inside; else it is compared,
 `[t[n] == v]`, as a gather is.
 
-Where a function has no derivative (abs at 0, ties of max) it is what torch takes: 0 of a sign,
+Where a function has no derivative (abs or a norm at 0, ties of max) it is what torch takes: 0, and
 equal parts of a tie. Source: Griewank and Walther, Evaluating Derivatives, 2008, chapter 3.
 """
 
@@ -28,10 +28,10 @@ from derive.analysis.places import find_reversed, split_merged
 from derive.analysis.reads import is_always
 from derive.errors import refuse
 from derive.frontend.from_text import parse
-from derive.frontend.system import to_system
+from derive.frontend.system import check_real, to_system
 from derive.frontend.torch.exprs import add, divide, multiply, negate_truth, power, subtract
 from derive.ir import nodes as ir
-from derive.ir.functions import FUNCTIONS, PLAIN, bind, read, unfold
+from derive.ir.functions import FUNCTIONS, PLAIN, bind, is_norm, read, unfold
 from derive.ir.polynomial import is_same_extent
 from derive.ir.recurrences import find_groups
 from derive.ir.text import to_lines
@@ -64,7 +64,7 @@ def gradient(formula: Formula, wrt: str | Iterable[str] = (), name: str = "") ->
     Raises DeriveError for names that are no real arguments, for results that do not depend on one,
     and for what has no derivative in the notation.
     """
-    system = to_system(formula)
+    system = check_real(to_system(formula))
     wanted = [wrt] if isinstance(wrt, str) else list(wrt)
     tensors = [e.name for e in system.inputs if isinstance(e, ir.Tensor) and _is_real(e)]
     return _write(formula, _Reverse(system, wanted or tensors).make(), name)
@@ -79,12 +79,12 @@ class Backward:
     made: Mapping[str, str]  # the gradient by an argument that it returns, by the argument
 
 
-def find_backward(formula: Formula) -> Backward:
+def find_backward(formula: Formula, system: ir.System | None = None) -> Backward:
     """The gradients by all real arguments, numbers too, on which a result depends.
 
-    The gradient by a single number comes in like any other.
+    The gradient by a single number comes in like any other. `system`: the formula's, if not usual.
     """
-    system = to_system(formula)
+    system = check_real(system or to_system(formula))
     wanted = [e.name for e in system.inputs if _is_real(e)]
     reverse = _Reverse(system, wanted, is_backward=True)
     found = _write(formula, reverse.make(), "")
@@ -306,9 +306,15 @@ class _Reverse:
                     self.carry(factor, flow.times(*factors[:k], *factors[k + 1 :]))
             case ir.Pow(ir.Pow(base, ir.Number(one)), ir.Number(two)) if two == -1:
                 self.carry(ir.Pow(base, ir.Number(one * two)), flow)
+            case ir.Pow(ir.Mul(factors), ir.Number(number)) if number.denominator == 1:
+                self.carry(multiply(*(power(each, expr.exponent) for each in factors)), flow)
             case ir.Pow(base, exponent):
-                less = add(exponent, ir.MINUS_ONE)
-                self.carry(base, flow.times(exponent, power(base, less)))
+                slope = multiply(exponent, power(base, add(exponent, ir.MINUS_ONE)))
+                if not isinstance(exponent, ir.Number):  # where that is 0, so is the slope
+                    slope = ir.Where(ir.Compare("==", exponent, ir.ZERO), ir.ZERO, slope)
+                elif is_norm(expr):
+                    slope = ir.Where(ir.Compare("==", base, ir.ZERO), ir.ZERO, slope)
+                self.carry(base, flow.times(slope))
                 self.carry(exponent, flow.times(self.known(expr), ir.Call("log", (base,))))
             case ir.Where(condition, then, other):
                 self.carry(then, flow.where(condition))
@@ -324,11 +330,13 @@ class _Reverse:
         row = FUNCTIONS.get(call.function)
         arguments = call.arguments
         if row is not None and row.is_variadic:
-            best = self.known(call)
-            alike = [ir.Where(ir.Compare("==", each, best), ir.ONE, ir.ZERO) for each in arguments]
+            sign = ">=" if call.function == "max" else "<="  # of what is computed anew, all of it
+            pairs = [[ir.Compare(sign, a, b) for b in arguments if b != a] for a in arguments]
+            best = [ir.all_of(*each) for each in pairs]
+            alike = (ir.Where(each, ir.ONE, ir.ZERO) for each in best)
             share = flow.times(power(add(*alike), ir.MINUS_ONE))
-            for each in arguments:
-                self.carry(each, share.where(ir.Compare("==", each, best)))
+            for each, is_best in zip(arguments, best, strict=True):
+                self.carry(each, share.where(is_best))
             return
         slopes = row.derivative.split(";") if row is not None and row.derivative else []
         if row is not None and not any(map(self.is_active, arguments[len(slopes) :])) and slopes:

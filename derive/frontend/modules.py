@@ -10,13 +10,10 @@
 The batch is the extent of the first place of the first tensor; every result has to have it.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from derive.errors import refuse, suggest
 from derive.frontend.from_text import parse
@@ -24,12 +21,7 @@ from derive.frontend.system import to_system
 from derive.ir import nodes as ir
 from derive.ir.text import to_declaration, to_lines
 from derive.ir.walk import find_all_indices, find_sizes
-from derive.notation.formula import Held
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from derive.notation.formula import Formula
+from derive.notation.formula import Formula, Held
 
 ALL = "all"
 _DOTTED = re.compile(r"[^\W\d]\w*(?:\.\w+)+")

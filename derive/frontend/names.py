@@ -16,23 +16,19 @@ side has the extent H*D.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sympy import Add, Integer, Poly, S, Symbol, cancel, expand, floor, fraction, together
 
-from derive.errors import refuse
+from derive.errors import DeriveError, refuse
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from derive.errors import DeriveError
-
-    Span = tuple[int, int]
-    # A place of a tensor: its indices as plain symbols, its sizes as they are; None for no sum of
-    # products of these.
-    Use = tuple[str, int, Any]
+Span = tuple[int, int]
+# A place of a tensor: its indices as plain symbols, its sizes as they are; None for no sum of
+# products of these.
+Use = tuple[str, int, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +83,11 @@ class Extents:
     uses: Sequence[Use]
 
     def spread(self) -> Extents:
-        """Read extents off plain uses until nothing more is told."""
-        is_open = True
+        """Read extents off plain uses until no more are told: those of declared tensors first."""
+        is_open, uses = True, sorted(self.uses, key=lambda use: use[0] not in self.shapes)
         while is_open:
             is_open = False
-            for tensor, number, place in self.uses:
+            for tensor, number, place in uses:
                 if not _is_index(place) or place.name in self.known:
                     continue
                 extent = self.find(tensor, number)

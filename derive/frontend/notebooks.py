@@ -5,17 +5,13 @@ and, unless it is asked for, one that is no Python. Cells are numbered from 1, t
 them. A notebook that was pasted as text has a prompt, `In [3]:`, on the line before each cell.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from typing import Any
 
 _IPYTHON = re.compile(r"\s*(?:[%!?]|[\w.]+\s*=\s*[%!]|[\w.]+\?{1,2}\s*$)")
 _PROMPT = re.compile(r"^In \[(\d+| |\*)?\]:[ \t]*$", re.MULTILINE)

@@ -1,28 +1,15 @@
 """The one way from a formula to its checked system of equations."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from derive.analysis.names import check_system
-from derive.analysis.places import join_parts
+from derive.analysis import names, places
 from derive.errors import DeriveError, refuse
 from derive.frontend.from_sympy import from_sympy
-from derive.ir.recurrences import (
-    find_recurrence_mistakes,
-    lift_alongs,
-    open_starts,
-    order_recurrences,
-)
-from derive.notation.formula import check_formula, check_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from derive.ir import nodes as ir
-    from derive.notation.formula import Formula
+from derive.ir import functions, recurrences
+from derive.ir import nodes as ir
+from derive.notation.formula import Formula, check_formula, check_name
 
 
 def to_system(formula: Formula, name: str | None = None) -> ir.System:
@@ -32,11 +19,11 @@ def to_system(formula: Formula, name: str | None = None) -> ir.System:
         check_name(name)
     with refuse_depth():
         system = from_sympy(formula)
-        check_system(system)
-        system = join_parts(open_starts(lift_alongs(system)))
-        for mistake in find_recurrence_mistakes(system):
+        names.check_system(system)
+        system = places.join_parts(recurrences.open_starts(recurrences.lift_alongs(system)))
+        system = recurrences.order_recurrences(system)
+        for mistake in recurrences.find_recurrence_mistakes(system):
             raise DeriveError(mistake)
-        system = order_recurrences(system)
     return replace(system, name=name) if name else system
 
 
@@ -51,3 +38,15 @@ def refuse_depth() -> Iterator[None]:
             "an expression is nested too deeply",
             help="give its parts names: write them as equations of their own",
         ) from None
+
+
+def check_real(system: ir.System) -> ir.System:
+    """The system; DeriveError where something in it is complex."""
+    if any(functions.holds_complex(equation.value) for equation in system.equations):
+        raise refuse(
+            "not-yet",
+            "the gradients of complex numbers have no formula yet",
+            help="let autograd go through the generated function, or write the real and the "
+            "imaginary part as real tensors",
+        )
+    return system

@@ -13,16 +13,15 @@ A new function is a new row. Its examples are what the tests of every room take 
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from derive.ir import nodes as ir
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+from derive.ir.walk import find_children
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +49,8 @@ class Function:
     sympy: str = ""  # SymPy's own class; none: one of ours, under this name
     latex: str = ""  # the command, or a template of its arguments; none: \operatorname
     domain: str = ""  # where it is defined
+    complex: str = ""  # what it means of complex arguments; none: it is of real ones alone
+    is_real: bool = False  # of complex arguments too
     range: tuple[float | None, float | None] = (None, None)
     parity: str = ""  # odd | even
     is_partial: bool = False  # not finite for all finite arguments: undefined there, or too large
@@ -104,13 +105,17 @@ class Reduction:
     is_matrix: bool = False  # of a matrix: over two indices, its rows and its columns
     left_out: str = ""  # the entry that counts for nothing; none: entries are counted
     nothing: str = "nan"  # what it is of no entry
+    range: tuple[float | None, float | None] = (None, None)
+    keeps_sign: bool = False  # >= 0 where no entry is below, > 0 where all are above
+    is_linear: bool = False  # in its entries
+    normalizes: bool = False  # entries add up to 1; of no entry they are what the formula says
     sympy: str = ""  # the class under another name
     torch: str = ""  # the method under another name
     keywords: str = ""  # that the method is told
     spellings: str = ""  # names of torch's functions and methods that are no more than it
     latex: str = ""
     operations: int = 1  # for each entry
-    is_slow: bool = False
+    is_slow: bool = False  # takes the exponential of each, less the largest
     is_kept: bool = True
     says: str = ""
     examples: tuple[str, ...] = ()
@@ -132,9 +137,9 @@ _GATES = "relu gelu silu softplus elu leaky_relu"
 
 # fmt: off
 PRIMITIVES: tuple[Function, ...] = (
-    Function("exp", derivative="exp(x)", torch="torch.exp", spellings="exp", sympy="exp",
-        latex=r"\exp", range=(0, None), is_partial=True, is_smooth=True, confused=_ODD_ONES,
-        examples=("x[S]: x.exp()",)),
+    Function("exp", derivative="exp(x)", complex="exp(x)", torch="torch.exp",
+        spellings="exp", sympy="exp", latex=r"\exp", range=(0, None), is_partial=True,
+        is_smooth=True, confused=_ODD_ONES, examples=("x[S]: x.exp()",)),
     Function("log", derivative="1/x", torch="torch.log", spellings="log", sympy="log",
         latex=r"\log", domain="x > 0", is_partial=True, confused=_ODD_ONES,
         examples=("x[S]: x.log()",)),
@@ -159,7 +164,8 @@ PRIMITIVES: tuple[Function, ...] = (
         examples=("x, y[S]: torch.atan2(x, y)",)),
     Function("abs", derivative="sign(x)", torch="torch.abs", spellings="abs absolute", sympy="Abs",
         latex=r"\left| {0} \right|", range=(0, None), parity="even", is_slow=False,
-        is_rational=True, confused=_ODD_ONES, examples=("x[S]: x.abs()",)),
+        complex="sqrt(x*conj(x))", is_real=True, is_rational=True, confused=_ODD_ONES,
+        examples=("x[S]: x.abs()",)),
     Function("sign", derivative="0", torch="torch.sign", spellings="sign sgn", sympy="sign",
         range=(-1, 1), parity="odd", is_slow=False, is_rational=True, confused=_ODD_ONES,
         examples=("x[S]: x.sign()",)),
@@ -170,7 +176,21 @@ PRIMITIVES: tuple[Function, ...] = (
         is_slow=False, is_rational=True, examples=("x[B, S]; y[S]: torch.maximum(x, y)",)),
     Function("min", "*x", torch="torch.minimum", spellings="minimum", sympy="Min", latex=r"\min",
         is_slow=False, is_rational=True, examples=("x[B, S]; y[S]: torch.minimum(x, y)",)),
-    Function("pi", "", sympy="pi", latex=r"\pi"),
+    Function("pi", "", range=(3.1415, 3.1416), sympy="pi", latex=r"\pi"),
+    # complex numbers
+    Function("I", "", sympy="I", latex=r"\mathrm{i}"),
+    Function("conj", derivative="1", complex="conj(x)", torch="torch.conj", sympy="conjugate",
+        spellings="conj conj_physical", latex=r"\overline{{{0}}}", parity="odd", is_slow=False,
+        is_rational=True, examples=("complex x[S]: x.conj()",)),
+    Function("re", derivative="1", complex="(x + conj(x))/2", is_real=True, torch="torch.real",
+        sympy="re", spellings="real", latex=r"\operatorname{{Re}}\left({0}\right)", parity="odd",
+        is_slow=False, is_rational=True, confused="im", examples=("complex x[S]: x.real",)),
+    Function("im", derivative="0", complex="-I*(x - conj(x))/2", is_real=True, torch="torch.imag",
+        sympy="im", spellings="imag", latex=r"\operatorname{{Im}}\left({0}\right)", parity="odd",
+        is_slow=False, is_rational=True, confused="re", examples=("complex x[S]: x.imag",)),
+    Function("arg", derivative="0", complex="arg(x)", is_real=True, torch="torch.angle",
+        sympy="arg", spellings="angle", range=(-3.1416, 3.1416),
+        examples=("complex x[S]: x.angle()",)),
     Function("floordiv", "a, b", sympy="floor",
         latex=r"\left\lfloor \frac{{{0}}}{{{1}}} \right\rfloor", is_partial=True, is_slow=False,
         is_rational=True),
@@ -219,8 +239,9 @@ COMPOSITES: tuple[Function, ...] = (
         torch="torch.erfc", spellings="erfc special_erfc", sympy="erfc", range=(0, 2),
         is_smooth=True, confused="erf", examples=("x[S]: x.erfc()",)),
     Function("logaddexp", "a, b", definition="log(exp(a) + exp(b))",
-        value="max(a, b) + log1p(exp(-abs(a - b)))", torch="torch.logaddexp", spellings="logaddexp",
-        is_smooth=True, confused="max", examples=("x[S]; y[S]: torch.logaddexp(x, y)",)),
+        value="where(a == b, a + log(2), max(a, b) + log1p(exp(-abs(a - b))))",
+        torch="torch.logaddexp", spellings="logaddexp", is_smooth=True, confused="max",
+        examples=("x[S]; y[S]: torch.logaddexp(x, y)",)),
     Function("hypot", "a, b", definition="sqrt(a**2 + b**2)", value="hypot", torch="torch.hypot",
         spellings="hypot", range=(0, None), examples=("x, y[S]: x.hypot(y)",)),
     Function("deg2rad", definition="pi*x/180", torch="torch.deg2rad", spellings="deg2rad",
@@ -242,10 +263,12 @@ COMPOSITES: tuple[Function, ...] = (
         range=(0, 6), is_slow=False, confused="relu hardtanh",
         examples=(f"x[S]: {_NN}.relu6(5 * x)",)),
     Function("leaky_relu", "x, negative_slope=0.01", definition="where(x > 0, x, negative_slope*x)",
-        torch=f"{_NN}.leaky_relu", spellings="leaky_relu", is_slow=False, confused=_ODD_ONES,
+        derivative="where(x > 0, 1, negative_slope)", torch=f"{_NN}.leaky_relu",
+        spellings="leaky_relu", is_slow=False, confused=_ODD_ONES,
         examples=(f"x[S]: {_NN}.leaky_relu(x - 1, 0.2)", f"x[S]: {_NN}.leaky_relu(x - 1)")),
     Function("elu", "x, alpha=1, scale=1, input_scale=1",
         definition="scale*where(x > 0, x, alpha*expm1(input_scale*x))",
+        derivative="scale*where(x > 0, 1, alpha*input_scale*exp(input_scale*x))",
         torch=f"{_NN}.elu(x, alpha)", spellings="elu", is_smooth=True, confused=_ODD_ONES,
         examples=(f"x[S]: {_NN}.elu(x - 1)", f"x[S]: {_NN}.elu(x - 1, alpha=0.5)")),
     Function("celu", "x, alpha=1", definition="elu(x, alpha, 1, 1/alpha)", torch=f"{_NN}.celu",
@@ -308,7 +331,10 @@ COMPOSITES: tuple[Function, ...] = (
         spellings="hardswish", is_slow=False, confused="silu relu hardsigmoid",
         examples=(f"x[S]: {_NN}.hardswish(x)",
             f"x[S]: y = x + 1; {_NN}.hardswish(y, inplace=True); y")),
-    # other ways to write powers, quotients and logarithms
+    # other ways to write parts of complex numbers, powers, quotients and logarithms
+    Function("real", definition="re(x)", is_kept=False),
+    Function("imag", definition="im(x)", is_kept=False),
+    Function("angle", definition="arg(x)", is_kept=False),
     Function("sqrt", definition="x**(1/2)", torch="torch.sqrt", spellings="sqrt", sympy="sqrt",
         is_kept=False, examples=("x[S]: x.sqrt()",)),
     Function("rsqrt", definition="1/sqrt(x)", torch="torch.rsqrt", spellings="rsqrt",
@@ -330,33 +356,35 @@ COMPOSITES: tuple[Function, ...] = (
 )
 
 REDUCTIONS: tuple[Reduction, ...] = (
-    Reduction("sum", left_out="0", nothing="0", spellings="sum", latex=r"\sum",
-        examples=("x[B, S]: x.sum(1)", "x[B, S]: x.sum()")),
-    Reduction("prod", left_out="1", nothing="1", spellings="prod", latex=r"\prod",
+    Reduction("sum", left_out="0", nothing="0", keeps_sign=True, is_linear=True, spellings="sum",
+        latex=r"\sum", examples=("x[B, S]: x.sum(1)", "x[B, S]: x.sum()")),
+    Reduction("prod", left_out="1", nothing="1", keeps_sign=True, spellings="prod", latex=r"\prod",
         examples=("x[B, S]: x.prod(1)",)),
-    Reduction("max", left_out="-oo", nothing="-oo", sympy="amax", torch="amax", spellings="amax",
-        latex=r"\max", examples=("x[B, S]: x.amax(1)",)),
-    Reduction("min", left_out="oo", nothing="oo", sympy="amin", torch="amin", spellings="amin",
-        latex=r"\min", examples=("x[B, S]: x.amin(1, keepdim=True)",)),
-    Reduction("mean", definition="sum[j](x)/sum[j](1)", spellings="mean",
-        says="the sum over j, over the number of entries",
+    Reduction("max", left_out="-oo", nothing="-oo", keeps_sign=True, sympy="amax", torch="amax",
+        spellings="amax", latex=r"\max", examples=("x[B, S]: x.amax(1)",)),
+    Reduction("min", left_out="oo", nothing="oo", keeps_sign=True, sympy="amin", torch="amin",
+        spellings="amin", latex=r"\min", examples=("x[B, S]: x.amin(1, keepdim=True)",)),
+    Reduction("mean", definition="sum[j](x)/sum[j](1)", keeps_sign=True, is_linear=True,
+        spellings="mean", says="the sum over j, over the number of entries",
         examples=("x[B, S]: x.mean(-1, keepdim=True)",)),
-    Reduction("var", definition="mean[j]((x - mean[j](x))**2)", keywords="correction=0",
-        operations=3,
+    Reduction("var", definition="mean[j]((x - mean[j](x))**2)", range=(0, None),
+        keywords="correction=0", operations=3,
         says="the mean square deviation from the mean (divides by the number of entries)"),
     Reduction("sample_var", definition="sum[j]((x - mean[j](x))**2)/(sum[j](1) - 1)", torch="var",
-        keywords="correction=1", latex=r"\operatorname{var}", operations=3,
+        range=(0, None), keywords="correction=1", latex=r"\operatorname{var}", operations=3,
         says="the variance that divides by one less than the number of entries"),
     Reduction("logsumexp", definition="log(sum[j](exp(x)))", left_out="-oo", nothing="-oo",
         operations=4, is_slow=True, spellings="logsumexp",
         examples=("x[B, S]: x.logsumexp(1)",)),
     Reduction("argmax", left_out="-oo", says="the place of the first of the largest entries"),
     Reduction("softmax", "exp(x)/sum[j](exp(x))", keeps=True, left_out="-oo", is_slow=True,
-        spellings="softmax _safe_softmax", examples=("x[B, S]: x.softmax(-1)",
+        range=(0, 1), normalizes=True, spellings="softmax _safe_softmax", examples=(
+            "x[B, S]: x.softmax(-1)",
             "x[B, S]; bool m[B, S]: torch._safe_softmax(x.masked_fill(~m, -torch.inf), -1)")),
     Reduction("log_softmax", "x - logsumexp[j](x)", keeps=True, left_out="-oo", is_slow=True,
         spellings="log_softmax", examples=("x[B, S]: x.log_softmax(-1)",)),
-    Reduction("cumsum", keeps=True, left_out="0", nothing="0", spellings="cumsum",
+    Reduction("cumsum", keeps=True, left_out="0", nothing="0", keeps_sign=True, is_linear=True,
+        spellings="cumsum",
         examples=("x[B, S]: x.cumsum(1)", "x[B, S]; bool m[B, S]: x * m.cumsum(1)")),
     # of a square matrix; the first index counts the rows, the second the columns
     Reduction("det", is_matrix=True, torch="linalg.det", nothing="1", latex=r"\det",
@@ -462,7 +490,6 @@ def find_spelt(name: str, told: Mapping[str, Any]) -> Function | None:
 #          | where(text < text, text, text) | word[j](text)
 #
 # `read` knows the grammar, a `Maker` says what comes of each part; `unfold` puts arguments in.
-
 
 _RELATIONS = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
@@ -579,6 +606,41 @@ def make_call(name: str, arguments: tuple[ir.Expr, ...]) -> ir.Expr:
 
 
 PLAIN = Maker(ir.Number, _add, _multiply, _power, ir.Compare, ir.Where, make_call)
+
+
+@lru_cache(maxsize=1 << 14)
+def is_complex(expr: ir.Expr) -> bool:
+    """May its value have an imaginary part, by what it is made of?"""
+    match expr:
+        case ir.Access(tensor, _):
+            return tensor.kind == "complex"
+        case ir.Compare() | ir.And() | ir.Or() | ir.Not() | ir.Index():
+            return False
+        case ir.Call(function, _) if function in FUNCTIONS:
+            if function == "I" or FUNCTIONS[function].is_real:
+                return function == "I"
+    return any(map(is_complex, find_children(expr)))
+
+
+@lru_cache(maxsize=1 << 14)
+def holds_complex(expr: ir.Expr) -> bool:
+    """Is a part of it complex? What is said of squares and sizes is said of real numbers."""
+    return is_complex(expr) or any(map(holds_complex, find_children(expr)))
+
+
+def is_norm(expr: ir.Expr) -> bool:
+    """Is it a norm, or a standard deviation? At 0 its slope is 0, as torch's is."""
+    match expr:
+        case ir.Pow(ir.Reduce("sum", _, _, ir.Pow(_, ir.Number(power))), ir.Number(root)):
+            return power > 1 and power * root == 1
+        case ir.Pow(ir.Reduce("var" | "sample_var"), ir.Number(root)):
+            return root == Fraction(1, 2)
+    return False
+
+
+def kind_of(expr: ir.Expr) -> str:
+    """What a tensor holds that is made of numbers by this expression."""
+    return "complex" if is_complex(expr) else "real"
 
 
 def unfold(call: ir.Call) -> ir.Expr | None:

@@ -118,7 +118,7 @@ class Tensor:
 
     name: str
     shape: tuple[Expr, ...]
-    kind: str = "real"  # real | int | bool
+    kind: str = "real"  # real | int | bool | complex
     below: Expr | None = None  # int: 0 <= value < below
     lower: Expr | None = None  # real: a bound that samples keep
     upper: Expr | None = None

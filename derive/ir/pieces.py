@@ -8,8 +8,6 @@ A number is a decimal where it ends soon, 1e-5 where it begins late, else a quot
 take too many digits is no number of the notation.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from derive.errors import refuse
@@ -271,7 +269,9 @@ def _write_product(factors: tuple[ir.Expr, ...], *, is_negated: bool = False) ->
     for k, factor in enumerate(factors):
         if _is_divisor(factor):
             assert isinstance(factor, ir.Pow)
-            under = _invert(factor)
+            assert isinstance(factor.exponent, ir.Number)
+            power = -factor.exponent.value
+            under = factor.base if power == 1 else ir.Pow(factor.base, ir.Number(power))
             out += [(" / " if k else "1 / ", None), *_pieces(under, POWER)]
             continue
         if k:
@@ -295,12 +295,6 @@ def _is_divisor(factor: ir.Expr) -> bool:
         and isinstance(factor.exponent, ir.Number)
         and factor.exponent.value < 0
     )
-
-
-def _invert(factor: ir.Pow) -> ir.Expr:
-    assert isinstance(factor.exponent, ir.Number)
-    power = -factor.exponent.value
-    return factor.base if power == 1 else ir.Pow(factor.base, ir.Number(power))
 
 
 def _over(bound: tuple[ir.Index, ...], condition: ir.Expr) -> Pieces:

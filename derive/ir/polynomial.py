@@ -9,19 +9,17 @@ monomial stand in an order that tells any two of them apart.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, reduce
 from math import floor, gcd
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from derive.errors import refuse
 from derive.ir import nodes as ir
 from derive.ir.pieces import to_text
 from derive.ir.walk import walk
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
 
 Monomial: TypeAlias = tuple[tuple[ir.Expr, int], ...]
 

@@ -13,20 +13,20 @@ in turn, from the first or from the last one on, they are evaluated in their ord
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from itertools import product
+from operator import mul
 
 from derive.errors import Diagnostic
 from derive.ir import nodes as ir
+from derive.ir.functions import kind_of
 from derive.ir.polynomial import Polynomial
 from derive.ir.text import find_marks
-from derive.ir.walk import find_accesses, find_free, rewrite_bottom_up, substitute, walk
+from derive.ir.walk import Names, find_accesses, find_free, rewrite_bottom_up, substitute, walk
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-
+MOST_BACK = 16  # places before the first one, where a read does not tell how many
 COUNTED = (ir.Add, ir.Mul, ir.Index, ir.Size, ir.Number)  # what conditions on places are made of
 
 
@@ -37,6 +37,12 @@ class Recurrence:
     index: ir.Index
     equations: tuple[ir.Equation, ...]
     is_downward: bool = False  # from the last place to the first
+    inner: Recurrence | None = None  # the loop inside, where one index alone is not enough
+
+    @property
+    def loops(self) -> tuple[Recurrence, ...]:
+        """It and those inside, outermost first."""
+        return (self, *(self.inner.loops if self.inner is not None else ()))
 
     def find_axis(self, tensor: ir.Tensor) -> int:
         """The place of the index in a tensor that recurs."""
@@ -52,22 +58,22 @@ class Recurrence:
         return -int(lag) if self.is_downward else int(lag)
 
 
-def find_start(target: ir.Access) -> tuple[int, int] | None:
-    """The place of a left side that is before the first one, and which: h[-1,i]."""
-    for number, place in enumerate(target.places):
-        if isinstance(place, ir.Number) and place.value < 0:
-            return number, int(place.value)
-    return None
+def find_start(target: ir.Access) -> dict[int, int]:
+    """The places of a left side that are before the first one, and which: h[-1,i]."""
+    return {
+        number: int(place.value)
+        for number, place in enumerate(target.places)
+        if isinstance(place, ir.Number) and place.value < 0
+    }
 
 
 def find_lowest(system: ir.System) -> dict[tuple[ir.Tensor, int], int]:
     """The first place of each tensor along each of its places, where it is below 0."""
     lowest: dict[tuple[ir.Tensor, int], int] = {}
     for equation in system.equations:
-        start = find_start(equation.target)
-        if start is not None:
-            key = (equation.target.tensor, start[0])
-            lowest[key] = min(lowest.get(key, 0), start[1])
+        for number, at in find_start(equation.target).items():
+            key = (equation.target.tensor, number)
+            lowest[key] = min(lowest.get(key, 0), at)
     return lowest
 
 
@@ -77,27 +83,35 @@ def recurs(tensor: ir.Tensor, equation: ir.Equation, system: ir.System) -> bool:
     while waiting:
         here = waiting.pop()
         for each in system.equations:
-            if each.target.tensor is here and find_start(each.target) is None:
+            if each.target.tensor is here and not find_start(each.target):
                 new = {access.tensor for access in find_accesses(each.value)} - reached
                 reached |= new
                 waiting += new
-    return equation.target.tensor in reached and find_start(equation.target) is None
+    return equation.target.tensor in reached and not find_start(equation.target)
+
+
+def recurs_itself(tensor: ir.Tensor, system: ir.System) -> bool:
+    """Is a tensor defined by a recurrence?"""
+    return any(
+        recurs(access.tensor, equation, system)
+        for equation in system.equations
+        if equation.target.tensor is tensor
+        for access in find_accesses(equation.value)
+    )
 
 
 def find_start_mistakes(system: ir.System) -> Iterator[Diagnostic]:
-    """Starts that are no row of places, one before the other, each once and over plain indices."""
-    met: dict[tuple[ir.Tensor, int], dict[int, ir.Equation]] = {}
+    """Starts that are not over plain indices, come twice, or leave out a place that is read."""
+    met: dict[ir.Tensor, dict[tuple[tuple[int, int], ...], ir.Equation]] = {}
     for equation in system.equations:
         start = find_start(equation.target)
-        if start is None:
+        if not start:
             continue
-        tensor, (number, at) = equation.target.tensor, start
-        others = [p for k, p in enumerate(equation.target.places) if k != number]
-        before = met.setdefault((tensor, number), {})
-        plain = all(isinstance(place, ir.Index) for place in others) and len({*others}) == len(
-            others
-        )
-        if at in before or not plain or any(t is tensor and k != number for t, k in met):
+        tensor = equation.target.tensor
+        others = [p for k, p in enumerate(equation.target.places) if k not in start]
+        before = met.setdefault(tensor, {})
+        plain = all(isinstance(place, ir.Index) for place in others)
+        if tuple(start.items()) in before or not plain or len({*others}) < len(others):
             yield Diagnostic(
                 "start-form",
                 f"what stands before the first place of {tensor.name} is written over plain "
@@ -105,17 +119,43 @@ def find_start_mistakes(system: ir.System) -> Iterator[Diagnostic]:
                 find_marks(equation, equation.target),
                 help=f"write {tensor.name}[-1,i] = .. for one place, -2 for another before it",
             )
-        before[at] = equation
-    for (tensor, _), starts in met.items():
-        lacking = next((k for k in range(-1, min(starts), -1) if k not in starts), None)
+        before[tuple(start.items())] = equation
+    lowest = find_lowest(system)
+    for tensor, starts in met.items():
+        depths = {k: -at for (each, k), at in lowest.items() if each is tensor}
+        wanted: list[tuple[tuple[int, int], ...]] = [
+            ((k, -back),) for k, depth in depths.items() for back in range(1, depth + 1)
+        ]
+        for equation in system.equations:
+            own = (a for a in find_accesses(equation.value) if a.tensor is tensor)
+            for access in own if len(depths) > 1 else ():
+                backs = {k: _find_back(equation, access, k) for k in depths}
+                sides = (
+                    [None, *((k, -n) for n in range(1, 1 + min(depths[k], backs[k])))]
+                    for k in depths
+                )
+                wanted += [tuple(filter(None, side)) for side in product(*sides)]
+        lacking = next((each for each in wanted if each and each not in starts), None)
         if lacking is not None:
             first = starts[min(starts)]
+            where = ",".join(str(dict(lacking).get(k, ":")) for k in range(len(tensor.shape)))
             yield Diagnostic(
                 "place-not-filled",
-                f"no equation gives {tensor.name} a value at {lacking}",
+                f"no equation gives {tensor.name} a value at {where}",
                 find_marks(first, first.target),
-                help="places before the first one are counted back from -1",
+                help="places before the first one are counted back from -1"
+                + (", the corner too" if len(lacking) > 1 else ""),
             )
+
+
+def _find_back(equation: ir.Equation, access: ir.Access, number: int) -> int:
+    """How many places before the first one an access may read, at most."""
+    place, target = access.places[number], equation.target
+    here = target.places[number] if target.tensor is access.tensor else ir.ZERO
+    if isinstance(place, ir.Index):
+        return 0
+    lag = (Polynomial.of(here) - Polynomial.of(place)).constant
+    return MOST_BACK if lag is None else max(0, int(lag))
 
 
 def lift_alongs(system: ir.System) -> ir.System:
@@ -124,8 +164,7 @@ def lift_alongs(system: ir.System) -> ir.System:
     h[t] = h[t - 1] + softmax[t](x[t])    becomes    h_softmax[t] = softmax[t](x[t])
                                                      h[t] = h[t - 1] + h_softmax[t]
     """
-    names = {entry.name for entry in (*system.inputs, *system.sizes)}
-    names |= {equation.target.tensor.name for equation in system.equations}
+    names = Names.of(system)
     made: list[ir.Equation] = []
 
     def lift(expr: ir.Expr) -> ir.Expr:
@@ -134,12 +173,9 @@ def lift_alongs(system: ir.System) -> ir.System:
             return expr
         if any(recurs(access.tensor, equation, system) for access in find_accesses(expr)):
             return expr
-        wanted = f"{equation.target.tensor.name}_{expr.kind}"
-        numbered = (wanted + "_" * k for k in range(len(names) + 1))
-        name = next(name for name in numbered if name not in names)
-        names.add(name)
+        name = names.take(f"{equation.target.tensor.name}_{expr.kind}")
         axes = find_free(expr)
-        whole = ir.Access(ir.Tensor(name, tuple(i.extent for i in axes)), axes)
+        whole = ir.Access(ir.Tensor(name, tuple(i.extent for i in axes), kind_of(expr)), axes)
         made.append(ir.Equation(whole, expr))
         return whole
 
@@ -157,48 +193,63 @@ def lift_alongs(system: ir.System) -> ir.System:
 
 def open_starts(system: ir.System) -> ir.System:
     """The system with what stands before the first place put where it is read."""
-    starts: dict[ir.Tensor, tuple[int, dict[int, ir.Equation]]] = {}
+    starts: dict[ir.Tensor, dict[tuple[tuple[int, int], ...], ir.Equation]] = {}
     for equation in system.equations:
-        found = find_start(equation.target)
-        if found is not None:
-            starts.setdefault(equation.target.tensor, (found[0], {}))[1][found[1]] = equation
+        if found := find_start(equation.target):
+            starts.setdefault(equation.target.tensor, {})[tuple(found.items())] = equation
     if not starts:
         return system
-    names = {entry.name for entry in (*system.inputs, *system.sizes)}
-    names |= {equation.target.tensor.name for equation in system.equations}
+    names, lowest = Names.of(system), find_lowest(system)
     alone: dict[ir.Equation, ir.Equation] = {}
-    for tensor, (number, each) in starts.items():
-        for start in each.values():
-            numbered = (f"{tensor.name}_start{'_' * k}" for k in range(len(names) + 1))
-            name = next(n for n in numbered if n not in names)
-            names.add(name)
-            places = tuple(p for k, p in enumerate(start.target.places) if k != number)
-            shape = tuple(n for k, n in enumerate(tensor.shape) if k != number)
-            made = ir.Tensor(name, shape, tensor.kind, tensor.below)
-            alone[start] = ir.Equation(ir.Access(made, places), start.value)
+    for tensor, each in starts.items():
+        for fixed, start in each.items():
+            left = [k for k in range(len(tensor.shape)) if k not in dict(fixed)]
+            shape = tuple(tensor.shape[k] for k in left)
+            made = ir.Tensor(names.take(f"{tensor.name}_start"), shape, tensor.kind, tensor.below)
+            target = ir.Access(made, tuple(start.target.places[k] for k in left))
+            alone[start] = ir.Equation(target, start.value)
+
+    def choose(
+        access: ir.Access, numbers: Sequence[int], fixed: tuple[tuple[int, int], ...]
+    ) -> ir.Expr | None:
+        """What an access reads, by which of these places are before the first one."""
+        if not numbers and not fixed:
+            return access
+        if not numbers:
+            start = starts[access.tensor].get(fixed)
+            if start is None:  # it is never read
+                return None
+            first = alone[start]
+            others = tuple(p for k, p in enumerate(access.places) if k not in dict(fixed))
+            new: dict[ir.Expr, ir.Expr] = dict(zip(first.target.places, others, strict=True))
+            is_short = isinstance(
+                first.value, (ir.Number, ir.Infinity, ir.Scalar, ir.Access)
+            ) and all(isinstance(p, ir.Index) for p in getattr(first.value, "places", ()))
+            return (
+                substitute(first.value, new) if is_short else ir.Access(first.target.tensor, others)
+            )
+        number, *rest = numbers
+        place, value = access.places[number], None
+        for at in range(lowest[access.tensor, number], 0):
+            read = choose(access, rest, (*fixed, (number, at)))
+            below = ir.Compare("<", place, ir.Number(Fraction(at)))
+            value = ir.Where(below, value, read) if value and read else value or read
+        inside = choose(access, rest, fixed)
+        if value is None or inside is None:
+            return value or inside
+        return ir.Where(ir.Compare("<", place, ir.ZERO), value, inside)
 
     def settle(expr: ir.Expr) -> ir.Expr:
         if not isinstance(expr, ir.Access) or expr.tensor not in starts:
             return expr
-        number, each = starts[expr.tensor]
-        place = expr.places[number]
-        if isinstance(place, ir.Index) or (isinstance(place, ir.Number) and place.value >= 0):
-            return expr
-        others = tuple(p for k, p in enumerate(expr.places) if k != number)
-        value: ir.Expr | None = None
-        for at in sorted(each):
-            first = alone[each[at]]
-            new: dict[ir.Expr, ir.Expr] = dict(zip(first.target.places, others, strict=True))
-            is_short = isinstance(first.value, (ir.Number, ir.Scalar, ir.Access)) and all(
-                isinstance(p, ir.Index) for p in getattr(first.value, "places", ())
-            )
-            read = (
-                substitute(first.value, new) if is_short else ir.Access(first.target.tensor, others)
-            )
-            below = ir.Compare("<", place, ir.Number(Fraction(at)))
-            value = read if value is None else ir.Where(below, value, read)
-        assert value is not None
-        return ir.Where(ir.Compare("<", place, ir.ZERO), value, expr)
+        before = [
+            k
+            for k, place in enumerate(expr.places)
+            if (expr.tensor, k) in lowest
+            and not isinstance(place, ir.Index)
+            and not (isinstance(place, ir.Number) and place.value >= 0)
+        ]
+        return choose(expr, before, ()) or expr
 
     equations = []
     for written in system.equations:
@@ -232,54 +283,136 @@ def find_groups(system: ir.System) -> tuple[tuple[ir.Equation, ...], ...]:
 
 
 def find_recurrence(group: Sequence[ir.Equation]) -> Recurrence | None:
-    """The group with the index that it runs over, or None where it is none."""
-    shared = [place for place in group[0].target.places if isinstance(place, ir.Index)]
+    """The group with the index that it runs over, or None where it is none.
+
+    Where no index alone does, loops over others stand inside: D[i,j] of D[i - 1,j] and D[i,j - 1].
+    """
     order = {equation.target.tensor: k for k, equation in enumerate(group)}
-    for index in shared:
+    reads = [
+        (access, order[access.tensor] < k)
+        for k, equation in enumerate(group)
+        for access in find_accesses(equation.value)
+        if access.tensor in order
+    ]
+    return _find_loops(group, reads, ())
+
+
+def _find_loops(
+    group: Sequence[ir.Equation],
+    reads: Sequence[tuple[ir.Access, bool]],
+    outer: tuple[ir.Index, ...],
+) -> Recurrence | None:
+    """The loops that make what these reads are of before it is read; `outer` are those around."""
+    own = {equation.target.tensor for equation in group}
+    alongs = [p for e in group for p in walk(e.value) if isinstance(p, ir.Along)]
+    barred = {a.index for a in alongs if own & {read.tensor for read in find_accesses(a)}}
+    nested: list[tuple[Recurrence, list[tuple[ir.Access, bool]]]] = []
+    for index in group[0].target.places:
+        if not isinstance(index, ir.Index) or index in barred or index in outer:
+            continue
         if any(list(e.target.places).count(index) != 1 for e in group):
             continue
         for is_downward in (False, True):
             made = Recurrence(index, tuple(group), is_downward)
-            lags = [
-                (made.find_lag(access), order[access.tensor] < k)
-                for k, equation in enumerate(group)
-                for access in find_accesses(equation.value)
-                if access.tensor in order
-            ]
-            alongs = (p for e in group for p in walk(e.value) if isinstance(p, ir.Along))
-            if any(
-                a.index is index and any(r.tensor in order for r in find_accesses(a))
-                for a in alongs
-            ):
-                continue
+            lags = [(made.find_lag(access), there) for access, there in reads]
             # What is read is of a turn before, or of this one and there already.
             if all(lag is not None and (lag > 0 or (lag == 0 and there)) for lag, there in lags):
                 return made
+            if all(lag is not None and lag >= 0 for lag, _ in lags) and any(lag for lag, _ in lags):
+                pairs = zip(reads, lags, strict=True)
+                nested.append((made, [read for read, (lag, _) in pairs if not lag]))
+    for made, left in nested:
+        inner = _find_loops(group, left, (*outer, made.index))
+        if inner is not None:
+            return replace(made, inner=inner)
     return None
 
 
 def turn_upward(system: ir.System) -> ir.System:
-    """The system with what recurs from the last place on told by what recurs from the first.
+    """The system with all that recurs told by what recurs over one index, from its first place on.
 
     y[t] = a[t] * y[t + 1] + x[t]    becomes    y_back[t] = a[T - 1 - t] * y_back[t - 1] + ..
                                                 y[t] = y_back[T - 1 - t]
     """
     for recurrence in map(find_recurrence, find_groups(system)):
-        if recurrence is not None and recurrence.is_downward:
+        if recurrence is not None and recurrence.inner is not None:
+            system = _skew(system, recurrence)
+        elif recurrence is not None and recurrence.is_downward:
             system = _turn(system, recurrence)
     return system
 
 
+def _skew(system: ir.System, recurrence: Recurrence) -> ir.System:
+    """What recurs over several indices as what recurs over their sum: diagonal after diagonal.
+
+    D[i,j] = min(D[i - 1,j], D[i,j - 1])    becomes    D_wave[s,i] = where(0 <= s - i < J,
+                                                           min(D_wave[s - 1,i - 1], ..), 0)
+                                                       D[i,j] = D_wave[i + j,i]
+    """
+    loops, names = recurrence.loops, Names.of(system)
+    targets = {equation.target.tensor: equation.target for equation in recurrence.equations}
+    lags = {
+        access: [loop.find_lag(access) for loop in loops]
+        for equation in recurrence.equations
+        for access in find_accesses(equation.value)
+        if access.tensor in targets
+    }
+    weights = [1]
+    for k in reversed(range(len(loops) - 1)):
+        weights.insert(0, 1)
+        for lag in lags.values():
+            if None in lag:
+                return system
+            first, *rest = (each or 0 for each in lag[k:])
+            if first > 0 and not any(lag[:k]):
+                behind = sum(map(mul, weights[1:], rest))
+                weights[0] = max(weights[0], -((behind - 1) // first))
+    turn, length = Polynomial.of(0), Polynomial.of(1)
+    for loop, weight in zip(loops, weights, strict=True):
+        last = Polynomial.of(loop.index.extent) - Polynomial.of(1)
+        here = Polynomial.of(loop.index)
+        turn += Polynomial.of(weight) * (last - here if loop.is_downward else here)
+        length += Polynomial.of(weight) * last
+    wave = names.take_index(ir.Index(loops[0].index.name, length.to_expr()))
+    inner = loops[-1]
+    sign = Polynomial.of(-1 if inner.is_downward else 1)
+    place = sign * (Polynomial.of(wave) - turn) + Polynomial.of(inner.index)
+    new: dict[ir.Expr, ir.Expr] = {inner.index: place.to_expr()}
+    inside = ir.all_of(
+        ir.Compare(">=", new[inner.index], ir.ZERO),
+        ir.Compare("<", new[inner.index], inner.index.extent),
+    )
+    own = {tensor: names.take(f"{tensor.name}_wave") for tensor in targets}
+
+    def skew(access: ir.Access, at: ir.Expr) -> ir.Access:
+        """The same element, on its diagonal."""
+        tensor, axis = access.tensor, inner.find_axis(access.tensor)
+        shape, others = (
+            (*each[:axis], *each[axis + 1 :]) for each in (tensor.shape, access.places)
+        )
+        made = ir.Tensor(own[tensor], (wave.extent, *shape), tensor.kind, tensor.below)
+        return ir.Access(made, (at, *others))
+
+    def act(expr: ir.Expr) -> ir.Expr:
+        if not isinstance(expr, ir.Access) or expr not in lags:
+            return expr
+        lag = sum(map(mul, weights, (each or 0 for each in lags[expr])))
+        return skew(expr, (Polynomial.of(wave) - Polynomial.of(lag)).to_expr())
+
+    made: list[ir.Equation] = []
+    for e in recurrence.equations:
+        value = substitute(rewrite_bottom_up(e.value, act), new)
+        made.append(ir.Equation(skew(e.target, wave), ir.Where(inside, value, ir.ZERO)))
+    made += [ir.Equation(t, skew(t, turn.to_expr())) for t in targets.values()]
+    return _exchange(system, recurrence, made)
+
+
 def _turn(system: ir.System, recurrence: Recurrence) -> ir.System:
-    index, own = recurrence.index, {}
-    names = {entry.name for entry in (*system.inputs, *system.sizes)}
-    names |= {equation.target.tensor.name for equation in system.equations}
-    for equation in recurrence.equations:
-        tensor = equation.target.tensor
-        numbered = (f"{tensor.name}_back{'_' * k}" for k in range(len(names) + 1))
-        name = next(name for name in numbered if name not in names)
-        names.add(name)
-        own[tensor] = ir.Tensor(name, tensor.shape, tensor.kind, tensor.below)
+    index, names = recurrence.index, Names.of(system)
+    own = {
+        t: ir.Tensor(names.take(f"{t.name}_back"), t.shape, t.kind, t.below)
+        for t in (equation.target.tensor for equation in recurrence.equations)
+    }
     last = Polynomial.of(index.extent) - Polynomial.of(1)
     back: dict[ir.Expr, ir.Expr] = {index: (last - Polynomial.of(index)).to_expr()}
 
@@ -307,9 +440,14 @@ def _turn(system: ir.System, recurrence: Recurrence) -> ir.System:
         value = rewrite_bottom_up(substitute(equation.value, back), turn)
         turned.append(ir.Equation(target, value))
         flipped.append(ir.Equation(equation.target, substitute(target, back)))
+    return _exchange(system, recurrence, [*turned, *flipped])
+
+
+def _exchange(system: ir.System, recurrence: Recurrence, new: Sequence[ir.Equation]) -> ir.System:
+    """The system with other equations in place of those that recur."""
     first = system.equations.index(recurrence.equations[0])
-    rest = [e for e in system.equations if e not in recurrence.equations]
-    return replace(system, equations=(*rest[:first], *turned, *flipped, *rest[first:]))
+    rest = [each for each in system.equations if each not in recurrence.equations]
+    return replace(system, equations=(*rest[:first], *new, *rest[first:]))
 
 
 def find_recurrence_mistakes(system: ir.System) -> Iterator[Diagnostic]:
@@ -336,9 +474,9 @@ def find_recurrence_mistakes(system: ir.System) -> Iterator[Diagnostic]:
 
 
 def order_recurrences(system: ir.System) -> ir.System:
-    """The equations in an order in which those that recur together stand together."""
-    groups = find_groups(system)
-    if all(len(group) == 1 for group in groups):
+    """Those that recur together stand together, and behind what they read."""
+    groups = [_sort_turn(group) for group in find_groups(system)]
+    if not groups:
         return system
     together = {equation: group for group in groups for equation in group}
     left = list(system.equations)
@@ -354,4 +492,27 @@ def order_recurrences(system: ir.System) -> ir.System:
         ordered += block
         done |= own
         left = [each for each in left if each not in block]
-    return replace(system, equations=tuple(ordered))
+    is_same = tuple(ordered) == system.equations
+    return system if is_same else replace(system, equations=tuple(ordered))
+
+
+def _sort_turn(group: tuple[ir.Equation, ...]) -> tuple[ir.Equation, ...]:
+    """The group in an order in which a turn has made what it reads of itself, if there is one."""
+    for index in group[0].target.places if find_recurrence(group) is None else ():
+        if any(list(e.target.places).count(index) != 1 for e in group):
+            continue
+        made = Recurrence(index, group) if isinstance(index, ir.Index) else None
+        left, done = list(group), list[ir.Equation]()
+        while left and made is not None:
+            own = {each.target.tensor for each in left}
+            for first in left:
+                read = [a for a in find_accesses(first.value) if a.tensor in own]
+                if all(made.find_lag(access) != 0 for access in read):
+                    break
+            else:
+                break
+            left.remove(first)
+            done.append(first)
+        if not left and find_recurrence(done) is not None:
+            return tuple(done)
+    return group

@@ -4,20 +4,14 @@
 error; `to_lines` gives a whole system: declarations, sizes, index lines, equations, results.
 """
 
-from __future__ import annotations
-
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from derive.errors import Mark
 from derive.ir import nodes as ir
 from derive.ir.pieces import OR, find_span, find_spans, join, tighten, to_text
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import as_written, find_accesses, find_all_indices, find_free, walk
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
 
 __all__ = ["find_span", "to_declaration", "to_lines", "to_text"]
 

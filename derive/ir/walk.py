@@ -6,14 +6,12 @@ children: they say what an index or a tensor is, and never hold indices.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from types import MappingProxyType
 
 from derive.ir import nodes as ir
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 
 def find_children(expr: ir.Expr) -> tuple[ir.Expr, ...]:
@@ -156,7 +154,7 @@ def _substitute_reduce(expr: ir.Reduce, new: Mapping[ir.Expr, ir.Expr]) -> ir.Ex
     if not inner:
         return expr
     coming = {index.name for fresh in inner.values() for index in find_free(fresh)}
-    taken = _find_names(expr) | {name for fresh in inner.values() for name in _find_names(fresh)}
+    taken = find_names(expr) | {name for fresh in inner.values() for name in find_names(fresh)}
     bound = []
     for index in expr.bound:
         kept = rename_apart(index, taken) if index.name in coming else index
@@ -211,7 +209,7 @@ def _find_relevant(
     }
 
 
-def _find_names(expr: ir.Expr) -> set[str]:
+def find_names(expr: ir.Expr) -> set[str]:
     """Every name inside, bound ones and those in extents too, since all share one namespace."""
     named = (ir.Size, ir.Scalar, ir.Index)
     parts = tuple(_walk_extents(expr))
@@ -239,6 +237,30 @@ def rename_apart(index: ir.Index, taken: set[str]) -> ir.Index:
     indices = (chr(ord("a") + (first + k) % 26) for k in range(1, 26))
     numbered = (f"{index.name}{k}" for k in range(1, len(taken) + 2))
     return next(ir.Index(name, index.extent) for name in (*indices, *numbered) if name not in taken)
+
+
+class Names(set[str]):
+    """The names that are taken in a system, and new ones beside them."""
+
+    @classmethod
+    def of(cls, system: ir.System) -> Names:
+        """Those of its arguments, sizes, tensors and indices."""
+        found = {entry.name for entry in (*system.inputs, *system.sizes)}
+        found |= {equation.target.tensor.name for equation in system.equations}
+        return cls(found | {i.name for i in find_all_indices(system)} | {*find_sizes(system)})
+
+    def take(self, wanted: str) -> str:
+        """The name, or one like it that nothing has, which is taken from now on."""
+        numbered = (wanted, *(f"{wanted}_{k}" for k in range(2, len(self) + 3)))
+        found = next(name for name in numbered if name not in self)
+        self.add(found)
+        return found
+
+    def take_index(self, wanted: ir.Index) -> ir.Index:
+        """The index, or one of another name that nothing has."""
+        found = rename_apart(wanted, self)
+        self.add(found.name)
+        return found
 
 
 # The sizes of a system, in order of appearance.
@@ -273,6 +295,57 @@ def find_sizes(system: ir.System) -> tuple[str, ...]:
     return tuple(dict.fromkeys(here.name for here in inside if isinstance(here, ir.Size)))
 
 
+def resize_system(
+    system: ir.System,
+    sizes: Mapping[ir.Expr, ir.Expr],
+    names: Mapping[str, str] = MappingProxyType({}),
+    simplify: Callable[[ir.Expr], ir.Expr] = lambda extent: extent,
+) -> ir.System:
+    """The system with others for its sizes, and for the names of its tensors and numbers.
+
+    The extents of tensors are simplified.
+    """
+
+    def resize(expr: ir.Expr) -> ir.Expr:
+        return rewrite_bottom_up(expr, lambda part: sizes.get(part, part))
+
+    def tensor(old: ir.Tensor) -> ir.Tensor:
+        shape = tuple(simplify(resize(extent)) for extent in old.shape)
+        below = resize(old.below) if old.below is not None else None
+        return replace(old, name=names.get(old.name, old.name), shape=shape, below=below)
+
+    def visit(expr: ir.Expr) -> ir.Expr:
+        match expr:
+            case ir.Index(name, extent):
+                return ir.Index(name, resize(extent))
+            case ir.Access(old, places):
+                return ir.Access(tensor(old), tuple(map(visit, places)))
+            case ir.Scalar(name):
+                return ir.Scalar(names.get(name, name))
+            case ir.Reduce(kind, bound, condition, body):
+                inner = tuple(ir.Index(i.name, resize(i.extent)) for i in bound)
+                return ir.Reduce(kind, inner, visit(condition), visit(body))
+            case ir.Along(kind, _, condition, body):
+                own, *more = (ir.Index(i.name, resize(i.extent)) for i in expr.indices)
+                return ir.Along(kind, own, visit(condition), visit(body), *more)
+            case _:
+                return sizes.get(expr) or map_children(expr, visit)
+
+    equations = []
+    for equation in system.equations:
+        target = visit(equation.target)
+        assert isinstance(target, ir.Access)
+        equations.append(ir.Equation(target, visit(equation.value)))
+    inputs = tuple(
+        tensor(entry)
+        if isinstance(entry, ir.Tensor)
+        else replace(entry, name=names.get(entry.name, entry.name))
+        for entry in system.inputs
+    )
+    results = tuple(map(tensor, system.results))
+    return replace(system, inputs=inputs, equations=tuple(equations), results=results)
+
+
 def split_guards(factors: tuple[ir.Expr, ...]) -> tuple[tuple[ir.Expr, ...], tuple[ir.Expr, ...]]:
     """The conditions of a product's Iverson brackets at any depth, and its other factors."""
     guards: list[ir.Expr] = []
@@ -288,3 +361,15 @@ def split_guards(factors: tuple[ir.Expr, ...]) -> tuple[tuple[ir.Expr, ...], tup
             case _:
                 others.append(factor)
     return tuple(guards), tuple(others)
+
+
+def find_brackets(factor: ir.Expr) -> tuple[ir.Where, ...]:
+    """The Iverson brackets that a factor multiplies by: itself, or in nested products."""
+    match factor:
+        case ir.Where(_, then, other) if then is ir.ONE and other is ir.ZERO:
+            return (factor,)
+        case ir.Mul(factors):
+            return tuple(bracket for part in factors for bracket in find_brackets(part))
+        case ir.Pow(base, ir.Number(value)) if value > 0:
+            return find_brackets(base)
+    return ()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -22,24 +23,19 @@ from hashlib import sha256
 from inspect import signature
 from math import inf
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from derive.errors import refuse
-from derive.judge.evaluate import evaluate_system
-from derive.judge.loops import evaluate_loops
-from derive.judge.samples import choose_sizes, draw_inputs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from derive.ir import nodes as ir
-    from derive.notation.formula import Formula
-
+from derive.ir import nodes as ir
+from derive.judge import evaluate, loops, samples
+from derive.notation.formula import Formula
 
 _REDRAWS = 5  # after an accident
-_COUNTS = {"floor_divide", "remainder"}  # of positions: numbers to the formula, functions to code
+# Hashed, and a difference proves nothing: of positions they are numbers to the formula and
+# functions to code, or a plan may part what they are of.
+_LOOSE = {"floor_divide", "remainder", "cos", "sin"}
 
-
+Found = TypeVar("Found")
 Calls: TypeAlias = "Sequence[Callable[[Mapping[str, Any]], Sequence[Any]]]"
 
 
@@ -53,6 +49,30 @@ def judge_exactly(
     """The first element in which a call differs from the formula, in words; else nothing."""
     from derive.judge import fields
 
+    def judge(tower: Any, usage: Any, how: tuple[int, int]) -> str:
+        given = draw_over(tower, system, values, how[0])
+        found = evaluate_over(tower, system, given, sizes)
+        calling = (call(copy_values(given)) for call in calls)
+        pairs = (pair for each in calling for pair in zip(system.results, each, strict=True))
+        said = (find_difference(t.name, result, found[t.name]) for t, result in pairs)
+        first = next(filter(None, said), "")
+        chance = usage.ordered or usage.rooted or usage.guessed
+        return "" if chance or _LOOSE & usage.opaque.keys() else first
+
+    try:
+        return use_tower(seed, judge)
+    except (fields.TooDeepError, fields.NotModelledError):
+        return ""
+
+
+def use_tower(seed: int, act: Callable[[Any, Any, tuple[int, int]], Found]) -> Found:
+    """What `act` finds over a random tower, deeper where exponentials nest deeper.
+
+    It is given the tower, what is noted of its use, and its seed and depth. After an accident it is
+    asked again, over another one. TooDeepError where no tower is deep enough.
+    """
+    from derive.judge import fields
+
     for depth in range(1, fields.DEEPEST + 1):
         for attempt in range(_REDRAWS):
             own = seed + 1000 * attempt
@@ -60,21 +80,12 @@ def judge_exactly(
             try:
                 with warnings.catch_warnings(), fields.exact(tower) as usage:
                     warnings.simplefilter("ignore")
-                    given = draw_over(tower, system, values, own)
-                    found = evaluate_over(tower, system, given, sizes)
-                    calling = (call(copy_values(given)) for call in calls)
-                    pairs = (p for each in calling for p in zip(system.results, each, strict=True))
-                    said = (find_difference(t.name, result, found[t.name]) for t, result in pairs)
-                    first = next(filter(None, said), "")
-                chance = usage.ordered or usage.rooted or usage.guessed
-                return "" if chance or _COUNTS & usage.opaque.keys() else first
+                    return act(tower, usage, (own, depth))
             except fields.UnluckyError:
                 continue
             except fields.TooDeepError:
                 break
-            except fields.NotModelledError:
-                return ""
-    return ""
+    raise fields.TooDeepError
 
 
 def evaluate_over(
@@ -83,18 +94,20 @@ def evaluate_over(
     """The formula's tensors over a tower."""
     from derive.judge.fields import to_field
 
-    return evaluate_system(system, values, sizes, partial(to_field, tower))
+    return evaluate.evaluate_system(system, values, sizes, partial(to_field, tower))
 
 
 def draw_over(
     tower: Any, system: ir.System, values: Mapping[str, Any], seed: int
 ) -> dict[str, Any]:
     """The inputs over a tower: real tensors are random residues, the others what they are."""
-    from derive.judge.fields import draw_field
+    from derive.judge.fields import NotModelledError, draw_field
 
     drawn = dict(values)
     positive = [t.name for t in system.inputs if getattr(t, "lower", None) is not None]
     for number, (name, value) in enumerate(values.items()):
+        if hasattr(value, "is_complex") and value.is_complex():
+            raise NotModelledError("complex numbers")
         if hasattr(value, "is_floating_point") and value.is_floating_point():
             own = 31 * seed + number
             drawn[name] = draw_field(tower, tuple(value.shape), own, positive=name in positive)
@@ -136,7 +149,6 @@ def _name_element(name: str, place: tuple[int, ...]) -> str:
 
 TOLERANCE = 1e-9
 FLOOR = 1e-12  # what rounding leaves where inputs of order 1 cancel
-
 
 NOTHING = "every element is nan by the formula"
 
@@ -221,8 +233,8 @@ def judge_source(  # noqa: PLR0913 - the last one is for functions with a loop
     for number, sizes in enumerate(draws):
         judged.append(dict(sizes))
         empty_row = number > 0 and number == len(draws) - 1
-        inputs = draw_inputs(system, sizes, number, empty_row=empty_row)
-        expected = evaluate_loops(formula, inputs)
+        inputs = samples.draw_inputs(system, sizes, number, empty_row=empty_row)
+        expected = loops.evaluate_loops(formula, inputs)
         values = map(torch.as_tensor, to_tuple(expected))
         is_empty = is_empty and all(bool(each.isnan().all()) for each in values)
         names = tuple(tensor.name for tensor in system.results)
@@ -305,7 +317,7 @@ def _judge_fields(
     if not draws or not any(getattr(entry, "kind", "") == "real" for entry in system.inputs):
         return ""
     sizes = draws[0]
-    values = draw_inputs(system, sizes, 0)
+    values = samples.draw_inputs(system, sizes, 0)
     for name, value in values.items():  # a float that is the same in a field as in floats
         if isinstance(value, float) and Fraction(value).limit_denominator(100) != value:
             values[name] = (round(8 * value) or 1) / 8
@@ -335,7 +347,7 @@ def judge_file(  # noqa: PLR0913 - all that a file is made of
     `parts` are files of each order alone, where the file chooses among several by its sizes.
     `pull` is what its own backward is judged by, `layer` its class.
     """
-    draws = choose_sizes(system, count=count)
+    draws = samples.choose_sizes(system, count=count)
     judgement = judge_source(source, name, formula, system, draws, variants=variants)
     raise_unless_agrees(judgement, name)
     for part in parts:  # the sizes of a draw are small, and choose but one of them
@@ -344,7 +356,7 @@ def judge_file(  # noqa: PLR0913 - all that a file is made of
         whole = judge_source(source, name, formula, system, draws, layer=layer)
         raise_unless_agrees(whole, f"the class {layer.name}")
     if pull is not None:
-        draws = choose_sizes(pull.system, count=count)
+        draws = samples.choose_sizes(pull.system, count=count)
         variants = pull.variants
         backward = judge_source(
             source, name, pull.formula, pull.system, draws, variants=variants, pull=pull
@@ -380,14 +392,16 @@ def compare_values(name: str, found: Any, expected: Any) -> tuple[float, str]:
 
     if not isinstance(found, torch.Tensor):
         return inf, f"{name} is {type(found).__name__}, no tensor"
-    expected = torch.as_tensor(expected, dtype=torch.float64)
+    is_complex = torch.as_tensor(expected).is_complex()
+    kind = torch.complex128 if is_complex else torch.float64
+    expected = torch.as_tensor(expected, dtype=kind)
     if found.shape != expected.shape:
         return inf, f"{name} has shape {list(found.shape)}, the formula {list(expected.shape)}"
-    if found.is_complex():
+    if found.is_complex() and not is_complex:
         return inf, f"{name} is complex"
     if not expected.numel():
         return 0.0, ""
-    found = found.detach().to("cpu", torch.float64)
+    found = found.detach().to("cpu", kind)
     same = (found == expected) | (found.isnan() & expected.isnan())
     finite = expected.isfinite()
     size = expected.abs()
@@ -400,7 +414,7 @@ def compare_values(name: str, found: Any, expected: Any) -> tuple[float, str]:
         return float(off.max()), ""
     place = tuple(int(k) for k in wrong.nonzero()[0])
     element = _name_element(name, place)
-    values = f"{float(found[place])!r}, the formula says {float(expected[place])!r}"
+    values = f"{found[place].item()!r}, the formula says {expected[place].item()!r}"
     return float(off.max()), f"{element} is {values}"
 
 

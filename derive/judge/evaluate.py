@@ -16,24 +16,19 @@ exact as long as it can.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
-from itertools import chain
+from itertools import chain, product
 from math import inf, prod
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from derive.ir import nodes as ir
+from derive.ir import polynomial, recurrences
 from derive.ir.functions import FUNCTIONS, ROWS, find_call, unfold_call
-from derive.ir.polynomial import evaluate_extent
-from derive.ir.recurrences import find_recurrence
 from derive.ir.walk import find_accesses, find_children, split_guards, substitute
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from derive.ir.recurrences import Recurrence
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +122,7 @@ class Evaluator:
         if any(tensor.name not in known for tensor in read):
             return None
         waiting, self._waiting = self._waiting, []
-        recurrence = find_recurrence(waiting)
+        recurrence = recurrences.find_recurrence(waiting)
         if len(waiting) > 1 or any(tensor is target.tensor for tensor in read):
             assert recurrence is not None  # as the checks of the formula say
             self._recur(recurrence)
@@ -135,30 +130,29 @@ class Evaluator:
             self.values[target.tensor.name] = _fill(self, target, self.find(equation.value))
         return self.values[target.tensor.name]
 
-    def _recur(self, recurrence: Recurrence) -> None:
+    def _recur(self, recurrence: recurrences.Recurrence) -> None:
         """The tensors of equations that recur, place after place."""
         import torch
 
-        index = recurrence.index
-        made: dict[ir.Tensor, list[Any]] = {e.target.tensor: [] for e in recurrence.equations}
+        made: dict[ir.Tensor, Any] = dict.fromkeys(e.target.tensor for e in recurrence.equations)
         for tensor in made:
-            self.values[tensor.name] = torch.zeros([0] * len(tensor.shape), dtype=torch.float64)
-        turns = range(self.extent(index.extent))
-        for turn in reversed(turns) if recurrence.is_downward else turns:
-            here: dict[ir.Expr, ir.Expr] = {index: ir.Number(Fraction(turn))}
+            shape = [self.extent(extent) for extent in tensor.shape]
+            self.values[tensor.name] = torch.zeros(shape, dtype=torch.float64)
+        turns = []
+        for loop in recurrence.loops:
+            every = range(self.extent(loop.index.extent))
+            turns.append([*reversed(every)] if loop.is_downward else [*every])
+        for turn in product(*turns):
+            here: dict[ir.Expr, ir.Expr] = {
+                loop.index: ir.Number(Fraction(at))
+                for loop, at in zip(recurrence.loops, turn, strict=True)
+            }
             for equation in recurrence.equations:
-                tensor, axis = equation.target.tensor, recurrence.find_axis(equation.target.tensor)
-                places = tuple(p for k, p in enumerate(equation.target.places) if k != axis)
-                shape = tuple(n for k, n in enumerate(tensor.shape) if k != axis)
-                target = ir.Access(ir.Tensor(tensor.name, shape, tensor.kind), places)
-                row = _fill(self, target, self.find(substitute(equation.value, here)))
-                if recurrence.is_downward:  # what is not there yet stands before it
-                    made[tensor].insert(0, row)
-                    rows = [*[row] * turn, *made[tensor]]
-                else:
-                    made[tensor].append(row)
-                    rows = made[tensor]
-                self.values[tensor.name] = torch.stack(rows, axis)
+                tensor, places = equation.target.tensor, equation.target.places
+                target = ir.Access(tensor, tuple(substitute(place, here) for place in places))
+                found = self.find(substitute(equation.value, here))
+                made[tensor] = _fill(self, target, found, made[tensor])
+                self.values[tensor.name] = made[tensor]
 
     def find(self, expr: ir.Expr) -> Grid:
         """The value of a node for each value of its indices."""
@@ -176,7 +170,7 @@ class Evaluator:
         """The number that an extent is, kept."""
         number = self._extents.get(extent)
         if number is None:
-            number = self._extents[extent] = evaluate_extent(extent, self.sizes)
+            number = self._extents[extent] = polynomial.evaluate_extent(extent, self.sizes)
         return number
 
     def condition(self, expr: ir.Expr) -> Grid:
@@ -197,6 +191,8 @@ class Evaluator:
         if number is not None:
             return self._constant(number)
         match expr:
+            case ir.Call("I"):
+                return Grid(torch.tensor(1j, dtype=torch.complex128), ())
             case ir.Index():
                 steps = torch.arange(self.extent(expr.extent), dtype=torch.float64)
                 return Grid(steps, (expr,))
@@ -285,7 +281,9 @@ class Evaluator:
 def _read(evaluator: Evaluator, access: ir.Access) -> Grid:
     """The tensor's elements at the places; truth values and integers become numbers."""
     found = _read_raw(evaluator, access)
-    return found if access.tensor.kind == "real" else Grid(found.tensor.double(), found.indices)
+    if access.tensor.kind in {"int", "bool"}:
+        return Grid(found.tensor.double(), found.indices)
+    return found
 
 
 def _read_raw(evaluator: Evaluator, access: ir.Access) -> Grid:
@@ -317,7 +315,7 @@ def _find_integers(evaluator: Evaluator, expr: ir.Expr) -> Grid:
             return Grid(torch.tensor(evaluator.sizes[name]), ())
         case ir.Index():
             return Grid(torch.arange(evaluator.extent(expr.extent)), (expr,))
-        case ir.Access() if expr.tensor.kind != "real":
+        case ir.Access() if expr.tensor.kind in {"int", "bool"}:
             return _read_raw(evaluator, expr)
         case ir.Add(terms):
             parts, indices = align([_find_integers(evaluator, term) for term in terms])
@@ -353,23 +351,24 @@ def _compute_integers(function: str, *parts: Any) -> Any:
     return reduce(getattr(torch, f"{function}imum"), parts)
 
 
-def _fill(evaluator: Evaluator, target: ir.Access, value: Grid) -> Any:
+def _fill(evaluator: Evaluator, target: ir.Access, value: Grid, into: Any = None) -> Any:
     """The target's tensor: its axes in order, merged places put where they belong."""
     shape = [evaluator.extent(extent) for extent in target.tensor.shape]
     places = target.places
     if all(isinstance(place, ir.Index) for place in places):
         order = tuple(place for place in places if isinstance(place, ir.Index))
-        found = _fit(evaluator, spread(value, order, evaluator), target)
+        found = _fit(spread(value, order, evaluator), target)
         if list(found.shape) == shape:
             return found
     parts, order = align([_find_integers(evaluator, place) for place in places])
     spaces = [evaluator.extent(index.extent) for index in order]
     positions = tuple(part.expand(spaces) for part in parts)
-    source = _fit(evaluator, spread(value, order, evaluator), target)
-    return source.new_zeros(shape).index_put(positions, source)
+    source = _fit(spread(value, order, evaluator), target)
+    whole = source.new_zeros(shape) if into is None else into
+    return whole.index_put(positions, source)
 
 
-def _fit(evaluator: Evaluator, found: Any, target: ir.Access) -> Any:
+def _fit(found: Any, target: ir.Access) -> Any:
     """Integers and truth values as such, for an equation that defines a tensor of them."""
     if target.tensor.kind == "int":
         return found.long()
@@ -435,6 +434,8 @@ def _fold_number(expr: ir.Expr, numbers: list[Fraction | float]) -> Fraction | f
             return _raise(*numbers)
         case ir.Call("pi"):
             return math.pi
+        case ir.Call("I"):
+            return None
         case ir.Call("max" | "min" as which):
             return max(numbers) if which == "max" else min(numbers)
         case ir.Call("abs"):
@@ -601,16 +602,16 @@ def _apply_to_matrix(
 
 
 def _reduce_along(evaluator: Evaluator, expr: ir.Along) -> Grid:
-    """softmax, log_softmax or cumsum along an index; entries left out have no part."""
+    """A function along an index; entries left out have no part."""
     import torch
 
     if expr.columns is not None:
         return _apply_to_matrix(evaluator, expr, expr.indices)
     body, mask, free = _spread_rows(evaluator, (expr.index,), expr.condition, expr.body)
     order = (*free, expr.index)
-    if not body.is_floating_point():  # integers, of an argmax or of a tensor of them
+    if not (body.is_floating_point() or body.is_complex()):  # integers, of a tensor or an argmax
         body = body.to(torch.float64)
-    if expr.kind == "cumsum":
+    if ROWS[expr.kind].is_linear:
         return Grid(torch.where(mask, body, torch.zeros_like(body)).cumsum(-1), order)
     if expr.condition != ir.TRUE:
         body = torch.where(mask, body, torch.full_like(body, -inf))

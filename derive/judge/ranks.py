@@ -7,12 +7,13 @@ and so are the gradients. What is handed to the collectives is recorded.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import signature
 from itertools import product
 from math import inf
 from threading import Barrier, BrokenBarrierError, Lock, Thread
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 from warnings import catch_warnings, simplefilter
 
 from derive.ir import nodes as ir
@@ -30,10 +31,6 @@ from derive.judge.compare import (
     write_sizes,
 )
 from derive.judge.samples import choose_sizes, draw_inputs, is_possible
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
 
 PATIENCE = 60.0  # seconds that a rank waits for the others, which may have failed
 WORLDS = (2, 3)  # ranks of each dimension

@@ -7,24 +7,20 @@ to draw the order of the sizes changes, and they reach beyond the numbers in con
 neither a clip nor a bracket is idle everywhere.
 """
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import combinations
 from math import prod
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_atom
 from derive.ir.walk import find_children, find_free, walk
 from derive.ir.walk import find_sizes as walk_sizes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 MOST_WORK = 200_000  # elements that the loops evaluate for one draw
 ATTEMPTS = 60
@@ -394,6 +390,9 @@ def _draw_tensor(
             if tensor.below is not None:
                 low, high = 0, int(_evaluate(Polynomial.of(tensor.below), sizes))
             return torch.randint(low, max(high, low + 1), shape, generator=generator)
+        case "complex":
+            parts = (_draw_real(tensor, shape, sizes, generator) for _ in range(2))
+            return torch.complex(*parts).to((dtype or torch.float64).to_complex())
         case _:
             return _draw_real(tensor, shape, sizes, generator).to(dtype or torch.float64)
 

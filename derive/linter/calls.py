@@ -23,10 +23,10 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from string import ascii_letters
-from typing import TYPE_CHECKING
 
 from derive.frontend.from_einsum import (
     DOTS,
@@ -37,13 +37,7 @@ from derive.frontend.from_einsum import (
     read_einsum,
     write_sublists,
 )
-from derive.linter.scopes import Text, find_calls, find_dotted, find_texts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from derive.linter.scopes import Scope, Seen
-
+from derive.linter.scopes import Scope, Seen, Text, find_calls, find_dotted, find_texts
 
 # The functions that take a string and operands, by their full names.
 _EINSUMS = {

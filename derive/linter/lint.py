@@ -13,13 +13,14 @@ import os
 import re
 import tokenize
 import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatch
 from io import BytesIO, StringIO
 from pathlib import Path, PurePath
 from tokenize import detect_encoding
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from derive.backend import to_sarif as sarif
 from derive.errors import Mark, refuse
@@ -36,9 +37,6 @@ from derive.linter.rules import (
     Severity,
 )
 from derive.linter.scopes import find_characters, to_column
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 _KEPT_BY_TOOLS = ("__pycache__", "node_modules")
 _SUFFIXES = (".py", ".ipynb")

@@ -10,22 +10,15 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import combinations, islice
-from typing import TYPE_CHECKING
 
 from derive.errors import refuse, suggest
-from derive.frontend.from_einsum import DOTS, Spec
-from derive.linter.calls import find_diagonals, find_lone, find_outer, find_plain, is_atom
-from derive.linter.scopes import find_shape
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from derive.frontend.from_einsum import Token
-    from derive.linter.calls import Call
-    from derive.linter.scopes import Shape
+from derive.frontend.from_einsum import DOTS, Spec, Token
+from derive.linter import scopes
+from derive.linter.calls import Call, find_diagonals, find_lone, find_outer, find_plain, is_atom
 
 # What the examples take for granted.
 PRELUDE = """\
@@ -241,7 +234,7 @@ def find_wrong_extents(call: Call, spec: Spec) -> Iterator[Remark]:
                 yield Remark(says, advice, index.start, index.end)
 
 
-def _find_shapes(call: Call, spec: Spec) -> Iterator[tuple[str, Sequence[Token], Shape]]:
+def _find_shapes(call: Call, spec: Spec) -> Iterator[tuple[str, Sequence[Token], scopes.Shape]]:
     """The operands whose shape is known, with their terms."""
     given = call.operands
     if given is None or len(given) != len(spec.operands):
@@ -249,7 +242,7 @@ def _find_shapes(call: Call, spec: Spec) -> Iterator[tuple[str, Sequence[Token],
     if call.function not in {"einsum", "contract"}:
         return
     for name, operand, expr in zip(call.names, spec.operands, given, strict=True):
-        shape = find_shape(expr, call.scope)
+        shape = scopes.find_shape(expr, call.scope)
         if shape is not None:
             yield name, operand, shape
 

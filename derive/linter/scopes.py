@@ -14,14 +14,11 @@ from __future__ import annotations
 import ast
 import re
 import tokenize
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    Shape = tuple[int | None, ...]  # None for a number that is not known
+Shape = tuple[int | None, ...]  # None for a number that is not known
 
 _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 # Most nodes of a tree bind nothing and call nothing; these lists halve the time of the walk.

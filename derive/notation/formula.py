@@ -1,21 +1,25 @@
 """A formula: SymPy equations with a name, a source, and what the equations alone do not say."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from keyword import iskeyword
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypedDict
 
 from derive.errors import DeriveError, refuse
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 # What a generated function reads, and the file around it: nothing else may have these names.
-_CHECKS = ("_check_shapes", "_sum_so_far", "_reduce_below", "_weigh_apart", "_check_range")
-FUNCTION_WORDS = ("torch", *_CHECKS, "ValueError", "list", "zip", "isinstance")
+_HELPERS = (
+    "_sum_so_far",
+    "_find_ranks",
+    "_count_below",
+    "_reduce_below",
+    "_sum_windows",
+    "_weigh_apart",
+    "_transform",
+)
+_CHECKS = ("_check_shapes", "_check_range", *_HELPERS)
+FUNCTION_WORDS = ("torch", *_CHECKS, "ValueError", "list", "zip", "isinstance", "max")
 FILE_WORDS = (
     *FUNCTION_WORDS,
     "Tensor",
@@ -24,6 +28,9 @@ FILE_WORDS = (
     "int",
     "bool",
     "str",
+    "dict",
+    "slice",
+    "reversed",
     "abs",
     "RuntimeError",
 )
@@ -49,6 +56,15 @@ class Held:
     is_buffer: bool = False
     is_persistent: bool = True  # is it in the state dict
     value: float | None = None  # of each entry of a buffer, where they are the same
+
+
+class About(TypedDict, total=False):
+    """What may be said of a formula beside its equations, wherever it is read from."""
+
+    title: str
+    source: str
+    typical: Mapping[str, int] | None
+    empty_row: str
 
 
 class Formula:

@@ -74,7 +74,7 @@ def _choose(condition: Any, then: Any, other: Any) -> Any:
 def _call(name: str, arguments: tuple[Any, ...]) -> Any:
     if name in ELEMENTWISE:
         return ELEMENTWISE[name](*arguments)
-    return sympy.pi if name == "pi" else open_call(name, arguments, SYMPY)
+    return getattr(sympy, name) if name in {"pi", "I"} else open_call(name, arguments, SYMPY)
 
 
 _COMPARE = {
@@ -141,7 +141,7 @@ FUNCTIONS: dict[str, Any] = {
 ELEMENTWISE: dict[str, Any] = {
     name: FUNCTIONS.get(name) or getattr(sympy, row.sympy)
     for name, row in TABLE.items()
-    if row.is_kept and name not in {"pi", "floordiv"}
+    if row.is_kept and name not in {"pi", "I", "floordiv"}
 }
 _SPELLED = {name: _spell_function(name) for name, row in TABLE.items() if not row.is_kept} | {
     word: _spell_row(word) for word, row in ROWS.items() if not row.is_kept

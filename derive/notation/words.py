@@ -7,18 +7,20 @@ SymPy has no place to say so.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from sympy import Expr, Idx, Indexed, IndexedBase, S, Symbol, sympify
+from sympy import Abs, Expr, Idx, Indexed, IndexedBase, S, Symbol, arg, im, re, sympify
 from sympy.core.containers import Tuple
 from sympy.core.symbol import Str
 from sympy.logic.boolalg import Boolean
 
 from derive.errors import refuse
 
-DTYPES = ("real", "int", "bool")
-SPELT = {"float": "real", float: "real", int: "int", bool: "bool"}  # what a dtype is called too
+DTYPES = ("real", "int", "bool", "complex")
+# What a dtype is called too.
+SPELT = {"float": "real", float: "real", int: "int", bool: "bool", complex: "complex"}
 
 _order = count()  # only tells which of two tensors was declared first; no output holds it
 
@@ -65,6 +67,26 @@ class BooleanElement(Indexed, Boolean):  # type: ignore[misc]
     """An element of a Boolean tensor: stands wherever SymPy asks for a condition."""
 
 
+def find_complex(equations: Sequence[Any]) -> set[str]:
+    """The tensors that are declared complex, and those that equations make of such."""
+    lefts = [str(getattr(left := e.lhs, "base", left)) for e in equations]
+    bases = {base for equation in equations for base in equation.atoms(IndexedBase)}
+    found = {str(b.label) for b in bases if getattr(b, "kind", "") == "complex"} - {*lefts}
+
+    def is_complex(value: Any) -> bool:
+        if isinstance(value, (Indexed, IndexedBase, Symbol)):
+            return str(getattr(value, "base", value)) in found
+        if isinstance(value, (re, im, Abs, arg, Boolean)):
+            return False
+        return value is S.ImaginaryUnit or any(map(is_complex, value.args))
+
+    count = -1
+    while count < len(found):
+        count = len(found)
+        found |= {n for n, e in zip(lefts, equations, strict=True) if is_complex(e.rhs)}
+    return found
+
+
 def sizes(names: str) -> Any:
     """Size symbols, one for each name: `B, S = sizes("B S")`."""
     return _each(names, lambda name: Symbol(name, integer=True, positive=True))
@@ -96,8 +118,9 @@ def tensors(
     """Tensors of one shape: `W_Q, W_K = tensors("W_Q W_K", H, D, D)`; without one, defined below.
 
     A name in the shape stands for the size. `dtype` is "real" or "float", "int" (with `below=V` for
-    values 0..V-1) or "bool". `domain=(low, high)` says that values keep `low <= value <= high`;
-    `domain=(low, high, "<", "<")` excludes the bounds; None leaves a side open.
+    values 0..V-1), "bool" or "complex". `domain=(low, high)` says that values keep
+    `low <= value <= high`; `domain=(low, high, "<", "<")` excludes the bounds; None leaves a side
+    open.
     """
     kind = SPELT.get(dtype, dtype)
     if kind not in DTYPES:

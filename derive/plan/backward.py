@@ -4,35 +4,40 @@ Of the tensors that the gradients read, one is kept if it is small beside the la
 result of a batch; what a softmax runs along, or makes, only if it is no larger than what is made
 out of the softmax. What is not kept is computed again, from what is. Nor is anything kept where
 that takes more time, by the model of the machine: it may keep torch's own call for several steps
-from being used.
+from being used. Both are weighed against what autograd makes of the plan of the results alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
-from math import prod
-from typing import TYPE_CHECKING
+from functools import partial
+from math import ceil, prod
 
 from derive.analysis.extents import find_open_sizes
 from derive.ir import nodes as ir
-from derive.ir.polynomial import evaluate_extent
-from derive.ir.recurrences import turn_upward
+from derive.ir.functions import ROWS
+from derive.ir.polynomial import Polynomial, add_all, evaluate_extent
+from derive.ir.recurrences import find_groups, turn_upward
 from derive.ir.text import to_text
-from derive.ir.walk import find_accesses, find_free, walk
+from derive.ir.walk import (
+    Names,
+    find_accesses,
+    find_free,
+    rewrite_bottom_up,
+    walk,
+)
 from derive.plan import ops
 from derive.plan.build import make_plan, to_product
-from derive.plan.cost import count_elements
-from derive.plan.plan import fix_chunks
+from derive.plan.chunks import close_running
+from derive.plan.cost import Storage, count_elements, find_inner, find_true_axes, time_op
+from derive.plan.machine import WIDTH, Machine
+from derive.plan.plan import Plan, find_root, fix_chunks
 from derive.plan.scans import open_recurrences
-from derive.plan.search import find_plan
+from derive.plan.search import Request, find_plan
 from derive.plan.steps import free_name
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Set
-
-    from derive.plan.plan import Plan
-    from derive.plan.search import Request
-
+LONGER = 2  # times autograd's time, with as much memory: a backward of its own is of no use
 LARGER = 4  # times as many elements as the largest argument or result of a batch: still small
 
 
@@ -57,6 +62,28 @@ class Passes:
         taken = set(self.forward.names) | {tile.block for tile in self.forward.tiles}
         return {t.block: free_name(f"backward_{t.block}", taken) for t in self.backward.tiles}
 
+    def compare(self, plan: Plan, machine: Machine) -> tuple[str, ...]:
+        """Why autograd does far better on a plan of the results alone; nothing where it does not.
+
+        So much more time as it takes less memory is fine.
+        """
+        tensors = (e for e in self.backward.system.inputs if isinstance(e, ir.Tensor))
+        kept = (Polynomial.of(ir.Mul(e.shape)) for e in tensors if e.name in self.kept)
+        beside = plan.at_sizes(add_all(kept))
+        elements = max(self.forward.peak, self.backward.peak + beside)
+        whole = replace(self.backward, uses=())
+        seconds = self.forward.find_time(machine) + whole.find_time(machine)
+        other, alive = find_trained(plan, machine)
+        if not other:
+            return ()  # all are views, which cost nothing
+        times, share = seconds / other, elements / max(1, alive)
+        if times < LONGER * max(1, 1 / max(share, 1e-9)):
+            return ()
+        return (
+            f"no backward of its own: at these sizes it takes {times:.2g} times as long as the one "
+            f"that autograd makes, and {share:.2g} times its memory",
+        )
+
     def say(self) -> str:
         """What the backward costs, and what is kept for it."""
         flops, peak = (
@@ -67,24 +94,30 @@ class Passes:
         return f"its own backward: {flops} operations; {peak} elements alive at once; {kept}"
 
 
-def plan_passes(
+def plan_passes(  # noqa: PLR0913, PLR0917 - a formula, its gradients, and what is asked
     system: ir.System,
     gradients: ir.System,
     names: tuple[Mapping[str, str], Mapping[str, str]],
     sizes: Mapping[str, int],
     request: Request,
+    compared: tuple[str, ...] = (),
 ) -> Passes:
-    """The plans of a formula and of its gradients; `names` are those of gradients, in and out."""
-    kept = _find_kept(system, gradients, sizes)
+    """The plans of a formula and of its gradients; `names` are those of gradients, in and out.
+
+    What is `compared` with its maximum is kept: computed anew it may round otherwise.
+    """
+    found = _find_kept(system, gradients, sizes)
+    kept = (*found, *(name for name in compared if name not in found))
 
     def time(names: tuple[str, ...]) -> float:
         pair = cut(system, gradients, names)
-        opened = (open_recurrences(turn_upward(each))[0] for each in pair)
+        opened = (open_recurrences(close_running(turn_upward(each)))[0] for each in pair)
         plans = [make_plan(each, sizes, cells=request.cells) for each in opened]
         return sum(plan.find_time(request.machine) for plan in plans)
 
     least = time(kept)
-    for name in [each for each in kept if each not in {t.name for t in system.results}]:
+    sure = {*compared, *(tensor.name for tensor in system.results)}
+    for name in [each for each in kept if each not in sure]:
         fewer = tuple(each for each in kept if each != name)
         if (seconds := time(fewer)) <= least:
             kept, least = fewer, seconds
@@ -98,6 +131,39 @@ def plan_passes(
     read = {tensor.name for tensor in backward.system.inputs}
     used = tuple(name for name in kept if name in read)
     return Passes(forward, backward, gradients, used, *names)
+
+
+def name_compared(system: ir.System) -> tuple[ir.System, tuple[str, ...]]:
+    """The system with a tensor for all that a maximum or minimum is taken of, and their names.
+
+    What recurs stays: its places are computed again one by one, from those before that are kept.
+    """
+    names = Names.of(system)
+    equations: list[ir.Equation] = []
+    named: dict[str, None] = {}
+
+    def name(stem: str, expr: ir.Expr) -> ir.Expr:
+        match expr:
+            case ir.Reduce("max" | "min", bound, condition, body):
+                if not isinstance(body, ir.Access):
+                    axes = find_free(body)
+                    made = ir.Tensor(names.take(f"{stem}_in"), tuple(i.extent for i in axes))
+                    equations.append(ir.Equation(ir.Access(made, axes), body))
+                    body = equations[-1].target
+                named[body.tensor.name] = None
+                return ir.Reduce(expr.kind, bound, condition, body)
+        return expr
+
+    recurring = [each for group in find_groups(system) for each in group]
+    for equation in system.equations:
+        stem = equation.target.tensor.name
+        if equation in recurring:
+            equations.append(equation)
+            continue
+        value = rewrite_bottom_up(equation.value, partial(name, stem))
+        equations.append(replace(equation, value=value))
+    made_here = {e.target.tensor.name for e in equations}
+    return replace(system, equations=tuple(equations)), tuple(n for n in named if n in made_here)
 
 
 def _keep_products(
@@ -214,7 +280,7 @@ def _find_kept(
                     if own & {a.tensor.name for a in find_accesses(e.value)}
                 ]
                 made = made if own else [equation.target.tensor]
-                most = max(map(count, made), default=None) if part.kind == "softmax" else None
+                most = max(map(count, made), default=None) if ROWS[part.kind].normalizes else None
                 rows.update(dict.fromkeys((*inside, *own), most))
     results = [tensor for tensor in system.results if tensor.name not in rows]
     first = next((tensor.shape[0] for tensor in results if tensor.shape), None)
@@ -232,3 +298,114 @@ def _find_kept(
             small[tensor.name] = None
     defined = {each.target.tensor.name for each in gradients.equations}
     return tuple(name for name in small if name in defined and name not in positions)
+
+
+def find_trained(plan: Plan, machine: Machine) -> tuple[float, int]:
+    """Seconds with the backward that autograd makes of it, and the elements alive at once."""
+    sizes = plan.complete(plan.sizes)
+    memory, seconds = Storage(sizes), replace(plan, uses=()).find_time(machine)
+    named = {step.op: step.name for step in plan.steps}
+    tensors = [e for e in plan.system.inputs if isinstance(e, ir.Tensor)]
+    kept: dict[ops.Op | str, int] = {tensor.name: 0 for tensor in tensors}  # views of one: none
+    largest = 0
+    for place, step in enumerate(plan.steps):
+        around = [tile for tile in plan.tiles if tile.first <= place <= tile.last]
+        turns = prod(ceil(memory.extent(t.index) / sizes[t.block]) for t in around)
+        turns *= prod(memory.extent(s.index) for s in plan.scans if s.first <= place <= s.last)
+        for op in ops.walk_ops(step.op):
+            if not has_gradient(op):
+                continue
+            seconds += turns * time_gradients(op, memory, machine)
+            count = memory.count(find_true_axes(op)) * turns
+            largest = max(largest, 0 if isinstance(op, ops.Source) else count)
+            for saved in find_saved(op):
+                key = saved.name if isinstance(saved, ops.Source) else named.get(saved, saved)
+                width = WIDTH if ops.is_boolean(saved) else 1
+                count = memory.count(find_true_axes(saved)) * turns // width
+                kept.setdefault(key, count)
+        memory.note([(step.name, step.op)])
+        root = find_root(step.op)
+        if isinstance(root, ops.Source) and root.name in kept:
+            kept[step.name] = 0  # a view
+    cut = [op for tile in plan.tiles for _, op in tile.sliced if has_gradient(op)]
+    for op in cut:  # the gradients by its blocks are joined
+        seconds += 2 * time_op(ops.Apply("neg", (op,), ops.axes_of(op)), memory, machine)
+        largest = max(largest, memory.count(ops.axes_of(op)))
+    shapes = [tensor.shape for tensor in tensors if tensor.kind == "real"]
+    given = sum(prod(evaluate_extent(each, sizes) for each in shape) for shape in shapes)
+    return seconds, max(plan.peak, sum(kept.values()) + given + largest)
+
+
+def has_gradient(op: ops.Op) -> bool:
+    """Does autograd follow it, where all real arguments have gradients?"""
+    if ops.is_boolean(op) or ops.is_integral(op):
+        return False
+    return isinstance(op, ops.Source) or any(map(has_gradient, ops.args_of(op)))
+
+
+def find_saved(op: ops.Op) -> tuple[ops.Op, ...]:
+    """What autograd keeps for the backward of an operation."""
+    args = ops.args_of(op)
+    match op:
+        case ops.Einsum() | ops.Apply("*"):
+            pairs = zip(args, args[::-1], strict=True) if len(args) == 2 else ()
+            found = tuple(one for one, other in pairs if has_gradient(other))
+        case ops.Apply("+" | "-" | "neg") | ops.Reduction("sum" | "mean") | ops.Cast():
+            found = ()
+        case ops.Apply("exp" | "sqrt" | "rsqrt" | "tanh" | "sigmoid") | ops.Along():
+            found = (op,)
+        case ops.Fill(_, mask) | ops.Choose(mask):
+            found = (mask,)
+        case ops.Cell():
+            found = (*args, *((op.whole, *ops.args_of(op.whole)) if op.scratch else (op,)))
+        case ops.Apply() | ops.Reduction() | ops.Recur():
+            found = args
+        case _:
+            found = ()
+    return tuple(each for each in map(find_root, found) if not isinstance(each, ops.Num))
+
+
+CALLED = 2.5  # times what a call of torch takes, its own backward does: 2 to 2.5
+
+
+def time_gradients(op: ops.Op, memory: Storage, machine: Machine) -> float:
+    """The time that autograd takes from the gradient by an operation to those by its operands."""
+
+    def stand(axes: tuple[ir.Index, ...], name: str = "gradient") -> ops.Op:
+        return ops.Source(name, axes)  # a tensor that lies in one piece
+
+    def walk(axes: tuple[ir.Index, ...], times: float = 1) -> float:
+        """The time of products element by element."""
+        pair = (stand(axes), stand(axes, "other"))
+        return times * time_op(ops.Apply("*", pair, axes), memory, machine)
+
+    axes, args, seconds = find_true_axes(op), ops.args_of(op), 0.0
+    active = [arg for arg in args if has_gradient(arg)]
+    match op:
+        case ops.Einsum((one, other)):
+            for arg, beside in ((one, other), (other, one)):
+                if has_gradient(arg):
+                    product = ops.Einsum((stand(op.axes), beside), ops.axes_of(arg))
+                    seconds += time_op(product, memory, machine)
+        case ops.Apply(function):
+            each = {"+": 0, "-": 0, "*": 1, "neg": 1}.get(function, 2)
+            for arg in active:
+                seconds += walk(axes, each) if each else 0
+                over = tuple(i for i in axes if i not in find_true_axes(arg))
+                if over:
+                    summed = ops.Reduction("sum", stand(axes), over)
+                    seconds += time_op(summed, memory, machine)
+        case ops.Reduction(kind, arg):
+            seconds += walk(find_true_axes(arg), 0.5 if kind in {"sum", "mean"} else 2)
+        case ops.Along():
+            seconds += walk(axes, 2)
+        case ops.Cell() | ops.Recur():
+            seconds += CALLED * time_op(op, memory, machine)
+            if isinstance(op, ops.Cell) and op.scratch:  # torch writes it out, and keeps its steps
+                inner = find_inner(op.whole, op.args)
+                seconds += sum(time_gradients(each, memory, machine) for each in inner)
+        case ops.Fill() | ops.Choose():
+            seconds += walk(axes, len(active))
+        case ops.Select(arg) | ops.Slice(arg) | ops.Take(arg) | ops.Expand(arg):
+            seconds += walk(find_true_axes(arg), 0.5)
+    return seconds

@@ -7,28 +7,25 @@ more than once is computed once, and a line too long to read is parted.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING
 
+from derive.ir import functions
 from derive.ir import nodes as ir
 from derive.ir.walk import walk
 from derive.plan import ops
 from derive.plan.cells import find_notes, use_cells
-from derive.plan.cells.matching import count_reads, rename
-from derive.plan.cost import Storage
+from derive.plan.cells.matching import count_reads, rename, strip
+from derive.plan.cost import Storage, find_strides, is_matrix_product, time_op
 from derive.plan.lower import lower, lower_equation
 from derive.plan.lower.context import Context, find_layouts, layout_of
+from derive.plan.machine import DEFAULT
 from derive.plan.path import FLOPS
-from derive.plan.plan import Plan
+from derive.plan.plan import Entry, Plan
 from derive.plan.steps import Step, free_name, name_op, name_part
-from derive.rewrite.guards import mark_harmful
+from derive.rewrite.guards import find_roundable, mark_harmful
 from derive.rewrite.recipes import prepare
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from derive.plan.plan import Entry
 
 
 def make_plan(system: ir.System, sizes: Mapping[str, int], *, cells: bool = True) -> Plan:
@@ -47,32 +44,45 @@ class Form:
     layouts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # other than the usual
     log: tuple[Entry, ...] = ()  # what the search took on its way here
     minimize: str = FLOPS  # by the orders of contraction
+    transforms: bool = False  # are there sums by fast Fourier transforms?
 
 
 def lower_system(
-    form: Form, sizes: Mapping[str, int], *, cells: bool = True, chunks: bool = True
+    form: Form,
+    sizes: Mapping[str, int],
+    *,
+    cells: bool = True,
+    chunks: bool = True,
+    exact: bool = True,
 ) -> Plan:
     """The plan of a form, its orders of contraction chosen at the given sizes."""
     system, prepared = form.system, form.prepared
     context = Context(prepared, sizes, _reserved(prepared), lower, minimize=form.minimize)
     context.layouts = {**find_layouts(prepared), **form.layouts}
+    marked = mark_harmful(prepared)
+    if form.transforms:
+        context.transforms = True
+        context.roundable = find_roundable(marked) if not exact else set()
     sources: dict[str, tuple[ir.Equation, ops.Source]] = {}
-    for equation in mark_harmful(prepared).equations:
+    for equation in marked.equations:
         sources[equation.target.tensor.name] = (equation, lower_equation(equation, context))
     results = tuple(_result(*sources[tensor.name], context) for tensor in system.results)
     steps = drop_unused(tuple(context.steps), results)
     steps, results = inline_result(steps, results)
-    steps = _share_orders(steps, set(sources))
-    steps = eliminate_common(steps, set(sources), context.names)
+    while steps != (
+        steps := eliminate_common(_share_orders(steps, set(sources)), set(sources), context.names)
+    ):
+        pass  # what has a name now is one operand, in whatever order of axes
     steps = move_scales(steps, results, Storage(sizes), context.names)
     if cells:
         memory = Storage(sizes)
         steps, is_changed = use_cells(
-            steps, results, memory, system.inputs, context.names, chunks=chunks
+            steps, results, memory, system.inputs, context.names, chunks=chunks, exact=exact
         )
         if is_changed:
             steps = eliminate_common(drop_unused(steps, results), set(sources), context.names)
-    steps = split_long(steps, context.names)
+    steps, results = keep_in_place(steps, results, Storage(sizes))
+    steps = match_kinds(split_long(steps, context.names), prepared)
     notes = (*form.notes, *context.notes, *find_notes(steps))
     orders = tuple(context.orders)
     return Plan(system, steps, results, dict(sizes), notes, log=form.log, orders=orders)
@@ -115,7 +125,7 @@ def inline_result(
     whole = Step(
         last.name, ops.flatten(op.arg, op.start, op.end) if isinstance(op, ops.Flatten) else op
     )
-    return (*before, whole), (ops.Source(last.name, whole.axes),)
+    return (*before, whole), (ops.to_source(last.name, whole.op),)
 
 
 def drop_unused(steps: tuple[Step, ...], results: tuple[ops.Op, ...]) -> tuple[Step, ...]:
@@ -127,6 +137,28 @@ def drop_unused(steps: tuple[Step, ...], results: tuple[ops.Op, ...]) -> tuple[S
             needed |= ops.find_reads(step.op)
             kept.insert(0, step)
     return tuple(kept)
+
+
+def match_kinds(steps: tuple[Step, ...], system: ir.System) -> tuple[Step, ...]:
+    """The steps with real operands of products with complex ones made complex, as torch asks."""
+    made = {e.name for e in system.inputs if isinstance(e, ir.Tensor) and e.kind == "complex"}
+
+    def match(op: ops.Op) -> ops.Op:
+        args = tuple(map(match, ops.args_of(op)))
+        if isinstance(op, ops.Source):
+            return ops.Source(op.name, op.axes, "complex") if op.name in made else op
+        if isinstance(op, ops.Einsum) and any(map(ops.is_complex, args)):
+            args = tuple(a if ops.is_complex(a) else ops.Cast(a, is_complex=True) for a in args)
+        return ops.with_args(op, args) if args else op
+
+    is_real = not any(functions.holds_complex(equation.value) for equation in system.equations)
+    if is_real and not any(isinstance(op, ops.Fourier) for s in steps for op in ops.walk_ops(s.op)):
+        return steps
+    found = []
+    for step in steps:
+        found.append(Step(step.name, match(step.op)))
+        made |= {step.name} if ops.is_complex(found[-1].op) else set()
+    return tuple(found)
 
 
 LINE = 78  # columns of an expression that still reads at a glance
@@ -178,11 +210,11 @@ def to_product(op: ops.Einsum) -> tuple[frozenset[object], frozenset[ir.Index]]:
 
 
 def _share_orders(steps: tuple[Step, ...], kept: Collection[str]) -> tuple[Step, ...]:
-    """Products of the same operands in one order of axes, the first one's: else none is common.
+    """What has the same values in one order of axes, the first one's: else none is common.
 
     A step that is another one in another order goes, unless it is among `kept`.
     """
-    first: dict[tuple[frozenset[object], frozenset[ir.Index]], ops.Op] = {}
+    first: dict[Hashable, ops.Op] = {}
     meant: dict[str, tuple[tuple[ir.Index, ...], ops.Op]] = {}
     out: list[Step] = []
 
@@ -203,18 +235,32 @@ def _share_orders(steps: tuple[Step, ...], kept: Collection[str]) -> tuple[Step,
                 is_one = all(ops.axes_of(arg) == order for arg in inner)
                 if is_one and order != axes and {*order} == {*axes}:
                     return ops.arrange(ops.Apply(function, inner, order), axes)
+                whole = ops.with_args(op, args)
+                return ops.arrange(first.setdefault(_to_values(whole), whole), axes)
         return ops.with_args(op, args) if args else op
 
     for step in steps:
         op = share(step.op)
         if isinstance(op, ops.Einsum):
-            first[to_product(op)] = ops.Source(step.name, op.axes)
+            first[to_product(op)] = ops.to_source(step.name, op)
         same = turn_back(op)
         if isinstance(same, ops.Source) and step.name not in kept:
             meant[step.name] = ops.axes_of(op), same
         else:
             out.append(Step(step.name, op))
     return tuple(out)
+
+
+@lru_cache(maxsize=1 << 14)
+def _to_values(op: ops.Op) -> Hashable:
+    """What elementwise operations have in common that differ in the order of axes alone."""
+    match turn_back(op):
+        case ops.Arrange(arg):
+            return _to_values(arg)
+        case ops.Apply(function, args, axes):
+            return function, tuple(map(_to_values, args)), frozenset(axes)
+        case same:
+            return same
 
 
 def _drop_aliases(steps: tuple[Step, ...], kept: frozenset[str]) -> tuple[Step, ...]:
@@ -236,7 +282,9 @@ def _drop_aliases(steps: tuple[Step, ...], kept: frozenset[str]) -> tuple[Step, 
 @cache
 def to_key(op: ops.Op) -> ops.Op:
     """The operation under indices that no formula has, so that renamed copies are equal."""
-    indices = dict.fromkeys(i for part in ops.walk_ops(op) for i in ops.axes_of(part))
+    parts = list(ops.walk_ops(op))
+    inner = [each for p in parts if isinstance(p, ops.Cell) for each in ops.walk_ops(p.whole)]
+    indices = dict.fromkeys(i for part in (*parts, *inner) for i in ops.axes_of(part))
     return ops.rename_indices(op, {i: ir.Index(f"@{k}", i.extent) for k, i in enumerate(indices)})
 
 
@@ -264,8 +312,7 @@ def _extract(op: ops.Op, name: str, steps: tuple[Step, ...]) -> tuple[Step, ...]
     for step, found in zip(steps[after:], copies[after:], strict=True):
         whole = step.op
         for part in found:
-            kind = "bool" if ops.is_boolean(part) else "real"
-            whole = ops.exchange(whole, {part: ops.Source(name, ops.axes_of(part), kind)})
+            whole = ops.exchange(whole, {part: ops.to_source(name, part)})
         out.append(Step(step.name, whole))
     return tuple(out)
 
@@ -280,8 +327,7 @@ def split_long(steps: tuple[Step, ...], taken: set[str]) -> tuple[Step, ...]:
             name = free_name(name_part(part, whole, step.name), taken)
             taken.add(name)
             out += split_long((Step(name, part),), taken)
-            source = ops.Source(name, ops.axes_of(part), "bool" if ops.is_boolean(part) else "real")
-            whole = ops.exchange(whole, {part: source})
+            whole = ops.exchange(whole, {part: ops.to_source(name, part)})
         out.append(Step(step.name, whole))
     return tuple(out)
 
@@ -304,6 +350,122 @@ def _is_work(op: ops.Op) -> bool:
 
 
 WORTH = 2  # times as large as its operand a product has to be
+
+
+def keep_in_place(
+    steps: Sequence[Step], results: Sequence[ops.Op], memory: Storage
+) -> tuple[tuple[Step, ...], tuple[ops.Op, ...]]:
+    """(the steps, the results) with what goes along an index of arguments in their own order.
+
+    Torch is as fast along any index as along the last one, if entries enough lie beside each other.
+    A product of two matrices is made in the order that its readers are faster with.
+    """
+    shown = {name for op in results for name in ops.find_reads(op)}
+    turned: dict[str, tuple[int, ...]] = {}  # the place that each axis of a step had before
+    made_here = {step.name for step in steps}  # in the order that suits its readers
+
+    def lay(arg: ops.Op) -> ops.Op:
+        arg = strip(arg)
+        return _turn(arg, _sort_stored(arg, memory)) if isinstance(arg, ops.Apply) else arg
+
+    def visit(op: ops.Op) -> ops.Op:
+        args = tuple(map(visit, ops.args_of(op)))
+        here = op if args == ops.args_of(op) else ops.with_args(op, args)
+        match here:
+            case ops.Along(kind, arg, index, None) if not ops.find_reads(arg) & made_here and (
+                order := _find_order(here, memory)
+            ):
+                return ops.arrange(ops.Along(kind, _turn(arg, order), index), ops.axes_of(arg))
+            case ops.Reduction(kind, ops.Apply() as arg, over) if (
+                not functions.ROWS[kind].is_matrix  # rows and columns are its last two
+            ):
+                order = _sort_stored(arg, memory)
+                if order == ops.axes_of(arg):
+                    return here
+                made = ops.Reduction(kind, _turn(arg, order), over)
+                return made if ops.axes_of(made) == ops.axes_of(op) else here
+            case ops.Source(name, axes, kind) if name in turned:
+                own = tuple(axes[k] for k in turned[name])
+                return ops.arrange(ops.Source(name, own, kind), axes)
+            case ops.Arrange(ops.Einsum(parts, own) as arg, axes) if is_matrix_product(arg):
+                return ops.Einsum(parts, axes) if {*own} == {*axes} else here
+            case ops.Arrange(ops.Along(kind, ops.Einsum(parts) as arg, index, None), axes) if (
+                is_matrix_product(arg) and axes[-1] is index
+            ):
+                return ops.Along(kind, ops.Einsum(parts, axes), index)
+            case ops.Arrange(arg, axes) if here is not op:
+                return ops.arrange(strip(arg), axes)
+            case ops.Einsum() if here is not op:
+                return ops.with_args(op, tuple(map(lay, args)))
+            case _:
+                return here
+
+    done: list[Step] = []
+    for step in steps:
+        op = visit(step.op)
+        if isinstance(op, ops.Einsum) and is_matrix_product(op) and step.name not in shown:
+            read = [each.op for each in steps if step.name in ops.find_reads(each.op)]
+            op = _order_matrices(op, step.name, read, memory)
+        made = strip(op)
+        while isinstance(made, ops.Unflatten):
+            made = made.arg
+        is_whole = isinstance(step.op, (ops.Along, ops.Einsum)) or isinstance(made, ops.Cell)
+        if is_whole and isinstance(op, ops.Arrange) and {*op.axes} == {*ops.axes_of(op.arg)}:
+            turned[step.name] = tuple(op.axes.index(i) for i in ops.axes_of(op.arg))
+            op = op.arg
+        done.append(Step(step.name, op) if op is not step.op else step)
+        memory.note([(step.name, op)])
+    return tuple(done), tuple(map(visit, results))
+
+
+def _order_matrices(
+    product: ops.Einsum, name: str, read: Sequence[ops.Op], memory: Storage
+) -> ops.Op:
+    """The product in the order that its readers are faster with, or that transposes less."""
+
+    def weigh(axes: tuple[ir.Index, ...]) -> tuple[float, int]:
+        memory.strides[name] = memory.find_dense(product.axes, axes)
+        parts = (part for op in read for part in ops.walk_ops(op))
+        own = [ops.axes_of(arg) for arg in product.args]
+        turned = sum(
+            (i in axes) and own_axes.index(i) != axes.index(i) for own_axes in own for i in own_axes
+        )
+        return sum(time_op(part, memory, DEFAULT) for part in parts), turned
+
+    axes = min((product.axes, product.axes[::-1]), key=weigh)
+    return ops.arrange(ops.Einsum(product.args, axes), product.axes)
+
+
+BESIDE = 16  # entries that lie beside each other: of fewer torch goes along the last index faster
+
+
+def _find_order(along: ops.Along, memory: Storage) -> tuple[ir.Index, ...] | None:
+    """The order in which the argument is stored, if torch would have to copy it for another."""
+    order = _sort_stored(along.arg, memory)
+    strides = dict(zip(ops.axes_of(along.arg), find_strides(along.arg, memory), strict=True))
+    is_dense = memory.find_dense(order) == tuple(strides[i] for i in order)
+    if along.kind not in {"softmax", "log_softmax"} or order[-1] is along.index or not is_dense:
+        return None
+    return order if memory.count(order[order.index(along.index) + 1 :]) >= BESIDE else None
+
+
+def _sort_stored(op: ops.Op, memory: Storage) -> tuple[ir.Index, ...]:
+    """The axes as they lie, those of one place as they stand."""
+    axes = ops.axes_of(op)
+    strides = dict(zip(axes, find_strides(op, memory), strict=True))
+    return tuple(sorted(axes, key=lambda i: -strides[i]))
+
+
+def _turn(op: ops.Op, order: tuple[ir.Index, ...]) -> ops.Op:
+    """The elementwise operation in another order of its axes."""
+    match op:
+        case ops.Arrange(arg):
+            return _turn(arg, order)
+        case ops.Apply(function, args):
+            parts = [a if isinstance(a, ops.Num) else _turn(a, order) for a in args]
+            return ops.combine(function, parts, order)
+        case _:
+            return ops.arrange(op, ops.sort_axes(ops.axes_of(op), order))
 
 
 def move_scales(

@@ -1,4 +1,6 @@
-"""A linear recurrence whose values are only summed up: its sums in chunks, without the values.
+"""Recurrences in another form: as reductions over all places so far, or as sums in chunks.
+
+A linear recurrence whose values are only summed up has its sums in chunks, without the values:
 
     S[t,i,j] = a[t] * S[t - 1,i,j] + k[t,i] * v[t,j]          S is nowhere else than in
     o[t,j] = sum[i](q[t,i] * S[t,i,j])                        sums of products with it
@@ -14,32 +16,102 @@ D and P are recurrences of their own, over c: nothing is divided, so all stays f
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import prod
-from typing import TYPE_CHECKING
 
 from derive.analysis.affine import simplify_place
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
-from derive.ir.recurrences import find_groups, find_recurrence
+from derive.ir.recurrences import Recurrence, find_groups, find_recurrence
 from derive.ir.walk import (
-    find_all_indices,
+    Names,
+    find_accesses,
     find_children,
     find_free,
     rewrite_bottom_up,
     substitute,
     walk,
 )
-from derive.plan.scans import find_indices_of, find_slope, multiply, strip_starts
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from derive.ir.recurrences import Recurrence
+from derive.plan.scans import begins, find_indices_of, find_slope, multiply, strip_starts
 
 LENGTHS = (64, 32, 16)  # of a chunk: the longest whose products are smaller than the values
 SMALLER = 4  # times
+
+
+def close_running(system: ir.System) -> ir.System:
+    """The system with reductions over all places so far for the recurrences that write them.
+
+    h[t] = h[t - 1] + x[t] is h0 plus a cumsum; a product, a largest and a smallest value and
+    log(exp(h[t - 1]) + exp(x[t])) likewise. A product begins with 1: what h0 makes small might be
+    too large without it.
+    """
+    names = Names.of(system)
+    for group in find_groups(system):
+        recurrence = find_recurrence(group)
+        if recurrence is None or recurrence.inner is not None or len(group) > 1:
+            continue
+        (equation,) = group
+        told = strip_starts(recurrence)
+        start = told[1].get((equation.target.tensor, 1)) if told is not None else None
+        stripped = replace(equation, value=told[0][0]) if told is not None else equation
+        whole = _close(stripped, recurrence, start, names)
+        if whole is not None:
+            new = ir.Equation(equation.target, whole)
+            made = tuple(new if e is equation else e for e in system.equations)
+            system = replace(system, equations=made)
+    return system
+
+
+def _close(
+    equation: ir.Equation, recurrence: Recurrence, start: ir.Expr | None, names: Names
+) -> ir.Expr | None:
+    """The value of such an equation; `start` is what stands before the first place, if told."""
+    t, value = recurrence.index, equation.value
+    stripped = replace(recurrence, equations=(equation,))
+    slope, rest = find_slope(value, stripped) or (None, value)
+    kind: str
+    match slope:
+        case ir.Where(condition, ir.Number() as then, ir.Number() as other) if start is None:
+            holds = condition if then is ir.ONE else ir.Not(condition)
+            if {then, other} == {ir.ZERO, ir.ONE} and begins(holds, t):
+                return ir.Along("cumsum", t, ir.TRUE, rest)
+    match value:
+        case _ if start is None:
+            return None
+        case ir.Call("max" | "min" as kind, parts):
+            pass
+        case ir.Call("logaddexp", parts):
+            kind = "logsumexp"
+        case ir.Call("log", (ir.Add((ir.Call("exp", (one,)), ir.Call("exp", (two,)))),)):
+            kind, parts = "logsumexp", (one, two)
+        case _ if slope is ir.ONE:
+            total, places = ir.Along("cumsum", t, ir.TRUE, rest), {*find_free(equation.target)}
+            if start is ir.ZERO:
+                return total
+            is_made = any(places <= {*find_free(access)} for access in find_accesses(rest))
+            return ir.Add((start, total)) if is_made else None  # a state of narrow ones is chunked
+        case _ if rest is ir.ZERO and start is ir.ONE and slope is not None:
+            kind, parts = "prod", (slope,)
+        case _:
+            return None
+    others = [part for part in parts if find_slope(part, stripped) != (ir.ONE, ir.ZERO)]
+    if kind != "prod" and len(others) != len(parts) - 1:
+        return None
+    if any(a.tensor is equation.target.tensor for part in others for a in find_accesses(part)):
+        return None
+    body = others[0] if len(others) == 1 else ir.Call(kind, tuple(others))
+    if start is None or t not in find_free(body):
+        return None
+    s = names.take_index(t)
+    so_far = ir.Reduce(kind, (s,), ir.Compare("<=", s, t), substitute(body, {t: s}))
+    match kind, start:
+        case ("prod", _) | ("max" | "logsumexp", ir.Infinity(True)) | ("min", ir.Infinity(False)):
+            return so_far
+        case "logsumexp", _:
+            kind = "logaddexp"
+    return ir.Call(kind, (start, so_far))
 
 
 @dataclass
@@ -82,19 +154,11 @@ class _Chunker:
         self.flip = next((e for e in system.equations if e.value is flipped), None)
         self.read = self.target.tensor if self.flip is None else self.flip.target.tensor
         self.state = tuple(i for i in find_indices_of(self.target) if i is not self.index)
-        self.names = {entry.name for entry in (*system.inputs, *system.sizes)} | {*sizes}
-        self.names |= {equation.target.tensor.name for equation in system.equations}
-        self.names |= {index.name for index in find_all_indices(system)}
+        self.names = Names.of(system)
+        self.names |= {*sizes}
         self.before: list[ir.Equation] = []  # what the chunks are made of
         self.cut: dict[ir.Tensor, ir.Tensor] = {}
         self.made_of: dict[ir.Expr, ir.Access] = {}
-
-    def name(self, wanted: str) -> str:
-        """The name, or one like it that nothing has."""
-        numbered = (wanted, *(f"{wanted}_{k}" for k in range(2, len(self.names) + 3)))
-        found = next(name for name in numbered if name not in self.names)
-        self.names.add(found)
-        return found
 
     def chunk(self) -> None:
         """Put the sums in chunks into the system, and leave the values out."""
@@ -113,14 +177,14 @@ class _Chunker:
         t = self.index
         self.length: ir.Expr = ir.Number(Fraction(length))
         if self.keywords:
-            word = self.name(f"{t.name}_chunk")
+            word = self.names.take(f"{t.name}_chunk")
             self.length = ir.Size(word)
             self.made.lengths[word] = length
             self.made.indices[word] = t
         # At least one chunk, even of no places: torch pads no tensor to fewer than none.
         count = ir.Add((ir.Call("floordiv", (t.extent, self.length)), ir.ONE))
-        self.n = ir.Index(self.name("n"), count)
-        self.c, self.s = (ir.Index(self.name(word), self.length) for word in "cs")
+        self.n = ir.Index(self.names.take("n"), count)
+        self.c, self.s = (ir.Index(self.names.take(word), self.length) for word in "cs")
         self.make_states(slope, added)
         new: dict[ir.Expr, ir.Expr] = {}
         equations = []
@@ -206,7 +270,7 @@ class _Chunker:
         )
         if read is None:
             axes = find_free(expr)
-            name = self.name(f"{self.target.tensor.name}_in")
+            name = self.names.take(f"{self.target.tensor.name}_in")
             read = ir.Access(ir.Tensor(name, tuple(i.extent for i in axes)), axes)
             self.made_of[expr] = read
             self.before.append(ir.Equation(read, expr))
@@ -214,7 +278,7 @@ class _Chunker:
         if tensor not in self.cut:
             lengths = (self.n.extent, self.length)
             shape = (*tensor.shape[:axis], *lengths, *tensor.shape[axis + 1 :])
-            self.cut[tensor] = ir.Tensor(self.name(f"{tensor.name}_chunks"), shape)
+            self.cut[tensor] = ir.Tensor(self.names.take(f"{tensor.name}_chunks"), shape)
             others = tuple(ir.Index(f"{tensor.name}@{k}", n) for k, n in enumerate(tensor.shape))
             made = (*others[:axis], self.n, self.c, *others[axis + 1 :])
             whole = ir.Add((ir.Mul((self.length, self.n)), self.c))
@@ -261,7 +325,7 @@ class _Chunker:
             self.start = ir.Where(ir.Compare(">=", n, ir.ONE), substitute(ends, {n: back}), ir.ZERO)
 
     def make(self, name: str, axes: tuple[ir.Index, ...]) -> ir.Access:
-        return ir.Access(ir.Tensor(self.name(name), tuple(i.extent for i in axes)), axes)
+        return ir.Access(ir.Tensor(self.names.take(name), tuple(i.extent for i in axes)), axes)
 
     def define(self, target: ir.Expr, value: ir.Expr) -> None:
         assert isinstance(target, ir.Access)

@@ -13,31 +13,29 @@ Waterman, Patterson 2009.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import lru_cache, reduce
 from itertools import pairwise
 from math import ceil, prod
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, ROWS
 from derive.ir.polynomial import Polynomial, add_all, evaluate_atom, evaluate_extent
 from derive.plan import ops
-from derive.plan.machine import KEPT, WIDTH, Machine
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-    from fractions import Fraction
-
-    from derive.plan.steps import Step, Tile
+from derive.plan.machine import WIDTH, Machine, time_moved, time_pages, time_transform
+from derive.plan.steps import Step, Tile
 
 RECUR_FLOPS = 5  # a chunk's decay, its end, and its values, of which the last two are sums
+FOURIER_FLOPS = 25  # 2.5 log2 of the length for each of so many real numbers, which is of 1024
 SOFTMAX_FLOPS = 5  # a maximum, a difference, an exponential, a sum, a quotient for each element
 
 
 def count_elements(indices: Iterable[ir.Index]) -> Polynomial:
     """The product of the extents."""
-    extents = (Polynomial.of(index.extent) for index in dict.fromkeys(indices))
+    extents = (Polynomial.of(index.extent) for index in indices)
     return reduce(Polynomial.__mul__, extents, Polynomial.of(1))
 
 
@@ -62,6 +60,10 @@ def find_flops(op: ops.Op) -> Polynomial:
             return count_elements(volume)
         case ops.Recur():
             return count_elements(op.axes) * Polynomial.of(RECUR_FLOPS)
+        case ops.Fourier(length=length):
+            others = (i for i in ops.axes_of(op) if i is not op.to)
+            whole = count_elements(others) * Polynomial.of(length)
+            return whole * Polynomial.of(FOURIER_FLOPS)
         case ops.Cell(_, args, whole):
             return add_all(map(find_flops, find_inner(whole, args)))
         case _:
@@ -105,8 +107,8 @@ def find_kept(op: ops.Op) -> Polynomial:
 
 
 def _find_width(op: ops.Op) -> Polynomial:
-    """In elements: an integer is as long as two."""
-    return Polynomial.of(2 if ops.is_integral(op) else 1)
+    """In elements: an integer, and a complex number, is as long as two."""
+    return Polynomial.of(2 if ops.is_integral(op) or ops.is_complex(op) else 1)
 
 
 def _is_wide(op: ops.Op) -> bool:
@@ -123,6 +125,15 @@ def find_scratch(op: ops.Op) -> tuple[tuple[ir.Index, ...], ...]:
             return op.scratch
         case ops.Recur():  # the values of all chunks one by one, and before they are put in order
             return (op.axes, op.axes)
+        case ops.Reduction("det" | "logdet", arg, (row, column)):  # its factors, and their pivots
+            rows = tuple(i for i in ops.axes_of(arg) if i != column)
+            return (ops.axes_of(arg), rows, tuple(i for i in rows if i != row))
+        case ops.Along(arg=arg, index=row, columns=ir.Index() as column):  # what torch tells of it
+            return (tuple(i for i in ops.axes_of(arg) if i not in (row, column)),)
+        case ops.Fourier(arg, index, to, length, kind):
+            others = tuple(i for i in ops.axes_of(op) if i is not to)
+            whole = (*others, ir.Index("", length))
+            return (whole,) if kind == "irfft" or length != index.extent else ()
         case ops.Reduction("logsumexp", arg, _):
             return (find_true_axes(arg),)
         case ops.Reduction("prod", arg, over):  # one index after the other, the last one first
@@ -207,21 +218,40 @@ def find_strides(op: ops.Op, memory: Storage) -> Strides:
             strides = find_strides(arg, memory)
             return strides[:start] + strides[end:]
         case ops.Einsum(args):
-            return memory.find_dense(axes, _order_product(args, axes))
-        case ops.Along() | ops.Recur():
+            order = axes if is_matrix_product(op) else _order_product(args, axes)
+            return memory.find_dense(axes, order)
+        case ops.Along() | ops.Recur() | ops.Cell(whole=ops.Arrange()):
             return memory.find_dense(axes)
         case _:
             return _follow(op, memory)
 
 
 def _follow(op: ops.Op, memory: Storage) -> Strides:
-    """An elementwise result lies like the first operand with all its indices, if there is one."""
-    axes, real = ops.axes_of(op), set(find_true_axes(op))
-    whole = next((arg for arg in ops.args_of(op) if real == set(find_true_axes(arg))), None)
-    if whole is None or isinstance(op, ops.Reduction):
+    """An elementwise result lies as its operands do.
+
+    The first that steps through both of two indices orders them, as torch's iterator has it.
+    """
+    axes, args = ops.axes_of(op), ops.args_of(op)
+    is_each = isinstance(op, (ops.Apply, ops.Choose, ops.Fill, ops.Cast)) or (
+        any(set(find_true_axes(op)) == set(find_true_axes(arg)) for arg in args)
+    )
+    if not is_each or isinstance(op, ops.Reduction):
         return memory.find_dense(axes)
-    strides = dict(zip(ops.axes_of(whole), find_strides(whole, memory), strict=True))
-    return memory.find_dense(axes, sorted(axes, key=lambda i: -strides.get(i, 0)))
+    steps = [dict(zip(ops.axes_of(a), find_strides(a, memory), strict=True)) for a in args]
+    order: list[ir.Index] = []  # the closest one first
+    for index in reversed(axes):
+        order.append(index)
+        here = len(order) - 1
+        for place in range(here - 1, -1, -1):
+            pairs = ((each.get(order[place], 0), each.get(index, 0)) for each in steps)
+            is_told = memory.extent(order[place]) > 1 and memory.extent(index) > 1
+            known = next((a - b for a, b in pairs if is_told and a and b and a != b), 0)
+            if known > 0:
+                order[place], order[here] = order[here], order[place]
+                here = place
+            elif known < 0:
+                break
+    return memory.find_dense(axes, order[::-1])
 
 
 def find_copied(op: ops.Op, memory: Storage) -> tuple[ops.Op, ...]:
@@ -229,7 +259,11 @@ def find_copied(op: ops.Op, memory: Storage) -> tuple[ops.Op, ...]:
     match op:
         case ops.Einsum((one, other), axes):
             groups = zip((one, other), _group(one, other, axes), strict=True)
-            return tuple(arg for arg, each in groups if _copied(arg, each, memory))
+            return tuple(
+                arg
+                for arg, each in groups
+                if _copied(arg, each, memory) or _overlaps(arg, each, memory)
+            )
         case _:
             return ()
 
@@ -267,6 +301,17 @@ def _group(one: ops.Op, other: ops.Op, axes: tuple[ir.Index, ...]) -> tuple[Grou
     return (batch, left, summed), (batch, right, summed)
 
 
+def is_matrix_product(op: ops.Op) -> bool:
+    """Is it of two matrices, and a matrix? Torch makes it in either order of its axes."""
+    match op:
+        case ops.Einsum((one, other), (row, column)):
+            own = {row, column}, {*find_true_axes(one)} ^ {*find_true_axes(other)}
+            is_whole = all(len(find_true_axes(a)) == len(ops.axes_of(a)) == 2 for a in op.args)
+            return is_whole and own[0] == own[1]
+        case _:
+            return False
+
+
 def _order_product(args: tuple[ops.Op, ...], axes: tuple[ir.Index, ...]) -> tuple[ir.Index, ...]:
     """How a product is stored: batch, then the first operand's own indices, then the second's."""
     if len(args) != 2:
@@ -276,12 +321,25 @@ def _order_product(args: tuple[ops.Op, ...], axes: tuple[ir.Index, ...]) -> tupl
     return (*batch, *left, *right, *rest)
 
 
-def _copied(op: ops.Op, groups: Groups, memory: Storage) -> int:
-    """Its elements, if some group cannot be merged as a view."""
+def _copied(op: ops.Op, groups: Groups, memory: Storage) -> bool:
+    """Can some group of its indices not be merged as a view?"""
     strides = dict(zip(ops.axes_of(op), find_strides(op, memory), strict=True))
-    if all(_is_mergeable(group, strides, memory) for group in groups):
-        return 0
-    return memory.count(ops.axes_of(op))
+    return not all(_is_mergeable(group, strides, memory) for group in groups)
+
+
+def _is_spread(op: ops.Op, groups: Groups, memory: Storage) -> bool:
+    """Does an operand step through memory by its own indices and by those summed?"""
+    strides = dict(zip(ops.axes_of(op), find_strides(op, memory), strict=True))
+    ends = [[strides[i] for i in group if memory.extent(i) > 1][-1:] for group in groups[1:]]
+    return any(ends) and [1] not in ends
+
+
+def _overlaps(op: ops.Op, groups: Groups, memory: Storage) -> bool:
+    """Do the rows of its matrices lie in one another, as windows do?"""
+    strides = dict(zip(ops.axes_of(op), find_strides(op, memory), strict=True))
+    sides = [(min(strides[i] for i in g), memory.count(g)) for g in groups[1:] if g]
+    (step, count), (other, rows) = sorted(sides) if len(sides) > 1 else [(0, 0), (0, 0)]
+    return count > 1 and rows > 1 and 0 < other < step * count
 
 
 def _is_mergeable(
@@ -296,8 +354,13 @@ EACH = 2  # bytes of nearby memory in whose time a call does one operation on an
 NARROW = 16  # rows or columns below which a matrix product does not reach the full rate
 # In whose time one value of exp is found: an element that does not lie beside the one before is
 # read, one is picked by a mask of its own or by that of a row, two are compared or a truth value
-# becomes a number, or a row of a reduction is begun. Measured as the machine's defaults.
-STRIDED, MASKED, PICKED, COMPARED, ROW = 1, 2, 0.6, 0.5, 4
+# becomes a number, a row of a reduction is begun, or a call that goes through two rows for each
+# entry of its result does a number of them; it is begun in that of `BEGUN` numbers. Measured as the
+# machine's defaults, the last two by torch.cdist of 3 to 128 dimensions: 0.4 to 0.9 ns a number.
+STRIDED, MASKED, PICKED, COMPARED, ROW, SINGLE, BEGUN = 1, 2, 0.6, 0.5, 4, 0.45, 4
+# The same for a value of a linear recurrence, and the launches of its chunks: 3 to 7 ns a value
+# and 0.15 ms, from 256 rows of 256 places to 64 of 4096.
+RECURRED, CHUNKED = 4, 40
 SLOW = {"pow", *(name for name, row in FUNCTIONS.items() if row.is_slow)}
 SLOW |= {word for word, row in ROWS.items() if row.is_slow}
 
@@ -323,33 +386,14 @@ def time_op(op: ops.Op, memory: Storage, machine: Machine) -> float:
     if isinstance(op, ops.Along):
         moved += 2 * WIDTH * made
     work = 0.0 if isinstance(op, ops.Flatten) else _find_work(op, memory, machine)
-    pages = _time_pages(_count_bytes(op, memory), machine)
-    return machine.launch + max(work, _time_moved(moved, machine)) + pages + copies
+    pages = time_pages(_count_bytes(op, memory), machine)
+    return machine.launch + max(work, time_moved(moved, machine)) + pages + copies
 
 
 def _count_bytes(op: ops.Op, memory: Storage) -> int:
-    """Those of a result; a truth value is one byte."""
-    return memory.count(find_true_axes(op)) * (1 if ops.is_boolean(op) else WIDTH)
-
-
-def _time_moved(moved: int, machine: Machine) -> float:
-    """The time to read and write so many bytes, which stay near where they all can."""
-    return moved / (machine.cached if moved <= machine.cache else machine.memory)
-
-
-def _time_pages(made: int, machine: Machine) -> float:
-    """The time in which the system gives out the memory of a new tensor of so many bytes."""
-    return made / machine.pages if made >= KEPT else 0.0
-
-
-def time_returned(alive: int, machine: Machine) -> float:
-    """The time to get back what malloc returns to the system when a plan is through.
-
-    It returns all that is free where that is more than twice the largest tensor it has met so far,
-    of those below `KEPT`: in a process that works, one of half of that, or of nearly all. Measured
-    by the page faults of 1 to 6 tensors of 2 to 40 MiB: of less there are none, of more each page.
-    """
-    return min(alive, max(0, 2 * (alive - KEPT))) / machine.pages
+    """Those of a result; a truth value is one byte, a complex number two real ones."""
+    each = 1 if ops.is_boolean(op) else 2 * WIDTH if ops.is_complex(op) else WIDTH
+    return memory.count(find_true_axes(op)) * each
 
 
 def _time_copies(op: ops.Op, memory: Storage, machine: Machine) -> float:
@@ -360,18 +404,22 @@ def _time_copies(op: ops.Op, memory: Storage, machine: Machine) -> float:
             orders = ((one, first), (other, (second[0], second[2], second[1])))
             copied = set(find_copied(op, memory))
             found = [(arg, [i for each in g for i in each]) for arg, g in orders if arg in copied]
+            # A matrix without a unit stride is copied when its turn comes, and let go of.
+            strided = [arg for arg, g in orders if arg not in copied and _is_spread(arg, g, memory)]
         case ops.Flatten(arg) | ops.Along(_, arg) if find_copies(op, memory):
-            found = [(arg, list(ops.axes_of(arg)))]
+            found, strided = [(arg, list(ops.axes_of(arg)))], []
         case _:
             return 0.0
-    seconds = 0.0
+    seconds = (
+        sum(memory.count(ops.axes_of(arg)) for arg in strided) * STRIDED / machine.exponentials
+    )
     for arg, order in found:
         count = memory.count(ops.axes_of(arg))
         strides = dict(zip(ops.axes_of(arg), find_strides(arg, memory), strict=True))
         last = [strides[i] for i in order if memory.extent(i) > 1][-1:]
         each = 0.0 if last in ([], [1]) else count * STRIDED / machine.exponentials
-        moved = _time_moved(2 * WIDTH * count, machine)
-        seconds += max(moved, each) + _time_pages(WIDTH * count, machine)
+        moved = time_moved(2 * WIDTH * count, machine)
+        seconds += max(moved, each) + time_pages(WIDTH * count, machine)
     return seconds
 
 
@@ -400,8 +448,20 @@ def _find_work(op: ops.Op, memory: Storage, machine: Machine) -> float:
             return ROW * memory.count(ops.axes_of(op)) / machine.exponentials
         case ops.Triangle():
             return memory.count(ops.axes_of(op)) / machine.exponentials
+        case ops.Recur(axes=axes):
+            return CHUNKED * machine.launch + RECURRED * memory.count(axes) / machine.exponentials
+        case ops.Fourier():
+            count, length = memory.count(find_true_axes(op)), memory.extent(ir.Index("", op.length))
+            count = count // max(1, memory.extent(op.to)) * length
+            strides = dict(zip(ops.axes_of(op.arg), find_strides(op.arg, memory), strict=True))
+            spread = STRIDED * count / machine.exponentials if strides[op.index] > 1 else 0.0
+            is_padded = length != memory.extent(op.index) and "i" not in op.kind
+            return spread + time_transform(count, length, op.kind, machine, is_padded=is_padded)
         case ops.Cell(volume=volume) if volume:
             return memory.count(volume) / (machine.cached / EACH)
+        case ops.Cell(single=single) if single:
+            each = SINGLE * (memory.count(single) + BEGUN)
+            return each * memory.count(ops.axes_of(op)) / machine.exponentials
         case ops.Cell(_, args, whole):
             return sum(_time_inner(inner, memory, machine) for inner in find_inner(whole, args))
         case _:
@@ -439,7 +499,8 @@ def _time_product(
     columns = memory.count(i for i in second if i not in first)
     thin = min(rows, columns)
     rate = machine.flops * min(1.0, (thin + 1) / NARROW)
-    return 2 * memory.count(spanned) / rate + batch * machine.product
+    each = 8 if ops.is_complex(one) or ops.is_complex(other) else 2
+    return each * memory.count(spanned) / rate + batch * machine.product
 
 
 def find_peak(
@@ -461,39 +522,6 @@ def find_peak(
     return add_all(counter.fullest.parts)
 
 
-def find_freed(
-    steps: Sequence[Step], tile: Tile | None, results: Iterable[ops.Op]
-) -> dict[int, tuple[str, ...]]:
-    """What nothing reads any more after each place, but for what a loop makes and does not join.
-
-    A loop reads until its last step; a view keeps what it is of.
-    """
-    last: dict[str, int] = {}
-    inside = range(tile.first, tile.last + 1) if tile is not None else range(0)
-    left, sliced = {step.name for step in steps}, list[ops.Op]()
-    if tile is not None:
-        joined = {name for name, _, _ in tile.joined}
-        left -= {steps[place].name for place in inside} - joined
-        sliced = [op for each in tile.nest for _, op in each.sliced]
-    for place, step in enumerate(steps):
-        end = inside[-1] if place in inside else place
-        for op in (step.op, *(sliced if place in inside else ())):
-            last |= dict.fromkeys((step.name, *ops.find_reads(op)), end)
-    for step in reversed(steps):
-        root = step.op
-        while isinstance(root, ops.VIEWS) and ops.args_of(root):
-            (root, *_) = ops.args_of(root)
-        if isinstance(root, ops.Source):
-            last[root.name] = max(last[root.name], last[step.name])
-    kept = {name for op in results for name in ops.find_reads(op)}
-    freed: dict[int, tuple[str, ...]] = {}
-    for step in steps:
-        place = last[step.name]
-        if step.name in left and step.name not in kept and place < len(steps) - 1:
-            freed[place] = (*freed.get(place, ()), step.name)
-    return freed
-
-
 @dataclass(frozen=True, slots=True)
 class Amount:
     """Elements that are alive: what adds up to them, and their number at the plan's sizes."""
@@ -508,6 +536,8 @@ class Amount:
         """The parts that are in no other amount."""
         left = [*self.parts]
         for part in other.parts:
+            if part not in left:
+                return self  # what a loop inside another one made went with it
             left.remove(part)
         return Amount(tuple(left), self.number - other.number)
 
@@ -534,18 +564,15 @@ class _Counter:
             held += self.weigh(*(count * _find_width(op) for count in copies))
             self._note(held)
             return held
-        kept = self._keep(op)
+        if op not in self.kept:
+            self.kept[op] = self.weigh(find_kept(op))
+        kept = self.kept[op]
         self._note(held + kept + self.weigh(*copies, *made))
         return alive + kept
 
     def _note(self, alive: Amount) -> None:
         if alive.number > self.fullest.number:
             self.fullest = alive
-
-    def _keep(self, op: ops.Op) -> Amount:
-        if op not in self.kept:
-            self.kept[op] = self.weigh(find_kept(op))
-        return self.kept[op]
 
     def weigh(self, *parts: Polynomial) -> Amount:
         """An amount of elements."""
@@ -595,10 +622,11 @@ class _Counter:
         joined = self.weigh(*(_count_whole(step, tile.nest) for step in made))
         passed = [*names, *(each.name for each in tile.running)]
         alive += running + joined
+        for _, op in tile.sliced:  # most are views
+            alive = self.compute(op, alive)
         self.memory.note(tile.sliced)
         end = self.count_steps((tile.first, tile.last), tile.inner, alive, passed)
-        sizes = self.memory.sizes
-        if evaluate_extent(tile.index.extent, sizes) > sizes[tile.block]:
+        if self.memory.extent(tile.index) > self.memory.sizes[tile.block]:
             for step in inside:
                 self.compute(step.op, end)  # the next turn begins beside what the last one leaves
         if not tile.start:
@@ -633,24 +661,31 @@ def find_time(
     inside = steps[tile.first : tile.last + 1]
     turn = machine.launch * (1 + len(tile.sliced))
     turn += find_time(steps, tile.inner, memory, machine, (tile.first, tile.last + 1))
-    seconds += turn * ceil(memory.extent(tile.index) / memory.sizes[tile.block])
+    length = memory.sizes[tile.block]
+    seconds += turn * ceil(memory.extent(tile.index) / length)
     for step in inside:
         memory.strides.pop(step.name, None)
     # A whole that a block at a time is read or made comes from far, and what is made is copied.
     for _, op in tile.sliced:
-        seconds += _time_far(memory.count(ops.axes_of(op)), machine)
+        near = dict(zip(ops.axes_of(op), find_strides(op, memory), strict=True))
+        read = memory.count(ops.axes_of(op))
+        run = length * near.get(tile.index, read)
+        seconds += _time_far(read, run, machine)
+        seconds += sum(time_op(part, memory, machine) for part in ops.walk_ops(op))
     joined = [name for name, _, _ in tile.joined]
     for step in inside:
         if step.name in joined:
             count = _count_whole(step, tile.nest)
             whole = int(count.evaluate(lambda atom: evaluate_atom(atom, memory.sizes)))
-            pages = (1 if tile.start else 2) * _time_pages(WIDTH * whole, machine)
-            seconds += _time_far(whole, machine) + pages
-            seconds += _time_moved(2 * WIDTH * whole, machine)
+            pages = (1 if tile.start else 2) * time_pages(WIDTH * whole, machine)
+            cut = [i.extent for i in step.axes].index(ir.Size(tile.block))
+            run = length * memory.count(step.axes[cut + 1 :])
+            seconds += _time_far(whole, run, machine) + pages
+            seconds += time_moved(2 * WIDTH * whole, machine)
     return seconds + find_seconds(steps[tile.last + 1 : end], memory, machine)
 
 
-def _time_far(count: int, machine: Machine) -> float:
-    """The time by which so many elements that do not stay near are moved later than near ones."""
-    far = WIDTH * count > machine.cache
-    return WIDTH * count * (1 / machine.memory - 1 / machine.cached) if far else 0.0
+def _time_far(count: int, run: int, machine: Machine) -> float:
+    """How much later so many elements come that do not stay near; `run` of them lie together."""
+    far = 1 / machine.memory - 1 / machine.cached if WIDTH * count > machine.cache else 0.0
+    return count * (WIDTH * far + ROW / max(1, run) / machine.exponentials)

@@ -32,8 +32,8 @@ from derive.plan.cost import (
 )
 from derive.plan.lower.context import find_layouts
 from derive.plan.meaning import to_expr, to_step_equation
-from derive.plan.path import OUTER
-from derive.plan.plan import PREPARE, Costs, Entry
+from derive.plan.path import OUTER, Order, Path
+from derive.plan.plan import PREPARE, Costs, Entry, Plan
 from derive.rewrite.naming import settle_indices
 from derive.rewrite.recipes import Use, find_uses, prepare
 from derive.rewrite.rules.products import flatten_product, flatten_sum, guard_product, is_bracket
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from derive.plan.machine import Machine
-    from derive.plan.path import Order, Path
-    from derive.plan.plan import Plan
     from derive.plan.search import Request
     from derive.plan.steps import Tile
 
@@ -88,7 +86,7 @@ def _count_expr(expr: ir.Expr) -> Polynomial:
         case ir.Reduce(kind, bound, _, body):
             return count_elements(bound) * (_count_expr(body) + _of(ROWS[kind].operations))
         case ir.Along(kind, _, _, body):
-            return _count_expr(body) + _of(1 if kind == "cumsum" else SOFTMAX_FLOPS)
+            return _count_expr(body) + _of(1 if ROWS[kind].is_linear else SOFTMAX_FLOPS)
         case _:
             return NONE
 
@@ -216,6 +214,7 @@ def _evaluate(polynomial: Polynomial, sizes: Mapping[str, int]) -> int:
 WriteCell: TypeAlias = "Callable[[ops.Cell], tuple[str, str]]"
 CALL = ("call_torch", "one call of torch does what these operations do")
 LOOP = "loop_over_blocks"
+FREE = ("let_go", "what nothing reads any more makes room for what is made next")
 
 
 def describe_calls(plan: Plan, old: Costs, new: Costs, write: WriteCell) -> list[Entry]:
@@ -373,10 +372,17 @@ def find_derivation(plan: Plan, request: Request, write: WriteCell) -> Derivatio
     entries += [describe_order(order, plan.sizes) for order in plain.orders]
     whole = lower_system(forms[-1], plan.sizes, cells=request.cells)
     before, after = (count_costs(each, request.machine) for each in (plain, whole))
-    entries += describe_calls(whole, before, after, write)
+    calls = describe_calls(whole, before, after, write)
+    entries += calls
+    after = after if calls else before  # indices merged alone are no step of their own
     if plan.tile is not None:
-        costs = count_costs(plan, request.machine)
+        costs = count_costs(replace(plan, frees=None), request.machine)
         entries.append(describe_loop(whole, plan, after, costs, request.elements))
+        after = costs
+    names = [name for freed in plan.freed.values() for name in freed]
+    if names:
+        costs = count_costs(plan, request.machine)
+        entries.append(Entry(*FREE, names[-1], old=after, new=costs, remarks=(", ".join(names),)))
     return Derivation(count_written(plan.system), tuple(entries))
 
 

@@ -11,25 +11,24 @@ indices and a number, is computed once.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import permutations, product
 from math import factorial, prod
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from derive.analysis.finite import find_nonfinite
 from derive.ir import nodes as ir
+from derive.ir.functions import kind_of
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.walk import find_all_indices, rename_apart
 from derive.plan.path import count, find_path
 from derive.plan.steps import free_name
+from derive.rewrite.guards import find_nonfinite
 from derive.rewrite.rules.chains import split_term
 from derive.rewrite.rules.sums import make_sum
 from derive.rewrite.rules.terms import FEW, Term, to_sum
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 # An index is the number of its extent, and its own: from SHARED on those that a factor taken out
 # shares with the rest, from BOUND on those that are summed inside.
@@ -436,7 +435,8 @@ class _Reader:
                     name = free_name("part", taken)
                     taken.add(name)
                     shape = tuple(self.classes[place[0]] for place in free)
-                    self.tensors[tensor] = ir.Tensor(name, shape)
+                    kind = kind_of(self._write(parts[tensor], names))
+                    self.tensors[tensor] = ir.Tensor(name, shape, kind)
                     target = ir.Access(self.tensors[tensor], tuple(names[p] for p in free))
                     equations.append(ir.Equation(target, self._write(parts[tensor], names)))
 

@@ -5,8 +5,8 @@ It is made from the operation itself, not from what the user wrote, so it says w
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from derive.analysis.affine import simplify_place, to_affine
 from derive.analysis.reads import find_guard
@@ -14,10 +14,8 @@ from derive.ir import nodes
 from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses, map_children, substitute
 from derive.plan import ops
+from derive.plan.steps import Step
 from derive.rewrite.rules.products import rename_bound
-
-if TYPE_CHECKING:
-    from derive.plan.steps import Step
 
 POWERS = {"sqrt": ir.Number(Fraction(1, 2)), "rsqrt": ir.Number(Fraction(-1, 2))}
 RELATIONS = {"<", "<=", ">", ">=", "==", "!="}
@@ -29,7 +27,10 @@ def to_step_equation(step: Step) -> ir.Equation:
     if not isinstance(step.op, ops.Recur):
         return ir.Equation(target, to_expr(step.op))
     before = substitute(target, {step.op.index: nodes.Add((step.op.index, ir.MINUS_ONE))})
-    decayed = nodes.Mul((to_expr(step.op.decay), before))
+    once: dict[ir.Expr, ir.Expr] = {
+        i: ir.ZERO for i in ops.axes_of(step.op.decay) if i not in step.op.axes
+    }
+    decayed = nodes.Mul((substitute(to_expr(step.op.decay), once), before))
     return ir.Equation(target, nodes.Add((decayed, to_expr(step.op.added))))
 
 
@@ -74,7 +75,9 @@ def to_expr(op: ops.Op) -> ir.Expr:
             is_boolean |= isinstance(inside, ir.Access) and inside.tensor.kind == "bool"
             return nodes.Where(inside, ir.ONE, ir.ZERO) if is_boolean else inside
         case ops.Einsum(args, axes):
-            bound = tuple(dict.fromkeys(i for a in args for i in ops.axes_of(a) if i not in axes))
+            merged = dict(pair for a in args for pair in _find_merged(a))
+            summed = (i for a in args for i in ops.axes_of(a) if i not in axes)
+            bound = tuple(dict.fromkeys(part for i in summed for part in merged.get(i, (i,))))
             body = to_expr(args[0]) if len(args) == 1 else nodes.Mul(tuple(map(to_expr, args)))
             return nodes.Reduce("sum", bound, ir.TRUE, body) if bound else body
         case ops.Apply(function, args):
@@ -92,8 +95,37 @@ def to_expr(op: ops.Op) -> ir.Expr:
             meaning = to_expr(whole)
             tensors = {access.tensor.name for access in find_accesses(meaning)}
             return _rename_apart(meaning, tensors | {index.name for index in axes})
+        case ops.Fourier():
+            return _transform(op)
         case ops.Recur():
             raise TypeError("what recurs is told by the equation of its step")
+
+
+def _find_merged(op: ops.Op) -> Iterator[tuple[ir.Index, tuple[ir.Index, ...]]]:
+    """The indices that a view merges, and into what."""
+    while isinstance(op, (ops.Flatten, ops.Arrange)):
+        if isinstance(op, ops.Flatten):
+            yield ops.axes_of(op)[op.start], ops.axes_of(op.arg)[op.start : op.end + 1]
+        op = op.arg
+
+
+def _transform(op: ops.Fourier) -> ir.Expr:
+    """The sum that a transform is; back from half of the frequencies, of which most count twice."""
+    index, is_back = op.index, op.kind in {"ifft", "irfft"}
+    over = nodes.Pow(op.length, ir.MINUS_ONE)
+    turn = (nodes.Number(Fraction(2)), nodes.Call("pi", ()), nodes.Call("I", ()))
+    sign = () if is_back else (ir.MINUS_ONE,)
+    wave = nodes.Call("exp", (nodes.Mul((*sign, *turn, op.to, index, over)),))
+    factors: tuple[ir.Expr, ...] = (to_expr(op.arg), wave)
+    if op.kind == "irfft":
+        twice = nodes.Mul((nodes.Number(Fraction(2)), index))
+        ends = (
+            nodes.Compare("==", each, end) for each, end in ((index, ir.ZERO), (twice, op.length))
+        )
+        factors = (nodes.Where(nodes.Or(tuple(ends)), ir.ONE, nodes.Number(Fraction(2))), *factors)
+    found: ir.Expr = nodes.Reduce("sum", (index,), ir.TRUE, nodes.Mul(factors))
+    found = nodes.Call("re", (found,)) if op.kind == "irfft" else found
+    return nodes.Mul((found, over)) if is_back and not op.is_plain else found
 
 
 def _read_at(arg: ops.Op, place: int, position: ir.Expr) -> ir.Expr:
@@ -107,8 +139,15 @@ def _read_at(arg: ops.Op, place: int, position: ir.Expr) -> ir.Expr:
                 return nodes.Add(tuple(sorted(terms, key=_is_taken_away)))
         return whole
 
-    value = substitute(to_expr(arg), {ops.axes_of(arg)[place]: position})
-    return sort_terms(simplify_place(value))
+    new: dict[ir.Expr, ir.Expr] = {ops.axes_of(arg)[place]: position}
+    if isinstance(arg, ops.Flatten) and arg.start == place:  # the positions of what was merged
+        length: ir.Expr = ir.ONE
+        for index in reversed(ops.axes_of(arg.arg)[place : arg.end + 1]):
+            rest = nodes.Call("floordiv", (position, length))
+            new[index] = nodes.Call("mod", (rest, index.extent))
+            length = nodes.Mul((length, index.extent))
+        new[index] = rest
+    return sort_terms(simplify_place(substitute(to_expr(arg), new)))
 
 
 def _is_taken_away(term: ir.Expr) -> bool:

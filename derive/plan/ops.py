@@ -12,7 +12,7 @@
        | Einsum(args, axes) | Apply(function, args, axes)
        | Reduction(kind, arg, over) | Along(kind, arg, index)
        | Fill(arg, mask, value, where) | Choose(condition, then, other, axes) | Cast(arg)
-       | Recur(decay, added, first, axes, index, chunk, is_bounded)
+       | Recur(decay, added, first, axes, index, chunk, is_bounded) | Fourier(arg, index, to, ..)
        | Cell(call, args, whole, axes, ..) one call of torch for several operations
 
 Here, and only from here on, axes have an order: `axes_of(op)` is a tuple of indices. `Arrange` may
@@ -21,16 +21,15 @@ name axes that its argument lacks; they have size 1 there and broadcast.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
+from derive.ir import functions
 from derive.ir import nodes as ir
 from derive.ir.text import to_text
 from derive.ir.walk import find_free, walk
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 @ir.node
@@ -212,7 +211,7 @@ class Reduction:
 
 @ir.node
 class Along:
-    """softmax, log_softmax or cumsum along one index, or a matrix of the matrix in two."""
+    """A function along one index, which stays, or a matrix of the matrix in two."""
 
     kind: str
     arg: Op
@@ -242,16 +241,18 @@ class Choose:
 
 @ir.node
 class Cast:
-    """Integers, truth values or wide numbers in the formula's dtype."""
+    """Integers, truth values or wide numbers in the formula's dtype, or real ones as complex."""
 
     arg: Op
+    is_complex: bool = False
 
 
 @ir.node
 class Recur:
     """`decay` times the value one place before along the index, plus `added`.
 
-    `first` stands before the first place. It `is_bounded` where no decay is above 1 or below -1.
+    `first` stands before the first place. It `is_bounded` where no decay is above 1 or below -1. A
+    decay that is the same at all places has an index of its own, of extent 1, in place of theirs.
     `chunk` is the keyword for how many places run one after the other.
     """
 
@@ -262,6 +263,21 @@ class Recur:
     index: ir.Index
     chunk: str
     is_bounded: bool
+
+
+@ir.node
+class Fourier:
+    """The Fourier transform, by torch's name of it, along an index, which becomes another one.
+
+    Zeros fill the length; a sum back `is_plain` that is not divided by it.
+    """
+
+    arg: Op
+    index: ir.Index
+    to: ir.Index
+    length: ir.Expr
+    kind: str
+    is_plain: bool = False
 
 
 @ir.node
@@ -331,7 +347,8 @@ class Cell:
     conditions hold, and the operations are written out beside it. Where torch's function does less
     than the operations, it walks over the indices of `volume`. What a reader has to know of it
     stands in `note`. Each entry of `scratch` has the indices of a tensor that torch's function
-    makes beside its result. The indices in `filled` have to have a position.
+    makes beside its result. The indices in `filled` have to have a position. Through those of
+    `single` torch goes one number after the other, for each entry of the result.
     """
 
     call: Operand
@@ -343,6 +360,7 @@ class Cell:
     note: str = ""
     scratch: tuple[tuple[ir.Index, ...], ...] = ()
     filled: tuple[ir.Index, ...] = ()
+    single: tuple[ir.Index, ...] = ()
 
 
 Op: TypeAlias = (
@@ -370,26 +388,12 @@ Op: TypeAlias = (
     | Choose
     | Cast
     | Recur
+    | Fourier
     | Cell
 )
 
 OPS = get_args(Op)
 VIEWS = (Source, Select, Slice, Unfold, Unflatten, Diagonal, Flatten, Arrange, Expand)
-
-
-def count_given(call: Operand, place: int) -> int:
-    """How often a call has this argument of its cell."""
-    match call:
-        case Given():
-            return int(call.place == place)
-        case tuple():
-            return sum(count_given(part, place) for part in call)
-        case TorchCall(_, args, keywords):
-            return count_given(args, place) + count_given(tuple(v for _, v in keywords), place)
-        case Pick(arg) | Extents(arg):
-            return count_given(arg, place)
-        case _:
-            return 0
 
 
 def axes_of(op: Op) -> tuple[ir.Index, ...]:
@@ -426,6 +430,8 @@ def axes_of(op: Op) -> tuple[ir.Index, ...]:
         case Flatten(arg, start, end, index):
             axes = axes_of(arg)
             return (*axes[:start], index, *axes[end + 1 :])
+        case Fourier(arg, index, to):
+            return tuple(to if a is index else a for a in axes_of(arg))
         case Reduction(_, arg, over):
             return tuple(a for a in axes_of(arg) if a not in over)
         case Along(_, arg, _) | Fill(arg, _, _, _) | Cast(arg):
@@ -445,6 +451,11 @@ def flatten(op: Op, start: int, end: int) -> Op:
     match op:
         case Unflatten(arg, place, parts) if place == start and len(parts) == end - start + 1:
             return rename_indices(arg, {axes_of(arg)[place]: index})
+        case Arrange(Unflatten(arg, place, parts), axes) if parts == axes[start : end + 1]:
+            return arrange(
+                rename_indices(arg, {axes_of(arg)[place]: index}),
+                (*axes[:start], index, *axes[end + 1 :]),
+            )
     return Flatten(op, start, end, index)
 
 
@@ -545,6 +556,8 @@ def sort_axes(indices: Iterable[ir.Index], order: tuple[ir.Index, ...]) -> tuple
 
 def arrange(op: Op, axes: tuple[ir.Index, ...]) -> Op:
     """The operation's result with these axes in this order (those it lacks broadcast)."""
+    if isinstance(op, Arrange) and {*op.axes} == {*axes_of(op.arg)}:
+        op = op.arg
     here = axes_of(op)
     return op if not here or axes[len(axes) - len(here) :] == here else Arrange(op, axes)
 
@@ -573,17 +586,12 @@ INTEGRAL = {"floordiv", "mod", "abs", "sign", "min", "max", "clip"}
 
 def is_number(expr: ir.Expr) -> bool:
     """Is it made of sizes, scalars and constants by arithmetic alone?"""
-    return all(_is_arithmetic(part) for part in walk(expr))
-
-
-def _is_arithmetic(part: ir.Expr) -> bool:
-    match part:
-        case ir.Number() | ir.Infinity() | ir.Size() | ir.Scalar() | ir.Add() | ir.Mul() | ir.Pow():
-            return True
-        case ir.Call(function, _):
-            return function in {"pi", "floordiv", "mod"}
-        case _:
-            return False
+    kinds = (ir.Number, ir.Infinity, ir.Size, ir.Scalar, ir.Add, ir.Mul, ir.Pow)
+    calls = {"pi", "I", "floordiv", "mod"}
+    return all(
+        part.function in calls if isinstance(part, ir.Call) else isinstance(part, kinds)
+        for part in walk(expr)
+    )
 
 
 def is_integer(expr: ir.Expr) -> bool:
@@ -641,6 +649,34 @@ def is_boolean(op: Op) -> bool:
             return any(is_boolean(a) for a in args_of(op)) if len(args_of(op)) == 1 else False
 
 
+def is_complex(op: Op) -> bool:
+    """Does it hold complex numbers?"""
+    match op:
+        case Source(_, _, kind):
+            return kind == "complex"
+        case Num(value) | NumTensor(value):
+            return functions.is_complex(value)
+        case Cast(arg, made):
+            return made or is_complex(arg)
+        case Fourier(kind=kind):
+            return kind != "irfft"
+        case Apply(function) if function in BOOLEANS:
+            return False
+        case Apply(function) if function in functions.FUNCTIONS and (
+            functions.FUNCTIONS[function].is_real
+        ):
+            return False
+        case _:
+            return any(map(is_complex, args_of(op)))
+
+
+def to_source(name: str, op: Op) -> Source:
+    """An operation by the name of the step that it is."""
+    kinds = (("bool", is_boolean), ("int", is_integral), ("complex", is_complex))
+    kind = next((kind for kind, test in kinds if test(op)), "real")
+    return Source(name, axes_of(op), kind)
+
+
 def is_integral(op: Op) -> bool:
     """Does it hold integers: places, index arithmetic, integer tensors?"""
     match op:
@@ -652,7 +688,11 @@ def is_integral(op: Op) -> bool:
             return False
         case Num(value):
             return isinstance(value, (ir.Size, ir.Number))
-        case Cast() | NumTensor():
+        case Cast() | NumTensor() | Fourier():
             return False
+        case Cell(whole=whole):
+            return is_integral(whole)
+        case Choose(_, then, other):
+            return is_integral(then) and is_integral(other)
         case _:
             return bool(args_of(op)) and all(map(is_integral, args_of(op)))

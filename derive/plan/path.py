@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count as count_up
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from derive.ir import nodes as ir
 from derive.ir.polynomial import evaluate_extent
 from derive.plan import ops
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from derive.ir import nodes as ir
 
 EXHAUSTIVE = 7  # operands up to which the optimal search takes milliseconds
 OUTER = 12  # operands up to which outer products are tried too

@@ -6,10 +6,10 @@ the formula as it is written to the loop over blocks, and counts.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from statistics import geometric_mean
-from typing import TYPE_CHECKING
 
 from derive.errors import refuse
 from derive.ir import nodes as ir
@@ -18,25 +18,21 @@ from derive.plan import ops
 from derive.plan.cost import (
     Storage,
     find_flops,
-    find_freed,
     find_inner,
     find_peak,
     find_time,
-    time_returned,
+    find_true_axes,
 )
-from derive.plan.machine import WIDTH
+from derive.plan.machine import WIDTH, Machine, time_returned
+from derive.plan.path import Order
+from derive.plan.steps import Scan, Step, Tile
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-
-    from derive.plan.machine import Machine
-    from derive.plan.path import Order
-    from derive.plan.steps import Scan, Step, Tile
-
+LARGE = 1 << 20  # bytes of a tensor that the cache beside a core holds no second one of
 PREPARE = "prepare"  # an entry that stands for all uses of rules of the recipe
 # Places of a linear recurrence that run one after the other: shorter chunks take more work, longer
-# ones more launches where all is small. From 1 to 8192 values a place of 4096, one thread, none of
-# 4, 16, 32 was faster by more than a sixth.
+# ones more launches where all is small. Of 512 to 32768 places with 1 to 1024 values, decays by
+# scalar, row, place or both, one thread: 8 beats 16 by up to a quarter below 64 values, and 16
+# beats 8 by up to a sixth above; 32 is worse by up to a half.
 RECUR_CHUNK = 8
 SUBSCRIPTS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -112,14 +108,30 @@ class Plan:
     is_matmul: bool = False  # contractions are printed as products of matrices, not as einsum
     uses: tuple[tuple[str, ...], ...] = field(default=(), repr=False)  # what is computed each time
     in_place: bool = False  # may blocks be written into the whole that they are of?
-    frees: bool = False  # are names let go of after their last use?
+    frees: int | None = None  # bytes from which names are let go of after their last use
 
     @property
     def freed(self) -> Mapping[int, tuple[str, ...]]:
-        """The names that are let go of after a step, by its place."""
-        if not self.frees or self.scans or self.uses:
+        """The names that are let go of after a step, by its place.
+
+        Of large ones alone where something as large is made later, which takes their place near the
+        core instead of new memory.
+        """
+        if self.frees is None or self.scans or self.uses:
             return {}
-        return find_freed(self.steps, self.tile, self.results)
+        found = find_freed(self.steps, self.tile, self.results)
+        if not self.frees:
+            return found
+        memory, large, last = Storage(self.complete(self.sizes)), set[str](), 0
+        for place, step in enumerate(self.steps):
+            parts = [part for part in ops.walk_ops(step.op) if not isinstance(part, ops.VIEWS)]
+            counts = [WIDTH * memory.count(find_true_axes(part)) for part in parts]
+            if max(counts, default=0) >= self.frees:
+                last = place
+            if WIDTH * memory.count(step.axes) >= self.frees:
+                large.add(step.name)
+        chosen = {place: tuple(filter(large.__contains__, names)) for place, names in found.items()}
+        return {place: names for place, names in chosen.items() if names and place < last}
 
     @property
     def einsums(self) -> tuple[str, ...]:
@@ -200,6 +212,11 @@ class Plan:
         return seconds + time_returned(WIDTH * self.peak, machine)
 
     @property
+    def recurs(self) -> bool:
+        """Is a step of it a linear recurrence?"""
+        return any(isinstance(op, ops.Recur) for s in self.steps for op in ops.walk_ops(s.op))
+
+    @property
     def parts(self) -> tuple[Plan, ...]:
         """What is computed in each use."""
         return tuple(self.restrict(names) for names in self.uses) or (self,)
@@ -249,6 +266,13 @@ class Plan:
         return int(polynomial.evaluate(lambda atom: evaluate_atom(atom, sizes)))
 
 
+def find_root(op: ops.Op) -> ops.Op:
+    """What it is a view of."""
+    while isinstance(op, ops.VIEWS) and not isinstance(op, ops.Source):
+        (op, *_) = ops.args_of(op)
+    return op
+
+
 def find_products(op: ops.Op) -> Iterator[ops.Einsum]:
     """The contractions of an operation, innermost first, those that a call of torch makes too."""
     for arg in ops.args_of(op):
@@ -284,6 +308,38 @@ def _assign_subscripts(indices: tuple[ir.Index, ...]) -> dict[ir.Index, str]:
             subscripts[index] = next((c for c in index.name if c in free), free[0])
             free.remove(subscripts[index])
     return subscripts
+
+
+def find_freed(
+    steps: Sequence[Step], tile: Tile | None, results: Iterable[ops.Op]
+) -> dict[int, tuple[str, ...]]:
+    """What nothing reads any more after each place, but for what a loop makes and does not join.
+
+    A loop reads until its last step; a view keeps what it is of.
+    """
+    last: dict[str, int] = {}
+    inside = range(tile.first, tile.last + 1) if tile is not None else range(0)
+    left, sliced = {step.name for step in steps}, list[ops.Op]()
+    if tile is not None:
+        joined = {name for name, _, _ in tile.joined}
+        left -= {steps[place].name for place in inside} - joined
+        sliced = [op for each in tile.nest for _, op in each.sliced]
+        left -= {name for op in sliced for name in ops.find_reads(op)}  # the last block is a view
+    for place, step in enumerate(steps):
+        end = inside[-1] if place in inside else place
+        for op in (step.op, *(sliced if place in inside else ())):
+            last |= dict.fromkeys((step.name, *ops.find_reads(op)), end)
+    for step in reversed(steps):
+        root = find_root(step.op)
+        if isinstance(root, ops.Source):
+            last[root.name] = max(last[root.name], last[step.name])
+    kept = {name for op in results for name in ops.find_reads(op)}
+    freed: dict[int, tuple[str, ...]] = {}
+    for step in steps:
+        place = last[step.name]
+        if step.name in left and step.name not in kept and place < len(steps) - 1:
+            freed[place] = (*freed.get(place, ()), step.name)
+    return freed
 
 
 def to_equation(op: ops.Einsum, subscripts: Mapping[ir.Index, str]) -> str:

@@ -12,17 +12,17 @@ what a loop leaves behind are inputs of it. Its steps are then put in order arou
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from math import inf
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from derive.analysis.reads import is_always
 from derive.errors import refuse
 from derive.ir import nodes as ir
-from derive.ir.functions import FUNCTIONS
+from derive.ir.functions import FUNCTIONS, kind_of
 from derive.ir.polynomial import Polynomial
 from derive.ir.recurrences import Recurrence, find_groups, find_recurrence
 from derive.ir.walk import (
@@ -37,13 +37,8 @@ from derive.ir.walk import (
 )
 from derive.plan import ops
 from derive.plan.lower.condition import settle
-from derive.plan.plan import RECUR_CHUNK
+from derive.plan.plan import RECUR_CHUNK, Plan
 from derive.plan.steps import Carried, Scan, Step
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from derive.plan.plan import Plan
 
 
 @dataclass
@@ -203,6 +198,8 @@ class _Opener:
         """The equations of one turn, behind those of what it begins with and reads."""
         own = dict.fromkeys(equation.target.tensor for equation in recurrence.equations)
         self.recurrence, self.own, self.outside = recurrence, own, []
+        if recurrence.inner is not None:
+            raise self._refuse("it needs a loop in a loop: no diagonals are told by places before")
         loop = self.loop = Loop(recurrence.index)
         for tensor in own:
             loop.axes[tensor] = recurrence.find_axis(tensor)
@@ -270,13 +267,19 @@ class _Opener:
             self.outside.remove(first)
         made: list[ir.Expr] = [first.value if _is_plain(first.value, others) else first.target]
         for word, part in zip(("decay", "in"), parts, strict=True):
-            here = {*find_free(part), self.recurrence.index}
+            index = self.recurrence.index
+            here = {*find_free(part), index}
             axes = tuple(i for i in target.places if i in here)
+            if word == "decay" and index not in find_free(part):  # the same at all places: one
+                one = ir.Index(self.name(f"{index.name}_once"), ir.ONE)
+                axes = tuple(one if i is index else i for i in axes)
             shape = tuple(i.extent for i in axes if isinstance(i, ir.Index))
             if _is_plain(part, axes):
                 made.append(part)
             else:
-                access = ir.Access(ir.Tensor(self.name(f"{name}_{word}"), shape), axes)
+                access = ir.Access(
+                    ir.Tensor(self.name(f"{name}_{word}"), shape, kind_of(part)), axes
+                )
                 self.outside.append(ir.Equation(access, part))
                 made.append(access)
         start, decay, added = (part for part in made if isinstance(part, ir.Access))
@@ -360,7 +363,9 @@ class _Opener:
         return refuse(
             "not-yet",
             f"the recurrence of {names} has no code yet: {why}",
-            help="say what stands before the first place on a line before: h[-1,i] = h0[i]",
+            help="read all of what recurs at places a fixed number before: D[i - 1,j], D[i,j - 1]"
+            if self.recurrence.inner is not None
+            else "say what stands before the first place on a line before: h[-1,i] = h0[i]",
         )
 
     def _recurs(self, expr: ir.Expr) -> bool:
@@ -382,12 +387,8 @@ class _Opener:
         if not self._recurs(expr):
             if index not in find_free(expr):
                 return expr
-            match expr:
-                case ir.Not(ir.Access()):
-                    return map_children(expr, self._place)
-                case ir.Compare() | ir.And() | ir.Or() | ir.Not():
-                    return ir.Compare("!=", self._slice(ir.Where(expr, ir.ONE, ir.ZERO)), ir.ZERO)
-            return self._slice(expr)
+            is_negated = isinstance(expr, ir.Not) and isinstance(expr.part, ir.Access)
+            return map_children(expr, self._place) if is_negated else self._slice(expr)
         match expr:
             case ir.Add(terms):
                 alone = [t for t in terms if not self._recurs(t)]
@@ -406,8 +407,8 @@ class _Opener:
         if isinstance(expr, ir.Access) and expr.places.count(index) == 1:
             axis = expr.places.index(index)
             others = (*expr.places[:axis], *expr.places[axis + 1 :])
-            if not any(index in find_free(place) for place in others):
-                tensor = expr.tensor
+            tensor, once = expr.tensor, not any(index in find_free(place) for place in others)
+            if once and Polynomial.of(tensor.shape[axis]) == Polynomial.of(index.extent):
                 key = (tensor, axis)
                 if key not in self.loop.sliced:
                     shape = (*tensor.shape[:axis], *tensor.shape[axis + 1 :])
@@ -419,7 +420,8 @@ class _Opener:
         order = [index if i is self.recurrence.index else i for i in self.here.places]
         free = find_free(expr)
         axes = (*(i for i in order if i in free), *(i for i in free if i not in order))
-        made = ir.Tensor(self.name(f"{self.here.tensor.name}_in"), tuple(i.extent for i in axes))
+        shape = tuple(i.extent for i in axes)
+        made = ir.Tensor(self.name(f"{self.here.tensor.name}_in"), shape, kind_of(expr))
         self.outside.append(ir.Equation(ir.Access(made, axes), expr))
         return self._slice(ir.Access(made, axes))
 
@@ -480,18 +482,11 @@ def strip_starts(
     index, starts = recurrence.index, dict[tuple[ir.Tensor, int], ir.Expr]()
     targets = {equation.target.tensor: equation.target.places for equation in recurrence.equations}
 
-    later = ir.Index(index.name, (Polynomial.of(index.extent) - Polynomial.of(1)).to_expr())
-    first: dict[ir.Expr, ir.Expr] = {index: ir.ZERO}
-    behind: dict[ir.Expr, ir.Expr] = {index: ir.Add((later, ir.ONE))}
-
     def sort(expr: ir.Expr) -> ir.Expr:
         """A choice of what stands one place before in one form, however it is guarded."""
         match expr:
             case ir.Where(condition, ir.Access(tensor) as read, start) if (
-                tensor in targets
-                and recurrence.find_lag(read) == 1
-                and is_always(ir.Not(substitute(condition, first)))
-                and is_always(substitute(condition, behind))
+                tensor in targets and recurrence.find_lag(read) == 1 and begins(condition, index)
             ):
                 place = read.places[recurrence.find_axis(tensor)]
                 return ir.Where(ir.Compare("<", place, ir.ZERO), start, read)
@@ -524,6 +519,14 @@ def strip_starts(
     if any(lag and (tensor, lag) not in starts for tensor, lag in lags):
         return None
     return None if any(_is_conditioned(value, index) for value in values) else (values, starts)
+
+
+def begins(condition: ir.Expr, index: ir.Index) -> bool:
+    """Does the condition hold at all places of the index but the first one?"""
+    later = ir.Index(index.name, (Polynomial.of(index.extent) - Polynomial.of(1)).to_expr())
+    behind: dict[ir.Expr, ir.Expr] = {index: ir.Add((later, ir.ONE))}
+    at_first = ir.Not(substitute(condition, {index: ir.ZERO}))
+    return is_always(at_first) and is_always(substitute(condition, behind))
 
 
 def _is_conditioned(expr: ir.Expr, index: ir.Index) -> bool:
@@ -619,7 +622,7 @@ def close_recurrences(plan: Plan, system: ir.System, loops: list[Loop]) -> Plan:
     def read(access: ir.Access) -> ops.Op:
         op = results.get(access.tensor.name)
         if op is None:
-            return ops.Source(access.tensor.name, find_indices_of(access))
+            return ops.Source(access.tensor.name, find_indices_of(access), access.tensor.kind)
         return ops.rename_indices(
             op, dict(zip(ops.axes_of(op), find_indices_of(access), strict=True))
         )

@@ -13,35 +13,33 @@ polynomials.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from derive.errors import DeriveError
 from derive.ir import nodes as ir
-from derive.ir.recurrences import turn_upward
+from derive.ir.functions import holds_complex
+from derive.ir.polynomial import Polynomial
+from derive.ir.recurrences import find_groups, turn_upward
 from derive.plan import ops
 from derive.plan.blocks import check_memory, tile
 from derive.plan.build import Form, lower_system
-from derive.plan.chunks import chunk_values
+from derive.plan.chunks import chunk_values, close_running
 from derive.plan.cost import Storage, find_copied, find_strides
 from derive.plan.factoring import factor_system
+from derive.plan.lower.calls import fold_sums
 from derive.plan.lower.context import find_layouts
 from derive.plan.machine import DEFAULT, Machine
 from derive.plan.path import FEW, FLOPS
-from derive.plan.plan import PREPARE, Entry, Regime
+from derive.plan.plan import LARGE, PREPARE, Entry, Plan, Regime
 from derive.plan.scans import close_recurrences, open_recurrences
+from derive.plan.steps import Step
 from derive.rewrite.options import LOSSY, OPTIONS, Rewriting, find_rewritings
 from derive.rewrite.recipes import prepare
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from derive.ir.polynomial import Polynomial
-    from derive.plan.plan import Plan
-    from derive.plan.steps import Step
-    from derive.rewrite.rule import Rule
+from derive.rewrite.rule import Rule
+from derive.rewrite.rules.offsets import find_offsets, find_recurrent
 
 PAYS = 0.95  # of the time before: a rule that gains less is not worth a reader's thought
 ORDER_PAYS = 0.98  # the same for an order of storage, which is no more to read
@@ -49,6 +47,7 @@ MOST_TURNS = 4  # forms from which others are looked for
 MOST_FORMS = 24  # tried in all
 MOST_OPERATIONS = 2400  # of the plans tried: a formula of more than a hundred gets fewer forms
 STORE = ("store", "in this order torch copies less, or reads what it needs in one piece")
+RECUR = ("accumulate_powers", "sum_{r <= t} g**(t - r) * x_r = y_t, y_t = g * y_{t - 1} + x_t")
 FACTOR = ("factor_terms", "sum x * u + sum x * w = sum x * (u + w)")
 MOST_NEIGHBOURS = 4  # forms tried for other sizes
 FAR = 16  # times smaller and larger: the plausible range
@@ -83,9 +82,32 @@ class Candidate:
 def find_plan(
     system: ir.System, sizes: Mapping[str, int], request: Request, *, regimes: bool = False
 ) -> Plan:
-    """The fastest plan that the search meets, and the `regimes` of sizes in which others are."""
+    """The fastest plan that the search meets, and the `regimes` of sizes in which others are.
+
+    What can recur is also planned so.
+    """
+    plan = _search(system, sizes, request, regimes=regimes)
+    if request.is_matmul or not any(find_offsets(e.value) for e in system.equations):
+        return plan
+    other = None if find_groups(system) else find_recurrent(prepare(system)[0])
+    if other is None:
+        return plan
+    with suppress(DeriveError):
+        found = _search(other, sizes, request)
+        if found.find_time(request.machine) < PAYS * plan.find_time(request.machine):
+            return replace(found, system=system, notes=(*found.notes, ": ".join(RECUR)))
+    return plan
+
+
+def _search(
+    system: ir.System, sizes: Mapping[str, int], request: Request, *, regimes: bool = False
+) -> Plan:
     formula = system
-    chunks = chunk_values(turn_upward(formula), sizes, keywords=request.keywords)
+    is_real = not any(holds_complex(equation.value) for equation in system.equations)
+    if not is_real:  # cells and loops over blocks are of real numbers
+        request = replace(request, cells=False)
+    closed = close_running(turn_upward(fold_sums(formula)))
+    chunks = chunk_values(closed, sizes, keywords=request.keywords)
     system, loops = open_recurrences(
         chunks.system, chunks.views, chunks.lengths, keywords=request.keywords
     )
@@ -93,7 +115,8 @@ def find_plan(
     prepared, notes = search.prepare(system)
     form = Form(system, prepared, notes)
     start = search.measure(form) if loops else search.start(form)
-    best = search.try_layouts(search.try_orders(search.try_rules(start)))
+    best = search.try_orders(search.try_rules(start))
+    best = search.try_layouts(search.try_transforms(start, best))
     plan = replace(best.plan, is_matmul=request.is_matmul)
     if loops:
         lengths = {name: (chunks.indices[name], n) for name, n in chunks.lengths.items()}
@@ -101,10 +124,12 @@ def find_plan(
         plan = close_recurrences(plan, formula, loops)
     elif not request.is_matmul:
         if request.elements is not None and plan.peak > request.elements:
-            plan = replace(plan, steps=add_early(plan.steps), frees=True)
-        plan = tile(plan, request.machine, request.elements)
+            plan = replace(plan, steps=add_early(plan.steps), frees=0)
+        plan = tile(plan, request.machine, request.elements) if is_real else plan
     if request.elements is not None:
         check_memory(plan, request.elements)
+    if plan.frees is None:
+        plan = replace(plan, frees=LARGE)
     is_open = regimes and not loops
     return replace(plan, regimes=search.find_regimes(plan, start)) if is_open else plan
 
@@ -142,11 +167,12 @@ class _Search:
 
     def _lower(self, form: Form, sizes: Mapping[str, int]) -> Plan:
         asked = self.request
-        return lower_system(form, sizes, cells=asked.cells, chunks=not asked.is_matmul)
+        told = dict(cells=asked.cells, chunks=not asked.is_matmul, exact=asked.exact)
+        return lower_system(form, sizes, **told)
 
     def measure(self, form: Form) -> Candidate:
         """The form with its plan; DeriveError where it has none."""
-        is_usual = not form.layouts and form.minimize == FLOPS
+        is_usual = not form.layouts and form.minimize == FLOPS and not form.transforms
         plan = self.planned.get(form.prepared) if is_usual else None
         if plan is None:
             plan = self._lower(form, self.sizes)
@@ -192,6 +218,16 @@ class _Search:
                 log = (*here.form.log, *note_rule(rewriting, prepared))
                 with suppress(DeriveError):  # it may have positions that no plan can read
                     yield self.measure(replace(here.form, prepared=prepared, notes=notes, log=log))
+
+    def try_transforms(self, start: Candidate, best: Candidate) -> Candidate:
+        """The same, or the first form, with sums of waves and of offsets by fast transforms."""
+        forms = (best.form,) if best is start else (best.form, start.form)
+        for each in () if self.request.is_matmul else forms:
+            with suppress(DeriveError):
+                found = self.measure(replace(each, transforms=True))
+                if found.seconds < PAYS * best.seconds:
+                    best = found
+        return best
 
     def try_orders(self, best: Candidate) -> Candidate:
         """Among orders of as few operations, one of fewer or larger products.

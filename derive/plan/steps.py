@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import builtins
 import keyword
+from collections.abc import Container, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.plan import ops
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Sequence, Set
-
 
 # Before the first block: 0, or 1 where there is no block; 1; the lowest finite number; infinities.
 Start: TypeAlias = Literal["zero", "empty", "one", "lowest", "-oo", "oo"]
@@ -193,6 +190,8 @@ def _find_words(op: ops.Op) -> str:
             return _join([_describe(arg).removesuffix("_padded"), "padded"])
         case ops.Flip(arg):
             return _join([_describe(arg), "reversed"])
+        case ops.Fourier(arg):
+            return _join([_describe(arg).removesuffix("_spectrum"), "spectrum"])
         case ops.Cell(_, _, whole):
             return _describe(whole)
         case ops.Choose():

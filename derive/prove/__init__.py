@@ -13,25 +13,20 @@ Laws:
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import islice, permutations
-from typing import TYPE_CHECKING
 
 from derive.analysis.affine import Affine, simplify_place, to_affine
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
-from derive.ir.walk import find_accesses, map_children
+from derive.ir.walk import find_accesses, resize_system
 from derive.prove import conditions as cond
+from derive.prove import reader, sums
 from derive.prove import terms as nf
 from derive.prove.algebra import find_content, multiply, power
 from derive.prove.definedness import Definedness, Needs, collect_needs
-from derive.prove.reader import Cut, Reader
-from derive.prove.sums import NormalAlgebra, find_affines, split_quotient
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
 
 _MOST_SPLITS = 8
 _MOST_CLEARED = 4
@@ -81,9 +76,9 @@ def _split(
     for _ in range(_MOST_SPLITS):
         if algebra.key(ours) == algebra.key(theirs):
             break
-        affines = [*find_affines(ours), *find_affines(theirs)]
+        affines = [*sums.find_affines(ours), *sums.find_affines(theirs)]
         for index in indices:
-            parts = split_quotient(algebra, index, affines)
+            parts = sums.split_quotient(algebra, index, affines)
             if parts is not None:
                 break
         else:
@@ -173,7 +168,6 @@ def _is_divisor(factor: nf.Factor, term: nf.Term) -> bool:
 # A cut says what a reader puts for an intermediate: a symbol at permuted places, times a factor.
 # What may be nan stays so: its symbol is no finite number there.
 
-
 _MOST_ORDERS = 24
 _LEAST_WEIGHT = 5
 _EASIER = 0.7  # what took too long is tried again when so much of it is left open
@@ -224,7 +218,7 @@ class Stages:
                 self._failed[name] = len(needs)
         return self._known[name]
 
-    def cut(self, name: str, cut: Cut) -> None:
+    def cut(self, name: str, cut: reader.Cut) -> None:
         """Tell the reader, and forget what hangs on the intermediate."""
         touched = [n for n in self._known if name in self._find_open(n)]
         self.reader.cut(name, cut)
@@ -276,11 +270,11 @@ def find_cuts(
         pairs = list(_find_equal(algebra, ours, wanted))
         if not pairs:
             continue
-        symbol = _make_symbol(algebra, len(found), wanted)
+        symbol = _make_symbol(len(found), wanted)
         order = tuple(range(len(wanted.indices)))
-        theirs.cut(wanted.name, Cut(symbol, order, wanted.factor, bool(wanted.needs)))
+        theirs.cut(wanted.name, reader.Cut(symbol, order, wanted.factor, bool(wanted.needs)))
         for stage, permuted in pairs:
-            ours.cut(stage.name, Cut(symbol, permuted, stage.factor, bool(stage.needs)))
+            ours.cut(stage.name, reader.Cut(symbol, permuted, stage.factor, bool(stage.needs)))
             found.append((stage.name, wanted.name))
     return tuple(found)
 
@@ -348,12 +342,13 @@ def _find_order(algebra: nf.Algebra, stage: Stage, wanted: Stage) -> tuple[int, 
     return None
 
 
-def _make_symbol(algebra: nf.Algebra, number: int, stage: Stage) -> ir.Tensor:
+def _make_symbol(number: int, stage: Stage) -> ir.Tensor:
     """A tensor that stands for the intermediate; its name is no one else's."""
     shape = tuple(index.extent for index in stage.indices)
     positive = cond.is_positive_normal(stage.normal)
     low = ir.ZERO if positive or cond.is_nonnegative_normal(stage.normal) else None
-    return ir.Tensor(f"={number}", shape, "real", None, low, None, (positive, False))
+    kind = "complex" if stage.normal.is_complex else "real"
+    return ir.Tensor(f"={number}", shape, kind, None, low, None, (positive, False))
 
 
 # Steps, and whether intermediates are cut: small systems go as a whole, large ones by parts.
@@ -377,12 +372,14 @@ def prove(
 
     `sizes` are those of the formula that are numbers in the code.
     """
-    told = {ir.Size(name): ir.Number(Fraction(number)) for name, number in (sizes or {}).items()}
+    told: dict[ir.Expr, ir.Expr] = {
+        ir.Size(name): ir.Number(Fraction(number)) for name, number in (sizes or {}).items()
+    }
     matched = _match_sizes(code, formula)
     if matched is None:
         return None
     fixed = {**matched, **told}
-    formula = _fix_sizes(formula, fixed)
+    formula = resize_system(formula, fixed, simplify=simplify_place) if fixed else formula
     if not _is_same_shape(code, formula):
         return None
     few = len(code.equations) <= FEW
@@ -401,15 +398,15 @@ def _prove(
     code: ir.System, formula: ir.System, steps: int, *, cutting: bool
 ) -> tuple[tuple[str, str], ...] | None:
     """The cuts with which all results agree."""
-    algebra = NormalAlgebra(steps)
-    layers = Definedness(Reader(algebra, code)), Definedness(Reader(algebra, formula))
+    algebra = sums.NormalAlgebra(steps)
+    layers = Definedness(reader.Reader(algebra, code)), Definedness(reader.Reader(algebra, formula))
     cuts = find_cuts(code, formula, layers) if cutting else ()
     for one, other in zip(code.results, formula.results, strict=True):
         indices = tuple(ir.Index(f"@{k}", extent) for k, extent in enumerate(other.shape))
         places = tuple(map(to_affine, indices))
         named = list(zip(layers, (one, other), strict=True))
         ours, theirs = (
-            algebra.finish(_absorb(algebra, layer.reader.define(tensor.name, places)))
+            algebra.finish(_absorb(layer.reader.define(tensor.name, places)))
             for layer, tensor in named
         )
         if ours.free.union(theirs.free).difference(indices):
@@ -422,7 +419,7 @@ def _prove(
     return cuts
 
 
-def _absorb(algebra: nf.Algebra, poly: nf.Poly) -> nf.Poly:
+def _absorb(poly: nf.Poly) -> nf.Poly:
     """The value without the finite terms that stand beside -oo."""
     infinite = tuple(filter(cond.is_infinite, poly))
     if not infinite or any(term.coefficient > 0 for term in infinite):
@@ -431,10 +428,10 @@ def _absorb(algebra: nf.Algebra, poly: nf.Poly) -> nf.Poly:
     return (*cond.guard(regions, finite), *infinite)
 
 
-def _match_sizes(code: ir.System, formula: ir.System) -> dict[ir.Size, ir.Number] | None:
+def _match_sizes(code: ir.System, formula: ir.System) -> dict[ir.Expr, ir.Expr] | None:
     """The formula's sizes that the code has as numbers; None where inputs do not fit."""
     theirs = {entry.name: entry for entry in formula.inputs if isinstance(entry, ir.Tensor)}
-    fixed: dict[ir.Size, ir.Number] = {}
+    fixed: dict[ir.Expr, ir.Expr] = {}
     for entry in code.inputs:
         if not isinstance(entry, ir.Tensor) or entry.name not in theirs:
             continue
@@ -465,40 +462,3 @@ def _is_same_shape(code: ir.System, formula: ir.System) -> bool:
     return all(
         len(one) == len(other) and all(map(is_same_extent, one, other)) for one, other in shapes
     )
-
-
-def _fix_sizes(system: ir.System, fixed: Mapping[ir.Size, ir.Number]) -> ir.System:
-    """The system with numbers in place of some sizes."""
-    if not fixed:
-        return system
-
-    def visit(here: ir.Expr) -> ir.Expr:
-        match here:
-            case ir.Size():
-                return fixed.get(here, here)
-            case ir.Index(name, extent):
-                return ir.Index(name, visit(extent))
-            case ir.Access(tensor, places):
-                return ir.Access(put(tensor), tuple(map(visit, places)))
-            case ir.Reduce(kind, bound, condition, body):
-                indices = tuple(ir.Index(i.name, visit(i.extent)) for i in bound)
-                return ir.Reduce(kind, indices, visit(condition), visit(body))
-            case ir.Along(kind, _, condition, body):
-                index, *columns = (ir.Index(i.name, visit(i.extent)) for i in here.indices)
-                return ir.Along(kind, index, visit(condition), visit(body), *columns)
-        return map_children(here, visit)
-
-    def put(tensor: ir.Tensor) -> ir.Tensor:
-        shape = tuple(simplify_place(visit(extent)) for extent in tensor.shape)
-        below = visit(tensor.below) if tensor.below is not None else None
-        domain = tensor.lower, tensor.upper, tensor.strict
-        return ir.Tensor(tensor.name, shape, tensor.kind, below, *domain)
-
-    equations = []
-    for equation in system.equations:
-        target = visit(equation.target)
-        assert isinstance(target, ir.Access)
-        equations.append(ir.Equation(target, visit(equation.value)))
-    inputs = tuple(put(entry) if isinstance(entry, ir.Tensor) else entry for entry in system.inputs)
-    results = tuple(map(put, system.results))
-    return replace(system, inputs=inputs, equations=tuple(equations), results=results)

@@ -10,22 +10,17 @@ what all their exps share that is free of the summed indices. So the shift of a 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import floor, gcd, lcm
-from typing import TYPE_CHECKING
 
 from derive.analysis.affine import Affine
 from derive.ir import nodes as ir
+from derive.ir import polynomial
 from derive.ir.functions import FUNCTIONS
-from derive.ir.polynomial import ONE as UNIT
-from derive.ir.polynomial import Polynomial
 from derive.prove import conditions as cond
 from derive.prove import terms as nf
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
 
 MOST_TERMS = 160  # of a product that is multiplied out; a longer one keeps a factor whole
 _MOST_EXPANDED = 24  # terms of a power that is multiplied out
@@ -75,7 +70,7 @@ def rename_apart(algebra: nf.Algebra, term: nf.Term, other: nf.Term) -> nf.Term:
         return term
     new = {index: algebra.fresh(index) for index in clash}
     made = algebra.replace(
-        (replace(term, bound=()),), {old: Affine({i: UNIT}) for old, i in new.items()}
+        (replace(term, bound=()),), {old: Affine({i: polynomial.ONE}) for old, i in new.items()}
     )
     if len(made) != 1:
         raise nf.GivesUp("a term that falls apart when its letters are renamed")
@@ -142,20 +137,22 @@ def power(algebra: nf.Algebra, poly: nf.Poly, exponent: Fraction) -> nf.Poly:
             return _power_plainly(algebra, found, exponent)
         return () if exponent > 0 else None
 
-    return cond.by_cases(poly, act) or _keep(algebra, algebra.finish(poly), exponent)
+    return cond.by_cases(poly, act) or _keep(algebra.finish(poly), exponent)
 
 
 def _power_plainly(algebra: nf.Algebra, base: nf.Normal, exponent: Fraction) -> nf.Poly:
+    if exponent.denominator != 1 and base.is_complex:
+        return _keep(base, exponent)
     if len(base.terms) == 1 and _is_plain(base.terms[0]):
         return _power_term(algebra, base.terms[0], exponent)
     content, rest = find_content(algebra, base, whole=exponent.denominator == 1)
     if content is None:
-        return _keep(algebra, base, exponent)
+        return _keep(base, exponent)
     drawn = _power_term(algebra, content, exponent)
-    return multiply(algebra, drawn, _keep(algebra, rest, exponent))
+    return multiply(algebra, drawn, _keep(rest, exponent))
 
 
-def _keep(algebra: nf.Algebra, base: nf.Normal, exponent: Fraction) -> nf.Poly:
+def _keep(base: nf.Normal, exponent: Fraction) -> nf.Poly:
     """The power as an atom."""
     if not base.terms:
         raise nf.GivesUp("a power of 0")
@@ -203,7 +200,7 @@ def _power_left(
         if factor.exponent == 1:
             return nf.single(factor.atom, exponent)
     whole = nf.Term(Fraction(-1 if negative else 1), factors=tuple(left))
-    return _keep(algebra, algebra.finish((whole,)), exponent)
+    return _keep(algebra.finish((whole,)), exponent)
 
 
 def power_number(number: Fraction, exponent: Fraction) -> tuple[Fraction, list[nf.Factor]]:
@@ -253,7 +250,9 @@ def find_content(
     terms = base.terms
     if shared:
         terms = algebra.finish(multiply(algebra, terms, (inverse,))).terms
-    argument, rest = _draw_exp(algebra, terms)
+    argument, rest = None, algebra.finish(terms)
+    if whole or not base.is_complex:  # the exp of a complex number is not positive
+        argument, rest = _draw_exp(algebra, terms)
     number = _find_number(algebra, rest, whole=whole)
     if not shared and argument is None and number == 1:
         return None, base
@@ -393,6 +392,8 @@ def logarithm(algebra: nf.Algebra, poly: nf.Poly) -> nf.Poly:
         found = algebra.finish(case)
         if not found.terms:
             return nf.single(nf.Infinite(), coefficient=Fraction(-1))
+        if found.is_complex:
+            return tuple(_make_log(found))
         if len(found.terms) == 1 and _is_plain(found.terms[0]):
             return _log_term(algebra, found.terms[0])
         content, rest = find_content(algebra, found, whole=False)
@@ -436,11 +437,59 @@ def _make_log(inner: nf.Normal) -> Sequence[nf.Term]:
     return nf.single(nf.Function("log", (inner,)))
 
 
+# Conjugates: of sums and products those of the parts, down to the elements of complex tensors.
+
+IMAGINARY: nf.Poly = (nf.Term(factors=(nf.Factor(symbol(-1), Fraction(1, 2)),)),)
+
+
+def conjugate(algebra: nf.Algebra, poly: nf.Poly) -> nf.Poly:
+    """The complex conjugate."""
+    found: list[nf.Term] = []
+    for term in poly:
+        if not term.is_complex:
+            found.append(term)
+            continue
+        power = term.power and algebra.finish(conjugate(algebra, term.power.terms))
+        made: nf.Poly = (replace(term, factors=(), power=power),)
+        for factor in term.factors:
+            made = multiply(algebra, made, _conjugate_factor(algebra, factor))
+        found += made
+    return tuple(found)
+
+
+def _conjugate_factor(algebra: nf.Algebra, factor: nf.Factor) -> nf.Poly:
+    atom, exponent = factor.atom, factor.exponent
+    is_real = isinstance(atom, nf.Function) and atom.name in FUNCTIONS and atom.name != "conj"
+    if is_real or not atom.is_complex:
+        return nf.single(atom, exponent)
+
+    def turn(normal: nf.Normal) -> nf.Normal:
+        return algebra.finish(conjugate(algebra, normal.terms))
+
+    match atom:
+        case nf.Symbol():
+            return nf.single(atom, exponent, Fraction(-1))
+        case nf.Read() if exponent.denominator == 1:
+            return nf.single(nf.Function("conj", (algebra.finish(nf.single(atom)),)), exponent)
+        case nf.Function("conj", (inner,)) if exponent.denominator == 1:
+            return power(algebra, inner.terms, exponent)
+        case nf.Function("sum", (inner,)) if exponent.denominator == 1:
+            return nf.single(nf.Function("sum", (turn(inner),)), exponent)
+        case nf.Base(inner) if exponent.denominator == 1:
+            return power(algebra, turn(inner).terms, exponent)
+        case nf.Base(inner) if turn(inner) == inner:  # the root of a real number
+            return nf.single(atom, exponent)
+        case nf.Fold("prod", bound, literals, body) if exponent.denominator == 1:
+            return nf.single(nf.Fold("prod", bound, literals, turn(body)), exponent)
+        case nf.Fold("max" | "argmax"):
+            return nf.single(atom, exponent)
+    raise nf.GivesUp("the conjugate of what may be complex")
+
+
 # Primitive functions, and reductions that are no sums.
 #
 # max(a, b) = (a + b + |a - b|)/2   min(a, b) = (a + b - |a - b|)/2
 # max_j (c*a_j + b) = c * max_j a_j + b where c > 0
-
 
 _HALF = Fraction(1, 2)
 
@@ -590,7 +639,7 @@ def _fold_order(
     return (*drawn, *outer)
 
 
-def count(value: Polynomial) -> nf.Poly:
+def count(value: polynomial.Polynomial) -> nf.Poly:
     """A polynomial over sizes as a sum of terms."""
     found = []
     for monomial, times in value.terms.items():
@@ -604,5 +653,5 @@ def to_number(algebra: nf.Algebra, affine: Affine) -> nf.Poly:
     found = list(count(affine.constant))
     for atom, each in affine.terms.items():
         for term in count(each):
-            found += collect(algebra, term, (nf.Factor(nf.Value(Affine({atom: UNIT}))),))
+            found += collect(algebra, term, (nf.Factor(nf.Value(Affine({atom: polynomial.ONE}))),))
     return tuple(found)

@@ -1,92 +1,94 @@
 """What is known of the values of pieces: finite, positive, never negative.
 
 Laws:
-- Inputs are finite real numbers; sizes are at least 1.
+- Inputs are finite numbers; sizes are at least 1.
 - No is never wrong.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from math import floor, gcd, lcm
-from typing import TYPE_CHECKING
 
-from derive.analysis import finite
+from derive.analysis import facts
 from derive.analysis.affine import Affine, find_range, find_truth, is_never_empty, to_affine
-from derive.analysis.facts import is_never_negative, is_positive
+from derive.analysis.facts import Sign, is_never_negative, is_positive
+from derive.ir import functions, polynomial
 from derive.ir import nodes as ir
-from derive.ir.functions import FUNCTIONS
-from derive.ir.polynomial import ONE as UNIT
-from derive.ir.polynomial import Polynomial
 from derive.prove import terms as nf
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
 
 @lru_cache(maxsize=50000)
-def is_above(atom: nf.Atom) -> bool:
-    """Is the atom > 0?"""
+def find_sign(atom: nf.Atom) -> Sign:
+    """The sign of an atom; what is made of complex numbers has none that is known."""
+    if atom.is_complex and not isinstance(atom, nf.Base):
+        return Sign.UNKNOWN
     match atom:
         case nf.Symbol(expr):
-            return not isinstance(expr, ir.Scalar)
+            return facts.find_sign(expr)
         case nf.Read(tensor, _):
-            return finite.is_positive(ir.Access(tensor, ()))
-        case nf.Function("sum", (inner,)):
-            return is_above(nf.Base(inner))
-        case nf.Base(normal):
-            terms = normal.terms
-            rests = all(is_term_nonnegative(term) for term in terms)
-            return rests and any(is_term_positive(term) for term in terms)
-    return False
-
-
-@lru_cache(maxsize=50000)
-def is_nonnegative_atom(atom: nf.Atom) -> bool:
-    """Is the atom >= 0?"""
-    match atom:
-        case nf.Read(tensor, _):
-            return tensor.kind == "bool" or finite.is_never_negative(ir.Access(tensor, ()))
-        case nf.Function(name) if name in FUNCTIONS:
-            return FUNCTIONS[name].is_never_negative
-        case nf.Function("sum" | "share", (inner,)):
-            return is_nonnegative_atom(nf.Base(inner))
+            return facts.find_sign(ir.Access(tensor, ()))
         case nf.Value(affine):
-            low_end = find_range(affine)[0]
-            return low_end is not None and is_never_negative(low_end)
+            return facts.find_sign(affine.to_expr())
         case nf.Base(normal):
-            return all(is_term_nonnegative(term) for term in normal.terms)
-    return is_above(atom)
+            return facts.add_signs(map(find_term_sign, normal.terms))
+        case nf.Function("sum", (inner,)):
+            return find_sign(nf.Base(inner))
+        case nf.Function("share", (inner,)):
+            return min(find_sign(nf.Base(inner)), Sign.NEVER_NEGATIVE)
+        case nf.Function(name, arguments) if name in functions.FUNCTIONS:
+            return facts.apply_sign(name, (find_sign(nf.Base(each)) for each in arguments))
+        case nf.Fold(kind, bound, literals, body):
+            inside = find_sign(nf.Base(body))
+            return facts.reduce_sign(kind, inside, is_filled=is_filled(bound, literals))
+    return Sign.UNKNOWN
 
 
-def is_term_nonnegative(term: nf.Term) -> bool:
-    """Is the term >= 0 (or not a number)?"""
-    return term.coefficient >= 0 and all(map(is_factor_nonnegative, term.factors))
+def find_term_sign(term: nf.Term) -> Sign:
+    """The sign of a term, wherever it is finite."""
+    if term.coefficient < 0:
+        return Sign.UNKNOWN
+    if term.is_complex:
+        return Sign.NEVER_NEGATIVE if _is_squared_size(term) else Sign.UNKNOWN
+    factors = (facts.raise_sign(find_sign(f.atom), f.exponent) for f in term.factors)
+    is_there = term.coefficient > 0 and is_filled(term.bound, term.guards)
+    return min((Sign.POSITIVE if is_there else Sign.NEVER_NEGATIVE, *factors))
 
 
-def is_factor_nonnegative(factor: nf.Factor) -> bool:
-    """Is the factor >= 0 (or not a number)?"""
-    return (
-        factor.exponent.denominator != 1
-        or factor.exponent % 2 == 0
-        or is_nonnegative_atom(factor.atom)
-    )
+def _is_squared_size(term: nf.Term) -> bool:
+    """Is every complex element in it multiplied by its conjugate: x * conj(x), summed or not?"""
+    left: dict[str, Fraction] = {}
+    for factor in term.factors:
+        match factor.atom:
+            case nf.Read() as read:
+                side = 1
+            case nf.Function(
+                "conj", (nf.Normal((nf.Term(factors=(nf.Factor(nf.Read() as read),)),)),)
+            ):
+                side = -1
+            case _:
+                return False
+        key = nf.Labeller(lambda: None).write(read, {})
+        left[key] = left.get(key, Fraction(0)) + side * factor.exponent
+    return term.power is None and not any(left.values())
 
 
-def is_term_positive(term: nf.Term) -> bool:
-    """Is the term, which is >= 0, > 0 wherever it is finite?"""
-    return (
-        term.coefficient > 0
-        and all(is_above(factor.atom) for factor in term.factors)
-        and is_filled(term.bound, term.guards)
-    )
+def is_above(atom: nf.Atom) -> bool:
+    """Is the atom > 0?"""
+    return find_sign(atom) is Sign.POSITIVE
+
+
+def is_nonnegative_atom(atom: nf.Atom) -> bool:
+    """Is the atom >= 0, or not a number?"""
+    return find_sign(atom) >= Sign.NEVER_NEGATIVE
 
 
 def is_filled(bound: nf.Indices, literals: nf.Cube) -> bool:
     """Is there, for all values of the free indices, a value of the bound ones that fits?"""
-    if not all(is_positive(Polynomial.of(index.extent)) for index in bound):
+    if not all(is_positive(polynomial.Polynomial.of(index.extent)) for index in bound):
         return False
     asked = [index for index in bound if any(index in each.free for each in literals)]
     relations = [
@@ -116,10 +118,8 @@ def is_nonnegative_normal(normal: nf.Normal) -> bool:
 
 
 def is_size(factor: nf.Factor) -> bool:
-    """Is it a power of a size, a prime number or pi, which are positive?"""
-    return isinstance(factor.atom, nf.Symbol) and isinstance(
-        factor.atom.expr, (ir.Size, ir.Number, ir.Call)
-    )
+    """Is it a power of a number over sizes that is positive?"""
+    return isinstance(factor.atom, nf.Symbol) and is_above(factor.atom)
 
 
 # Literals in one form, and what they say of each other.
@@ -129,11 +129,10 @@ def is_size(factor: nf.Factor) -> bool:
 #   constant is not negative.
 # - Cubes of one condition exclude each other.
 
-
 Cubes = tuple[nf.Cube, ...]
 ALWAYS: Cubes = ((),)
 NEVER: Cubes = ()
-_MINUS_ONE = Polynomial.of(-1)
+_MINUS_ONE = polynomial.Polynomial.of(-1)
 _MOST_CUBES = 12
 
 
@@ -149,7 +148,7 @@ def decide_affine(kind: str, subject: Affine, positive: bool = True) -> bool | n
         if kind == "least":
             return decide_affine("zero", subject, positive)
         if low == _MINUS_ONE:
-            subject, positive = subject + Affine({}, UNIT), not positive
+            subject, positive = subject + Affine({}, polynomial.ONE), not positive
     if kind == "least" and _is_lowered(subject.constant):
         subject = subject.scale(_MINUS_ONE) + Affine({}, _MINUS_ONE)
         positive = not positive
@@ -160,7 +159,7 @@ def _shorten(kind: str, subject: Affine) -> Affine | None:
     """The subject without a common number; None where it can never be 0."""
     parts = (*subject.terms.values(), subject.constant)
     scale = lcm(*(number.denominator for each in parts for number in each.terms.values()))
-    subject = subject.scale(Polynomial.of(scale))
+    subject = subject.scale(polynomial.Polynomial.of(scale))
     numbers = [int(n) for each in subject.terms.values() for n in each.terms.values()]
     numbers += [int(n) for monomial, n in subject.constant.terms.items() if monomial]
     common = gcd(*numbers)
@@ -168,14 +167,14 @@ def _shorten(kind: str, subject: Affine) -> Affine | None:
         number = subject.constant.terms.get((), Fraction(0)) / common
         if kind == "zero" and number.denominator != 1:
             return None
-        subject = (subject - Affine({}, Polynomial.of(number * common))).scale(
-            Polynomial.of(Fraction(1, common))
+        subject = (subject - Affine({}, polynomial.Polynomial.of(number * common))).scale(
+            polynomial.Polynomial.of(Fraction(1, common))
         )
-        subject = subject + Affine({}, Polynomial.of(floor(number)))
+        subject = subject + Affine({}, polynomial.Polynomial.of(floor(number)))
     return subject
 
 
-def _is_lowered(constant: Polynomial) -> bool:
+def _is_lowered(constant: polynomial.Polynomial) -> bool:
     """Is it the one of c and -1 - c that is not chosen?"""
     if constant.constant is not None:
         return constant.constant < 0
@@ -316,7 +315,7 @@ def solve(literal: nf.Literal, index: ir.Index) -> Affine | None:
     rest = subject - Affine({index: slope})
     if index in nf.find_affine_free(rest):
         return None
-    return rest.scale(Polynomial.of(-slope.constant))
+    return rest.scale(polynomial.Polynomial.of(-slope.constant))
 
 
 def check_count(cubes: Cubes) -> Cubes:
@@ -339,7 +338,6 @@ def none_of(cubes: Cubes) -> Cubes:
 # Cases: what conditions free of the summed indices make of the argument of a function.
 #
 # f(where(c, a, b)) = [c] f(a) + [not c] f(b)
-
 
 _MOST_CASES = 4  # conditions that are told apart; with more they stay inside
 

@@ -17,24 +17,17 @@ Laws:
 - Inputs are finite real numbers.
 """
 
-from __future__ import annotations
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
 
-from typing import TYPE_CHECKING, TypeAlias
-
-from derive.analysis.affine import to_affine
+from derive.analysis.affine import Affine, to_affine
+from derive.ir import functions, walk
 from derive.ir import nodes as ir
-from derive.ir.functions import FUNCTIONS, unfold
-from derive.ir.walk import find_free, split_guards
 from derive.prove import conditions as cond
 from derive.prove import terms as nf
 from derive.prove.algebra import apply, exponential, find_content, fold, scale, to_number
 from derive.prove.reader import Reader, sum_over
 from derive.prove.sums import NormalAlgebra
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from derive.analysis.affine import Affine
 
 Needs: TypeAlias = "dict[str, tuple[nf.Term, str]]"  # by the key of the term
 
@@ -55,7 +48,7 @@ class Definedness:
 
     def find(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> Needs:
         """The needs of an expression, its free indices read as they are in `env`."""
-        under = expr, tuple(env.get(index, to_affine(index)) for index in find_free(expr))
+        under = expr, tuple(env.get(index, to_affine(index)) for index in walk.find_free(expr))
         found = self._known.get(under)
         if found is None:
             self._algebra.step()
@@ -131,7 +124,7 @@ class Definedness:
         return self._collect([(self._say("undefined", read), "nan")])
 
     def _multiply(self, expr: ir.Mul, env: Mapping[ir.Index, Affine]) -> Needs:
-        guards, others = split_guards(expr.factors)
+        guards, others = walk.split_guards(expr.factors)
         needs = [self.find(factor, env) for factor in others]
         for each in guards:
             self._check(each, env)
@@ -181,7 +174,7 @@ class Definedness:
 
     def _call(self, expr: ir.Call, env: Mapping[ir.Index, Affine]) -> Needs:
         name, arguments = expr.function, expr.arguments
-        if name == "pi" or self.reader.index(expr, env) is not None:
+        if name in {"pi", "I"} or self.reader.index(expr, env) is not None:
             return {}
         if name == "exp":
             return _exponentiate(self.find(arguments[0], env))
@@ -192,12 +185,12 @@ class Definedness:
             kept = [each for each in arguments if each is not ir.Infinity(name == "max")]
             found = _unite([self.find(each, env) for each in kept or arguments])
             return _change(found, lambda what: f"{name}({what})" if what.endswith(lost) else what)
-        meaning = unfold(expr)
+        meaning = functions.unfold(expr)
         if meaning is not None:
             return self.find(meaning, env)
         found = _unite([self.find(each, env) for each in arguments])
         found = _change(found, lambda what: f"{name}({what})")
-        if name in FUNCTIONS and not FUNCTIONS[name].is_partial:
+        if name in functions.FUNCTIONS and not functions.FUNCTIONS[name].is_partial:
             return found
         inner = tuple(self._algebra.finish(self.reader.read(each, env)) for each in arguments)
         made = nf.Term(factors=(nf.Factor(nf.Function(f"undefined {name}", inner)),))
@@ -254,7 +247,7 @@ class Definedness:
         bound, row, cubes = reader.open(expr, env)
         self._check(expr.condition, row)
         body = self.find(expr.body, row)
-        if expr.kind == "cumsum":
+        if functions.ROWS[expr.kind].is_linear:
             here = env.get(expr.index, to_affine(expr.index))
             before = cond.to_cubes(cond.decide_affine("least", here - row[expr.index]))
             return self._over(body, bound, cond.all_of(cubes, before))
@@ -323,7 +316,8 @@ class Definedness:
             content, rest = value.terms[0], self._algebra.finish(nf.ONE)
             found = cond.guard(cond.none_of((content.guards,)), nf.ONE)
         for factor in content.factors if content is not None else ():
-            if factor.exponent < 0 or cond.is_above(factor.atom):
+            is_unit = isinstance(factor.atom, nf.Symbol) and factor.atom.is_complex
+            if factor.exponent < 0 or is_unit or cond.is_above(factor.atom):
                 continue
             match factor.atom:
                 case nf.Base(inner):

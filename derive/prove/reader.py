@@ -4,26 +4,26 @@ A reader knows the equations of one system; indices are read as index expression
 its own. What is read twice with the same indices is kept.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import lcm
-from typing import TYPE_CHECKING
 
 from derive.analysis.affine import Affine, divide, modulo, to_affine
 from derive.analysis.facts import is_integer
 from derive.ir import nodes as ir
-from derive.ir.functions import unfold
-from derive.ir.polynomial import ONE as UNIT
-from derive.ir.polynomial import Polynomial
+from derive.ir import polynomial
+from derive.ir.functions import FUNCTIONS, PLAIN, ROWS, is_complex, unfold
+from derive.ir.functions import read as read_text
 from derive.ir.walk import find_free, split_guards, substitute, walk
 from derive.prove import conditions as cond
 from derive.prove import terms as nf
 from derive.prove.algebra import (
+    IMAGINARY,
     apply,
     collect,
+    conjugate,
     exponential,
     fold,
     logarithm,
@@ -34,9 +34,6 @@ from derive.prove.algebra import (
     to_number,
 )
 from derive.prove.sums import decide
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +152,7 @@ class Reader:
 
     def index(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> Affine | None:
         """The affine of an integer expression over indices and sizes; None of any other."""
-        if not is_integer(Polynomial.of(expr)):
+        if not is_integer(polynomial.Polynomial.of(expr)):
             return None
         put = self._put(expr, env)
         return None if put is None else to_affine(put)
@@ -265,19 +262,38 @@ class Reader:
     def _call(self, expr: ir.Call, env: Mapping[ir.Index, Affine]) -> nf.Poly:
         if expr.function == "pi":
             return nf.single(nf.Symbol(expr))
+        if expr.function == "I":
+            return IMAGINARY
         if expr.function in {"floordiv", "mod", "clip", "abs", "max", "min"}:
             affine = self.index(expr, env)
             if affine is not None:
                 return to_number(self.algebra, affine)
         if expr.function in {"floordiv", "mod"}:
             raise nf.GivesUp("a whole quotient of values")
+        if any(map(is_complex, expr.arguments)):
+            return self._call_complex(expr, env)
         arguments = tuple(self.read(each, env) for each in expr.arguments)
+        if expr.function in {"conj", "re"}:
+            return arguments[0]
         meaning = unfold(expr)
         if meaning is not None:
             for argument in arguments:
                 cond.refuse_infinite(argument)
             return self.read(meaning, env)
         return apply(self.algebra, expr.function, arguments)
+
+    def _call_complex(self, expr: ir.Call, env: Mapping[ir.Index, Affine]) -> nf.Poly:
+        """A function of complex arguments, by what its row says of these."""
+        row = FUNCTIONS[expr.function]
+        if not row.complex:
+            raise nf.GivesUp(f"{row.name} of complex numbers")
+        if row.complex != f"{row.name}(x)":
+            return self.read(read_text(row.complex, {"x": expr.arguments[0]}, PLAIN), env)
+        (argument,) = (self.read(each, env) for each in expr.arguments)
+        cond.refuse_infinite(argument)
+        if row.name == "conj":
+            return conjugate(self.algebra, argument)
+        return apply(self.algebra, row.name, (argument,))
 
     def _choose(
         self, condition: ir.Expr, then: ir.Expr, other: ir.Expr, env: Mapping[ir.Index, Affine]
@@ -330,12 +346,12 @@ def _solve_place(place: ir.Expr, wanted: Affine) -> dict[ir.Index, Affine]:
         raise nf.GivesUp("a place that is filled in an uncommon way")
     found: dict[ir.Index, Affine] = {}
     left = dict(affine.terms)
-    step, rest = UNIT, wanted
+    step, rest = polynomial.ONE, wanted
     while left:
         index = next((atom for atom, each in left.items() if each == step), None)
         if not isinstance(index, ir.Index):
             raise nf.GivesUp("a place that is filled in an uncommon way")
-        extent = Polynomial.of(index.extent)
+        extent = polynomial.Polynomial.of(index.extent)
         found[index] = modulo(rest, extent) if len(left) > 1 else rest
         rest = divide(rest, extent)
         step = step * extent
@@ -405,7 +421,7 @@ def along(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> nf.
     bound, row, cubes = reader.open(expr, env)
     here = env.get(expr.index, to_affine(expr.index))
     body = reader.read(expr.body, row)
-    if expr.kind == "cumsum":
+    if ROWS[expr.kind].is_linear:
         before = cond.to_cubes(cond.decide_affine("least", here - row[expr.index]))
         return _total(algebra, cond.all_of(cubes, before), body, bound)
     powers = exponential(algebra, body)
@@ -454,9 +470,9 @@ def _find_least(subject: Affine, *, strict: bool = False) -> cond.Cubes:
     """Subject >= 0, or subject > 0, which is subject - 1 >= 0 once it is whole."""
     parts = (*subject.terms.values(), subject.constant)
     scale = lcm(1, *(n.denominator for part in parts for n in part.terms.values()))
-    subject = subject.scale(Polynomial.of(scale))
+    subject = subject.scale(polynomial.Polynomial.of(scale))
     if strict:
-        subject = subject + Affine({}, Polynomial.of(-1))
+        subject = subject + Affine({}, polynomial.Polynomial.of(-1))
     opened = cond.split_abs("least", subject)
     return cond.to_cubes(cond.decide_affine("least", subject)) if opened is None else opened
 

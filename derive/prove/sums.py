@@ -1,12 +1,10 @@
 """Where indices stand: all index expressions of a piece, and indices that quotients split."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import combinations, permutations
-from typing import TYPE_CHECKING
 
 from derive.analysis.affine import Affine, put, to_affine
 from derive.analysis.facts import is_never_negative, is_positive, negate
@@ -29,9 +27,6 @@ from derive.prove.algebra import (
     scale,
     to_number,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
 @lru_cache(maxsize=20000)
@@ -89,7 +84,11 @@ def merge_indices(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     if len(term.bound) < 2:
         return None
     affines = find_affines(term)
-    pairs = _find_pairs(term.bound, affines)
+    pairs: set[tuple[ir.Expr, ir.Expr]] = set()
+    for affine in affines:
+        indices = [atom for atom in affine.terms if atom in term.bound]
+        if len(indices) > 1:
+            pairs |= set(permutations(indices, 2))
     for high in term.bound:
         for low in term.bound:
             if (high, low) not in pairs or not _stand_together(high, low, affines):
@@ -100,16 +99,6 @@ def merge_indices(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
             new = {high: Affine({}), low: place}
             return _put_in(algebra, term.without(high, low), new, fresh)
     return None
-
-
-def _find_pairs(bound: nf.Indices, affines: Sequence[Affine]) -> set[tuple[ir.Expr, ir.Expr]]:
-    """Indices that stand together in some position."""
-    found: set[tuple[ir.Expr, ir.Expr]] = set()
-    for affine in affines:
-        indices = [atom for atom in affine.terms if atom in bound]
-        if len(indices) > 1:
-            found |= set(permutations(indices, 2))
-    return found
 
 
 def _stand_together(high: ir.Index, low: ir.Index, affines: Sequence[Affine]) -> bool:
@@ -187,7 +176,6 @@ def _find_start(index: ir.Index, places: tuple[Affine, ...]) -> Polynomial | Non
 # sum_{i, j} [i >= j] f(i,j) = (sum_{i, j} f + sum_i f(i,i))/2 where f(i, j) = f(j, i)
 # sum_j f                    = J * f                           where j is not in f
 # [not c] f                  = f - [c] f
-
 
 _MOST_SPLIT = 5  # contraries opened in one term
 

@@ -16,21 +16,17 @@ Laws:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from derive.analysis.affine import Affine, to_affine
 from derive.ir import nodes as ir
+from derive.ir import polynomial, walk
 from derive.ir.pieces import to_text
-from derive.ir.polynomial import Polynomial
-from derive.ir.walk import find_free
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
 
 Found = TypeVar("Found")
 Free: TypeAlias = frozenset[ir.Index]
@@ -47,7 +43,7 @@ class GivesUp(Exception):  # noqa: N818 - it is no error: the form is not found,
 @lru_cache(maxsize=50000)
 def find_affine_free(value: Affine) -> Free:
     """The indices of an affine."""
-    return frozenset(index for atom in value.terms for index in find_free(atom))
+    return frozenset(index for atom in value.terms for index in walk.find_free(atom))
 
 
 class Part:
@@ -64,6 +60,11 @@ class Part:
         return tuple(found)
 
     @cached_property
+    def is_complex(self) -> bool:
+        """Is something in it complex? Then nothing is said of its sign, and it has no roots."""
+        return any(isinstance(each, Part) and each.is_complex for each in self.inside)
+
+    @cached_property
     def inner(self) -> Free:
         """The indices that occur, bound ones among them."""
         return NONE.union(
@@ -78,9 +79,14 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Symbol(Part):
-    """A size, a scalar, a prime number or pi."""
+    """A size, a scalar, a prime number, pi, or -1, whose root is the imaginary unit."""
 
     expr: ir.Expr
+
+    @cached_property
+    def is_complex(self) -> bool:
+        """Is it -1?"""
+        return self.expr is ir.MINUS_ONE
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +96,11 @@ class Read(Part):
     holds = ("places",)
     tensor: ir.Tensor
     places: tuple[Affine, ...]
+
+    @cached_property
+    def is_complex(self) -> bool:
+        """Does the tensor hold complex numbers?"""
+        return self.tensor.kind == "complex"
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,9 +302,7 @@ class Algebra(ABC):
 # labels of an inner sum lie deeper than those of the indices around it. A label stands for its
 # index's part in the term, so the order in which sums and factors were written has no say.
 
-
-Label: TypeAlias = tuple[int, str]  # how deep its sum lies, and the text
-Labels: TypeAlias = "Mapping[ir.Index, Label]"
+Labels: TypeAlias = Mapping[ir.Index, tuple[int, str]]  # how deep its sum lies, and the text
 Marked: TypeAlias = tuple[str, Part]
 
 _LONG = 96
@@ -301,7 +310,7 @@ _MOST_LEAVES = 48  # orders of indices that colours cannot tell apart; one is tr
 
 
 @lru_cache(maxsize=20000)
-def write_size(value: Polynomial) -> str:
+def write_size(value: polynomial.Polynomial) -> str:
     """A polynomial over sizes as a text; equal ones have one text."""
     if value.constant is not None:
         return str(value.constant)
@@ -311,7 +320,7 @@ def write_size(value: Polynomial) -> str:
 @lru_cache(maxsize=20000)
 def write_extent(index: ir.Index) -> str:
     """The text of an index' extent."""
-    return write_size(Polynomial.of(index.extent))
+    return write_size(polynomial.Polynomial.of(index.extent))
 
 
 def shorten(text: str) -> str:
@@ -375,7 +384,7 @@ class Labeller:
             return f"{sign}{literal.kind} {self.write(subject, labels)}"
         text = self.write_affine(subject, labels)
         if literal.kind == "zero":
-            other = self.write_affine(subject.scale(Polynomial.of(-1)), labels)
+            other = self.write_affine(subject.scale(polynomial.Polynomial.of(-1)), labels)
             text = min(text, other)
         return f"{sign}{literal.kind} {text}"
 

@@ -6,42 +6,33 @@ gradient of the branch that is not taken can be nan.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, TypeAlias
+from itertools import product
+from typing import TypeAlias
 
-from derive.analysis.finite import (
-    find_nonfinite,
-    is_finite,
-    is_never_negative,
-    is_positive,
-    mark_tensors,
-)
-from derive.analysis.reads import find_brackets
+from derive.analysis import facts
+from derive.ir import functions, polynomial
 from derive.ir import nodes as ir
-from derive.ir.functions import FUNCTIONS, ROWS
-from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import (
     find_accesses,
+    find_brackets,
     find_children,
     find_free,
     map_children,
+    rewrite_bottom_up,
     substitute,
     walk,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-
 # Where a function may be infinite, 0 * inf is nan in its gradient: the argument that it gets there.
 HARMLESS = {
     name: ir.Number(Fraction(row.inside))
-    for name, row in FUNCTIONS.items()
+    for name, row in functions.FUNCTIONS.items()
     if row.is_partial and len(row.tensors) == 1
 }
 _GUARDS = {ir.ONE, *HARMLESS.values()}
-LINEAR = {"sum", "mean", "cumsum"}  # their gradient does not ask for the value
 
 
 def protect(
@@ -59,6 +50,8 @@ def protect(
         return expr
     if not _is_told_of(asked, condition) or is_guarded(expr, condition):
         return expr
+    if whole and _is_count(expr) and facts.is_positive(expr):
+        return expr  # whatever the input is
     if isinstance(expr, (ir.Compare, ir.And, ir.Or, ir.Not)):
         return expr  # truth values have no gradient, and stay the keys by which guards are found
 
@@ -85,11 +78,11 @@ def protect(
             inside = ir.Reduce(
                 "sample_var", bound, rows, _guard(body, inner)
             )  # of one entry, 0 / 0
-        case ir.Reduce(kind) | ir.Along(kind) if ROWS[kind].is_matrix:
+        case ir.Reduce(kind) | ir.Along(kind) if functions.ROWS[kind].is_matrix:
             return expr  # a matrix is taken whole, and one of ones has no inverse
-        case ir.Reduce(kind, bound, rows, body) if kind not in LINEAR:
+        case ir.Reduce(kind, bound, rows, body) if not functions.ROWS[kind].is_linear:
             inside = ir.Reduce(kind, bound, rows, guard_unless_finite(body, inner, zeros=zeros))
-        case ir.Along(kind, index, rows, body) if kind not in LINEAR:
+        case ir.Along(kind, index, rows, body) if not functions.ROWS[kind].is_linear:
             inside = ir.Along(kind, index, rows, guard_unless_finite(body, inner, zeros=zeros))
     is_divisor = whole and not _is_positive_there(inside, condition)
     return _guard(inside, condition) if is_divisor else inside
@@ -116,7 +109,7 @@ def _narrow(condition: ir.Expr, expr: ir.Expr) -> ir.Expr:
 
 def is_harmless(expr: ir.Expr, condition: ir.Expr, *, zeros: bool = False) -> bool:
     """Is a protected expression finite where the condition is false?"""
-    return is_finite(_open_guards(expr, condition), zeros=zeros)
+    return facts.is_finite(_open_guards(expr, condition), zeros=zeros)
 
 
 def _open_guards(expr: ir.Expr, condition: ir.Expr) -> ir.Expr:
@@ -133,7 +126,7 @@ def _open_guards(expr: ir.Expr, condition: ir.Expr) -> ir.Expr:
 def _is_positive_there(expr: ir.Expr, condition: ir.Expr) -> bool:
     """Is a protected expression a positive number where the condition is false?"""
     opened = _open_guards(expr, condition)
-    return not is_variable(opened) and not find_free(opened) and is_positive(opened)
+    return not is_variable(opened) and not find_free(opened) and facts.is_positive(opened)
 
 
 def _is_needed(expr: ir.Expr, condition: ir.Expr) -> bool:
@@ -153,6 +146,17 @@ def is_variable(expr: ir.Expr) -> bool:
     return any(isinstance(part, (ir.Access, ir.Scalar)) for part in walk(expr))
 
 
+def _is_count(expr: ir.Expr) -> bool:
+    """Does it read values in conditions alone?"""
+    match expr:
+        case ir.Compare() | ir.And() | ir.Or() | ir.Not():
+            return True
+        case ir.Access(tensor):
+            return tensor.kind == "bool"
+        case _:
+            return not isinstance(expr, ir.Scalar) and all(map(_is_count, find_children(expr)))
+
+
 def _is_told_of(expr: ir.Expr, condition: ir.Expr) -> bool:
     """Does it read tensors, scalars that the condition is about, or whose indices are?
 
@@ -165,7 +169,7 @@ def _is_told_of(expr: ir.Expr, condition: ir.Expr) -> bool:
     told = scalars & set(walk(condition))
     if told or (scalars and set(find_free(expr)) & set(find_free(condition))):
         return True
-    return not scalars and not is_finite(expr)
+    return not scalars and not facts.is_finite(expr)
 
 
 def is_natural(exponent: ir.Expr) -> bool:
@@ -242,16 +246,7 @@ def _find_conditions(system: ir.System) -> dict[ir.Tensor, ir.Expr]:
         undefined = {tensor for tensor, k in defined.items() if k >= place}
         guards = (_rename(around, read, target, undefined) for read, around in reads[target.tensor])
         conditions = tuple(dict.fromkeys(guards))
-        if target.tensor not in found:
-            is_always = not conditions or ir.TRUE in conditions
-            parts = [{*(c.parts if isinstance(c, ir.And) else (c,))} for c in conditions]
-            least = [
-                c
-                for c, own in zip(conditions, parts, strict=True)
-                if not any(other < own for other in parts)
-            ]
-            several = ir.Or(tuple(least)) if len(least) > 1 else next(iter(least), ir.TRUE)
-            found[target.tensor] = ir.TRUE if is_always else several
+        found.setdefault(target.tensor, _join(conditions))
         needed = found[target.tensor]
         own: dict[ir.Tensor, list[tuple[ir.Access, Guards]]] = {}
         for access, around in find_reads(equation.value, () if needed is ir.TRUE else (needed,)):
@@ -259,6 +254,20 @@ def _find_conditions(system: ir.System) -> dict[ir.Tensor, ir.Expr]:
         for tensor in own.keys() & defined.keys():
             reads[tensor] = own[tensor] + reads[tensor]
     return found
+
+
+def _join(conditions: Collection[ir.Expr]) -> ir.Expr:
+    """Where one of these holds; of two that differ in what one asks for and one rules out, both."""
+    found = {each: {*ir.split_and(each)} for each in conditions or (ir.TRUE,)}
+    before = 0
+    while before < (before := len(found)):
+        for one, other in product(tuple(found), repeat=2):
+            asked, ruled_out = found[one] - found[other], found[other] - found[one]
+            if len(asked) == len(ruled_out) == 1 and _negate(*asked) in ruled_out:
+                both = ir.all_of(*(p for p in ir.split_and(one) if p not in asked))
+                found[both] = {*ir.split_and(both)}
+    least = [c for c, own in found.items() if not any(other < own for other in found.values())]
+    return ir.TRUE if ir.TRUE in found else ir.any_of(*least)
 
 
 def _rename(
@@ -269,7 +278,7 @@ def _rename(
     for here, there in zip(access.places, target.places, strict=True):
         if not isinstance(here, ir.Index) or not isinstance(there, ir.Index) or here in new:
             return ir.TRUE
-        if not is_same_extent(here.extent, there.extent):
+        if not polynomial.is_same_extent(here.extent, there.extent):
             return ir.TRUE
         new[here] = there
     kept = [
@@ -339,28 +348,40 @@ def _find_in_product(
 
 
 Sensitive: TypeAlias = "tuple[set[ir.Expr], set[ir.Expr]]"  # to any rounding; where signs stay
+Names: TypeAlias = tuple[set[str], set[str], set[str]]  # the same of tensors; those not below 0
 
 
-def find_sensitive_names(system: ir.System) -> tuple[set[str], set[str]]:
-    """The tensors that are read, at any remove, under such a function."""
-    names: tuple[set[str], set[str]] = (set(), set())
+def find_sensitive_names(system: ir.System) -> Names:
+    """The tensors that are read, at any remove, under such a function; those not below 0."""
+    names: Names = (set(), set(), set())
+    for equation in system.equations:
+        if _is_one_sided(equation.value, names[2]):
+            names[2].add(equation.target.tensor.name)
     for equation in reversed(system.equations):
-        for found, kept in zip(find_sensitive(equation, names), names, strict=True):
+        for found, kept in zip(find_sensitive(equation, names), names[:2], strict=True):
             kept |= {site.tensor.name for site in found if isinstance(site, ir.Access)}
     return names
 
 
-def find_sensitive(equation: ir.Equation, names: tuple[set[str], set[str]]) -> Sensitive:
+def find_sensitive(equation: ir.Equation, names: Names) -> Sensitive:
     """The parts of a value that stand under such a function, or all if its tensor does."""
     name = equation.target.tensor.name
-    one, other = (
-        _find_sensitive(equation.value, name in kept, keeps_sign=keeps_sign)
-        for kept, keeps_sign in zip(names, (False, True), strict=True)
-    )
-    return one, other
+    rounding = _find_sensitive(equation.value, name in names[0], None)
+    return rounding, _find_sensitive(equation.value, name in names[1], names[2])
 
 
-def _find_sensitive(value: ir.Expr, is_sensitive: bool, *, keeps_sign: bool) -> set[ir.Expr]:
+def find_roundable(system: ir.System) -> set[ir.Expr]:
+    """The sums that no such function reads, at any remove."""
+    names = find_sensitive_names(system)
+    found: set[ir.Expr] = set()
+    for equation in system.equations:
+        sums = {part for part in walk(equation.value) if isinstance(part, ir.Reduce)}
+        found |= sums - find_sensitive(equation, names)[0]
+    return found
+
+
+def _find_sensitive(value: ir.Expr, is_sensitive: bool, positive: set[str] | None) -> set[ir.Expr]:
+    """The parts; of tensors not below 0 where the sign is kept."""
     found: set[ir.Expr] = set()
     seen: set[tuple[ir.Expr, bool]] = set()
     stack = [(value, is_sensitive)]
@@ -369,35 +390,90 @@ def _find_sensitive(value: ir.Expr, is_sensitive: bool, *, keeps_sign: bool) -> 
         if here not in seen:
             seen.add(here)
             found |= {here[0]} if here[1] else set()
-            stack.extend(_walk_parts(*here, keeps_sign))
+            stack.extend(_walk_parts(*here, positive))
     return found
 
 
-def _is_far_from_zero(expr: ir.Expr) -> bool:
-    """Is it a number from 1 on, and more than that?"""
+def _is_far_from_zero(power: ir.Pow, positive: set[str]) -> bool:
+    """Is its base a number from 1 on, and more than that?
+
+    Or less, by scalars times what is never negative, where the power is defined from 0 on alone:
+    all of this is below 1 then, and rounds as 1 does.
+    """
+    exponent = power.exponent
+    scalars = not isinstance(exponent, ir.Number) or exponent.value.denominator > 1
+    terms = power.base.terms if isinstance(power.base, ir.Add) else (power.base,)
+    has_number = any(isinstance(term, ir.Number) and term.value >= 1 for term in terms)
+    return has_number and all(_is_one_sided(t, positive, scalars=scalars) for t in terms)
+
+
+def _is_one_sided(expr: ir.Expr, positive: set[str], *, scalars: bool = False) -> bool:
+    """Is it never negative, these tensors not being so? Or that times `scalars`."""
     match expr:
-        case ir.Add(terms):
-            return any(map(_is_far_from_zero, terms)) and all(map(is_never_negative, terms))
-        case ir.Number(value):
-            return value >= 1
+        case ir.Mul(parts) if scalars:
+            return all(_is_one_sided(part, positive, scalars=True) for part in parts)
+        case ir.Mul(parts) | ir.Add(parts) if all(_is_one_sided(p, positive) for p in parts):
+            return True
+        case ir.Reduce("sum" | "mean", _, _, body):
+            return _is_one_sided(body, positive, scalars=scalars)
+        case ir.Scalar() | ir.Pow(ir.Scalar()) if scalars:
+            return True
+        case ir.Access(tensor) if tensor.name in positive:
+            return True
         case _:
-            return False
+            return facts.is_never_negative(expr)
 
 
 def _walk_parts(
-    expr: ir.Expr, is_sensitive: bool, keeps_sign: bool
+    expr: ir.Expr, is_sensitive: bool, positive: set[str] | None
 ) -> Iterator[tuple[ir.Expr, bool]]:
     """The parts, and whether they are sensitive."""
     match expr:
         case ir.Pow(base, exponent):
             is_steep = is_sensitive or not is_natural(exponent)
-            yield base, is_steep and not (keeps_sign and _is_far_from_zero(base))
+            is_far = positive is not None and _is_far_from_zero(expr, positive)
+            yield base, is_steep and not is_far
             yield exponent, is_sensitive
         case ir.Call(function, arguments):
-            row = FUNCTIONS[function]
+            row = functions.FUNCTIONS[function]
             inner = bool(row.domain) or (is_sensitive and not row.is_smooth)
             yield from ((argument, inner) for argument in arguments)
-        case ir.Along("softmax" | "log_softmax"):
+        case ir.Along(kind) if functions.ROWS[kind].is_slow:
             yield from ((part, False) for part in find_children(expr))
         case _:
             yield from ((part, is_sensitive) for part in find_children(expr))
+
+
+# Tensors that may not be finite.
+
+
+def find_nonfinite(system: ir.System, *, signs: bool = False) -> dict[ir.Tensor, ir.Tensor]:
+    """The tensors that an equation does not make finite for sure, each with its marked likeness.
+
+    `signs`: those too that are never below 0, which their likenesses tell.
+    """
+    found: dict[ir.Tensor, ir.Tensor] = {}
+    for equation in system.equations:
+        value, tensor = mark_tensors(equation.value, found), equation.target.tensor
+        is_bounded, is_known = facts.is_finite(value), facts.is_finite_where_defined(value)
+        sign = facts.find_sign(value) if signs and is_known else facts.Sign.UNKNOWN
+        if is_bounded and not sign:
+            continue
+        lower = (ir.ZERO if sign else None) if is_known else ir.MINUS_INFINITY
+        upper = None if is_bounded else ir.Infinity(False)
+        kept = (tensor.name, tensor.shape, tensor.kind, tensor.below)
+        found[tensor] = ir.Tensor(*kept, lower, upper, (sign is facts.Sign.POSITIVE, False))
+    return found
+
+
+def mark_tensors(expr: ir.Expr, likeness: Mapping[ir.Tensor, ir.Tensor]) -> ir.Expr:
+    """The expression with tensors exchanged; with the contrary mapping, unmarked again."""
+    if not any(access.tensor in likeness for access in find_accesses(expr)):
+        return expr
+
+    def exchange(here: ir.Expr) -> ir.Expr:
+        if isinstance(here, ir.Access) and here.tensor in likeness:
+            return ir.Access(likeness[here.tensor], here.places)
+        return here
+
+    return rewrite_bottom_up(expr, exchange)

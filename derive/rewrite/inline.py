@@ -9,18 +9,13 @@ logsumexp: when all is done with fewer exponentials, logarithms and reductions t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING
 
-from derive.analysis.reads import find_brackets
 from derive.ir import nodes as ir
 from derive.ir.polynomial import is_same_extent
-from derive.ir.walk import find_accesses, find_free, map_children, substitute, walk
+from derive.ir.walk import find_accesses, find_brackets, find_free, map_children, substitute, walk
 from derive.rewrite.rules.products import is_bracket, is_negative
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
 
 Equations = tuple[ir.Equation, ...]
 MOST = 5  # names that one equation reads, and that are tried in every way

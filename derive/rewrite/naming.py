@@ -11,15 +11,12 @@ name only where somebody is to read the text.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from derive.ir import nodes as ir
 from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import find_free, map_children, rename_apart, substitute, walk
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 
 def rename_clashes(system: ir.System, start: ir.System) -> ir.System:

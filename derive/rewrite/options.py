@@ -14,22 +14,20 @@ leaves it so. A rule that keeps the sign may stand anywhere where speed is asked
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING
 
-from derive.analysis.finite import find_nonfinite, mark_tensors
 from derive.ir import nodes as ir
 from derive.ir.walk import find_children, find_free, map_children, walk
-from derive.rewrite.guards import find_sensitive, find_sensitive_names
-from derive.rewrite.naming import IndexNames, find_indices
-from derive.rewrite.recipes import RULES
+from derive.rewrite import guards, naming, recipes
 from derive.rewrite.rule import Rule, find_valid
 from derive.rewrite.rules import (
     chains,
     deltas,
     expansion,
     masks,
+    offsets,
     products,
     shifts,
     softmax,
@@ -37,16 +35,23 @@ from derive.rewrite.rules import (
     sums,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-
-_FAMILIES = (expansion, sums, shifts, deltas, squares, masks, chains, products, softmax)
+_FAMILIES = (
+    expansion,
+    sums,
+    shifts,
+    deltas,
+    squares,
+    masks,
+    chains,
+    products,
+    softmax,
+    offsets,
+)
 _FOUND = dict.fromkeys(
     each
     for family in _FAMILIES
     for each in vars(family).values()
-    if isinstance(each, Rule) and each not in RULES
+    if isinstance(each, Rule) and each not in recipes.RULES
 )
 OPTIONS: tuple[Rule, ...] = tuple(each for each in _FOUND if not each.loses)
 LOSSY: tuple[Rule, ...] = tuple(each for each in _FOUND if each.loses)
@@ -73,7 +78,7 @@ def find_rewritings(
     rules may lose digits that keep its sign.
     """
     seen = {system: None}
-    indices = IndexNames(system)
+    indices = naming.IndexNames(system)
     rules = find_valid(rules, system.empty_row)
     inside = _find_in_equations(system, rules, indices, fast_math=fast_math)
     found = chain(inside, _find_across(system, rules, indices))
@@ -84,14 +89,14 @@ def find_rewritings(
 
 
 def _find_in_equations(
-    system: ir.System, rules: Sequence[Rule], indices: IndexNames, *, fast_math: bool
+    system: ir.System, rules: Sequence[Rule], indices: naming.IndexNames, *, fast_math: bool
 ) -> Iterator[Rewriting]:
-    nonfinite = find_nonfinite(system)
+    nonfinite = guards.find_nonfinite(system)
     unmarked = {likeness: tensor for tensor, likeness in nonfinite.items()}
-    names = find_sensitive_names(system)
+    names = guards.find_sensitive_names(system)
     for number, equation in enumerate(system.equations):
-        value = mark_tensors(equation.value, nonfinite)
-        sensitive = find_sensitive(ir.Equation(equation.target, value), names)
+        value = guards.mark_tensors(equation.value, nonfinite)
+        sensitive = guards.find_sensitive(ir.Equation(equation.target, value), names)
         for site in _walk_values(value):
             for rule in rules:
                 is_free = not (rule.loses or rule.cancels) or (fast_math and rule.keeps_sign)
@@ -101,7 +106,7 @@ def _find_in_equations(
                 if new is None or new is site:
                     continue
                 after = indices.settle(
-                    mark_tensors(_exchange(value, site, new), unmarked), equation
+                    guards.mark_tensors(_exchange(value, site, new), unmarked), equation
                 )
                 if not _is_whole(after):
                     continue
@@ -112,18 +117,18 @@ def _find_in_equations(
 
 
 def _find_across(
-    system: ir.System, rules: Sequence[Rule], indices: IndexNames
+    system: ir.System, rules: Sequence[Rule], indices: naming.IndexNames
 ) -> Iterator[Rewriting]:
     values = {equation.target: equation for equation in system.equations}
     for rule in rules:
         for new in rule.across(system) if rule.across is not None else ():
             equations = tuple(
                 each
-                if values[each.target] is each
+                if values.get(each.target) is each
                 else ir.Equation(each.target, indices.settle(each.value, each))
                 for each in new.equations
             )
-            changed = next((e for e in equations if values[e.target] is not e), None)
+            changed = next((e for e in equations if values.get(e.target, e) is not e), None)
             if changed is not None and _is_whole(changed.value):
                 whole = replace(new, equations=equations)
                 yield _tell(rule, whole, values[changed.target], changed.value)
@@ -132,7 +137,7 @@ def _find_across(
 def _is_whole(value: ir.Expr) -> bool:
     """Does every index have a say in what is reduced over it? A sum counts where it has none."""
     return all(
-        set(find_indices(part)) <= {*find_free(part.body), *find_free(part.condition)}
+        set(naming.find_indices(part)) <= {*find_free(part.body), *find_free(part.condition)}
         for part in walk(value)
         if isinstance(part, (ir.Reduce, ir.Along)) and part.kind not in {"sum", "prod", "logsumexp"}
     )

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from derive.analysis.finite import find_nonfinite, mark_tensors
 from derive.ir import nodes as ir
 from derive.ir.walk import map_children
-from derive.rewrite.guards import carry_guards
-from derive.rewrite.inline import open_rows, open_wide_sums
-from derive.rewrite.naming import rename_clashes
+from derive.rewrite import guards, inline, naming
 from derive.rewrite.rule import Rule, apply_rules, find_valid
 from derive.rewrite.rules import deltas, matrices, products, softmax
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
 
 RULES: tuple[Rule, ...] = (
     products.flatten_sum,
@@ -99,11 +92,11 @@ def prepare(system: ir.System, log: list[Use] | None = None) -> tuple[ir.System,
     """
     told: set[Rule] = set()
     logged = _Log(system, log)
-    opened = replace(system, equations=open_wide_sums(system.equations, system.results))
+    opened = replace(system, equations=inline.open_wide_sums(system.equations, system.results))
     logged.replace_each(*OPEN, opened)
     settled = replace(opened, equations=open_parts(opened))
     logged.replace_each(*ROWS, settled)
-    nonfinite = find_nonfinite(settled)
+    nonfinite = guards.find_nonfinite(settled)
     rewrite = _make_rewriter(settled, nonfinite)
     equations = list(settled.equations)
     for number, each in enumerate(settled.equations):
@@ -112,9 +105,9 @@ def prepare(system: ir.System, log: list[Use] | None = None) -> tuple[ir.System,
         told.update(rule for rule, _, _ in used)
         logged.rewrite(number, used, nonfinite)
     rewritten = replace(settled, equations=tuple(equations))
-    guarded = carry_guards(rewritten)
+    guarded = guards.carry_guards(rewritten)
     logged.replace_each(*GUARD, guarded, backwards=True)
-    last = rename_clashes(guarded, system)
+    last = naming.rename_clashes(guarded, system)
     logged.replace_each(*SETTLE, last)
     return last, tuple(f"{each.name}: {each.law}" for each in TOLD if each in told)
 
@@ -128,8 +121,8 @@ def find_uses(system: ir.System) -> tuple[Use, ...]:
 
 def open_parts(system: ir.System) -> tuple[ir.Equation, ...]:
     """The equations with the parts of each softmax put where they are read."""
-    rewrite = _make_rewriter(system, find_nonfinite(system))
-    return open_rows(system.equations, system.results, rewrite)
+    rewrite = _make_rewriter(system, guards.find_nonfinite(system))
+    return inline.open_rows(system.equations, system.results, rewrite)
 
 
 def _make_rewriter(
@@ -143,8 +136,8 @@ def _make_rewriter(
     unmarked = {likeness: tensor for tensor, likeness in nonfinite.items()}
 
     def rewrite(value: ir.Expr, used: list[tuple[Rule, ir.Expr, ir.Expr]] | None = None) -> ir.Expr:
-        flat = apply_rules(mark_tensors(value, nonfinite), FLAT, used)
-        return mark_tensors(apply_rules(flat, rules, used), unmarked)
+        flat = apply_rules(guards.mark_tensors(value, nonfinite), FLAT, used)
+        return guards.mark_tensors(apply_rules(flat, rules, used), unmarked)
 
     return rewrite
 
@@ -174,13 +167,13 @@ class _Log:
             return
         unmarked = {likeness: tensor for tensor, likeness in nonfinite.items()}
         target, here = self.system.equations[number].target, self.system.equations[number].value
-        value = mark_tensors(here, nonfinite)
+        value = guards.mark_tensors(here, nonfinite)
         for rule, site, new in used:
             exchanged = exchange(value, site, new)
             if exchanged is value:
                 continue  # it stood in what another use has taken away
             value = exchanged
-            before, here = here, mark_tensors(value, unmarked)
+            before, here = here, guards.mark_tensors(value, unmarked)
             equations = list(self.system.equations)
             equations[number] = ir.Equation(target, here)
             changed = replace(self.system, equations=tuple(equations))

@@ -1,13 +1,13 @@
 """What is known of rows: which are never empty, and which indices of two rows play one part.
 
-A row is what a reduction or a softmax runs over: an index, under a condition.
+A row is what a reduction, or a function along an index, runs over: an index, under a condition.
 """
 
 from __future__ import annotations
 
 from derive.analysis import affine
 from derive.analysis.affine import Relation, to_affine
-from derive.analysis.facts import find_facts, is_nonnegative
+from derive.analysis.facts import find_facts, is_never_negative
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_accesses, find_free, map_children, substitute, walk
@@ -15,8 +15,10 @@ from derive.ir.walk import find_accesses, find_free, map_children, substitute, w
 
 def is_never_empty(condition: ir.Expr, index: ir.Index) -> bool:
     """Does it hold for some value of the index, whatever the others and all tensors are?"""
-    if condition is ir.TRUE or not is_nonnegative(Polynomial.of(index.extent) - Polynomial.of(1)):
-        return is_nonnegative(Polynomial.of(index.extent) - Polynomial.of(1))
+    if condition is ir.TRUE or not is_never_negative(
+        Polynomial.of(index.extent) - Polynomial.of(1)
+    ):
+        return is_never_negative(Polynomial.of(index.extent) - Polynomial.of(1))
     if find_accesses(condition):
         return False
     relations: list[Relation] = []
@@ -37,7 +39,7 @@ def is_above_zero(number: ir.Expr) -> bool:
     """Is it 1 at least, even where a size is 0?"""
     sizes = [part for part in walk(number) if isinstance(part, ir.Size)]
     less: dict[ir.Expr, ir.Expr] = {size: ir.Add((size, ir.MINUS_ONE)) for size in sizes}
-    return is_nonnegative(Polynomial.of(substitute(number, less)) - Polynomial.of(1))
+    return is_never_negative(Polynomial.of(substitute(number, less)) - Polynomial.of(1))
 
 
 def match_index(one: ir.Expr, other: ir.Expr, summed: ir.Index) -> ir.Index | None:

@@ -24,15 +24,11 @@ formula that asks for zeros there.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from derive.ir import nodes as ir
 from derive.ir.walk import rewrite_bottom_up
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from derive.ir import nodes as ir
 
 
 @dataclass(frozen=True, slots=True)

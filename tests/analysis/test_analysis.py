@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from texts import read_tables
+from texts import read_literals, read_tables
 
 from derive import parse
 from derive.analysis.extents import (
@@ -18,13 +18,16 @@ from derive.analysis.extents import (
     find_open_sizes,
     find_size_sources,
 )
-from derive.analysis.facts import find_facts, find_range, is_nonnegative
+from derive.analysis.facts import find_facts, find_range, find_sign, is_never_negative
 from derive.analysis.names import find_mistakes
 from derive.analysis.places import fills_once, split_merged
 from derive.backend.to_data import to_roles_data
 from derive.frontend.from_sympy import from_sympy
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
+
+ROWS = read_literals(Path(__file__).with_name("analysis_rows.txt"))
+
 
 TABLES = read_tables(Path(__file__).with_name("tables.txt"))
 N, M, K = ir.Size("N"), ir.Size("M"), ir.Size("K")
@@ -149,7 +152,7 @@ def test_no_value_leaves_its_range(place):
 
 @given(positions, conditions)
 def test_what_is_shown_nonnegative_is_so_where_the_guard_holds(place, condition):
-    if is_nonnegative(Polynomial.of(place), find_facts(condition)):
+    if is_never_negative(Polynomial.of(place), find_facts(condition)):
         assert all(value_of(place, at) >= 0 for at in ASSIGNMENTS if holds(condition, at))
 
 
@@ -160,10 +163,7 @@ def test_facts_hold_where_their_condition_does(condition):
         assert all(value_of(written, at) >= 0 for at in ASSIGNMENTS if holds(condition, at))
 
 
-@pytest.mark.parametrize(
-    ("place", "low", "high"),
-    TABLES["ranges of common places"],
-)
+@pytest.mark.parametrize(("place", "low", "high"), TABLES["ranges of common places"])
 def test_ranges_of_common_places(place, low, high):
     text = f"""
     x[S]; w[H, D]; c[C]; size S, H, D, C
@@ -177,15 +177,12 @@ def test_ranges_of_common_places(place, low, high):
     assert bounds.high == Polynomial.of(equations[2].value)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    TABLES["inequalities of sizes"],
-)
+@pytest.mark.parametrize(("text", "expected"), TABLES["inequalities of sizes"])
 def test_inequalities_of_sizes(text, expected):
     expected = expected == "yes"
     value = system(f"x[N, M]\nz = sum[i, j](x[i,j])\nw = {text}").equations[1].value
     truth = all(value_of(value, {"N": n, "M": m}) >= 0 for n in range(1, 9) for m in range(1, 9))
-    assert is_nonnegative(Polynomial.of(value)) == expected == truth
+    assert is_never_negative(Polynomial.of(value)) == expected == truth
 
 
 # --- places ---------------------------------------------------------------------------------------
@@ -297,3 +294,12 @@ def test_roles_of_attention():
 def test_mistakes_of_one_stage_come_together():
     found = system("x[N]; y[M]\nz[i] = x[i] + y[i]\nw[j] = y[j] * x[j]")
     assert [mistake.code for mistake in find_mistakes(found)] == ["index-extents"] * 2
+
+
+SIGNS = dict(ROWS["SIGNS"])
+
+
+@pytest.mark.parametrize("value", SIGNS)
+def test_signs_hold_for_all_sizes_and_masks(value):
+    declared = "x[N]; p[N] > 0; bool m[N]; index h < N//2; index i < N"
+    assert find_sign(system(f"{declared}\ny[i] = {value}").equations[-1].value).name == SIGNS[value]

@@ -93,7 +93,7 @@ SYMPY = {
     "truth value as a number": Formula(Eq(z[i], x[i] * bools[i])),
     "open Piecewise": Formula(Eq(z[i], Piecewise((x[i], x[i] > 0)))),
     "no place in the notation": Formula(Eq(z[i], x[i] + Integral(n, n))),
-    "complex": Formula(Eq(z[i], x[i] * sqrt(-1))),
+    "complex": Formula(Eq(z[i], sympy.log(x[i] * sqrt(-1)))),
     "divided by zero": Formula(Eq(z[i], x[i] * (sympy.Integer(1) / sympy.Integer(0)))),
     "not defined": Formula(Eq(z[i], q[i])),
     "shape unknown": Formula(Eq(z[i], x[i] * IndexedBase("u")[i + 1])),

@@ -1,6 +1,7 @@
 """Generated functions under inputs that people do pass: empty, strided, huge, masked, wrong."""
 
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,11 +15,14 @@ from examples import (
     MULTI_HEAD,
     RELATIVE,
 )
+from texts import read_literals
 
 from derive.compiler import build
 from derive.errors import DeriveError
 from derive.frontend.from_text import parse
 from derive.judge.loops import evaluate_loops
+
+ROWS = read_literals(Path(__file__).with_name("awkward_rows.txt"))
 
 REFUSAL = (RuntimeError, TypeError, NotImplementedError)  # what torch raises for a dtype
 each_example = pytest.mark.parametrize("example", EXAMPLES, ids=str)
@@ -153,16 +157,7 @@ def test_integers_must_be_integers(kind):
         torch.testing.assert_close(z, torch.tensor([3.0, 4.0]))
 
 
-@pytest.mark.parametrize(
-    ("text", "shapes", "there"),
-    [
-        ("x[N]; z = x[0]", [(0,)], "x[0] is not there, as N=0"),
-        ("x[N]; z = x[N - 1]", [(0,)], "x[N - 1] is not there, as N=0"),
-        ("x[N, M]; z[i] = x[i,0]", [(2, 0)], "x[i,0] is not there, as M=0"),
-        ("x[N]; y[i] = 2 * x[i]; z = y[0]", [(0,)], "y[0] is not there, as N=0"),
-        ("x[N + M]; y[N]; z = x[M] + sum[i](y[i])", [(3,), (0,)], "x[M] is not there"),
-    ],
-)
+@pytest.mark.parametrize(("text", "shapes", "there"), ROWS["a fixed place must be there"])
 def test_a_fixed_place_must_be_there(text, shapes, there):
     built = build(parse(text))
     built.judge()
@@ -300,16 +295,7 @@ def test_a_scalar_bound_need_not_be_whole(condition, bound):
     torch.testing.assert_close(found, evaluate_loops(formula, {"x": x, "s": bound}))
 
 
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("x[N,D]; y[M,D]; z[i,j] = sum[d](x[i,d] * y[j,d]) / sqrt(D)", "D"),
-        ("x[N,D]; z[i] = max[d](x[i,d])", "D"),
-        ("x[N,D]; z[i] = argmax[d](x[i,d])", "D"),
-        ("x[N,D]; y[M,D]; z[i,j] = sum[d](x[i,d] * y[j,d]) / D", "D"),
-        ("x[N,D]; z[i,d] = x[i,d] * (N // D)", "D"),
-    ],
-)
+@pytest.mark.parametrize(("text", "size"), ROWS["a size that must not be zero is named"])
 def test_a_size_that_must_not_be_zero_is_named(text, size):
     built = build(parse(text))
     shapes = {"x": (3, 0), "y": (2, 0)}
@@ -319,17 +305,7 @@ def test_a_size_that_must_not_be_zero_is_named(text, size):
 
 
 @pytest.mark.filterwarnings("ignore:var")
-@pytest.mark.parametrize(
-    "text",
-    [
-        "x[N,M]; z[i] = sign(var[j](x[i,j], correction=1))",
-        "x[N,M]; z[i] = var[j, j < i](x[i,j], correction=1)",
-        "x[N,M]; z[j] = sum[i](x[i,j]) / (N - 1)",
-        "x[N,M]; z[i,j] = x[i,j] * (i % (M - 1))",
-        "x[N,M]; z[i] = logsumexp[j, j < i](x[i,j])",
-        "x[N,M]; z[i] = sum[j, j < i](x[i,j] / i)",
-    ],
-)
+@pytest.mark.parametrize("text", ROWS["undefined places are those of the notation"])
 def test_undefined_places_are_those_of_the_notation(text):
     formula = parse(text)
     built = build(formula)
@@ -340,16 +316,7 @@ def test_undefined_places_are_those_of_the_notation(text):
         torch.testing.assert_close(built.function(given), expected, equal_nan=True)
 
 
-@pytest.mark.parametrize(
-    ("text", "views"),
-    [
-        ("x[N]\ny[i] = x[i]", "x"),
-        ("x[N, M]\ny[j,i] = x[i,j]", "x"),
-        ("x[N, N]; w[N]\ny[i] = x[i,i]\nz[i] = w[i]\nreturn y, z", "z, x|x, w|w, x"),
-        ("x[N]\ny[i] = 2 * x[i]", ""),
-        ("x[N, M]\ny[i] = sum[j](x[i,j])", ""),
-    ],
-)
+@pytest.mark.parametrize(("text", "views"), ROWS["a result that is a view says so"])
 def test_a_result_that_is_a_view_says_so(text, views):
     source = build(parse(text)).source
     assert ("is a view of" in source) == bool(views)

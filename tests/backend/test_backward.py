@@ -1,53 +1,32 @@
 """Files with a backward of their own: `derive build --backward`."""
 
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
+from derivations import every_formula
+from texts import read_literals
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import grad, vmap
 
 from derive import DeriveError, build, parse
 from derive.bench.measure import Candidate, find_peak, to_backward
 from derive.bench.run import draw_moderate
-from derive.formulas import find_formula, load_formulas
+from derive.formulas import find_formula
 from derive.frontend.system import to_system
 from derive.ir.walk import find_accesses, find_sizes
 from derive.judge.samples import choose_sizes, draw_inputs
 from derive.plan.machine import WIDTH
 
+ROWS = read_literals(Path(__file__).with_name("backward_rows.txt"))
+
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 
-CASES = {
-    "a product": "A[M,K]; B[K,N]; C[i,j] = sum[k](A[i,k] * B[k,j])",
-    "three factors": "x[N]; W[N,M]; y[M]; s = sum[i,j](x[i] * W[i,j] * y[j])",
-    "a number": "x[N]; s = sum[n](x[n]**3)",
-    "a number beside others": "x[N]; y[n] = x[n]**3; s = sum[n](y[n] * x[n]); return s, y",
-    "a gather among others": "x, u[N]; w[M]; int t[N] < M; y[n] = x[n] * w[t[n]] / u[n]",
-    "an argument that is idle": "x[N]; w[N]; y[n] = x[n]**2 + 0 * argmax[m](w[m])",
-    "a scalar first": "scalar c; x[N]; y[n] = tanh(c * x[n])",
-    "a scalar with a default": "scalar eps = 0.5; x[N,D]; m[n] = mean[d](x[n,d]**2); "
-    "y[n,d] = x[n,d] / sqrt(m[n] + eps)",
-    "a size that no shape tells": "x[H*D]; size H; index h < H; index d < D; "
-    "s[h] = logsumexp[d](x[h*D + d]); y[h] = s[h]**2",
-    "integers and truth values": "w[V,D]; int t[N] < V; bool m[N]; y[n,d] = w[t[n],d]**2 * [m[n]]",
-    "a mask in a softmax": "s[N,N]; v[N,D]; p[i,j] = softmax[j, j <= i](s[i,j]); "
-    "z[i,d] = sum[j](p[i,j] * v[j,d])",
-    "a chain that is kept": "x[N,D]; W[D,E]; V[E,D]; h[n,e] = relu(sum[d](x[n,d] * W[d,e])); "
-    "y[n,c] = sum[e](h[n,e] * V[e,c])",
-    "a result that is read": "x[N,D]; y[n,d] = softmax[d](x[n,d])",
-    "a view": "x[N,M]; y[j,i] = x[i,j]",
-    "an alias that is read": "x[N,M]; t[j,i] = x[i,j]; y[j] = sum[i](t[j,i] * sin(t[j,i]))",
-    "a window": "x[B,C,L]; w[O,C,K]; index l < L-K+1; y[b,o,l] = sum[c,k](x[b,c,l+k] * w[o,c,k])",
-    "moments": "x[N,D]; y[n] = var[d](x[n,d]) + max[d](x[n,d])",
-    "a running sum": "x[N,D]; y[n,d] = cumsum[n](x[n,d]**2)",
-    "names of the printer's": "needs, needs_x, ctx, inputs, output, x[N]; size dtype; "
-    "y[n] = needs[n] * needs_x[n] * ctx[n] * inputs[n] * output[n] * x[n] * dtype",
-    "two results, one unused": "x[N,D]; a[n] = sum[d](x[n,d]**2); b[n] = a[n] * max[d](x[n,d]); "
-    "return a, b",
-}
+CASES = dict(ROWS["CASES"])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("text", CASES.values(), ids=CASES.keys())
 def test_the_backward_is_the_gradient(text):
     built = build(parse(text), backward=True)
@@ -58,7 +37,7 @@ def test_the_backward_is_the_gradient(text):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", load_formulas())
+@every_formula
 def test_the_backward_of_the_library(name):
     built = build(find_formula(name), backward=True, cells=False)
     assert built.judge().agrees
@@ -195,6 +174,7 @@ def attend(scores, value="sum[j](p[i,j] * V[j,e])", result=""):
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("scores", SCORES.values(), ids=SCORES.keys())
 def test_no_scores_are_ever_whole(scores):
     """Where no table of theirs has a gradient, no tensor of theirs is made, nor kept."""
@@ -210,17 +190,7 @@ def test_scores_that_are_a_result_are_whole():
     assert passes.forward.peak > LONG["S"] ** 2
 
 
-@pytest.mark.parametrize(
-    ("value", "is_short"),
-    [
-        ("sum[j](p[i,j] * V[j,e])", True),
-        ("sum[j](p[i,j] * V[j,e] * Q[i,e]) + 2 * sum[j](p[i,j] * K[j,e])", True),
-        ("Q[i,e] + sum[j](p[i,j] * V[j,e])", False),
-        ("sum[j](p[i,j]**2 * V[j,e])", False),
-        ("sum[j](p[j,i] * V[j,e])", False),
-        ("sum[j](p[i,j] * V[j,e]) * p[i,e]", False),
-    ],
-)
+@pytest.mark.parametrize(("value", "is_short"), ROWS["the short form of a softmax"])
 def test_the_short_form_of_a_softmax(value, is_short):
     """What reads it and is linear in it tells the sum of a row, sum[e](dz * z)."""
     text = f"s[N, N]; Q, K, V[N, N]; p[i,j] = softmax[j](s[i,j]); z[i,e] = {value}"
@@ -230,13 +200,7 @@ def test_the_short_form_of_a_softmax(value, is_short):
 
 
 # A formula, the products that both passes read, and how many the backward makes besides.
-PRODUCTS = {
-    "x, y[N, D]; U, V[D, R]; W[R, O]; "
-    "z[n,o] = sum[i,j,r](x[n,i] * U[i,r] * y[n,j] * V[j,r] * W[r,o])": (2, 6),
-    "A[N, K]; B[K, M]; C[M, L]; z[n,l] = sum[k,m](A[n,k] * B[k,m] * C[m,l])": (1, 4),
-    "A[N, K]; B[K, M]; z[n,m] = sum[k](A[n,k] * B[k,m])": (0, 2),
-    "A, B[N, K]; z[n] = sum[m](sum[k](A[n,k] * B[m,k])**3)": (0, 3),  # larger than what is given
-}
+PRODUCTS = dict(ROWS["PRODUCTS"])
 
 
 @pytest.mark.parametrize(("text", "counts"), PRODUCTS.items())
@@ -251,6 +215,7 @@ def test_a_product_is_made_once(text, counts):
 
 
 @pytest.mark.slow
+@pytest.mark.processes
 def test_the_memory_of_a_training_step():
     """Forward and backward, counted by the system: less than one tensor of scores."""
     built = attend(SCORES["a table by pairs"])
@@ -261,13 +226,100 @@ def test_the_memory_of_a_training_step():
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "code"),
-    [
-        ("int t[N] < 5; y[n] = t[n] + 1", {}, "gradient-none"),
-        ("x[N]; y[n] = x[n] % 2", {}, "gradient-none"),
-        ("x[N]; y[n] = x[n]", {"dispatch": True}, "backward-dispatch"),
-    ],
+    ("text", "is_own"),
+    (
+        ("layer_norm", False),  # torch's call has a short backward of its own
+        (
+            "Q, K, V[S, D]; p[i,j] = softmax[j](sum[d](Q[i,d] * K[j,d]))\n"
+            "z[i,e] = sum[j](p[i,j] * V[j,e])",
+            True,
+        ),
+        ("A[N, K]; B[K, M]; z[n,m] = sum[k](A[n,k] * B[k,m])", True),
+    ),
 )
+def test_a_backward_that_autograd_beats_is_not_written(text, is_own):
+    own, plain = build(text, backward=True), build(text)
+    assert (own.passes is not None) is is_own
+    assert ("_Function" in own.source) is is_own
+    if not is_own:
+        (note,) = set(own.notes) - set(plain.notes)
+        assert note.startswith("no backward of its own: ")
+        assert "No backward of its own: " in own.source
+        assert own.source.split('"""\n', 2)[-1] == plain.source.split('"""\n', 2)[-1]
+
+
+@pytest.mark.parametrize(("text", "options", "code"), ROWS["what has no backward is refused"])
 def test_what_has_no_backward_is_refused(text, options, code):
     with pytest.raises(DeriveError, match=code):
         build(parse(text), backward=True, **options)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(
+    "value",
+    [
+        "min[j](sum[d]((q[i,d] - k[j,d])**2))",
+        "max[j](sum[d](q[i,d] * k[j,d]))",
+        "max[j](exp(-sum[d]((q[i,d] - k[j,d])**2)))",
+        "max[j](max(sum[d](q[i,d] * k[j,d]), 0))",
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_maximum_has_a_place(value, dtype):
+    """What is compared with it anew would round otherwise, and no entry would have a gradient."""
+    text = f"q[N, D]; k[M, D]\nz[i] = {value}"
+    own = build(parse(text), sizes={"N": 256, "M": 128, "D": 64}, backward=True).function
+    torch.manual_seed(0)
+    q, k = (torch.randn(n, 6, dtype=dtype).requires_grad_() for n in (20, 15))
+    with torch.autocast("cpu", dtype, enabled=dtype is torch.bfloat16):
+        z = own(q, k)
+    (slope,) = torch.autograd.grad(z.sum(), q)
+    assert bool(((slope != 0).any(1) | (z <= 0)).all())
+    if dtype is torch.float64:
+        plain = build(parse(text)).function
+        (wanted,) = torch.autograd.grad(plain(q, k).sum(), q)
+        torch.testing.assert_close(slope, wanted)
+
+
+def test_integers_are_validated_before():
+    own = build(parse("int t[N] < V; E[V, D]\ny[n,d] = E[t[n],d]"), backward=True).function
+    table = torch.randn(3, 2)
+    assert own(torch.tensor([0, 2]), table, validate=True).shape == (2, 2)
+    with pytest.raises(ValueError, match="V=3 must hold, got 3"):
+        own(torch.tensor([0, 3]), table, validate=True)
+
+
+def test_the_slope_of_a_power_of_0_is_0_at_0():
+    own = build(parse("g[D]; size T\nindex t < T\ny[d] = sum[t](g[d]**t)"), backward=True).function
+    g = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(own(g, T=4).sum(), g)
+    assert slope.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("text", ROWS["results that are one tensor with another"])
+def test_each_result_has_its_gradient(text):
+    built = build(parse(text), backward=True)
+    assert built.judge().agrees
+    call, given = draw(built)
+    results = call(*given)
+    results = results if isinstance(results, tuple) else (results,)
+    assert all(each.requires_grad for each in results)
+    assert gradcheck(call, given)
+    assert gradgradcheck(call, given)
+
+
+@pytest.mark.parametrize("value", ROWS["the slope of a norm is 0 at 0"])
+def test_the_slope_of_a_norm_is_0_at_0(value):
+    table = "x[N, M]; " if "x[" in value else ""
+    own = build(parse(f"{table}b[M]\ns = {value}"), backward=True).function
+    torch.manual_seed(0)
+    b = torch.randn(4, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(3, 4, dtype=torch.float64)
+    x[1] = -1
+    if table:
+        (slope,) = torch.autograd.grad(own(x, b), b)
+        (wanted,) = torch.autograd.grad(own(x[[0, 2]], b), b)
+        torch.testing.assert_close(slope, wanted)
+        assert slope.isfinite().all()
+    (slope,) = torch.autograd.grad(own(*([x] if table else []), b * 0), b)
+    assert slope.tolist() == [0] * 4

@@ -16,6 +16,7 @@ from derive.plan.cells import CELLS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+WAVES = "x[N]; index k < N; z[k] = sum[n](x[n] * cos(2 * pi * k * n / N))"
 NAMED = {
     "an argument": "{0}[M, N]; y[i] = exp(sum[k]({0}[i,k]))",
     "a scalar": "x[M]; scalar {0}; y[i] = x[i] / {0}",
@@ -38,6 +39,7 @@ def find_read(source: str) -> Iterator[str]:
 def test_the_words_are_those_that_the_files_read() -> None:
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / "generated").glob("*.py")]
     sources.append(build("int t[N] < 7\ny[n] = t[n] + 1").source)
+    sources.append(build(parse(WAVES), {"N": 4096}).source)
     sources += [build(rule.computes).source for rule in CELLS if rule.call.startswith("_")]
     read = {name for source in sources for name in find_read(source)}
     assert read == set(FILE_WORDS)

@@ -17,10 +17,9 @@ from derive import Formula, build, check, cli, parse
 from derive.backend.to_data import to_plan_data
 from derive.backend.to_html import find_reads, to_mathml, to_svg, write_equations
 from derive.backend.to_latex import to_rows
-from derive.formulas import FAMILIES, load_family
+from derive.formulas import load_formulas
 from derive.frontend.system import to_system
 
-LIBRARY = {name: f for family in FAMILIES for name, f in load_family(family).items()}
 ATTENTION = "Q, K, V[B, S, D]; p[b,i,j] = softmax[j](sum[d](Q[b,i,d] * K[b,j,d])); " + (
     "z[b,i,d] = sum[j](p[b,i,j] * V[b,j,d])"
 )
@@ -52,7 +51,7 @@ def test_mathml_is_well_formed_and_leaves_no_latex(text):
 
 
 def test_all_of_the_library_is_set():
-    for name, formula in LIBRARY.items():
+    for name, formula in load_formulas().items():
         assert not set(read_signs(formula)) & set("\\{}^&"), name
 
 
@@ -240,6 +239,7 @@ def test_pages_read_nothing_from_anywhere(pages):
 
 
 @pytest.mark.slow
+@pytest.mark.processes  # a browser takes more memory
 def test_a_browser_shows_the_pages_as_they_are_written(browser, pages, tmp_path):
     """The DOM is what the file says, nothing is cut or empty, and no error is told."""
     for page in pages:
@@ -253,6 +253,7 @@ def test_a_browser_shows_the_pages_as_they_are_written(browser, pages, tmp_path)
 
 
 @pytest.mark.slow
+@pytest.mark.processes  # a browser takes more memory
 def test_a_page_that_is_wrong_is_found_out(browser, tmp_path):
     page = tmp_path / "page.html"
     page.write_text(

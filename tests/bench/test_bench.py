@@ -4,10 +4,12 @@ import math
 import os
 import shutil
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 from cli_runs import run_process
+from texts import read_sections
 
 from derive import DeriveError, build, parse
 from derive.bench import Wishes, bench
@@ -18,64 +20,15 @@ from derive.bench.measure import (
     find_failure,
     find_peak,
     find_timings,
-    measure_all,
     to_backward,
 )
 from derive.bench.run import on_threads
 
+pytestmark = pytest.mark.processes  # as measuring does
 CHAIN = "A[N, M]; B[M, K]; C[K, P]; z[n,p] = sum[m,k](A[n,m] * B[m,k] * C[k,p])"
 SIZES = {"N": 5, "M": 6, "K": 7, "P": 8}
 ONCE = Wishes(runs=1)
-CODE = """import torch
-
-
-def right(A, B, C):
-    return A @ B @ C
-
-
-def wrong(A, B, C):
-    return A @ (B - 0.1) @ C
-
-
-def slow(A, B, C):
-    for _ in range(100):
-        made = A @ B @ C
-    return made
-
-
-def writes(A, B, C):
-    made = A @ B @ C
-    A.add_(1)
-    return made
-
-
-def single_only(A, B, C):
-    if A.dtype not in (torch.float32, torch.float64):
-        raise TypeError("no such type")
-    return A @ B @ C
-
-
-def small_only(A, B, C):
-    if A.shape[0] > 40:
-        raise ValueError("too long for me")
-    return A @ B @ C
-
-
-def by_numbers(A, B, C):
-    return torch.from_numpy(A.detach().numpy() @ B.detach().numpy() @ C.detach().numpy())
-
-
-class Layer(torch.nn.Module):
-    made = 0
-
-    def __init__(self, M, K):
-        super().__init__()
-        Layer.made += 1
-        self.B = torch.nn.Parameter(torch.zeros(M, K))
-
-    def forward(self, A, C):
-        return A @ self.B @ C
-"""
+(CODE,) = (section.text for section in read_sections(Path(__file__).with_name("hand.md")))
 
 
 @pytest.fixture
@@ -287,7 +240,7 @@ def test_gradients_are_taken_by_real_inputs_alone():
     x, t = torch.randn(3), torch.tensor([0, 2])
     seen = []
     candidate = Candidate("c", lambda: seen.append(x.requires_grad) or x[t] * 2, (x, t))
-    assert measure_all([candidate], 1, backward=True)["c"] > 0
+    assert find_timings({"c": to_backward(candidate)}, 1)["c"].median > 0
     assert all(seen)
     assert not x.requires_grad
 

@@ -1,17 +1,17 @@
 """`derive bench` as it is typed: tables, JSON, plots, constants, and what is refused."""
 
-# ruff: noqa: F811 - the fixture `run` is imported
-
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
-from cli_runs import run  # noqa: F401
 from house import ROOT
+from texts import read_rows
 
 from derive import DeriveError
 from derive.bench.plot import check_plot
@@ -19,6 +19,7 @@ from derive.cli.bench import count_cores, parse_over, parse_threads
 from derive.cli.tables import to_time
 from derive.plan.machine import DEFAULT, Machine
 
+pytestmark = pytest.mark.processes  # as measuring does
 CHAIN = "A[N, M]; B[M, K]; C[K, P]; z[n,p] = sum[m,k](A[n,m] * B[m,k] * C[k,p])"
 SMALL = ("--sizes", "N=5,M=6,K=7,P=8", "--runs", "1")
 OVER = ("--over", "N=4..16", "--sizes", "M=6,K=7,P=8", "--runs", "1")
@@ -127,6 +128,7 @@ def test_constants_are_written_and_shown_beside_the_defaults(run, tmp_path, monk
     assert cut(heads) == ["here", "default"]
     assert [cut(row)[1] for row in rows] == [
         "100 GFLOP/s", "20 GB/s", "300 GB/s", "1 MiB", "1.5 us", "200 ns", "3 GB/s", "1.25e+03 M/s",
+        "10 GFLOP/s",
     ]  # fmt: skip
     assert len(rows) == len(asdict(MADE))
     assert last == "m.json is written; plan for it with: derive build NAME --machine m.json"
@@ -141,40 +143,16 @@ def test_constants_are_written_and_shown_beside_the_defaults(run, tmp_path, monk
     assert os.listdir(tmp_path) == ["m.json"]
 
 
-REFUSED = [
-    ((), "formula-missing: no formula is named"),
-    (("no_such_formula",), "formula-unknown: "),
-    ((CHAIN, "--sizes", "N=0"), "sizes-range: N has to be 1 or more"),
-    ((CHAIN, "--sizes", "X=3"), "size-unknown: X is no size of formula"),
-    ((CHAIN, "--over", "X=3..4"), "size-unknown: X is no size of formula"),
-    ((CHAIN, "--over", "N=4..16", "--sizes", "N=3"), "sizes-twice: N is given with --sizes and"),
-    ((CHAIN, "--over", "N"), "over-form: no size stands before ="),
-    ((CHAIN, "--over", "N=4"), "over-form: a line has from 2 to 64 values, not 1"),
-    ((CHAIN, "--over", "N=8..4"), "over-form: the values do not grow"),
-    ((CHAIN, "--over", "N=4,8,8"), "over-form: the values do not grow"),
-    ((CHAIN, "--over", "N=4,x"), "over-form: x is no value"),
-    ((CHAIN, "--over", "N=4,M=8"), "over-form: M=8 is no value"),
-    ((CHAIN, "--over", "N=0,8"), "over-form: 0 is no size of anything"),
-    ((CHAIN, "--over", f"N=8..{10**18}"), f"over-form: {10**18} is no size of anything"),
-    ((CHAIN, "--plot", "n.svg"), "plot-over: a plot needs a size that grows"),
-    ((CHAIN, *OVER, "--plot", "n.pdf"), "plot-format: n.pdf is no picture"),
-    ((CHAIN, *OVER, "--plot", "no/n.svg"), "file-unwritable: cannot write no/n.svg"),
-    ((CHAIN, *OVER, "--plot", "folder.svg"), "file-unwritable: folder.svg is a folder"),
-    ((CHAIN, "--threads", "0"), "threads-form: 0 is no number of threads"),
-    ((CHAIN, "--threads", "1,"), "threads-form: nothing is no number of threads"),
-    ((CHAIN, "--threads", "9999999999"), "threads-form: 9999999999 is no number of threads"),
-    ((CHAIN, "--dtype", "float16"), "bench-dtype: float16 is no type that is measured"),
-    ((CHAIN, "--calibrate", "m.json"), "calibrate-alone: --calibrate measures the machine"),
-    (("--calibrate", "no/m.json"), "file-unwritable: cannot write no/m.json"),
-    (("--calibrate", "folder.svg"), "file-unwritable: folder.svg is a folder"),
-    ((CHAIN, "--against", "none.py:f"), "file-unreadable: cannot read none.py"),
-]
+REFUSED = read_rows(Path(__file__).with_name("refused.txt"))
 
 
-@pytest.mark.parametrize(("words", "says"), REFUSED, ids=[says for _, says in REFUSED])
+@pytest.mark.parametrize(("says", "words"), REFUSED, ids=[row[0] for row in REFUSED])
 def test_what_cannot_be_used_is_refused_before_anything_is_written(run, tmp_path, words, says):
     (tmp_path / "folder.svg").mkdir()
-    answer = run("bench", *words)
+    named = {"CHAIN": (CHAIN,), "OVER": OVER}
+    answer = run(
+        "bench", *(part for word in shlex.split(words) for part in named.get(word, (word,)))
+    )
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.startswith(says)
     assert os.listdir(tmp_path) == ["folder.svg"]
@@ -188,6 +166,7 @@ def test_a_plot_without_matplotlib_names_the_extra(tmp_path, monkeypatch):
     assert "derive-torch[plots]" in refusal.value.diagnostic.help
 
 
+@pytest.mark.slow
 def test_matplotlib_is_loaded_for_a_plot_alone(tmp_path):
     code = """import sys
 from derive.cli import main

@@ -194,6 +194,7 @@ def test_the_knee_is_where_the_rate_falls():
     assert find_knee(comes_back)[0] in (1, 4)
 
 
+@pytest.mark.slow
 def test_every_constant_of_a_machine_is_measured(tmp_path, monkeypatch):
     monkeypatch.setattr("derive.bench.calibrate.SETS", (1 << 16, 1 << 20))
     made = calibrate(tmp_path / "m.json")

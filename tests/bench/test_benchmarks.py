@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from inspect import Parameter, signature
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,54 +21,37 @@ from derive.formulas import find_families, find_formula
 from derive.frontend.system import to_system
 from derive.judge.samples import find_sizes, is_possible
 from tests.benchmarks import __main__ as benchmarks
-from tests.benchmarks.by_hand import find_difference, load_by_hand
-from tests.benchmarks.cases import CASES, Case, find_cases, load_corpus
+from tests.benchmarks.cases import Case, find_cases, find_difference, load_by_hand, load_cases
 from tests.benchmarks.run import Pair, Row, check, measure
-from tests.benchmarks.tables import to_markdown
+from tests.benchmarks.tables import LIMITS, TIMES, Column, find_ratio, to_markdown
 
 NAMES = tuple(find_families())
 BY_HAND = load_by_hand()
 ROOFLINE = Roofline(1e11, 1e10)
 LEAST_OF_CORPUS = 120
-TINY = Case("luong_dot_attention", dict(B=2, T=3, S=4, D=5), ("s",))
-
-every_formula = pytest.mark.parametrize("name", NAMES)
+TINY = replace(find_cases(("luong_dot_attention",))[0], sizes=dict(B=2, T=3, S=4, D=5))
 
 
-def test_every_formula_is_written_by_hand_and_nothing_else() -> None:
+def test_every_formula_of_the_library_has_a_case_and_the_corpus_is_beyond_it() -> None:
+    cases, names = load_cases(), [case.name for case in load_cases("corpus")]
     assert sorted(BY_HAND) == sorted(NAMES)
+    assert len({(case.name, case.title) for case in cases}) == len(cases)
+    assert len({*names, *NAMES}) == len(names) + len(NAMES)
+    assert len(names) >= LEAST_OF_CORPUS
+    with pytest.raises(KeyError, match="nothing"):
+        find_cases(("nothing",))
 
 
-@every_formula
-def test_by_hand_it_takes_the_same_arguments_by_name(name: str) -> None:
-    system = to_system(find_formula(name))
-    arguments = signature(BY_HAND[name]).parameters
-    wanted = [*(entry.name for entry in system.inputs), *(size.name for size in system.sizes)]
-    assert sorted(arguments) == sorted(wanted)
-    assert {one.kind for one in arguments.values()} == {Parameter.KEYWORD_ONLY}
-
-
-@every_formula
-def test_by_hand_it_says_whose_way_it_is(name: str) -> None:
-    says = BY_HAND[name].__doc__
-    assert says
-    assert "\n" not in says
-
-
-@pytest.mark.parametrize("case", load_corpus(), ids=lambda case: case.name)
-def test_by_hand_it_computes_the_formula_of_the_corpus(case: Case) -> None:
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("case", [*load_cases(), *load_cases("corpus")], ids=lambda case: case.name)
+def test_a_case_is_timed_at_sizes_that_it_has_and_computes_its_formula(case: Case) -> None:
+    """Code by hand of the library is compared with its loops elsewhere."""
     formula = case.formula
     system = to_system(formula)
     assert sorted(case.sizes) == sorted(find_sizes(system))
     assert is_possible(system, case.sizes)
     assert {*case.small} <= {entry.name for entry in system.inputs}
-    assert not find_difference(case.by_hand, formula)
-
-
-def test_the_corpus_is_beyond_the_library_and_large() -> None:
-    names = [case.name for case in load_corpus()]
-    assert len({*names, *NAMES}) == len(names) + len(NAMES)
-    assert len(names) >= LEAST_OF_CORPUS
+    assert case.text is None or not find_difference(case.by_hand, formula)
 
 
 def attend_uniformly(*, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Any:
@@ -105,28 +88,11 @@ def test_empty_rows_alone_are_a_difference() -> None:
     )
 
 
-@every_formula
-def test_it_is_timed_at_sizes_that_it_has(name: str) -> None:
-    system = to_system(find_formula(name))
-    found = find_cases((name,))
-    assert found
-    for case in found:
-        assert sorted(case.sizes) == sorted(find_sizes(system))
-        assert is_possible(system, case.sizes)
-        assert {*case.small} <= {entry.name for entry in system.inputs}
-
-
-def test_cases_are_of_the_library_alone() -> None:
-    assert {case.name for case in CASES} == {*NAMES}
-    assert len({(case.name, case.title) for case in CASES}) == len(CASES)
-    with pytest.raises(KeyError, match="nothing"):
-        find_cases(("nothing",))
-
-
 def test_a_row_is_measured() -> None:
     row = measure(TINY, ROOFLINE, runs=1)
+    assert row.autograd is not None
     assert row.backward is not None
-    assert all(pair.ratio > 0 for pair in (row.forward, row.backward))
+    assert all(pair.ratio > 0 for pair in (row.forward, row.autograd, row.backward))
     plan = build(find_formula(TINY.name), sizes=dict(TINY.sizes)).plan
     moved = 4 * (2 * 3 * 5 + 2 * 4 * 5 + 2 * 3 * 5 + 2 * 3 * 4)  # s, h, c and a, once
     assert row.bound == pytest.approx(plan.at_sizes(plan.flops) / 1e11 + moved / 1e10)
@@ -143,10 +109,11 @@ def test_other_values_are_not_timed() -> None:
 
 def test_ratios_are_how_much_less_the_generated_function_takes() -> None:
     rows = [
-        Row(TINY, Pair(0.001, 0.004), Pair(0.002, 0.001), None, 0.0005),
-        Row(TINY, Pair(0.001, 0.001), None, Pair(10.0, 5.0), 0.001),
+        Row(TINY, Pair(0.001, 0.004), None, 0.0005, backward=Pair(0.002, 0.001)),
+        Row(TINY, Pair(0.001, 0.001), Pair(10.0, 5.0), 0.001),
     ]
-    *_, one, other, means, medians, losses = to_markdown(rows).splitlines()
+    columns = (*TIMES, Column("--backward", find_ratio("backward"), ".2f", True), *LIMITS)
+    *_, one, other, means, medians, losses = to_markdown(rows, columns).splitlines()
     sizes = "B=2 T=3 S=4 D=5"
     assert one == f"| luong_dot_attention | {sizes} | 1 | 4 | 4.00 | 0.50 | - | 2.0 |"
     assert other == f"| luong_dot_attention | {sizes} | 1 | 1 | 1.00 | - | 0.50 | 1.0 |"
@@ -155,15 +122,30 @@ def test_ratios_are_how_much_less_the_generated_function_takes() -> None:
     assert losses == "| below 0.95 |  |  |  | 0 | 1 | 1 |  |"
 
 
+@pytest.mark.parametrize(
+    ("asked", "heads"),
+    [
+        ((), ("forward", "x roofline")),
+        (("--backward",), ("autograd", "--backward")),
+        pytest.param(("--compile",), ("compiled", "by hand, s"), marks=pytest.mark.slow),
+    ],
+)
 def test_the_command_writes_what_it_measures(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    asked: tuple[str, ...],
+    heads: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(benchmarks, "find_cases", lambda names, corpus: (TINY,))
     monkeypatch.setattr(benchmarks, "measure_limits", lambda: ROOFLINE)
     data, text = tmp_path / "rows.json", tmp_path / "rows.md"
-    benchmarks.main(["--runs", "1", "--json", str(data), "--markdown", str(text), TINY.name])
+    files = ("--json", str(data), "--markdown", str(text))
+    benchmarks.main([*asked, "--runs", "1", *files, TINY.name])
+    said = text.read_text(encoding="utf-8")
+    assert {*heads} <= {head.strip() for head in said.splitlines()[0].split("|")}
     assert json.loads(data.read_text(encoding="utf-8"))["rows"][0]["name"] == TINY.name
-    assert text.read_text(encoding="utf-8").count(TINY.name) == 1
+    assert said.count(TINY.name) == 1
     assert TINY.name in capsys.readouterr().out
 
 

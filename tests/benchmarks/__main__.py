@@ -2,8 +2,9 @@
 
 One thread, float32, the least of the medians of interleaved runs; the least gain comes first. With
 `--corpus` the formulas are those of `corpus/`, with `--compile` what torch.compile makes of both is
-timed too; what is not built, not compiled or gives other values is told in the end. Gradients
-are those of the file that `derive build --backward` writes.
+timed too; what is not built, not compiled or gives other values is told in the end. With
+`--backward` gradients too, once those that autograd makes of the usual file, once those of the file
+that `derive build --backward` writes.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ import torch
 from rich.console import Console
 
 from derive.bench.measure import say_failure
-from tests.benchmarks.cases import CASES, find_cases, load_corpus
+from tests.benchmarks.cases import find_cases, load_cases
 from tests.benchmarks.run import RUNS, Row, measure, measure_limits
-from tests.benchmarks.tables import COMPILED, USUAL, to_markdown, to_table
+from tests.benchmarks.tables import COMPILED, TRAINED, USUAL, to_markdown, to_table
 
 WIDTH = 150  # of the table, also where there is no terminal
 
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     cases = find_cases(tuple(asked.names), corpus=asked.corpus)
     torch.set_num_threads(1)
     console, progress = Console(width=WIDTH), Console(stderr=True)
-    columns = COMPILED if asked.compile else USUAL
+    columns = COMPILED if asked.compile else TRAINED if asked.backward else USUAL
     roofline = measure_limits()
     rows: list[Row] = []
     failures: list[str] = []
@@ -73,7 +74,7 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there")
     asked = parser.parse_args(arguments)
-    cases = load_corpus() if asked.corpus else CASES
+    cases = load_cases("corpus" if asked.corpus else "library")
     names = tuple(dict.fromkeys(case.name for case in cases))
     for name in asked.names:
         if name not in names:

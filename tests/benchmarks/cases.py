@@ -1,18 +1,20 @@
 """At which sizes each formula is timed: those of a model, as far as one thread bears them.
 
-The library's formulas are listed here. A file of `corpus/*.md` holds others, of one subject, and
-under the name of each a sentence with its source, its entries, the formula and the code by hand:
+A file of `library/*.md` holds a family of the library, one of `corpus/*.md` other formulas of one
+subject, and under the name of each a sentence with its source, its entries, the formula, where it
+is not of the library, and the code by hand:
 
     ## its_name
 
     What it is (Author year).
 
-        sizes: N=512, D=64                  at which a good implementation takes 1 to 100 ms
+        sizes: N=512, D=64                  at which a good implementation takes 1 to 100 ms;
+                                            of another line is another case
         small: W, V                         inputs drawn as weights are; may be missing
         empty row: zeros                    what the formula says of rows with nothing left
 
-with the formula between ```formula marks and, between ```python marks, one function that takes its
-arguments by name and finds `torch`, `math` and, as `F`, `torch.nn.functional`.
+with the formula between ```formula marks and, between ```python marks, a function of that name that
+takes its arguments by name and finds `torch`, `math` and, as `F`, `torch.nn.functional`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,40 +31,42 @@ import torch
 
 from derive import Formula, parse
 from derive.formulas import find_formula
-from tests.benchmarks.by_hand import load_by_hand
+from derive.frontend.system import to_system
+from derive.judge.compare import compare_values
+from derive.judge.loops import evaluate_loops
+from derive.judge.samples import choose_sizes, draw_inputs
 
-CORPUS = Path(__file__).resolve().parent / "corpus"
+HERE = Path(__file__).resolve().parent
 CASE = re.compile(
     r"^## (?P<name>\w+)\n\n(?P<story>\S.*?)\n\n(?P<entries>(?:    [a-z ]+: [^\n]+\n)+)\n"
-    r"```formula\n(?P<formula>.*?)```\n\n```python\n(?P<code>.*?)```$",
+    r"(?:```formula\n(?P<formula>.*?)```\n\n)?```python\n(?P<code>.*?)```$",
     re.DOTALL | re.MULTILINE,
 )
+DRAWS = 3  # of sizes and inputs; the second has a size 1, the last an empty row of each mask
 WEIGHT = 0.05  # the scale of weights when training starts, so that logits are of order 1
 
 
 @dataclass(frozen=True)
 class Case:
-    """A formula, its sizes, and the inputs that are drawn small; of the corpus also its texts."""
+    """A formula, its sizes, the inputs that are drawn small, and its texts."""
 
     name: str
     sizes: Mapping[str, int]
-    small: tuple[str, ...] = field(default=())
-    text: str = ""
-    code: str = ""
+    small: tuple[str, ...]
+    text: str | None  # of the library where there is none
+    code: str
     empty_row: str = "nan"
 
     @property
     def formula(self) -> Formula:
         """The formula, of the corpus or of the library."""
-        if not self.text:
+        if self.text is None:
             return find_formula(self.name)
         return parse(self.text, name=self.name, empty_row=self.empty_row)
 
     @property
     def by_hand(self) -> Callable[..., Any]:
-        """The function by hand, of the corpus or of the library."""
-        if not self.code:
-            return load_by_hand()[self.name]
+        """The function by hand."""
         names: dict[str, Any] = {"torch": torch, "F": torch.nn.functional, "math": math}
         exec(compile(self.code, self.name, "exec"), names)
         return names[self.name]
@@ -73,74 +77,10 @@ class Case:
         return " ".join(f"{size}={number}" for size, number in self.sizes.items())
 
 
-_HEADS = ("W_q", "W_k", "W_v", "W_O")
-
-CASES = (
-    # attention
-    Case("relative_attention", dict(B=8, S=256, H=8, D=64), ("W_Q", "W_K", "W_V")),
-    Case("relative_attention", dict(B=10, S=20, H=30, D=40), ("W_Q", "W_K", "W_V")),
-    Case("self_attention", dict(N=512, D=512, C=64, E=64), ("W_Q", "W_K", "W_V")),
-    Case("masked_attention", dict(B=4, H=8, N=512, M=512, C=64, E=64)),
-    Case("multi_head_attention", dict(B=4, N=512, M=512, D=512, H=8, C=64, E=64), _HEADS),
-    Case("masked_multi_head_attention", dict(B=4, N=512, M=512, D=512, H=8, C=64, E=64), _HEADS),
-    Case("token_attention", dict(B=4, S=512, E=512, H=8, D=64), ("W_q", "W_k", "W_v", "W_o")),
-    Case("causal_attention", dict(B=4, H=8, N=512, D=64)),
-    Case("head_projection", dict(B=4, S=512, T=512, N=8, D=64), ("w",)),
-    Case("head_projection_merged", dict(B=4, S=512, T=512, N=8, D=64), ("w",)),
-    Case("linear_attention", dict(B=4, H=8, N=2048, D=64, E=64)),
-    Case(
-        "talking_heads_attention",
-        dict(B=2, N=512, M=512, H=8, L=8, G=8, D=64, E=64),
-        ("P_l", "P_w"),
-    ),
-    Case("luong_dot_attention", dict(B=32, T=32, S=64, D=512), ("s",)),
-    Case("luong_attention", dict(B=32, T=32, S=64, D=512, E=512), ("s", "W_a")),
-    Case("luong_concat_attention", dict(B=16, T=32, S=64, D=512, E=512, A=512), ("W_s", "W_h")),
-    Case("bahdanau_attention", dict(B=32, T=64, D=512, E=1024, A=512), ("W_a", "U_a")),
-    Case("relative_key_attention", dict(B=8, H=8, N=256, M=256, D=64)),
-    Case("transformer_xl_attention", dict(B=8, H=8, S=256, D=64)),
-    Case("causal_linear_attention", dict(B=4, H=8, N=2048, D=16, E=16)),
-    # layers and norms
-    Case("linear", dict(B=512, I=512, O=512), ("W",)),
-    Case("bilinear", dict(B=512, I=64, J=64, O=64), ("W",)),
-    Case("biaffine", dict(B=16, N=64, D=256, R=40), ("U", "W_dep", "W_head")),
-    Case("swiglu", dict(B=4, S=512, D=512, F=1376), ("W", "V", "W_2")),
-    Case("soft_mixture", dict(B=256, D=256, E=8, O=256), ("W_g", "W_e")),
-    Case("lora", dict(N=512, I=1024, O=1024, R=8), ("W_0", "A", "B")),
-    Case("tucker", dict(B=128, I=512, J=512, O=512, P=64, Q=64, R=64), ("G", "U", "V", "W")),
-    Case("cp_bilinear", dict(B=128, I=512, J=512, O=512, R=256), ("U", "V", "W")),
-    Case("matrix_chain", dict(K=1000, L=10, M=1000, N=2, P=1000, Q=500)),
-    Case("hypernetwork_linear", dict(B=128, I=256, K=16, O=256), ("W", "b")),
-    Case("layer_norm", dict(B=8, S=512, D=512)),
-    Case("rms_norm", dict(B=8, S=512, D=512)),
-    Case("batched_covariance", dict(B=16, N=1024, D=64)),
-    # distances, losses, graphs
-    Case("squared_distances", dict(N=1024, M=1024, D=64)),
-    Case("gaussian_kernel", dict(N=1024, M=1024, D=64), ("x", "y")),
-    Case("cosine_matrix", dict(N=1024, M=1024, D=128)),
-    Case("mahalanobis", dict(N=4096, D=128), ("P",)),
-    Case("infonce", dict(N=512, D=128), ("q", "k")),
-    Case("kl_of_logits", dict(B=256, C=1000)),
-    Case("mean_squared_error", dict(B=256, C=1000)),
-    Case("graph_convolution", dict(N=2048, F=256, G=64), ("W",)),
-    Case("graph_attention", dict(N=2048, F=256, G=64), ("W",)),
-    Case("dirichlet_energy", dict(N=1024, F=64)),
-    # science
-    Case("triangle_multiplication", dict(N=256, C=128)),
-    Case("triangle_attention", dict(N=128, H=4, C=32)),
-    Case("pair_bias_attention", dict(S=64, N=256, H=8, C=32)),
-    Case("outer_product_mean", dict(S=128, N=128, C=32, E=32, Z=128), ("W",)),
-    Case("fock_matrix", dict(N=48)),
-    Case("mp2_energy", dict(O=16, V=64)),
-    Case("ccd_quadratic", dict(O=12, V=32), ("t",)),
-    Case("rotated_stiffness", dict(N=4096)),
-)
-
-
 @cache
-def load_corpus() -> tuple[Case, ...]:
-    """The cases of the corpus, file by file in the order in which they stand there."""
-    return tuple(case for path in sorted(CORPUS.glob("*.md")) for case in _read(path))
+def load_cases(folder: str = "library") -> tuple[Case, ...]:
+    """The cases of a folder, file by file in the order in which they stand there."""
+    return tuple(case for path in sorted((HERE / folder).glob("*.md")) for case in _read(path))
 
 
 def _read(path: Path) -> Iterator[Case]:
@@ -149,17 +89,46 @@ def _read(path: Path) -> Iterator[Case]:
     told = [case["name"] for case in found]
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == told, f"{path.name}: read were {told}"
     for case in found:
-        entries = dict(re.findall(r"    ([a-z ]+): (.+)\n", case["entries"]))
-        sizes = {name: int(size) for name, size in re.findall(r"(\w+)=(\d+)", entries["sizes"])}
+        lines = re.findall(r"    ([a-z ]+): (.+)\n", case["entries"])
+        entries = dict(lines)
         small = tuple(re.findall(r"\w+", entries.get("small", "")))
-        empty_row = entries.get("empty row", "nan")
-        yield Case(case["name"], sizes, small, case["formula"], case["code"], empty_row)
+        texts = (case["formula"], case["code"], entries.get("empty row", "nan"))
+        for numbers in (value for key, value in lines if key == "sizes"):
+            sizes = {name: int(size) for name, size in re.findall(r"(\w+)=(\d+)", numbers)}
+            yield Case(case["name"], sizes, small, *texts)
+
+
+@cache
+def load_by_hand() -> dict[str, Callable[..., Any]]:
+    """The code by hand of every formula of the library, by its name."""
+    return {case.name: case.by_hand for case in load_cases()}
 
 
 def find_cases(names: tuple[str, ...] = (), *, corpus: bool = False) -> tuple[Case, ...]:
     """The cases of these formulas, all without names; KeyError names what has none."""
-    cases = load_corpus() if corpus else CASES
+    cases = load_cases("corpus" if corpus else "library")
     for name in names:
         if all(case.name != name for case in cases):
             raise KeyError(name)
     return tuple(case for case in cases if not names or case.name in names)
+
+
+def find_difference(function: Callable[..., Any], formula: Formula) -> str:
+    """Where a function first differs from the formula's loops in float64, or nothing."""
+    system = to_system(formula)
+    names = [tensor.name for tensor in system.results]
+    for number, sizes in enumerate(choose_sizes(system, count=DRAWS)):
+        inputs = draw_inputs(system, sizes, number, empty_row=number == DRAWS - 1)
+        found, expected = to_tuple(function(**inputs)), to_tuple(evaluate_loops(formula, inputs))
+        if len(found) != len(expected):
+            return f"{len(found)} results for {len(expected)}"
+        for name, one, other in zip(names, found, expected, strict=True):
+            where = compare_values(name, one, other)[1]
+            if where:
+                return f"{where}, at {sizes}"
+    return ""
+
+
+def to_tuple(results: Any) -> tuple[Any, ...]:
+    """All results, one too."""
+    return results if isinstance(results, tuple) else (results,)

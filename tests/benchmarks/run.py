@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,17 +17,18 @@ from derive.bench.measure import (
     Roofline,
     find_bound,
     find_peak,
-    measure_all,
+    find_timings,
     measure_roofline,
+    to_backward,
     to_forward,
 )
 from derive.bench.run import draw_moderate
-from tests.benchmarks.cases import WEIGHT, Case
+from tests.benchmarks.cases import WEIGHT, Case, to_tuple
 
 RUNS = 3  # of each function in a round, interleaved; their median is the round's
 ROUNDS = 3  # the least of which counts: whatever else the machine does only adds
 FAR = 1e-3  # of the largest element, in float32: other values, not another rounding
-GENERATED, BY_HAND = "generated", "by hand"
+GENERATED, OWN, BY_HAND = "generated", "generated with its own backward", "by hand"
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,20 @@ class Pair:
 
 @dataclass(frozen=True)
 class Row:
-    """One case: seconds forward, forward and backward, bytes, and the least seconds there are."""
+    """One case: seconds forward, forward and backward, bytes, and the least seconds there are.
+
+    With gradients the generated file is once the usual one, of which autograd makes the backward,
+    and once that of `--backward`.
+    """
 
     case: Case
     forward: Pair
-    backward: Pair | None
     peak: Pair | None  # None where the system does not tell, or one of the two takes nothing
     bound: float
+    autograd: Pair | None = None
+    autograd_peak: Pair | None = None
+    backward: Pair | None = None
+    backward_peak: Pair | None = None
     compiled: Pair | None = None  # what torch.compile makes of both, and the seconds that takes
     compiling: Pair | None = None
 
@@ -64,8 +72,11 @@ class Row:
         """The row for JSON; times in seconds."""
         pairs = {
             "forward": self.forward,
+            "autograd": self.autograd,
             "backward": self.backward,
             "peak_bytes": self.peak,
+            "autograd_peak_bytes": self.autograd_peak,
+            "backward_peak_bytes": self.backward_peak,
             "compiled": self.compiled,
             "compile_seconds": self.compiling,
         }
@@ -90,28 +101,43 @@ def measure(
 ) -> Row:
     """The row of a case; AssertionError where the two functions give different values."""
     built = derive.build(case.formula, sizes=dict(case.sizes))
-    trained = derive.build(case.formula, sizes=dict(case.sizes), backward=backward)
     inputs = draw(case, built)
     tensors = tuple(value for value in inputs.values() if isinstance(value, torch.Tensor))
     calls = {GENERATED: built.function, BY_HAND: case.by_hand}
     pair = [Candidate(name, partial(call, **inputs), tensors) for name, call in calls.items()]
     check(*(candidate.call for candidate in pair))
-    peaks = [find_peak(to_forward(candidate)) for candidate in pair]
-    passes = [Candidate(GENERATED, partial(trained.function, **inputs), tensors), pair[1]]
     made, seconds, skipped = find_compiled(pair, "float32", ()) if compiled else ([], {}, [])
     if skipped:
         raise AssertionError("; ".join(skipped))
     with quietly() if compiled else nullcontext():
         forward, *others = measure_pairs([*pair, *made], runs)
-    return Row(
+    row = Row(
         case,
         forward,
-        measure_pairs(passes, runs, backward=True)[0] if backward else None,
-        Pair(float(peaks[0]), float(peaks[1])) if peaks[0] and peaks[1] else None,
+        find_peaks([to_forward(each) for each in pair]),
         find_bound(roofline, built.plan.at_sizes(built.plan.flops), pair[0]),
-        next(iter(others), None),
-        Pair(*(seconds[to_compiled_name(name)] for name in calls)) if made else None,
+        compiled=next(iter(others), None),
+        compiling=Pair(*(seconds[to_compiled_name(name)] for name in calls)) if made else None,
     )
+    if not backward:
+        return row
+    own = derive.build(case.formula, sizes=dict(case.sizes), backward=True)
+    passes = [Candidate(OWN, partial(own.function, **inputs), tensors), pair[1]]
+    times = measure_pairs([*pair, *passes], runs, backward=True)
+    peaks = [find_peaks([to_backward(each) for each in two]) for two in (pair, passes)]
+    return replace(
+        row,
+        autograd=times[0],
+        autograd_peak=peaks[0],
+        backward=times[1],
+        backward_peak=peaks[1],
+    )
+
+
+def find_peaks(calls: Sequence[Callable[[], Any]]) -> Pair | None:
+    """The bytes of two calls; None where the system does not tell, or one takes nothing."""
+    one, other = map(find_peak, calls)
+    return Pair(float(one), float(other)) if one and other else None
 
 
 def draw(case: Case, built: derive.compiler.Built) -> dict[str, Any]:
@@ -123,22 +149,20 @@ def draw(case: Case, built: derive.compiler.Built) -> dict[str, Any]:
 def check(generated: Callable[[], Any], by_hand: Callable[[], Any]) -> None:
     """Both give the same values, but for rounding."""
     with torch.no_grad():
-        pairs = zip(_to_tuple(generated()), _to_tuple(by_hand()), strict=True)
+        pairs = zip(to_tuple(generated()), to_tuple(by_hand()), strict=True)
         for one, other in pairs:
             largest = float(other.abs().max())
             torch.testing.assert_close(one, other, rtol=FAR, atol=FAR * largest)
-
-
-def _to_tuple(results: Any) -> tuple[Any, ...]:
-    return results if isinstance(results, tuple) else (results,)
 
 
 def measure_pairs(
     candidates: Sequence[Candidate], runs: int, *, backward: bool = False
 ) -> list[Pair]:
     """The seconds of two and two, each the least of the medians of all rounds."""
-    rounds = [measure_all(candidates, runs, backward=backward) for _ in range(ROUNDS)]
-    least = [min(medians[each.name] for medians in rounds) for each in candidates]
+    make = to_backward if backward else to_forward
+    calls = {each.name: make(each) for each in candidates}
+    rounds = [find_timings(calls, runs) for _ in range(ROUNDS)]
+    least = [min(found[each.name].median for found in rounds) for each in candidates]
     return [Pair(*two) for two in zip(least[::2], least[1::2], strict=True)]
 
 

@@ -32,7 +32,9 @@ class Column:
         return "-" if number is None else format(number, self.form)
 
 
-def _find_ratio(name: str) -> Callable[[Row], float | None]:
+def find_ratio(name: str) -> Callable[[Row], float | None]:
+    """By hand over generated, of the pair of that name."""
+
     def find(row: Row) -> float | None:
         pair: Pair | None = getattr(row, name)
         return pair and pair.ratio
@@ -47,19 +49,25 @@ def _find_compiled(name: str, factor: float, pair: str = "compiled") -> Callable
 TIMES = (
     Column("generated ms", lambda row: row.forward.generated * 1e3),
     Column("by hand ms", lambda row: row.forward.by_hand * 1e3),
-    Column("forward", _find_ratio("forward"), ".2f", True),
+    Column("forward", find_ratio("forward"), ".2f", True),
 )
-USUAL = (
-    *TIMES,
-    Column("forward + backward", _find_ratio("backward"), ".2f", True),
-    Column("memory", _find_ratio("peak"), ".2f", True),
+LIMITS = (
+    Column("memory", find_ratio("peak"), ".2f", True),
     Column("x roofline", lambda row: row.times_bound, ".1f", True, False),
+)
+USUAL = (*TIMES, *LIMITS)
+TRAINED = (
+    *TIMES,
+    Column("autograd", find_ratio("autograd"), ".2f", True),
+    Column("memory", find_ratio("autograd_peak"), ".2f", True),
+    Column("--backward", find_ratio("backward"), ".2f", True),
+    Column("memory", find_ratio("backward_peak"), ".2f", True),
 )
 COMPILED = (
     *TIMES,
     Column("generated, compiled ms", _find_compiled("generated", 1e3)),
     Column("by hand, compiled ms", _find_compiled("by_hand", 1e3)),
-    Column("compiled", _find_ratio("compiled"), ".2f", True),
+    Column("compiled", find_ratio("compiled"), ".2f", True),
     Column(
         "compiled by hand / generated",
         lambda row: row.compiled and row.compiled.by_hand / row.forward.generated,

@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from texts import read_sections
 
 from derive import Formula, evaluate_loops, parse
 from derive.formulas import find_formula
@@ -46,8 +47,6 @@ from derive.ir.nodes import System
 from derive.judge.samples import choose_sizes, draw_inputs
 
 HERE = Path(__file__).resolve().parent / "pairs"
-FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-HEADING = re.compile("^## (.*)$", re.MULTILINE)
 ENTRIES = {
     *("verdict", "edit", "line", "missed", "says", "bind", "sizes", "code", "fields"),
     *("shown at", "shown by", "single", "empty row"),
@@ -127,34 +126,6 @@ class Pair:
 def load_pairs(pattern: str = "*.md") -> tuple[Pair, ...]:
     """All pairs, file by file in the order in which they stand there."""
     return tuple(pair for path in sorted(HERE.glob(pattern)) for pair in _read(path))
-
-
-@dataclass(frozen=True)
-class Section:
-    """What stands between two marks, and above it: a title, a story, and entries by their names."""
-
-    kind: str
-    text: str
-    title: str = ""
-    story: str = ""
-    entries: Mapping[str, str] = field(default_factory=dict)
-
-
-def read_sections(path: Path) -> Iterator[Section]:
-    """The parts of a file between marks; an entry that stands several times has several lines."""
-    text, start = path.read_text(encoding="utf-8"), 0
-    for fence in FENCE.finditer(text):
-        above, start = text[start : fence.start()], fence.end()
-        heading = HEADING.search(above)
-        if heading is None:
-            yield Section(fence[1], fence[2].strip())
-            continue
-        story, *told = re.split(r"\n {4}(?=\w)", above[heading.end() :].rstrip())
-        entries: dict[str, str] = {}
-        for each in told:
-            name, value = re.sub(r"\s*\n\s*", " ", each).strip().split(": ", 1)
-            entries[name] = f"{entries[name]}\n{value}" if name in entries else value
-        yield Section(fence[1], fence[2], heading[1], story.strip(), entries)
 
 
 def _read(path: Path) -> Iterator[Pair]:

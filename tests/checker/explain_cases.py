@@ -4,8 +4,7 @@ import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 
-from corpus import read_sections
-from texts import read_rows
+from texts import read_rows, read_sections
 
 from derive.checker.explain import STEPS, Case, explain
 from derive.checker.load import Code

@@ -1,4 +1,9 @@
-"""Code of a few lines against a formula, for tests that say both on one row."""
+"""Code of a few lines against a formula, for tests that say both on one row; and an attention."""
+
+import math
+
+import torch
+from torch import nn
 
 from derive import check, parse
 from derive.frontend.system import to_system
@@ -22,3 +27,44 @@ def judge(body, text, **told):
 def find_codes(verdict):
     """The codes of the findings."""
     return {finding.code for finding in verdict.findings}
+
+
+HEADS = """
+x[B, S, E]; W_q, W_k, W_v[E, H*D]; W_o[H*D, E]
+size H
+index h < H
+index d < D
+q[b,h,i,d] = sum[e](x[b,i,e] * W_q[e,h*D + d])
+k[b,h,j,d] = sum[e](x[b,j,e] * W_k[e,h*D + d])
+v[b,h,j,d] = sum[e](x[b,j,e] * W_v[e,h*D + d])
+p[b,h,i,j] = softmax[j](sum[d](q[b,h,i,d] * k[b,h,j,d]) / sqrt(D))
+y[b,i,e] = sum[h, d](sum[j](p[b,h,i,j] * v[b,h,j,d]) * W_o[h*D + d,e])
+"""
+
+
+class Heads(nn.Module):
+    """An attention of several heads, as people write it."""
+
+    def __init__(self, d_model, num_heads, dropout=0.0):
+        super().__init__()
+        self.heads = num_heads
+        self.q_proj = nn.Linear(d_model, d_model, bias=False)
+        self.k_proj = nn.Linear(d_model, d_model, bias=False)
+        self.v_proj = nn.Linear(d_model, d_model, bias=False)
+        self.out_proj = nn.Linear(d_model, d_model, bias=False)
+        self.dropout = nn.Dropout(dropout)
+
+    def split(self, t):
+        return t.view(t.shape[0], t.shape[1], self.heads, -1).transpose(1, 2)
+
+    def forward(self, x):
+        q, k, v = self.split(self.q_proj(x)), self.split(self.k_proj(x)), self.split(self.v_proj(x))
+        p = self.dropout(torch.softmax(q @ k.mT / math.sqrt(q.shape[-1]), -1))
+        return self.out_proj((p @ v).transpose(1, 2).reshape(x.shape))
+
+
+class ScrambledHeads(Heads):
+    """The same with heads and places exchanged."""
+
+    def split(self, t):
+        return t.view(t.shape[0], self.heads, t.shape[1], -1)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch  # noqa: F401 - loaded once, for every fork
+from texts import read_sections
 
 from derive import check, parse
 from derive.checker.processes import (
@@ -29,58 +30,16 @@ from derive.frontend.system import to_system
 
 pytestmark = pytest.mark.processes
 DOUBLE = parse("x[N]; y[n] = 2*x[n]")
-WRONG = "\n\ndef f(x):\n    return 3 * x\n"
-RIGHT = "\n\ndef f(x):\n    return 2 * x\n"
 
-FORGING = {
-    "writes a verdict to every descriptor": (
-        "import os\ndef f(x):\n    for end in range(3, 64):\n        try:\n"
-        "            os.write(end, b'{\"same\": true}' * 9)\n"
-        "        except OSError:\n            pass\n    return 3 * x\n"
-    ),
-    "writes to the pipes of every process": (
-        "import glob, os\ndef f(x):\n    for path in glob.glob('/proc/[0-9]*/fd/*'):\n"
-        "        try:\n            if 'pipe' in os.readlink(path):\n"
-        "                os.write(os.open(path, os.O_WRONLY | os.O_NONBLOCK), b'same')\n"
-        "        except OSError:\n            pass\n    return 3 * x\n"
-    ),
-    "makes all tensors equal": (
-        "import torch\ntorch.equal = torch.allclose = lambda *a, **k: True\n"
-        "torch.Tensor.__sub__ = lambda a, b: torch.zeros(a.shape)\n"
-        "torch.Tensor.__eq__ = lambda a, b: torch.ones(a.shape, dtype=torch.bool)" + WRONG
-    ),
-    "takes our modules apart": (
-        "import derive.checker.judge as j, derive.checker.stages as s, derive.prove as p\n"
-        "import derive.judge.compare as c\n"
-        "c.compare_values = j.compare_values = lambda *a, **k: (0.0, '')\n"
-        "s.judge_floats = lambda *a, **k: j.Outcome(True)\n"
-        "c.find_difference = lambda *a: ''\n"
-        "p.prove = s.find_proof = lambda *a: 'for all sizes'" + WRONG
-    ),
-    "changes builtins": (
-        "import builtins\nbuiltins.any = lambda *a: False\nbuiltins.all = lambda *a: True" + WRONG
-    ),
-    "answers in its judge's place": (
-        "import derive.checker.runs.runner as r\nr.SERVED['run_target'] = lambda *a: 'same'" + WRONG
-    ),
-    "is right until it was looked at": (
-        "n = [0]\ndef f(x):\n    n[0] += 1\n    return (2 if n[0] < 8 else 3) * x\n"
-    ),
-}
-ENDING = {
-    "exit code 0": "import os\ndef f(x):\n    os._exit(0)\n",
-    "loading the code did not finish": "import os\nos._exit(0)" + RIGHT,
-    "SystemExit": "def f(x):\n    raise SystemExit\n",
-    "SIGSEGV": "import ctypes\ndef f(x):\n    ctypes.string_at(0)\n",
-    "SIGKILL": "import os\ndef f(x):\n    os.killpg(0, 9)\n",
-    "the process that ran the code": "import os\ndef f(x):\n    os.closerange(0, 256)\n",
-    "did not finish|MemoryError": (
-        "def f(x):\n    kept = []\n    while True:\n        kept.append(bytearray(1 << 28))\n"
-    ),
-    "the first run did not finish": (
-        "import os\ndef f(x):\n    os.kill(os.getppid(), 9)\n    os._exit(1)\n"
-    ),
-}
+
+def read_codes(kind):
+    """The codes of that kind in contained.md, by what each does or a pattern of what is said."""
+    sections = read_sections(Path(__file__).with_name("contained.md"))
+    return {s.title.split(": ")[1]: s.text for s in sections if s.title.startswith(kind)}
+
+
+FORGING = read_codes("forging")
+ENDING = read_codes("ending")
 
 
 def judge(folder: Path, text: str, seconds: float = 6) -> Verdict:
@@ -89,14 +48,15 @@ def judge(folder: Path, text: str, seconds: float = 6) -> Verdict:
     return check(f"{path}:f", DOUBLE, seconds=seconds)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", FORGING)
 def test_code_that_forges_is_not_the_same(kind, tmp_path):
     assert judge(tmp_path, FORGING[kind]).same is not True
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    "said",
-    [pytest.param(s, marks=[pytest.mark.slow] if "Memory" in s else []) for s in ENDING],
+    "said", [pytest.param(s, marks=[pytest.mark.slow] if "Memory" in s else []) for s in ENDING]
 )
 def test_code_that_ends_its_process_is_unknown_and_says_how(said, tmp_path):
     verdict = judge(tmp_path, ENDING[said], 30)

@@ -20,6 +20,7 @@ TWICE = "a, b, c[N]; y[n] = a[n] * b[n] - c[n]"
 MENDED = read_parts(Path(__file__).with_name("edits.txt"))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", MENDED)
 def test_an_operator_mends_its_example_as_a_person_would(name, tmp_path):
     formula, code, mended = MENDED[name]
@@ -28,35 +29,13 @@ def test_an_operator_mends_its_example_as_a_person_would(name, tmp_path):
     assert [mended in text for _, text in found.corrected] == [True], found.corrected
 
 
+@pytest.mark.slow
 def test_two_faults_give_two_edits(tmp_path):
     code = NORM_CODE.replace("mean(1, keepdim=True)\nr", "sum(1, keepdim=True)\nr")
     found = explain_code(NORM, code.replace(" + eps", ""), tmp_path)
     assert "; and line" in found.edit
     texts = [text.strip() for _, text in found.corrected]
     assert texts == NORM_CODE.splitlines()[1:]
-
-
-def test_a_bound_that_is_only_farther_out_is_no_edit():
-    code = """import torch
-
-def f(x):
-    at = torch.arange(x.shape[0]).clamp(max=5)
-    return x * at"""
-    verdict = check(code, "x[N]; y[i] = x[i] * i")
-    assert verdict.same is False
-    assert [text.strip() for _, text in verdict.corrected] == ["at = torch.arange(x.shape[0])"]
-
-
-def test_an_edit_that_avoids_a_branch_is_none():
-    code = """import torch
-
-def f(x):
-    n = x.shape[0]
-    if n > 12:
-        x = x.exp()
-    return x * 2"""
-    verdict = check(code, "x[N, M]; y[i, j] = 2 * x[i, j]")
-    assert [line for line, _ in verdict.corrected] == [6], str(verdict)
 
 
 def test_a_script_and_a_module_are_corrected():
@@ -88,6 +67,7 @@ def test_a_line_is_what_its_value_is_or_contains_it(tmp_path):
     assert said[7] == "contains exp(x[n,d])"
 
 
+@pytest.mark.slow
 def test_a_number_is_no_size_that_happens_to_equal_it(tmp_path):
     formula = "x[N, D]; y[n] = sum[d](x[n, d])"
     found = explain_code(formula, "t = x.sum(1) * 5\nreturn t + 1", tmp_path)
@@ -106,16 +86,6 @@ def test_the_words_are_those_of_the_smaller_slip(formula, code, words, tmp_path)
     assert explain_code(formula, code, tmp_path).edit == words
 
 
-def test_an_edit_may_leave_rows_empty_where_the_formula_has_such():
-    code = """import torch
-
-def f(e, p):
-    keep = torch.ones(len(e), len(e), dtype=torch.bool).tril() | p
-    return e.masked_fill(~keep, -torch.inf).softmax(-1)"""
-    formula = "e[N, N]; bool p[N]; a[i, j] = softmax[j, p[j] and j <= i](e[i, j])"
-    assert "tril() & p" in check(code, formula).corrected[0][1]
-
-
 def test_what_is_shown_as_corrected_is_all_of_it(tmp_path):
     formula = "x, w[N]; a[i] = exp(x[i]); b[i] = tanh(w[i]); y[i] = a[i] + b[i] * a[i]"
     code = "a = torch.exp(-x)\nb = torch.frac(w)\nreturn a + b * a"
@@ -127,12 +97,15 @@ def test_what_is_shown_as_corrected_is_all_of_it(tmp_path):
 FAR = "x[N]; y[i] = sin(cos(tanh(exp(x[i]) + 2) * 3) + 5)**3"
 
 
+@pytest.mark.slow
 def test_what_was_tried_is_told_where_no_edit_is_found(tmp_path):
     found = explain_code(FAR, "return torch.frac(x)", tmp_path)
     assert not found.edit
     assert "edits of the code that were tried" in found.tried
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 def test_an_edit_that_does_not_end_is_not_the_code(tmp_path):
     code = """import time
 import torch
@@ -152,6 +125,7 @@ def test_operators_have_names_of_their_own():
     assert len(set(names)) == len(names)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda each: each.name)
 def test_the_example_of_an_operator_is_mended(operator, tmp_path):
     found = explain_code(operator.formula, operator.code, tmp_path)

@@ -116,6 +116,7 @@ def attend(q, k, v):
 
 
 @pytest.mark.slow
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("view", "dim", "key", "over", "same"),
     [
@@ -161,6 +162,7 @@ y[b,k,t] = x[b,k,t] / sqrt(1 + 1/2) * g[k] + c[k]
 BIND = "input=x, weight=g, bias=c"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_batch_norm_runs_in_every_type(dtype):
     verdict = check(nn.BatchNorm1d(5, eps=0.5, dtype=dtype).eval(), FORMULA, bind=BIND)

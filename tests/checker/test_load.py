@@ -2,10 +2,12 @@
 
 import ast
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from texts import read_literals, read_sections
 from typer.testing import CliRunner
 
 from derive import DeriveError, check, parse
@@ -15,81 +17,9 @@ from derive.checker.runs import pick_results
 from derive.checker.slots import find_groups, gather
 from derive.cli import app
 
-CODE = """from dataclasses import dataclass
-import torch
-from torch import nn
+ROWS = read_literals(Path(__file__).with_name("load_rows.txt"))
 
-
-@dataclass
-class Config:
-    width: int = 6
-    heads: int = 2
-    bias: bool = False
-
-
-class Project(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        self.w = nn.Linear(config.width, config.heads, bias=config.bias)
-
-    def forward(self, x):
-        return self.w(x)
-
-    def double(self, x):
-        return 2 * self(x)
-
-
-class Gate(nn.Module):
-    def __init__(self, i, o):
-        super().__init__()
-        self.w = nn.Parameter(torch.randn(2 * o, i))
-
-    def forward(self, x):
-        one, other = (x @ self.w.T).chunk(2, -1)
-        return one * other.sigmoid()
-
-
-class Lazy(nn.Module):
-    def __init__(self, o):
-        super().__init__()
-        self.w = nn.LazyLinear(o, bias=False)
-
-    def forward(self, x):
-        return self.w(x)
-
-
-class Scaled:
-    def __init__(self, scale):
-        self.scale = scale
-
-    def apply(self, x, w):
-        return self.scale * (x @ w.T)
-
-
-project = Project(Config(5, 3))
-short = lambda x, w: x @ w.T
-
-
-def keyed(batch):
-    return {"other": batch["x"].exp(), "y": batch["x"] @ batch["w"].T}
-
-
-def attributes(batch):
-    return batch.x @ batch.w.T
-
-
-def keywords(**named):
-    return named["x"] @ named["w"].T
-
-
-def cut(x, w):
-    return x.detach() @ w.T
-
-
-def cut_whole(x, w):
-    with torch.no_grad():
-        return x @ w.T
-"""
+(CODE,) = (section.text for section in read_sections(Path(__file__).with_name("load.md")))
 LINEAR = "x[B, I]; w[O, I]\ny[b, o] = sum[i](x[b, i] * w[o, i])"
 TWICE = LINEAR.replace("= ", "= 2 * ")
 GATED = (
@@ -106,6 +36,7 @@ def path(tmp_path_factory):
     return path
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "formula", "named", "same"),
     [
@@ -137,18 +68,7 @@ def test_a_gradient_that_is_cut_is_different_with_the_place(path, name, how):
     assert f"line {line + (1 if name == 'cut' else 2)} by {how}" in verdict.difference
 
 
-@pytest.mark.parametrize(
-    ("name", "init", "code"),
-    [
-        ("Nothing", "", "code-missing"),
-        ("Scaled.nothing", "1.0", "code-missing"),
-        ("Scaled.apply", "", "code-init"),
-        ("Scaled", "1.0", "code-kind"),
-        ("Config", "", "code-class"),
-        ("Project", "Config(", "init-form"),
-        ("short", "3", "init-class"),
-    ],
-)
+@pytest.mark.parametrize(("name", "init", "code"), ROWS["a name that is no code is refused"])
 def test_a_name_that_is_no_code_is_refused(path, name, init, code):
     with pytest.raises(DeriveError) as error:
         load(f"{path}:{name}", init=init)
@@ -156,12 +76,7 @@ def test_a_name_that_is_no_code_is_refused(path, name, init, code):
 
 
 @pytest.mark.parametrize(
-    ("names", "exit_code", "listed"),
-    [
-        ("", 1, ("1 same: two.py:right", "1 different: two.py:wrong")),
-        (":right", 0, ("same, proved: two.py:right",)),
-        (":right,wrong", 1, ("1 same", "1 different")),
-    ],
+    ("names", "exit_code", "listed"), ROWS["several of a file are judged one by one"]
 )
 def test_several_of_a_file_are_judged_one_by_one(tmp_path, names, exit_code, listed):
     path = tmp_path / "two.py"
@@ -236,16 +151,7 @@ def test_results_go_by_the_formulas_names():
     assert pick_results({"a": y, "b": z}, ("c",)) == {"a": y, "b": z}
 
 
-@pytest.mark.parametrize(
-    "body, unused",
-    [
-        ("y = x\n    for i in range(3):\n        y = y + x\n    return y", []),
-        ("y = sum(x for i in range(4))\n    return y", []),
-        ("n, d = x.shape\n    return x * d", []),
-        ("n, d = x.shape\n    return x", ["n", "d"]),
-        ("t = x * 2\n    return x", ["t"]),
-    ],
-)
+@pytest.mark.parametrize("body, unused", ROWS["only what is made for nothing is told unused"])
 def test_only_what_is_made_for_nothing_is_told_unused(body, unused):
     tree = ast.parse(f"def f(x):\n    {body}\n").body[0]
     assert sorted(name for name, _ in find_unused(tree)) == sorted(unused)
@@ -260,14 +166,7 @@ def _norm(x, eps, dim):
 
 
 @pytest.mark.parametrize(
-    ("last", "name"),
-    [
-        ("norm = partial(_norm, eps=EPS, dim=-1)", "norm"),
-        ("norm = torch.vmap(_norm, in_dims=(0, None, None))", "norm"),
-        ("norm = torch.no_grad()(lambda x: _norm(x, EPS, -1))", "norm"),
-        ("x = torch.randn(3, 4)\nnorms = map(_norm, x)", "_norm"),
-        ("def norm(x): return next(map(partial(_norm, eps=EPS, dim=-1), [x]))", "norm"),
-    ],
+    ("last", "name"), ROWS["what is made of a function is judged and a helper is not"]
 )
 def test_what_is_made_of_a_function_is_judged_and_a_helper_is_not(last, name):
     assert load(STEP + last).name.endswith(f":{name}")

@@ -38,11 +38,13 @@ def find_pair(name):
     return found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("pair", list_pairs(slow=False))
 def test_the_loops_say_what_the_heading_says(pair):
     assert is_equal_by_loops(pair) is pair.right
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("pair", list_pairs())
 def test_the_verdict_is_the_one_on_record(pair, tmp_path):
     verdict = check(pair.write(tmp_path), pair.formula, bind=pair.bind, sizes=pair.sizes)
@@ -60,6 +62,7 @@ def test_the_verdict_is_the_one_on_record(pair, tmp_path):
     assert pair.line in {None, verdict.line} or "line" in missed, report
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("pair", list_pairs())
 def test_neither_fields_nor_a_proof_take_the_wrong_for_the_right(pair, tmp_path):
     path, system = pair.write(tmp_path), pair.system
@@ -101,6 +104,7 @@ def test_the_loops_would_notice():
     assert find_distance(found, (found[0].flatten(),)) == float("inf")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("told", ["bindings", "the mask", "nothing"])
 def test_what_a_class_is_given_may_be_told_in_part(told, tmp_path):
     pair = find_pair("attribute_repaired")

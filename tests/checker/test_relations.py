@@ -1,9 +1,8 @@
 """Sizes that code ties together are taken where it says so itself, in a view or an assertion."""
 
-import math
-
 import pytest
 import torch
+from judged import HEADS, Heads, ScrambledHeads
 from torch import nn
 
 from derive import parse
@@ -118,38 +117,6 @@ def test_a_tie_holds_after_another():
     assert set_sizes(SIZES, (("E", ("H", 2)),))["E"] == 6
 
 
-class Scrambled(nn.Module):
-    def __init__(self, d_model, num_heads):
-        super().__init__()
-        self.heads = num_heads
-        self.q_proj = nn.Linear(d_model, d_model, bias=False)
-        self.k_proj = nn.Linear(d_model, d_model, bias=False)
-        self.v_proj = nn.Linear(d_model, d_model, bias=False)
-        self.out_proj = nn.Linear(d_model, d_model, bias=False)
-
-    def forward(self, x):
-        b, s, e = x.shape
-        q, k, v = (
-            layer(x).view(b, self.heads, s, e // self.heads)
-            for layer in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        p = torch.softmax(q @ k.mT / math.sqrt(q.shape[-1]), -1)
-        return self.out_proj((p @ v).transpose(1, 2).reshape(x.shape))
-
-
-HEADS = """
-x[B, S, E]; W_q, W_k, W_v[E, H*D]; W_o[H*D, E]
-size H
-index h < H
-index d < D
-q[b,h,i,d] = sum[e](x[b,i,e] * W_q[e,h*D + d])
-k[b,h,j,d] = sum[e](x[b,j,e] * W_k[e,h*D + d])
-v[b,h,j,d] = sum[e](x[b,j,e] * W_v[e,h*D + d])
-p[b,h,i,j] = softmax[j](sum[d](q[b,h,i,d] * k[b,h,j,d]) / sqrt(D))
-y[b,i,e] = sum[h, d](sum[j](p[b,h,i,j] * v[b,h,j,d]) * W_o[h*D + d,e])
-"""
-
-
 def count_samples(monkeypatch, code, text, seen):
     """What is picked; the sizes at which it was tried are added."""
     make_samples = pick.make_samples
@@ -165,44 +132,27 @@ def count_samples(monkeypatch, code, text, seen):
 
 def test_a_class_with_a_product_takes_few_draws(monkeypatch):
     seen = []
-    choice = count_samples(monkeypatch, Scrambled, HEADS, seen)
+    choice = count_samples(monkeypatch, ScrambledHeads, HEADS, seen)
     assert len(seen) <= 6
     assert all(d.sizes["E"] == d.sizes["H"] * d.sizes["D"] for d in choice.samples)
     assert len(choice.samples) == 3
 
 
-class Heads(nn.Module):
+class Named(Heads):
     """Whatever its numbers are called: a width that its weights show, and heads that none does."""
 
-    def build(self, width, heads):
-        self.heads = heads
-        self.q, self.k, self.v, self.o = (nn.Linear(width, width, bias=False) for _ in range(4))
-
-    def split(self, x):
-        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
-
-    def forward(self, x):
-        q, k, v = (self.split(layer(x)) for layer in (self.q, self.k, self.v))
-        p = torch.softmax(q @ k.mT / math.sqrt(q.shape[-1]), -1)
-        return self.o((p @ v).transpose(1, 2).reshape(x.shape))
-
-
-class Named(Heads):
     def __init__(self, width, heads):
-        super().__init__()
-        self.build(width, heads)
+        super().__init__(width, heads)
 
 
 class Unnamed(Heads):
     def __init__(self, a, n):
-        super().__init__()
-        self.build(a, n)
+        super().__init__(a, n)
 
 
 class CalledBatch(Heads):
     def __init__(self, width, batch):
-        super().__init__()
-        self.build(width, batch)
+        super().__init__(width, batch)
 
 
 class RunsOnSquares(Named):
@@ -216,6 +166,7 @@ class Refusing(Named):
         super().__init__(width, heads)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("code", "hint", "raises"),
     [
@@ -299,7 +250,7 @@ def test_what_never_runs_says_its_first_error():
 
 
 def test_no_sizes_are_tried_for_what_no_sizes_cure(monkeypatch):
-    class Unmade(Scrambled):
+    class Unmade(ScrambledHeads):
         def forward(self, x):
             return self.out(x)
 

@@ -1,7 +1,5 @@
 """`derive build` and `derive build --check`: files, their states, what is printed."""
 
-# ruff: noqa: F811 - the fixture `run` is imported
-
 import json
 import os
 import re
@@ -13,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli_runs import MATMUL, TWO, Answer, run, run_process  # noqa: F401
+from cli_runs import MATMUL, TWO, Answer, run_process
 from house import ROOT
 from texts import read_tables
 
@@ -86,8 +84,7 @@ def test_a_build_as_json(run):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "made"),
-    read_tables(Path(__file__).with_name("tables.txt"))["headers"],
+    ("arguments", "made"), read_tables(Path(__file__).with_name("tables.txt"))["headers"]
 )
 def test_a_header_says_how_to_rebuild(run, tmp_path, arguments, made):
     (tmp_path / "two.py").write_text(TWO)
@@ -234,8 +231,7 @@ def test_sizes_go_to_the_formulas_that_have_them(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [["build", "two.py"], ["show", "two.py:one"], ["list"], ["show", "nowhere.py"]],
+    "arguments", [["build", "two.py"], ["show", "two.py:one"], ["list"], ["show", "nowhere.py"]]
 )
 def test_a_pipe_gets_no_escape_codes_and_a_terminal_does(run, tmp_path, monkeypatch, arguments):
     (tmp_path / "two.py").write_text(TWO)
@@ -246,6 +242,7 @@ def test_a_pipe_gets_no_escape_codes_and_a_terminal_does(run, tmp_path, monkeypa
     assert ESCAPE in coloured.out + coloured.err
 
 
+@pytest.mark.slow
 def test_the_library_is_as_it_is_committed_and_a_file_whose_formula_is_gone_is_named(run, tmp_path):
     folder = tmp_path / "generated"
     shutil.copytree(ROOT / "generated", folder)
@@ -277,6 +274,7 @@ ask("x[N]; y[n] = 3 * x[n]", "again")
 """
 
 
+@pytest.mark.slow
 def test_another_process_loads_torch_and_judges(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", JUDGED],

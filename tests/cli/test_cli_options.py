@@ -1,12 +1,10 @@
 """Options that `build`, `show` and `bench` share, files that derive wrote, and narrow terminals."""
 
-# ruff: noqa: F811 - the fixture `run` is imported
-
 import io
 import json
 
 import pytest
-from cli_runs import TWO, run, run_process  # noqa: F401
+from cli_runs import TWO
 
 from derive.cli import read_build, tables
 from derive.cli.options import NONE, Options, read_made

@@ -1,16 +1,16 @@
 """A derivation as text, LaTeX and JSON."""
-# ruff: noqa: F811 - the fixture `run` is imported
 
 import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from cli_runs import run, run_process  # noqa: F401
 from derivations import SOFTMAX, built, every_formula, read, settle
 from hypothesis import given
-from strategies import formulas
+from strategies import formulas, half_as_many
+from texts import read_literals
 
 from derive.backend.to_latex import escape, to_align, to_latex, to_name
 from derive.backend.to_torch import write_cell
@@ -21,36 +21,11 @@ from derive.plan.derivation import find_derivation
 from derive.plan.machine import DEFAULT, to_json
 from derive.plan.search import Request
 
+ROWS = read_literals(Path(__file__).with_name("derivation_shown_rows.txt"))
+
 # LaTeX.
 
-LATEX = {
-    "x[N]; y[i] = -x[i] / 2": r"-\frac{x_{i}}{2}",
-    "x, y_1[N]; z[i] = x[i] - (y_1[i] - 1)": r"x_{i} - \left( {y_{1}}_{i} - 1 \right)",
-    "x[N]; z[i] = (x[i] + 1)**2 * 3": r"{\left( x_{i} + 1 \right)}^{2} \cdot 3",
-    "x[N]; z = sum[i](x[i]) * sum[j](x[j])": (r"\left( \sum_{i} x_{i} \right) \sum_{j} x_{j}"),
-    "x[N]; index i < N; z[i] = sum[j, j <= i](x[j] + 1)": (
-        r"\sum_{j \,:\, j \leq i} \left( x_{j} + 1 \right)"
-    ),
-    "x[N]; z[i] = exp(x[i])**2 * sqrt(x[i])": (
-        r"{\left( \exp \left( x_{i} \right) \right)}^{2} \sqrt{x_{i}}"
-    ),
-    "x[N]; index i < N; z[i] = where(i >= 1, x[i - 1], -oo)": (
-        r"\begin{cases} x_{i - 1} & \text{if } i \geq 1 \\ -\infty & \text{otherwise} \end{cases}"
-    ),
-    "x[N]; index i < N; z[i] = x[i // 2] + x[i % N] * [i == 0]": (
-        r"x_{\left\lfloor \frac{i}{2} \right\rfloor} + x_{i \bmod N} \left[ i = 0 \right]"
-    ),
-    "x[N, M]; W_Q[M]; y[n] = sum[m](x[n,m] * W_Q[m]) + max[m](x[n,m])": (
-        r"\sum_{m} x_{n,m} {W_{Q}}_{m} + \max_{m} \left( x_{n,m} \right)"
-    ),
-    "x[N, M]; z[i] = log(max[j](abs(x[i,j])))": (
-        r"\log \left( \max_{j} \left( \left| x_{i,j} \right| \right) \right)"
-    ),
-    "bool m[N]; alpha[N]; z[i] = log_softmax[i, m[i] and not i == 0](alpha[i])": (
-        r"\operatorname{log\_softmax}_{i \,:\, \left( \neg \left( i = 0 \right) \right) "
-        r"\wedge m_{i}} \left( \alpha_{i} \right)"
-    ),
-}
+LATEX = dict(ROWS["LATEX"])
 
 
 @pytest.mark.parametrize("text", LATEX)
@@ -103,12 +78,14 @@ def check_latex(text):
         assert outside.count("&") == 1, row
 
 
+@pytest.mark.sampled(4)
 @every_formula
 def test_latex_is_balanced(name):
     made = built(name)
     check_latex(to_align(made.system, made.derivation.entries))
 
 
+@half_as_many
 @given(formulas())
 def test_latex_of_random_formulas_is_balanced(drawn):
     system = read(drawn.text, drawn.empty_row)
@@ -220,6 +197,7 @@ def test_what_cannot_be_built_is_refused(run, wrong):
     assert (answer.code, answer.out) == (2, "")
 
 
+@pytest.mark.slow
 def test_the_same_text_under_every_hash_seed():
     code = "import sys; from derive.cli import main; main(sys.argv[1:])"
     prints = {

@@ -1,5 +1,4 @@
 """SARIF, JSON with a version, a shell's completion, hooks for pre-commit, notebooks, pytest."""
-# ruff: noqa: F811 - the fixture `run` is imported
 
 import json
 import re
@@ -8,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from cli_runs import MATMUL, check_sarif, run, run_process  # noqa: F401
+from cli_runs import MATMUL, check_sarif, run_process
 from house import ROOT
 
 from derive import DeriveError, load_ipython_extension
@@ -109,6 +108,7 @@ def test_a_cell_of_a_notebook_is_a_formula():
     built = magic("mm --sizes I=4,K=5,J=6 --exact", MATMUL)
     assert (built.plan.sizes, built.request.exact) == ({"I": 4, "K": 5, "J": 6}, True)
     assert shell.user_ns["mm"] is built.function
+    assert magic("--help", MATMUL) is None
     with pytest.raises(DeriveError) as refused:
         magic("mm", "C[i,j] = A[i,j]")
     (text,) = refused.value._render_traceback_()

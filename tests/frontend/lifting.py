@@ -61,7 +61,7 @@ def find_gap(function, declared, sizes, lifted, seed=0):
     gaps = [0.0]
     for one, other in zip(found, wanted, strict=True):
         assert torch.equal(one.isnan(), other.isnan())
-        gap = (one.double() - other.double()).nan_to_num(0.0, 0.0, 0.0).abs()
+        gap = torch.view_as_real(one.cdouble() - other.cdouble()).nan_to_num(0.0, 0.0, 0.0).abs()
         gaps.append(float(gap.max()) if gap.numel() else 0.0)
     return max(gaps)
 

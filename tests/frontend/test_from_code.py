@@ -2,9 +2,11 @@
 
 import math
 from math import sqrt
+from pathlib import Path
 
 import pytest
 import torch
+from texts import read_literals
 from typer.testing import CliRunner
 
 from derive import DeriveError, check, from_torch, parse, show
@@ -13,6 +15,8 @@ from derive.frontend.from_code import find_shapes, lift_code
 from derive.frontend.system import to_system
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
+
+ROWS = read_literals(Path(__file__).with_name("from_code_rows.txt"))
 
 CODE = """import math
 import torch
@@ -150,23 +154,7 @@ def test_build_from_code_writes_what_is_proved_the_same(file, tmp_path):
     assert torch.allclose(names["attend"](q, k, v), attend(q, k, v), atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("head", "body", "declared"),
-    [
-        ("def f(q, k):  # q: (B, S, D), k: (B, T, D)", "", {"q": "q[B, S, D]", "k": "k[B, T, D]"}),
-        ("def f(q, k):", '"""q [b, s], k [b, 3]."""', {"q": "q[B, S]", "k": "k[B, 3]"}),
-        ('def f(q: Float[Tensor, "b s"], k):', "", {"q": "q[B, S]"}),
-        ('def f(q: Bool[Tensor, "b s"], k):', "", {"q": "bool q[B, S]"}),
-        ("def f(q, k):", '"""Attends (see the paper)."""', {}),
-        ("def f(q, k):  # q, k: (B, D)", "", {"q": "q[B, D]", "k": "k[B, D]"}),
-        ('def f(q: "(B, D)", k: "D E"):', "", {"q": "q[B, D]", "k": "k[D, E]"}),
-        ("def f(\n    q,  # (B, D)\n    k,  # (D, E)\n):", "", {"q": "q[B, D]", "k": "k[D, E]"}),
-        ("def f(q, k):", '"""q (Tensor): features, shape [B, D]"""', {"q": "q[B, D]"}),
-        ("def f(q, k):", '"""k (Tensor): the keys"""', {}),
-        ("def f(q, k):", '"""k (queries): [B, S] bool"""', {"k": "bool k[B, S]"}),
-        ("def f(q, k):", '"""q times k is [B, E]."""', {}),
-    ],
-)
+@pytest.mark.parametrize(("head", "body", "declared"), ROWS["shapes are read from the text"])
 def test_shapes_are_read_from_the_text(head, body, declared):
     source = f"{head}\n    {body}\n    return q\n"
     assert find_shapes(source, "f", ["q", "k"]) == declared
@@ -225,14 +213,7 @@ def test_what_code_asks_of_a_size_guards_the_formula(slice_of, line, note):
     assert note in found.notes
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "x[B, D, S]; index i < B*S\ny[i, d] = x[i//D, d, i % S]",
-        "x[S]; index s < S\ny[s] = x[s % (S + 1)]",
-        "x[S, D]; index i < S*D\ny[i] = x[i//D, i - S*(i//D)]",
-    ],
-)
+@pytest.mark.parametrize("text", ROWS["a remainder that may leave its tensor is refused"])
 def test_a_remainder_that_may_leave_its_tensor_is_refused(text):
     with pytest.raises(DeriveError, match="reads-outside"):
         to_system(parse(text))

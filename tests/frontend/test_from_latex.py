@@ -4,12 +4,13 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from derivations import every_formula
+from hypothesis import given
 from strategies import formulas
 
 from derive.backend.to_latex import to_align
 from derive.errors import DeriveError
-from derive.formulas import find_formula, load_formulas
+from derive.formulas import find_formula
 from derive.frontend.from_latex import from_latex, to_notation
 from derive.frontend.from_text import parse
 from derive.frontend.system import to_system
@@ -60,7 +61,8 @@ def read_back(system):
     return to_system(from_latex(to_align(system, ()), stated, empty_row=system.empty_row))
 
 
-@pytest.mark.parametrize("name", load_formulas())
+@pytest.mark.sampled(4)
+@every_formula
 def test_the_latex_of_a_formula_is_read_back(name):
     system = to_system(find_formula(name))
     found = read_back(system)
@@ -68,7 +70,6 @@ def test_the_latex_of_a_formula_is_read_back(name):
     assert prove(found, system) is not None
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
 @given(formulas())
 def test_the_latex_of_random_formulas_is_read_back(drawn):
     system = to_system(parse(drawn.text, empty_row=drawn.empty_row))

@@ -49,6 +49,7 @@ PARTS = read_parts(Path(__file__).with_name("modules.txt"))
 READABLE = [(*title.split(": "), text) for title, (text,) in PARTS.items()]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("module", "inputs", "text"), READABLE)
 def test_a_module_reads_as_a_person_would_write_it_and_is_read_back(module, inputs, text):
     module = eval(module)
@@ -60,6 +61,7 @@ def test_a_module_reads_as_a_person_would_write_it_and_is_read_back(module, inpu
     assert all(dotted in tensors and name in text for dotted, name in formula.parameters.items())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("module", "inputs", "text"), READABLE)
 def test_it_is_the_module_at_its_own_tensors_and_leaves_them_as_they_are(module, inputs, text):
     module = eval(module).double()
@@ -97,6 +99,7 @@ def test_numbers_of_the_module_are_numbers_of_its_formula():
     assert check(Heads(), formula).grade == "proved"
 
 
+@pytest.mark.slow
 def test_a_buffer_is_bound_by_its_name_and_another_statistic_is_different():
     module = nn.BatchNorm1d(4).eval()
     formula = from_torch(module, "input[B, C]")

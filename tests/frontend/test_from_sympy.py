@@ -24,13 +24,7 @@ from sympy import (
 )
 from texts import read_rows
 
-from derive import (
-    Formula,
-    argmax,
-    parse,
-    show,
-    softmax,
-)
+from derive import Formula, argmax, parse, show, softmax
 from derive.analysis.names import check_system
 from derive.errors import DeriveError
 from derive.formulas import find_families, find_formula

@@ -250,6 +250,7 @@ def read(text: str) -> None:
         assert str(error)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "text",
     [

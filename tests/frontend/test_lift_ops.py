@@ -21,6 +21,7 @@ VECTOR = {"x": Tensor("x", (Size("S"),))}
 EXAMPLES = [example for row in OPS for example in row.examples]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("text", [*EXAMPLES, *RIGHT])
 def test_what_is_written_down_is_what_torch_computes(text):
     example = Example(text)

@@ -1,42 +1,22 @@
 """The evaluator by torch operations against the direct loops, on the library and on odd places."""
 
+from pathlib import Path
+
 import pytest
 import torch
+from texts import read_literals
 
 from derive import evaluate_loops, parse
 from derive.formulas import find_families, find_formula
 from derive.frontend.system import to_system
-from derive.judge import evaluate
+from derive.ir import polynomial
 from derive.judge.compare import compare_values
 from derive.judge.evaluate import Evaluator, evaluate_system
 from derive.judge.samples import choose_sizes, draw_inputs
 
-ODD = {
-    "shifted": "x[N]; w[K]; index t < N - K + 1\ny[t] = sum[k](x[t + k] * w[k])",
-    "strided": "x[2*T]; index t < T\ny[t] = x[2*t] - x[2*t + 1]",
-    "divided": "q[H*G, D]; k[H, D]; index a < H*G\n"
-    "s[a] = sum[d](q[a, d] * k[a // G, d])\nsize G = 2",
-    "cyclic": "x[N]; index i < N\ny[i] = x[(i + 1) % N]",
-    "clipped": "x[N]; index i < N\ny[i] = x[clip(i - 2, 0, N - 1)]",
-    "gathered": "int tok[B] < V; E[V, D]; y[b, d] = E[tok[b], d]",
-    "merged": "x[N, H*D]; W[H*D, M]; index d < D; index h < H\n"
-    "y[n, m] = sum[h, d](x[n, h*D + d] * W[h*D + d, m])\nsize H = 2",
-    "filled": "x[H, D]; y[h*D + d] = x[h, d]",
-    "guarded": "x[N]; index i < N\ny[i] = x[i - 1] * [i >= 1]",
-    "guarded quotient": "x[N]; index i < N\ny[i] = [i > 0] * x[i] / i",
-    "guarded branch": "x[N]; index i < N\ny[i] = where(i > 0, x[i - 1], 7)",
-    "conditions": "x[N, M]; bool m[N, M]; y[i] = max[j, m[i, j] and j <= i](x[i, j])",
-    "mean under a condition": "x[N, M]; bool m[M]; y[i] = mean[j, m[j]](x[i, j])",
-    "sample variance": "x[N, M]; y[i] = var[j, i != j](x[i, j], correction=1)",
-    "argmax": "x[N, M]; y[i] = argmax[j](x[i, j])",
-    "unused index": "x[N]; index j < M; size M = 3\ny[i] = sum[j](x[i])",
-    "powers": "x[N] > 0; scalar p; y[i] = x[i]**p + x[i]**(-3/2) + sqrt(N)*x[i]**2/N",
-    "functions": "x[N]; y[i] = gelu(x[i]) + elu(x[i]) + leaky_relu(x[i])"
-    " + erf(x[i]) + max(x[i], 0, 1/2)",
-    "index as number": "x[N, N]; s[H]; y[h, i, j] = x[i, j] - s[h] * abs(i - j) / N",
-    "product": "x[N, M]; y[i] = prod[j, j < i](x[i, j])",
-    "cumulative": "x[N, M]; y[i, j] = cumsum[j, j != 1](x[i, j])",
-}
+ROWS = read_literals(Path(__file__).with_name("evaluate_rows.txt"))
+
+ODD = dict(ROWS["ODD"])
 
 
 def judge(formula: object, number: int, sizes: dict[str, int]) -> None:
@@ -50,6 +30,7 @@ def judge(formula: object, number: int, sizes: dict[str, int]) -> None:
         assert not where, where
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", find_families())
 def test_the_library_as_the_loops_have_it(name: str) -> None:
     formula = find_formula(name)
@@ -57,6 +38,7 @@ def test_the_library_as_the_loops_have_it(name: str) -> None:
         judge(formula, number, sizes)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ODD)
 def test_odd_places_and_conditions_as_the_loops_have_them(name: str) -> None:
     formula = parse(ODD[name])
@@ -95,9 +77,9 @@ def test_what_is_shared_is_evaluated_once() -> None:
 
 def test_an_extent_is_found_once(monkeypatch):
     asked = []
-    find = evaluate.evaluate_extent
+    find = polynomial.evaluate_extent
     monkeypatch.setattr(
-        evaluate, "evaluate_extent", lambda e, sizes: asked.append(e) or find(e, sizes)
+        polynomial, "evaluate_extent", lambda e, sizes: asked.append(e) or find(e, sizes)
     )
     text = "x[H*D, N]; size H\ny[n] = sum[a](x[a, n]) + sum[b](x[b, n]**2)"
     system = to_system(parse(text))

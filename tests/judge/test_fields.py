@@ -99,7 +99,7 @@ def test_comparisons_are_those_of_floats(name, seed):
     assert torch.equal(found, getattr(torch, name)(*pairs))
 
 
-@pytest.mark.parametrize("seed", SEEDS[:2])
+@pytest.mark.parametrize("seed", SEEDS[:1])
 @pytest.mark.parametrize(
     "act",
     [

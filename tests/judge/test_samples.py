@@ -15,13 +15,7 @@ from derive.frontend.from_text import parse
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.judge.loops import evaluate_loops
-from derive.judge.samples import (
-    choose_sizes,
-    count_work,
-    draw_inputs,
-    find_sizes,
-    is_possible,
-)
+from derive.judge.samples import choose_sizes, count_work, draw_inputs, find_sizes, is_possible
 
 ATTENTION = (
     "Q, K[B, S, D]; V[B, S, E]; bool m[B, S]\n"

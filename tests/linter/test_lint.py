@@ -1,8 +1,13 @@
 """`derive lint`: which calls are found, where findings point, what silences them."""
 
+from pathlib import Path
+
 import pytest
+from texts import read_literals
 
 from derive.linter.lint import lint_bytes
+
+ROWS = read_literals(Path(__file__).with_name("lint_rows.txt"))
 
 
 def lint_text(text, path="example.py"):
@@ -15,31 +20,7 @@ def find_codes(text):
 
 # What an einsum may be called.
 
-NAMED = [
-    ("import torch", "torch.einsum"),
-    ("import torch as th", "th.einsum"),
-    ("import torch", "torch.functional.einsum"),
-    ("import torch.functional", "torch.functional.einsum"),
-    ("from torch import functional as TF", "TF.einsum"),
-    ("from torch import einsum", "einsum"),
-    ("from torch import einsum as e", "e"),
-    ("from torch import *", "einsum"),
-    ("import torch\nein = torch.einsum", "ein"),
-    ("import torch\nth = torch\nein = th.einsum", "ein"),
-    ("try:\n    import torch\nexcept ImportError:\n    torch = None", "torch.einsum"),
-    ("import numpy", "numpy.einsum"),
-    ("import numpy as np", "np.einsum"),
-    ("import numpy as np", "np.einsum_path"),
-    ("import jax", "jax.numpy.einsum"),
-    ("import jax.numpy as jnp", "jnp.einsum"),
-    ("from jax import numpy as jnp", "jnp.einsum"),
-    ("import opt_einsum", "opt_einsum.contract"),
-    ("import opt_einsum as oe", "oe.contract"),
-    ("from opt_einsum import contract", "contract"),
-    ("import tensorflow as tf", "tf.einsum"),
-    ("import tensorflow.compat.v1 as tf", "tf.einsum"),
-    ("try:\n    from opt_einsum import contract as e\nexcept: from numpy import einsum as e", "e"),
-]  # fmt: skip
+NAMED = ROWS["NAMED"]
 
 
 @pytest.mark.parametrize(("imports", "name"), NAMED)
@@ -49,41 +30,12 @@ def test_names_of_einsums(imports, name):
     assert find_codes(inside) == ["DE002"]
 
 
-@pytest.mark.parametrize(
-    ("imports", "call"),
-    [
-        ("from einops import einsum as esum", 'esum(A, "i j -> k")'),
-        ("import einops", 'einops.rearrange(A, "i j -> i")'),
-        ("import einops", 'einops.rearrange(tensor=A, pattern="i j -> i")'),
-        ("from einops.layers.torch import Rearrange", 'Rearrange("i j -> i")'),
-        ("from einops.layers.torch import Reduce", 'Reduce("i -> j", "max")'),
-        ("import torch", 'torch.einsum(equation="ij->k")'),
-        ("import torch\nfrom functools import partial", 'partial(torch.einsum, "ij->k")'),
-    ],
-)
+@pytest.mark.parametrize(("imports", "call"), ROWS["other forms of calls"])
 def test_other_forms_of_calls(imports, call):
     assert find_codes(f"{imports}\ny = {call}")[0] in {"DE002", "DE008"}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        'y = einsum("ij->k", A)',
-        'from mine import einsum\ny = einsum("ij->k", A)',
-        'from .torch import einsum\ny = einsum("ij->k", A)',
-        'import torch\ny = self.torch.einsum("ij->k", A)',
-        'from torch import einsum\ndef f(einsum): return einsum("ij->k", A)',
-        'from torch import einsum\ndef f():\n    def einsum(*a): pass\n    einsum("ij->k", A)',
-        'class C:\n    from torch import einsum\n    def f(self): return einsum("ij->k", A)',
-        'import torch\ny = torch.einsum(f"ij->{k}", A)',
-        'import torch\ny = torch.einsum("ij->%s" % k, A)',
-        "import torch\ny = torch.einsum(*arguments)",
-        "import torch\ny = torch.einsum()",
-        'import torch\ny = torch.einsum\n"ij->k"',
-        'import torch, pytest\nwith pytest.raises(RuntimeError):\n    torch.einsum("ij->k", A)',
-        'import torch\nwith self.assertRaises(E):\n    torch.einsum("ij->k", A)',
-    ],
-)
+@pytest.mark.parametrize("text", ROWS["what is no einsum to judge"])
 def test_what_is_no_einsum_to_judge(text):
     assert lint_text(text) == ()
 
@@ -120,27 +72,7 @@ def test_strings(text, codes):
 
 # Shapes, only where the text says them.
 
-SHAPES = [
-    ("A = torch.zeros(2, 3)", '"ijk->ikj", A', ["DE006"]),
-    ("A = torch.zeros((2, 3))", '"ijk->ikj", A', ["DE006"]),
-    ("A = torch.zeros(n, m)", '"ijk->ikj", A', ["DE006"]),
-    ("A = torch.arange(n)", '"ijk->ikj", A', ["DE006"]),
-    ("A = torch.eye(n)", '"ijk->ikj", A', ["DE006"]),
-    ("A = torch.zeros(2, 3, 4)", '"...ijkl->...ikjl", A', ["DE006"]),
-    ("A = torch.zeros(2, 3, 4)", '"...ij->...ji", A', []),
-    ("A, B = torch.zeros(2, 3), C", '"ijk->ikj", A', []),
-    ("A = torch.zeros(shape)", '"ijk->ikj", A', []),
-    ("A = torch.zeros(*shape)", '"ijk->ikj", A', []),
-    ("A = torch.zeros(2, 3)\nA = A[None]", '"ijk->ikj", A', []),
-    ("A = torch.zeros(2, 3)\nA.unsqueeze_(0)", '"ijk->ikj", A', []),
-    ("A = torch.zeros(2, 3)\nA.resize_(1, 2, 3)", '"ijk->ikj", A', []),
-    ("A = numpy.zeros(4)\nA.shape = 1, 2, 2", '"ijk->ikj", A', []),
-    ("A = torch.eye(2, 3)\nB = torch.ones(2, 3)", '"bic,cj->bijc", D, A', []),
-    ("A = torch.ones(2, 3)\nB = torch.ones(2, 3)", '"ij,jk->ikj", A, B', ["DE007"]),
-    ("A = torch.ones(2, 3)\nB = torch.ones(1, 3)", '"ij,jk->ikj", A, B', []),
-    ("N = 3\nA = torch.ones(2, N)\nB = torch.ones(4, 3)", '"ij,jk->ikj", A, B', ["DE007"]),
-    ("A = torch.eye(3, m=4)\nB = torch.eye(3)", '"ij,jk->ikj", A, B', []),
-]
+SHAPES = ROWS["SHAPES"]
 
 
 @pytest.mark.parametrize(("lines", "arguments", "codes"), SHAPES)
@@ -197,20 +129,7 @@ def test_a_finding_points_into_the_string():
     ]
 
 
-POINTS = [
-    # (the call, the stretch that is marked)
-    ('torch.einsum("ij,jk->il", A, B)', "l"),
-    ("torch.einsum('''ij,\njk->il''', A, B)", "l"),
-    ('torch.einsum(r"ij,jk->il", A, B)', "l"),
-    ('torch.einsum("ij,"  # first\n    "jk->il", A, B)', "l"),
-    ('torch.einsum("ij,jk" + "->il", A, B)', "l"),
-    ('torch.einsum("ij,jk\\x2d>il", A, B)', '"ij,jk\\x2d>il"'),
-    ('"ä", torch.einsum("ij,jk->il", A, B)', "l"),
-    ('torch.einsum("ij, jk -> i 1", A, B)', "1"),
-    ('torch.einsum("ij,...j->i", A, B)', "..."),
-    ('torch.einsum("ij,jk->ik", A, B, C)', "ij,jk->ik"),
-    ("torch.einsum(A, [0], [1])", "torch.einsum(A, [0], [1])"),
-]
+POINTS = ROWS["POINTS"]
 
 
 @pytest.mark.parametrize(("call", "marked"), POINTS)
@@ -246,21 +165,7 @@ def test_a_long_line_is_cut_around_the_mark():
 
 # Comments that silence.
 
-IGNORES = [
-    ('torch.einsum("ij->k", A)  # derive: ignore', []),
-    ('torch.einsum("ij->k", A)  # derive: ignore[DE002]', []),
-    ('torch.einsum("ij->k", A)  # derive: ignore[unknown-output-letter] on purpose', []),
-    ('torch.einsum("ij->k", A)  # noqa  # derive:ignore[de002]', []),
-    ('torch.einsum(  # derive: ignore\n    "ij->k", A)', []),
-    ('torch.einsum(\n    "ij->k",\n    A,  # derive: ignore\n)', []),
-    ('torch.einsum("ij->k", A)\n# derive: ignore', ["DE002", "DE903"]),
-    ('torch.einsum("ij->k", A)  # derive: ignore[DE101]', ["DE002", "DE903"]),
-    ('torch.einsum("ij->k", A)  # derive: ignore[]', ["DE002", "DE903"]),
-    ('torch.einsum("ij->k", A)  # derive: ignore[DE002, DE101]', ["DE903"]),
-    ('torch.einsum("ij->k", A)  # derive: ignore[DE002, DE999]', ["DE903"]),
-    ('torch.einsum("ij->k", A), "# derive: ignore"', ["DE002"]),
-    ('torch.einsum("ij->k", A), "# derive: ignore[DE002]"  # a text', ["DE002"]),
-]
+IGNORES = ROWS["IGNORES"]
 
 
 @pytest.mark.parametrize(("call", "codes"), IGNORES)

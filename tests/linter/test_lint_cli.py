@@ -1,15 +1,16 @@
 """`derive lint` on the command line: choices, formats, exit codes."""
 
-# ruff: noqa: F811 - the fixture `run` is imported
-
 import json
 import re
 from pathlib import Path
 
 import pytest
-from cli_runs import Answer, check_sarif, run  # noqa: F401
+from cli_runs import Answer, check_sarif
+from texts import read_literals
 
 from derive.linter.rules import RULES
+
+ROWS = read_literals(Path(__file__).with_name("lint_cli_rows.txt"))
 
 FILE = """\
 import torch
@@ -54,22 +55,7 @@ def test_nothing_is_found(lint):
     assert lint("clean.py") == Answer(0, "0 errors, 0 warnings, 0 infos; 0 einsums in 1 file\n", "")
 
 
-@pytest.mark.parametrize(
-    ("options", "codes", "code"),
-    [
-        ([], ["DE101", "DE201", "DE002"], 1),
-        (["--select", "DE201"], ["DE201"], 0),
-        (["--select", "plain-call"], ["DE201"], 0),
-        (["--select", "DE1,DE201"], ["DE101", "DE201"], 1),
-        (["--select", "DE1", "--select", "DE0"], ["DE101", "DE002"], 1),
-        (["--ignore", "DE0,repeated-letter"], ["DE201"], 0),
-        (["--select", "DE", "--ignore", "de1"], ["DE201", "DE002"], 1),
-        (["--min-severity", "warning"], ["DE101", "DE002"], 1),
-        (["--min-severity", "error"], ["DE002"], 1),
-        (["--min-severity", "error", "--ignore", "DE002"], [], 0),
-        (["--exclude", "file.py"], [], 0),
-    ],
-)
+@pytest.mark.parametrize(("options", "codes", "code"), ROWS["choices"])
 def test_choices(lint, options, codes, code):
     answer = lint("file.py", "--json", *options)
     assert [f["code"] for f in json.loads(answer.out)["findings"]] == codes
@@ -160,31 +146,7 @@ def test_each_code_is_explained(lint, rule):
     assert lint("--explain", rule.name) == answer
 
 
-MISTAKES = {
-    "no path": ([], "path-wanted: there is nothing to lint\n  help: name files or folders\n"),
-    "a path that is not there": (
-        ["file.py", "nowhere"],
-        "path-missing: there is no file or folder nowhere\n"
-        "  help: correct the path, or leave it out\n",
-    ),
-    "an unknown code": (
-        ["file.py", "--select", "DE77"],
-        "rule-unknown: there is no rule DE77\n"
-        "  help: derive lint --list shows all codes and names\n",
-    ),
-    "an unknown code to explain": (
-        ["--explain", "plain-cal"],
-        "rule-unknown: there is no rule plain-cal\n  help: did you mean plain-call?\n",
-    ),
-    "an unknown format": (
-        ["file.py", "--format", "xml"],
-        "format-unknown: there is no format xml\n  help: they are text, json, sarif\n",
-    ),
-    "an unknown severity": (
-        ["file.py", "--min-severity", "errors"],
-        "severity-unknown: there is no severity errors\n  help: did you mean error?\n",
-    ),
-}
+MISTAKES = dict(ROWS["MISTAKES"])
 
 
 @pytest.mark.parametrize("case", MISTAKES)

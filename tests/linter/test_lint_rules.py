@@ -8,12 +8,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from texts import read_rows
+from texts import read_literals, read_rows
 
 from derive.frontend.from_einsum import Fault, read_einsum
 from derive.linter.calls import find_fault
 from derive.linter.lint import lint_bytes
 from derive.linter.rules import CALL_RULES, PRELUDE, RULES, Severity, find_widest
+
+ROWS = read_literals(Path(__file__).with_name("lint_rules_rows.txt"))
+
 
 STRINGS = [string for (string,) in read_rows(Path(__file__).parents[1] / "einsum_strings.txt")]
 
@@ -80,26 +83,7 @@ def test_calls(call, codes):
     assert find_grave(f"y = {call}") == codes.split()
 
 
-PLAIN = {
-    'torch.einsum("bij,bjk->bik", A, B)': "A @ B",
-    'torch.einsum("...ij,...jk->...ik", A, B)': "A @ B",
-    'torch.einsum("...id,...jd->...ij", A, B + 1)': "A @ (B + 1).mT",
-    'torch.einsum("ij->ji", A)': "A.T",
-    'torch.einsum("ijk->kij", A)': "A.permute(2, 0, 1)",
-    'np.einsum("ijk->kij", A)': "A.transpose(2, 0, 1)",
-    'np.einsum("ii->", torch.x)': "np.trace(torch.x)",
-    'torch.einsum("bij->bi", A)': "A.sum(2)",
-    'torch.einsum("bij,bij->bij", A, B)': "A * B",
-    'jnp.einsum("i,j->ij", A, B)': "jnp.outer(A, B)",
-    # not plain: an ellipsis counts places, a product is stored before it is added up
-    'torch.einsum("...ij->...i", A)': None,
-    'torch.einsum("...ij->...ji", A)': None,
-    'torch.einsum("bdn,dn->bd", A, B)': None,
-    'torch.einsum("bd,qd->qb", A, B)': None,
-    'torch.einsum("bihd,bjhd->bhij", A, B)': None,
-    'oe.contract("ij,jk->ik", A, B)': None,
-    'einsum(A, B, "i j, j k -> i k")': None,
-}
+PLAIN = dict(ROWS["PLAIN"])
 
 
 @pytest.mark.parametrize("call", PLAIN)

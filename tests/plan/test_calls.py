@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
+from texts import read_literals
 
 from derive import build
 
-SPELLED = [
-    ("elu", "where(x[i] > 0, x[i] + 1, exp(x[i]))"),
-    ("elu", "where(x[i] >= 0, x[i], exp(x[i]) - 1) * w[i]"),
-    ("elu", "where(x[i] < 0, exp(x[i]), 1 + x[i])"),
-    ("silu", "x[i] / (1 + exp(-x[i]))"),
-    ("silu", "w[i] * x[i] * (1 + tanh(x[i]/2))"),
-    ("silu", "-x[i] * exp(x[i]) / (1 + exp(x[i]))"),
-    ("gelu", "(erf(x[i] / sqrt(2)) + 1) * w[i] * x[i]"),
-    ("gelu", "x[i] / 2 * (1 + tanh(sqrt(2/pi) * (x[i] + 0.044715 * x[i]**3)))"),
-    ("softplus", "w[i] + 2 * log(1 + exp(x[i] + w[i]))"),
-    ("softplus", "-log(1 / (1 + exp(-x[i])))"),
-    ("sigmoid", "exp(x[i]) / (1 + exp(x[i]))"),
-    ("tanh", "(exp(x[i]) - exp(-x[i])) / (exp(x[i]) + exp(-x[i]))"),
-    ("mish", "x[i] * tanh(log(1 + exp(x[i])))"),
-]
-OTHERS = [
-    "where(x[i] > 0, x[i] + 2, exp(x[i]))",
-    "where(x[i] > 1, x[i] + 1, exp(x[i]))",
-    "x[i] / (2 + exp(-x[i]))",
-    "x[i] / 2 * (1 + erf(x[i] * 0.70711))",
-    "x[i] / (1 + exp(-w[i]))",
-    "log(2 + exp(x[i]))",
-    "exp(x[i]) - 1",
-]
+ROWS = read_literals(Path(__file__).with_name("calls_rows.txt"))
+
+SPELLED = ROWS["SPELLED"]
+OTHERS = ROWS["OTHERS"]
 LINES = "x, w[N]\ny[i] = "
 
 
@@ -48,4 +31,20 @@ def test_what_is_like_it_is_left(text):
     built = build(LINES + text)
     names = ("elu", "silu", "gelu", "softplus", "expm1")
     assert not any(f"{name}(" in built.source.partition("_check_shapes")[2] for name in names)
+    assert built.judge(1).agrees
+
+
+@pytest.mark.parametrize(("name", "text"), [row for row in SPELLED if row[0] != "elu"])
+def test_what_is_spelt_out_of_a_sum_is_one_call(name, text):
+    built = build(f"X[N, D]; W[D]; w[N]\ny[i] = {text.replace('x[i]', 'sum[d](X[i,d] * W[d])')}")
+    assert f"{name}(" in built.source
+    assert "X_W_2" not in built.source  # the same sum with another scale
+    assert built.judge(1).agrees
+
+
+@pytest.mark.parametrize("added", [" + b[i]", " - 1", " * b[i] - c"])
+def test_what_is_spelt_out_of_terms_is_one_call(added):
+    lines = "X[N, D]; W[D]; b[N]; scalar c\nf(x) = x * (1 + erf(x / sqrt(2))) / 2\n"
+    built = build(f"{lines}y[i] = f(sum[d](X[i,d] * W[d]){added})")
+    assert "gelu(" in built.source
     assert built.judge(1).agrees

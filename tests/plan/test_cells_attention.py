@@ -1,5 +1,8 @@
 """The attention cell: found where it is one, the same values and slopes, at large logits too."""
 
+import math
+import re
+
 import pytest
 import torch
 from cell_runs import (
@@ -17,17 +20,16 @@ from cell_runs import (
     spread_out,
 )
 
-from derive import build, parse
+from derive import build
 from derive.plan.ops import Cell, axes_of, walk_ops
 
-LOGITS = "sum[c](Q[b,h,i,c] * K[b,h,j,c]) / sqrt(D)"
-SQUARE = f"Q, K, V[B, H, N, D]\nz[b,h,i,d] = sum[j](softmax[@]({LOGITS}) * V[b,h,j,d])"
 CALL = "functional.scaled_dot_product_attention("
 EMPTY = [(text, "nan") for text in (*PLAIN, *BIASED)]
 EMPTY += [(text, "zeros") for text in (*PLAIN[::3], *BIASED[::2], *MASKED)]
 TINY = {"rtol": 1e-9, "atol": 1e-11}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("text", "empty_row"), EMPTY)
 def test_an_attention_is_found(text, empty_row):
     assert CALL in make(text, empty_row=empty_row).source
@@ -44,14 +46,7 @@ def test_a_row_without_entries_that_is_nan_is_no_attention(text):
     assert CALL not in make(text).source
 
 
-def test_a_causal_mask_leaves_something_in_every_row():
-    text = SQUARE.replace("@", "j, j <= i")
-    assert "is_causal=True" in make(text).source
-    assert "is_causal" not in make(SQUARE.replace("@", "j, j < i"), empty_row="zeros").source
-    later = SQUARE.replace("@", "j, j >= i")
-    assert "is_causal" not in make(later, empty_row="zeros").source
-
-
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("text", "empty_row"), EMPTY)
 def test_values_and_gradients_are_those_of_the_operations(text, empty_row):
     functions = make_both(text, empty_row)
@@ -162,59 +157,13 @@ def test_first_derivatives_are_right_and_second_ones_refused():
     assert "it may lack second and forward derivatives" in " ".join(make(PLAIN[0]).source.split())
 
 
-def test_features_of_two_extents_are_left_to_the_operations():
-    text = (
-        f"Q, K[B, H, N, D]; V[B, H, N, E]\nz[b,h,i,e] = sum[j](softmax[j]({LOGITS}) * V[b,h,j,e])"
-    )
-    assert CALL not in make(text, D=64, E=32).source
-    assert CALL in make(text, D=64, E=64).source
-    assert_same(
-        (make(text).function, make(text, cells=False).function),
-        draw(text, {"B": 2, "H": 3, "N": 4, "D": 5, "E": 6}),
-    )
-
-
-def test_an_attention_reads_queries_that_are_computed():
-    text = (
-        "x[B, N, E]; W_q, W_k, W_v[E, H*D]; size H; index h < H; index d < D\n"
-        "q[b,h,i,d] = sum[e](x[b,i,e] * W_q[e, h*D + d])\n"
-        "k[b,h,j,d] = sum[e](x[b,j,e] * W_k[e, h*D + d])\n"
-        "v[b,h,j,d] = sum[e](x[b,j,e] * W_v[e, h*D + d])\n"
-        "z[b,i,h,d] = sum[j](softmax[j](sum[c](q[b,h,i,c] * k[b,h,j,c]) / sqrt(D)) * v[b,h,j,d])"
-    )
-    assert CALL in make(text).source
-    make(text).judge()
-
-
 def test_the_comment_is_the_formula():
     comment = [line.strip() for line in make(PLAIN[0]).source.splitlines() if "# z[" in line]
     assert comment[0].startswith("# z[b,h,i,d] = sum[j](softmax[j](sum[c](Q[b,h,i,c]")
     assert "Q[B, H, N, D]" in make(PLAIN[0]).source
 
 
-def test_the_longer_of_two_rows_is_that_of_the_queries():
-    """Whatever the order of the query's places; a group of heads has few of them."""
-    text = (
-        "q[B, N, H, G, D]; k, v[B, N, H, D]; index i, j < N\n"
-        "p[b,h,g,i,j] = softmax[j](sum[d](q[b,i,h,g,d] * k[b,j,h,d]))\n"
-        "z[b,i,h,g,d] = sum[j](p[b,h,g,i,j] * v[b,j,h,d])"
-    )
-    built = build(parse(text), sizes=dict(B=2, N=256, H=4, G=2, D=64))
-    assert "enable_gqa=True\n    ).unflatten(1, (H, G))" in built.source
-    built.judge()
-
-
-def test_features_that_do_not_lie_side_by_side_are_copied():
-    """Plain steps, to which torch falls back there, keep all the weights."""
-    text = (
-        "q[D, N]; k, v[D, M]\np[i,j] = softmax[j](sum[d](q[d,i] * k[d,j]))\n"
-        "z[i,d] = sum[j](p[i,j] * v[d,j])"
-    )
-    built = build(parse(text), sizes=dict(N=256, M=256, D=64))
-    assert built.source.count(".contiguous()") == 3
-    built.judge()
-
-
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("text", [*PLAIN, *BIASED, *MASKED, *OTHERS])
 def test_the_operations_have_the_places_of_the_call(text):
     """A loop over a summed index writes them out in place of it."""
@@ -245,3 +194,30 @@ def test_a_softmax_of_parts_is_right_however_large_they_are(scale):
         leaves[0], leaves[1][:, None], leaves[2][:, None]
     )
     torch.testing.assert_close(each[:, 0], wanted)
+
+
+@pytest.mark.parametrize(
+    ("scale", "said"),
+    [
+        ("/ sqrt(D)", ""),
+        ("* D**(-1/2)", ""),
+        ("/ 8", "scale=0.125"),
+        ("/ sqrt(2*D)", "scale=1.0"),
+        ("/ D", "scale=1.0"),
+        ("/ sqrt(M)", "scale=1.0"),
+    ],
+)
+def test_torch_scales_where_it_is_right(scale: str, said: str) -> None:
+    """A scale out of sizes is torch's own or goes to the query, for traced graphs keep it as is."""
+    text = f"""
+        Q[B, H, N, D]; K, V[B, H, M, D]
+        z[b,h,i,d] = sum[j](softmax[j](sum[c](Q[b,h,i,c] * K[b,h,j,c]) {scale}) * V[b,h,j,d])
+    """
+    found = build(text, sizes={"B": 2, "H": 2, "N": 5, "M": 6, "D": 3})
+    assert CALL in found.source
+    assert re.findall(r"scale=[0-9.]+", found.source) == ([said] if said else [])
+    inputs = [torch.randn(2, 2, k, 3, dtype=torch.float64) for k in (5, 6, 6)]
+    names = {"D": 3, "M": 6, "sqrt": math.sqrt}
+    weights = torch.einsum("bhic,bhjc->bhij", inputs[0], inputs[1])
+    weights = torch.softmax(eval(f"weights {scale}", {**names, "weights": weights}), dim=-1)
+    torch.testing.assert_close(found.function(*inputs), weights @ inputs[2])

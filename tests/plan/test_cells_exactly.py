@@ -19,6 +19,7 @@ def assert_computed(folder, text, empty_row="nan", *, backward=False):
     assert_exact(path, parse(text, empty_row=empty_row), backward=backward)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("text", FIRST)
 def test_a_function_with_a_cell_computes_its_formula(tmp_path, text):
     assert_computed(tmp_path, text)
@@ -36,11 +37,12 @@ def test_an_attention_computes_its_formula(tmp_path, text, empty_row):
 @pytest.mark.slow
 @pytest.mark.parametrize("text", REST)
 def test_every_spelling_computes_its_formula(tmp_path, text):
-    for backward in (False, True):
-        assert_computed(tmp_path, text, backward=backward)
+    assert_computed(tmp_path, text)
+    if text in REST[::3]:  # the slopes of all are compared with those of the operations
+        assert_computed(tmp_path, text, backward=True)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("text", "empty_row"), MORE)
-def test_every_attention_computes_its_formula(tmp_path, text, empty_row):
+@pytest.mark.parametrize(("text", "empty_row"), MORE[::2])
+def test_every_second_attention_computes_its_formula(tmp_path, text, empty_row):
     assert_computed(tmp_path, text, empty_row)

@@ -94,3 +94,15 @@ def test_what_is_always_nan_is_not_judged():
     with pytest.raises(DeriveError, match="always-nan: every element of formula is nan"):
         build("x[N]; y[i] = log(-1 - x[i]**2)").judge()
     assert build("x[N]; y[i] = log(x[i])").judge().agrees  # nan for some
+
+
+def test_a_plan_that_parts_angles_is_judged_in_floats(monkeypatch, tmp_path):
+    """cos(a - b) by cosines and sines of a and b is right, which no hash of an angle tells."""
+    text = "q[K, D]; r[N, D]\nA[k] = sum[n, m](cos(sum[d](q[k,d] * (r[n,d] - r[m,d]))))"
+    built = build(parse(text), sizes=dict(K=64, N=64, D=4))
+    assert built.source.count("torch.sin(") == 1
+    assert built.write(tmp_path)
+    plant(monkeypatch, lose_a_factor)
+    text = "q[K]; r[N]; f[N]\nA[k] = sum[n](q[k] * f[n] * cos(r[n]))"
+    with pytest.raises(DeriveError, match="gate-failed"):
+        build(parse(text)).write(tmp_path)

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 import torch
 from hypothesis import given
-from strategies import formulas
+from strategies import formulas, half_as_many
 from test_random_formulas import draw_inputs
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -23,6 +23,7 @@ def peak(built):
     return 4 * built.plan.at_sizes(built.plan.peak_elements)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("mebibytes", [64, 32, 16, 15])
 def test_a_plan_keeps_to_the_budget(mebibytes):
     built = build(find_formula("relative_attention"), SIZES, memory=f"{mebibytes}MiB")
@@ -68,6 +69,7 @@ def test_no_amounts(memory):
         build(parse("x[N]; y[i] = exp(x[i])"), memory=memory)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mebibytes", [12, 10])
 def test_a_budget_too_small_for_one_loop_is_kept_by_a_loop_in_a_loop(mebibytes):
     built = build(find_formula("relative_attention"), SIZES, memory=f"{mebibytes}MiB")
@@ -135,6 +137,7 @@ COUNTED = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("text", COUNTED.values(), ids=COUNTED.keys())
 @pytest.mark.parametrize("share", [1.0, 0.6, 0.3])
 def test_a_call_takes_no_more_than_was_allowed(text, share):
@@ -150,6 +153,7 @@ def test_a_call_takes_no_more_than_was_allowed(text, share):
 
 
 @pytest.mark.slow
+@half_as_many
 @given(formulas())
 def test_random_formulas_take_no_more_than_was_allowed(drawn):
     free = build(parse(drawn.text, empty_row=drawn.empty_row))

@@ -9,15 +9,19 @@ from pathlib import Path
 
 import pytest
 import torch
+from texts import read_literals
 from torch.nn import functional
 
 from derive import DeriveError, build, evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
 
+ROWS = read_literals(Path(__file__).with_name("places_rows.txt"))
+
 STOCK = Path(__file__).with_name("places.txt").read_text(encoding="utf-8").split("\n\n")
 FORMULAS = {title[2:]: text for title, text in (each.split("\n", 1) for each in STOCK)}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("title", FORMULAS)
 def test_every_place_is_read_as_the_loops_read_it(title):
     build(FORMULAS[title], name="y").judge(2)
@@ -32,6 +36,7 @@ def test_a_shift_may_be_longer_than_the_tensor(title, size):
     assert torch.allclose(built.function(**given), expected)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("title", [t for t in FORMULAS if "argmax" not in t and "sum A" not in t])
 def test_gradients_and_arguments_of_any_strides(title):
     built = build(FORMULAS[title], name="y")
@@ -51,6 +56,38 @@ def test_gradients_and_arguments_of_any_strides(title):
     if sum(value.numel() for value in real.values()) > 400:
         return
     call = lambda *values: built.function(**{**turned, **dict(zip(real, values, strict=True))})  # noqa: E731
+    assert torch.autograd.gradcheck(call, tuple(real.values()))
+
+
+@pytest.mark.parametrize("title", [t for t in FORMULAS if "offsets" in t])
+def test_offsets_are_read_from_a_table_of_any_length(title):
+    """None and one of them, too; a square of them is a view."""
+    built = build(FORMULAS[title], name="y")
+    assert "By tabulate_offsets" in built.source and "tril" not in built.source
+    assert ".unfold(" in built.source or "By transform_product" in built.source
+    for size in (0, 1, 3):
+        sizes = dict.fromkeys(built.plan.sizes, size)
+        given = draw_inputs(built.system, sizes, 1, torch.float64)
+        expected, found = evaluate_loops(built.formula, given), built.function(**given)
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "recurs"),
+    ROWS["sums of powers recur where that is faster"],
+)
+def test_sums_of_powers_recur_where_that_is_faster(text, recurs):
+    """Powers of what has no index of both; no others, and no more of them."""
+    declared = "r[B, T]; W[B, D]; a[D]; c[B] > 0; scalar g = 0.9; index t < T\n"
+    built = build(declared + text, dict(B=64, T=2048, D=8), name="y")
+    assert ("_recur(" in built.source) is recurs
+    built.judge(2)
+    for size in (0, 1, 3):
+        given = draw_inputs(built.system, dict.fromkeys(built.plan.sizes, size), 1, torch.float64)
+        expected, found = evaluate_loops(built.formula, given), built.function(**given)
+        torch.testing.assert_close(found, expected)
+    real = {k: v.requires_grad_() for k, v in given.items() if torch.is_tensor(v)}
+    call = lambda *values: built.function(**{**given, **dict(zip(real, values, strict=True))})  # noqa: E731
     assert torch.autograd.gradcheck(call, tuple(real.values()))
 
 
@@ -76,33 +113,34 @@ def test_a_convolution_is_one_call(stride, padding, dilation):
         built.function(x[:, :, :1, :1], w, Z=1, P=0, Q=1)
 
 
-@pytest.mark.parametrize(
-    ("text", "view"),
-    [
-        ("x[N]; index n < N - 3\ny[n] = x[n + 3]", "x[3:]"),
-        ("x[2*N]; index n < N\ny[n] = x[2*n + 1]", "x[1::2]"),
-        ("x[N]; index n < N\ny[n] = x[N - 1 - n]", "x.flip(0)"),
-        ("x[N]; index n < N\ny[n] = x[(n + 1)%N]", "x.roll(-1, 0)"),
-        ("x[L]; size K; index t < L - K + 1; index k < K\ny[t,k] = x[t + k]", "x.unfold(0, K, 1)"),
-        ("x[N]; index n < N\ny[n] = x[n - 1]*[n >= 1]", "torch.nn.functional.pad(x, (1, -1))"),
-        ("x[N, N]; index n < N - 1\ny[n] = x[n,n + 1]", "x[:N - 1, 1:].diagonal()"),
-        ("w[V, D]; int t[B, S] < V\ny[b,s,d] = w[t[b,s],d]", "torch.nn.functional.embedding(t, w)"),
-        ("x[N, C]; int t[N] < C\ny[n] = x[n,t[n]]", "x[n, t]"),
-    ],
-)
+@pytest.mark.parametrize("title", ["conv1d groups dil", "conv3d dil"])
+def test_a_dilated_convolution_is_one_call(title):
+    assert ".unfold(" not in build(FORMULAS[title], name="y").source
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1, 2])
+def test_a_dilated_convolution_has_as_many_windows_as_it_is_told(more):
+    told = f"x[B, C, L]; w[O, C, 3]; index p < (L - 7 + {more})//2 + 1"
+    read = "x[b,c,2*p + 3*k] * w[o,c,k] * [2*p + 3*k < L]"
+    built = build(f"{told}\ny[b,o,p] = sum[c,k]({read})", name="y")
+    assert "conv1d(" in built.source
+    for length in range(7, 13):
+        sizes = {"B": 2, "C": 2, "O": 2, "L": length}
+        given = draw_inputs(built.system, sizes, 0, torch.float64)
+        if (length - 7 + more) // 2 + 1:
+            expected = evaluate_loops(built.formula, given)
+            torch.testing.assert_close(built.function(**given), expected)
+        else:
+            with pytest.raises(ValueError, match="must have an extent of 1 at least"):
+                built.function(**given)
+
+
+@pytest.mark.parametrize(("text", "view"), ROWS["a place is written as a person would"])
 def test_a_place_is_written_as_a_person_would(text, view):
     assert view in build(text, name="y").source
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "x[N]; index n < N\ny[n] = x[n + 1]",
-        "x[N]; index n < N\ny[n] = x[n - 1]*[n >= 0]",
-        "x[L]; size K; size Z; index t < (L - K)//Z + 2; index k < K\ny[t] = sum[k](x[Z*t + k])",
-        "w[8]; index n < N\nx[N]\ny[n] = w[n//(N//8)]*x[n]",
-    ],
-)
+@pytest.mark.parametrize("text", ROWS["a read that may leave its tensor is refused"])
 def test_a_read_that_may_leave_its_tensor_is_refused(text):
     with pytest.raises(DeriveError, match="may read outside"):
         build(text, name="y")

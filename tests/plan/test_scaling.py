@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
 from math import inf, log2, prod
+from pathlib import Path
 from random import Random, getstate
 from string import ascii_lowercase
 from typing import Any
@@ -19,6 +20,7 @@ import opt_einsum
 import pytest
 import torch
 from opt_einsum.path_random import ssa_path_compute_cost
+from texts import read_literals
 from torch.utils.flop_counter import FlopCounterMode
 
 from derive.compiler import Built, build
@@ -29,39 +31,14 @@ from derive.judge.samples import draw_inputs
 from derive.plan.machine import DEFAULT
 from derive.plan.path import find_path
 
+ROWS = read_literals(Path(__file__).with_name("scaling_rows.txt"))
+
+
 NEAR = 0.02  # what terms of lower degree leave of a degree at the extents below
 
 # Formula, extents, and the degree of its operations in each size there. Where one size outgrows
 # another the leading term changes, and with it the degrees.
-DEGREES = [
-    ("relative_attention", "B8 S1048576 H8 D1024", "B1 S2 H1 D1"),  # q k, q A, p v, p A
-    ("relative_attention", "B8 S8 H8 D1048576", "B1 S1 H1 D2"),  # X W
-    ("self_attention", "N1048576 D2048 C1024 E8", "N2 D0 C1 E0"),  # Q K
-    ("self_attention", "N8 D1048576 C1024 E8", "N1 D1 C1 E0"),  # X W
-    ("token_attention", "B4 S1048576 E2048 H4 D1024", "B1 S2 E0 H1 D1"),
-    ("causal_attention", "B4 H4 N1048576 D1024", "B1 H1 N2 D1"),
-    ("linear_attention", "B4 H4 N1048576 D1024 E1024", "B1 H1 N1 D1 E1"),
-    ("biaffine", "B4 N1048576 D1024 R8", "B1 N2 D1 R1"),  # (h U) h
-    ("biaffine", "B4 N1024 D1048576 R8", "B1 N1 D2 R1"),  # h U
-    ("tucker", "B64 I1024 J1024 O1024 P1024 Q1024 R1024", "B1 I0 J0 O0 P1 Q1 R1"),  # G, x U
-    ("cp_bilinear", "B8 I1048576 J8 O8 R1024", "B1 I1 J0 O0 R1"),
-    ("matrix_chain", "K65536 L64 M64 N4 P64 Q65536", "K1 L0 M0 N1 P0 Q1"),  # through the narrowest
-    ("lora", "N65536 I65536 O65536 R8", "N1 I1 O1 R0"),
-    ("layer_norm", "B64 S64 D1024", "B1 S1 D1"),
-    ("batched_covariance", "B8 N1024 D1024", "B1 N1 D2"),
-    ("squared_distances", "N65536 M65536 D1024", "N1 M1 D1"),
-    ("graph_convolution", "N1048576 F4096 G1024", "N2 F0 G1"),  # A (X W)
-    ("graph_convolution", "N1048576 F1024 G4096", "N2 F1 G0"),  # (A X) W
-    ("graph_attention", "N1048576 F8 G1024", "N2 F0 G1"),
-    ("triangle_multiplication", "N65536 C8", "N3 C1"),
-    ("triangle_attention", "N65536 H8 C1024", "N3 H1 C1"),
-    ("outer_product_mean", "S1048576 N512 C8 E8 Z8", "S1 N2 C1 E1 Z0"),
-    ("fock_matrix", "N4096", "N4"),
-    ("mp2_energy", "O256 V4096", "O2 V2"),
-    ("ccd_quadratic", "O4 V4096", "O2 V4"),  # w t
-    ("ccd_quadratic", "O65536 V4", "O3 V2"),  # v t over l, c, d; the other one is O2 V4
-    ("rotated_stiffness", "N1024", "N1"),
-]
+DEGREES = ROWS["DEGREES"]
 
 
 def read(text: str) -> dict[str, int]:
@@ -69,6 +46,7 @@ def read(text: str) -> dict[str, int]:
     return {part[0]: int(part[1:]) for part in text.split()}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "extents", "degrees"), DEGREES)
 def test_operations_grow_with_the_degree_of_the_algebra(
     name: str, extents: str, degrees: str
@@ -188,11 +166,13 @@ def count_planned(title: str) -> int:
     return plan.at_sizes(plan.flops)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("title", SMALL)
 def test_no_order_of_contraction_is_cheaper(title: str) -> None:
     assert count_planned(title) == NETWORKS[title].find_cost("optimal")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "title",
     [
@@ -318,6 +298,7 @@ LONG = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("title", LONG)
 def test_a_long_formula_has_a_plan(title: str) -> None:
     made = build(parse(LONG[title]), sizes={"N": 4})
@@ -342,6 +323,7 @@ def count_calls(text: str, sizes: dict[str, int]) -> int:
     return next(calls)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extent", [16, 2048])
 def test_twice_as_many_equations_take_little_more_than_twice_the_work(extent: int) -> None:
     sizes = {"B": extent, "D": extent}

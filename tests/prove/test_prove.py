@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, seed
 from hypothesis import strategies as st
 from prove_mutants import find_difference, find_mutants
-from strategies import formulas
+from strategies import formulas, half_as_many
 from texts import read_rows
 
 from derive.compiler import to_system
@@ -62,6 +62,7 @@ def test_it_is_proved(name):
         assert proof.every_size
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_not_proved(name):
     declared, right, wrong = CASES[name]
@@ -132,6 +133,7 @@ def test_intermediates_that_agree_are_cut():
     assert ("f", "f") in cuts
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("slip", [("/ sqrt(D)", ""), ("j > i", "j >= i"), (" / E", " / D")])
 def test_a_slip_in_a_layer_is_not_proved(slip):
     assert prove(system(AS_CODED.replace(*slip)), system(ONE_LAYER)) is None
@@ -211,6 +213,7 @@ def test_a_product_too_long_to_multiply_out_ends():
     assert prove(system(text), system(text.replace("sin(8*", "sin(9*"))) is None
 
 
+@half_as_many
 @given(formulas(), st.integers(0, 10**6))
 @seed(0)
 def test_mutants_of_random_formulas_are_proved_only_where_they_agree(formula, number):
@@ -223,6 +226,7 @@ def test_mutants_of_random_formulas_are_proved_only_where_they_agree(formula, nu
             assert find_difference(mutant, whole, sizes=sizes) is None
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", PAIRS)
 def test_mutants_of_right_formulas_are_proved_only_where_they_agree(name):
     declared, one, other = PAIRS[name]

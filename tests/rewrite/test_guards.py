@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
+from texts import read_literals
 
 from derive import build, evaluate_loops, parse
 
-GUARDED = {
-    "a bracket guards its quotient": "x, y[N]; z[i] = [y[i] > 0] * x[i] / y[i]",
-    "at any depth": "x, y[N]; z[i] = x[i] * (2 * ([y[i] > 0] * (1 / y[i])))",
-    "where reads one branch": "x, y[N]; z[i] = where(y[i] > 0, log(y[i]), x[i])",
-    "and so does the other": "x, y[N]; z[i] = where(y[i] <= 0, x[i], sqrt(y[i]))",
-    "a masked sum": "x, y[N]; z = sum[i, y[i] > 0](x[i] / y[i])",
-    "a masked logsumexp": "x, y[N]; z = logsumexp[i, y[i] > 0](log(y[i]) + x[i])",
-    "a softmax row is read whole": (
-        "x, y[N]; index i, j < N; "
-        "z[j] = y[j] + sum[i, i <= j](softmax[i](x[i] / sqrt(1 + x[i]**2)))"
-    ),
-    "piecewise of piecewise": (
-        "x, y[N]; phi(u) = where(u > 0, u + 1, exp(-u**2)); z[i] = phi(phi(exp(tanh(x[i]))) - y[i])"
-    ),
-    "a clip to a scalar": "x, y[N]; scalar hi = 1; z[i] = clip(x[i], 0, hi) * y[i]",
-}
+ROWS = read_literals(Path(__file__).with_name("guards_rows.txt"))
+
+GUARDED = dict(ROWS["GUARDED"])
 
 
 @pytest.mark.parametrize("text", GUARDED.values(), ids=GUARDED.keys())
@@ -37,16 +27,7 @@ def test_values_and_gradients_are_finite(text: str) -> None:
     assert all(g is None or bool(g.isfinite().all()) for g in gradients)
 
 
-SCALAR_GUARDS = (  # all of them leave x[i] alone where the guard is false
-    ("where(a > 0, sqrt(a) * x[i], x[i])", -1.0),
-    ("where(a > 0, sqrt(a), 1) * x[i]", -1.0),
-    ("where(a > 0, a**1.5 * x[i], x[i])", -1.0),
-    ("where(a > 0, log(a) * x[i], x[i])", 0.0),
-    ("where(a != 0, 1 / a, 1) * x[i]", 0.0),
-    ("where(a != 0, x[i] / a, x[i])", 0.0),
-    ("where(a == 0, x[i], x[i]**2 / a)", 0.0),
-    ("where(a > 0 and x[i] > 0, sqrt(a), x[i])", -1.0),
-)
+SCALAR_GUARDS = tuple(ROWS["SCALAR_GUARDS"])
 
 
 @pytest.mark.parametrize(("value", "given"), SCALAR_GUARDS)
@@ -68,14 +49,7 @@ def test_a_power_of_an_exponent_is_guarded() -> None:
     torch.testing.assert_close(gradient, torch.tensor([0.0, 0.0, 0.25]).double())
 
 
-NAMED_STEPS = (  # the root, read under guards only: itself or through other steps
-    "r[i,j] = sqrt(s[i,j]); z = sum[i, j, i < j](1 / r[i,j])",
-    "r[i,j] = sqrt(s[i,j]); z = sum[i, j, i < j](1 / r[j,i]**12 - 1 / r[i,j]**6)",
-    "r[i,j] = sqrt(s[i,j]); c[i,j] = [i != j] / r[i,j]; z = sum[i, j](c[i,j])",
-    "r[i,j] = s[i,j]**0.5; z = sum[i, j](where(i == j, 0, r[i,j]))",
-    "l[i,j] = log(s[i,j]); e[i,j] = exp(l[i,j]); z = sum[i, j, s[i,j] > 0](e[i,j])",
-    "r[i,j] = 1 / s[i,j]; z = sum[i, i > 0](logsumexp[j, j != i and m[j]](r[i,j]))",
-)
+NAMED_STEPS = tuple(ROWS["NAMED_STEPS"])
 
 
 @pytest.mark.parametrize("lines", NAMED_STEPS)
@@ -89,6 +63,22 @@ def test_guards_reach_the_steps_that_they_read(lines: str) -> None:
     torch.testing.assert_close(found, evaluate_loops(formula, inputs))
     (gradient,) = torch.autograd.grad(found, x)
     assert bool(gradient.isfinite().all())
+
+
+@pytest.mark.parametrize(
+    ("other", "is_guarded"),
+    (
+        ("not (x[i] > 0)", False),
+        ("not (x[i] > 0) and y[i] > 0", True),
+        ("y[i] > 0", True),
+    ),
+)
+def test_what_both_branches_read_is_read_everywhere(other: str, is_guarded: bool) -> None:
+    built = build(
+        "x, y, w[N]; a[i] = w[i] / y[i]\n"
+        f"z[i] = where(x[i] > 0, a[i] * x[i], 0) + where({other}, a[i] * 2, 0)\nreturn z"
+    )
+    assert ("a = w / y\n" not in built.source) is is_guarded
 
 
 def test_a_row_that_is_read_whole_is_not_guarded() -> None:
@@ -156,16 +146,7 @@ def test_numbers_beyond_integers_are_floats() -> None:
     torch.testing.assert_close(times(torch.ones(2)), torch.full((2,), 1e30))
 
 
-@pytest.mark.parametrize(
-    ("text", "kept"),
-    [
-        ("x[N]; z[i] = where((i + 1) / N <= 1/2, x[i], 0)", 500),
-        ("x[N]; z[i] = where(i / 3 < 100, x[i], 0)", 300),
-        ("x[N]; z[i] = x[i] * [i/3 + i/3 + i/3 == i]", 1000),
-        ("x[N]; z[i] = x[i] * [0.1 * i == 0.3]", 1),
-        ("x[N]; y[M]; z[i] = x[i] * y[0] * [i < N/M]", 334),
-    ],
-)
+@pytest.mark.parametrize(("text", "kept"), ROWS["positions are exact in every dtype"])
 def test_positions_are_exact_in_every_dtype(text: str, kept: int) -> None:
     function = build(parse(text)).function
     for dtype in (torch.bfloat16, torch.float16, torch.float32, torch.float64):
@@ -207,19 +188,7 @@ def test_a_solved_size_is_not_negative() -> None:
         function(torch.ones(2))
 
 
-OUTSIDE = (  # the guard stands outside of what is nan or infinite where it does not hold
-    "z[i,d] = [m[i,0]] * sum[j](softmax[j, m[i,j]](x[i,j]) * v[j,d])",
-    "z[i] = where(m[i,0], sum[j](softmax[j](where(m[i,j], x[i,j], -oo)) * x[i,j]), 0)",
-    "p[i,j] = softmax[j, m[i,j]](x[i,j]); z[i,j] = where(m[i,j], p[i,j] * log(p[i,j]), 0)",
-    "p[i] = sum[j](softmax[j, j < i](x[i,j]) * v[j,0]); s[i] = p[i] + x[i,0]; "
-    "z[i] = [i > 0] * sin(s[i])",
-    "z[i] = where(i > 0, x[i,0] / i, 0)",
-    "z[i] = where(i > 1, var[j, j < i](x[i,j], correction=1), 0)",
-    "p[i] = mean[j, m[i,j]](x[i,j]); z[d] = sum[i, m[i,0]](p[i]**2 * v[i,d])",
-    "p[i] = min[j, j < i](x[i,j]); z[d] = sum[i, i > 0](p[i] * p[i] * v[0,0] * v[i,d])",
-    "p[i] = softplus(sum[j, j < i](x[i,j] / i)); z = sum[i](p[i] * p[i] * v[0,0])",
-    "z[d] = sum[i, i > 0](log(mean[j, j < i](x[i,j]**2)) * v[i,d])",
-)
+OUTSIDE = tuple(ROWS["OUTSIDE"])
 
 
 @pytest.mark.parametrize("lines", OUTSIDE)

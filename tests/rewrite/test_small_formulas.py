@@ -6,10 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 from test_random_formulas import check_close, draw_inputs, in_double
+from texts import read_literals
 
 from derive.compiler import build
 from derive.frontend.from_text import parse
 from derive.judge.loops import evaluate_loops
+
+ROWS = read_literals(Path(__file__).with_name("small_formulas_rows.txt"))
 
 TABLE = Path(__file__).with_name("small_formulas.txt").read_text(encoding="utf-8").splitlines()
 FORMULAS = [line for line in TABLE if line and not line.startswith("#")]
@@ -19,27 +22,10 @@ SIZES = (
     dict(M=4, N=1, D=1, W=0, tuple=2, len=1, shape=2, ndim=1),
 )
 # Values that a mask leaves out: no sum, product, maximum or softmax may meet them.
-MASKED = (
-    "z = sum[i, m[i]](x[i])",
-    "z = sum[i, m[i]](2*x[i] + 1)",
-    "z = prod[i, m[i]](x[i])",
-    "z = max[i, m[i]](x[i])",
-    "z = min[i, m[i]](x[i])",
-    "z = mean[i, m[i]](x[i])",
-    "z = var[i, m[i]](x[i])",
-    "z = logsumexp[i, m[i]](x[i])",
-    "z[i] = softmax[i, m[i]](x[i])",
-    "z[i] = log_softmax[i, m[i]](x[i])",
-    "z[i] = cumsum[i, m[i]](x[i])",
-    "z = sum[i](x[i] * y[i] * [m[i]])",
-    "z = sum[i](where(m[i], x[i], 0) * y[i])",
-    "z[i] = where(m[i], x[i] / y[i], y[i])",
-    "z[j] = sum[i, m[i]](x[i] * y[j])",
-    "z[i] = [m[i]] * x[i]**2 / x[i]",
-    "z = sum[i](x[i]**2 * [m[i]]) / sum[i]([m[i]])",
-)
+MASKED = tuple(ROWS["MASKED"])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("line", FORMULAS)
 def test_equals_its_loops(line):
     built = build(parse(line.replace("; ", "\n")))

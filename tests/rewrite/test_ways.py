@@ -41,6 +41,7 @@ def find_calls(built):
     return sorted(re.findall(r"torch\.[\w.]+|\.\w+(?=\()", "\n".join(code)))
 
 
+@pytest.mark.sampled(3)
 @each_way
 def test_every_way_makes_the_same_calls(group, first, other):
     wanted, found = (build(parse(text)) for text in (first, other))
@@ -48,6 +49,7 @@ def test_every_way_makes_the_same_calls(group, first, other):
     assert found.judge().agrees
 
 
+@pytest.mark.sampled(3)
 @each_way
 def test_no_way_overflows(group, first, other):
     """The first way is stable; the others are no worse where exponentials overflow."""

@@ -13,19 +13,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from itertools import accumulate
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from derive.checker import runs
-from derive.checker.load import compile_script
-from derive.checker.processes import find_kind, where_it_lives
+from derive.checker import load, processes, runs
+from derive.checker.program import Program
 from derive.checker.trace import Example, Print, are_close, find_print, record
 from derive.judge.compare import copy_values
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from derive.checker.load import Code
-    from derive.checker.program import Program
 
 
 @dataclass(frozen=True)
@@ -373,7 +366,7 @@ Lines = dict[int, Names]  # the lines that ran, and what has a name there
 class Texts:
     """The functions of a file, which are given the code of edited texts."""
 
-    def __init__(self, code: Code) -> None:
+    def __init__(self, code: load.Code) -> None:
         found = _find_functions(code.target, set())
         self.code = code
         self.functions = [each for each in found if each.__code__.co_filename == code.path]
@@ -383,7 +376,7 @@ class Texts:
         """Let the functions around a line run as a text says, and all others as they did."""
         code = self.code
         if code.script is not None:
-            made = compile_script(code, edited)
+            made = load.compile_script(code, edited)
         else:
             first, last = _find_block(code.source, line)
             last += edited.count("\n") - code.source.count("\n")
@@ -406,14 +399,14 @@ class Texts:
             function.__code__ = before
 
 
-@where_it_lives
-def put_text(code: Code, edited: str, line: int) -> None:
+@processes.where_it_lives
+def put_text(code: load.Code, edited: str, line: int) -> None:
     """Let functions run as a text says that is edited around a line of the code's."""
     Texts(code).put(edited, line)
 
 
 @contextmanager
-def exchange(code: Code, edited: str, line: int) -> Iterator[None]:
+def exchange(code: load.Code, edited: str, line: int) -> Iterator[None]:
     """In here the code runs as a text says that is edited around a line."""
     put_text(code, edited, line)
     try:
@@ -422,14 +415,14 @@ def exchange(code: Code, edited: str, line: int) -> Iterator[None]:
         put_text(replace(code, source=edited), code.source, line)
 
 
-@where_it_lives
+@processes.where_it_lives
 def find_passing(program: Program, rewrites: Sequence[Rewrite], trial: Example) -> tuple[int, ...]:
     """The numbers of the edits with which a program gives the results of a trial."""
     passed = _run_edited(program, rewrites, trial, lambda run: are_close(run(), trial.results))
     return tuple(number for number, is_right in enumerate(passed) if is_right)
 
 
-@where_it_lives
+@processes.where_it_lives
 def find_prints(
     program: Program, rewrites: Sequence[Rewrite], trial: Example
 ) -> tuple[tuple[Print, ...], ...]:
@@ -454,7 +447,7 @@ def _run_edited(
     with runs.prepare(runs.How()):
         given = program.find_given(trial.values, trial.sizes)
         target, making = code.target, set[int]()  # lines of how a module is made, which is so once
-        if find_kind(target) == "class":
+        if processes.find_kind(target) == "class":
             made = partial(runs.make_module, code.target, given.constructor)
             making, target = {*watch(code.path, made)[0]}, made()
 
@@ -493,7 +486,9 @@ def _find_functions(value: Any, seen: set[Any]) -> Iterator[FunctionType]:
     inner: list[Any] = []
     if isinstance(value, FunctionType):
         yield value
-        inner = [getattr(value, "__wrapped__", None), *value.__globals__.values()]
+        is_torchs = (value.__module__ or "").startswith("torch")  # which sees all of torch
+        seen_by_name = [] if is_torchs else value.__globals__.values()
+        inner = [getattr(value, "__wrapped__", None), *seen_by_name]
         for cell in value.__closure__ or ():
             with suppress(ValueError):  # a cell may be empty
                 inner.append(cell.cell_contents)
@@ -512,7 +507,7 @@ def _find_functions(value: Any, seen: set[Any]) -> Iterator[FunctionType]:
             yield from _find_functions(each, seen)
 
 
-@where_it_lives
+@processes.where_it_lives
 def watch_program(program: Program, trial: Example) -> tuple[Lines, tuple[int, ...]]:
     """The lines that one run of a program goes through, and those that it runs more than once."""
     return watch(program.code.path, lambda: program.run(trial.values, trial.sizes))

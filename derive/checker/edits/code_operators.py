@@ -15,32 +15,18 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from derive.checker.edits.code import (
-    Rewrite,
-    Site,
-    bracket,
-    find_name,
-    find_receiver,
-    find_spelt_sizes,
-    is_like,
-    is_number,
-    read_number,
-)
+from derive.checker import load, samples
+from derive.checker.edits import code
 from derive.checker.edits.sites import EXCHANGED, LACKING, MISPLACED, MOST_BLOCKS, SEVERAL
-from derive.checker.load import fold_number
-from derive.checker.samples import list_parts
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, find_call, find_confused
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
 
 INSERTED = SEVERAL  # what is put in stands nowhere there
 
@@ -117,7 +103,7 @@ class Stock:
         """The functions and numbers of the formula, in its order."""
         functions: dict[str, None] = {}
         numbers: dict[Fraction, None] = {}
-        for node in list_parts(system):
+        for node in samples.list_parts(system):
             match node:
                 case ir.Call(name) | ir.Along(name) | ir.Reduce(name):
                     functions[name] = None
@@ -145,12 +131,12 @@ def _show_op(op: ast.operator | ast.cmpop) -> str:
     return _SIGN_OF.get(type(op), "")
 
 
-def exchange_numbers(site: Site, stock: Stock) -> Iterator[Rewrite]:
+def exchange_numbers(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
     """Another number: of the formula, another axis, one more or less, the contrary; a name."""
-    old, call = read_number(site.node), site.parent
+    old, call = code.read_number(site.node), site.parent
     if old is None or isinstance(call, ast.UnaryOp):
         return
-    outer = next((find_name(p) for p in reversed(site.parents) if isinstance(p, ast.Call)), "")
+    outer = next((code.find_name(p) for p in reversed(site.parents) if isinstance(p, ast.Call)), "")
     is_axis = isinstance(call, (ast.Call, ast.Tuple, ast.List, ast.Subscript))
     if isinstance(call, ast.keyword):
         is_axis = call.arg in {"dim", "axis", "dim0", "dim1", "dims", "diagonal"}
@@ -161,12 +147,12 @@ def exchange_numbers(site: Site, stock: Stock) -> Iterator[Rewrite]:
         return f"the constant {new}, not {old!r}{outer and f', in {outer}'}"
 
     for name, value in site.names.items():
-        if is_number(value) and type(value) is type(old):
+        if code.is_number(value) and type(value) is type(old):
             yield site.replace(name, f"USE {name}, not {old}", MISPLACED)
-    for text, size in find_spelt_sizes(site) if isinstance(old, int) and not is_axis else ():
+    for text, size in code.find_spelt_sizes(site) if isinstance(old, int) and not is_axis else ():
         if size != old and text not in site.names:
             yield site.replace(text, f"USE {text}, not {old}", MISPLACED + 0.2)
-    for filled in ('float("-inf")', "0.0") if find_name(call) in _FILLED else ():
+    for filled in ('float("-inf")', "0.0") if code.find_name(call) in _FILLED else ():
         yield site.replace(filled, f"FILL with {filled}, not {site.text}", EXCHANGED + 0.1)
     if is_axis and isinstance(call, (ast.keyword, ast.Call)):
         for axes in ("(0, 1)", "(1, 2)", "(2, 3)", "(-2, -1)", "(0, 2)", "(1, 3)"):
@@ -180,7 +166,7 @@ def exchange_numbers(site: Site, stock: Stock) -> Iterator[Rewrite]:
     for each, extra in ((-old, 0.1), (old * 2, 0.4), (old / 2, 0.4), (1 / (old or 1), 0.4)):
         tries.setdefault(each, extra)
     idle: dict[type, int] = {ast.Mult: 1, ast.Div: 1, ast.Pow: 1, ast.Add: 0, ast.Sub: 0}
-    beside = {old, *map(read_number, getattr(call, "args", ()))}
+    beside = {old, *map(code.read_number, getattr(call, "args", ()))}
     beside.add(idle.get(type(getattr(call, "op", None))))
     for number, extra in tries.items():
         if number not in beside:  # axes are counted from the same end
@@ -188,7 +174,7 @@ def exchange_numbers(site: Site, stock: Stock) -> Iterator[Rewrite]:
             yield site.replace(repr(number), say(repr(number)), EXCHANGED + extra + other_end)
 
 
-def exchange_names(site: Site, _: Stock) -> Iterator[Rewrite]:
+def exchange_names(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
     """Another name of a like value; a name that is there already instead of an expression."""
     match site.node:
         case ast.Name(id=old) if old in site.names:
@@ -205,19 +191,19 @@ def exchange_names(site: Site, _: Stock) -> Iterator[Rewrite]:
             return
     value = others.get(old)
     for name, other in others.items():
-        if name != old and value is not None and is_like(value, other):
+        if name != old and value is not None and code.is_like(value, other):
             same = getattr(value, "shape", 0) == getattr(other, "shape", 0)
             cost = (EXCHANGED if same else MISPLACED + 0.1) - 0.5 * (name in site.source.unused)
             found = site.replace(prefix + name, f"USE {prefix}{name}, not {prefix}{old}", cost)
             yield replace(found, is_exchange=hasattr(value, "shape"))
-            if is_number(value) and is_number(other):
+            if code.is_number(value) and code.is_number(other):
                 yield site.join(f"1 - {name}", f"USE 1 - {name}, not {old}", SEVERAL)
-    for text, number in find_spelt_sizes(site) if is_number(value) else ():
+    for text, number in code.find_spelt_sizes(site) if code.is_number(value) else ():
         if number != value:
             yield site.replace(text, f"USE {text}, not {prefix}{old}", EXCHANGED + 0.3)
 
 
-def exchange_parts(site: Site, _: Stock) -> Iterator[Rewrite]:
+def exchange_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
     """Two arguments, elements, operands or names in each other's place."""
     get, node = site.source.get, site.node
     parts: Sequence[ast.expr] = ()
@@ -240,7 +226,7 @@ def exchange_parts(site: Site, _: Stock) -> Iterator[Rewrite]:
     found = [name for name in names if name.id in site.names]
     begin = site.source.span(node)[0]
     for one_name, two_name in combinations(dict.fromkeys(n.id for n in found), 2):
-        if is_like(site.names[one_name], site.names[two_name]):
+        if code.is_like(site.names[one_name], site.names[two_name]):
             text, turned = site.text, {one_name: two_name, two_name: one_name}
             spans = sorted((site.source.span(n), n.id) for n in found if n.id in turned)
             for (start, end), name in reversed(spans):
@@ -261,7 +247,7 @@ def _find_operands(node: ast.expr) -> Iterator[ast.expr]:
         yield node
 
 
-def exchange_operators(site: Site, _: Stock) -> Iterator[Rewrite]:
+def exchange_operators(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
     """Another operator between the same operands."""
     match site.node:
         case ast.BinOp(left, op, right) | ast.Compare(left, [op], [right]):
@@ -278,15 +264,15 @@ def exchange_operators(site: Site, _: Stock) -> Iterator[Rewrite]:
             middle = text[slice(*gap)].replace(old, new, 1)
             yield site.replace(text[begin : gap[0]] + middle + text[gap[1] : end], words, EXCHANGED)
         else:
-            whole = f"{bracket(left, one)} {new} {bracket(right, two)}"
+            whole = f"{code.bracket(left, one)} {new} {code.bracket(right, two)}"
             yield site.join(whole, words, SEVERAL)
 
 
-def exchange_functions(site: Site, stock: Stock) -> Iterator[Rewrite]:
+def exchange_functions(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
     """Another function of the same arguments, or of the first alone."""
     if not isinstance(site.node, ast.Call):
         return
-    old, groups = find_name(site.node), [each.split() for each in _ALIKE]
+    old, groups = code.find_name(site.node), [each.split() for each in _ALIKE]
 
     def is_activation(name: str) -> bool:
         return name in FUNCTIONS and bool(FUNCTIONS[name].definition and FUNCTIONS[name].torch)
@@ -297,7 +283,7 @@ def exchange_functions(site: Site, stock: Stock) -> Iterator[Rewrite]:
     plain = {_NAMES.get(name, name) for name in stock.functions}
     end, inside = site.source.span(site.node.func)[1], site.source.span(site.node)[1]
     owner = site.source.get(site.node.func).removesuffix(old)
-    given = find_receiver(site.node)
+    given = code.find_receiver(site.node)
     for name in dict.fromkeys((*alike, *activations, *(stock.functions if known else ()))):
         if name == old:
             continue
@@ -309,13 +295,13 @@ def exchange_functions(site: Site, stock: Stock) -> Iterator[Rewrite]:
             yield site.replace(f"{spell_free(name)}({inner}{axis})", words, cost + 0.1)
 
 
-def exchange_keywords(site: Site, stock: Stock) -> Iterator[Rewrite]:
+def exchange_keywords(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
     """The contrary truth value; a keyword that has another default."""
     match site.node:
         case ast.Constant(value=bool() as value):
             yield site.replace(repr(not value), f"{not value}, not {value}", EXCHANGED)
         case ast.Call(keywords=keywords, args=args):
-            name = find_name(site.node)
+            name = code.find_name(site.node)
             given = {keyword.arg for keyword in keywords}
             inner = site.text[:-1].rstrip().removesuffix(",")
             comma = ", " if keywords or args else ""
@@ -343,16 +329,16 @@ def _list_signatures() -> dict[str, tuple[str, ...]]:
     for name, each in known.items():
         parameters = inspect.signature(each).parameters.values()
         found[name] = tuple(
-            p.name if is_number(p.default) and p.name not in {"dim", "axis"} else ""
+            p.name if code.is_number(p.default) and p.name not in {"dim", "axis"} else ""
             for p in parameters
         )
     return found
 
 
-def exchange_indices(site: Site, _: Stock) -> Iterator[Rewrite]:
+def exchange_indices(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
     """Another index in the string of an einsum, or two exchanged."""
     spec = site.node.value if isinstance(site.node, ast.Constant) else None
-    name = find_name(site.parent)
+    name = code.find_name(site.parent)
     if not isinstance(spec, str) or name not in {"einsum", "rearrange", "reduce", "repeat"}:
         return
     is_short = name == "einsum" and not re.search(r"[a-z]{1,2}\d|[a-z]{2} ", spec)
@@ -376,7 +362,7 @@ def exchange_indices(site: Site, _: Stock) -> Iterator[Rewrite]:
         yield site.replace(quoted, f"READ {text!r}, not {spec!r}", EXCHANGED + extra)
 
 
-def exchange_slices(site: Site, _: Stock) -> Iterator[Rewrite]:
+def exchange_slices(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
     """The other end of a slice; one place before or behind; another block of its length."""
     if not isinstance(site.node, ast.Subscript):
         return
@@ -398,11 +384,13 @@ def exchange_slices(site: Site, _: Stock) -> Iterator[Rewrite]:
                 yield site.replace(text, f"READ [{new}], not [{old}]", LACKING + extra)
 
 
-def _find_slices(site: Site, part: ast.Slice, old: str, extent: int) -> Iterator[tuple[str, float]]:
+def _find_slices(
+    site: code.Site, part: ast.Slice, old: str, extent: int
+) -> Iterator[tuple[str, float]]:
     """Other slices of an axis of this extent, and how much less likely each is."""
     if (part.lower is None) != (part.upper is None):
         yield f":-{old[:-1]}" if part.upper is None else f"{old[1:].lstrip('-')}:", 0.1
-    low, high = read_number(part.lower), read_number(part.upper)
+    low, high = code.read_number(part.lower), code.read_number(part.upper)
     is_plain = (low is None) == (part.lower is None) and (high is None) == (part.upper is None)
     for step in (1, -1) if is_plain else ():
         moved = (low or 0) + step, None if high is None and step > 0 else (high or 0) + step
@@ -410,21 +398,23 @@ def _find_slices(site: Site, part: ast.Slice, old: str, extent: int) -> Iterator
             moved = moved[0], None
         if moved[0] >= 0:
             yield f"{moved[0] or ''}:{'' if moved[1] is None else moved[1]}", 0.1
-    first = 0 if part.lower is None else fold_number(part.lower, site.names)
-    last = extent if part.upper is None else fold_number(part.upper, site.names)
-    for size, length in find_spelt_sizes(site) if first is not None and last is not None else ():
+    first = 0 if part.lower is None else load.fold_number(part.lower, site.names)
+    last = extent if part.upper is None else load.fold_number(part.upper, site.names)
+    for size, length in (
+        code.find_spelt_sizes(site) if first is not None and last is not None else ()
+    ):
         if length == (last or 0) - (first or 0):
             for block in range(min(extent // length, MOST_BLOCKS)):
                 one, two = (f"{n} * {size}" if n > 1 else size * n for n in (block, block + 1))
                 yield f"{one}:{two}" if (block + 1) * length < extent else f"{one}:", 0.0
 
 
-def leave_out_parts(site: Site, _: Stock) -> Iterator[Rewrite]:
+def leave_out_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
     """A call without its function, an operation without an operand, no keyword."""
     get = site.source.get
     match site.node:
         case ast.Call(keywords=keywords):
-            given, name = find_receiver(site.node), find_name(site.node)
+            given, name = code.find_receiver(site.node), code.find_name(site.node)
             if given is not None and site.is_value:
                 cost = EXCHANGED if name in _TURNS else MISPLACED
                 yield site.join(get(given), f"DROP {name} of {get(given)}", cost)
@@ -440,42 +430,42 @@ def leave_out_parts(site: Site, _: Stock) -> Iterator[Rewrite]:
             sides = [(left, right, 0.3)]
             sides += [] if isinstance(op, ast.Pow) else [(right, left, 0.4)]
             for kept, gone_node, extra in sides:
-                cost = LACKING + (0.0 if read_number(gone_node) is not None else extra)
+                cost = LACKING + (0.0 if code.read_number(gone_node) is not None else extra)
                 yield site.join(get(kept), f"DROP the {what} {get(gone_node)}", cost)
-        case ast.UnaryOp(operand=inner) if read_number(site.node) is None:
+        case ast.UnaryOp(operand=inner) if code.read_number(site.node) is None:
             yield site.join(get(inner), f"the SIGN of {get(inner)} is to be turned", EXCHANGED)
         case ast.IfExp(body=body, orelse=other):
             for each in (body, other):
                 yield site.join(get(each), f"USE {get(each)} always", SEVERAL + 0.4)
         case ast.Tuple(elts=parts) | ast.List(elts=parts) if len(parts) > 1:
-            for part in parts if all(read_number(part) is not None for part in parts) else ():
+            for part in parts if all(code.read_number(part) is not None for part in parts) else ():
                 kept_text = ", ".join(get(each) for each in parts if each is not part)
                 is_list = isinstance(site.node, ast.List)
                 axes = f"[{kept_text}]" if is_list else f"({kept_text},)"
                 yield site.replace(axes, f"over the axes {axes}, not {site.text}", LACKING)
 
 
-def move_parts(site: Site, _: Stock) -> Iterator[Rewrite]:
+def move_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
     """(a + b) / c as a / c + b, f(a + b) as f(a) + b, (a * b) @ c as a * (b @ c); and back."""
     if isinstance(site.node, ast.BinOp):
         yield from _move_operands(site, site.node)
     if isinstance(site.node, ast.Call):
-        given = find_receiver(site.node)
+        given = code.find_receiver(site.node)
         if isinstance(given, ast.BinOp) and (sign := _show_op(given.op)):
             (start, end), (begin, stop) = site.source.span(given), site.source.span(site.node)
             head, tail = site.source.text[begin:start], site.source.text[end:stop]
             a, b = site.source.get(given.left), site.source.get(given.right)
-            one, two = bracket(given.left, a), bracket(given.right, b)
-            name = f"the {_ROOTS.get(find_name(site.node), find_name(site.node))}"
+            one, two = code.bracket(given.left, a), code.bracket(given.right, b)
+            name = f"the {_ROOTS.get(code.find_name(site.node), code.find_name(site.node))}"
             yield site.join(f"{head}{a}{tail} {sign} {two}", f"{b} OUTSIDE {name}", MISPLACED)
             yield site.join(f"{one} {sign} {head}{b}{tail}", f"{a} OUTSIDE {name}", MISPLACED)
 
 
-def _move_operands(site: Site, node: ast.BinOp) -> Iterator[Rewrite]:
+def _move_operands(site: code.Site, node: ast.BinOp) -> Iterator[code.Rewrite]:
     get = site.source.get
 
     def spell(node: ast.expr) -> str:
-        return bracket(node, get(node))
+        return code.bracket(node, get(node))
 
     two, sums, products = _show_op(node.op), (ast.Add, ast.Sub), (ast.Mult, ast.Div)
     cases = ((node.left, node.right, False), (node.right, node.left, True))
@@ -505,32 +495,34 @@ def _move_operands(site: Site, node: ast.BinOp) -> Iterator[Rewrite]:
     left, right = node.left, node.right
     match (left, right):
         case (ast.Call(f, [a, *_]), ast.Call(g, [b, *_])) if two and get(f) == get(g):
-            if find_receiver(left) is a:
+            if code.find_receiver(left) is a:
                 both = f"{spell(a)} {two} {spell(b)}"
-                words = f"APPLY {find_name(left)} once, to {both}"
+                words = f"APPLY {code.find_name(left)} once, to {both}"
                 tail = site.source.text[site.source.span(a)[1] : site.source.span(left)[1]]
                 yield site.replace(f"{get(f)}({both}{tail}", words, LACKING)
     for call, rest_node, is_before in ((left, right, False), (right, left, True)):
-        given = find_receiver(call) if two else None
+        given = code.find_receiver(call) if two else None
         if given is None or not isinstance(call, ast.Call):
             continue
         (start, end), (begin, stop) = site.source.span(given), site.source.span(call)
         parts = [spell(given), spell(rest_node)]
         joined = f" {two} ".join(parts[::-1] if is_before else parts)
         joined = joined if given in call.args else f"({joined})"
-        words = f"{get(rest_node)} INSIDE the {_ROOTS.get(find_name(call), find_name(call))}"
+        words = (
+            f"{get(rest_node)} INSIDE the {_ROOTS.get(code.find_name(call), code.find_name(call))}"
+        )
         if isinstance(node.op, products):
             by = f"{'1/' * (two == '/')}{get(rest_node)}"
-            words = f"SCALE the argument of {find_name(call)} by {by}, not its value"
+            words = f"SCALE the argument of {code.find_name(call)} by {by}, not its value"
         text = site.source.text
         yield site.replace(text[begin:start] + joined + text[end:stop], words, MISPLACED)
 
 
-def insert_factors(site: Site, stock: Stock) -> Iterator[Rewrite]:
+def insert_factors(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
     """A factor or divisor: a size or its root, a number, a name; the contrary sign; a power."""
     if not site.is_place:
         return
-    bare, text = site.text, bracket(site.node, site.text)
+    bare, text = site.text, code.bracket(site.node, site.text)
     is_product = isinstance(site.node, ast.BinOp) and _BINDING.get(_show_op(site.node.op)) == 1
     factor = bare if is_product else text
     yield site.join(f"-{text}", f"the SIGN of {bare} is to be turned", LACKING + 0.1)
@@ -539,7 +531,7 @@ def insert_factors(site: Site, stock: Stock) -> Iterator[Rewrite]:
     yield site.join(f"{text} ** 0.5", f"ROOT of {bare}", LACKING + 0.3)
     yield site.join(f"1 / {text}", f"INVERT {bare}", INSERTED + 0.3)
     scaled: list[tuple[str, str, float]] = []  # what it is, by what, how much less likely
-    for size, extent in find_spelt_sizes(site):
+    for size, extent in code.find_spelt_sizes(site):
         extra = 0.0 if extent in stock.sizes.values() else 0.3
         scaled += [
             (f"{factor} * {size} ** -0.5", f"1/sqrt({size})", extra),
@@ -558,15 +550,15 @@ def insert_factors(site: Site, stock: Stock) -> Iterator[Rewrite]:
         yield site.join(spelt, f"SCALE {bare} by {by}", LACKING + 0.3 + extra)
 
 
-def insert_terms(site: Site, stock: Stock) -> Iterator[Rewrite]:
+def insert_terms(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
     """A tensor or a number added, taken away, multiplied by or divided by."""
     if not site.is_place:
         return
-    bare, text = site.text, bracket(site.node, site.text)
+    bare, text = site.text, code.bracket(site.node, site.text)
     for name, value in site.names.items():
         is_tensor = hasattr(value, "shape")
         is_size = isinstance(value, int) and value in stock.sizes.values()
-        may_be = is_number(value) and not is_size
+        may_be = code.is_number(value) and not is_size
         is_truth = str(getattr(value, "dtype", "")) == "torch.bool"
         if name == bare or not (may_be or is_tensor) or is_truth:
             continue
@@ -589,7 +581,7 @@ def insert_terms(site: Site, stock: Stock) -> Iterator[Rewrite]:
         yield site.join(spelt, f"ADD the term {number} to {bare}", INSERTED + 0.2)
 
 
-def insert_functions(site: Site, stock: Stock) -> Iterator[Rewrite]:
+def insert_functions(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
     """A function of the formula around a value, or one that stands unused; its contrary."""
     if not site.may_be_tensor:
         return
@@ -612,15 +604,15 @@ def insert_functions(site: Site, stock: Stock) -> Iterator[Rewrite]:
             is_test = isinstance(site.node, (ast.Compare, ast.Call))
             may_be_truth = is_test and not isinstance(site.parent, ast.BinOp)
     if may_be_truth:
-        yield site.join(f"~{bracket(site.node, bare)}", f"INVERT {bare}: ~", LACKING)
+        yield site.join(f"~{code.bracket(site.node, bare)}", f"INVERT {bare}: ~", LACKING)
 
 
-def turn(site: Site, _: Stock) -> Iterator[Rewrite]:
+def turn(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
     """Axes exchanged, after a view of exchanged lengths too; a sequence or an axis from its end."""
-    text, get = bracket(site.node, site.text), site.source.get
+    text, get = code.bracket(site.node, site.text), site.source.get
     is_tensor = site.may_be_tensor
     match site.node:
-        case ast.Call(func=ast.Name(id="range")) if find_name(site.parent) != "reversed":
+        case ast.Call(func=ast.Name(id="range")) if code.find_name(site.parent) != "reversed":
             yield site.replace(f"reversed({site.text})", f"{site.text} from its END", SEVERAL)
         case ast.Call(func=ast.Name(id="reversed"), args=[inner]) | ast.Subscript(
             inner, ast.Slice(None, None, ast.UnaryOp())
@@ -639,15 +631,17 @@ def turn(site: Site, _: Stock) -> Iterator[Rewrite]:
         yield site.replace(text + spelt, f"TRANSPOSE {site.text}: {spelt}", INSERTED - 0.1)
     if not isinstance(site.node, ast.Call):
         return
-    if find_name(site.node) in {"view", "reshape"} and isinstance(site.node.func, ast.Attribute):
+    if code.find_name(site.node) in {"view", "reshape"} and isinstance(
+        site.node.func, ast.Attribute
+    ):
         for (one, a), (two, b) in combinations(enumerate(site.node.args), 2):
             spelt = f".transpose({one}, {two})"
             words = f"TRANSPOSE after splitting: {spelt}"
             yield site.replace(f"{site.exchange(a, b)}{spelt}", words, INSERTED)
-    given = find_receiver(site.node)
-    if find_name(site.node) == "repeat" and given is not None:
+    given = code.find_receiver(site.node)
+    if code.find_name(site.node) == "repeat" and given is not None:
         for at, part in enumerate(site.node.args):
-            if read_number(part) != 1:
+            if code.read_number(part) != 1:
                 turned = f"{get(given)}.repeat_interleave({get(part)}, dim={at})"
                 yield site.replace(turned, "REPEAT_INTERLEAVE, not repeat", LACKING)
 

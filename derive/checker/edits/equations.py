@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from functools import partial
 from itertools import combinations, permutations, product
-from typing import TYPE_CHECKING
 
-from derive.checker.edits import sites
-from derive.checker.edits.operators import pair_indices
+from derive.checker.edits import operators, sites
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_accesses, find_free, rewrite_bottom_up, walk
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 TWO = ir.Number(Fraction(2))
 
@@ -74,7 +70,7 @@ def exchange_indices_twice(site: sites.Site) -> Iterator[sites.Change]:
             f"{names} of {access.tensor.name}",
         )
         for access in accesses
-        for one, two, names in pair_indices(site.formula, access)
+        for one, two, names in operators.pair_indices(site.formula, access)
     ]
     for (one, new_one, what), (two, new_two, other) in combinations(turned, 2):
         if one is not two:

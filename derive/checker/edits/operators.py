@@ -9,18 +9,15 @@ A change is what the code may be taken to compute; its words say what to do to t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 from itertools import combinations, product
-from typing import TYPE_CHECKING
 
 from derive.checker.edits import sites
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, find_confused
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_accesses, find_free, rewrite_bottom_up, walk
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HALF, TWO = ir.Number(Fraction(1, 2)), ir.Number(Fraction(2))
 _KINDS = ("sum", "mean", "max", "min", "prod", "logsumexp")

@@ -12,42 +12,22 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, chain
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from derive.checker.edits import code_operators, equations, operators
-from derive.checker.edits.code import (
-    Found,
-    Lines,
-    Rewrite,
-    SourceText,
-    count_contrived,
-    exchange,
-    find_passing,
-    find_prints,
-    find_sites,
-    repeat_rewrites,
-    watch_program,
-)
+from derive.checker.edits import code, code_operators, equations, operators, sites
+from derive.checker.edits.code_operators import Stock
 from derive.checker.processes import EndedError
-from derive.checker.trace import ERRORS, Example, are_close
+from derive.checker.program import Program
+from derive.checker.trace import ERRORS, Example, Print, are_close
 from derive.ir import nodes as ir
 from derive.ir.walk import find_children
-from derive.judge.evaluate import Evaluator
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from derive.checker.edits.code_operators import Stock
-    from derive.checker.edits.sites import Change, SizedFormula
-    from derive.checker.program import Program
-    from derive.checker.trace import Print
-    from derive.judge.evaluate import Grid
-
+from derive.judge.evaluate import Evaluator, Grid
 
 NODES = 20  # that are evaluated in about a millisecond
 LARGE = 20_000  # elements, whose arithmetic takes as long as all else of an evaluation
@@ -179,11 +159,11 @@ class EditSearch:
     weigh: Callable[[ir.System], float]  # how much of the code an edited formula leaves unexplained
     confirm: Callable[[ir.System], bool]
     groups: Sequence[Sequence[int]]  # of the equations, the likeliest first
-    formula: SizedFormula
+    formula: sites.SizedFormula
     most: int = 0
 
     @cached_property
-    def _changes(self) -> Iterator[tuple[int, Change]]:
+    def _changes(self) -> Iterator[tuple[int, sites.Change]]:
         """All changes, each with the number of its group of equations; cheap ones first."""
         for at, group in enumerate(self.groups):
             seen: set[tuple[ir.Equation, ...] | ir.System] = {self.judge.system.equations}
@@ -195,7 +175,7 @@ class EditSearch:
                     seen.add(key)
                     yield at, change
 
-    def _find_changes(self, group: Sequence[int]) -> Iterator[Change]:
+    def _find_changes(self, group: Sequence[int]) -> Iterator[sites.Change]:
         for operator in OPERATORS:
             for site in (site for number in group for site in self.formula.sites[number]):
                 with suppress(*ERRORS):  # what an operator cannot be applied to, it leaves alone
@@ -203,9 +183,9 @@ class EditSearch:
                         cost = operator.cost + change.cost
                         yield replace(change, cost=cost, about=operator.about)
 
-    def find(self) -> Change | None:
+    def find(self) -> sites.Change | None:
         """The best single change, in the first group that has one, with what it costs in all."""
-        best: Change | None = None
+        best: sites.Change | None = None
         hits = found_at = 0
         while self.judge.steps <= self.most and hits < _MOST_HITS:
             at, change = next(self._changes, (len(self.groups), None))
@@ -251,11 +231,11 @@ class Budget:
 class Correction:
     """An edit of the text that makes the code right."""
 
-    rewrite: Rewrite
+    rewrite: code.Rewrite
     source: str  # all of it, corrected
 
     @staticmethod
-    def of(rewrite: Rewrite, source: str) -> Correction:
+    def of(rewrite: code.Rewrite, source: str) -> Correction:
         """The edit made, with no brackets that it does not need."""
         edited = rewrite.apply(source)
         meant = ast.dump(ast.parse(edited))
@@ -286,14 +266,14 @@ class Mender:
     weight: int  # steps that one run takes
 
     @cached_property
-    def source(self) -> SourceText:
+    def source(self) -> code.SourceText:
         """The text as it is."""
-        return SourceText(self.program.code.source)
+        return code.SourceText(self.program.code.source)
 
     @cached_property
-    def ran(self) -> tuple[Lines, tuple[int, ...]]:
+    def ran(self) -> tuple[code.Lines, tuple[int, ...]]:
         """The lines that run, with what has a name there, and those that run repeatedly."""
-        return watch_program(self.program, self.trials[0])
+        return code.watch_program(self.program, self.trials[0])
 
     def count_unused(self) -> int:
         """How many tensors and modules have names that the text never reads."""
@@ -304,18 +284,18 @@ class Mender:
         return len(found & self.source.unused)
 
     @cached_property
-    def rewrites(self) -> list[Rewrite]:
+    def rewrites(self) -> list[code.Rewrite]:
         """All edits of the text."""
-        found: dict[tuple[int, int, str], Rewrite] = {}
-        for site in find_sites(self.source, self.ran[0]):
+        found: dict[tuple[int, int, str], code.Rewrite] = {}
+        for site in code.find_sites(self.source, self.ran[0]):
             for rewrite in chain.from_iterable(act(site, self.stock) for act in TEXT_OPERATORS):
                 key = (rewrite.start, rewrite.end, rewrite.text)
                 cost = rewrite.cost + _BRANCH * site.is_branch
                 if key not in found or cost < found[key].cost:
                     found[key] = replace(rewrite, cost=cost)
-        return [*found.values(), *repeat_rewrites(list(found.values()), _AGAIN)]
+        return [*found.values(), *code.repeat_rewrites(list(found.values()), _AGAIN)]
 
-    def rank(self, weigh: Callable[[int], float]) -> list[Rewrite]:
+    def rank(self, weigh: Callable[[int], float]) -> list[code.Rewrite]:
         """The edits by their cost and that of their line, the likeliest first."""
         costs = {line: weigh(line) for line in dict.fromkeys(each.line for each in self.rewrites)}
         ranked = (replace(each, cost=each.cost + costs[each.line]) for each in self.rewrites)
@@ -334,7 +314,7 @@ class Mender:
                 if chosen is not None:
                     return chosen
                 right, after = [], 0
-            passing = self._try(find_passing, batch)
+            passing = self._try(code.find_passing, batch)
             for rewrite in (batch[number] for number in passing if 0 <= number < len(batch)):
                 dear = right and rewrite.cost > right[0].rewrite.cost + _LIKE
                 if dear or len(right) >= _MOST_RIGHT:
@@ -351,7 +331,7 @@ class Mender:
             """How contrived an edit is, how much it leaves without a meaning, what it costs."""
             with self._put(correction):
                 ends, others = self.count_parts()
-            return count_contrived(correction.source), -ends, -others, correction.rewrite.cost
+            return code.count_contrived(correction.source), -ends, -others, correction.rewrite.cost
 
         for each in sorted(right, key=rate) if len(right) > 1 else right:
             with suppress(Exception), self._put(each):
@@ -361,11 +341,13 @@ class Mender:
 
     def _put(self, correction: Correction) -> AbstractContextManager[None]:
         """In here the code runs as it is corrected."""
-        return exchange(self.program.code, correction.source, correction.rewrite.line)
+        return code.exchange(self.program.code, correction.source, correction.rewrite.line)
 
     def _try(
-        self, look: Callable[[Program, Sequence[Rewrite], Example], Found], batch: list[Rewrite]
-    ) -> Found:
+        self,
+        look: Callable[[Program, Sequence[code.Rewrite], Example], code.Found],
+        batch: list[code.Rewrite],
+    ) -> code.Found:
         """What is seen of edits; what ends there is not the code as it was given."""
         try:
             return look(self.program, batch, self.trials[0])
@@ -374,8 +356,8 @@ class Mender:
             raise EndedError(says) from error
 
     def _take_batches(
-        self, rewrites: Sequence[Rewrite], weight: int, budget: Budget
-    ) -> Iterator[list[Rewrite]]:
+        self, rewrites: Sequence[code.Rewrite], weight: int, budget: Budget
+    ) -> Iterator[list[code.Rewrite]]:
         """The edits, many at a time, as long as there are steps left."""
         for start in range(0, len(rewrites), _BATCH):
             batch = list(rewrites[start : start + max(0, min(_BATCH, budget.left // weight))])
@@ -398,7 +380,7 @@ class Mender:
         gains = [
             (count(prints), rewrite)
             for batch in self._take_batches(mine, 2 * self.weight, budget)
-            for rewrite, prints in zip(batch, self._try(find_prints, batch), strict=True)
+            for rewrite, prints in zip(batch, self._try(code.find_prints, batch), strict=True)
         ]
         gains = sorted((each for each in gains if each[0] > 0), key=lambda each: -each[0])
         return [Correction.of(rewrite, self.source.text) for _, rewrite in gains[:most]]
@@ -412,6 +394,6 @@ class Mender:
                 return False
             # To avoid a branch, or to go through a loop only once, is to hide what is wrong in it.
             lines, repeated = self.ran
-            lines_now, repeated_now = watch_program(self.program, self.trials[0])
+            lines_now, repeated_now = code.watch_program(self.program, self.trials[0])
             return lines.keys() <= lines_now.keys() and {*repeated} <= {*repeated_now}
         return False

@@ -10,19 +10,16 @@ A `Scale` is a product of powers of sizes and numbers: what a part of a formula 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations, pairwise
-from typing import TYPE_CHECKING
 
 from derive.ir import nodes as ir
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.text import to_text
 from derive.ir.walk import find_children, find_free, map_children, rename_apart, substitute, walk
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 EXCHANGED, LACKING, MISPLACED, SEVERAL = 1.0, 1.2, 1.4, 1.6
 LONGEST = 60  # indices of a node that words quote whole
@@ -219,7 +216,7 @@ def leave_out(node: ir.Expr, at: int) -> ir.Expr:
 
 
 def exchange_nodes(expr: ir.Expr, new: Mapping[ir.Expr, ir.Expr]) -> ir.Expr:
-    """The expression with free nodes exchanged; itself, where a softmax's index is in the way."""
+    """The expression with free nodes exchanged; itself where an index is in the way."""
     try:
         return substitute(expr, new)
     except ValueError:

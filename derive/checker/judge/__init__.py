@@ -13,7 +13,6 @@ of the formula with many digits decides:
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf, isfinite, prod
@@ -21,35 +20,24 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.processes import CannotRunError
-from derive.checker.program import find_expected, find_names
-from derive.checker.runs import How, weigh_results
-from derive.checker.samples import evaluate_parts, find_magnitudes
+from derive.checker.program import Program, find_expected, find_names
+from derive.checker.runs import Answer, How, weigh_results
+from derive.checker.samples import Sample, evaluate_parts, find_magnitudes
 from derive.errors import Diagnostic
 from derive.ir import nodes as ir
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.walk import walk
-from derive.judge.compare import (
-    compare_values,
-    copy_values,
-    draw_over,
-    evaluate_over,
-    find_difference,
-)
-from derive.judge.loops import evaluate_entries, evaluate_loops
+from derive.judge import compare, loops
 from derive.judge.loops.entries import prepare_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from derive.checker.program import Program
-    from derive.checker.runs import Answer
-    from derive.checker.samples import Sample
     from derive.judge.fields import Usage
     from derive.notation.formula import Formula
 
     Values = Mapping[str, Any]
     Truth = Callable[..., float | None]
-
 
 CLEAR = 1e-6  # a relative difference in float64 that no rounding at ordinary inputs explains
 MOST_APART = 6  # elements of a result that are looked at, where it differs
@@ -110,7 +98,7 @@ def judge_floats(
     if not answer.results:
         says = f"the code returns no tensor, {sample.describe()}"
         return Outcome(False, says, inf, changed)
-    found = [compare_values(*each) for each in program.pair(answer, wanted)]
+    found = [compare.compare_values(*each) for each in program.pair(answer, wanted)]
     said = next((f"{where}, {sample.describe()}" for _, where in found if where), "")
     worst = max((off for off, _ in found), default=0.0)
     return Outcome(not said, said, worst, changed, always_nan=always_nan)
@@ -120,7 +108,7 @@ def _loop(formula: Formula, sample: Sample, values: Mapping[str, Any]) -> dict[s
     """The formula's results by the loops; of long loops single entries, the others evaluated."""
     names = [tensor.name for tensor in sample.system.results]
     if count_steps(sample) <= MOST_STEPS:
-        expected = evaluate_loops(formula, values)
+        expected = loops.evaluate_loops(formula, values)
         return dict(zip(names, expected if len(names) > 1 else (expected,), strict=True))
     wanted = {name: value.clone() for name, value in sample.evaluate(values).items()}
     chooser = Random(sample.seed)
@@ -129,7 +117,7 @@ def _loop(formula: Formula, sample: Sample, values: Mapping[str, Any]) -> dict[s
         for name, value in wanted.items()
         if value.numel()
     }
-    for name, entries in evaluate_entries(formula, values, places, MOST_STEPS).items():
+    for name, entries in loops.evaluate_entries(formula, values, places, MOST_STEPS).items():
         for place, entry in entries.items():
             wanted[name][place] = entry
     return wanted
@@ -174,6 +162,11 @@ def judge_at(
         if tuple(result.shape) != tuple(value.shape):
             says = f"{name} has shape {list(result.shape)}, the formula {list(value.shape)}"
             return Outcome(False, f"{says}, {sample.describe()}", float("inf"))
+        if result.is_complex() or value.is_complex():
+            far, where = compare.compare_values(name, result, value)
+            if far > least:
+                return Outcome(False, f"{where}, {sample.describe()}", far)
+            continue
         one, other = result.detach().double(), value.double()
         same = (one == other) | (one.isnan() & other.isnan())
         finite = torch.where(other.isfinite(), other.abs(), 0.0)
@@ -198,7 +191,7 @@ def judge_gradients(program: Program, sample: Sample) -> Outcome:
         right = _differ_where_undefined(
             sample, (values, name), own, other, (how, len(answer.results))
         )
-        off, where = compare_values(f"gradient by {name}", own, right)
+        off, where = compare.compare_values(f"gradient by {name}", own, right)
         if where:
             said = [f"at line {line} by {call}" for line, call in answer.cuts if line]
             cuts = f"; the code cuts the gradient {', '.join(said[:MOST_CUTS])}" if said else ""
@@ -220,7 +213,7 @@ def _pair_gradients(
     tower = None if how.tower is None else draw_tower(*how.tower)
 
     def make_leaves() -> dict[str, Any]:
-        leaves = copy_values(values)
+        leaves = compare.copy_values(values)
         return leaves | {name: leaves[name].detach().requires_grad_() for name in names}
 
     answer, here = program.differentiate(make_leaves(), sample.sizes, how)
@@ -228,7 +221,7 @@ def _pair_gradients(
     if tower is None:
         known = sample.evaluate(leaves)
     else:
-        known = evaluate_over(tower, sample.system, leaves, sample.sizes)
+        known = compare.evaluate_over(tower, sample.system, leaves, sample.sizes)
     wanted = {tensor.name: known[tensor.name] for tensor in sample.system.results}
     total = weigh_results([value for _, _, value in program.pair(answer, wanted)], how)
     there: tuple[Any, ...] = (None,) * len(names)
@@ -275,10 +268,8 @@ def _differ_where_undefined(
 _STEPS = (1e-5, 2e-6)  # of an input, to either side
 _SLOPE = 1e-4  # differences that far from each other, of 1 and their size, are one slope
 
-
 _TOWERS = 2  # random towers at each sample
 _ORDERED_TOWERS = 8  # where a random order decides, each tower is but one trial
-_REDRAWS = 5  # after an accident
 
 
 @dataclass
@@ -323,57 +314,40 @@ def judge_fields(
 def _judge_tower(
     total: Exactness, program: Program, sample: Sample, seed: int, backward: bool
 ) -> None:
-    """One sample over one tower; deeper towers where exponentials nest deeper."""
-    from derive.judge.fields import DEEPEST, NotModelledError, TooDeepError, UnluckyError
+    """One sample over one tower."""
+    from derive.judge import fields
 
-    total.reason = "exponentials nest deeper than random fields allow"
-    for depth in range(1, DEEPEST + 1):
-        for attempt in range(_REDRAWS):
-            try:
-                _run_tower(total, program, sample, (seed + 1000 * attempt, depth, backward))
-            except UnluckyError:
-                continue
-            except TooDeepError:
-                break
-            except NotModelledError as error:
-                total.reason = f"{error} is not modelled over fields"
-            except CannotRunError as error:
-                total.reason = f"over fields the code stops: {error}"
-            else:
-                return
-            total.same = None
-            return
-    total.same = None
-
-
-def _run_tower(
-    total: Exactness, program: Program, sample: Sample, how: tuple[int, int, bool]
-) -> None:
-    from derive.judge.fields import draw_tower, exact, has_finite
-
-    seed, depth, backward = how
-    tower = draw_tower(seed, depth)
-    run = How(tower=(seed, depth), most=len(sample.system.results))
-    with warnings.catch_warnings(), exact(tower) as usage:
-        warnings.simplefilter("ignore")
+    def judge(tower: Any, usage: Usage, how: tuple[int, int]) -> str:
+        run = How(tower=how, most=len(sample.system.results))
         try:
-            values = draw_over(tower, sample.system, sample.make_inputs(), seed)
-            found = evaluate_over(tower, sample.system, values, sample.sizes)
+            values = compare.draw_over(tower, sample.system, sample.make_inputs(), how[0])
+            found = compare.evaluate_over(tower, sample.system, values, sample.sizes)
             answer = program.run(values, sample.sizes, run)
             total.take(answer.usage or usage)
             wanted = {tensor.name: found[tensor.name] for tensor in sample.system.results}
             said = "" if answer.results else "the code returns no tensor"
-            every = (find_difference(*each) for each in program.pair(answer, wanted))
+            every = (compare.find_difference(*each) for each in program.pair(answer, wanted))
             said = said or next(filter(None, every), "")
-            total.has_numbers |= any(has_finite(value) for value in wanted.values())
+            total.has_numbers |= any(fields.has_finite(value) for value in wanted.values())
             if backward and not said:
                 weighed = replace(run, weights=7 * sample.seed)
                 _, gradients = _pair_gradients(program, sample, weighed, values)
                 for name, here, there in gradients:
-                    said = said or find_difference(f"the gradient by {name}", here, there)
+                    said = said or compare.find_difference(f"the gradient by {name}", here, there)
         finally:
             total.take(usage)
-    total.same, total.difference, total.reason = not said, said, ""
+        return said
+
+    try:
+        total.difference = compare.use_tower(seed, judge)
+    except fields.TooDeepError:
+        total.same, total.reason = None, "exponentials nest deeper than random fields allow"
+    except fields.NotModelledError as error:
+        total.same, total.reason = None, f"{error} is not modelled over fields"
+    except CannotRunError as error:
+        total.same, total.reason = None, f"over fields the code stops: {error}"
+    else:
+        total.same, total.reason = not total.difference, ""
 
 
 _UNIT = 2.0**-53  # what one operation may be off
@@ -574,7 +548,10 @@ class _Element:
         shapes = (tensor.shape for tensor in self.sample.system.results)
         sizes = [[evaluate_extent(n, self.sample.sizes) for n in shape] for shape in shapes]
         steps_of_one = count_steps(self.sample) / max(1, sum(map(prod, sizes)))
-        return _UNIT * max(1.0, steps_of_one) * (steps[0] + abs(truth))
+        # What cancels at ordinary inputs, whatever they are, leaves a rounding of its parts.
+        parts = find_magnitudes(self.sample) if self.sample.change is None else ()
+        reach = max(filter(math.isfinite, parts), default=0.0)
+        return _UNIT * max(1.0, steps_of_one) * (steps[0] + abs(truth) + reach)
 
     def _loses_digits(self, values: Values) -> bool:
         """Does its error set in gradually, on the way from ordinary inputs, with either sign?"""

@@ -22,25 +22,19 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, zip_longest
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from types import FrameType, ModuleType
+from typing import Any
 
 from derive.checker.judge import judge_at
 from derive.checker.processes import CannotRunError, EndedError, find_kind, where_it_lives
-from derive.checker.program import check_answer, find_names
+from derive.checker.program import Program, check_answer, find_names
 from derive.checker.runs import Answer, Given, How, make_module, precisely, run_target
-from derive.checker.samples import find_free_sizes
+from derive.checker.samples import Sample, find_free_sizes
 from derive.errors import Diagnostic
 from derive.judge.compare import compare_values
 
-if TYPE_CHECKING:
-    from types import FrameType
-
-    from derive.checker.program import Program
-    from derive.checker.samples import Sample
-
-    Planned = tuple[Sample, How, str]
-    Values = Mapping[str, Any]
+Planned = tuple[Sample, How, str]
+Values = Mapping[str, Any]
 
 PROMISED = {  # circumstances in which code has to give the same, in words
     "strided": "where its arguments are not contiguous",
@@ -227,7 +221,7 @@ def _find_state(target: Any, path: str) -> Iterator[tuple[str, str]]:
             case None | bool() | int() | float() | str() | bytes():
                 return repr(value)
             case torch.Tensor():
-                some = value.detach().reshape(-1)[:64].double()
+                some = value.detach().reshape(-1)[:64]
                 return f"{tuple(value.shape)} {some.tolist()}"
         if any(each is value for each in seen):
             return ""

@@ -14,16 +14,19 @@ would be full: integers begin again, a short float counts no further, factors le
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice, product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from derive.checker.judge import CLEAR, Apart, Further, judge_further
+from derive.checker.pick import Choice
 from derive.checker.processes import CannotRunError
-from derive.checker.runs import How
-from derive.checker.runs.modes import Lowering, find_limit
+from derive.checker.program import Program
+from derive.checker.runs import Answer, How, modes
 from derive.checker.samples import (
     MOST_TOGETHER,
+    Sample,
     count,
     evaluate_parts,
     fill_whole,
@@ -35,18 +38,10 @@ from derive.checker.samples import (
 )
 from derive.errors import Diagnostic
 from derive.ir import nodes as ir
+from derive.ir.functions import ROWS
+from derive.notation.formula import Formula
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from derive.checker.pick import Choice
-    from derive.checker.program import Program
-    from derive.checker.runs import Answer
-    from derive.checker.samples import Sample
-    from derive.notation.formula import Formula
-
-    Values = Mapping[str, Any]
-
+Values = Mapping[str, Any]
 
 RULES_OUT_PROOF = {
     *("lower-precision", "narrow-integer", "type-branch", "not-quite", "far-below"),
@@ -97,7 +92,7 @@ def judge_short(choice: Choice, formula: Formula) -> Further:
             )
             findings.setdefault("rounding", rounding)
     for dtype in usual.cuts_to:
-        limit = find_limit(getattr(torch, dtype))
+        limit = modes.find_limit(getattr(torch, dtype))
         far = replace(scale(first, 4.0 * limit), reason=f"inputs beyond {limit:g}")
         further = judge_further(program, formula, far)
         if further.same is False and dtype != "int64":
@@ -106,7 +101,7 @@ def judge_short(choice: Choice, formula: Formula) -> Further:
             says = "the code cuts real numbers to int64, which does not hold all of them"
             told = Diagnostic("narrow-integer", says, facts=(further.difference,))
             findings.setdefault("cut", told)
-    short, asked = Further(True), set[Lowering]()
+    short, asked = Further(True), set[modes.Lowering]()
     for sample in choice.samples:
         run = usual if sample is first else program.run(sample.make_inputs(), sample.sizes)
         if not asked.issuperset(run.shorter) and short.same:
@@ -148,7 +143,7 @@ def judge_lowered(program: Program, sample: Sample) -> Further:
     if not sample.reason:
         usual, _ = _run_as_asked(program, sample)
         dtypes = dict.fromkeys(e.dtype for e in usual.lowered if e.is_float) if usual else ()
-        limits = [find_limit(getattr(torch, name)) for name in dtypes]
+        limits = [modes.find_limit(getattr(torch, name)) for name in dtypes]
         for far in (each for limit in limits for each in place_integers(sample, limit)):
             difference = _judge_as_asked(program, far, sample)
             if difference:
@@ -221,7 +216,7 @@ def judge_far(
 def _find_wrapped(program: Program, far: Sample, answer: Answer) -> str:
     """An element, however small, that is another where whole numbers did not fit their type."""
     for name, result, value in program.pair(answer, far.evaluate(far.make_inputs())):
-        if result.shape != value.shape:
+        if result.shape != value.shape or result.is_complex() or value.is_complex():
             continue
         one, other = result.detach().double(), value.double()
         off = other.isfinite() & ~((one - other).abs() <= _LOST * other.abs())
@@ -251,7 +246,7 @@ def pass_full(far: Sample, there: Answer, name: str, near: Answer, start: int) -
     for kind, (least, most) in there.reach.items():
         low, high = near.reach.get(kind, (least, most))
         if kind != "float64":  # one more, as positions are counted from 0
-            pairs = [(high + 1, most + 1, find_limit(getattr(torch, kind)))]
+            pairs = [(high + 1, most + 1, modes.find_limit(getattr(torch, kind)))]
         elif is_growing(near, there):
             pairs = [(low, least, single.smallest_normal * single.eps), (high, most, single.max)]
         else:
@@ -278,11 +273,16 @@ _LONGEST = 1 << 20
 
 
 def _round(values: Mapping[str, Any], dtype: Any) -> dict[str, Any]:
-    """Real tensors in a shorter type."""
-    return {
-        name: value.to(dtype) if getattr(value, "is_floating_point", bool)() else value
-        for name, value in values.items()
-    }
+    """Real tensors in a shorter type, complex ones with parts of it, but none below float32."""
+    import torch
+
+    found, parts = dict(values), torch.promote_types(dtype, torch.float32)
+    for name, value in values.items():
+        if getattr(value, "is_floating_point", bool)():
+            found[name] = value.to(dtype)
+        elif getattr(value, "is_complex", bool)():
+            found[name] = value.to(parts.to_complex())
+    return found
 
 
 def _find_lost(sample: Sample, given: Values, eps: float) -> dict[str, float]:
@@ -311,7 +311,7 @@ def _find_lost(sample: Sample, given: Values, eps: float) -> dict[str, float]:
 
 def _measure(found: Any, wanted: Any) -> float:
     """The largest difference of finite elements, as a part of the largest one."""
-    one, other = found.detach().double(), wanted.double()
+    one, other = found.detach().cdouble(), wanted.cdouble()
     told = one.isfinite() & other.isfinite()
     if not bool(told.any()):
         return 0.0
@@ -332,7 +332,7 @@ def _is_same_way(usual: Answer, answer: Answer) -> bool:
 
 
 def _name_lowerings(
-    lowered: Iterable[Lowering], off: float, told: str = " of their largest element"
+    lowered: Iterable[modes.Lowering], off: float, told: str = " of their largest element"
 ) -> Iterator[Diagnostic]:
     for each in lowered:
         at = f"line {each.line}: " if each.line else ""
@@ -390,11 +390,9 @@ def _find_logits(sample: Sample) -> Iterator[Any]:
     """The values of what is exponentiated, as far as it is open to view."""
     for part, evaluator in evaluate_parts(sample):
         match part:
-            case (
-                ir.Along("softmax" | "log_softmax", _, _, body)
-                | ir.Reduce("logsumexp", _, _, body)
-                | ir.Call("exp", (body,))
-            ):
+            case ir.Along(kind, _, _, body) | ir.Reduce(kind, _, _, body) if ROWS[kind].is_slow:
+                yield evaluator.find(body).tensor
+            case ir.Call("exp", (body,)):
                 yield evaluator.find(body).tensor
 
 

@@ -17,10 +17,7 @@ from functools import lru_cache, partial
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.load import find_line, say
-from derive.checker.processes import CannotRunError, where_it_lives
-from derive.checker.reading import make_object
-from derive.checker.relations import read_refusal, read_view
+from derive.checker import load, processes, reading, relations, slots
 from derive.checker.runs.modes import (
     Lowering,
     Masks,
@@ -32,7 +29,6 @@ from derive.checker.runs.modes import (
     watch_failures,
     watch_gradients,
 )
-from derive.checker.slots import fold, gather
 from derive.errors import DeriveError
 from derive.frontend.torch.call import find_fields
 
@@ -47,7 +43,7 @@ _UNDEFINED = re.compile(r"NameError: |AttributeError: '(\w+)' object has no attr
 _BUILTIN = ("Tensor", "NoneType", "bool", "int", "float", "str", "tuple", "list", "dict")
 
 
-def is_undefined(error: CannotRunError) -> bool:
+def is_undefined(error: processes.CannotRunError) -> bool:
     """Does the code read a name, or an attribute of an object of its own, that nothing sets?"""
     found = _UNDEFINED.search(str(error))
     return found is not None and found[1] not in _BUILTIN
@@ -129,7 +125,7 @@ def trace_lines(path: str, meet: Callable[[Any, str], None]) -> Iterator[None]:
         sys.settrace(before)
 
 
-@where_it_lives
+@processes.where_it_lives
 def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
     """The results of one run."""
     if how.ordinary is not None:
@@ -171,29 +167,29 @@ def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
         }
         reach = state.whole | watch.reach
         return replace(answer, **told, reach=reach, left_range=watch.left_range)
-    except (CannotRunError, DeriveError, NotModelledError, TooDeepError, UnluckyError):
+    except (processes.CannotRunError, DeriveError, NotModelledError, TooDeepError, UnluckyError):
         raise
     except _TooLongError as error:
-        raise CannotRunError(TOO_LONG.format(how.most_lines)) from error
+        raise processes.CannotRunError(TOO_LONG.format(how.most_lines)) from error
     except RecursionError as error:
-        line = find_line(error, path)
-        raise CannotRunError("it calls itself without an end", line) from error
+        line = load.find_line(error, path)
+        raise processes.CannotRunError("it calls itself without an end", line) from error
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # whatever the user's code raises
         raise describe_error(error, path, failed[-1] if failed else None) from error
 
 
-def describe_error(error: BaseException, path: str, failed: Any = None) -> CannotRunError:
+def describe_error(error: BaseException, path: str, failed: Any = None) -> processes.CannotRunError:
     """The error of the user's code, with its line; `failed` is the torch function that raised."""
-    line = find_line(error, path)
+    line = load.find_line(error, path)
     at = f"line {line}: " if line else ""
-    said = tuple(read_view(*failed)) if failed is not None else ()
+    said = tuple(relations.read_view(*failed)) if failed is not None else ()
     every = walk_tb(error.__traceback__)
     frames = [(f, line) for f, line in every if f.f_code.co_filename == path]
     if failed is None and frames:
-        said = tuple(read_refusal(*frames[-1]))
+        said = tuple(relations.read_refusal(*frames[-1]))
     lacking = (NameError, AttributeError, ImportError, TypeError)  # which no other sizes cure
     is_incurable = isinstance(error, lacking) and not isinstance(error, UnboundLocalError)
-    return CannotRunError(f"{at}{say(error)}", line, is_incurable, statements=said)
+    return processes.CannotRunError(f"{at}{load.say(error)}", line, is_incurable, statements=said)
 
 
 @contextmanager
@@ -310,12 +306,12 @@ def call_target(
         def call_module(every: Mapping[str, Any], *args: Any, **named: Any) -> Any:
             return torch.func.functional_call(target, dict(every), args, named)
 
-        positional, named = _order(target.forward, gather(target.forward, given))
+        positional, named = _order(target.forward, slots.gather(target.forward, given))
         dtype = find_dtype((*parameters.values(), *given.values()))
         every = {**_convert_others(target, parameters, dtype), **parameters}
         with convert_buffers(target, dtype):
             return call(call_module, [every, *positional], named)
-    positional, named = _order(target, gather(target, given))
+    positional, named = _order(target, slots.gather(target, given))
     return call(target, positional, named)
 
 
@@ -341,11 +337,11 @@ def make_module(target: type, made: Mapping[str, Any]) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         if INIT not in made:
-            return target(**gather(target, made)).eval()
+            return target(**slots.gather(target, made)).eval()
         call, numbers = made[INIT]
         functions = [each for each in vars(target).values() if inspect.isfunction(each)]
         names = functions[0].__globals__ if functions else vars(sys.modules[target.__module__])
-        return make_object(target, call, {**names, **dict(numbers)})
+        return reading.make_object(target, call, {**names, **dict(numbers)})
 
 
 def find_dtype(values: Iterable[Any]) -> Any:
@@ -418,11 +414,11 @@ def pick_results(found: Any, names: Sequence[str]) -> Any:
     fields = find_fields(found)
     if fields is None:
         return found
-    known = {fold(name): flatten_results(value) for name, value in fields.items()}
-    named = [known.get(fold(name), ()) for name in names]
+    known = {slots.fold(name): flatten_results(value) for name, value in fields.items()}
+    named = [known.get(slots.fold(name), ()) for name in names]
     if not any(len(each) == 1 for each in named):
         return found
-    wanted = {*map(fold, names)}
+    wanted = {*map(slots.fold, names)}
     others = [part for name, each in known.items() if name not in wanted for part in each]
     picked: list[Any] = []
     for each in named:
@@ -454,7 +450,7 @@ def by_default_double(*, is_double: bool = True) -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(fast)
 
 
-@where_it_lives
+@processes.where_it_lives
 def has_dropout(target: Any) -> bool:
     """Has a module dropout that is in force?"""
     import torch

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from derive.checker.processes import NO_COMPILER, CannotRunError
 from derive.frontend.torch.call import find_tensors
 from derive.frontend.torch.code import name_of
+from derive.ir.functions import REDUCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -283,7 +284,7 @@ def _leaves_range(name: str, args: Sequence[Any], result: Any) -> bool:
 
 _VANISHES = -104.0  # exp of less is 0 in float32, whose smallest number is 2**-149
 _EXPONENTIALS = ("exp", "sigmoid")  # of the scores as they stand; those below compare them
-_ROWS = ("softmax", "log_softmax", "logsumexp", "amax", "max")
+_ROWS = {"max", *(w for row in REDUCTIONS if row.left_out == "-oo" for w in row.spellings.split())}
 _WITH_MASK = "scaled_dot_product_attention"  # which is given its mask beside the scores
 
 

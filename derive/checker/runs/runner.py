@@ -11,10 +11,11 @@ from __future__ import annotations
 import os
 import signal
 import socket
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from derive.checker import (
     load,
@@ -30,12 +31,8 @@ from derive.checker import (
 from derive.checker.edits import code
 from derive.checker.judge import circumstances
 from derive.checker.runs import modes
+from derive.checker.verdict import Job
 from derive.errors import DeriveError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from derive.checker.verdict import Job
 
 _PATIENCE = 1.0  # seconds for a process that has closed its channel and is about to leave
 # What the judge may ask for, and the records that cross, by the room where they stand.

@@ -4,27 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
-from derive.frontend.latex.tree import (
-    DOTS,
-    Big,
-    Call,
-    Name,
-    Number,
-    Token,
-    Tree,
-    has_label,
-    is_label,
-    to_word,
-    walk,
-)
+from derive.frontend.latex import tree
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 TRANSPOSED = {"T", "top", "intercal"}
 
@@ -56,22 +41,28 @@ class Shapes:
 
 
 def complete(
-    shapes: Shapes, equations: Sequence[tuple[Tree, Tree]], ranges: Mapping[str, Tree]
+    shapes: Shapes,
+    equations: Sequence[tuple[tree.Tree, tree.Tree]],
+    ranges: Mapping[str, tree.Tree],
 ) -> Shapes:
     r"""The shapes with what the equations tell of them.
 
     `i = 1, \ldots, n` and `\mathrm{Concat}(h_1, \ldots, h_n)` tell extents of indices; a shape of
     `W_i` with an index i of a left side is one for each i; a size does not have a tensor's name.
     """
-    targets = [left for left, _ in equations if isinstance(left, Name)]
-    extents = {index: to_word(end) for index, end in ranges.items()}
-    for part in (part for sides in equations for part in walk(sides)):
-        if not isinstance(part, Call) or part.function != "concat":
+    targets = [left for left, _ in equations if isinstance(left, tree.Name)]
+    extents = {index: tree.to_word(end) for index, end in ranges.items()}
+    for part in (part for sides in equations for part in tree.walk(sides)):
+        if not isinstance(part, tree.Call) or part.function != "concat":
             continue
         *others, last = part.arguments
-        if isinstance(last, Name) and any(isinstance(o, Name) and o.base in DOTS for o in others):
+        if isinstance(last, tree.Name) and any(
+            isinstance(o, tree.Name) and o.base in tree.DOTS for o in others
+        ):
             series = (left for left in targets if left.base == last.base and len(left.below) == 1)
-            extents |= {to_word(left.below[0]): to_word(last.below[-1]) for left in series}
+            extents |= {
+                tree.to_word(left.below[0]): tree.to_word(last.below[-1]) for left in series
+            }
     extents = {index: extent for index, extent in extents.items() if index and extent}
     taken = {left.base for left in targets} | {*shapes.tensors}
     clashes = sorted((shapes.sizes | {*extents.values()}) & taken)
@@ -81,7 +72,7 @@ def complete(
         return re.sub(r"[^\W\d]\w*", lambda size: renamed.get(size[0], size[0]), extent)
 
     indices = {index: rename(extent) for index, extent in {**extents, **shapes.indices}.items()}
-    bound = {to_word(place) for left in targets for place in left.below}
+    bound = {tree.to_word(place) for left in targets for place in left.below}
     tensors: dict[str, tuple[str, ...]] = {}
     for name, shape in shapes.tensors.items():
         stem, _, label = name.rpartition("_")
@@ -101,30 +92,30 @@ class Read:
     """A name as it is meant: its places, a power of it, whether it is transposed."""
 
     name: str
-    places: tuple[Tree, ...] = ()
-    power: Tree | None = None
+    places: tuple[tree.Tree, ...] = ()
+    power: tree.Tree | None = None
     is_transposed: bool = False
 
 
 class Names:
     """What the names of a text mean."""
 
-    def __init__(self, shapes: Shapes, equations: Sequence[tuple[Tree, Tree]]) -> None:
+    def __init__(self, shapes: Shapes, equations: Sequence[tuple[tree.Tree, tree.Tree]]) -> None:
         self.shapes = shapes
         self.sizes = shapes.sizes
         said = " ".join(line for line in shapes.lines if line.startswith("bool"))
         self.truths = {*re.findall(r"\w+", said)} - {"bool"}
-        every = [part for sides in equations for part in walk(sides)]
-        self.words = {part.base for part in every if isinstance(part, Name)}
-        inside = (place for part in every if isinstance(part, Name) for place in part.below)
-        indices = {*map(to_word, inside), "", "oo"}
+        every = [part for sides in equations for part in tree.walk(sides)]
+        self.words = {part.base for part in every if isinstance(part, tree.Name)}
+        inside = (place for part in every if isinstance(part, tree.Name) for place in part.below)
+        indices = {*map(tree.to_word, inside), "", "oo"}
         for part in every:
-            if isinstance(part, Big) and part.above is not None:
-                self.sizes |= {*map(to_word, walk(part.above))} - indices
+            if isinstance(part, tree.Big) and part.above is not None:
+                self.sizes |= {*map(tree.to_word, tree.walk(part.above))} - indices
         self.numbers = self.sizes | shapes.scalars
-        targets = [left for left, _ in equations if isinstance(left, Name)]
+        targets = [left for left, _ in equations if isinstance(left, tree.Name)]
         # `\\sigma^2 = ..` defines a tensor of its own.
-        square = Number("2")
+        square = tree.Number("2")
         self.squares = {left.base for left in targets if left.above == square}
         # With `h_t` beside it `h_0` is an entry of h.
         self.indexed = {left.base for left in targets if left.below and not left.label.isdigit()}
@@ -137,14 +128,14 @@ class Names:
         known = name in self.defined or name in self.sizes or name in self.shapes.scalars
         return known or self.shapes.find(name) is not None
 
-    def resolve(self, name: Name, *, is_target: bool = False) -> Read:
+    def resolve(self, name: tree.Name, *, is_target: bool = False) -> Read:
         """Which tensor or number a name is. `x_1` is x1 where neither is declared."""
-        if name.base in self.squares and name.above == Number("2"):
+        if name.base in self.squares and name.above == tree.Number("2"):
             name = replace(name, base=f"{name.base}_squared", above=None)
         digits = re.fullmatch(r"(\w*[^\W\d_])(\d+)", name.base)
         if digits and not self.is_known(name.base) and self.is_known(f"{digits[1]}_{digits[2]}"):
             name = replace(name, base=f"{digits[1]}_{digits[2]}")
-        above, label = to_word(name.above), name.label
+        above, label = tree.to_word(name.above), name.label
         is_transposed = above in TRANSPOSED and not self.is_known(f"{name.base}_{above}")
         power = None if is_transposed else name.above
         marks = (f"{name.base}_{above}_{label}", f"{name.base}_{label}_{above}")
@@ -158,7 +149,7 @@ class Names:
         if label and is_one and self.is_known(below):
             return Read(below, (), power, is_transposed)
         is_free = not is_transposed and above not in self.sizes
-        if is_free and is_label(above) and not self.is_known(name.base):
+        if is_free and tree.is_label(above) and not self.is_known(name.base):
             return Read(f"{name.base}_{above}", name.below)
         is_number = label.isdigit() and name.base not in self.indexed
         if is_number and (is_target or self.is_known(f"{name.base}{label}")):
@@ -166,7 +157,7 @@ class Names:
         is_end = name.base in self.indexed and label in self.sizes  # `h_T`
         if is_end and not self.is_known(below):
             return Read(name.base, name.below, power, is_transposed)
-        if has_label(name) and (is_target or not self.is_known(name.base)):
+        if tree.has_label(name) and (is_target or not self.is_known(name.base)):
             return Read(below, (), power, is_transposed)
         if name.base in self.sizes and label:
             return Read(name.base, (), power)  # `D_z`: the extent D of z
@@ -180,7 +171,12 @@ class MisfitError(Exception):
     """The equations cannot be read so; `token` is where."""
 
     def __init__(
-        self, says: str, token: Token | None = None, help: str = "", *, of_extents: bool = False
+        self,
+        says: str,
+        token: tree.Token | None = None,
+        help: str = "",
+        *,
+        of_extents: bool = False,
     ) -> None:
         super().__init__(says)
         self.token, self.help, self.of_extents = token, help, of_extents
@@ -231,16 +227,16 @@ class Layout:
     axes: int
 
 
-def write_linear(terms: Mapping[str, int], number: int) -> str:
-    """The text of multiples of names and a number."""
+def write_linear(terms: Mapping[str, int], less: int = 0) -> str:
+    """The text of multiples of names, and of a number under no name, `less` so much."""
     text = ""
-    for name, factor in terms.items():
-        part = name if abs(factor) == 1 else f"{abs(factor)}*{name}"
+    for name, factor in {**terms, "": terms.get("", 0) - less}.items():
+        size = abs(factor)
+        part = f"{size}*{name}" if name and size > 1 else name or str(size)
         sign = "-" if factor < 0 else "+"
-        text += f" {sign} {part}" if text else f"-{part}" if factor < 0 else part
-    if number or not text:
-        text += f" {'-' if number < 0 else '+'} {abs(number)}" if text else str(number)
-    return text
+        if factor:
+            text += f" {sign} {part}" if text else f"-{part}" if factor < 0 else part
+    return text or "0"
 
 
 def to_polynomial(extent: str) -> Polynomial:

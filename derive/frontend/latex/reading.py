@@ -7,7 +7,7 @@ matrices and vectors then; `u v` of two vectors of one kind is their inner produ
 
 Laws:
 - What is written at a tensor once stands at the same of its places everywhere.
-- A function is taken elementwise; a softmax or another word without an index runs over the last
+- A function is taken elementwise; a word of rows without an index runs over the last
   axis of the vector or matrix, and where there is none over the index that is written last.
 - A sum that starts at 1 counts from 1: its index, what is compared with it or stands alone at the
   same place of a tensor, and every number that stands as a place with it, is one less in the
@@ -17,12 +17,10 @@ Laws:
 - A concatenation is read where it meets a vector or a matrix: the sum of the products of its parts.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain, count
-from typing import TYPE_CHECKING
 
 from derive.errors import refuse
 from derive.frontend.latex import tree as tex
@@ -43,9 +41,6 @@ from derive.frontend.latex.names import (
 )
 from derive.frontend.latex.tree import Name, Number, Relation, Token, Tree, to_word, walk
 from derive.ir.functions import FUNCTIONS, ROWS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 # Norms over the axes of a vector or matrix.
 _NORMS = dict.fromkeys(("norm", "norm_2", "norm_F"), "norm[{}]({})")
@@ -550,10 +545,8 @@ class Reading:
                     raise MisfitError("vectors or matrices are compared")
                 texts = [value.within(TERM) for value in values]
                 if self.first and all(each is not None for each in sums):
-                    least = min(each[1] for each in sums if each is not None)
-                    texts = [
-                        write_linear(each[0], each[1] - least) for each in sums if each is not None
-                    ]
+                    least = min(each.get("", 0) for each in sums if each is not None)
+                    texts = [write_linear(each, least) for each in sums if each is not None]
                 signs = [sign for sign, _ in rest]
                 text = "".join(f"{t} {s} " for t, s in zip(texts, signs, strict=False)) + texts[-1]
                 return text, tuple(i for value in values for i in value.free)
@@ -595,9 +588,8 @@ class Reading:
         linear = self.find_linear(tree)
         has_first = bool(self.first) and not isinstance(tree, Name)
         if linear is not None:
-            terms, number = linear
-            counted = self.first & {*terms} or (has_first and not terms)
-            return write_linear(terms, number - 1 if counted else number)
+            counted = self.first & {*linear} or (has_first and not any(linear))
+            return write_linear(linear, bool(counted))
         value = self.read(tree, _EVERY)
         is_entry = isinstance(tree, Name) and tree.below  # it counts as it is declared
         if self.first & {*value.free} and not is_entry:
@@ -605,36 +597,29 @@ class Reading:
             raise MisfitError(says, help="let the sums start at 0")
         return value.text
 
-    def find_linear(self, tree: Tree) -> tuple[dict[str, int], int] | None:
-        """Whole multiples of indices and sizes, and a whole number; None for anything else."""
+    def find_linear(self, tree: Tree) -> dict[str, int] | None:
+        """Whole multiples of indices and sizes, and of 1 under no name; None for anything else."""
         match tree:
             case Number(text) if text.isdigit():
-                return {}, int(text)
+                return {"": int(text)}
             case Name(_, _, None, ()):
-                return {tree.base: 1}, int(tree.base in self.first)
+                return {tree.base: 1} | ({"": 1} if tree.base in self.first else {})
             case Name():
                 read = self.names.resolve(tree)
                 is_plain = not read.places and read.power is None and not read.is_transposed
-                return ({read.name: 1}, 0) if is_plain and read.name in self.names.sizes else None
+                return {read.name: 1} if is_plain and read.name in self.names.sizes else None
             case tex.Sum(parts):
                 terms: dict[str, int] = {}
-                number = 0
                 for sign, part in parts:
                     found = self.find_linear(part)
                     if found is None:
                         return None
-                    times = -1 if sign == "-" else 1
-                    number += times * found[1]
-                    for name, factor in found[0].items():
-                        terms[name] = terms.get(name, 0) + times * factor
-                return {name: factor for name, factor in terms.items() if factor}, number
+                    for name, factor in found.items():
+                        terms[name] = terms.get(name, 0) + (-factor if sign == "-" else factor)
+                return {name: factor for name, factor in terms.items() if factor}
             case tex.Product(((_, Number(text)), ("" | "cdot", Name() as name))) if text.isdigit():
                 found = self.find_linear(name)
-                if found is None:
-                    return None
-                return {n: int(text) * factor for n, factor in found[0].items()}, int(text) * found[
-                    1
-                ]
+                return None if found is None else {n: int(text) * k for n, k in found.items()}
             case _:
                 return None
 

@@ -16,16 +16,14 @@ part of the name, a power) depends on what is declared, so it is kept as it is w
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from keyword import iskeyword
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from derive.errors import DeriveError, Mark, refuse
 from derive.ir.functions import FUNCTIONS, ROWS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
     Indexed               Access                 Piecewise        Where, nested
     Idx, integer Symbol   Index                  KroneckerDelta   Where(i == j, 1, 0)
     Symbol                Size or Scalar         floor(i/r)       floordiv(i, r)
-    Sum, Product          Reduce                 softmax(e, j)    Along
+    Sum, Product          Reduce                 cumsum(e, i)     Along
     Sum with (j, 0, i)    its condition j <= i   -oo              Infinity(negative)
 
 `Context` holds what the nodes need to know of the whole formula: the roles of names, the tensors,
@@ -17,49 +17,31 @@ Limits of a sum that are those of the index say nothing; others become the condi
 sum of `where(c, f, 0)` is the sum of f over the entries where c holds; so is a product, with 1.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import sympy
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import BooleanFalse, BooleanTrue
 
-from derive.analysis.facts import is_nonnegative
+from derive.analysis.facts import is_never_negative
 from derive.errors import refuse
 from derive.frontend.names import Extents, write_extent
+from derive.ir import functions, pieces, polynomial, text
 from derive.ir import nodes as ir
-from derive.ir.functions import ROWS
-from derive.ir.pieces import to_exact
-from derive.ir.polynomial import Polynomial, is_same_extent
-from derive.ir.text import to_text
 from derive.ir.walk import find_accesses
 from derive.ir.walk import walk as walk_nodes
 from derive.notation.functions import ELEMENTWISE, WORDS, Reduction
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from typing import TypeAlias
-
-    Order: TypeAlias = Callable[[str], tuple[bool, int, str]]
-    Limits: TypeAlias = tuple[ir.Index, ir.Expr, ir.Expr]
-
+Order: TypeAlias = Callable[[str], tuple[bool, int, str]]
+Limits: TypeAlias = tuple[ir.Index, ir.Expr, ir.Expr]
 
 _LARGEST_DIVISOR = 1000  # a fraction with a larger one is a decimal to its reader
 
 _NUMBER, _SIZE, _TENSOR, _SUM, _INDEX, _BRACKET, _DIVISOR = range(7)
-
-
-def to_readable_product(factors: tuple[ir.Expr, ...], order: Order) -> tuple[ir.Expr, ...]:
-    """The factors in readable order; a fraction becomes a number before and a divisor behind."""
-    parts: list[ir.Expr] = []
-    for factor in factors:
-        parts += _split_fraction(factor) if isinstance(factor, ir.Number) else [factor]
-    bare = not any(find_accesses(part) for part in parts)
-    return tuple(sorted(parts, key=lambda part: _rank_factor(part, bare, order)))
 
 
 def to_readable_sum(terms: tuple[ir.Expr, ...], order: Order) -> tuple[ir.Expr, ...]:
@@ -74,7 +56,7 @@ def to_readable_sum(terms: tuple[ir.Expr, ...], order: Order) -> tuple[ir.Expr, 
 
 def to_readable_conditions(parts: tuple[ir.Expr, ...], order: Order) -> tuple[ir.Expr, ...]:
     """The parts of an `and` in readable order; two that make a chain `0 <= t < T` stand as one."""
-    ranked = tuple(sorted(parts, key=lambda part: (_first_tensor(part, order), to_text(part))))
+    ranked = tuple(sorted(parts, key=lambda part: (_first_tensor(part, order), text.to_text(part))))
     match ranked:
         case (ir.Compare(_, left, _), ir.Compare(_, _, right)) if left is right:
             return (ranked[1], ranked[0])
@@ -105,7 +87,7 @@ def _split_fraction(number: ir.Number) -> list[ir.Expr]:
 
 def _rank_factor(part: ir.Expr, bare: bool, order: Order) -> tuple[object, ...]:
     rank = _find_rank(part, bare)
-    return (rank, not _is_atom(part), *_first_tensor(part, order), to_text(part))
+    return (rank, not _is_atom(part), *_first_tensor(part, order), text.to_text(part))
 
 
 def _find_rank(part: ir.Expr, bare: bool) -> int:
@@ -137,7 +119,7 @@ def _rank_term(part: ir.Expr, order: Order) -> tuple[object, ...]:
         -degree,
         is_negative(part),
         not _is_atom(part),
-        to_text(part),
+        text.to_text(part),
     )
 
 
@@ -167,7 +149,7 @@ def to_reduce(kind: str, limits: Iterable[Limits], body: ir.Expr, *, is_literal:
 
 def _find_conditions(index: ir.Index, low: ir.Expr, high: ir.Expr) -> list[ir.Expr]:
     """What the limits ask of the index beyond its extent, `low <= j <= high` if both do."""
-    gap = Polynomial.of(index.extent) - Polynomial.of(high)
+    gap = polynomial.Polynomial.of(index.extent) - polynomial.Polynomial.of(high)
     found: list[ir.Expr] = []
     if low is not ir.ZERO:
         found.append(ir.Compare("<=", low, index))
@@ -184,14 +166,15 @@ def _find_conditions(index: ir.Index, low: ir.Expr, high: ir.Expr) -> list[ir.Ex
 
 def _check_limits(index: ir.Index, low: ir.Expr, high: ir.Expr) -> None:
     """Refuse limits that leave the range of the index, since SymPy means them literally."""
-    last = Polynomial.of(index.extent) - Polynomial.of(1)
-    starts = low is ir.ZERO or is_nonnegative(Polynomial.of(low))
-    if starts and is_nonnegative(last - Polynomial.of(high)):
+    last = polynomial.Polynomial.of(index.extent) - polynomial.Polynomial.of(1)
+    starts = low is ir.ZERO or is_never_negative(polynomial.Polynomial.of(low))
+    if starts and is_never_negative(last - polynomial.Polynomial.of(high)):
         return
     raise refuse(
         "limits-outside",
-        f"the limits of {index.name}, {to_text(low)} to {to_text(high)}, may leave its range",
-        facts=[f"{index.name} runs from 0 to {to_text(last.to_expr())}"],
+        f"the limits of {index.name}, {text.to_text(low)} to {text.to_text(high)}, "
+        "may leave its range",
+        facts=[f"{index.name} runs from 0 to {text.to_text(last.to_expr())}"],
         help="places count from 0; limits that depend on an index go into a condition, "
         f"Sum(Piecewise((x, {index.name} <= ...), (0, True)), {index.name})"
         if not isinstance(high, ir.Number)
@@ -217,6 +200,7 @@ class Context:
     resolved: Extents = field(default_factory=lambda: Extents({}, {}, {}, ()))
     tensors: dict[str, ir.Tensor] = field(default_factory=dict)
     indices: dict[str, list[ir.Index]] = field(default_factory=dict)
+    complex: set[str] = field(default_factory=set)  # tensors that hold complex numbers
 
     def order(self, name: str) -> tuple[bool, int, str]:
         """Where a tensor stands in a readable line: results first, then as declared."""
@@ -263,7 +247,7 @@ def to_node(value: Any, context: Context) -> ir.Expr:
 def to_extent(value: Any, context: Context) -> ir.Expr:
     """The extent that SymPy arithmetic gave, its terms in descending degree."""
     made = to_node(value, context)
-    return made if context.is_ordered else Polynomial.of(made).to_expr()
+    return made if context.is_ordered else polynomial.Polynomial.of(made).to_expr()
 
 
 def find_index(value: Any, context: Context) -> ir.Index:
@@ -285,25 +269,25 @@ def find_index(value: Any, context: Context) -> ir.Index:
     places = (each for each in context.plain.get(name, ()) if each[0] in context.tensors)
     shapes = ((context.tensors[tensor].shape, number) for tensor, number in places)
     written = [shape[number] for shape, number in shapes if number < len(shape)]
-    whole = Polynomial.of(to_node(extent, context)).to_expr()
+    whole = polynomial.Polynomial.of(to_node(extent, context)).to_expr()
     for index in known:
-        if is_same_extent(index.extent, whole):
+        if polynomial.is_same_extent(index.extent, whole):
             return index
     # As the first tensor that it reads writes it, if that is the same number.
-    made = next((each for each in written if is_same_extent(each, whole)), whole)
+    made = next((each for each in written if polynomial.is_same_extent(each, whole)), whole)
     known.append(ir.Index(name, made))
     return known[-1]
 
 
 @to_node.register(sympy.Rational)
 def _(value: Any, context: Context) -> ir.Expr:
-    return to_exact(Fraction(int(value.p), int(value.q)))
+    return pieces.to_exact(Fraction(int(value.p), int(value.q)))
 
 
 @to_node.register(sympy.Float)
 def _(value: Any, context: Context) -> ir.Expr:
     double = 53  # bits; such a float has a shortest decimal that means it
-    return to_exact(Fraction(repr(float(value)) if value._prec == double else str(value)))
+    return pieces.to_exact(Fraction(repr(float(value)) if value._prec == double else str(value)))
 
 
 @to_node.register(type(sympy.oo))
@@ -319,6 +303,11 @@ def _(value: Any, context: Context) -> ir.Expr:
 @to_node.register(type(sympy.pi))
 def _(value: Any, context: Context) -> ir.Expr:
     return ir.Call("pi", ())
+
+
+@to_node.register(type(sympy.I))
+def _(value: Any, context: Context) -> ir.Expr:
+    return ir.Call("I", ())
 
 
 @to_node.register(type(sympy.E))
@@ -377,8 +366,12 @@ def _(value: Any, context: Context) -> ir.Expr:
         return ir.MINUS_INFINITY
     while isinstance(factors[0], ir.Mul):
         factors = (*factors[0].factors, *factors[1:])
-    if not context.is_ordered:
-        factors = to_readable_product(factors, context.order)
+    if not context.is_ordered:  # a fraction becomes a number before and a divisor behind
+        parts: list[ir.Expr] = []
+        for factor in factors:
+            parts += _split_fraction(factor) if isinstance(factor, ir.Number) else [factor]
+        bare = not any(find_accesses(part) for part in parts)
+        factors = tuple(sorted(parts, key=lambda part: _rank_factor(part, bare, context.order)))
     return ir.Mul(factors)
 
 
@@ -508,19 +501,19 @@ def _(value: Any, context: Context) -> ir.Expr:
             "index-wanted", f"{kind} names no index: {value}", help=f"write {kind}(expression, j)"
         )
     body, condition = to_node(value.body, context), to_node(value.condition, context)
-    keeps = ROWS[kind].keeps
-    if ROWS[kind].is_matrix and (len(bound) != 2 or bound[0] is bound[1]):
+    keeps = functions.ROWS[kind].keeps
+    if functions.ROWS[kind].is_matrix and (len(bound) != 2 or bound[0] is bound[1]):
         raise refuse(
             "matrix-indices",
             f"{kind} names the rows and the columns of one matrix: {value}",
             help=f"write {kind}(A[i, j], i, j)",
         )
-    if len(bound) > 1 and (keeps or kind == "argmax") and not ROWS[kind].is_matrix:
+    if len(bound) > 1 and (keeps or kind == "argmax") and not functions.ROWS[kind].is_matrix:
         raise refuse(
             "not-yet",
             f"{kind} runs along one index, not {len(bound)}: {value}",
             help=f"name one index; exp(e) / Sum(exp(e), i, j) is the {kind} over both"
-            if kind == "softmax"
+            if functions.ROWS[kind].normalizes
             else "name one index",
         )
     if keeps:

@@ -7,13 +7,12 @@ Laws:
 - Numbers are exact; a power of numbers is never worked out, and refused where nobody could.
 """
 
-from __future__ import annotations
-
 import ast
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sympy import (
     Add,
@@ -46,16 +45,9 @@ from sympy.core.relational import Relational
 from sympy.functions.elementary.piecewise import ExprCondPair
 from sympy.logic.boolalg import BooleanAtom
 
-from derive.frontend.text.lines import span
+from derive.frontend.text import lines
 from derive.ir.functions import FUNCTIONS, ROWS, Maker, open_call
-from derive.notation import functions
-from derive.notation.words import BooleanElement
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from derive.frontend.text.lines import Source
-
+from derive.notation import functions, words
 
 RELATIONS: dict[str, Any] = {"<": Lt, "<=": Le, ">": Gt, ">=": Ge, "==": Eq, "!=": Ne}
 
@@ -172,7 +164,7 @@ def reduce_over(word: str, body: Any, bound: Sequence[Any], condition: Any | Non
 
 def is_condition(value: Any) -> bool:
     """Is it a truth value? To SymPy every Symbol could be one."""
-    kinds = (And, Or, Not, Relational, BooleanAtom, BooleanElement)
+    kinds = (And, Or, Not, Relational, BooleanAtom, words.BooleanElement)
     return isinstance(value, kinds)
 
 
@@ -223,7 +215,7 @@ def _builder(name: str) -> Callable[..., Any]:
     return lambda *arguments: _call(name, arguments)
 
 
-CONSTANTS: dict[str, Any] = {"pi": S.Pi, "oo": S.Infinity}
+CONSTANTS: dict[str, Any] = {"pi": S.Pi, "I": S.ImaginaryUnit, "oo": S.Infinity}
 MAKER = Maker(
     to_rational,
     lambda *terms: add(terms),
@@ -237,9 +229,8 @@ MAKER = Maker(
 ELEMENTWISE: dict[str, tuple[int, int, Callable[..., Any]]] = {
     name: (max(row.counts[0], 2 if name in {"max", "min"} else 1), row.counts[1], _builder(name))
     for name, row in FUNCTIONS.items()
-    if name not in {"pi", "floordiv", "mod"}
+    if name not in {"pi", "I", "floordiv", "mod"}
 } | {"delta": (2, 2, lambda *places: KroneckerDelta(*places, evaluate=False))}
-
 
 MOST_TERMS = 256  # of an extent or a place, multiplied out
 LARGEST_POWER = 1024  # of anything; and bits of a power of numbers
@@ -256,11 +247,17 @@ def is_arithmetic(node: ast.expr) -> bool:
             return isinstance(node, ast.BinOp)
 
 
-def read_arithmetic(source: Source, node: ast.expr, read: Callable[[ast.expr], Any]) -> Any:
+def read_arithmetic(source: lines.Source, node: ast.expr, read: Callable[[ast.expr], Any]) -> Any:
     """The SymPy expression of an arithmetic node, its operands read by `read`."""
     match node:
         case ast.Constant():
-            return _read_number(source, node)
+            start, end = lines.span(node)
+            text = source.text[start:end].replace("_", "")
+            if isinstance(node.value, bool) or not isinstance(node.value, (int, float)):
+                raise source.refuse("syntax", f"{text} is no number of the notation", (start, end))
+            if text.isdigit():
+                return to_rational(int(text))
+            return to_rational(Fraction(text))
         case ast.UnaryOp(ast.UAdd(), operand):
             return read(operand)
         case ast.UnaryOp(ast.USub(), operand):
@@ -278,7 +275,7 @@ def read_arithmetic(source: Source, node: ast.expr, read: Callable[[ast.expr], A
         case ast.BinOp(left, ast.Pow(), right):
             return _read_power(source, node, read(left), read(right))
         case _:
-            raise source.refuse("syntax", "this is no operator of the notation", span(node))
+            raise source.refuse("syntax", "this is no operator of the notation", lines.span(node))
 
 
 def find_value(expr: Any) -> Fraction | None:
@@ -303,13 +300,13 @@ def find_value(expr: Any) -> Fraction | None:
             return None
 
 
-def check_expandable(source: Source, node: ast.expr, expr: Any) -> None:
+def check_expandable(source: lines.Source, node: ast.expr, expr: Any) -> None:
     """Refuse what has too many terms when multiplied out; extents and places are compared so."""
     if _count_terms(expr) > MOST_TERMS:
         raise source.refuse(
             "too-deep",
             f"multiplied out this has more than {MOST_TERMS} terms",
-            span(node),
+            lines.span(node),
             help="make it a size of its own: size W",
         )
 
@@ -340,7 +337,7 @@ def _find_spine(
     return node, rest[::-1]
 
 
-def _read_product(source: Source, node: ast.expr, read: Callable[[ast.expr], Any]) -> Any:
+def _read_product(source: lines.Source, node: ast.expr, read: Callable[[ast.expr], Any]) -> Any:
     first, rest = _find_spine(node, (ast.Mult, ast.Div))
     minus = False
     match first:
@@ -357,26 +354,26 @@ def _read_product(source: Source, node: ast.expr, read: Callable[[ast.expr], Any
     return negate(product) if minus else product
 
 
-def _read_divisor(source: Source, node: ast.expr, read: Callable[[ast.expr], Any]) -> Any:
+def _read_divisor(source: lines.Source, node: ast.expr, read: Callable[[ast.expr], Any]) -> Any:
     divisor = read(node)
     if find_value(divisor) == 0:
         advice = "take the division out"
-        raise source.refuse("division-by-zero", "this divides by 0", span(node), help=advice)
+        raise source.refuse("division-by-zero", "this divides by 0", lines.span(node), help=advice)
     return divisor
 
 
-def _read_power(source: Source, node: ast.expr, base: Any, exponent: Any) -> Any:
+def _read_power(source: lines.Source, node: ast.expr, base: Any, exponent: Any) -> Any:
     under, over = find_value(base), find_value(exponent)
     if over is not None and not _is_small(under, over):
         raise source.refuse(
             "number-too-large",
             "numbers are kept exactly, and this power is too large for that",
-            span(node),
+            lines.span(node),
             help="make it a scalar: scalar c",
         )
     if under == 0 and over is not None and over < 0:
         advice = "take the division out"
-        raise source.refuse("division-by-zero", "this divides by 0", span(node), help=advice)
+        raise source.refuse("division-by-zero", "this divides by 0", lines.span(node), help=advice)
     return power(base, exponent if over is None else to_rational(over))
 
 
@@ -387,13 +384,3 @@ def _is_small(base: Fraction | None, exponent: Fraction) -> bool:
         return True
     bits = max(base.numerator.bit_length(), base.denominator.bit_length())
     return bits * abs(exponent) <= 4 * LARGEST_POWER
-
-
-def _read_number(source: Source, node: ast.Constant) -> Any:
-    start, end = span(node)
-    text = source.text[start:end].replace("_", "")
-    if isinstance(node.value, bool) or not isinstance(node.value, (int, float)):
-        raise source.refuse("syntax", f"{text} is no number of the notation", (start, end))
-    if text.isdigit():
-        return to_rational(int(text))
-    return to_rational(Fraction(text))

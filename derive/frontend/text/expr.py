@@ -20,31 +20,21 @@ given; an index bound inside the scope of the same index is refused; what is not
 part of the notation.
 """
 
-from __future__ import annotations
-
 import ast
 import re
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sympy import Idx, S, expand
 
-from derive.errors import suggest
+from derive.errors import DeriveError, suggest
 from derive.frontend.names import Claims, Extents, to_article, write_extent
-from derive.frontend.text import build
+from derive.frontend.text import build, lines
 from derive.frontend.text.build import BINDING, CONSTANTS, ELEMENTWISE, KEEPING, is_matrix
-from derive.frontend.text.lines import match_call, read_elements, span, too_deep
 from derive.ir.functions import FUNCTIONS
 from derive.ir.text import to_count
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
-
-    from derive.errors import DeriveError
-    from derive.frontend.text.lines import Call, Source
-    from derive.frontend.text.statements import EquationLine, FunctionLine
-
 
 FUNCTION_WORDS = (*ELEMENTWISE, "where", *BINDING, *KEEPING)
 MOST_NAMES = 16  # that a message lists
@@ -54,14 +44,14 @@ MOST_NAMES = 16  # that a message lists
 class Names(Claims):
     """The names of one text, and what is known of each."""
 
-    source: Source = None  # type: ignore[assignment]
+    source: lines.Source = None  # type: ignore[assignment]
     arguments: dict[str, Any] = field(default_factory=dict)  # name: IndexedBase or Symbol
     defaults: dict[str, Any] = field(default_factory=dict)  # scalar: exact number or None
     sizes: dict[str, int | None] = field(default_factory=dict)  # those on size lines
     shapes: dict[str, tuple[Any, ...]] = field(default_factory=dict)  # of declared tensors
     ranges: dict[str, Any] = field(default_factory=dict)  # index: the extent its line gives
-    functions: dict[str, FunctionLine] = field(default_factory=dict)
-    equations: dict[str, list[EquationLine]] = field(default_factory=dict)
+    functions: dict[str, lines.FunctionLine] = field(default_factory=dict)
+    equations: dict[str, list[lines.EquationLine]] = field(default_factory=dict)
     bases: dict[str, Any] = field(default_factory=dict)
     extents: Extents = field(default_factory=lambda: Extents({}, {}, {}, ()))
 
@@ -92,7 +82,7 @@ class Scope:
     """What can be seen at one place of an equation."""
 
     names: Names
-    line: EquationLine
+    line: lines.EquationLine
     bound: Mapping[str, tuple[int, int]]  # indices in scope, and where each one enters
     moved: Mapping[str, Any] = field(default_factory=dict)  # index: what it is read as
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -109,7 +99,7 @@ class Scope:
         help: str = "",
     ) -> DeriveError:
         """The error at these nodes, and at the call that led into a user's function."""
-        places = [span(node) for node in nodes] + [place for _, place in self.calls[-1:]]
+        places = [lines.span(node) for node in nodes] + [place for _, place in self.calls[-1:]]
         return self.names.source.refuse(code, says, *places, facts=facts, help=help)
 
 
@@ -121,27 +111,36 @@ def find_rank(names: Names, name: str) -> int:
 
 
 def check_order(name: str, node: ast.expr, scope: Scope) -> None:
-    """A tensor is used after the equation that defines it, unless it is made of what that uses."""
-    names = scope.names
+    """A tensor is used after the equation that defines it, unless recurrences make both.
+
+    One that is made of what the using equation defines is such a recurrence together with it.
+    """
+    names, user = scope.names, scope.line.name.text
     if name in names.equations and names.equations[name][0].left > scope.line.left:
-        made, waiting = {name}, [name]
-        while waiting:
-            values = [line.value for line in names.equations.get(waiting.pop(), ())]
-            parts = [p.id for value in values for p in ast.walk(value) if isinstance(p, ast.Name)]
-            waiting += [part for part in parts if part not in made]
-            made |= {*parts}
-        if scope.line.name.text in made:
+        made_of = _find_reach(name, names)
+        if user in made_of or (name in made_of and user in _find_reach(user, names)):
             return
         raise names.source.refuse(
             "used-before-defined",
             f"{name} is used before it is defined",
-            span(node),
+            lines.span(node),
             names.equations[name][0].left,
             help=f"move the equation of {name} up",
         )
 
 
-def check_count(call: Call, node: ast.expr, scope: Scope, fewest: int, most: int) -> None:
+def _find_reach(name: str, names: Names) -> set[str]:
+    """All that the equations of a tensor read, and what that is made of."""
+    reached, waiting = set[str](), [name]
+    while waiting:
+        values = [line.value for line in names.equations.get(waiting.pop(), ())]
+        parts = {p.id for value in values for p in ast.walk(value) if isinstance(p, ast.Name)}
+        waiting += parts - reached
+        reached |= parts
+    return reached
+
+
+def check_count(call: lines.Call, node: ast.expr, scope: Scope, fewest: int, most: int) -> None:
     """Refuse a call with too few or too many arguments."""
     given = len(call.arguments)
     starred = any(isinstance(argument, ast.Starred) for argument in call.arguments)
@@ -174,7 +173,7 @@ def check_free(index: ast.Name, scope: Scope, bound: Mapping[str, Any]) -> None:
     raise scope.names.source.refuse(
         "index-bound-again",
         f"index {index.id} is bound again where it already has a meaning",
-        span(index),
+        lines.span(index),
         bound[index.id],
         *(place for _, place in scope.calls[-1:]),
         help=f"take a fresh name here, {_find_fresh(index.id, scope.names.claims)}",
@@ -217,7 +216,7 @@ def no_tensor(name: str, places: tuple[ast.expr, ...], node: ast.expr, scope: Sc
     kind = names.kind(name)
     if kind:
         says = f"{name} is {to_article(kind)} and has no places"
-        places_of = (span(node), names.claims[name].span)
+        places_of = (lines.span(node), names.claims[name].span)
         return names.source.refuse("not-a-tensor", says, *places_of, help=f"write {name} alone")
     if name in FUNCTION_WORDS:
         advice = f"write {name}[j](..)" if name in {*BINDING, *KEEPING} else f"write {name}(..)"
@@ -235,7 +234,7 @@ def no_tensor(name: str, places: tuple[ast.expr, ...], node: ast.expr, scope: Sc
     )
 
 
-def unknown_function(call: Call, node: ast.expr, scope: Scope) -> DeriveError:
+def unknown_function(call: lines.Call, node: ast.expr, scope: Scope) -> DeriveError:
     """A call of what is no function, or not in this way."""
     word, names = call.word, scope.names
     if call.brackets is not None and word in {*ELEMENTWISE, "where", *names.functions}:
@@ -292,7 +291,7 @@ def to_number(node: ast.expr, scope: Scope) -> Any:
     value = to_value(node, scope)
     if not build.is_condition(value):
         return value
-    start, end = span(node)
+    start, end = lines.span(node)
     written = " ".join(scope.names.source.text[start:end].split())
     raise scope.refuse(
         "condition-as-number",
@@ -319,7 +318,7 @@ def to_value(node: ast.expr, scope: Scope) -> Any:
     """The SymPy expression of a number or a condition."""
     scope = replace(scope, depth=scope.depth + 1)
     if scope.depth > DEEPEST:
-        raise too_deep(scope.names.source, *span(node))
+        raise lines.too_deep(scope.names.source, *lines.span(node))
     value = _read(node, scope)
     _measure(value, node, scope)
     return value
@@ -328,7 +327,7 @@ def to_value(node: ast.expr, scope: Scope) -> Any:
 def _read(node: ast.expr, scope: Scope) -> Any:
     if build.is_arithmetic(node):
         return build.read_arithmetic(scope.names.source, node, lambda part: to_number(part, scope))
-    call = match_call(node)
+    call = lines.match_call(node)
     if call is not None:
         return _read_call(call, node, scope)
     match node:
@@ -337,11 +336,17 @@ def _read(node: ast.expr, scope: Scope) -> Any:
         case ast.Constant(bool() as value):
             return S.true if value else S.false
         case ast.Subscript(ast.Name(name), bracket):
-            return _read_access(name, read_elements(bracket), node, scope)
+            return _read_access(name, lines.read_elements(bracket), node, scope)
         case ast.List([condition]):
             return build.choose(to_condition(condition, scope), S.One, S.Zero)
         case ast.Compare():
-            return _read_comparison(node, scope)
+            sides = [to_number(side, scope) for side in (node.left, *node.comparators)]
+            parts = []
+            for op, (left, right) in zip(node.ops, pairwise(sides), strict=True):
+                if type(op) not in _RELATIONS:
+                    raise not_notation(node, scope)
+                parts.append(build.compare(_RELATIONS[type(op)], left, right))
+            return build.all_of(parts)
         case ast.BoolOp(op, parts):
             join = build.all_of if isinstance(op, ast.And) else build.any_of
             return join([to_condition(part, scope) for part in parts])
@@ -368,17 +373,7 @@ def _measure(value: Any, node: ast.expr, scope: Scope) -> None:
     depth, nodes = known[value]
     source = scope.names.source
     if depth > 2 * DEEPEST or nodes > LARGEST + TYPED * len(source.text):
-        raise too_deep(source, *span(node))
-
-
-def _read_comparison(node: ast.Compare, scope: Scope) -> Any:
-    sides = [to_number(side, scope) for side in (node.left, *node.comparators)]
-    parts = []
-    for op, (left, right) in zip(node.ops, pairwise(sides), strict=True):
-        if type(op) not in _RELATIONS:
-            raise not_notation(node, scope)
-        parts.append(build.compare(_RELATIONS[type(op)], left, right))
-    return build.all_of(parts)
+        raise lines.too_deep(source, *lines.span(node))
 
 
 def _read_name(name: str, node: ast.expr, scope: Scope) -> Any:
@@ -392,7 +387,7 @@ def _read_name(name: str, node: ast.expr, scope: Scope) -> Any:
             return names.arguments[name]
         case "index":
             moved = scope.moved.get(name)
-            return scope.names.index(name, span(node)) if moved is None else moved
+            return scope.names.index(name, lines.span(node)) if moved is None else moved
         case "tensor":
             return _read_bare(name, node, scope)
         case "function":
@@ -459,7 +454,7 @@ def to_place(node: ast.expr, scope: Scope) -> Any:
     return expand(place.doit()) if scope.moved else place
 
 
-def _read_call(call: Call, node: ast.expr, scope: Scope) -> Any:
+def _read_call(call: lines.Call, node: ast.expr, scope: Scope) -> Any:
     word, names = call.word, scope.names
     if call.brackets is not None:
         return _read_reduction(call, node, scope)
@@ -481,7 +476,7 @@ def _read_call(call: Call, node: ast.expr, scope: Scope) -> Any:
     raise unknown_function(call, node, scope)
 
 
-def _inline(call: Call, node: ast.expr, scope: Scope) -> Any:
+def _inline(call: lines.Call, node: ast.expr, scope: Scope) -> Any:
     """The body of the user's function with the arguments in place of its parameters."""
     line = scope.names.functions[call.word]
     if any(call.word == word for word, _ in scope.calls):
@@ -494,13 +489,13 @@ def _inline(call: Call, node: ast.expr, scope: Scope) -> Any:
     inner = replace(
         scope,
         parameters={p.text: value for p, value in zip(line.parameters, values, strict=True)},
-        calls=(*scope.calls, (call.word, span(node))),
-        bound={**dict.fromkeys(given, span(node)), **scope.bound},
+        calls=(*scope.calls, (call.word, lines.span(node))),
+        bound={**dict.fromkeys(given, lines.span(node)), **scope.bound},
     )
     return to_value(line.value, inner)
 
 
-def _read_reduction(call: Call, node: ast.expr, scope: Scope) -> Any:
+def _read_reduction(call: lines.Call, node: ast.expr, scope: Scope) -> Any:
     word = call.word
     if word not in {*BINDING, *KEEPING}:
         raise unknown_function(call, node, scope)
@@ -512,16 +507,16 @@ def _read_reduction(call: Call, node: ast.expr, scope: Scope) -> Any:
     for index in given:
         if call.word in BINDING:
             check_free(index, scope, bound)
-        bound[index.id] = span(index)
+        bound[index.id] = lines.span(index)
     inner = replace(scope, bound=bound)
-    indices = [scope.names.index(index.id, span(index)) for index in given]
+    indices = [scope.names.index(index.id, lines.span(index)) for index in given]
     parts = [to_condition(condition, inner) for condition in conditions]
     body = to_number(call.arguments[0], inner)
     return build.reduce_over(word, body, indices, build.all_of(parts) if parts else None)
 
 
 def _split_bracket(
-    call: Call, node: ast.expr, scope: Scope
+    call: lines.Call, node: ast.expr, scope: Scope
 ) -> tuple[list[ast.Name], list[ast.expr]]:
     """The indices, and the conditions behind them."""
     indices: list[ast.Name] = []
@@ -562,7 +557,7 @@ def _split_bracket(
     return indices, conditions
 
 
-def _read_correction(call: Call, node: ast.expr, scope: Scope) -> str:
+def _read_correction(call: lines.Call, node: ast.expr, scope: Scope) -> str:
     """The reduction's word; `var` with `correction=1` is the other variance."""
     check_count(call, node, scope, 1, 1)
     match call.keywords:
@@ -577,7 +572,7 @@ def _read_correction(call: Call, node: ast.expr, scope: Scope) -> str:
     raise scope.refuse("function-form", says, node, help=help_)
 
 
-def _read_solve(call: Call, node: ast.expr, given: list[ast.Name], scope: Scope) -> Any:
+def _read_solve(call: lines.Call, node: ast.expr, given: list[ast.Name], scope: Scope) -> Any:
     """The x of `sum[j](A[i, j] * x[j]) = b[i]`, over j; with b[j] the system is numbered by j.
 
     Either index counts the equations and the unknowns both: the right side has one of them, the
@@ -587,8 +582,10 @@ def _read_solve(call: Call, node: ast.expr, given: list[ast.Name], scope: Scope)
     if len(call.brackets or ()) > 2:
         says, advice = "solve takes no condition", f"write {_write_call('solve', scope)}"
         raise scope.refuse("reduction-form", says, node, help=advice)
-    inner = replace(scope, bound={**scope.bound, **{index.id: span(index) for index in given}})
-    one, other = (scope.names.index(index.id, span(index)) for index in given)
+    inner = replace(
+        scope, bound={**scope.bound, **{index.id: lines.span(index) for index in given}}
+    )
+    one, other = (scope.names.index(index.id, lines.span(index)) for index in given)
     matrix, right = (to_number(argument, inner) for argument in call.arguments)
     summed, kept = (one, other) if right.has(one) else (other, one)
     if not right.has(summed) or right.has(kept):

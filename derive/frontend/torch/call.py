@@ -16,27 +16,18 @@ maps its indices to places of the buffer; a write goes the other way: for each p
 whether the view reaches it, and from which indices.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from derive.analysis.affine import Affine, divide, modulo, ravel, to_affine
 from derive.analysis.facts import is_never_negative, is_positive
-from derive.frontend.torch.exprs import choose, decide, put, tidy, within
-from derive.frontend.torch.numbers import plain
-from derive.frontend.torch.trace import find_address, kind_of
+from derive.frontend.torch import exprs, numbers
+from derive.frontend.torch.trace import Shadow, Trace, find_address, kind_of
 from derive.ir import nodes as ir
 from derive.ir.polynomial import NOTHING, Polynomial
 from derive.ir.walk import walk
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from derive.frontend.torch.trace import Shadow, Trace
-
 
 _MISSING = object()
 
@@ -74,7 +65,7 @@ class Call:
         value = self.get(position, name, default)
         if value is None:
             raise self.trace.refuse("lift-op", f"{self.name} without a dimension is not known")
-        return int(plain(value)) % max(rank, 1)
+        return int(numbers.plain(value)) % max(rank, 1)
 
     def axes(self, position: int, rank: int, name: str = "dim") -> tuple[int, ...]:
         """The axes of a reduction; all of them where none are told."""
@@ -83,7 +74,7 @@ class Call:
             return tuple(range(rank))
         if isinstance(value, int):
             value = (value, *(a for a in self.args[position + 1 :] if type(a) is int))
-        return tuple(int(plain(each)) % max(rank, 1) for each in value)
+        return tuple(int(numbers.plain(each)) % max(rank, 1) for each in value)
 
     def spread_args(self, position: int, name: str) -> tuple[Any, ...]:
         """Arguments given one by one or as one tuple: `view(2, 3)`, `view((2, 3))`."""
@@ -197,12 +188,12 @@ def write(trace: Trace, target: Shadow, value: Shadow) -> None:
     new = trace.spread(value, target.indices)
     if buffer.kind == "real" and value.kind == "bool":
         new = trace.read_number(value, ()) if not value.rank else new
-    placed = put(new, target.indices, indices)
-    buffer.value = tidy(choose(condition, placed, buffer.value))
-    if buffer.kind == "real" and not isinstance(buffer.value, (ir.Access, ir.Number)):
+    placed = exprs.put(new, target.indices, indices)
+    buffer.value = exprs.tidy(exprs.choose(condition, placed, buffer.value))
+    if buffer.kind in {"real", "complex"} and not isinstance(buffer.value, (ir.Access, ir.Number)):
         # An equation, so that the new value is not written out again and again.
         made = trace.define(buffer.axes, buffer.value, buffer.kind)
-        buffer.value = put(made.buffer.value, made.indices, buffer.axes)
+        buffer.value = exprs.put(made.buffer.value, made.indices, buffer.axes)
 
 
 def _invert(trace: Trace, target: Shadow) -> tuple[ir.Expr, tuple[ir.Expr, ...]]:
@@ -221,10 +212,10 @@ def _invert_by_axes(target: Shadow) -> tuple[list[ir.Expr], dict[ir.Index, ir.Ex
     conditions: list[ir.Expr] = []
     found: dict[ir.Index, ir.Expr] = {}
     for axis, place in zip(target.buffer.axes, target.places, strict=True):
-        start = to_affine(put(place, tuple(found), tuple(found.values())))
+        start = to_affine(exprs.put(place, tuple(found), tuple(found.values())))
         inside = [i for i in target.indices if any(i in walk(atom) for atom in start.terms)]
         if not inside:
-            conditions.append(decide("==", axis, start.to_expr()))
+            conditions.append(exprs.decide("==", axis, start.to_expr()))
             continue
         (index, *others) = inside
         step = start.terms.get(index, NOTHING)
@@ -233,9 +224,9 @@ def _invert_by_axes(target: Shadow) -> tuple[list[ir.Expr], dict[ir.Index, ir.Ex
             return None
         gap = to_affine(axis) - start
         if step != Polynomial.of(1):
-            conditions.append(decide("==", modulo(gap, step).to_expr(), ir.ZERO))
+            conditions.append(exprs.decide("==", modulo(gap, step).to_expr(), ir.ZERO))
         found[index] = divide(gap, step).to_expr()
-        conditions.append(within(found[index], index.extent))
+        conditions.append(exprs.within(found[index], index.extent))
     return conditions, found
 
 
@@ -251,7 +242,7 @@ def _invert_by_strides(
         return None
     indices.sort(key=lambda index: trace.number(line.terms[index].to_expr()))
     rest = ravel(target.buffer.axes, shape) - start
-    conditions = [decide("<=", ir.ZERO, rest.to_expr())]
+    conditions = [exprs.decide("<=", ir.ZERO, rest.to_expr())]
     found: dict[ir.Index, ir.Expr] = {}
     for number, index in reversed(list(enumerate(indices))):
         stride = line.terms[index]
@@ -264,7 +255,7 @@ def _invert_by_strides(
             return None
         digit = divide(rest, stride)
         found[index] = digit.to_expr()
-        conditions.append(decide("<", found[index], index.extent))
+        conditions.append(exprs.decide("<", found[index], index.extent))
         rest = rest - digit.scale(stride)
-    conditions.append(decide("==", rest.to_expr(), ir.ZERO))
+    conditions.append(exprs.decide("==", rest.to_expr(), ir.ZERO))
     return conditions, found

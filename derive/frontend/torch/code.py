@@ -25,22 +25,19 @@ import math
 import os
 import sys
 import sysconfig
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, partial
 from pathlib import Path
 from types import CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from derive.errors import Mark
 from derive.frontend.torch.exprs import power
 from derive.frontend.torch.numbers import SymbolicFloat, SymbolicInt, is_symbolic, plain, to_expr
 from derive.ir import nodes as ir
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 _OPERATORS = "add sub mul truediv div floordiv mod pow matmul and or xor"
 _OTHERS = "neg abs eq ne lt le gt ge invert"

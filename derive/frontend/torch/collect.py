@@ -10,16 +10,16 @@ rename    tensors by the variables of the code, indices by their sizes, each ind
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, count
 from keyword import iskeyword
 from math import prod
-from typing import TYPE_CHECKING
 
 from derive.analysis.affine import divide, ravel
 from derive.frontend.torch.exprs import add, count_nodes, multiply, put, write_guards, write_place
-from derive.frontend.torch.trace import View, hint_of
+from derive.frontend.torch.trace import Shadow, Step, Trace, View, hint_of
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, divide_wholly
 from derive.ir.walk import (
@@ -30,11 +30,6 @@ from derive.ir.walk import (
     rewrite_bottom_up,
     walk,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from derive.frontend.torch.trace import Shadow, Step, Trace
 
 
 @dataclass
@@ -173,7 +168,7 @@ def _write_as(
     new = ir.Tensor(tensor.name, tuple(index.extent for index in indices), tensor.kind)
     try:
         value = put(draft.values[tensor], draft.steps[tensor].indices, view.value.places)
-    except ValueError:  # a softmax that would be read at a computed place
+    except ValueError:  # its index stays free, and would be a computed place
         return None
 
     def read(access: ir.Access) -> ir.Expr:
@@ -441,7 +436,7 @@ def _inline(draft: Draft) -> None:
         meet = partial(_open_read, draft.values[tensor], step.indices)
         try:
             whole = map_reads(draft.values[reader], tensor, meet)
-        except ValueError:  # a softmax that is read at a computed place, or on its diagonal
+        except ValueError:  # an index that stays free is read at a computed place, or on a diagonal
             continue
         if count_nodes(whole) <= _MOST_NODES:
             draft.values[reader] = whole

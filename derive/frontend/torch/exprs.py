@@ -13,20 +13,14 @@ guard with the place that it guards.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
-from derive.analysis.affine import Affine, find_range, simplify_place, to_affine
-from derive.analysis.facts import fold_remainders, is_never_negative, negate
+from derive.analysis import affine, facts
 from derive.ir import nodes as ir
-from derive.ir.polynomial import Polynomial
+from derive.ir.polynomial import Monomial, Polynomial
 from derive.ir.walk import map_children, substitute, walk
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from derive.ir.polynomial import Monomial
-
 
 _DIGITS = 12  # a decimal that a person writes has no more
 _LARGEST = 20_000  # the numerator and denominator of a quotient that is recognised
@@ -37,12 +31,14 @@ PI = ir.Call("pi", ())
 def from_float(value: Any) -> ir.Expr:
     """The exact number that a Python number stands for: 0.1 is 1/10, 0.7071.. is sqrt(1/2).
 
-    ValueError for nan and for what is no real number.
+    ValueError for nan and for what is no number.
     """
     if isinstance(value, (bool, int)):
         return ir.Number(Fraction(int(value)))
     if isinstance(value, Fraction):
         return ir.Number(value)
+    if isinstance(value, complex):
+        return add(from_float(value.real), multiply(from_float(value.imag), ir.Call("I", ())))
     if not isinstance(value, float) or math.isnan(value):
         raise ValueError(f"no number: {value!r}")
     if math.isinf(value):
@@ -220,7 +216,7 @@ def negate_truth(condition: ir.Expr) -> ir.Expr:
 def _may_be_nan(expr: ir.Expr) -> bool:
     return any(
         isinstance(p, (ir.Pow, ir.Infinity))
-        or (isinstance(p, ir.Access) and p.tensor.kind == "real")
+        or (isinstance(p, ir.Access) and p.tensor.kind in {"real", "complex"})
         for p in walk(expr)
     )
 
@@ -278,10 +274,10 @@ def _tidy(here: ir.Expr, visit: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:
             return decide(relation, left, right)
         case ir.Access(tensor, places):
             return ir.Access(
-                tensor, tuple(simplify_place(p) if is_whole(p) else visit(p) for p in places)
+                tensor, tuple(affine.simplify_place(p) if is_whole(p) else visit(p) for p in places)
             )
         case ir.Add() | ir.Mul() | ir.Call() if is_whole(here):
-            return simplify_place(here)
+            return affine.simplify_place(here)
     new = map_children(here, visit)
     match new:
         case ir.Where(condition, then, other):
@@ -299,13 +295,13 @@ def _tidy(here: ir.Expr, visit: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:
 
 def decide(relation: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
     """A comparison of whole numbers, true or false where their ranges decide it."""
-    gap = to_affine(right) - to_affine(left)
-    low, high = find_range(gap)
+    gap = affine.to_affine(right) - affine.to_affine(left)
+    low, high = affine.find_range(gap)
     one = Polynomial.of(1)
-    above = low is not None and is_never_negative(low)
-    below = high is not None and is_never_negative(negate(high))
-    far_above = low is not None and is_never_negative(low - one)
-    far_below = high is not None and is_never_negative(negate(high) - one)
+    above = low is not None and facts.is_never_negative(low)
+    below = high is not None and facts.is_never_negative(facts.negate(high))
+    far_above = low is not None and facts.is_never_negative(low - one)
+    far_below = high is not None and facts.is_never_negative(facts.negate(high) - one)
     known = {
         "<=": (above, far_below),
         "<": (far_above, below),
@@ -318,22 +314,22 @@ def decide(relation: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
     if yes or no:
         return ir.TRUE if yes else ir.FALSE
     if not gap.terms:
-        return ir.Compare(relation, simplify_place(left), simplify_place(right))
+        return ir.Compare(relation, affine.simplify_place(left), affine.simplify_place(right))
     return _turn(relation, gap)
 
 
-def _turn(relation: str, gap: Affine) -> ir.Expr:
+def _turn(relation: str, gap: affine.Affine) -> ir.Expr:
     """`left relation right` for right - left: t > s, i < S - 1, and not -s + t >= 1."""
-    signs = {a: is_never_negative(each) for a, each in gap.terms.items()}
-    left = Affine({a: negate(each) for a, each in gap.terms.items() if not signs[a]})
-    right = Affine({a: each for a, each in gap.terms.items() if signs[a]}, gap.constant)
+    signs = {a: facts.is_never_negative(each) for a, each in gap.terms.items()}
+    left = affine.Affine({a: facts.negate(each) for a, each in gap.terms.items() if not signs[a]})
+    right = affine.Affine({a: each for a, each in gap.terms.items() if signs[a]}, gap.constant)
     if not left.terms:
-        left = Affine(right.terms)
-        right = Affine({}, negate(right.constant))
+        left = affine.Affine(right.terms)
+        right = affine.Affine({}, facts.negate(right.constant))
         relation = _TURNED.get(relation, relation)
     step, strict = _STRICT.get(relation, (0, relation))
     if right.terms and right.constant == Polynomial.of(step):
-        relation, right = strict, Affine(right.terms)
+        relation, right = strict, affine.Affine(right.terms)
     return ir.Compare(relation, left.to_expr(), right.to_expr())
 
 
@@ -376,7 +372,7 @@ def write_place(place: ir.Expr, first: Collection[ir.Index]) -> ir.Expr:
         return inner
     whole = Polynomial.of(inner)
     if any(isinstance(part, ir.Call) for part in walk(inner)):
-        whole = _fill_quotients(fold_remainders(whole), first)
+        whole = _fill_quotients(facts.fold_remainders(whole), first)
     return _order(whole, first)
 
 

@@ -9,11 +9,13 @@ the inputs of the run, and at other numbers and other sizes, at which the code r
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from derive.analysis.names import find_complex_mistakes
 from derive.errors import DeriveError, refuse
 from derive.frontend.torch.call import find_fields, find_tensors
 from derive.frontend.torch.code import keep_sizes, name_of
@@ -23,14 +25,9 @@ from derive.frontend.torch.numbers import Condition, SymbolicFloat, plain
 from derive.frontend.torch.trace import Buffer, PoisonedError, RestartError, Shadow, Trace, at
 from derive.ir import nodes as ir
 from derive.ir.walk import substitute
-from derive.judge.evaluate import evaluate_system
-from derive.judge.samples import choose_sizes, draw_inputs
+from derive.judge import evaluate, samples
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    Argument = ir.Tensor | ir.ScalarInput | ir.Size
-
+Argument = ir.Tensor | ir.ScalarInput | ir.Size
 
 _MOST_RUNS = 8  # each with further sizes as numbers
 _SEED = 20240517
@@ -135,6 +132,8 @@ def _finish(
     sizes = [size for size in trace.sizes if size not in fixed]
     system, lines = collect(trace, results, inputs, sizes, "lifted")
     numbers = {size: trace.sizes[size] for size in fixed}
+    for mistake in find_complex_mistakes(system):
+        raise refuse("lift-complex", mistake.says, facts=mistake.facts, help=mistake.help)
     if len(trace.empty_rows) > 1:
         says = "a softmax row with nothing left is zeros in one place and nan in another"
         raise refuse("lift-rows", says)
@@ -255,6 +254,8 @@ def _make(trace: Trace, entry: Argument) -> Any:
         value = torch.randint(0, max(end, 1), lengths)
     else:
         value = torch.rand(lengths, dtype=torch.float64) + 0.5
+    if entry.kind == "complex":
+        value = torch.complex(value, torch.rand(lengths, dtype=torch.float64) - 0.5)
     indices = tuple(trace.index(extent) for extent in entry.shape)
     places = tuple(map(at, indices))
     trace.attach(
@@ -276,14 +277,14 @@ def is_equal_at(
 
     try:
         with torch.no_grad():
-            known = evaluate_system(system, values, sizes)
+            known = evaluate.evaluate_system(system, values, sizes)
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
         return False
     wanted = [known[tensor.name] for tensor in system.results]
     if [tuple(each.shape) for each in wanted] != [tuple(each.shape) for each in found]:
         return False
     for pair in zip(found, wanted, strict=True):
-        one, other = (each.detach().double() for each in pair)
+        one, other = (each.detach().cdouble() for each in pair)
         finite = one[one.isfinite()].abs()
         far = _CLOSE * max(float(finite.max()) if finite.numel() else 1.0, 1e-30)
         if not torch.allclose(one, other, rtol=0.0, atol=far, equal_nan=True):
@@ -297,11 +298,11 @@ def find_other_draws(
     """Other numbers at the same sizes, then at other sizes where they are free."""
     import torch
 
-    yield dict(sizes), draw_inputs(system, sizes, _DRAW_SEED)
+    yield dict(sizes), samples.draw_inputs(system, sizes, _DRAW_SEED)
     if len(fixed) == len(sizes):
         return
     whole = _choose_others(system, sizes, fixed)
-    values = draw_inputs(system, whole, _DRAW_SEED)
+    values = samples.draw_inputs(system, whole, _DRAW_SEED)
     positive = {
         name: value.abs() + 0.5
         if isinstance(value, torch.Tensor) and value.is_floating_point()
@@ -318,7 +319,7 @@ def _choose_others(
     found = [dict(sizes)]
     for seed in range(_DRAW_SEED, _DRAW_SEED + _TRIES):
         try:
-            others = choose_sizes(system, 1, seed=seed)[0]
+            others = samples.choose_sizes(system, 1, seed=seed)[0]
         except ArithmeticError:  # a quotient by a size that these sizes make zero
             continue
         found.append({name: fixed.get(name, others.get(name, n)) for name, n in sizes.items()})

@@ -9,15 +9,17 @@ code that branches on one, or reads one out, is refused.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from importlib import import_module
 from inspect import signature
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from derive.errors import DeriveError
+from derive.frontend.torch import code, numbers, ops
 from derive.frontend.torch.call import (
     Call,
     Op,
@@ -25,19 +27,10 @@ from derive.frontend.torch.call import (
     is_reading_what_it_writes,
     write,
 )
-from derive.frontend.torch.code import find_spot, name_of
-from derive.frontend.torch.numbers import SymbolicFloat, make_int, plain
-from derive.frontend.torch.ops import find_op
 from derive.frontend.torch.trace import Poison, PoisonedError, Shadow, Trace, find_address, kind_of
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from derive.frontend.torch.trace import Trace
-
 
 _QUESTIONS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 _OPEN = ("torch.nn.functional", "torch.functional", "torch._tensor")  # with bodies in Python
@@ -72,7 +65,7 @@ def _answer_size(trace: Trace, name: str, tensor: Any, asked: Any) -> Any:
         extents = shadow.shape[first:]
         number = prod(map(trace.number, extents))
         form = prod(map(Polynomial.of, extents), start=Polynomial.of(1))
-        return make_int(number, form, trace.watch)
+        return numbers.make_int(number, form, trace.watch)
 
     shadow = trace.shadow(tensor)
     lengths = tuple(trace.to_int(extent) for extent in shadow.shape)
@@ -107,9 +100,9 @@ def _answer_value(trace: Trace, name: str, tensor: Any, out: Any) -> Any:
         return out
     if not shadow.rank and not is_data:
         if name == "item" and shadow.kind == "real":
-            return SymbolicFloat(out, value, trace.watch)
+            return numbers.SymbolicFloat(out, value, trace.watch)
         if name == "item" and shadow.kind == "int":
-            return make_int(out, Polynomial.of(value), trace.watch)
+            return numbers.make_int(out, Polynomial.of(value), trace.watch)
         trace.watch.fix(value)
         return out
     is_listed = shadow.rank and shadow.kind != "bool" and name in {"tolist", "numpy", "__array__"}
@@ -131,7 +124,7 @@ def make_mode(trace: Trace, path: str) -> Any:
         def __torch_function__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            with _at(trace, path, name_of(function)):
+            with _at(trace, path, code.name_of(function)):
                 return _answer(self, trace, function, tuple(args), dict(kwargs or {}))
 
     return Lifting()
@@ -140,7 +133,7 @@ def make_mode(trace: Trace, path: str) -> Any:
 @contextmanager
 def _at(trace: Trace, path: str, name: str) -> Iterator[None]:
     """While a call is answered, its place in the code is known."""
-    outer, trace.spot = trace.spot, find_spot(path, name)
+    outer, trace.spot = trace.spot, code.find_spot(path, name)
     if trace.depth:
         trace.spot = replace(trace.spot, name="")
     try:
@@ -152,7 +145,7 @@ def _at(trace: Trace, path: str, name: str) -> Iterator[None]:
 def _answer(
     mode: Any, trace: Trace, function: Any, args: tuple[Any, ...], named: dict[str, Any]
 ) -> Any:
-    name = name_of(function)
+    name = code.name_of(function)
     if name in _SIZES | _VALUES:
         out = function(*args, **named)
         if not trace.is_known(args[0]):
@@ -165,8 +158,8 @@ def _answer(
         except PoisonedError:
             return out
     function, args, named = make_precise(name, function, args, named)
-    known = find_op(name)
-    base = find_op(name[:-1]) if known is None and name.endswith("_") else None
+    known = ops.find_op(name)
+    base = ops.find_op(name[:-1]) if known is None and name.endswith("_") else None
     row = known or base
     if row is not None and row.definition is not None:
         return _define(mode, trace, row, function, args, named)
@@ -209,7 +202,7 @@ def _define(  # noqa: PLR0913, PLR0917 - a call, and what answers it
     """What the definition of a row gives, judged beside what torch gives."""
     definition = row.definition
     assert definition is not None
-    name = name_of(function)
+    name = code.name_of(function)
     is_unknown = f"{name} is called in a way that is not known"
     is_in_place = name not in row.names.split()
     is_write = name.endswith("_") or named.get("out") is not None
@@ -239,7 +232,7 @@ def _strip(value: Any) -> Any:
         return type(value)(map(_strip, value))
     if type(value) is dict:
         return {name: _strip(each) for name, each in value.items()}
-    return plain(value)
+    return numbers.plain(value)
 
 
 def _prepare(
@@ -266,14 +259,13 @@ def make_precise(
     """The call with every request for a shorter float turned into one for float64."""
     import torch
 
-    short = (torch.float32, torch.float16, torch.bfloat16)
-    if name in {"float", "half", "bfloat16"} and args:
-        return torch.Tensor.double, args[:1], {}
-    args = tuple(
-        torch.float64 if isinstance(each, torch.dtype) and each in short else each for each in args
-    )
-    if isinstance(named.get("dtype"), torch.dtype) and named["dtype"] in short:
-        named["dtype"] = torch.float64
+    wide = dict.fromkeys((torch.float32, torch.float16, torch.bfloat16), torch.float64)
+    wide[torch.complex64] = torch.complex128
+    if name in {"float", "half", "bfloat16", "cfloat"} and args:
+        return getattr(torch.Tensor, "cdouble" if name == "cfloat" else "double"), args[:1], {}
+    args = tuple(wide.get(each, each) if isinstance(each, torch.dtype) else each for each in args)
+    if isinstance(named.get("dtype"), torch.dtype):
+        named["dtype"] = wide.get(named["dtype"], named["dtype"])
     return function, args, named
 
 
@@ -290,7 +282,7 @@ def _attach_results(
     for tensor in written:
         _disown(trace, tensor)
     for tensor in (*tensors, *written):  # integers begin again where their type is full
-        if tensor.dtype.is_floating_point or tensor.dtype is torch.bool:
+        if kind_of(tensor) != "int":
             continue
         if trace.is_known(tensor):
             most = trace.measure(trace.shadow(tensor))
@@ -307,15 +299,13 @@ def _disown(trace: Trace, tensor: Any) -> None:
 
 def _compute(call: Call, known: Op | None) -> Any:
     trace = call.trace
-    if any(tensor.is_complex() for tensor in find_tensors(call.out)):
-        raise trace.refuse("lift-complex", "complex numbers are not known")
     if known is not None and known.act is not None:
         found = known.act(call)
         if call.named.get("out") is None:
             return found
         write(trace, trace.shadow(call.named["out"]), found)
         return None
-    base = find_op(call.name[:-1]) if call.name.endswith("_") else None
+    base = ops.find_op(call.name[:-1]) if call.name.endswith("_") else None
     if base is not None and base.act is not None:
         found = base.act(replace(call, name=call.name[:-1]))
         if base.is_view:

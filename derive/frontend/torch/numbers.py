@@ -11,19 +11,19 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from math import inf, prod
+from typing import Any
 
-from derive.analysis.affine import Affine, divide
-from derive.analysis.facts import is_nonnegative
+from derive.analysis import affine, facts
 from derive.frontend.torch.exprs import add, from_float, multiply, power
 from derive.ir import nodes as ir
+from derive.ir.functions import ROWS
 from derive.ir.pieces import to_text
 from derive.ir.polynomial import Polynomial, divide_wholly, evaluate_atom
 from derive.ir.walk import walk
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def _round(value: SymbolicFloat, how: Callable[[float], int]) -> int:
 
 def divide_sizes(over: Polynomial, under: Polynomial) -> Polynomial:
     """`over // under`: sizes where it is whole for all of them, else as little of a quotient."""
-    return divide(Affine({}, over), under).constant
+    return affine.divide(affine.Affine({}, over), under).constant
 
 
 def _remainder(over: Polynomial, under: Polynomial) -> Polynomial:
@@ -305,7 +305,7 @@ def _holds(relation: str, gap: Polynomial) -> bool:
         return not gap.terms
     least, below = Polynomial.of(1), Polynomial({}) - gap
     ways = {"<": [gap - least], "<=": [gap], ">": [below - least], ">=": [below]}
-    return any(map(is_nonnegative, ways.get(relation, [gap - least, below - least])))
+    return any(map(facts.is_never_negative, ways.get(relation, [gap - least, below - least])))
 
 
 def _is_number(value: Any) -> bool:
@@ -355,3 +355,86 @@ for _cls in (SymbolicInt, SymbolicFloat):
         setattr(_cls, f"__r{_name}__", _forward(_name, is_backward=True))
     for _name, _act in _RELATIONS.items():
         setattr(_cls, f"__{_act.__name__}__", _relate(_name))
+
+
+# How large whole numbers get.
+
+LONGEST = 46_340  # of sizes: the last one whose square is held in 32 bits
+
+
+def find_magnitude(expr: ir.Expr, known: Mapping[ir.Tensor, float]) -> float:
+    """A bound of the size of whole numbers, for sizes up to LONGEST; infinite where there is none.
+
+    Polynomials of positions have one that is soon told; a power with a position in its exponent and
+    a product along an index grow without one. What is known of tensors counts for their entries.
+    """
+    ends = facts.find_range(expr)
+    try:
+        found = _find_growth(expr, known)
+        if ends.low is None or ends.high is None:
+            return found
+        return min(found, max(_put_sizes(ends.high), _put_sizes(facts.negate(ends.low))))
+    except OverflowError:
+        return inf
+
+
+def _put_sizes(bound: Polynomial) -> float:
+    total = 0.0
+    for monomial, number in bound.terms.items():
+        if not all(isinstance(atom, ir.Size) and power > 0 for atom, power in monomial):
+            return inf
+        degree = sum(power for _, power in monomial)
+        total += float(number) * (float(LONGEST) ** degree if number > 0 else 1.0)
+    return total
+
+
+def _find_growth(expr: ir.Expr, known: Mapping[ir.Tensor, float]) -> float:
+    """By the parts: what is not known is not bounded."""
+    measure = partial(find_magnitude, known=known)
+    match expr:
+        case ir.Number(value):
+            return abs(float(value))
+        case ir.Size() | ir.Scalar():
+            return float(LONGEST)
+        case ir.Index(_, extent):
+            return measure(extent) - 1
+        case ir.Access(tensor, _):
+            if tensor.kind == "bool":
+                return 1.0
+            below = known.get(tensor, float(LONGEST)) + 1
+            return (below if tensor.below is None else measure(tensor.below)) - 1
+        case ir.Truth() | ir.Compare() | ir.And() | ir.Or() | ir.Not() | ir.Call("sign"):
+            return 1.0
+        case ir.Add(terms):
+            return sum(map(measure, terms))
+        case ir.Mul(factors):
+            return prod(map(measure, factors))
+        case ir.Pow(base, exponent):
+            inner, most = measure(base), measure(exponent)
+            if isinstance(exponent, ir.Number) and exponent.value < 0:
+                return 1.0  # a divisor
+            return float(max(inner, 1.0) ** most)
+        case ir.Where(_, then, other):
+            return max(measure(then), measure(other))
+        case ir.Call("mod", (_, under)):
+            return measure(under)
+        case ir.Call("floordiv" | "abs" | "floor" | "ceiling", (inside, *_)):
+            return measure(inside)
+        case ir.Call("max" | "min" | "clip", arguments):
+            return max(map(measure, arguments))
+        case ir.Reduce(kind, bound, _, body):
+            count = prod(measure(index.extent) for index in bound)
+            if kind.startswith("arg"):
+                return count
+            inner = measure(body)
+            if kind == "prod":
+                return float(max(inner, 1.0) ** count)
+            return inner * count if kind == "sum" else inner if kind in _KEPT else inf
+        case ir.Along(kind, index, _, body) if ROWS[kind].is_linear:
+            return measure(body) * measure(index.extent)
+        case ir.Along(kind) if None not in (ends := ROWS[kind].range):
+            return max(abs(float(end or 0)) for end in ends)
+    return inf
+
+
+_KEPT = frozenset(["max", "min", "mean"])

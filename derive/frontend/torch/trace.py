@@ -11,49 +11,27 @@ are put where they are read. A constant that code brings along (a buffer, a clos
 known where all its elements are one number, or where it is a triangle, or counts up.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from derive.analysis.facts import find_magnitude
-from derive.errors import refuse
+from derive.errors import DeriveError, refuse
+from derive.frontend.torch import exprs, numbers
 from derive.frontend.torch.code import Spot, mark_spot
-from derive.frontend.torch.exprs import (
-    add,
-    choose,
-    compare,
-    count_nodes,
-    from_float,
-    multiply,
-    put,
-    subtract,
-    tidy,
-    to_number,
-)
-from derive.frontend.torch.numbers import (
-    Watch,
-    make_int,
-    to_expr,
-)
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.walk import substitute, walk
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from derive.errors import DeriveError
-
 
 def kind_of(tensor: Any) -> str:
-    """What a tensor holds: real, int or bool."""
+    """What a tensor holds: real, int, bool or complex."""
     import torch
 
     if tensor.dtype is torch.bool:
         return "bool"
+    if tensor.is_complex():
+        return "complex"
     return "real" if tensor.is_floating_point() else "int"
 
 
@@ -185,8 +163,8 @@ def _find_value(tensor: Any, indices: Sequence[ir.Index]) -> ir.Expr | None:
     if tensor.dim() == 1:
         steps = tensor[1:] - tensor[:-1] if kind_of(tensor) != "bool" else None
         if steps is not None and bool((steps == steps[0]).all()):
-            slope, start = from_float(steps[0].item()), from_float(tensor[0].item())
-            return add(multiply(slope, at(indices[0])), start)
+            slope, start = exprs.from_float(steps[0].item()), exprs.from_float(tensor[0].item())
+            return exprs.add(exprs.multiply(slope, at(indices[0])), start)
         return _write_out(tensor, indices)
     if tensor.dim() < 2 or bool(tensor.isnan().any()):
         return None
@@ -199,11 +177,15 @@ def _find_value(tensor: Any, indices: Sequence[ir.Index]) -> ir.Expr | None:
         inside, outside = table[0][gap <= offset], table[0][gap > offset]
         if bool((inside == inside[0]).all()) and bool((outside == outside[0]).all()):
             values = (_to_constant(inside[0].item()), _to_constant(outside[0].item()))
-            far = subtract(at(indices[-1]), at(indices[-2]))
-            condition = compare("<=", far, to_expr(offset))
+            far = exprs.subtract(at(indices[-1]), at(indices[-2]))
+            condition = exprs.compare("<=", far, numbers.to_expr(offset))
             if tensor.dtype is torch.bool:
-                return condition if values[0] is ir.TRUE else compare(">", far, to_expr(offset))
-            return choose(condition, *values)
+                return (
+                    condition
+                    if values[0] is ir.TRUE
+                    else exprs.compare(">", far, numbers.to_expr(offset))
+                )
+            return exprs.choose(condition, *values)
     return _write_out(tensor, indices)
 
 
@@ -216,12 +198,12 @@ def _write_out(tensor: Any, indices: Sequence[ir.Index]) -> ir.Expr | None:
     if any(value in (ir.TRUE, ir.FALSE) for value in values):
         return None
     for number, value in reversed(list(enumerate(values[:-1]))):
-        found = choose(compare("==", indices[0], to_expr(number)), value, found)
+        found = exprs.choose(exprs.compare("==", indices[0], numbers.to_expr(number)), value, found)
     return found
 
 
 def _to_constant(value: Any) -> ir.Expr:
-    return ir.Truth(value) if isinstance(value, bool) else from_float(value)
+    return ir.Truth(value) if isinstance(value, bool) else exprs.from_float(value)
 
 
 LIGHT = 60  # nodes; a mask or position with more of them gets an equation of its own
@@ -276,7 +258,7 @@ class Trace:
             ir.Size(name): ir.Number(sizes[name])  # type: ignore[arg-type]
             for name in fixed
         }
-        self.watch = Watch()
+        self.watch = numbers.Watch()
         self.indices = Indices()
         self.steps: list[Step] = []
         self.magnitudes: dict[ir.Tensor, float] = {}  # of the whole numbers in steps
@@ -293,7 +275,7 @@ class Trace:
         if isinstance(value, Polynomial):
             value = value.to_expr()
         elif isinstance(value, int):
-            value = to_expr(value)
+            value = numbers.to_expr(value)
         return Polynomial.of(substitute(value, self.fixed)).to_expr()
 
     def number(self, extent: ir.Expr) -> int:
@@ -302,7 +284,7 @@ class Trace:
 
     def to_int(self, extent: ir.Expr) -> int:
         """The extent as the number that code is given."""
-        return make_int(self.number(extent), Polynomial.of(extent), self.watch)
+        return numbers.make_int(self.number(extent), Polynomial.of(extent), self.watch)
 
     def index(self, extent: ir.Expr | Polynomial | int, hint: str = "") -> ir.Index:
         """A fresh index; it is called like its size where nothing else is known."""
@@ -343,8 +325,8 @@ class Trace:
 
     def shadow(self, value: Any) -> Shadow:
         """What is known of a tensor or of a number."""
-        if isinstance(value, (bool, int, float)):
-            kinds = {bool: "bool", int: "int", float: "real"}
+        if isinstance(value, (bool, int, float, complex)):
+            kinds = {bool: "bool", int: "int", float: "real", complex: "complex"}
             return self.constant(value, next(kinds[k] for k in kinds if isinstance(value, k)))
         if type(value).__module__ == "numpy":
             says = "a number or table of numpy does not tell which sizes it is made of"
@@ -372,7 +354,7 @@ class Trace:
         if isinstance(value, bool):
             return Shadow((), (), Buffer((), ir.Truth(value), kind))
         try:
-            expr = to_expr(value)
+            expr = numbers.to_expr(value)
         except ValueError:
             raise self.refuse("lift-op", f"the number {value} has no place in a formula") from None
         return Shadow((), (), Buffer((), substitute(expr, self.fixed), kind))
@@ -396,12 +378,12 @@ class Trace:
 
     def read(self, shadow: Shadow, places: Sequence[ir.Expr]) -> ir.Expr:
         """The element of a tensor at these places."""
-        inner = tuple(put(place, shadow.indices, places) for place in shadow.places)
-        return put(shadow.buffer.value, shadow.buffer.axes, inner)
+        inner = tuple(exprs.put(place, shadow.indices, places) for place in shadow.places)
+        return exprs.put(shadow.buffer.value, shadow.buffer.axes, inner)
 
     def read_number(self, shadow: Shadow, places: Sequence[ir.Expr]) -> ir.Expr:
         """The element as a number: truth values are 1 and 0."""
-        return to_number(self.read(shadow, places), shadow.kind)
+        return exprs.to_number(self.read(shadow, places), shadow.kind)
 
     def open(self, shadow: Shadow) -> tuple[tuple[ir.Index, ...], ir.Expr]:
         """Fresh indices of a tensor, and its element there as a number."""
@@ -447,7 +429,7 @@ class Trace:
     def make(self, indices: Sequence[ir.Index], value: ir.Expr, kind: str = "real") -> Shadow:
         """A new tensor with these values; a light one is no equation."""
         indices = tuple(indices)
-        value = tidy(value)
+        value = exprs.tidy(value)
         places = tuple(at(index) for index in indices)
         if _is_light(value, kind):
             return Shadow(indices, places, Buffer(indices, value, kind))
@@ -459,14 +441,14 @@ class Trace:
         tensor = ir.Tensor(f"%{len(self.steps) + 1}", tuple(i.extent for i in indices), kind)
         self.steps.append(Step(tensor, indices, value, self.spot))
         if kind == "int":
-            self.magnitudes[tensor] = find_magnitude(value, self.magnitudes)
+            self.magnitudes[tensor] = numbers.find_magnitude(value, self.magnitudes)
         axes = self.like(*indices)
         places = tuple(at(axis) for axis in axes)
         return Shadow(axes, places, Buffer(axes, ir.Access(tensor, places), kind))
 
     def measure(self, shadow: Shadow) -> float:
         """How large the whole numbers in a tensor get, at sizes that are in use."""
-        return find_magnitude(self.read_number(shadow, shadow.indices), self.magnitudes)
+        return numbers.find_magnitude(self.read_number(shadow, shadow.indices), self.magnitudes)
 
     def may_be_empty(self, value: ir.Expr) -> bool:
         """Is there a -oo in it, or in the steps that it reads?"""
@@ -519,13 +501,14 @@ def _is_light(value: ir.Expr, kind: str) -> bool:
     parts = tuple(walk(value))
     if any(isinstance(part, (ir.Reduce, ir.Along)) for part in parts):
         return False
-    reads = (part for part in parts if isinstance(part, ir.Access) and part.tensor.kind == "real")
-    if kind == "real" and any(True for _ in reads):
+    kinds = {"real", "complex"}
+    reads = (part for part in parts if isinstance(part, ir.Access) and part.tensor.kind in kinds)
+    if kind in kinds and any(True for _ in reads):
         return False
-    return count_nodes(value) <= LIGHT
+    return exprs.count_nodes(value) <= LIGHT
 
 
 def remap(shadow: Shadow, indices: Sequence[ir.Index], olds: Sequence[ir.Expr]) -> Shadow:
     """The view whose element at new indices is the old one's at `olds`."""
-    places = tuple(put(place, shadow.indices, tuple(olds)) for place in shadow.places)
+    places = tuple(exprs.put(place, shadow.indices, tuple(olds)) for place in shadow.places)
     return Shadow(tuple(indices), places, shadow.buffer)

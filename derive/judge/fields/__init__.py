@@ -11,10 +11,9 @@ different ones, but by an accident as rare as the smallest prime is large (Schwa
 1979: a polynomial that is not zero has few zeros).
 """
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -30,9 +29,6 @@ from derive.judge.fields.algebra import (
 from derive.judge.fields.table import dispatch
 from derive.judge.fields.tensor import FieldTensor, exact, to_field
 from derive.judge.fields.tower import DEEPEST, Tower, center, draw_tower
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = [
     "DEEPEST",

@@ -10,60 +10,42 @@ positive; an element's size is a hash, of any magnitude, and small integers are 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from functools import partial, reduce
 from math import prod
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from derive.ir.functions import FUNCTIONS, Maker, bind, find_call, find_spelt, open_call, read
 from derive.judge.fields import algebra
 from derive.judge.fields import tower as modular
-from derive.judge.fields.algebra import (
-    ABOVE,
-    BELOW,
-    FINITE,
-    HIGH,
-    LOW,
-    NAN,
-    NotModelledError,
-    Parts,
-    TooDeepError,
-    broadcast,
-    choose,
-    find_signs,
-    find_small,
-)
-from derive.judge.fields.constants import embed_logarithm, to_fraction
+from derive.judge.fields.tensor import Handler, Run
 from derive.judge.fields.tower import UNKNOWN, hash_residues
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
-    from derive.judge.fields.tensor import Handler, Run
-
-
-def exp(run: Run, parts: Parts) -> Parts:
+def exp(run: Run, parts: algebra.Parts) -> algebra.Parts:
     """exp: level by level a power of the base, or the companion; TooDeepError at no level."""
-    run.usage.soft_mask |= bool(parts.has_state(LOW, HIGH).any())
-    zero = parts.has_state(BELOW, LOW)
-    one = (parts.residues[0] == 0) & (parts.state == FINITE) & find_small(parts)[1]
+    run.usage.soft_mask |= bool(parts.has_state(algebra.LOW, algebra.HIGH).any())
+    zero = parts.has_state(algebra.BELOW, algebra.LOW)
+    one = (parts.residues[0] == 0) & (parts.state == algebra.FINITE) & algebra.find_small(parts)[1]
     last = torch.full_like(parts.residues[0], UNKNOWN)
     raised = (*algebra.exponentiate(parts), last)
     residues = [each.masked_fill(zero, 0).masked_fill(one, 1) for each in raised]
     if residues[0].numel() and bool((residues[0] < 0).all()):
-        raise TooDeepError
-    above = parts.has_state(ABOVE, HIGH)
-    return parts.make(residues, torch.where(above, ABOVE, NAN * (parts.state == NAN)))
+        raise algebra.TooDeepError
+    above = parts.has_state(algebra.ABOVE, algebra.HIGH)
+    return parts.make(
+        residues, torch.where(above, algebra.ABOVE, algebra.NAN * (parts.state == algebra.NAN))
+    )
 
 
-def log(run: Run, parts: Parts) -> Parts:
+def log(run: Run, parts: algebra.Parts) -> algebra.Parts:
     """log: known from level 1 on; what it is the logarithm of goes beside it."""
-    run.usage.logs = True
-    plain = parts.state == FINITE
-    value, small = find_small(parts)
+    plain = parts.state == algebra.FINITE
+    value, small = algebra.find_small(parts)
     zero = plain & (parts.residues[0] == 0)
     one, negative = (small & (value == 1), small & (value < 0))
     below = [
@@ -76,19 +58,23 @@ def log(run: Run, parts: Parts) -> Parts:
     companions = [
         torch.where(each > 0, each, UNKNOWN).masked_fill(off, 0) for each in parts.residues[:-1]
     ]
-    state = torch.where(zero, BELOW, torch.where(parts.state == ABOVE, ABOVE, FINITE))
-    nan = parts.has_state(NAN, BELOW) | negative
-    return parts.make(residues, torch.where(nan, NAN, state), companions)
+    state = torch.where(
+        zero,
+        algebra.BELOW,
+        torch.where(parts.state == algebra.ABOVE, algebra.ABOVE, algebra.FINITE),
+    )
+    nan = parts.has_state(algebra.NAN, algebra.BELOW) | negative
+    return parts.make(residues, torch.where(nan, algebra.NAN, state), companions)
 
 
-def root(run: Run, parts: Parts) -> Parts:
+def root(run: Run, parts: algebra.Parts) -> algebra.Parts:
     """The root that is a square itself; of what is no square, one with an arbitrary sign.
 
     Either way the root of a product is the product of the roots. The root of -1 is 1 in one tower
     and -1 in another: so that sqrt(-x) is neither sqrt(x) nor its negative. Square numbers have
     the positive root.
     """
-    value, small = find_small(parts)
+    value, small = algebra.find_small(parts)
     whole = value.clamp(min=0).double().sqrt().round().long()
     square = small & (whole * whole == value)
     residues = []
@@ -96,15 +82,15 @@ def root(run: Run, parts: Parts) -> Parts:
         found = modular.take_power(each, (prime + 1) // 4, prime)
         other = (found * found % prime != each) & (each >= 0)
         if not level:
-            run.usage.rooted |= bool((other & (parts.state == FINITE)).any())
+            run.usage.rooted |= bool((other & (parts.state == algebra.FINITE)).any())
         if run.tower.key % 2:
             found = torch.where(other, prime - found, found)
         residues.append(torch.where(square, whole % prime, found))
-    below = parts.has_state(BELOW, LOW) | (small & (value < 0))
-    return parts.make(residues, torch.where(below, NAN, parts.state))
+    below = parts.has_state(algebra.BELOW, algebra.LOW) | (small & (value < 0))
+    return parts.make(residues, torch.where(below, algebra.NAN, parts.state))
 
 
-def power(run: Run, parts: Parts, number: Fraction) -> Parts:
+def power(run: Run, parts: algebra.Parts, number: Fraction) -> algebra.Parts:
     """The element to a rational power."""
     if number == 1:
         return parts
@@ -124,21 +110,26 @@ def power(run: Run, parts: Parts, number: Fraction) -> Parts:
     return opaque(run, f"power {number}", parts)
 
 
-def _raise_states(parts: Parts, count: int) -> torch.Tensor | None:
+def _raise_states(parts: algebra.Parts, count: int) -> torch.Tensor | None:
     if parts.is_plain or count == 1:
         return parts.state
     if not count:
         return None
-    negative = (find_signs(parts) < 0) & bool(count % 2)
-    endless, soft = parts.has_state(BELOW, ABOVE), parts.has_state(LOW, HIGH)
-    found = torch.where(endless, torch.where(negative, BELOW, ABOVE), parts.state.long())
-    return torch.where(soft, torch.where(negative, LOW, HIGH), found)
+    negative = (algebra.find_signs(parts) < 0) & bool(count % 2)
+    endless, soft = (
+        parts.has_state(algebra.BELOW, algebra.ABOVE),
+        parts.has_state(algebra.LOW, algebra.HIGH),
+    )
+    found = torch.where(
+        endless, torch.where(negative, algebra.BELOW, algebra.ABOVE), parts.state.long()
+    )
+    return torch.where(soft, torch.where(negative, algebra.LOW, algebra.HIGH), found)
 
 
-def opaque(run: Run, name: str, *given: Parts) -> Parts:
+def opaque(run: Run, name: str, *given: algebra.Parts) -> algebra.Parts:
     """A fixed random function of the elements; odd and even functions are such."""
     run.usage.opaque[name] = None
-    given = broadcast(*given)
+    given = algebra.broadcast(*given)
     firsts = [each.residues[0] for each in given]
     sign: torch.Tensor | None = None
     # erfinv is odd, and no function of the notation
@@ -156,80 +147,92 @@ def opaque(run: Run, name: str, *given: Parts) -> Parts:
         residues.append(modular.keep_unknown(found, *(each.residues[0] for each in given)))
     state = torch.zeros_like(given[0].state)
     for each in given:
-        state = torch.where(each.state == NAN, NAN, state)
+        state = torch.where(each.state == algebra.NAN, algebra.NAN, state)
     return given[0].make(residues, state)
 
 
-def softmax(run: Run, parts: Parts, dim: int) -> Parts:
+def softmax(run: Run, parts: algebra.Parts, dim: int) -> algebra.Parts:
     """exp(x) over its sum; a row of nothing but finite masks is a row of finite numbers."""
     parts = soften(run, parts, dim)
     raised = exp(run, parts)
     found = raised / algebra.reduce_sum(raised, dim, True)
-    endless = (parts.state == ABOVE).any(dim, keepdim=True)
-    return found.make(found.residues, found.state.masked_fill(endless, NAN))
+    endless = (parts.state == algebra.ABOVE).any(dim, keepdim=True)
+    return found.make(found.residues, found.state.masked_fill(endless, algebra.NAN))
 
 
-def soften(run: Run, parts: Parts, dim: int) -> Parts:
+def soften(run: Run, parts: algebra.Parts, dim: int) -> algebra.Parts:
     """Where every entry of a row is masked by a finite number, what was added to it counts.
 
     NotModelledError where one stands for plus infinity: what is left then is a matter of sizes.
     """
-    if bool((parts.state == HIGH).any()):
-        raise NotModelledError("a softmax of large numbers")
-    soft = parts.state == LOW
+    if bool((parts.state == algebra.HIGH).any()):
+        raise algebra.NotModelledError("a softmax of large numbers")
+    soft = parts.state == algebra.LOW
     if not bool(soft.any()):
         return parts
     run.usage.soft_mask = True
-    whole = parts.has_state(LOW, BELOW).all(dim, keepdim=True) & soft
-    return parts.make(parts.residues, torch.where(whole, FINITE, parts.state), parts.companions)
+    whole = parts.has_state(algebra.LOW, algebra.BELOW).all(dim, keepdim=True) & soft
+    return parts.make(
+        parts.residues, torch.where(whole, algebra.FINITE, parts.state), parts.companions
+    )
 
 
-def log_sum_exp(run: Run, parts: Parts, dims: Any, keepdim: bool) -> Parts:
+def log_sum_exp(run: Run, parts: algebra.Parts, dims: Any, keepdim: bool) -> algebra.Parts:
     """The logarithm of the sum of exponentials."""
-    if bool((parts.state == HIGH).any()):
-        raise NotModelledError("a softmax of large numbers")
+    if bool((parts.state == algebra.HIGH).any()):
+        raise algebra.NotModelledError("a softmax of large numbers")
     return log(run, algebra.reduce_sum(exp(run, parts), dims, keepdim))
 
 
-_OFFSETS = {BELOW: -(1 << 60), LOW: -(1 << 56), HIGH: 1 << 56, ABOVE: 1 << 60, NAN: 1 << 61}
+_OFFSETS = {
+    algebra.BELOW: -(1 << 60),
+    algebra.LOW: -(1 << 56),
+    algebra.HIGH: 1 << 56,
+    algebra.ABOVE: 1 << 60,
+    algebra.NAN: 1 << 61,
+}
 _ONE = 40  # the rank of 1 is 2**40
 _LEAST, _SPREAD = 30, 21  # ranks of random elements are 2**30 to 2**51
 
 
-def find_ranks(run: Run, parts: Parts) -> torch.Tensor:
+def find_ranks(run: Run, parts: algebra.Parts) -> torch.Tensor:
     """The places of elements in the order; nan is the largest, as for torch's max."""
     prime, first = run.tower.primes[0], parts.residues[0]
     if bool((first < 0).any()):
-        raise NotModelledError("the order of logarithms")
-    value, small = find_small(parts)
-    run.usage.ordered |= bool(((parts.state == FINITE) & ~small).any())
-    sign = find_signs(parts)
+        raise algebra.NotModelledError("the order of logarithms")
+    value, small = algebra.find_small(parts)
+    run.usage.ordered |= bool(((parts.state == algebra.FINITE) & ~small).any())
+    sign = algebra.find_signs(parts)
     mixed = hash_residues(run.tower.key, torch.where(sign < 0, prime - first, first))
     size = ((mixed & ((1 << _LEAST) - 1)) + (1 << _LEAST)) << ((mixed >> _LEAST) % _SPREAD)
     ranks = torch.where(small, value << _ONE, sign * size)
     for state, offset in _OFFSETS.items():
-        start = ranks if state in {LOW, HIGH} else 0
+        start = ranks if state in {algebra.LOW, algebra.HIGH} else 0
         ranks = torch.where(parts.state == state, start + offset, ranks)
     return ranks
 
 
-def find_larger(run: Run, one: Parts, other: Parts, *, least: bool) -> Parts:
+def find_larger(
+    run: Run, one: algebra.Parts, other: algebra.Parts, *, least: bool
+) -> algebra.Parts:
     """The larger of two, or the smaller; nan if one is."""
-    one, other = broadcast(one, other)
+    one, other = algebra.broadcast(one, other)
     ranks = find_ranks(run, one), find_ranks(run, other)
     first = ranks[0] <= ranks[1] if least else ranks[0] >= ranks[1]
-    first = (first | (one.state == NAN)) & ~((other.state == NAN) & (one.state != NAN))
-    return choose(first, one, other)
+    first = (first | (one.state == algebra.NAN)) & ~(
+        (other.state == algebra.NAN) & (one.state != algebra.NAN)
+    )
+    return algebra.choose(first, one, other)
 
 
-def find_size(run: Run, parts: Parts) -> Parts:
+def find_size(run: Run, parts: algebra.Parts) -> algebra.Parts:
     """The element without its sign."""
-    return choose(find_ranks(run, parts) < 0, -parts, parts)
+    return algebra.choose(find_ranks(run, parts) < 0, -parts, parts)
 
 
 def reduce_order(
-    run: Run, parts: Parts, dims: Any, keepdim: bool, *, least: bool
-) -> tuple[Parts, torch.Tensor]:
+    run: Run, parts: algebra.Parts, dims: Any, keepdim: bool, *, least: bool
+) -> tuple[algebra.Parts, torch.Tensor]:
     """The largest or smallest over dimensions, and where it lies along them."""
     if not parts.rank:
         return parts, torch.zeros((), dtype=torch.int64)
@@ -240,7 +243,7 @@ def reduce_order(
     flat = parts.map(lambda part: part.permute(*rest, *chosen).reshape(*shape, count))
     ranks = find_ranks(run, flat)
     if least:
-        ranks = torch.where(flat.state == NAN, -ranks, ranks)
+        ranks = torch.where(flat.state == algebra.NAN, -ranks, ranks)
     place = (ranks.argmin(-1, True) if least else ranks.argmax(-1, True)).long()
     kept = [1 if dim in chosen else n for dim, n in enumerate(parts.shape)] if keepdim else shape
     return flat.map(lambda part: part.gather(-1, place).reshape(kept).contiguous()), place.reshape(
@@ -248,16 +251,16 @@ def reduce_order(
     )
 
 
-def compare(run: Run, relation: str, one: Parts, other: Parts) -> torch.Tensor:
+def compare(run: Run, relation: str, one: algebra.Parts, other: algebra.Parts) -> torch.Tensor:
     """A relation, element by element; nan is in none but `ne`."""
-    one, other = broadcast(one, other)
-    nan = (one.state == NAN) | (other.state == NAN)
+    one, other = algebra.broadcast(one, other)
+    nan = (one.state == algebra.NAN) | (other.state == algebra.NAN)
     if relation in {"eq", "ne"}:
         same = one.state == other.state  # and no residue another, where both are known
         for a, b in zip(one.residues, other.residues, strict=True):
             same = same & ((a == b) | (a < 0) | (b < 0))
         run.usage.ordered |= bool(((one.state == 0) & (other.state == 0)).any()) and not bool(
-            (find_small(one)[1] & find_small(other)[1]).all()
+            (algebra.find_small(one)[1] & algebra.find_small(other)[1]).all()
         )
         return ~same | nan if relation == "ne" else same & ~nan
     left, right = find_ranks(run, one), find_ranks(run, other)
@@ -267,35 +270,37 @@ def compare(run: Run, relation: str, one: Parts, other: Parts) -> torch.Tensor:
 
 # Torch's operations by name: what has a row is its definition, or its derivative.
 
-
 _OPAQUE = "erfinv ceil round fmod remainder lgamma digamma floor_divide i0 sinc heaviside copysign"
 _RELATIONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
-Value = Parts | Fraction | float
+Value = algebra.Parts | Fraction | float
 
 
 def _opaque(name: str) -> Handler:
-    def act(run: Run, *given: Any, **named: Any) -> Parts:
+    def act(run: Run, *given: Any, **named: Any) -> algebra.Parts:
         if any(value is not None for value in named.values()):
-            raise NotModelledError(name)
+            raise algebra.NotModelledError(name)
         return opaque(run, name, *(run.parts(each) for each in given))
 
     return act
 
 
-def _find_end(run: Run, *given: Parts, least: bool) -> Parts:
+def _find_end(run: Run, *given: algebra.Parts, least: bool) -> algebra.Parts:
     return reduce(partial(find_larger, run, least=least), given)
 
 
-def _sign(run: Run, parts: Parts) -> Parts:
+def find_sign(run: Run, parts: algebra.Parts) -> algebra.Parts:
+    """The sign of each value in the random order."""
     signs = find_ranks(run, parts).sign()
-    return run.parts(signs.masked_fill(parts.state == NAN, 0))  # as torch has it
+    return run.parts(signs.masked_fill(parts.state == algebra.NAN, 0))  # as torch has it
 
 
-_PRIMITIVES: dict[str, Callable[..., Parts]] = {
+_PRIMITIVES: dict[str, Callable[..., algebra.Parts]] = {
     "exp": exp,
     "log": log,
     "abs": find_size,
-    "sign": _sign,
+    "sign": find_sign,
+    "conj": lambda run, parts: parts,  # of real numbers
+    "re": lambda run, parts: parts,
     "max": partial(_find_end, least=False),
     "min": partial(_find_end, least=True),
 }
@@ -304,26 +309,26 @@ _PRIMITIVES: dict[str, Callable[..., Parts]] = {
 def make_parts(run: Run) -> Maker:
     """The parts of a definition over a tower; numbers stay numbers as long as they can."""
 
-    def to_parts(value: Value) -> Parts:
-        return value if isinstance(value, Parts) else run.parts(value)
+    def to_parts(value: Value) -> algebra.Parts:
+        return value if isinstance(value, algebra.Parts) else run.parts(value)
 
     def add(one: Value, other: Value) -> Value:
-        if isinstance(one, Parts) or isinstance(other, Parts):
+        if isinstance(one, algebra.Parts) or isinstance(other, algebra.Parts):
             return to_parts(one) + to_parts(other)
         return one + other
 
     def multiply(one: Value, other: Value) -> Value:
-        if isinstance(one, Parts) and isinstance(other, Parts):
+        if isinstance(one, algebra.Parts) and isinstance(other, algebra.Parts):
             return one * other
-        if isinstance(other, Parts):
+        if isinstance(other, algebra.Parts):
             return run.scale(other, one)
-        return run.scale(one, other) if isinstance(one, Parts) else one * other
+        return run.scale(one, other) if isinstance(one, algebra.Parts) else one * other
 
     def raise_to(base: Value, exponent: Value) -> Value:
-        if isinstance(exponent, Parts):
+        if isinstance(exponent, algebra.Parts):
             assert isinstance(base, Fraction)
             return raise_number(run, base, exponent)
-        if not isinstance(base, Parts):
+        if not isinstance(base, algebra.Parts):
             return base**exponent
         return algebra.invert(base) if exponent == -1 else power(run, base, Fraction(exponent))
 
@@ -342,7 +347,7 @@ def make_parts(run: Run) -> Maker:
         multiply,
         raise_to,
         lambda sign, one, other: compare(run, _RELATIONS[sign], to_parts(one), to_parts(other)),
-        lambda condition, one, other: choose(condition, to_parts(one), to_parts(other)),
+        lambda condition, one, other: algebra.choose(condition, to_parts(one), to_parts(other)),
         call,
     )
     return make
@@ -351,7 +356,7 @@ def make_parts(run: Run) -> Maker:
 def _row(spelling: str, *, is_slope: bool = False) -> Handler:
     """A function by its definition; or its derivative, times a gradient."""
 
-    def act(run: Run, *given: Any, **named: Any) -> Parts:
+    def act(run: Run, *given: Any, **named: Any) -> algebra.Parts:
         row = find_spelt(spelling, named)
         assert row is not None
         grad, given = (given[0], given[1:]) if is_slope else (None, given)
@@ -364,11 +369,11 @@ def _row(spelling: str, *, is_slope: bool = False) -> Handler:
             for name, value in named.items()
             if name not in names
         ):
-            raise NotModelledError(f"{spelling} with such arguments")
+            raise algebra.NotModelledError(f"{spelling} with such arguments")
         make = make_parts(run)
         elements = [run.parts(each) for each in given[: None if row.is_variadic else count]]
         if row.is_variadic or not row.definition:
-            found: Parts = make.call(row.name, tuple(elements))
+            found: algebra.Parts = make.call(row.name, tuple(elements))
             return found
         numbers = [_to_number(each) for each in given[count : len(names)]]
         values = bind(row, [*elements, *numbers], make)
@@ -380,28 +385,28 @@ def _row(spelling: str, *, is_slope: bool = False) -> Handler:
 
 
 def _to_number(value: Any) -> Value:
-    return to_fraction(value) or float(value)
+    return algebra.to_fraction(value) or float(value)
 
 
-def raise_number(run: Run, base: Fraction, parts: Parts) -> Parts:
+def raise_number(run: Run, base: Fraction, parts: algebra.Parts) -> algebra.Parts:
     """A positive rational to every power; small integers are powers as they are."""
-    logarithm = algebra.fill(run.tower, (), embed_logarithm(run.tower, base))
+    logarithm = algebra.fill(run.tower, (), algebra.embed_logarithm(run.tower, base))
     found = exp(run, parts * logarithm)
-    value, small = find_small(parts)
+    value, small = algebra.find_small(parts)
     count = torch.where(small, value, 0)
     pairs = zip(run.tower.embed(base), run.tower.primes, strict=True)
     whole = [modular.raise_each(torch.full_like(count, each), count, p) for each, p in pairs]
-    return choose(small, parts.make(whole), found)
+    return algebra.choose(small, parts.make(whole), found)
 
 
-def _times_log(run: Run, one: Any, other: Any) -> Parts:
+def _times_log(run: Run, one: Any, other: Any) -> algebra.Parts:
     """A number times a logarithm, which is 0 where the number is."""
     here, there = run.parts(one), run.parts(other)
-    zero = (here.residues[0] == 0) & (here.state == FINITE) & (there.state != NAN)
-    return here * log(run, choose(zero, run.parts(1), there))
+    zero = (here.residues[0] == 0) & (here.state == algebra.FINITE) & (there.state != algebra.NAN)
+    return here * log(run, algebra.choose(zero, run.parts(1), there))
 
 
-def _clamp(run: Run, value: Any, low: Any = None, high: Any = None) -> Parts:
+def _clamp(run: Run, value: Any, low: Any = None, high: Any = None) -> algebra.Parts:
     parts = run.parts(value)
     for bound, least in ((low, False), (high, True)):
         if bound is not None:
@@ -410,7 +415,7 @@ def _clamp(run: Run, value: Any, low: Any = None, high: Any = None) -> Parts:
 
 
 def _amax(least: bool) -> Handler:
-    def act(run: Run, value: Any, dims: Any = (), keepdim: bool = False) -> Parts:
+    def act(run: Run, value: Any, dims: Any = (), keepdim: bool = False) -> algebra.Parts:
         return reduce_order(run, run.parts(value), dims, keepdim, least=least)[0]
 
     return act
@@ -435,7 +440,7 @@ def _argmax(least: bool) -> Handler:
 
 def _sort(
     run: Run, value: Any, dim: int = -1, descending: bool = False, **_: Any
-) -> tuple[Parts, torch.Tensor]:
+) -> tuple[algebra.Parts, torch.Tensor]:
     parts = run.parts(value)
     ranks = find_ranks(run, parts)
     places = torch.sort(ranks, dim=dim, descending=descending, stable=True).indices
@@ -449,9 +454,19 @@ def _search(
     return torch.searchsorted(*ranks, right=right)
 
 
-def _cumulate_product(run: Run, value: Any, dim: int, **_: Any) -> Parts:
+def _cumulate_extreme(least: bool) -> Handler:
+    def act(run: Run, value: Any, dim: int) -> tuple[algebra.Parts, torch.Tensor]:
+        parts = run.parts(value)
+        ranks = find_ranks(run, parts)
+        places = (ranks.cummin(dim) if least else ranks.cummax(dim)).indices
+        return parts.map(lambda part: part.gather(dim, places)), places
+
+    return act
+
+
+def _cumulate_product(run: Run, value: Any, dim: int, **_: Any) -> algebra.Parts:
     parts = run.parts(value)
-    slices: list[Parts] = []
+    slices: list[algebra.Parts] = []
     for place in range(parts.shape[dim] if parts.rank else 0):
         here = parts.map(methodcaller("narrow", dim, place, 1))
         slices.append(slices[-1] * here if slices else here)
@@ -479,5 +494,7 @@ POINTWISE: dict[str, Handler] = {
     "argmin": _argmax(True),
     "sort": _sort,
     "searchsorted": _search,
+    "cummax": _cumulate_extreme(False),
+    "cummin": _cumulate_extreme(True),
     "cumprod": _cumulate_product,
 }

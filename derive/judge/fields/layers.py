@@ -1,7 +1,5 @@
 """Attention, convolutions, pools and others over a tower, as a few lines of torch's operations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import reduce
 from math import prod

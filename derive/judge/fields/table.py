@@ -5,33 +5,24 @@ Operations that move elements and compute nothing are done to every part alike.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache, reduce
 from math import inf, nan, prod
 from operator import methodcaller, mul
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils._mode_utils import no_dispatch
 
-from derive.judge.fields import algebra, functions
-from derive.judge.fields.algebra import (
-    ABOVE,
-    BELOW,
-    NAN,
-    NotModelledError,
-    Parts,
-    choose,
-    list_dims,
-    reduce_sum,
-)
-from derive.judge.fields.constants import to_fraction
-from derive.judge.fields.layers import DEFINITIONS
+from derive.judge.fields import algebra, functions, layers
+from derive.judge.fields.algebra import to_fraction
 from derive.judge.fields.tensor import (
     FACTORIES,
     FieldTensor,
+    Handler,
     Run,
     find_running,
     find_usage,
@@ -39,12 +30,6 @@ from derive.judge.fields.tensor import (
     wrap,
 )
 from derive.judge.fields.tower import UNKNOWN
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from derive.judge.fields.tensor import Handler
-
 
 _MOVES = (
     "view _unsafe_view reshape _reshape_alias permute transpose t expand slice select unsqueeze "
@@ -100,29 +85,31 @@ def convert(run: Run, value: FieldTensor, **named: Any) -> Any:
     if dtype is None or dtype.is_floating_point:
         return value.parts.map(torch.clone)
     if dtype.is_complex:
-        raise NotModelledError("complex numbers")
+        raise algebra.NotModelledError("complex numbers")
     if dtype is torch.bool:
         return run.is_nonzero(value.parts)
     return run.read_integers(value.parts).to(dtype)
 
 
-def where(run: Run, condition: Any, one: Any, other: Any) -> Parts:
+def where(run: Run, condition: Any, one: Any, other: Any) -> algebra.Parts:
     """One or the other."""
     if isinstance(condition, FieldTensor):
         condition = run.is_nonzero(condition.parts)
-    return choose(condition, run.parts(one), run.parts(other))
+    return algebra.choose(condition, run.parts(one), run.parts(other))
 
 
-def pad(run: Run, value: Any, widths: Any, number: Any = 0) -> Parts:
+def pad(run: Run, value: Any, widths: Any, number: Any = 0) -> algebra.Parts:
     """A border of one number."""
     parts = run.parts(value)
     inside = torch.ones(parts.shape, dtype=torch.bool)
     inside = torch.nn.functional.pad(inside, list(widths), value=False)
     wide = parts.map(lambda part: torch.nn.functional.pad(part, list(widths)))
-    return choose(inside, wide, run.parts(number))
+    return algebra.choose(inside, wide, run.parts(number))
 
 
-def index_put(run: Run, value: Any, places: Any, new: Any, *rest: Any, **named: Any) -> Parts:
+def index_put(
+    run: Run, value: Any, places: Any, new: Any, *rest: Any, **named: Any
+) -> algebra.Parts:
     """Elements written at places, or added there."""
     accumulate = bool(named.get("accumulate", rest[0] if rest else False))
 
@@ -133,42 +120,46 @@ def index_put(run: Run, value: Any, places: Any, new: Any, *rest: Any, **named: 
     return (_add_up if accumulate else _write_over)(act, run.parts(value), run.parts(new))
 
 
-def scatter(run: Run, value: Any, dim: int, places: Any, new: Any, **named: Any) -> Parts:
+def scatter(run: Run, value: Any, dim: int, places: Any, new: Any, **named: Any) -> algebra.Parts:
     """Elements written along a dimension."""
     if named:
-        raise NotModelledError("scatter with a reduction")
+        raise algebra.NotModelledError("scatter with a reduction")
     source = run.parts(new)
     source = source if source.rank else source.map(methodcaller("expand", places.shape))
     return _write_over(lambda one, other: one.scatter(dim, places, other), run.parts(value), source)
 
 
-def scatter_add(run: Run, value: Any, dim: int, places: Any, new: Any) -> Parts:
+def scatter_add(run: Run, value: Any, dim: int, places: Any, new: Any) -> algebra.Parts:
     """Elements added along a dimension."""
     parts = run.parts(value), run.parts(new)
     return _add_up(lambda one, other: one.scatter_add(dim, places, other), *parts)
 
 
-def scatter_reduce(run: Run, value: Any, *how: Any, **named: Any) -> Parts:
+def scatter_reduce(run: Run, value: Any, *how: Any, **named: Any) -> algebra.Parts:
     """Elements added along a dimension; what is there already counts."""
     dim, places, new, reduction = how
     if reduction != "sum" or not named.get("include_self", True):
-        raise NotModelledError(f"scatter with the reduction {reduction}")
+        raise algebra.NotModelledError(f"scatter with the reduction {reduction}")
     return scatter_add(run, value, dim, places, new)
 
 
-def index_add(run: Run, value: Any, dim: int, *rest: Any, alpha: Any = 1) -> Parts:
+def index_add(run: Run, value: Any, dim: int, *rest: Any, alpha: Any = 1) -> algebra.Parts:
     """Slices added at places along a dimension."""
     places, new = rest
     parts = run.parts(value), run.scale(run.parts(new), alpha)
     return _add_up(lambda one, other: one.index_add(dim, places, other), *parts)
 
 
-def _write_over(act: Callable[..., torch.Tensor], target: Parts, source: Parts) -> Parts:
+def _write_over(
+    act: Callable[..., torch.Tensor], target: algebra.Parts, source: algebra.Parts
+) -> algebra.Parts:
     """Elements written, where `act` does so to numbers."""
     return target.rebuild([act(*pair) for pair in zip(target.every, source.every, strict=True)])
 
 
-def _add_up(act: Callable[..., torch.Tensor], target: Parts, source: Parts) -> Parts:
+def _add_up(
+    act: Callable[..., torch.Tensor], target: algebra.Parts, source: algebra.Parts
+) -> algebra.Parts:
     """Elements added, where `act` does so to numbers.
 
     A sum is known where all in it are; what exp of a sum of logarithms is, is not.
@@ -189,12 +180,12 @@ def _add_up(act: Callable[..., torch.Tensor], target: Parts, source: Parts) -> P
     return target.make(residues, state, companions)
 
 
-def fill_with(run: Run, value: Any, new: Any = 0, _: bool = False) -> Parts:
+def fill_with(run: Run, value: Any, new: Any = 0, _: bool = False) -> algebra.Parts:
     """A number or a tensor in the shape of the first."""
     return _fill(run, value.shape, new)
 
 
-def _fill(run: Run, shape: Any, new: Any) -> Parts:
+def _fill(run: Run, shape: Any, new: Any) -> algebra.Parts:
     return run.parts(new).map(lambda part: part.expand(tuple(shape)).contiguous())
 
 
@@ -216,26 +207,26 @@ VIEWS: dict[str, Handler] = {
 }
 
 
-def _add(run: Run, one: Any, other: Any, alpha: Any = 1) -> Parts:
+def _add(run: Run, one: Any, other: Any, alpha: Any = 1) -> algebra.Parts:
     return run.parts(one) + run.scale(run.parts(other), alpha)
 
 
-def _subtract(run: Run, one: Any, other: Any, alpha: Any = 1) -> Parts:
+def _subtract(run: Run, one: Any, other: Any, alpha: Any = 1) -> algebra.Parts:
     return run.parts(one) - run.scale(run.parts(other), alpha)
 
 
-def _multiply(run: Run, one: Any, other: Any) -> Parts:
+def _multiply(run: Run, one: Any, other: Any) -> algebra.Parts:
     if not isinstance(one, FieldTensor):
         one, other = other, one
     return run.scale(run.parts(one), other)
 
 
-def _divide(run: Run, one: Any, other: Any, *, rounding_mode: str | None = None) -> Parts:
+def _divide(run: Run, one: Any, other: Any, *, rounding_mode: str | None = None) -> algebra.Parts:
     found = run.divide(run.parts(one), other)
     return found if rounding_mode is None else functions.opaque(run, rounding_mode, found)
 
 
-def _power(run: Run, base: Any, exponent: Any) -> Parts:
+def _power(run: Run, base: Any, exponent: Any) -> algebra.Parts:
     is_plain = isinstance(exponent, torch.Tensor) and not isinstance(exponent, FieldTensor)
     if is_plain and not exponent.dim():
         exponent = exponent.item()
@@ -252,11 +243,13 @@ def _power(run: Run, base: Any, exponent: Any) -> Parts:
         return functions.opaque(run, "pow", run.parts(base), run.parts(exponent))
     found = run.parts(base)
     for value in torch.unique(exponent).tolist():  # each exponent by itself
-        found = choose(exponent == value, _power(run, base, value), found)
+        found = algebra.choose(exponent == value, _power(run, base, value), found)
     return found
 
 
-def _product(run: Run, value: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Parts:
+def _product(
+    run: Run, value: Any, dim: Any = None, keepdim: bool = False, **_: Any
+) -> algebra.Parts:
     parts = run.parts(value)
     if not parts.rank:
         return parts
@@ -268,18 +261,20 @@ def _product(run: Run, value: Any, dim: Any = None, keepdim: bool = False, **_: 
     return found if keepdim else found.map(lambda part: part.squeeze(dim))
 
 
-def _mean(run: Run, value: Any, dims: Any = (), keepdim: bool = False, **_: Any) -> Parts:
+def _mean(run: Run, value: Any, dims: Any = (), keepdim: bool = False, **_: Any) -> algebra.Parts:
     parts = run.parts(value)
-    total, count = reduce_sum(parts, dims, keepdim), _count(parts, dims)
+    total, count = algebra.reduce_sum(parts, dims, keepdim), _count(parts, dims)
     return algebra.scale(total, Fraction(1, count)) if count else _fill(run, total.shape, nan)
 
 
-def _count(parts: Parts, dims: Any) -> int:
+def _count(parts: algebra.Parts, dims: Any) -> int:
     """How many elements a reduction over dimensions takes together."""
-    return prod(parts.shape[dim] for dim in list_dims(parts, dims))
+    return prod(parts.shape[dim] for dim in algebra.list_dims(parts, dims))
 
 
-def _variance_and_mean(run: Run, value: Any, *args: Any, **named: Any) -> tuple[Parts, Parts]:
+def _variance_and_mean(
+    run: Run, value: Any, *args: Any, **named: Any
+) -> tuple[algebra.Parts, algebra.Parts]:
     """Torch's spellings: (dims, correction=, keepdim=), (dims, unbiased, keepdim), (unbiased)."""
     if args and isinstance(args[0], bool):
         args = (None, *args)
@@ -289,7 +284,7 @@ def _variance_and_mean(run: Run, value: Any, *args: Any, **named: Any) -> tuple[
     correction = 1 if correction is None else to_fraction(correction) or Fraction(correction)
     parts = run.parts(value)
     off = parts - _mean(run, value, dims, True)
-    square = reduce_sum(off * off, dims, keepdim)
+    square = algebra.reduce_sum(off * off, dims, keepdim)
     count = _count(parts, dims) - correction
     found = run.scale(square, 1 / Fraction(count) if count > 0 else nan)
     return found, _mean(run, value, dims, keepdim)
@@ -297,43 +292,47 @@ def _variance_and_mean(run: Run, value: Any, *args: Any, **named: Any) -> tuple[
 
 def _norm(
     run: Run, value: Any, power: Any = 2, dims: Any = None, keepdim: bool = False, **_: Any
-) -> Parts:
+) -> algebra.Parts:
     parts = run.parts(value)
     if power == 2:
-        square = reduce_sum(parts * parts, dims, keepdim)
+        square = algebra.reduce_sum(parts * parts, dims, keepdim)
         return replace(functions.root(run, square), square=square)
     if power == 1:
-        return reduce_sum(functions.find_size(run, parts), dims, keepdim)
-    raise NotModelledError(f"a norm of order {power}")
+        return algebra.reduce_sum(functions.find_size(run, parts), dims, keepdim)
+    raise algebra.NotModelledError(f"a norm of order {power}")
 
 
-def _safe_softmax(run: Run, value: Any, dim: int, *_: Any) -> Parts:
+def _safe_softmax(run: Run, value: Any, dim: int, *_: Any) -> algebra.Parts:
     parts = run.parts(value)
-    empty = (parts.state == BELOW).all(dim, keepdim=True)
-    return choose(empty, run.parts(0), functions.softmax(run, parts, dim))
+    empty = (parts.state == algebra.BELOW).all(dim, keepdim=True)
+    return algebra.choose(empty, run.parts(0), functions.softmax(run, parts, dim))
 
 
-def _log_softmax(run: Run, value: Any, dim: int, *_: Any) -> Parts:
+def _log_softmax(run: Run, value: Any, dim: int, *_: Any) -> algebra.Parts:
     parts = functions.soften(run, run.parts(value), dim)
     total = functions.log_sum_exp(run, parts, dim, True)
-    return choose(total.state == ABOVE, run.parts(nan), parts - total)
+    return algebra.choose(total.state == algebra.ABOVE, run.parts(nan), parts - total)
 
 
-def _distances_backward(run: Run, grad: Any, *given: Any) -> Parts:
+def _distances_backward(run: Run, grad: Any, *given: Any) -> algebra.Parts:
     """The direction of every difference, none where there is no difference."""
     one, other, power, found = given
-    if power != 2:
-        raise NotModelledError(f"distances of order {power}")
+    if power not in {1, 2}:
+        raise algebra.NotModelledError(f"distances of order {power}")
     rows = run.parts(one).map(methodcaller("unsqueeze", -2))
     columns = run.parts(other).map(methodcaller("unsqueeze", -3))
+    if power == 1:
+        signs = functions.find_sign(run, rows - columns)
+        share = run.parts(grad).map(methodcaller("unsqueeze", -1))
+        return algebra.reduce_sum(signs * share, -2)
     known = run.parts(found)
-    share = choose(known.residues[0] == 0, run.parts(0), run.parts(grad) / known)
-    return reduce_sum((rows - columns) * share.map(methodcaller("unsqueeze", -1)), -2)
+    share = algebra.choose(known.residues[0] == 0, run.parts(0), run.parts(grad) / known)
+    return algebra.reduce_sum((rows - columns) * share.map(methodcaller("unsqueeze", -1)), -2)
 
 
 def _read_number(run: Run, value: Any) -> float:
     parts = run.parts(value)
-    endless = {BELOW: -inf, ABOVE: inf, NAN: nan}
+    endless = {algebra.BELOW: -inf, algebra.ABOVE: inf, algebra.NAN: nan}
     found = endless.get(int(parts.state))
     return float(run.read_integers(parts)) if found is None else found
 
@@ -359,7 +358,7 @@ def _solve(run: Run, value: Any, right: Any, left: bool = True, **_: Any) -> Any
     matrix, beside = run.parts(value), run.parts(right)
     is_vector = beside.rank == 1 or beside.shape == matrix.shape[:-1]
     if not left:
-        raise NotModelledError("a system solved from the right")
+        raise algebra.NotModelledError("a system solved from the right")
     if is_vector:
         beside = beside.map(methodcaller("unsqueeze", -1))
     inverse = algebra.eliminate(matrix)[0]
@@ -368,7 +367,7 @@ def _solve(run: Run, value: Any, right: Any, left: bool = True, **_: Any) -> Any
     return found, inverse, matrix, torch.zeros(found.shape[:-2], dtype=torch.int32)
 
 
-def _multiply_matrices(run: Run, one: Any, other: Any) -> Parts:
+def _multiply_matrices(run: Run, one: Any, other: Any) -> algebra.Parts:
     return algebra.matmul(run.parts(one), run.parts(other))
 
 
@@ -383,7 +382,7 @@ ARITHMETIC: dict[str, Handler] = {
     "pow": _power,
     "mm": _multiply_matrices,
     "bmm": _multiply_matrices,
-    "sum": lambda run, value, dims=(), keepdim=False, **_: reduce_sum(
+    "sum": lambda run, value, dims=(), keepdim=False, **_: algebra.reduce_sum(
         run.parts(value), dims, keepdim
     ),
     "mean": _mean,
@@ -399,15 +398,14 @@ ARITHMETIC: dict[str, Handler] = {
         run, run.parts(value), dims, keepdim
     ),
     "_cdist_backward": _distances_backward,
-    "isinf": lambda run, value: run.parts(value).has_state(BELOW, ABOVE),
-    "isnan": lambda run, value: run.parts(value).has_state(NAN),
+    "isinf": lambda run, value: run.parts(value).has_state(algebra.BELOW, algebra.ABOVE),
+    "isnan": lambda run, value: run.parts(value).has_state(algebra.NAN),
     "_local_scalar_dense": _read_number,
     "equal": _is_all_equal,
     "logical_not": lambda run, value: ~run.is_nonzero(run.parts(value)),
     "any": lambda run, value, *args, **named: run.is_nonzero(run.parts(value)).any(*args, **named),
     "all": lambda run, value, *args, **named: run.is_nonzero(run.parts(value)).all(*args, **named),
 }
-
 
 TABLE: dict[str, Handler] = {**ARITHMETIC, **functions.POINTWISE, **VIEWS}
 
@@ -418,23 +416,23 @@ def dispatch(func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     towers = (each.tower for each in iterate(args, named) if isinstance(each, FieldTensor))
     tower = next(towers, None)
     if tower is None:
-        raise NotModelledError("an operation without a tower")
+        raise algebra.NotModelledError("an operation without a tower")
     run = Run(tower, find_usage(), name)
     own = name[:-1] if name.endswith("_") else ""
-    is_known = name in TABLE or name in DEFINITIONS
+    is_known = name in TABLE or name in layers.DEFINITIONS
     if torch.Tag.nondeterministic_seeded in func.tags and not is_known:
-        raise NotModelledError(f"{name}, which is random,")
+        raise algebra.NotModelledError(f"{name}, which is random,")
     if name in MOVES:
         return wrap(move(run, func, args, named))
     if name in TABLE:
         return wrap(_own(TABLE[name](run, *args, **_drop_types(name, named)), args))
-    if name in DEFINITIONS:
+    if name in layers.DEFINITIONS:
         return _define(name, args, named)
     if name in FACTORIES:
         return wrap(make_like(run, func, args, named))
     if own in TABLE:
         return _write(run, args[0], TABLE[own](run, *args, **named))
-    if own in DEFINITIONS:
+    if own in layers.DEFINITIONS:
         return _write(run, args[0], run.parts(_define(own, args, named)))
     if torch.Tag.inplace_view in func.tags and own in MOVES:
         return _turn(func, *args, **named)
@@ -442,20 +440,20 @@ def dispatch(func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         known = _list_decompositions().get(func)
         found = (known or func.decompose)(*args, **named)
     if found is NotImplemented:
-        raise NotModelledError(run.name)
+        raise algebra.NotModelledError(run.name)
     return found
 
 
 def _define(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     with find_running() or nullcontext():
-        return DEFINITIONS[name](*args, **_drop_types(name, named))
+        return layers.DEFINITIONS[name](*args, **_drop_types(name, named))
 
 
 def _own(found: Any, args: tuple[Any, ...]) -> Any:
     """What is computed has memory of its own, also where it is what was given."""
     if isinstance(found, tuple):
         return tuple(_own(each, args) for each in found)
-    if not isinstance(found, Parts):
+    if not isinstance(found, algebra.Parts):
         return found
     given = (each.parts.every for each in iterate(args) if isinstance(each, FieldTensor))
     taken = {part.data_ptr() for every in given for part in every}
@@ -472,8 +470,8 @@ def _drop_types(name: str, named: dict[str, Any]) -> dict[str, Any]:
 
 def _write(run: Run, target: Any, found: Any) -> Any:
     """The result into the memory of the target."""
-    if not isinstance(target, FieldTensor) or not isinstance(found, Parts):
-        raise NotModelledError(f"{run.name} into an ordinary tensor")
+    if not isinstance(target, FieldTensor) or not isinstance(found, algebra.Parts):
+        raise algebra.NotModelledError(f"{run.name} into an ordinary tensor")
     for old, new in zip(target.parts.every, found.every, strict=True):
         old.copy_(new.expand(old.shape))
     return target

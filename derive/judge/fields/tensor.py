@@ -6,25 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from derive.judge.fields import algebra
-from derive.judge.fields.algebra import (
-    FINITE,
-    NotModelledError,
-    Parts,
-    Usage,
-    fill,
-    find_small,
-)
-from derive.judge.fields.constants import embed_tensor, find_element, note_hashed, to_fraction
-
-if TYPE_CHECKING:
-    from derive.judge.fields.tower import Tower
-
+from derive.judge.fields.tower import Tower
 
 FACTORIES = frozenset(
     f"{prefix}{name}{suffix}"
@@ -36,11 +24,13 @@ FACTORIES = frozenset(
 class FieldTensor(torch.Tensor):
     """A wrapper around the parts; every operation of torch's goes to `answer`."""
 
-    parts: Parts
+    parts: algebra.Parts
     answer: ClassVar[Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]]
 
     @staticmethod
-    def __new__(cls: type[FieldTensor], parts: Parts, requires_grad: bool = False) -> FieldTensor:
+    def __new__(
+        cls: type[FieldTensor], parts: algebra.Parts, requires_grad: bool = False
+    ) -> FieldTensor:
         """A tensor that shares the memory of its parts."""
         first = parts.residues[0]
         return torch.Tensor._make_wrapper_subclass(
@@ -52,7 +42,7 @@ class FieldTensor(torch.Tensor):
             requires_grad=requires_grad,
         )
 
-    def __init__(self, parts: Parts, requires_grad: bool = False) -> None:
+    def __init__(self, parts: algebra.Parts, requires_grad: bool = False) -> None:
         self.parts = parts
 
     @property
@@ -79,7 +69,7 @@ class Exact(TorchDispatchMode):
     def __init__(self, tower: Tower) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.tower = tower
-        self.usage = Usage()
+        self.usage = algebra.Usage()
         self.paused = False
 
     @classmethod
@@ -101,7 +91,7 @@ class Exact(TorchDispatchMode):
         if name in FACTORIES and isinstance(made, torch.Tensor) and made.is_floating_point():
             if "empty" in name:
                 made.fill_(float("nan"))
-            return FieldTensor(embed_tensor(self.tower, self.usage, made))
+            return FieldTensor(algebra.embed_tensor(self.tower, self.usage, made))
         return made
 
 
@@ -109,7 +99,7 @@ _RUNNING: list[Exact] = []
 
 
 @contextmanager
-def exact(tower: Tower) -> Iterator[Usage]:
+def exact(tower: Tower) -> Iterator[algebra.Usage]:
     """Ordinary code in here computes over the tower; what it rested on is told."""
     mode = Exact(tower)
     _RUNNING.append(mode)
@@ -120,9 +110,9 @@ def exact(tower: Tower) -> Iterator[Usage]:
         _RUNNING.pop()
 
 
-def find_usage() -> Usage:
+def find_usage() -> algebra.Usage:
     """What the run in force rests on; a fresh record outside of any."""
-    return _RUNNING[-1].usage if _RUNNING else Usage()
+    return _RUNNING[-1].usage if _RUNNING else algebra.Usage()
 
 
 @contextmanager
@@ -154,18 +144,18 @@ def iterate(*given: Any) -> Iterator[Any]:
             yield each
 
 
-def to_parts(tower: Tower, value: Any) -> Parts:
+def to_parts(tower: Tower, value: Any) -> algebra.Parts:
     """The parts of a tensor or number."""
     if isinstance(value, FieldTensor):
         return value.parts
     usage = find_usage()
     if isinstance(value, torch.Tensor):
-        return embed_tensor(tower, usage, value)
+        return algebra.embed_tensor(tower, usage, value)
     if isinstance(value, bool) or not isinstance(value, (int, float, Fraction)):
         value = float(value)
-    found = find_element(tower, value)
-    note_hashed(usage, [found.hashed] if found.hashed else [])
-    return fill(tower, (), found.residues, found.state, found.companions)
+    found = algebra.find_element(tower, value)
+    algebra.note_hashed(usage, [found.hashed] if found.hashed else [])
+    return algebra.fill(tower, (), found.residues, found.state, found.companions)
 
 
 def to_field(tower: Tower, value: Any) -> FieldTensor:
@@ -181,14 +171,14 @@ class Run:
     """The tower in force, and what the run rests on so far."""
 
     tower: Tower
-    usage: Usage
+    usage: algebra.Usage
     name: str
 
-    def parts(self, value: Any) -> Parts:
+    def parts(self, value: Any) -> algebra.Parts:
         """The parts of an argument."""
         return to_parts(self.tower, value)
 
-    def scale(self, parts: Parts, value: Any) -> Parts:
+    def scale(self, parts: algebra.Parts, value: Any) -> algebra.Parts:
         """The element times a number or tensor; a number leaves logarithms what they are."""
         if isinstance(value, FieldTensor):
             return parts * value.parts
@@ -197,7 +187,7 @@ class Run:
             return algebra.scale(parts, quotient)
         return algebra.multiply(parts, algebra.strip(self.parts(value)), _find_number_signs(value))
 
-    def divide(self, parts: Parts, value: Any) -> Parts:
+    def divide(self, parts: algebra.Parts, value: Any) -> algebra.Parts:
         """The quotient by a number or tensor; a number leaves logarithms what they are."""
         if isinstance(value, FieldTensor):
             return parts / value.parts
@@ -208,22 +198,24 @@ class Run:
         below = algebra.invert(self.parts(value))
         return algebra.multiply(parts, below, signs.masked_fill(signs == 0, 1))
 
-    def is_nonzero(self, parts: Parts) -> torch.Tensor:
+    def is_nonzero(self, parts: algebra.Parts) -> torch.Tensor:
         """The truth values; those of random residues rest on chance."""
-        self.usage.ordered |= bool(((parts.state == FINITE) & ~find_small(parts)[1]).any())
-        return (parts.residues[0] != 0) | (parts.state != FINITE)
+        self.usage.ordered |= bool(
+            ((parts.state == algebra.FINITE) & ~algebra.find_small(parts)[1]).any()
+        )
+        return (parts.residues[0] != 0) | (parts.state != algebra.FINITE)
 
-    def read_integers(self, parts: Parts) -> torch.Tensor:
+    def read_integers(self, parts: algebra.Parts) -> torch.Tensor:
         """The elements as integers; refused where they are none."""
-        value, small = find_small(parts)
+        value, small = algebra.find_small(parts)
         if not bool(small.all()):
-            raise NotModelledError(f"{self.name}: a number out of the data")
+            raise algebra.NotModelledError(f"{self.name}: a number out of the data")
         return value
 
 
 def _read_quotient(value: Any) -> Fraction | None:
     is_number = isinstance(value, (int, float, Fraction)) and not isinstance(value, bool)
-    return to_fraction(value) if is_number else None
+    return algebra.to_fraction(value) if is_number else None
 
 
 def _find_number_signs(value: Any) -> torch.Tensor:
@@ -234,7 +226,7 @@ def _find_number_signs(value: Any) -> torch.Tensor:
 
 def wrap(found: Any) -> Any:
     """Parts as tensors, also in tuples and lists."""
-    if isinstance(found, Parts):
+    if isinstance(found, algebra.Parts):
         return FieldTensor(found)
     if isinstance(found, (tuple, list)):
         return type(found)(map(wrap, found))

@@ -6,18 +6,14 @@ is 3 modulo 4, so that a root of a square is a power of it, and small primes are
 Residues are int64 tensors; -1 stands for one that is not known.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache, partial, reduce
 from itertools import pairwise
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-
-if TYPE_CHECKING:
-    from fractions import Fraction
 
 TOP = 1 << 31  # products of two residues fit into 64 bits
 _BITS = {1: 20, 2: 11, 3: 8}  # of the smallest prime, by depth

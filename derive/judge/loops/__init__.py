@@ -12,20 +12,15 @@ of the index language, and computes one element at a time: in float64, or exactl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sympy import Indexed, expand
+from sympy import Indexed, S, expand
 
 from derive.errors import DeriveError, refuse, suggest
-from derive.judge.loops import runtime
-from derive.judge.loops.entries import (
-    StepsOverError,
-    make_entry_namespace,
-    open_entries,
-    write_entries,
-)
+from derive.judge.loops import entries, runtime
+from derive.judge.loops.entries import bind, to_result
 from derive.judge.loops.names import (
     Names,
     find_indices,
@@ -45,14 +40,8 @@ from derive.judge.loops.text import (
     write_reduction,
     write_shape,
 )
-from derive.judge.loops.values import bind, to_result
-from derive.notation.formula import check_formula
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    pass
-    from derive.notation.formula import Formula
+from derive.notation.formula import Formula, check_formula
+from derive.notation.words import find_complex
 
 MOST_LOOPS = 16  # in one another; Python takes 20
 
@@ -107,9 +96,14 @@ def evaluate_loops(formula: Formula, tensors: Mapping[str, Any], exact: bool = F
             "an integer of the formula is too large for a float",
             help="evaluate it with exact=True",
         ) from None
+    complexes = find_complex(formula.equations)
     found = tuple(
         to_result(
-            name, namespace[names.python[name]], tensors, exact, _is_integer(name, formula, names)
+            name,
+            namespace[names.python[name]],
+            tensors,
+            exact,
+            complex if name in complexes else int if _is_integer(name, formula, names) else float,
         )
         for name in results
     )
@@ -129,16 +123,18 @@ def evaluate_entries(
     """
     names = read_names(check_formula(formula))
     found: dict[str, dict[tuple[int, ...], runtime.Value]] = {name: {} for name in wanted}
-    namespace = make_entry_namespace(steps)
-    values = bind(formula, names, tensors, False, open_entries)
+    namespace = entries.make_entry_namespace(steps)
+    values = bind(formula, names, tensors, False, entries.open_entries)
     namespace |= {names.python[name]: value for name, value in values.items()}
     turns = zip_longest(*([(name, at) for at in places] for name, places in wanted.items()))
     try:
-        exec(runtime.compile_text(write_entries(formula, names), False), namespace)  # our own text
+        exec(
+            runtime.compile_text(entries.write_entries(formula, names), False), namespace
+        )  # our own text
         for name, place in (each for turn in turns for each in turn if each is not None):
             value = namespace[names.python[name]]
             found[name][place] = value[place if len(place) > 1 else place[0]] if place else value
-    except (StepsOverError, RecursionError):  # a recurrence is followed to its start
+    except (entries.StepsOverError, RecursionError):  # a recurrence is followed to its start
         return found
     except runtime.OutsideError as error:
         raise _outside(error, namespace, names) from None
@@ -150,39 +146,83 @@ def _to_text(formula: Formula, names: Names) -> str:
     begun: set[str] = set()
     done: set[int] = set()
     scope = Scope(names, empty_row=formula.empty_row)
-    for number in range(len(formula.equations)):
-        group, index, is_downward = find_recurring(number, formula, names)
-        if number in done:
+    for group, around in _order_groups(formula, names):
+        if done.issuperset(group):
             continue
-        for each in group:
+        own = {name_of_left(formula.equations[each]) for each in group} if around else {}
+        starts = [
+            k
+            for k, e in enumerate(formula.equations)
+            if is_start(e) and name_of_left(e) in own and k not in done
+        ]
+        for each in (*starts, *group):
             name = name_of_left(formula.equations[each])
             if places_of_left(formula.equations[each]) and name not in begun:
                 lines += fold_line(f"{names.python[name]} = tensor({write_shape(name, scope)})")
             elif name in begun and not places_of_left(formula.equations[each]):
                 raise refuse("place-filled-twice", f"{name} is defined twice")
             begun.add(name)
-        if index:
+        for each in starts:
+            lines += _write_equation(formula.equations[each], scope, ())
+        for depth, (index, is_downward) in enumerate(around.items()):
             head = _write_loop((index,), scope)
-            lines += fold_line(
-                f"{head[:-1].replace(' in ', ' in reversed(', 1)}):" if is_downward else head
-            )
+            head = f"{head[:-1].replace(' in ', ' in reversed(', 1)}):" if is_downward else head
+            lines += fold_line(head, INDENT * depth)
         for each in group:
-            inside = _write_equation(formula.equations[each], scope, index)
-            lines += [INDENT + line for line in inside] if index else inside
-        done |= {*group}
+            inside = _write_equation(formula.equations[each], scope, around)
+            lines += [INDENT * len(around) + line for line in inside]
+        done |= {*starts, *group}
     return "\n".join(lines) + "\n"
 
 
-def find_recurring(number: int, formula: Formula, names: Names) -> tuple[list[int], str, bool]:
-    """The equations that are computed together with one, the index that they run over, and how.
+def _order_groups(formula: Formula, names: Names) -> list[tuple[list[int], dict[str, bool]]]:
+    """The equations as they are computed, those of one loop together: what is read comes before.
 
-    They read one another, and stand in one loop, which runs downward where they read later places;
-    one that reads nothing of its own stands alone.
+    So does what begins a recurrence by an equation of its own, h[0] = .. or h[T] = ..
+    """
+    equations = formula.equations
+    left = {k: name_of_left(e) for k, e in enumerate(equations) if not is_start(e)}
+    reads = [{label_of(read.base) for read in e.rhs.atoms(Indexed)} for e in equations]
+    ordered: list[tuple[list[int], dict[str, bool]]] = []
+    met: set[int] = set()
+
+    def reach(number: int) -> set[str]:
+        found, waiting = set[str](), [number]
+        while waiting:
+            new = reads[waiting.pop()] - found
+            found |= new
+            waiting += [k for k, name in left.items() if name in new]
+        return found
+
+    def visit(number: int) -> None:
+        if number in met:
+            return
+        group, around = find_recurring(number, formula, names)
+        met.update(group)
+        own = {name_of_left(equations[each]) for each in group}
+        starts = [k for k, e in enumerate(equations) if is_start(e) and name_of_left(e) in own]
+        needed = own.union(*(reads[k] for k in (*starts, *group)))
+        for each in [k for k in left if left[k] in needed and not own & reach(k)]:
+            visit(each)
+        ordered.append((group, around))
+
+    for number in range(len(equations)):
+        visit(number)
+    return ordered
+
+
+def find_recurring(
+    number: int, formula: Formula, names: Names
+) -> tuple[list[int], dict[str, bool]]:
+    """The equations that are computed together with one, and the loops that they all stand in.
+
+    They read one another. A loop runs downward where they read later places; there are as many as
+    it takes until what is read was computed before. One that reads nothing of its own stands alone.
     """
     equations = formula.equations
     left = {k: name_of_left(e) for k, e in enumerate(equations) if not is_start(e)}
     if number not in left:
-        return [number], "", False
+        return [number], {}
     reads = {
         k: {label_of(read.base) for read in equations[k].rhs.atoms(Indexed)} & {*left.values()}
         for k in left
@@ -199,25 +239,55 @@ def find_recurring(number: int, formula: Formula, names: Names) -> tuple[list[in
 
     whole = {k: reach(k) for k in left}
     if left[number] not in whole[number]:
-        return [number], "", False
+        return [number], {}
     group = [
         k
         for k, name in left.items()
         if name in whole[number] and left[number] in whole[k] and name in whole[k]
     ]
-    own = {left[k] for k in group}
-    lefts = [equations[k].lhs for k in group]
-    for index in find_indices(equations[number].lhs, names):
-        if not all(index in find_indices(each, names) for each in lefts):
-            continue
-        for k in group:
-            target = _find_place(equations[k].lhs, index, names)
-            for read in equations[k].rhs.atoms(Indexed):
-                place = _find_place(read, index, names) if label_of(read.base) in own else None
-                gap = expand(place - target) if place is not None else None
-                if gap is not None and (gap.is_negative or gap.is_positive):
-                    return group, index, bool(gap.is_positive)
-    return [number], "", False
+    ordered: list[int] = []  # one that reads what another gives at the same place comes after it
+    while rest := [k for k in group if k not in ordered]:
+        lefts = {equations[k].lhs for k in rest}
+        ordered.append(
+            next((k for k in rest if not lefts & equations[k].rhs.atoms(Indexed)), rest[0])
+        )
+    for each in (group, ordered, [number]):
+        loops = _find_loops(each, formula, names)
+        if loops is not None:
+            return each, loops
+    return [number], {}
+
+
+def _find_loops(group: list[int], formula: Formula, names: Names) -> dict[str, bool] | None:
+    """The loops in which what the equations read of one another is there; None if none do."""
+    lefts = {k: formula.equations[k].lhs for k in group}
+    every = [find_indices(left, names) for left in lefts.values()]
+    shared = [index for index in every[0] if all(index in each for each in every)]
+    turn = {k: place for place, k in enumerate(group)}
+    last = {name_of_left(formula.equations[k]): turn[k] for k in group}
+    waiting = [
+        (read, k)
+        for k in group
+        for read in formula.equations[k].rhs.atoms(Indexed)
+        if label_of(read.base) in last
+    ]
+    found: dict[str, bool] = {}
+    while any(last[label_of(read.base)] >= turn[k] for read, k in waiting):
+        for index in (index for index in shared if index not in found):
+            places = [[_find_place(x, index, names) for x in (r, lefts[k])] for r, k in waiting]
+            gaps = [S.NaN if None in pair else expand(pair[0] - pair[1]) for pair in places]
+            for is_downward in (False, True):
+                signs = [-gap if is_downward else gap for gap in gaps]
+                if all(s.is_nonpositive for s in signs) and any(s.is_negative for s in signs):
+                    found[index] = is_downward
+                    waiting = [w for w, gap in zip(waiting, gaps, strict=True) if gap.is_zero]
+                    break
+            else:
+                continue
+            break
+        else:
+            return None
+    return found
 
 
 def _find_place(element: Any, index: str, names: Names) -> Any:
@@ -230,15 +300,15 @@ def is_start(equation: Any) -> bool:
     return any(place.is_Integer and place < 0 for place in places_of_left(equation))
 
 
-def _write_equation(equation: Any, around: Scope, index: str) -> list[str]:
-    """The loops of an equation but that over `index`, the rows computed in them, the element."""
+def _write_equation(equation: Any, around: Scope, outer: Container[str]) -> list[str]:
+    """The loops of an equation but the `outer` ones, the rows computed in them, the element."""
     names, empty_row = around.names, around.empty_row
     left = names.python[name_of_left(equation)]
     places = places_of_left(equation)
     indices = dict.fromkeys(k for place in places for k in find_indices(place, names))
     scope = Scope(names, frozenset(indices), empty_row=empty_row)
     rows = find_rows(equation.rhs, frozenset(indices), names)
-    loops, depths = _order_loops([k for k in indices if k != index], rows, names)
+    loops, depths = _order_loops([k for k in indices if k not in outer], rows, names)
     lines = []
     for depth in range(len(loops) + 1):
         for row in (row for row in rows if depths[row] == depth):

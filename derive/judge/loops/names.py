@@ -8,24 +8,19 @@ nothing tells it, a size is made up that the shapes of the given tensors will te
 long as the places on its left sides reach.
 """
 
-from __future__ import annotations
-
 import keyword
 import re
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sympy import Equality, Idx, Indexed, IndexedBase, Product, Sum, Symbol, expand
 
 from derive.errors import DeriveError, refuse
 from derive.ir.functions import ROWS
 from derive.judge.loops import runtime
+from derive.notation.formula import Formula
 from derive.notation.functions import WORDS, Reduction, argmax
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
-
-    from derive.notation.formula import Formula
 
 
 @dataclass
@@ -64,7 +59,13 @@ def find_roles(formula: Formula) -> Names:
     _collect_scalars(formula, nodes, names)
     _check_roles(names)
     if formula.declarations is None:
-        _rank(names)
+        # the order in which a person names tensors: results first, then as declared or first used
+        seen = list(names.bases)
+        turn = {
+            name: (name not in names.defined, getattr(base, "declared", seen.index(name)))
+            for name, base in names.bases.items()
+        }
+        names.ranks = {name: k for k, name in enumerate(sorted(turn, key=lambda name: turn[name]))}
     return names
 
 
@@ -115,7 +116,7 @@ def find_indices(value: Any, names: Names) -> dict[str, None]:
 
 
 def is_kept(value: Reduction) -> bool:
-    """Does the index stay free, as in softmax?"""
+    """Does the index stay free?"""
     return ROWS[WORDS[type(value)]].keeps
 
 
@@ -269,16 +270,6 @@ def two_extents(index: str, one: Any, other: Any) -> DeriveError:
         f"index {index} has extent {one} and extent {other}",
         help="give one of the two another name",
     )
-
-
-def _rank(names: Names) -> None:
-    """The order in which a person names tensors: results first, then as declared or first used."""
-    seen = list(names.bases)
-    turn = {
-        name: (name not in names.defined, getattr(base, "declared", seen.index(name)))
-        for name, base in names.bases.items()
-    }
-    names.ranks = {name: k for k, name in enumerate(sorted(turn, key=lambda name: turn[name]))}
 
 
 def spell(names: Names) -> None:

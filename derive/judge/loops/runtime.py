@@ -14,20 +14,18 @@ refused in exact arithmetic, `not-rational`.
 from __future__ import annotations
 
 import ast
+import cmath
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING, Any, TypeAlias
+from operator import attrgetter, methodcaller
+from types import CodeType
+from typing import Any, TypeAlias
 
 from derive.errors import refuse
 from derive.ir.functions import FUNCTIONS, is_rational
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import CodeType
-
 
 Value: TypeAlias = Any  # int, float or Fraction; bool where a truth value is used as a number
 
@@ -38,6 +36,8 @@ def divide(over: Value, under: Value) -> Value:
     """`over / under`; two integers that divide give an integer, so that positions stay exact."""
     if under != under or over != over:
         return NAN
+    if isinstance(over, complex) or isinstance(under, complex):
+        return over / under if under != 0 else complex(NAN, NAN)
     if under == 0:
         sign = math.copysign(1.0, under) * (1 if over > 0 else -1)
         return NAN if over == 0 else INF * sign
@@ -78,7 +78,8 @@ def raise_power(base: Value, exponent: Value) -> Value:
     except OverflowError:
         odd = exponent == int(exponent) and int(exponent) % 2 == 1
         return -INF if base < 0 and odd else INF
-    return NAN if isinstance(found, complex) else found
+    is_root = isinstance(found, complex) and not isinstance(base, complex)
+    return NAN if is_root else found
 
 
 def raise_power_exactly(base: Value, exponent: Value) -> Value:
@@ -128,12 +129,14 @@ def root_exactly(value: Value) -> Value:
     return found
 
 
-def exp(value: Value) -> float:
+def exp(value: Value) -> Value:
     """The exponential; inf where it overflows."""
     try:
+        if isinstance(value, complex):
+            return cmath.exp(value)
         return math.exp(value)
     except OverflowError:
-        return INF if value > 0 else 0.0
+        return INF if value.real > 0 else 0.0
 
 
 def log(value: Value) -> float:
@@ -435,6 +438,9 @@ def make_namespace(exact: bool) -> dict[str, Any]:
         "argmax": argmax,
         "cumsum": cumsum,
         "abs": abs,
+        "conj": methodcaller("conjugate"),
+        "re": attrgetter("real"),
+        "im": attrgetter("imag"),
         "sign": sign,
         "floor": floor,
         "ceiling": ceiling,
@@ -446,6 +452,7 @@ def make_namespace(exact: bool) -> dict[str, Any]:
         "floordiv_": divide_down,
         "mod_": find_remainder,
         "decimal_": Fraction if exact else float,
+        "imaginary_": refuse_exactly("I"),
         **make_moments(divide_exactly if exact else divide),
         **make_matrices(
             divide_exactly if exact else divide,
@@ -485,6 +492,7 @@ IRRATIONAL: dict[str, Any] = {
     "log": log,
     "log1p": log1p,
     **make_rows(exp, log, divide),
+    "arg": cmath.phase,
     "pi": math.pi,
 }
 
@@ -531,14 +539,16 @@ class _Operators(ast.NodeTransformer):
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
         """A fraction in place of a decimal."""
+        if self.exact and isinstance(node.value, complex):
+            return ast.copy_location(_call("imaginary_"), node)
         if self.exact and isinstance(node.value, float):
             return ast.copy_location(_call("decimal_", ast.Constant(repr(node.value))), node)
         return node
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        """Constants that are no fractions are refused when they are read."""
+        """A constant that is no fraction is refused when it is read."""
         if self.exact and node.id == "pi":
-            return ast.copy_location(_call("pi"), node)
+            return ast.copy_location(_call(node.id), node)
         return node
 
 

@@ -18,9 +18,10 @@ that is too long is broken at its outermost bracket, as people break them.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sympy
 from sympy import Idx, Indexed, IndexedBase, KroneckerDelta, Mul, Piecewise, Pow, S, Symbol
@@ -32,15 +33,10 @@ from derive.ir.functions import ROWS
 from derive.judge.loops.names import Names, find_indices, is_kept, label_of
 from derive.notation.functions import ELEMENTWISE, WORDS, Reduction, argmax
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-
 # How tightly Python holds a text together; what holds less than its place asks gets parentheses.
 CHOICE, OR, AND, NOT, COMPARE, SUM, PRODUCT, SIGN, POWER, ATOM = range(10)
 
 Text = tuple[str, int]
-
 
 _FUNCTIONS = {kind.__name__: name for name, kind in ELEMENTWISE.items()} | {"ceiling": "ceiling"}
 
@@ -131,6 +127,11 @@ def _(value: Any, scope: Scope) -> Text:
 def _(value: Any, scope: Scope) -> Text:
     known = {sympy.pi: "pi", sympy.E: "exp(1)"}
     return known.get(value) or repr(float(value)), ATOM
+
+
+@write.register(sympy.core.numbers.ImaginaryUnit)
+def _(value: Any, scope: Scope) -> Text:
+    return "1j", ATOM
 
 
 @write.register(sympy.core.numbers.Infinity)

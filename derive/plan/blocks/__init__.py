@@ -11,10 +11,10 @@ may.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from statistics import geometric_mean
-from typing import TYPE_CHECKING
 
 from derive.errors import refuse
 from derive.ir import nodes as ir
@@ -30,14 +30,9 @@ from derive.plan.cost import (
     find_strides,
     find_true_axes,
 )
-from derive.plan.machine import WIDTH, round_up, to_bytes
+from derive.plan.machine import WIDTH, Machine, round_up, to_bytes
+from derive.plan.plan import Plan
 from derive.plan.steps import Tile, free_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from derive.plan.machine import Machine
-    from derive.plan.plan import Plan
 
 TARGETS = (1 << 19, 1 << 20)  # elements of the largest tensor in a block: 2 and 4 MiB of float32
 LEAN = tuple(1 << k for k in range(21, 2, -2))  # under a budget

@@ -14,8 +14,8 @@ formula's dtype.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from derive.ir import nodes as ir
 from derive.plan import ops
@@ -28,9 +28,6 @@ from derive.plan.blocks.members import (
     open_calls,
 )
 from derive.plan.steps import Running, Start, Step, free_name, name_op
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence, Set
 
 EXTREMES: dict[str, Start] = {"max": "-oo", "min": "oo"}  # and where they begin
 _ANY = ir.Index("_", ir.ONE)

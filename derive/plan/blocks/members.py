@@ -7,17 +7,14 @@ softmax over it gives may be read by nothing that is not proportional to it and 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
 
 from derive.ir import nodes as ir
 from derive.plan import ops
 from derive.plan.cost import Storage, find_copies, find_strides, find_true_axes
 from derive.plan.steps import Step
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 
 LARGE = 1 << 19  # elements from which a tensor is worth a loop: 2 MiB of float32
 CLOSING = ("sum", "mean", "prod", "max", "min", "logsumexp")

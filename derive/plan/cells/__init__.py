@@ -12,8 +12,9 @@ say what a name stands for, where nothing else reads it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Sequence
 
+from derive.ir import nodes as ir
 from derive.plan import ops
 from derive.plan.cells import (
     attention,
@@ -23,16 +24,14 @@ from derive.plan.cells import (
     norms,
     pointwise,
     segments,
+    storage,
     windows,
 )
-from derive.plan.cells.matching import CellRule, Definitions
+from derive.plan.cells.matching import CellRule, Definitions, strip
+from derive.plan.cost import Storage
 from derive.plan.steps import Step, free_name, name_op
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
-    from derive.ir import nodes as ir
-    from derive.plan.cost import Storage
+Match = Callable[[ops.Op, Definitions], ops.Op | None]
 
 CELLS: tuple[CellRule, ...] = (
     *attention.CELLS,
@@ -43,8 +42,14 @@ CELLS: tuple[CellRule, ...] = (
     *windows.CELLS,
     *linear.CELLS,
     *pointwise.CELLS,
+    *storage.CELLS,
 )
-MATCHES = tuple(dict.fromkeys(rule.match for rule in CELLS))
+OPERANDS = (storage.match_turned, storage.match_summed)  # they change what a call is given alone
+PRODUCTS = (storage.match_summed, storage.match_matmul)  # by where their operands lie then
+MATCHES = (
+    *dict.fromkeys(rule.match for rule in CELLS if rule.match not in PRODUCTS),
+    storage.match_along,
+)
 
 
 def use_cells(  # noqa: PLR0913 - the steps, and what is known and asked of them
@@ -55,16 +60,17 @@ def use_cells(  # noqa: PLR0913 - the steps, and what is known and asked of them
     taken: Collection[str] = (),
     *,
     chunks: bool = True,
+    exact: bool = True,
 ) -> tuple[tuple[Step, ...], bool]:
     """(the steps with cells in them, were there any); steps that nothing reads any more stay.
 
     A call that depends on a condition is a step of its own, by a name that is not `taken`.
-    Without `chunks` no call goes over one index piece by piece.
+    Without `chunks` no call goes over one index piece by piece; an `exact` one loses no digits.
     """
     done = tuple(steps)
     names = {*taken, *(step.name for step in steps)}
     memory.note((step.name, step.op) for step in steps)
-    definitions = Definitions(done, results, memory, inputs, chunks=chunks)
+    definitions = Definitions(done, results, memory, inputs, chunks=chunks, exact=exact)
     for place in reversed(range(len(done))):
         step = done[place]
         found = _match_inside(step.op, definitions)
@@ -72,7 +78,12 @@ def use_cells(  # noqa: PLR0913 - the steps, and what is known and asked of them
             made = _name_parts(found, step.name, names)
             done = (*done[:place], *made, *done[place + 1 :])
             memory.note((step.name, step.op) for step in made)
-            definitions = Definitions(done, results, memory, inputs, chunks=chunks)
+            definitions = Definitions(done, results, memory, inputs, chunks=chunks, exact=exact)
+    memory.note((step.name, step.op) for step in done)
+    for place, step in enumerate(done):
+        found = _match_inside(step.op, definitions, PRODUCTS)
+        done = (*done[:place], Step(step.name, found), *done[place + 1 :])
+        memory.note([(step.name, found)])
     return done, done != tuple(steps)
 
 
@@ -82,19 +93,29 @@ def find_notes(steps: Iterable[Step]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(cell.note for cell in cells if cell.note))
 
 
-def _match_inside(op: ops.Op, definitions: Definitions) -> ops.Op:
+def _match_inside(
+    op: ops.Op, definitions: Definitions, matches: Sequence[Match] = MATCHES
+) -> ops.Op:
     """The operation with the outermost parts that are cells, and those in them, exchanged."""
-    for match in MATCHES:
+    for match in matches:
         found = match(op, definitions)
         if isinstance(found, ops.Cell) and not found.when:
             return ops.with_args(
-                found, tuple(_match_inside(arg, definitions) for arg in found.args)
+                found, tuple(_match_inside(arg, definitions, matches) for arg in found.args)
             )
-        if found is not None:
+        if match in OPERANDS:
+            op = found or op
+        elif found is not None:
             return found
     if isinstance(op, ops.Cell) or not ops.args_of(op):
         return op
-    return ops.with_args(op, tuple(_match_inside(arg, definitions) for arg in ops.args_of(op)))
+    args = tuple(_match_inside(arg, definitions, matches) for arg in ops.args_of(op))
+    match op:  # a call may give what was merged, or arranged, before
+        case ops.Flatten(_, start, end):
+            return ops.flatten(args[0], start, end)
+        case ops.Arrange(_, axes) if isinstance(args[0], ops.Arrange):
+            return ops.arrange(strip(args[0]), axes)
+    return ops.with_args(op, args)
 
 
 def _name_parts(op: ops.Op, name: str, taken: set[str]) -> list[Step]:
@@ -117,9 +138,24 @@ def _find_unnamed(whole: ops.Op) -> ops.Op | None:
         if not isinstance(cell, ops.Cell):
             continue
         for place, arg in enumerate(cell.args):
-            is_repeated = cell.when or ops.count_given(cell.call, place) > 1
+            is_repeated = cell.when or _count_given(cell.call, place) > 1
             if is_repeated and not isinstance(arg, (*ops.VIEWS, ops.Num)):
                 return arg
         if cell.when and cell is not whole:
             return cell
     return None
+
+
+def _count_given(call: ops.Operand, place: int) -> int:
+    """How often a call has this argument of its cell."""
+    match call:
+        case ops.Given():
+            return int(call.place == place)
+        case tuple():
+            return sum(_count_given(part, place) for part in call)
+        case ops.TorchCall(_, args, keywords):
+            return _count_given(args, place) + _count_given(tuple(v for _, v in keywords), place)
+        case ops.Pick(arg) | ops.Extents(arg):
+            return _count_given(arg, place)
+        case _:
+            return 0

@@ -7,16 +7,13 @@ of the batch, the query's or the key's, the features.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from fractions import Fraction
 
 from derive.ir import nodes as ir
 from derive.plan import ops
-from derive.plan.cells.matching import CellRule, strip
+from derive.plan.cells.matching import CellRule, Definitions, strip
 from derive.plan.cost import find_strides, find_true_axes
 from derive.plan.lower.condition import fill
-
-if TYPE_CHECKING:
-    from derive.plan.cells.matching import Definitions
 
 NAME = "torch.nn.functional.scaled_dot_product_attention"
 LACKS = (
@@ -201,7 +198,8 @@ def _make_cell(
     batch, group, merged = places.batch, places.group, places.merged
     heads = batch if group is None else (*batch, group)
     columns = (*batch, places.column)
-    plain = query = ops.arrange(scores.query, (*heads, places.row, places.feature))
+    own, scale = _unscale(scores.query, places.feature, definitions)
+    query = ops.arrange(own, (*heads, places.row, places.feature))
     key = ops.arrange(scores.key, (*columns, places.feature))
     worth = ops.arrange(value, (*columns, places.result))
     if merged is not None:
@@ -223,15 +221,19 @@ def _make_cell(
         keywords.append(
             ("attn_mask", _pick(ops.Given(3), (None,) if _count_places(mask) in (1, 3) else ()))
         )
-    keywords.append(("scale", 1.0))  # one out of sizes would be a constant in a traced graph
+    if isinstance(scale, ir.Number):
+        keywords.append(("scale", float(scale.value)))
     if group is not None:
         keywords.append(("enable_gqa", True))
     axes = (*heads, places.row, places.result)
     if merged is not None:
         axes = (batch[0], merged, places.row, places.result)
     call = _pick(ops.TorchCall(NAME, tuple(operands), tuple(keywords)), pad * (0,))
+    plain = query
     if group is not None and merged is not None:
         plain = ops.Unflatten(query, 1, (batch[1], group))
+    if scale is not ir.ONE:
+        plain = ops.Apply("*", (plain, ops.Num(scale)), ops.axes_of(plain))
     soft = _spell_weights(scores, (plain, key), places, mask)
     whole: ops.Op = ops.Einsum((soft, worth), (*heads, places.row, places.result))
     if merged is not None:
@@ -245,6 +247,23 @@ def _make_cell(
     if group is not None and merged is not None:
         cell = ops.Unflatten(cell, 1, (batch[1], group))
     return ops.arrange(cell, op.axes)
+
+
+def _unscale(query: ops.Op, feature: ir.Index, definitions: Definitions) -> tuple[ops.Op, ir.Expr]:
+    """The query, and the scale that torch can be told; one out of sizes it can be only by default.
+
+    As an argument that would be a constant in a traced graph.
+    """
+    usual = ir.Pow(ir.Pow(feature.extent, ir.Number(Fraction(1, 2))), ir.MINUS_ONE)
+    match definitions.unwrap(query):
+        case ops.Apply("*", (one, ops.Num(scale))) if scale == usual:
+            return one, usual
+        case ops.Apply("/", (one, ops.Num(scale))) if ir.Pow(scale, ir.MINUS_ONE) == usual:
+            return one, usual
+        case ops.Apply("*", (one, ops.Num(ir.Number() as scale))):
+            return one, scale
+        case _:
+            return query, ir.ONE
 
 
 def _may_be_infinite(bias: ops.Op | None, definitions: Definitions) -> bool:

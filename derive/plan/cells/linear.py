@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from derive.ir import nodes as ir
 from derive.plan import ops
 from derive.plan.cells.matching import CellRule, Signed, join_sum, split_scale, split_sum, strip
-from derive.plan.cost import find_true_axes
+from derive.plan.cells.segments import match_below
+from derive.plan.cost import find_copied, find_true_axes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,10 +56,16 @@ def match_linear(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         if product is None:
             continue
         others = [*terms[:place], *terms[place + 1 :]]
-        for number, other in enumerate(others):
-            cell = _add(product, alpha, other)
+        for other in others:
+            found = {*find_true_axes(other.op)}
+            rest = [each for each in others if each is not other]
+            near = []  # what is as small is added to it first
+            if found < {*op.axes}:
+                near = [each for each in rest if {*find_true_axes(each.op)} <= found]
+                rest = [each for each in rest if each not in near]
+            added = Signed(join_sum([other, *near], op.axes)) if near else other
+            cell = _add(product, alpha, added, definitions)
             if cell is not None:
-                rest = [*others[:number], *others[number + 1 :]]
                 return ops.arrange(join_sum([Signed(cell), *rest], op.axes), op.axes)
     definitions.refused.update(_find_parts(op, op.axes))
     return None
@@ -79,18 +86,24 @@ def _read_product(
     inner, alpha = split_scale(term, definitions)
     if not isinstance(inner, ops.Einsum) or len(inner.args) != 2:
         return None, alpha
+    if match_below(inner, definitions) is not None:  # an order spares the product
+        return None, alpha
     (one, first), (two, second) = (split_scale(Signed(arg)) for arg in inner.args)
     return _find_product(one, two, inner.axes, order), alpha * first * second
 
 
-def _add(product: Product, alpha: Fraction, other: Signed) -> ops.Op | None:
-    """The call for a contraction and another term."""
+def _add(
+    product: Product, alpha: Fraction, other: Signed, definitions: Definitions
+) -> ops.Op | None:
+    """The call for a contraction and another term; None where torch copies for it."""
     addend, beta = split_scale(other)
     if isinstance(addend, ops.Num):
         return None
     found = find_true_axes(addend)
     if alpha == beta == 1 and not product.batch and set(found) == set(product.columns):
-        return _write_linear(product, addend)
+        plain = ops.Einsum((product.one, product.other), product.axes)
+        is_copied = len(product.rows) > 1 and product.one in find_copied(plain, definitions.memory)
+        return None if is_copied else _write_linear(product, addend)
     is_matrix = len(product.batch) <= 1 and len(product.rows) == 1
     if is_matrix and found and set(found) <= set(product.axes):
         return _write_sum(product, addend, beta, alpha)

@@ -6,16 +6,11 @@ Its sum or its mean over the rows goes with it; the rows are those of one index.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from derive.ir import nodes as ir
 from derive.ir.walk import substitute
 from derive.plan import ops
-from derive.plan.cells.matching import PLAIN, CellRule, is_equal, is_same, strip
+from derive.plan.cells.matching import PLAIN, CellRule, Definitions, is_equal, is_same, strip
 from derive.plan.meaning import to_expr
-
-if TYPE_CHECKING:
-    from derive.plan.cells.matching import Definitions
 
 NAME = "torch.nn.functional.cross_entropy"
 
@@ -100,7 +95,11 @@ def match_labels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             ends["mean"] = ir.Reduce("mean", rows, ir.TRUE, row)
             for end, loss in ends.items():
                 made = rows if end == "none" else ()
-                if set(made) == set(ops.axes_of(op)) and is_equal(to_expr(whole), loss):
+                if set(made) != set(ops.axes_of(op)):
+                    continue
+                signed = {True: to_expr(whole), False: ir.Mul((ir.MINUS_ONE, to_expr(whole)))}
+                sign = next((s for s, value in signed.items() if is_equal(value, loss)), None)
+                if sign is not None:
                     order = (rows[0], index, *rows[1:])  # torch has the classes second
                     args = [ops.arrange(strip(logits), order)]
                     target: ops.Operand = ops.Given(1)
@@ -112,9 +111,21 @@ def match_labels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
                         args.append(ops.arrange(labels, rows))
                     call = _make_call(target, "" if end == "mean" else end)
                     bare = ops.arrange(whole, made)
-                    cell = ops.Cell(call, tuple(args), bare, made, scratch=(order,))
+                    bare = bare if sign else _negate(bare)
+                    cell: ops.Op = ops.Cell(call, tuple(args), bare, made, scratch=(order,))
+                    cell = cell if sign else ops.Apply("neg", (cell,), made)
                     return ops.arrange(cell, ops.axes_of(op))
     return None
+
+
+def _negate(op: ops.Op) -> ops.Op:
+    match op:
+        case ops.Apply("-", (one, other), axes):
+            return ops.Apply("-", (other, one), axes)
+        case ops.Reduction("sum" | "mean" as kind, arg, over):
+            return ops.Reduction(kind, _negate(arg), over)
+        case _:
+            return ops.Apply("neg", (op,), ops.axes_of(op))
 
 
 def _open_entries(op: ops.Op, definitions: Definitions) -> ops.Op:
@@ -137,7 +148,7 @@ CELLS = (
     CellRule(
         call=NAME,
         computes="x[N, C]; int t[N] < C\nL = mean[n](logsumexp[c](x[n,c]) - x[n,t[n]])",
-        refuses="x[N, C]; int t[N] < C\nL = mean[n](x[n,t[n]] - logsumexp[c](x[n,c]))",
+        refuses="x[N, C]; int t[N] < C\nL = mean[n](x[n,t[n]] + logsumexp[c](x[n,c]))",
         match=match_labels,
     ),
     CellRule(

@@ -7,30 +7,27 @@ so that a cell is known whichever way its parts are spelled.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache, reduce
-from typing import TYPE_CHECKING
 
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import rename_apart
 from derive.plan import ops
+from derive.plan.cost import Storage
 from derive.plan.meaning import to_expr
+from derive.plan.steps import Step
 from derive.prove.definedness import to_key
 from derive.prove.terms import GivesUp
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
-
-    from derive.plan.cost import Storage
-    from derive.plan.steps import Step
 
 MOST_SPELLED = 1000  # operations of a step, written out with all it reads, that are looked through
 PLAIN = (
     ops.Source,
     ops.Num,
     ops.Arrange,
+    ops.Unflatten,
     ops.Expand,
     ops.Cast,
     ops.Apply,
@@ -57,7 +54,7 @@ class CellRule:
 class Definitions:
     """The steps by name, how often each is read, and what is known of the arguments."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the steps, and what is known and asked of them
         self,
         steps: Sequence[Step],
         results: Sequence[ops.Op],
@@ -65,8 +62,11 @@ class Definitions:
         inputs: Sequence[ir.Tensor | ir.ScalarInput] = (),
         *,
         chunks: bool = True,
+        exact: bool = True,
     ) -> None:
         self.chunks = chunks
+        self.exact = exact
+        self.results = results
         self.steps = {step.name: step for step in steps}
         self.names = {*self.steps, *(each.name for each in inputs)}
         self.memory = memory

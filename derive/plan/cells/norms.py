@@ -1,20 +1,24 @@
 """(x - mean x) / sqrt(var x + eps) is torch's layer_norm, x / sqrt(mean x**2 + eps) its rms_norm.
 
 Ba, Kiros, Hinton 2016, eq. 4; Zhang, Sennrich 2019, eq. 4. A weight and a bias over the indices
-that are normalised go with it. Both compute in float32 what they are given in half precision.
+that are normalised go with it. Where the entries that are normalised together lie apart, and have
+but one index in common, it is a batch_norm (Ioffe, Szegedy 2015); with a weight for each part of
+what is normalised a group_norm (Wu, He 2018). All compute in float32 what they are given in half
+precision.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.plan import ops
 from derive.plan.cells.matching import (
     CellRule,
+    Definitions,
     Factors,
     Signed,
     divide,
@@ -27,25 +31,26 @@ from derive.plan.cells.matching import (
 )
 from derive.plan.cost import find_strides
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from derive.plan.cells.matching import Definitions
-
 LAYER = "torch.nn.functional.layer_norm"
 RMS = "torch.nn.functional.rms_norm"
+BATCH, GROUP = "torch.batch_norm", "torch.group_norm"
 SIGNS = {"weight": "*", "bias": "+"}
+NONE = ops.Local("None")
 TWO = ir.Number(Fraction(2))
 
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """What is normalised, over which indices, and the number under the root."""
+    """What is normalised, over which indices, and the number under the root.
+
+    The indices in `filled` have to have a position.
+    """
 
     call: str
     arg: ops.Op
     over: tuple[ir.Index, ...]
     eps: ir.Expr
+    filled: tuple[ir.Index, ...] = ()
 
 
 def match_norm(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -112,35 +117,35 @@ def _name_norm(
     definitions: Definitions,
 ) -> Norm | None:
     """The norm, if the factor is x - mean x and what is spread var x; or x and mean x**2."""
-    candidates = list(dict.fromkeys(_find_tensors(factor, ops.axes_of(factor), definitions)))
-    for arg in candidates:
-        kept = {arg.name}
+    for arg in dict.fromkeys(_find_tensors(factor, ops.axes_of(factor), definitions)):
+        strides = dict(zip(ops.axes_of(arg), find_strides(arg, definitions.memory), strict=True))
+        stored = ops.arrange(arg, tuple(sorted(strides, key=lambda index: -strides[index])))
+        axes = ops.axes_of(stored)
+        is_close = set(axes[-len(over) :]) == {*over}  # along these its entries lie side by side
+        kept = ops.find_reads(arg)
         centred, deviation = definitions.spell(factor, kept), definitions.spell(spread, kept)
-        mean = ops.Reduction("mean", arg, over)
+        mean, square = ops.Reduction("mean", arg, over), ops.combine("*", (arg, arg), axes)
         if is_same(deviation, ops.Reduction("var", arg, over)) and is_same(
-            centred, ops.combine("-", (arg, mean), arg.axes)
+            centred, ops.combine("-", (arg, mean), axes)
         ):
-            return Norm(LAYER, arg, over, eps)
-    for arg in candidates:
-        square = ops.Apply("pow", (arg, ops.Num(TWO)), arg.axes)
-        kept = {arg.name}
-        strides = dict(zip(arg.axes, find_strides(arg, definitions.memory), strict=True))
-        closest = sorted(strides, key=lambda index: strides[index])[: len(over)]
-        if (
-            set(closest) == set(over)  # its entries along these indices lie side by side
-            and is_same(definitions.spell(spread, kept), ops.Reduction("mean", square, over))
-            and is_same(definitions.spell(factor, kept), arg)
-        ):
-            return Norm(RMS, arg, over, eps)
+            if is_close:
+                return Norm(LAYER, stored, axes[-len(over) :], eps)
+            return Norm(BATCH, stored, over, eps) if len(over) == len(axes) - 1 else None
+        is_square = is_close and is_same(deviation, ops.Reduction("mean", square, over))
+        if is_square and is_same(centred, arg):
+            return Norm(RMS, stored, axes[-len(over) :], eps)
     return None
 
 
 def _find_tensors(
     op: ops.Op, axes: tuple[ir.Index, ...], definitions: Definitions
-) -> Iterator[ops.Source]:
+) -> Iterator[ops.Op]:
     """The tensors with all of the axes that it is made from, the first ones first."""
     for part in ops.walk_ops(op):
-        if isinstance(part, ops.Source) and part.kind == "real" and set(part.axes) == set(axes):
+        bare = part.arg if isinstance(part, ops.Unflatten) else part
+        if not isinstance(bare, ops.Source) or bare.kind != "real":
+            continue
+        if set(ops.axes_of(part)) == set(axes):
             step = definitions.look(part)
             if step is not part:
                 yield from _find_tensors(step, axes, definitions)
@@ -151,21 +156,23 @@ def _make_cell(
     norm: Norm, factors: Factors, others: Sequence[Signed], order: tuple[ir.Index, ...]
 ) -> ops.Op:
     """The call with the weight and the bias that fit it, and what is left around it."""
-    kept = tuple(i for i in ops.axes_of(norm.arg) if i not in norm.over)
-    axes = (*kept, *norm.over)
-    fits = [factor for factor in factors.over if set(ops.axes_of(factor)) == set(norm.over)]
-    weight = fits[0] if fits else None
+    rest = list(others)
+    affine = _find_affine(norm, [*factors.over, *(term.op for term in rest)])
+    weight = next((op for op in factors.over if set(ops.axes_of(op)) == {*affine}), None)
     if weight is not None:
         factors.over.remove(weight)
     is_bare = not factors.over and not factors.under and not factors.negative
     bias = None
-    rest = list(others)
-    if is_bare and norm.call == LAYER:
-        able = [t for t in rest if not t.negative and set(ops.axes_of(t.op)) == set(norm.over)]
+    if is_bare and norm.call != RMS:
+        able = [t for t in rest if not t.negative and set(ops.axes_of(t.op)) == {*affine}]
         if able:
             bias = able[0].op
             rest.remove(able[0])
-    result: ops.Op = _write_call(norm, axes, weight, bias)
+    if norm.call == LAYER and affine != norm.over:
+        norm = replace(norm, call=GROUP)
+    affines = {"weight": weight, "bias": bias}
+    given = {name: ops.arrange(op, affine) for name, op in affines.items() if op is not None}
+    result = (_write_merged if norm.call in {BATCH, GROUP} else _write_call)(norm, affine, given)
     over = join_product(factors.over, order)
     if over is not None:
         result = ops.combine("*", (result, over), order)
@@ -173,17 +180,29 @@ def _make_cell(
     return ops.arrange(join_sum([Signed(result, factors.negative), *rest], order), order)
 
 
-def _write_call(
-    norm: Norm, axes: tuple[ir.Index, ...], weight: ops.Op | None, bias: ops.Op | None
-) -> ops.Cell:
+def _find_affine(norm: Norm, parts: Sequence[ops.Op]) -> tuple[ir.Index, ...]:
+    """The indices that a weight and a bias have, if there are any.
+
+    Those are what a batch keeps and what a layer normalises, or else the last index that is kept,
+    which counts groups, and the first ones in a group.
+    """
+    kept = tuple(i for i in ops.axes_of(norm.arg) if i not in norm.over)
+    if norm.call == BATCH:
+        return kept
+    able = [{*norm.over}]
+    if norm.call == LAYER and len(kept) > 1:
+        able += [{kept[-1], *norm.over[:k]} for k in range(len(norm.over) + 1)]
+    found = [set(ops.axes_of(op)) for op in parts]
+    fits = next((each for each in able if each in found), able[0])
+    return tuple(i for i in ops.axes_of(norm.arg) if i in fits)
+
+
+def _write_call(norm: Norm, affine: tuple[ir.Index, ...], given: Mapping[str, ops.Op]) -> ops.Op:
     """The call on tensors whose normalised indices stand last."""
-    affine = {"weight": weight, "bias": bias}
-    given = {
-        name: ops.arrange(part, norm.over) for name, part in affine.items() if part is not None
-    }
+    axes = (*(i for i in ops.axes_of(norm.arg) if i not in affine), *affine)
     args: list[ops.Op] = [
         ops.arrange(norm.arg, axes),
-        *(ops.Num(index.extent) for index in norm.over),
+        *(ops.Num(index.extent) for index in affine),
     ]
     plain: tuple[ops.Operand, ...] = (
         ops.Given(0),
@@ -192,26 +211,92 @@ def _write_call(
     places = {name: ops.Given(len(args) + k) for k, name in enumerate(given)}
     eps = ops.Given(len(args) + len(given))
     args += [*given.values(), ops.Num(norm.eps)]
+    bare = ops.TorchCall(norm.call, plain, (("eps", eps),))
+    call = ops.TorchCall(norm.call, plain, (*places.items(), ("eps", eps)))
     whole = _spell(norm, args[0], axes)
     for name, part in given.items():
         whole = ops.combine(SIGNS[name], (whole, part), axes)
-    when: tuple[ops.Condition, ...] = (eps,) if isinstance(norm.eps, ir.Scalar) else ()
-    if given and norm.call == LAYER:
-        # On a CPU torch adds up the gradients of weight and bias in their own dtype, which is too
-        # narrow if that is half precision: there they come after the call.
-        call = ops.TorchCall(norm.call, plain, (("eps", eps),))
+    return _choose(norm, tuple(args), (bare, call), places, whole)
+
+
+def _write_merged(norm: Norm, affine: tuple[ir.Index, ...], given: Mapping[str, ops.Op]) -> ops.Op:
+    """The call on a tensor whose second place has the indices of the weight and the bias.
+
+    Indices are merged there and before.
+    """
+    axes = ops.axes_of(norm.arg)
+    start = axes.index(affine[0])
+    arg = norm.arg
+    if len(affine) > 1:
+        arg = ops.flatten(arg, start, start + len(affine) - 1)
+    if start > 1:
+        arg = ops.flatten(arg, 0, start - 1)
+    given = {
+        n: ops.flatten(op, 0, len(affine) - 1) if len(affine) > 1 else op for n, op in given.items()
+    }
+    number = (ops.Num(affine[0].extent),) if norm.call == GROUP else ()
+    args = (arg, *given.values(), *number, ops.Num(norm.eps))
+    places = {name: ops.Given(1 + k) for k, name in enumerate(given)}
+    eps = ops.Given(len(args) - 1)
+
+    def write(places: Mapping[str, ops.Operand]) -> ops.TorchCall:
+        weights = tuple(places.get(name, NONE) for name in SIGNS)
+        if norm.call == GROUP:
+            return ops.TorchCall(GROUP, (ops.Given(0), ops.Given(len(args) - 2), *weights, eps))
+        return ops.TorchCall(BATCH, (ops.Given(0), *weights, NONE, NONE, True, 0.0, eps, False))
+
+    inner: ops.Op = arg
+    if len(affine) > 1:
+        inner = ops.Unflatten(arg, 1, affine)
+    made = ops.axes_of(inner)
+    kept = affine if norm.call == BATCH else made[:2]
+    over = tuple(i for i in made if i not in kept)
+    whole = _spell(replace(norm, over=over), inner, made)
+    for name, part in given.items():
+        each = ops.Unflatten(part, 0, affine) if len(affine) > 1 else part
+        whole = ops.combine(SIGNS[name], (whole, each), made)
+    if len(affine) > 1:
+        whole = ops.flatten(whole, 1, len(affine))
+    after = (":", *(None for _ in ops.axes_of(arg)[2:]))
+    aligned = {
+        name: ops.Pick(place, after) if after[1:] else place for name, place in places.items()
+    }
+    norm = replace(norm, filled=(*affine, *norm.over))  # or it fails, or its slope is nan
+    result = _choose(norm, args, (write({}), write(places)), aligned, whole)
+    if len(affine) > 1:
+        result = ops.Unflatten(result, 1, affine)
+    return ops.Unflatten(result, 0, axes[:start]) if start > 1 else result
+
+
+def _choose(
+    norm: Norm,
+    args: tuple[ops.Op, ...],
+    calls: tuple[ops.TorchCall, ops.TorchCall],
+    places: Mapping[str, ops.Operand],
+    whole: ops.Op,
+) -> ops.Op:
+    """The second call, with weight and bias, or the first one with these after it.
+
+    On a CPU torch adds up the gradients of weight and bias in their own dtype, which is too narrow
+    if that is half precision: there they come after the call.
+    """
+    bare, call = calls
+    axes = ops.axes_of(whole)
+    when: tuple[ops.Condition, ...] = ()
+    if isinstance(norm.eps, ir.Scalar):
+        when = (ops.Given(len(args) - 1),)
+    if places and norm.call != RMS:
         for name, place in places.items():
-            call = ops.TorchCall(SIGNS[name], (call, place))
-        whole = ops.Cell(call, tuple(args), whole, axes, when)
+            bare = ops.TorchCall(SIGNS[name], (bare, place))
+        whole = ops.Cell(bare, args, whole, axes, when, filled=norm.filled)
         when = (*when, "wide")
-    call = ops.TorchCall(norm.call, plain, (*places.items(), ("eps", eps)))
     scratch = (axes,) if norm.call == RMS else ()
-    return ops.Cell(call, tuple(args), whole, axes, when, scratch=scratch)
+    return ops.Cell(call, args, whole, axes, when, scratch=scratch, filled=norm.filled)
 
 
 def _spell(norm: Norm, arg: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Op:
     """The operations that the call stands for, without weight and bias."""
-    if norm.call == LAYER:
+    if norm.call != RMS:
         above: ops.Op = ops.combine("-", (arg, ops.Reduction("mean", arg, norm.over)), axes)
         below: ops.Op = ops.Reduction("var", arg, norm.over)
     else:
@@ -240,6 +325,29 @@ CELLS = (
         call=RMS,
         computes="x[N, D]; g[D]\ny[n,d] = g[d] * x[n,d] / sqrt(mean[e](x[n,e]**2) + 1e-6)",
         refuses="x[B, D]\ny[b,d] = x[b,d] / (mean[c](x[b,c]**2) + 1e-6)",
+        match=match_norm,
+    ),
+    CellRule(
+        call=BATCH,
+        computes=(
+            "x[B, C, W]; gamma, beta[C]\ny[b,c,w] = gamma[c] * (x[b,c,w] - mean[a, v](x[a,c,v]))"
+            " / sqrt(var[a, v](x[a,c,v]) + 1e-5) + beta[c]"
+        ),
+        refuses="x[B, C, W]\ny[b,c,w] = (x[b,c,w] - mean[a](x[a,c,w])) / sqrt(var[a](x[a,c,w]))",
+        match=match_norm,
+    ),
+    CellRule(
+        call=GROUP,
+        computes=(
+            "x[B, 2*K, N]; gamma, beta[2*K]\nindex g < 2\nindex k, l < K\n"
+            "m[b,g] = mean[k, n](x[b,g*K + k,n])\nv[b,g] = var[l, n](x[b,g*K + l,n])\n"
+            "y[b,g*K + k,n] = gamma[g*K + k] * (x[b,g*K + k,n] - m[b,g]) / sqrt(v[b,g] + 1e-5)"
+            " + beta[g*K + k]"
+        ),
+        refuses=(
+            "x[B, C, N]; gamma[N]\n"
+            "y[b,c,n] = gamma[n] * (x[b,c,n] - mean[m](x[b,c,m])) / sqrt(var[m](x[b,c,m]) + 1)"
+        ),
         match=match_norm,
     ),
 )

@@ -2,25 +2,24 @@
 
 where(x > 0, x, slope x) is leaky_relu (Maas, Hannun, Ng 2013); torch takes a number as slope and no
 tensor, and a scalar may be either. d_i [i = j] is the diagonal that diag_embed makes, x_ij where
-i != j and else d_i what diagonal_scatter does, x_ij [j <= i + c] a triangle, x y + z an addcmul.
+i != j and else d_i what diagonal_scatter does, as x_ij + d_i [i = j] is, x_ij [j <= i + c] a
+triangle, x y + z an addcmul, x + 2 y an add.
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import walk
 from derive.plan import ops
-from derive.plan.cells.matching import CellRule, is_same, strip
+from derive.plan.cells.matching import CellRule, Definitions, is_same, join_sum, split_sum, strip
 from derive.plan.cost import find_strides, find_true_axes
-
-if TYPE_CHECKING:
-    from derive.plan.cells.matching import Definitions
+from derive.plan.lower.product import split_sign
 
 GIVEN = tuple(map(ops.Given, range(4)))
+LONG = 16  # entries of the last index from which addcmul takes half the time if one tensor lacks it
 LEAKY = "torch.nn.functional.leaky_relu"
 
 
@@ -134,6 +133,16 @@ def match_exchanged(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             pieces: tuple[ops.Op, ops.Op] = (value, arg) if where else (arg, value)
         case ops.Choose(mask, then, other):
             pieces = then, other
+        case ops.Apply(
+            "+",
+            (ops.Choose(mask, then, ops.Num(other)), arg)
+            | (arg, ops.Choose(mask, then, ops.Num(other))),
+        ) if other is ir.ZERO:
+            sign = "+"
+            if isinstance(then, ops.NumTensor):
+                negative, size = split_sign(then.value)
+                then, sign = ops.Num(size), "-" if negative else "+"
+            pieces = ops.Apply(sign, (arg, then), ops.axes_of(op)), arg
         case _:
             return None
     found, axes = find_equal(mask, definitions), ops.axes_of(op)
@@ -153,7 +162,11 @@ def match_exchanged(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         else ops.Expand(given, kept)
     )
     dims = tuple((f"dim{k}", axes.index(end)) for k, end in enumerate(ends, 1))
-    call = ops.TorchCall("torch.diagonal_scatter", GIVEN[:2], dims if len(axes) > 2 else ())
+    is_made = isinstance(arg, ops.Apply) and arg.function in {"+", "-", "*", "/"}
+    # torch keeps the strides of what it is given, and entries may share a place in memory there
+    dense = GIVEN[0] if is_made else ops.TorchCall(".contiguous", GIVEN[:1])
+    places = dims if len(axes) > 2 else ()
+    call = ops.TorchCall("torch.diagonal_scatter", (dense, GIVEN[1]), places)
     equal = ops.Apply(
         "==", (ops.Arrange(ops.Iota(row), ends), ops.Arrange(ops.Iota(column), ends)), ends
     )
@@ -188,34 +201,66 @@ def _read_diagonal(
 
 
 def match_sum_of_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A product of two tensors added to a third, all of which have the last index."""
-    match op:
-        case ops.Apply("+", (one, other), axes) if axes:
-            pairs = [(one, other, 1), (other, one, 1)]
-        case ops.Apply("-", (one, other), axes) if axes:
-            pairs = [(one, other, -1)]
-        case _:
-            return None
-    for added, product, sign in pairs:
-        match product:
+    """A product of two tensors added to a third, or to all other terms of a sum.
+
+    Torch is slow to go along a short index that one of the three lacks, or over a transpose.
+    """
+    axes = ops.axes_of(op)
+    if not isinstance(op, ops.Apply) or op.function not in {"+", "-"} or not axes:
+        return None
+    terms = split_sum(op, lambda each: each)
+    is_long = definitions.memory.extent(axes[-1]) >= LONG
+    for place, term in reversed(list(enumerate(terms))):
+        match term.op:
             case ops.Apply("*", (ops.Apply("*", (left, right)), ops.Num(ir.Number(value)))):
                 pass
             case ops.Apply("*", (left, right)):
                 value = Fraction(1)
             case _:
                 continue
-        parts = (added, left, right)
-        if any(axes[-1] not in find_true_axes(part) for part in parts):
+        others = [*terms[:place], *terms[place + 1 :]]
+        if set(find_true_axes(term.op)) != set(axes) or all(each.negative for each in others):
             continue
-        if any(ops.is_boolean(part) or ops.is_integral(part) for part in parts):
+        parts: tuple[ops.Op, ...] = (join_sum(others, axes), left, right)
+        if not is_long and any(axes[-1] not in find_true_axes(part) for part in parts):
             continue
-        if set(find_true_axes(product)) != set(axes):
+        if any(isinstance(p, ops.Num) or ops.is_boolean(p) or ops.is_integral(p) for p in parts):
             continue
-        scale = ops.Num(ir.Number(sign * value))
+        parts = tuple(ops.arrange(part, axes) for part in parts)
+        if any(find_strides(p, definitions.memory)[-1:] > (1,) for p in parts[1:] if is_long):
+            continue
+        # what has fewer indices torch cannot add up where sizes are symbols of fake tensors
+        wide = (set(find_true_axes(part)) == set(axes) for part in parts)
+        parts = tuple(p if w else ops.Expand(p, axes) for p, w in zip(parts, wide, strict=True))
+        scale = ops.Num(ir.Number(-value if term.negative else value))
         if scale.value is ir.ONE:
             return ops.Cell(ops.TorchCall("torch.addcmul", GIVEN[:3]), parts, op, axes)
         call = ops.TorchCall("torch.addcmul", GIVEN[:3], (("value", GIVEN[3]),))
         return ops.Cell(call, (*parts, scale), op, axes)
+    return None
+
+
+def match_scaled_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """A tensor added to another one that is multiplied by a number, which has no fewer indices."""
+    match op:
+        case ops.Apply("+", (one, other), axes) if axes:
+            pairs, name = [(one, other), (other, one)], "torch.add"
+        case ops.Apply("-", (one, other), axes) if axes:
+            pairs, name = [(one, other)], "torch.sub"
+        case _:
+            return None
+    for added, product in pairs:
+        match product:
+            case ops.Apply("*", (scaled, ops.Num(ir.Number()) as scale)):
+                pass
+            case _:
+                continue
+        parts = (added, scaled)
+        if any(isinstance(p, ops.Num) or ops.is_boolean(p) or ops.is_integral(p) for p in parts):
+            continue
+        if set(find_true_axes(scaled)) == set(axes):
+            call = ops.TorchCall(name, GIVEN[:2], (("alpha", GIVEN[2]),))
+            return ops.Cell(call, (*parts, scale), op, axes)
     return None
 
 
@@ -233,14 +278,26 @@ CELLS = (
         match=match_exchanged,
     ),
     CellRule(
+        call="torch.diagonal_scatter",
+        computes="x[M, N]; y[M, N, N]\nz[m,i,j] = x[m,i] * [i == j] + y[m,i,j]",
+        refuses="x[M, N, N]; y[M, N, N]\nz[m,i,j] = x[m,i,j] * [i <= j] + y[m,i,j]",
+        match=match_exchanged,
+    ),
+    CellRule(
         call="torch.addcmul",
-        computes="x[B, N, D]; w, c[D]\nz[b,n,d] = x[b,n,d] * (1 + w[d]) - 2 * c[d] * exp(x[b,n,d])",
-        refuses="x[B, N, D]; w, c[N]\nz[b,n,d] = x[b,n,d] * (1 + w[n]) + c[n]",
+        computes="x[B, N, D]; w, c[N]\nz[b,n,d] = x[b,n,d] * (1 + w[n]) - 2 * c[n] * exp(x[b,n,d])",
+        refuses="x[B, N, D]; w[N]; c[D]\nz[b,n,d] = exp(x[b,n,d]) + w[n] * c[d]",
         match=match_sum_of_product,
     ),
     CellRule(
+        call="torch.sub",
+        computes="x, y[N, D]\nz[n,d] = exp(x[n,d]) - 4 * y[n,d]",
+        refuses="x[N, D]; y[D]\nz[n,d] = exp(x[n,d]) - 4 * y[d]",
+        match=match_scaled_sum,
+    ),
+    CellRule(
         call="torch.diag_embed",
-        computes="x[M, N]; y[M, N, N]; index j < N\nz[m,i,j] = x[m,i] * [i == j] + y[m,i,j]",
+        computes="x[M, N]; y[M, N, N]; index j < N\nz[m,i,j] = x[m,i] * [i == j] * 2",
         refuses="x[M, N]; y[M, N, N]; index j < N\nz[m,i,j] = x[m,i] * [i <= j] + y[m,i,j]",
         match=match_diagonal,
     ),

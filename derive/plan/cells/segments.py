@@ -6,36 +6,48 @@ product does not: there the sum stays.
 
 Rows of a table that integers name, summed over one of their two indices, are its embedding_bag.
 
-log sum_{j <= i} exp(x_j) is its logcumsumexp, and from i on the same of what is read backwards.
+prod_{j <= i} x_j is its cumprod, log sum_{j <= i} exp(x_j) its logcumsumexp, max_{j <= i} x_j the
+values of its cummax, and from i on the same of what is read backwards.
 
 sum_d q_id (sum_{j <= i} k_jd v_je) takes chunks of places: within one the scores of its own places,
 before it one running sum, so that neither every k_jd v_je nor every score is kept.
 
 sum_j [a_j <= b_i] v_j is the running sum of v in the order of a, read at the place of b_i there: a
-sort and a search instead of all pairs. Nothing is subtracted, so it rounds as a running sum does.
+sort and a search instead of all pairs. So are a largest entry, a product and a logsumexp, and the
+number of entries, which is that place. Nothing is subtracted but whole numbers, so it rounds as a
+running sum does. One order serves all bounds.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from derive.ir import nodes as ir
 from derive.ir.polynomial import is_same_extent
+from derive.ir.walk import rename_apart
 from derive.plan import ops
-from derive.plan.cells.matching import CellRule, is_same, strip
+from derive.plan.cells.matching import CellRule, Definitions, is_same, join_product, rename, strip
 from derive.plan.cost import find_true_axes
+from derive.plan.lower.product import NEUTRAL
 from derive.plan.steps import free_name
-
-if TYPE_CHECKING:
-    from derive.plan.cells.matching import Definitions
 
 RUNNING = "_sum_so_far"  # a function of the file
 LATER = "sums so far, in chunks: 0 * x = 0, so entries that come later must be finite"
-BELOW = "_reduce_below"  # another one
+RANKS, COUNT, BELOW = "_find_ranks", "_count_below", "_reduce_below"  # others
+ORDERED = ("sum", "prod", "max", "min", "logsumexp")  # what runs along an order
+SO_FAR = {
+    "prod": ".cumprod",
+    "logsumexp": ".logcumsumexp",
+    "max": ".cummax",  # and the places, which are left
+    "min": ".cummin",
+}
+EQUAL = "of equal largest or smallest entries so far the last one alone has a derivative"
 PAIRED = 64  # comparisons of an element in whose time it is sorted: fewer stay comparisons
-SORTED = ir.Index("sorted", ir.Number(Fraction(4096)))  # operations to sort an element and find it
+# Operations in whose time one is ranked, found among others, or among its equals, and in which one
+# is added to those before it; measured as the machine's defaults, with rows of 512 and of 2048.
+SORTED, SOUGHT, TIED, SUMMED, LOGGED = 900, 1024, 120, 60, 500
 FEW = 8  # segments below which a product with the mask is as fast
 
 
@@ -136,37 +148,43 @@ def _make_zeros(place: int, count: int) -> ops.TorchCall:
     return ops.TorchCall(".new_zeros", (ops.Given(0), *before, ops.Given(2), *after))
 
 
-def match_running_logsumexp(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A logsumexp over a triangle of what has the index that is summed alone."""
+def match_so_far(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """A reduction over a triangle of what has the index that is bound alone."""
     match op:
-        case ops.Reduction("logsumexp", ops.Choose(mask, then, ops.Num(other), wide), (summed,)):
+        case ops.Reduction(kind, ops.Choose(mask, then, neutral, every), (bound,)):
             triangle, value = strip(definitions.look(strip(mask))), strip(then)
         case _:
             return None
-    if other is not ir.MINUS_INFINITY or not isinstance(triangle, ops.Triangle):
+    is_real = not (ops.is_integral(value) or ops.is_boolean(value))
+    if kind not in SO_FAR or neutral != NEUTRAL[kind] or not is_real:
         return None
-    edges = [i for i in (triangle.rows, triangle.columns) if i is not summed]
-    if len(edges) != 1 or triangle.offset is not ir.ZERO or summed not in ops.axes_of(value):
+    if not isinstance(triangle, ops.Triangle):
+        return None
+    edges = [i for i in (triangle.rows, triangle.columns) if i is not bound]
+    if len(edges) != 1 or triangle.offset is not ir.ZERO or bound not in ops.axes_of(value):
         return None
     (edge,) = edges
-    if edge in ops.axes_of(value) or not is_same_extent(edge.extent, summed.extent):
+    if edge in ops.axes_of(value) or not is_same_extent(edge.extent, bound.extent):
         return None
-    axes = tuple(edge if i is summed else i for i in ops.axes_of(value))
+    axes = tuple(edge if i is bound else i for i in ops.axes_of(value))
     if set(axes) != set(ops.axes_of(op)):
         return None
-    is_backwards = triangle.upper == (summed is triangle.columns)
+    is_backwards = triangle.upper == (bound is triangle.columns)
     place = axes.index(edge)
-    arg: ops.Operand = (
-        ops.TorchCall(".flip", (ops.Given(0), place)) if is_backwards else ops.Given(0)
-    )
-    call = ops.TorchCall(".logcumsumexp", (arg, place))
+    is_extreme = kind in {"max", "min"}
+    wide = ops.TorchCall("torch.promote_types", (ops.Local("dtype"), ops.Local("torch.float32")))
+    call: ops.Operand = ops.TorchCall(".to", (ops.Given(0), wide))  # half has too few digits
     call = ops.TorchCall(".flip", (call, place)) if is_backwards else call
-    shown, taken = ops.align((triangle, value), wide)
-    chosen = ops.Choose(shown, taken, ops.Num(ir.MINUS_INFINITY), wide)
-    whole = ops.Reduction("logsumexp", chosen, (summed,))
-    return ops.arrange(
-        ops.Cell(call, (value,), ops.arrange(whole, axes), axes, ("wide",)), ops.axes_of(op)
+    call = ops.TorchCall(SO_FAR[kind], (call, place))
+    call = ops.Pick(call, (0,)) if is_extreme else call
+    call = ops.TorchCall(".flip", (call, place)) if is_backwards else call
+    call = ops.TorchCall(".to", (call, ops.Local("dtype")))
+    shown, taken = ops.align((triangle, value), every)
+    whole = ops.Reduction(kind, ops.Choose(shown, taken, neutral, every), (bound,))
+    cell = ops.Cell(
+        call, (value,), ops.arrange(whole, axes), axes, note=EQUAL if is_extreme else ""
     )
+    return ops.arrange(cell, ops.axes_of(op))
 
 
 def match_running_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -238,74 +256,205 @@ def _write_product(
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """key_j < bound_i, or <= where it `is_equal`, of what is negated where it was above."""
+    """key_j < bound_i, <= where it `is_equal`, or > and >= where it `is_above`.
+
+    Where `is_equal` is None the bounds are the keys, and equal ones are in the order of the row.
+    """
 
     key: ops.Op
     bound: ops.Op
-    is_equal: bool
+    is_equal: bool | None
+    is_above: bool
 
 
 def match_below(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A sum, a mean or a logsumexp over those entries whose key is on one side of a bound."""
+    """A reduction of the entries whose key is on one side of a bound, or their number."""
     parts: tuple[ops.Op, ...]
     match op:
-        case ops.Reduction("sum" | "mean" | "logsumexp" as kind, arg, over):
+        case ops.Reduction(
+            "sum" | "mean" | "prod" | "max" | "min" | "logsumexp" as kind, arg, over
+        ):
             parts = (definitions.unwrap(arg),)
         case ops.Einsum((_, _) as parts, axes):
             spanned = dict.fromkeys(i for part in parts for i in ops.axes_of(part))
             kind, over = "sum", tuple(i for i in spanned if i not in axes)
         case _:
             return None
-    neutral = ir.MINUS_INFINITY if kind == "logsumexp" else ir.ZERO
-    for place, part in enumerate(parts):
-        values = [strip(other) for k, other in enumerate(parts) if k != place]
-        match strip(definitions.look(strip(part))):
-            case ops.Cast(mask) if kind != "logsumexp":
-                pass
-            case ops.Choose(mask, then, ops.Num(other)) | ops.Fill(
-                then, mask, ops.Num(other), False
-            ) if other is neutral and not isinstance(then, ops.Num):
-                values.append(strip(then))
-            case _:
-                continue
-        for index in over:
-            sides = _find_sides(mask, index, definitions)
-            if sides is None or len(values) > 1:
-                continue
-            found = _write_below(kind, sides, values[0] if values else None, index)
-            rest = tuple(i for i in over if i is not index)
-            if found is None or {*ops.axes_of(found)} != {*ops.axes_of(op), *rest}:
-                continue
-            found = ops.Reduction(kind, found, rest) if rest else found
-            return ops.arrange(found, ops.axes_of(op))
+    inner = "sum" if kind == "mean" else kind
+    conditions, values = list[ops.Op](), list[ops.Op]()
+    for part in parts:
+        found = _find_guards(strip(part), inner, definitions)
+        conditions += found[0]
+        values += found[1]
+    for index in sorted(over, key=lambda i: any(i in ops.axes_of(each) for each in values)):
+        inside = [each for each in values if index in ops.axes_of(each)]
+        value = join_product(inside, ops.axes_of(inside[0])) if inside else None
+        made = _reduce(inner, conditions, value, index, definitions)
+        if made is None:
+            continue
+        rest, own = tuple(i for i in over if i is not index), ops.axes_of(made)
+        around = [each for each in values if each not in inside]
+        if around and inner == "sum" and not (inside and _is_guarded(around, parts)):
+            product = join_product([made, *around], ops.axes_of(made))
+            assert product is not None
+            if _is_guarded(around, parts):  # of no entries it is 0, whatever they are
+                some, order = ops.Apply(">", (made, ops.Num(ir.ZERO)), own), ops.axes_of(product)
+                product = ops.Choose(ops.arrange(some, order), product, ops.Num(ir.ZERO), order)
+            made = product
+        elif around:
+            continue
+        if {*ops.axes_of(made)} != {*ops.axes_of(op), *rest}:
+            continue
+        if kind == "mean":
+            args, own = (made, ops.Num(index.extent)), ops.axes_of(made)
+            call = ops.TorchCall("/", (ops.Given(0), ops.Given(1)))  # of nothing it is nan
+            made = ops.Cell(call, args, ops.Apply("/", args, own), own, volume=own)
+        made = ops.Reduction(kind, made, rest) if rest else made
+        return ops.arrange(made, ops.axes_of(op))
     return None
 
 
-def _find_sides(mask: ops.Op, index: ir.Index, definitions: Definitions) -> Sides | None:
-    """What a mask compares, if only one of the two has the index, and the other many others."""
-    match strip(definitions.look(strip(mask))):
-        case ops.Apply("<" | "<=" | ">" | ">=" as relation, (left, right)):
-            key, bound = strip(left), strip(right)
+def _is_guarded(values: Sequence[ops.Op], parts: Sequence[ops.Op]) -> bool:
+    """Is one of them read only where the conditions hold? The parts of a product are not."""
+    return not {*values} <= {*map(strip, parts)}
+
+
+def _find_guards(
+    op: ops.Op, kind: str, definitions: Definitions
+) -> tuple[list[ops.Op], list[ops.Op]]:
+    """(the conditions without which an entry has no part in a reduction, the factors of what has).
+
+    None of them where a reader of one computes something for all pairs, which are compared then.
+    """
+    parts: tuple[ops.Op, ...] = ()
+    match strip(definitions.look(op)):
+        case ops.Cast(mask) if kind == "sum" and ops.is_boolean(mask):
+            found = _split(mask, definitions)
+        case ops.Choose(mask, then, ops.Num(other)) | ops.Fill(
+            then, mask, ops.Num(other), False
+        ) if other is NEUTRAL[kind].value and not isinstance(then, ops.Num):
+            found, parts = _split(mask, definitions), (then,)
+        case ops.Apply("*", parts) if kind == "sum":
+            found, mask = [], op
         case _:
-            return None
-    if _spans_pairs(strip(mask), definitions):
+            return [], [op]
+    if found and _spans_pairs(strip(mask), definitions):
+        return [], [op]
+    values: list[ops.Op] = []
+    for part in parts:
+        conditions, factors = _find_guards(strip(part), kind, definitions)
+        found += conditions
+        values += factors
+    return (found, values) if found else ([], [op])
+
+
+def _reduce(
+    kind: str,
+    conditions: Sequence[ops.Op],
+    value: ops.Op | None,
+    index: ir.Index,
+    definitions: Definitions,
+) -> ops.Op | None:
+    """The reduction over one index; what is said of the entry or of the bound alone is apart.
+
+    Between two bounds entries are counted; a sum there would be what is left of two sums.
+    """
+    sides, inside, outside = list[Sides](), list[ops.Op](), list[ops.Op]()
+    for condition in conditions:
+        found = _find_sides(condition, index, definitions)
+        sides += found
+        if not found:
+            (inside if index in ops.axes_of(condition) else outside).append(condition)
+    known = [*(side.key for side in sides), *inside, *((value,) if value is not None else ())]
+    every = dict.fromkeys(i for side in sides for i in ops.axes_of(side.bound))
+    owns = [i for i in every if all(i not in ops.axes_of(each) for each in known)]
+    if not owns:
         return None
+    own = max(owns, key=definitions.memory.extent)
+    for condition in inside:
+        if value is None:
+            value = ops.Cast(condition)
+        else:
+            order = ops.axes_of(value)
+            axes = ops.find_union((value, condition), order)
+            mask, chosen = ops.align((condition, value), axes)
+            value = ops.Choose(mask, chosen, NEUTRAL[kind], axes)
+    if value is not None and (index not in ops.axes_of(value) or not _is_real(value)):
+        return None
+    first, *others = sorted(sides, key=lambda side: side.is_above)
+    ranks = _write_ranks(first.key, index)
+    made = _count(first, ranks, index, own)
+    if not others:
+        made = ops.Cast(made) if value is None else _accumulate(kind, first, ranks, made, value)
+    else:
+        (low, *more), key = others, first.key
+        if more or value is not None or low.key is not key or first.is_above or not low.is_above:
+            return None
+        left = _count(replace(low, is_above=False, is_equal=not low.is_equal), ranks, index, own)
+        is_closed = first.is_equal and low.is_equal
+        outside.append(ops.combine("<=" if is_closed else "<", (low.bound, first.bound), (own,)))
+        made = ops.Cast(ops.combine("-", (made, left), ops.axes_of(made)))
+    for condition in outside:
+        axes = ops.find_union((made, condition), ops.axes_of(made))
+        mask, chosen = ops.align((condition, made), axes)
+        made = ops.Choose(mask, chosen, NEUTRAL[kind], axes)
+    return made
+
+
+def _is_real(op: ops.Op) -> bool:
+    return not (ops.is_boolean(op) or ops.is_integral(op) or ops.is_complex(op))
+
+
+def _split(mask: ops.Op, definitions: Definitions) -> list[ops.Op]:
+    """The conditions that a mask joins."""
+    match strip(definitions.look(strip(mask))):
+        case ops.Apply("and", parts):
+            return [each for part in parts for each in _split(part, definitions)]
+        case condition:
+            return [condition]
+
+
+def _find_sides(condition: ops.Op, index: ir.Index, definitions: Definitions) -> list[Sides]:
+    """What a condition compares, if only one of the two has the index, and the other many others.
+
+    Equal are those that are neither below nor above.
+    """
+    ends: tuple[ir.Index, ir.Index] | None = None  # of equal ones, which is before which
+    match condition:
+        case ops.Apply("<" | "<=" | ">" | ">=" | "==" as relation, (left, right)):
+            key, bound = strip(left), strip(right)
+        case ops.Apply("or", (one, other)):
+            match strip(definitions.look(strip(one))), _split(other, definitions):
+                case (
+                    ops.Apply("<" | ">" as relation, (left, right)),
+                    [ops.Apply("==", same), ops.Triangle(rows, columns, offset, is_upper)],
+                ) if {*map(strip, same)} == {strip(left), strip(right)}:
+                    key, bound = strip(left), strip(right)
+                    if offset is (ir.ONE if is_upper else ir.MINUS_ONE):
+                        ends = (rows, columns) if is_upper else (columns, rows)
+            if ends is None:
+                return []
+        case _:
+            return []
     is_above = relation in {">", ">="}
     if index in ops.axes_of(bound):
         key, bound, is_above = bound, key, not is_above
     own = [i for i in ops.axes_of(bound) if i not in ops.axes_of(key)]
-    if len(own) != 1 or index not in ops.axes_of(key) or index in ops.axes_of(bound):
-        return None
+    if index not in ops.axes_of(key) or index in ops.axes_of(bound):
+        return []
     sides = (key, bound)
-    if min(map(definitions.memory.extent, (*own, index))) < PAIRED:
-        return None
+    if min(map(definitions.memory.count, (own, (index,)))) < PAIRED:
+        return []
     if any(isinstance(definitions.look(side), ops.Iota) for side in sides):
-        return None
-    if any(map(ops.is_integral, sides)):
-        return None
-    if is_above:
-        key, bound = (ops.Apply("neg", (side,), ops.axes_of(side)) for side in sides)
-    return Sides(key, bound, "=" in relation)
+        return []
+    if ends is not None:
+        other_end = ends[1] if ends[0] is index else ends[0]
+        is_told = (ends[1] is index) == is_above
+        is_same = ops.rename_indices(bound, {other_end: index}) is key
+        return [Sides(*sides, None, is_above)] if is_told and is_same else []
+    if relation == "==":
+        return [Sides(key, bound, True, False), Sides(key, bound, True, True)]
+    return [Sides(key, bound, "=" in relation, is_above)]
 
 
 def _spans_pairs(mask: ops.Op, definitions: Definitions) -> bool:
@@ -315,45 +464,97 @@ def _spans_pairs(mask: ops.Op, definitions: Definitions) -> bool:
         for read in parts:
             if isinstance(read, ops.Source) and read.name == mask.name:  # type: ignore[union-attr]
                 wide = {*read.axes}
-                if any(isinstance(p, ops.Apply) and wide <= {*find_true_axes(p)} for p in parts):
+                if any(wide <= {*find_true_axes(p)} for p in parts if _is_work(p)):
                     return True
     return False
 
 
-def _write_below(kind: str, sides: Sides, value: ops.Op | None, index: ir.Index) -> ops.Op | None:
-    """The call; the keys, the bounds and the values have their own index last."""
-    known = [side for side in (sides.key, sides.bound, value) if side is not None]
-    (own,) = (i for i in ops.axes_of(sides.bound) if i not in ops.axes_of(sides.key))
-    if value is not None and (own in ops.axes_of(value) or index not in ops.axes_of(value)):
-        return None
-    if value is not None and (ops.is_boolean(value) or ops.is_integral(value)):
-        return None
-    every = dict.fromkeys(i for side in known for i in ops.axes_of(side))
-    batch = tuple(i for i in every if i not in (index, own))
-    shared = {i for side in known[:2] for i in ops.axes_of(side)}
+def _is_work(op: ops.Op) -> bool:
+    """Is it computed of numbers, not of truth values?"""
+    is_joined = isinstance(op, ops.Apply) and (
+        op.function in ops.BOOLEANS or all(isinstance(strip(arg), ops.Cast) for arg in op.args)
+    )
+    return isinstance(op, ops.Apply) and not is_joined
 
-    def arrange(side: ops.Op, last: ir.Index) -> ops.Op:
-        lacks = shared - {*ops.axes_of(side), index, own}
-        if lacks and side is not value:  # torch broadcasts no keys to bounds
-            side = ops.Expand(side, (*(i for i in batch if i in shared), last))
-        wanted = (*batch, last)
-        return side if ops.axes_of(side) == wanted else ops.Arrange(side, wanted)
 
-    key, bound = arrange(sides.key, index), arrange(sides.bound, own)
-    axes, wide = (*batch, own), (*batch, own, index)
-    mask = ops.Apply("<=" if sides.is_equal else "<", ops.align((key, bound), wide), wide)
-    args: tuple[ops.Op, ...] = (key, bound)
-    taken: ops.Operand = ops.Local("None")
-    chosen: ops.Op = ops.Cast(mask)
-    if value is not None:
-        args, taken = (*args, arrange(value, index)), ops.Given(2)
-        neutral = ops.Num(ir.MINUS_INFINITY if kind == "logsumexp" else ir.ZERO)
-        chosen = ops.Choose(mask, ops.arrange(args[2], wide), neutral, wide)
+def _write_ranks(key: ops.Op, index: ir.Index) -> ops.Cell:
+    """The place of each key in their order."""
+    axes = (*(i for i in ops.axes_of(key) if i is not index), index)
+    other = rename_apart(index, {i.name for part in ops.walk_ops(key) for i in ops.axes_of(part)})
+    given = ops.arrange(key, axes)
+    mask = _write_order("<", rename(given, {index: other}), given, (other, index), (*axes, other))
+    call = ops.TorchCall(RANKS, (ops.Given(0),))
+    volume = (*axes, _count_each(SORTED))
+    whole = _count_mask(mask, other)
+    return ops.Cell(call, (given,), whole, axes, volume=volume, scratch=(axes,) * 4)
+
+
+def _write_order(
+    relation: str,
+    key: ops.Op,
+    bound: ops.Op,
+    ends: tuple[ir.Index, ir.Index],
+    wide: tuple[ir.Index, ...],
+) -> ops.Op:
+    """A key on one side of a bound, or equal to it and on that side in the row."""
+    less, same = (ops.combine(sign, (key, bound), wide) for sign in (relation, "=="))
+    iotas = (ops.Iota(ends[0]), ops.Iota(ends[1]))
+    tied = ops.combine("and", (same, ops.combine(relation, iotas, wide)), wide)
+    return ops.combine("or", (less, tied), wide)
+
+
+def _count_each(number: int) -> ir.Index:
+    """So many operations for each element."""
+    return ir.Index("each", ir.Number(Fraction(number)))
+
+
+def _count_mask(mask: ops.Op, index: ir.Index) -> ops.Op:
+    ones = ops.Choose(mask, ops.Num(ir.ONE), ops.Num(ir.ZERO), ops.axes_of(mask))
+    return ops.Reduction("sum", ones, (index,))
+
+
+def _count(sides: Sides, ranks: ops.Cell, index: ir.Index, own: ir.Index) -> ops.Op:
+    """The number of keys on one side of each bound."""
+    key, bound = sides.key, sides.bound
+    batch = dict.fromkeys(i for side in (key, bound) for i in ops.axes_of(side))
+    axes = tuple(i for i in batch if i not in (index, own))
+    args = [ops.arrange(each, (*axes, index)) for each in (key, ranks)]
+    is_own = ops.rename_indices(bound, {own: index}) is key
+    if not is_own:
+        args.append(ops.arrange(bound, (*axes, own)))
+    relation = (">" if sides.is_above else "<") + ("=" if sides.is_equal else "")
+    wide = (*axes, own, index)
+    mask: ops.Op = ops.combine(relation, (key, bound), wide)
+    if sides.is_equal is None:
+        mask = _write_order(relation, key, bound, (index, own), wide)
+    equal = ops.Local("None") if sides.is_equal is None else sides.is_equal
+    options = (("equal", equal), ("above", sides.is_above))
+    call = ops.TorchCall(COUNT, tuple(map(ops.Given, range(len(args)))), options)
+    volume = (*axes, own, _count_each(TIED if is_own else SOUGHT))
+    scratch = ((*axes, index),) * 4 + ((*axes, own),) * 4
+    whole = _count_mask(mask, index)
+    return ops.Cell(call, tuple(args), whole, (*axes, own), volume=volume, scratch=scratch)
+
+
+def _accumulate(kind: str, sides: Sides, ranks: ops.Op, count: ops.Op, value: ops.Op) -> ops.Op:
+    """The reduction of so many values in the order of their keys, from its start or its end."""
+    index, own = ops.axes_of(ranks)[-1], ops.axes_of(count)[-1]
+    batch = dict.fromkeys(i for op in (count, value) for i in ops.axes_of(op))
+    axes = tuple(i for i in batch if i not in (index, own))
+    ends = ((value, index), (ranks, index), (count, own), (sides.key, index))
+    args = [ops.arrange(op, (*axes, last)) for op, last in ends[: 4 if sides.is_above else 3]]
+    wide = (*axes, own, index)
+    place: ops.Op = ranks
+    if sides.is_above:
+        place = ops.Apply("-", (ops.Num(index.extent), ranks), ops.axes_of(ranks))
+    mask = ops.combine("<=" if sides.is_above else "<", (place, count), wide)
+    shown, taken = ops.align((mask, value), wide)
+    chosen = ops.Choose(shown, taken, NEUTRAL[kind], wide)
+    call = ops.TorchCall(BELOW, tuple(map(ops.Given, range(len(args)))), (("kind", kind),))
+    volume = (*axes, index, _count_each(LOGGED if kind == "logsumexp" else SUMMED))
+    scratch = ((*axes, index),) * 4
     whole = ops.Reduction(kind, chosen, (index,))
-    options = (("equal", sides.is_equal), ("kind", kind))
-    call = ops.TorchCall(BELOW, (ops.Given(0), ops.Given(1), taken), options)
-    volume = (*(i for i in batch if i in shared), index, SORTED)
-    return ops.Cell(call, args, whole, axes, volume=volume, scratch=((*batch, index),) * 2)
+    return ops.Cell(call, tuple(args), whole, (*axes, own), volume=volume, scratch=scratch)
 
 
 BAG = "torch.nn.functional.embedding_bag"
@@ -413,7 +614,13 @@ CELLS = (
     CellRule(
         call=BELOW,
         computes="t, x[B, N]\nr[b,i] = logsumexp[j, t[b,j] >= t[b,i]](x[b,j])",
-        refuses="t, x[B, N]\nr[b,i] = max[j, t[b,j] >= t[b,i]](x[b,j])",
+        refuses="t, x[B, N]\nr[b,i] = max[j, t[b,j] >= x[b,i] and t[b,j] > t[b,i]](x[b,j])",
+        match=match_below,
+    ),
+    CellRule(
+        call=COUNT,
+        computes="x[B, N]; q[B, M]\nr[b,i] = q[b,i] * mean[j]([x[b,j] <= q[b,i]])",
+        refuses="x[B, N]; q[B, M]\nr[b,i] = q[b,i] * mean[j]([x[b,j] != q[b,i]])",
         match=match_below,
     ),
     CellRule(
@@ -433,7 +640,7 @@ CELLS = (
         call=".logcumsumexp",
         computes="x[B, N]; index i < N\ns[b,i] = logsumexp[j, j >= i](x[b,j])",
         refuses="x[B, N]; index i < N\ns[b,i] = logsumexp[j, j > i](x[b,j])",
-        match=match_running_logsumexp,
+        match=match_so_far,
     ),
     CellRule(
         call=".index_add",

@@ -5,23 +5,26 @@
 
 in one, two or three places. An index that both operands have and the result keeps parts the
 channels into groups. Zeros that stand on both sides alike are the call's padding.
+
+Wide windows that are added up take blocks as wide as they are: each is the end of one block and the
+start of the next, and no sum is taken off another.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from fractions import Fraction
 
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.plan import ops
-from derive.plan.cells.matching import CellRule
+from derive.plan.cells.matching import CellRule, Definitions
+from derive.plan.lower.places import find_left_over
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from derive.plan.cells.matching import Definitions
-
+SUMS = "_sum_windows"  # a function of the file
+WIDE = 8  # entries of a window below which these are added as they stand
+PASSES = ir.Index("passes", ir.Number(Fraction(6)))  # over all entries, to add up blocks both ways
 MOST = 3  # places that torch's functions have windows in
 FUNCTIONAL = "torch.nn.functional."
 
@@ -58,6 +61,36 @@ def split_windows(op: ops.Op) -> tuple[ops.Op, tuple[Window, ...]]:
     if nested & found.keys():
         return op, ()
     return op, tuple(found[axis] for axis in ops.axes_of(op) if axis in found)
+
+
+def turn_windows(op: ops.Op, inside: Collection[ir.Index]) -> ops.Op:
+    """The same windows, so that the indices `inside` run in them, where these count them now.
+
+    Place z*t + q*k is both: windows of t, counted by k, or of k, counted by t. Of the latter there
+    are as many as t has positions in the least length that has them all.
+    """
+    match op:
+        case ops.Slice(ops.Unfold(arg, place, inner, _, dilation), last, outer, start, stride):
+            is_slice = last == len(ops.axes_of(op)) - 1 and start is ir.ZERO
+        case ops.Unfold(arg, place, inner, outer, dilation):
+            is_slice, stride = True, ir.ONE
+        case _:
+            return op
+    arg = turn_windows(arg, inside)
+    if not is_slice or inner not in inside or outer in inside:
+        below = ops.with_args(op.arg, (arg,)) if isinstance(op, ops.Slice) else arg
+        return ops.with_args(op, (below,))
+    one, axis = Polynomial.of(ir.ONE), ops.axes_of(arg)[place]
+    size = Polynomial.of(dilation) * (Polynomial.of(inner.extent) - one) + one
+    length = Polynomial.of(stride) * (Polynomial.of(outer.extent) - one) + size
+    left = Polynomial.of(axis.extent) - length
+    if left != Polynomial.of(ir.ZERO) and left != find_left_over(outer, Polynomial.of(stride)):
+        arg = ops.Slice(arg, place, ir.Index(f"{axis.name}'", length.to_expr()), ir.ZERO)
+    if dilation is ir.ONE:
+        return ops.Unfold(arg, place, outer, inner, stride)
+    window = ir.Index(f"{axis.name}.", size.to_expr())
+    turned = ops.Unfold(arg, place, outer, window, stride)
+    return ops.Slice(turned, len(ops.axes_of(turned)) - 1, inner, ir.ZERO, dilation)
 
 
 def split_padding(
@@ -107,6 +140,7 @@ def match_convolution(op: ops.Op, _: Definitions) -> ops.Op | None:
 
 
 def _convolve(data: ops.Op, kernel: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Op | None:
+    data = turn_windows(data, ops.axes_of(kernel))
     base, windows = split_windows(data)
     inner, outer = [w.inner for w in windows], [w.outer for w in windows]
     own, other = ops.axes_of(data), ops.axes_of(kernel)
@@ -167,6 +201,7 @@ def match_pool(op: ops.Op, _: Definitions) -> ops.Op | None:
     """The largest, or the mean, of each window."""
     match op:
         case ops.Reduction("max" | "mean" as kind, arg, over):
+            arg = turn_windows(arg, over)
             base, windows = split_windows(arg)
         case _:
             return None
@@ -188,11 +223,56 @@ def match_pool(op: ops.Op, _: Definitions) -> ops.Op | None:
     name = f"{'max' if kind == 'max' else 'avg'}_pool{len(windows)}d"
     call = ops.TorchCall(FUNCTIONAL + name, (ops.Given(0),), keywords)
     filled = (others[-1], *over)
-    result = ops.Cell(call, tuple(args), op, (*others, *outer), filled=filled)
+    whole = ops.arrange(ops.Reduction(kind, arg, over), (*others, *outer))
+    result = ops.Cell(call, tuple(args), whole, (*others, *outer), filled=filled)
     return ops.arrange(result, ops.axes_of(op))
 
 
+def match_window_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """The sum of each window of many neighbours."""
+    match op:
+        case ops.Reduction("sum", arg, over):
+            base, windows = split_windows(turn_windows(arg, over))
+        case _:
+            return None
+    if len(windows) != 1 or windows[0].inner not in over:
+        return None
+    (window,), inner = windows, windows[0].inner
+    rest = tuple(i for i in over if i is not inner)
+    base = ops.Reduction("sum", base, rest) if rest else base
+    if definitions.memory.extent(inner) < WIDE:
+        return None
+    if window.stride is not ir.ONE or window.dilation is not ir.ONE or ops.is_integral(base):
+        return None
+    batch = tuple(i for i in ops.axes_of(base) if i is not window.place)
+    axes, spanned = (*batch, window.outer), (*batch, window.place)
+    args = (ops.arrange(base, spanned), ops.Num(inner.extent))
+    call = ops.TorchCall(SUMS, (ops.Given(0), ops.Given(1)))
+    cell = ops.Cell(
+        call,
+        args,
+        ops.arrange(op, axes),
+        axes,
+        volume=(*spanned, PASSES),
+        scratch=(spanned,) * 3,
+        filled=(inner,),
+    )
+    return ops.arrange(cell, ops.axes_of(op))
+
+
 CELLS = (
+    CellRule(
+        call=SUMS,
+        computes=(
+            "x[B, L]; index t < L; index k < 9\n"
+            "y[b,t] = sum[k](x[b,t + k - 4] * [0 <= t + k - 4 < L])"
+        ),
+        refuses=(
+            "x[B, L]; index t < L; index k < 5\n"
+            "y[b,t] = sum[k](x[b,t + 2*k - 4] * [0 <= t + 2*k - 4 < L])"
+        ),
+        match=match_window_sum,
+    ),
     CellRule(
         call=f"{FUNCTIONAL}conv1d",
         computes=(

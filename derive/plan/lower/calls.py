@@ -10,20 +10,18 @@ from __future__ import annotations
 
 import builtins
 import math
+from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from operator import eq, ge, gt, le, lt, ne
-from typing import TYPE_CHECKING
 
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, find_call, unfold
-from derive.ir.walk import find_children, rewrite_bottom_up
+from derive.ir.walk import find_children, map_children, rewrite_bottom_up, walk
 from derive.plan import ops
 from derive.prove import prove
 from derive.rewrite.recipes import exchange
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _SIZE = ir.Size("@n")
 _INDEX = ir.Index("@i", _SIZE)
@@ -41,14 +39,43 @@ _NAMES = tuple(
 )
 
 
+def fold_sums(system: ir.System) -> ir.System:
+    """The system with such functions of sums in place of what would be pulled into these sums."""
+    done: dict[ir.Expr, ir.Expr] = {}
+
+    def visit(here: ir.Expr) -> ir.Expr:
+        """Outer ones first: x / (1 + exp(-x)) is no product with a sigmoid."""
+        if here not in done:
+            flat: tuple[ir.Expr, ...] = ()
+            if isinstance(here, ir.Mul):
+                inner = (f.factors if isinstance(f, ir.Mul) else (f,) for f in here.factors)
+                flat = tuple(factor for each in inner for factor in each)
+            elif isinstance(here, (ir.Call, ir.Pow)):
+                flat = (here,)
+            found = fold_parts(flat, is_sum=False, of_sums=True)
+            whole = found[0] if len(found) == 1 else ir.Mul(found)
+            done[here] = map_children(here if found == flat else whole, visit)
+        return done[here]
+
+    equations = (ir.Equation(each.target, visit(each.value)) for each in system.equations)
+    return replace(system, equations=tuple(equations))
+
+
 @lru_cache(maxsize=1 << 12)
-def fold_parts(parts: tuple[ir.Expr, ...], *, is_sum: bool) -> tuple[ir.Expr, ...]:
-    """The terms of a sum, or the factors of a product, with such functions in place of some."""
+def fold_parts(
+    parts: tuple[ir.Expr, ...], *, is_sum: bool, of_sums: bool = False
+) -> tuple[ir.Expr, ...]:
+    """The terms of a sum, or the factors of a product, with such functions in place of some.
+
+    Where it is asked, those of sums over indices alone.
+    """
     atoms = dict.fromkeys(atom for part in parts for atom in _find_atoms(part))
     if not any(isinstance(atom, ir.Call) for atom in atoms):
         return parts
     arguments = dict.fromkeys(a.arguments[0] if isinstance(a, ir.Call) else a for a in atoms)
     for argument in arguments:
+        if of_sums and not any(isinstance(part, ir.Reduce) for part in walk(argument)):
+            continue
         own = [part for part in parts if _is_of(exchange(part, argument, _ARGUMENT))]
         if not own or all(isinstance(part, ir.Number) for part in own) or ops.is_integer(argument):
             continue
@@ -75,10 +102,14 @@ def _find_atoms(expr: ir.Expr) -> Iterator[ir.Expr]:
     match expr:
         case ir.Access() | ir.Reduce() | ir.Along():
             yield expr
+        case ir.Add(terms):
+            yield expr
+            for term in terms:
+                yield from _find_atoms(term)
         case ir.Call(_, (argument,)):
             yield expr
             yield from _find_atoms(argument)
-        case ir.Add() | ir.Mul() | ir.Pow() | ir.Where() | ir.Compare() | ir.Call():
+        case ir.Mul() | ir.Pow() | ir.Where() | ir.Compare() | ir.Call():
             for part in find_children(expr):
                 yield from _find_atoms(part)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import partial
 from math import lcm
-from typing import TYPE_CHECKING
 
 from derive.analysis.affine import simplify_place
-from derive.analysis.facts import find_facts, is_never_negative
+from derive.analysis.facts import Facts, find_facts, is_never_negative
 from derive.analysis.reads import is_always, is_told
 from derive.ir import nodes as ir
 from derive.ir.polynomial import NOTHING, Polynomial
@@ -21,12 +21,7 @@ from derive.ir.walk import (
     walk,
 )
 from derive.plan import ops
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from derive.analysis.facts import Facts
-    from derive.plan.lower.context import Context
+from derive.plan.lower.context import Context
 
 _UNIT = Polynomial.of(1)
 _ONE = _UNIT.terms
@@ -235,7 +230,7 @@ def _lower_pieces(choice: ir.Where, context: Context, order: tuple[ir.Index, ...
             position = simplify_place((Polynomial.of(own) + low).to_expr())
             try:
                 placed = substitute(value, {index: position})
-            except ValueError:  # a softmax along the index needs all of it
+            except ValueError:  # a function along the index needs all of it
                 return None
             settled = rewrite_bottom_up(placed, partial(settle, facts=context.facts))
             inner = tuple(own if i is index else i for i in order)

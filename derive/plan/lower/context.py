@@ -9,25 +9,25 @@ keeps the columns of that one last: its gradient then lies as it does itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import prod
-from typing import TYPE_CHECKING
 
-from derive.analysis.facts import is_never_negative
-from derive.analysis.finite import find_nonfinite, is_finite, mark_tensors
+from derive.analysis.facts import Facts, is_finite, is_never_negative
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.walk import find_all_indices, find_free, walk
 from derive.plan import ops
 from derive.plan.path import FLOPS, Order
 from derive.plan.steps import Step, free_name, name_op
-from derive.rewrite.guards import guard_unless_finite, is_variable, protect
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from derive.analysis.facts import Facts
+from derive.rewrite.guards import (
+    find_nonfinite,
+    guard_unless_finite,
+    is_variable,
+    mark_tensors,
+    protect,
+)
 
 
 @lru_cache(maxsize=1 << 8)
@@ -120,6 +120,8 @@ class Context:
     extents: dict[ir.Index, int] = field(default_factory=dict)
     target: str = ""
     minimize: str = FLOPS  # by an order of contraction
+    transforms: bool = False  # are sums to be computed by fast Fourier transforms?
+    roundable: Set[ir.Expr] = frozenset()  # sums that may lose digits
 
     @cached_property
     def facts(self) -> Facts:
@@ -144,13 +146,16 @@ class Context:
         """An expression that is read where a condition holds, made harmless elsewhere."""
         return protect(expr, condition, whole=whole, zeros=self.system.empty_row == "zeros")
 
-    def protect_factors(self, factors: Sequence[ir.Expr], condition: ir.Expr) -> list[ir.Expr]:
-        """The factors of a product that is read where a condition holds."""
+    def protect_factors(
+        self, factors: Sequence[ir.Expr], conditions: Sequence[ir.Expr]
+    ) -> list[ir.Expr]:
+        """The factors of a product, each read where its condition holds."""
         zeros = self.system.empty_row == "zeros"
-        found = [self.protect(factor, condition) for factor in factors]
+        found = list(map(self.protect, factors, conditions))
         if sum(map(is_variable, found)) < 2:
             return found
-        return [guard_unless_finite(factor, condition, zeros=zeros) for factor in found]
+        pairs = zip(found, conditions, strict=True)
+        return [guard_unless_finite(factor, told, zeros=zeros) for factor, told in pairs]
 
     def extent(self, index: ir.Index) -> int:
         """The extent at the sizes the plan is made for."""
@@ -164,11 +169,10 @@ class Context:
 
     def add_step(self, op: ops.Op, given: str = "") -> ops.Source:
         """A step of its own for an operation, by the name that the formula gives or a free one."""
-        kind = "bool" if ops.is_boolean(op) else "int" if ops.is_integral(op) else "real"
         name = given or free_name(name_op(op, self.target), self.names)
         self.names.add(name)
         self.steps.append(Step(name, op))
-        return ops.Source(name, ops.axes_of(op), kind)
+        return ops.to_source(name, op)
 
 
 def layout_of(tensor: ir.Tensor, context: Context) -> tuple[int, ...]:

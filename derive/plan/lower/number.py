@@ -7,24 +7,19 @@ which says inf or nan as the formula does.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import reduce
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
-from derive.analysis.facts import is_nonnegative
-from derive.analysis.finite import is_positive
+from derive.analysis.facts import is_never_negative, is_positive
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_all_indices, find_children, walk
 from derive.plan import ops
 from derive.plan.cost import find_inner
+from derive.plan.plan import Plan
 from derive.rewrite.rows import is_above_zero
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from derive.plan.plan import Plan
 
 SIZE_BITS = 16  # that a size is taken to have in a product of sizes
 INTEGER_BITS = 64
@@ -61,7 +56,10 @@ def _lower(expr: ir.Expr) -> ops.Op:
 
 def is_wide(op: ops.Op) -> bool:
     """Does it hold wide numbers, which a result does not?"""
-    return any(isinstance(part, ops.NumTensor) and part.wide for part in ops.walk_ops(op))
+    return any(
+        ops.is_complex(part) or (isinstance(part, ops.NumTensor) and part.wide)
+        for part in ops.walk_ops(op)
+    )
 
 
 def _to_tensor(expr: ir.Expr) -> ops.Op:
@@ -166,14 +164,16 @@ def find_counted(plans: Sequence[Plan]) -> tuple[tuple[ir.Index, int], ...]:
     every += [(part.outer, 1) for part in parts if isinstance(part, ops.Unfold)]
     for index, least in every:
         extent = Polynomial.of(index.extent)
-        is_enough = is_above_zero(index.extent) if least else is_nonnegative(extent)
+        is_enough = is_above_zero(index.extent) if least else is_never_negative(extent)
         if not is_enough:
             found[extent] = max(found.get(extent, (index, 0)), (index, least), key=itemgetter(1))
     return tuple(found.values())
 
 
 def _open(op: ops.Op) -> Sequence[ops.Op]:
-    return (op, *find_inner(op.whole, op.args)) if isinstance(op, ops.Cell) else (op,)
+    if isinstance(op, ops.Cell) and not op.volume:  # others walk over windows themselves
+        return (op, *find_inner(op.whole, op.args))
+    return (op,)
 
 
 def _find_divisors(op: ops.Op) -> Iterator[ir.Expr]:
@@ -183,6 +183,8 @@ def _find_divisors(op: ops.Op) -> Iterator[ir.Expr]:
             yield from (index.extent for index in filled)
         case ops.Reduction("max" | "min" | "argmax", _, over):
             yield from (index.extent for index in over)
+        case ops.Apply("/", (_, ops.Num(ir.Call("max")))):
+            pass  # a tensor over no entries
         case ops.Apply("/" | "floordiv" | "mod", (_, ops.Num(under))) if not _is_tensor(under):
             yield under
     values = [

@@ -7,6 +7,7 @@ A place that is affine in its indices, offset + sum of step * index, is read as
     slice            one index, start:stop:step
     unflatten        steps that are the products of the extents behind them, h*D + d
     unfold           other steps, z*t + k: windows
+    flatten, cut     k - i beside a place i: rows that each begin one place further on
 
 A function of one affine form, clip(j - i, -c, c), is first taken for every value of that form, by
 as many integers, and the form is read as above. What is left, and every place that integer tensors
@@ -18,9 +19,9 @@ says that no one asks for these.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
-from typing import TYPE_CHECKING
 
 from derive.analysis.affine import Affine, find_range, to_affine
 from derive.analysis.facts import find_facts, is_never_negative, is_positive, negate
@@ -31,12 +32,9 @@ from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import find_accesses, find_children, find_free, map_children
 from derive.plan import ops
 from derive.plan.lower.condition import lower_index
+from derive.plan.lower.context import Context, layout_of
 from derive.plan.steps import free_name
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from derive.plan.lower.context import Context
+from derive.rewrite.rows import is_above_zero
 
 _ONE = Polynomial.of(1)
 Left = tuple[tuple[ir.Index, ir.Expr], ...]  # stand-ins for places, and what these are
@@ -84,7 +82,7 @@ def read(
         elif (form := _find_form(place, axis.extent)) is None:
             left = {axis: place, **left}
         else:
-            op = _cut(op, at, form)
+            op, form = _cut(op, at, form, is_made=stored is not None)
             forms[ops.axes_of(op)[at]] = form
     for axis, form in sorted(forms.items(), key=lambda entry: entry[1].is_windowed):
         op = _read_form(op, ops.axes_of(op).index(axis), form)
@@ -115,6 +113,7 @@ class _Form:
     down: tuple[ir.Index, ...]  # those that are counted down
     low: Polynomial
     length: Polynomial  # positions from the least to the largest, or as many as it is read from
+    spare: int = 0  # one position before, -1, or after them all, 1: then there is a window for sure
 
     @property
     def is_windowed(self) -> bool:
@@ -122,6 +121,13 @@ class _Form:
         return len(self.steps) > 1 and any(
             step != _find_length(self.steps[k + 1 :]) for k, (_, step) in enumerate(self.steps[:-1])
         )
+
+    @property
+    def is_square(self) -> bool:
+        """Are there as many windows as each has positions, and may that be none?"""
+        extents = {Polynomial.of(index.extent) for index, _ in self.steps}
+        is_one = len(extents) == 1 and all(step == _ONE for _, step in self.steps)
+        return is_one and len(self.steps) == 2 and not is_above_zero(self.steps[0][0].extent)
 
 
 def _find_form(place: ir.Expr, extent: ir.Expr) -> _Form | None:
@@ -165,26 +171,62 @@ def _sort_steps(
 
 
 def _find_length(steps: tuple[tuple[ir.Index, Polynomial], ...]) -> Polynomial:
-    """As many positions as are met; for windows, what they are told to fit into.
+    """As many positions as are met, for windows with those left over behind the last.
 
-    (L - K)//z + 1 windows of K, a step z apart, are those of L positions.
+    An index inside of windows may tell these too: fewer are left over than its step.
     """
     length = _ONE
     for index, step in steps:
         length = length + step * (Polynomial.of(index.extent) - _ONE)
-    (outer, apart), *inner = steps
-    count = Polynomial.of(outer.extent) - _ONE
-    for atom in count.atoms if inner else ():
-        match atom:
-            case ir.Call("floordiv", (over, under)) if Polynomial.of(under) == apart:
-                rest = count - Polynomial.of(atom)
-                if atom not in rest.atoms:
-                    return length + Polynomial.of(over) + rest * apart - count * apart
+    largest = steps[0][1]
+    for index, step in steps if len(steps) > 1 else ():
+        over = find_left_over(index, step)
+        if over != Polynomial.of(0) and is_never_negative(largest - step):
+            return length + over
     return length
 
 
-def _cut(op: ops.Op, at: int, form: _Form) -> ops.Op:
-    """The positions that are read, with zeros where the tensor has none."""
+def find_left_over(index: ir.Index, step: Polynomial) -> Polynomial:
+    """The positions behind the last window in what windows a step apart are told to fit into.
+
+    (L - K)//z + 1 windows of K, a step z apart, are those of L positions.
+    """
+    extent = Polynomial.of(index.extent)
+    for atom in extent.atoms:
+        match atom:
+            case ir.Call("floordiv", (over, under)) if Polynomial.of(under) == step:
+                count = Polynomial.of(atom)
+                if atom not in (extent - count).atoms:
+                    return Polynomial.of(over) - step * count
+    return Polynomial.of(0)
+
+
+def _is_skewed(op: ops.Op, form: _Form) -> bool:
+    """Is it k - i for an index k, in a tensor that has a place i too?"""
+    plain = len(form.steps) == 2 and all(step == _ONE for _, step in form.steps)
+    return plain and len(form.down) == 1 and form.down[0] in ops.axes_of(op)
+
+
+def _cut(op: ops.Op, at: int, form: _Form, *, is_made: bool = False) -> tuple[ops.Op, _Form]:
+    """The positions that are read, with zeros where the tensor has none, and the form to read them.
+
+    As many windows as they have positions, which may be none: with a spare position there is one
+    more, where the tensor is padded anyhow or `is_made` by an equation.
+    """
+    axis = ops.axes_of(op)[at]
+    length = Polynomial.of(axis.extent)
+    is_inside = is_never_negative(form.low)
+    is_inside = is_inside and is_never_negative(length - form.low - form.length)
+    if _is_skewed(op, form):
+        form = replace(form, length=form.length + _ONE)
+    elif form.is_square and (is_made or not is_inside):
+        spare = 1 if is_never_negative(form.low) else -1
+        low = form.low if spare > 0 else form.low - _ONE
+        form = replace(form, low=low, length=form.length + _ONE, spare=spare)
+    return _pad(op, at, form), form
+
+
+def _pad(op: ops.Op, at: int, form: _Form) -> ops.Op:
     axis = ops.axes_of(op)[at]
     length = Polynomial.of(axis.extent)
     if form.low == Polynomial.of(0) and form.length == length:
@@ -207,14 +249,37 @@ def _cut(op: ops.Op, at: int, form: _Form) -> ops.Op:
 def _read_form(op: ops.Op, at: int, form: _Form) -> ops.Op:
     """The positions of a place under the indices of its form."""
     down = form.down
+    if _is_skewed(op, form):
+        return _skew(op, at, form)
     if len(down) == len(form.steps):
         axis = ops.axes_of(op)[at]
         op, down = ops.Flip(op, at, ir.Index(f"{axis.name}-", axis.extent)), ()
     made = {i: ir.Index(f"{i.name}-", i.extent) if i in down else i for i, _ in form.steps}
-    op = _unfold(op, at, [(made[i], step) for i, step in form.steps])
+    steps = [(made[i], step) for i, step in form.steps]
+    if form.spare:
+        (outer, step), (inner, _) = steps
+        more = ir.Index(f"{outer.name}'", (Polynomial.of(outer.extent) + _ONE).to_expr())
+        start = ir.ONE if form.spare < 0 else ir.ZERO
+        op = ops.Slice(ops.Unfold(op, at, more, inner, step.to_expr()), at, outer, start)
+    else:
+        op = _unfold(op, at, steps)
     for index in down:
         op = ops.Flip(op, ops.axes_of(op).index(made[index]), index)
     return op
+
+
+def _skew(op: ops.Op, at: int, form: _Form) -> ops.Op:
+    """Rows of a matrix, each one place further on: x[i,k - i], in one piece that is cut anew."""
+    (down,), axis = form.down, ops.axes_of(op)[at]
+    (along,) = (index for index, _ in form.steps if index is not down)
+    axes = [each for each in ops.axes_of(op) if each is not axis]
+    at = axes.index(down)
+    op = ops.arrange(op, (*axes[: at + 1], axis, *axes[at + 1 :]))
+    rows = (down, ir.Index(f"{axis.name}.", (Polynomial.of(axis.extent) - _ONE).to_expr()))
+    op = ops.Flatten(op, at, at + 1, ops.merge_indices((down, axis)))
+    start = (Polynomial.of(down.extent) - _ONE).to_expr()
+    op = ops.Unflatten(ops.Slice(op, at, ops.merge_indices(rows), start), at, rows)
+    return ops.Slice(op, at + 1, along)
 
 
 def _unfold(op: ops.Op, at: int, steps: list[tuple[ir.Index, Polynomial]]) -> ops.Op:
@@ -270,7 +335,7 @@ def take_places(
             rest = ir.Add((form, negate(low).to_expr()))
             found = _find_form(rest, run.extent)
             assert found is not None
-            op = _read_form(_cut(op, at, found), at, found)
+            op = _read_form(_pad(op, at, found), at, found)
     if not by:
         return _take_diagonals(op)
     told = {i for each in by.values() for i in ops.axes_of(each)}
@@ -345,16 +410,16 @@ def _roll(op: ops.Op, axis: ir.Index, place: ir.Expr, context: Context) -> ops.O
     return ops.Cell(call, (op, ops.Num(shift)), whole, ops.axes_of(whole))
 
 
-def drop_padded(condition: ir.Expr, factor: ir.Expr, op: ops.Op) -> ir.Expr:
+def drop_padded(condition: ir.Expr, factor: ir.Expr, context: Context) -> ir.Expr:
     """The condition without what the zeros around a tensor say: that a position is inside."""
-    parts = ir.split_and(condition)
-    source, *views = ops.walk_ops(op)
     if condition is ir.TRUE or not isinstance(factor, ir.Access) or factor.tensor.kind != "real":
         return condition
-    if not isinstance(source, ops.Source) or source.name != factor.tensor.name:
-        return condition  # a step that was read in another way
-    if not all(isinstance(view, (*ops.VIEWS, ops.Pad, ops.Flip)) for view in views):
+    stored = context.stored.get(factor.tensor.name)
+    op, left = read(factor, layout_of(factor.tensor, context), stored)
+    views = list(ops.walk_ops(op))[1:]
+    if left or not all(isinstance(view, (*ops.VIEWS, ops.Pad, ops.Flip)) for view in views):
         return condition
+    parts = ir.split_and(condition)
     ends: set[Polynomial] = set()
     for place, extent in zip(factor.places, factor.tensor.shape, strict=True):
         value = Polynomial.of(place)

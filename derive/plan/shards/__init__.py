@@ -24,9 +24,9 @@ those of the tensor that each rank hands to a collective, all real arguments nee
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING
 
 from derive.analysis.extents import find_open_sizes
 from derive.errors import refuse, suggest
@@ -37,11 +37,12 @@ from derive.ir.walk import (
     find_accesses,
     find_all_indices,
     find_sizes,
-    map_children,
+    resize_system,
     rewrite_bottom_up,
     walk,
 )
 from derive.plan.meaning import to_expr, to_step_equation
+from derive.plan.plan import Plan
 from derive.plan.shards.work import (
     Move,
     Mover,
@@ -49,13 +50,7 @@ from derive.plan.shards.work import (
     find_made,
     find_read,
     find_smooth,
-    replace_shape,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from derive.plan.plan import Plan
 
 RANKS = 2  # of each dimension, where a plan needs a number
 # What a move sends forward and backward.
@@ -251,7 +246,7 @@ def _make_stage(
         is_alone = isinstance(extent, ir.Size) and extent.name not in inside
         if is_alone and name in inside and extent not in sizes.values():
             sizes[ir.Size(name)] = extent
-    system = _rename_system(system, names, sizes)
+    system = resize_system(system, sizes, names)
     told = tuple(size for size in whole.sizes if size.name in find_sizes(system))
     system = replace(system, sizes=told)
     system = replace(system, sizes=(*told, *map(ir.SizeInput, find_open_sizes(system))))
@@ -364,50 +359,3 @@ def _find_flows(stage: Stage, plan: Plan) -> list[tuple[str, set[str]]]:
             reached |= {inner for each in reached for inner in reads.get(each, ())}
         flows.append((name, {outside[each] for each in reached if each in outside}))
     return flows
-
-
-def _rename_system(
-    system: ir.System, names: Mapping[str, str], sizes: Mapping[ir.Expr, ir.Expr]
-) -> ir.System:
-    """The system with other names for tensors and numbers, and other sizes in all extents."""
-
-    def resize(expr: ir.Expr) -> ir.Expr:
-        return rewrite_bottom_up(expr, lambda part: sizes.get(part, part))
-
-    def tensor(old: ir.Tensor) -> ir.Tensor:
-        return replace_shape(old, tuple(map(resize, old.shape)), names.get(old.name, old.name))
-
-    def visit(expr: ir.Expr) -> ir.Expr:
-        match expr:
-            case ir.Index(name, extent):
-                return ir.Index(name, resize(extent))
-            case ir.Access(old, places):
-                return ir.Access(tensor(old), tuple(map(visit, places)))
-            case ir.Scalar(name):
-                return ir.Scalar(names.get(name, name))
-            case ir.Reduce(kind, bound, condition, body):
-                inner = tuple(ir.Index(i.name, resize(i.extent)) for i in bound)
-                return ir.Reduce(kind, inner, visit(condition), visit(body))
-            case ir.Along(kind, _, condition, body):
-                own, *more = (ir.Index(i.name, resize(i.extent)) for i in expr.indices)
-                return ir.Along(kind, own, visit(condition), visit(body), *more)
-            case _:
-                return sizes.get(expr, map_children(expr, visit))
-
-    equations = []
-    for equation in system.equations:
-        target = visit(equation.target)
-        assert isinstance(target, ir.Access)
-        equations.append(ir.Equation(target, visit(equation.value)))
-    inputs = tuple(
-        tensor(entry)
-        if isinstance(entry, ir.Tensor)
-        else ir.ScalarInput(names.get(entry.name, entry.name), entry.default)
-        for entry in system.inputs
-    )
-    return replace(
-        system,
-        inputs=inputs,
-        equations=tuple(equations),
-        results=tuple(map(tensor, system.results)),
-    )

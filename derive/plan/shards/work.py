@@ -8,8 +8,9 @@ known where tensors are cut over the ranks of a mesh, and what moves before an e
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from derive.analysis.extents import find_left
 from derive.ir import nodes as ir
@@ -27,10 +28,6 @@ from derive.ir.walk import (
     walk,
 )
 from derive.plan.steps import free_name
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
 
 SHARED = ("sum", "max", "min")  # reductions whose shares the ranks put together
 MADE_OF_SUMS = ("mean", "var", "sample_var", "logsumexp")
@@ -409,7 +406,7 @@ class Mover:
         shape = list(tensor.shape)
         for axis, (place, extent) in layout.items():
             shape[place] = _scale(shape[place], extent, self._share(extent, axis))
-        return replace_shape(tensor, tuple(shape), name or tensor.name)
+        return replace(tensor, name=name or tensor.name, shape=tuple(shape))
 
     def _emit(self, work: Work) -> None:
         """The moves that an equation needs, the equation of a rank, and what is made of that."""
@@ -451,14 +448,14 @@ class Mover:
         tensor = self.localize(target.tensor, layout)
         places = tuple(visit(place, [*active.values()]) for place in target.places)
         names = [tensor.name, *(self.opened.name_free(f"{tensor.name}_part") for _ in summed)]
-        made_tensor = replace_shape(tensor, tensor.shape, names[-1])
+        made_tensor = replace(tensor, name=names[-1])
         self.program.append(ir.Equation(ir.Access(made_tensor, places), made))
         kinds = {"sum": "add", "max": "max", "min": "min"}
         for axis, name in zip(summed, reversed(names[:-1]), strict=True):
             assert isinstance(value, ir.Reduce)
             kind = "largest" if work.is_largest else kinds[value.kind]
             self.bases[made_tensor.name] = tensor.name
-            moved = replace_shape(tensor, tensor.shape, name)
+            moved = replace(tensor, name=name)
             self.program.append(Move(kind, made_tensor, moved, axis, 0, tensor.name))
             made_tensor = moved
 
@@ -542,13 +539,6 @@ def _scale(shape: ir.Expr, extent: ir.Expr, share: ir.Size) -> ir.Expr:
     if split is not None and not split[1].terms:
         return (split[0] * Polynomial.of(share)).to_expr()
     return (whole * Polynomial.of(share) * Polynomial.of(ir.Pow(extent, ir.MINUS_ONE))).to_expr()
-
-
-def replace_shape(tensor: ir.Tensor, shape: tuple[ir.Expr, ...], name: str) -> ir.Tensor:
-    """The tensor under another name, of another shape."""
-    return ir.Tensor(
-        name, shape, tensor.kind, tensor.below, tensor.lower, tensor.upper, tensor.strict
-    )
 
 
 def find_smooth(expr: ir.Expr) -> Iterator[ir.Access]:

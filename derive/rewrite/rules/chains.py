@@ -8,30 +8,25 @@ product is a running sum.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from derive.analysis.finite import find_nonfinite, is_finite_where_defined, is_safe, mark_tensors
-from derive.analysis.reads import find_brackets
+from derive.analysis.facts import is_finite_where_defined, is_never_negative, is_safe
 from derive.ir import nodes as ir
 from derive.ir.polynomial import is_same_extent
-from derive.ir.walk import find_accesses, find_free, map_children, substitute, walk
+from derive.ir.walk import (
+    find_accesses,
+    find_brackets,
+    find_free,
+    map_children,
+    rewrite_bottom_up,
+    substitute,
+    walk,
+)
+from derive.rewrite.guards import find_nonfinite, mark_tensors
 from derive.rewrite.rule import rule, system_rule
-from derive.rewrite.rules.masks import (
-    Triangle,
-    find_triangles,
-    make_running_sum,
-    take_edge,
-)
-from derive.rewrite.rules.products import (
-    make_product,
-    may_go_in,
-    rename_bound,
-)
+from derive.rewrite.rules import masks, products
 from derive.rewrite.rules.sums import find_factors
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +39,7 @@ class Chain:
 
     def to_expr(self) -> ir.Expr:
         """The sum; without indices the product where the condition holds, else 0."""
-        body = make_product(list(self.factors))
+        body = products.make_product(list(self.factors))
         if self.bound:
             return ir.Reduce("sum", self.bound, self.condition, body)
         return body if self.condition is ir.TRUE else ir.Where(self.condition, body, ir.ZERO)
@@ -55,8 +50,10 @@ class Chain:
         free = (i for part in (self.condition, *others) for i in find_free(part))
         taken = {i.name for i in (*self.bound, *free)}
         term = split_term(value)
-        inner = ir.Reduce("sum", term.bound, term.condition, make_product(list(term.factors)))
-        bound, condition, body = rename_bound(inner, taken)
+        inner = ir.Reduce(
+            "sum", term.bound, term.condition, products.make_product(list(term.factors))
+        )
+        bound, condition, body = products.rename_bound(inner, taken)
         factors = (*self.factors[:position], *find_factors(body), *self.factors[position + 1 :])
         whole = ir.all_of(self.condition, condition)
         return Chain((*self.bound, *bound), whole, factors)
@@ -75,10 +72,10 @@ def split_term(expr: ir.Expr) -> Chain:
     others = (*factors[:k], *factors[k + 1 :])
     summed = factors[k]
     assert isinstance(summed, ir.Reduce)
-    if not may_go_in(others, summed):
+    if not products.may_go_in(others, summed):
         return Chain((), ir.TRUE, factors)
     taken = {i.name for f in others for i in find_free(f)}
-    bound, condition, body = rename_bound(summed, taken)
+    bound, condition, body = products.rename_bound(summed, taken)
     return Chain(bound, condition, (*factors[:k], *find_factors(body), *factors[k + 1 :]))
 
 
@@ -111,7 +108,7 @@ def accumulate_strict_chain(expr: ir.Expr) -> ir.Expr | None:
 
 
 def _accumulate_under(expr: ir.Expr, offset: int) -> ir.Expr | None:
-    for triangle in find_triangles(expr):
+    for triangle in masks.find_triangles(expr):
         if triangle.is_upper or triangle.offset != offset:
             continue
         assert isinstance(expr, ir.Reduce)
@@ -122,7 +119,7 @@ def _accumulate_under(expr: ir.Expr, offset: int) -> ir.Expr | None:
     return None
 
 
-def _flatten_between(expr: ir.Reduce, triangle: Triangle) -> Chain:
+def _flatten_between(expr: ir.Reduce, triangle: masks.Triangle) -> Chain:
     """The sum less its triangle; sums that meet both indices of it are opened."""
     chain = replace(to_chain(expr), condition=triangle.rest)
     ends = {triangle.index, triangle.edge}
@@ -136,7 +133,7 @@ def _flatten_between(expr: ir.Reduce, triangle: Triangle) -> Chain:
     return chain
 
 
-def _accumulate(chain: Chain, triangle: Triangle) -> ir.Expr | None:
+def _accumulate(chain: Chain, triangle: masks.Triangle) -> ir.Expr | None:
     """The product of what is free of the inner index and the running sum of the rest."""
     index, edge = triangle.index, triangle.edge
     inside, outside = _part(chain.factors, index)
@@ -155,13 +152,13 @@ def _accumulate(chain: Chain, triangle: Triangle) -> ir.Expr | None:
     here: dict[ir.Expr, ir.Expr] = {index: edge}
     try:
         condition = substitute(ir.TRUE if alone else ir.all_of(*within), here)
-        running: ir.Expr | None = make_running_sum(edge, condition, substitute(entry, here))
+        running: ir.Expr | None = masks.make_running_sum(edge, condition, substitute(entry, here))
     except ValueError:  # the index of a row stands for itself
         return None
     if running is None or not all(map(is_finite_where_defined, outside)):
         return None
     if triangle.offset:
-        own = take_edge(running)
+        own = masks.take_edge(running)
         if own is None:
             return None
         running = ir.Add((running, ir.Mul((ir.MINUS_ONE, own))))
@@ -224,6 +221,59 @@ def inline_row(system: ir.System) -> Iterator[ir.System]:
     for equation in system.equations:
         if isinstance(equation.value, ir.Along) and equation.value.kind == "softmax":
             yield from _inline(equation, system, nonfinite)
+
+
+@system_rule(
+    law="(a_i * b_j)**p = a_i**p * b_j**p where neither is below 0, and p is between -1 and 1",
+    before="a[M] > 0; b[N] > 0; x[M, N]; z[i] = sum[j](x[i,j] * sqrt(a[i] * b[j]))",
+    after="a[M] > 0; b[N] > 0; x[M, N]; z[i] = sum[j](x[i,j] * (sqrt(a[i]) * sqrt(b[j])))",
+    refuses="a[M] > 0; b[N]; x[M, N]; z[i] = sum[j](x[i,j] * sqrt(a[i] * b[j]))",
+)
+def split_powers(system: ir.System) -> Iterator[ir.System]:
+    """Roots of products that are wider than their factors are products of the factors' roots.
+
+    No root of a factor is too large where the product is not; powers beyond may be.
+    """
+    likeness = find_nonfinite(system, signs=True)
+    unmarked = {like: tensor for tensor, like in likeness.items()}
+    values = (mark_tensors(equation.value, likeness) for equation in system.equations)
+    equations = tuple(
+        ir.Equation(equation.target, mark_tensors(rewrite_bottom_up(value, _split_power), unmarked))
+        for equation, value in zip(system.equations, values, strict=True)
+    )
+    if any(one.value is not e.value for one, e in zip(equations, system.equations, strict=True)):
+        yield replace(system, equations=equations)
+
+
+def _split_power(expr: ir.Expr) -> ir.Expr:
+    match expr:
+        case ir.Pow(base, ir.Number(power) as exponent) if -1 < power < 1:
+            parts = part_product(base)
+            own = {*find_free(base)}
+            if any(own <= {*find_free(part)} for part in parts):
+                return expr
+            if all(map(is_never_negative, parts)):
+                return ir.Mul(tuple(ir.Pow(part, exponent) for part in parts))
+    return expr
+
+
+def part_product(expr: ir.Expr) -> list[ir.Expr]:
+    """What a product is made of; a sum of one is the product of the sums that it falls into."""
+    match expr:
+        case ir.Mul(factors):
+            return [part for factor in factors for part in part_product(factor)]
+        case ir.Reduce("sum", bound, ir.Truth(True), body):
+            groups: list[tuple[set[ir.Index], list[ir.Expr]]] = []
+            for factor in find_factors(body):
+                mine = {*bound} & {*find_free(factor)}
+                met = [group for group in groups if mine & group[0]]
+                groups = [group for group in groups if group not in met]
+                inside = [f for _, each in met for f in each]
+                groups.append((mine.union(*(i for i, _ in met)), [*inside, factor]))
+            if {*bound} <= {i for own, _ in groups for i in own}:
+                orders = ((tuple(i for i in bound if i in own), fs) for own, fs in groups)
+                return [Chain(order, ir.TRUE, tuple(fs)).to_expr() for order, fs in orders]
+    return [expr]
 
 
 def _inline(

@@ -5,19 +5,15 @@ sum_j [i == j] * f_j = f_i          sum_v [v == tok[n]] * E[v,d] = E[tok[n],d]
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from derive.analysis.facts import is_nonnegative, is_whole
-from derive.analysis.finite import is_finite_where_defined
+from derive.analysis.facts import is_finite_where_defined, is_never_negative, is_whole
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free, find_indices, rename_apart, rewrite_bottom_up, substitute
 from derive.rewrite.rule import rule
 from derive.rewrite.rules.products import is_bracket, make_product
 from derive.rewrite.rules.sums import find_factors
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @rule(
@@ -141,7 +137,7 @@ def is_position(place: ir.Expr, index: ir.Index) -> bool:
         return True
     value, extent = Polynomial.of(place), Polynomial.of(index.extent)
     last = extent - Polynomial.of(1)
-    return is_whole(value) and is_nonnegative(value) and is_nonnegative(last - value)
+    return is_whole(value) and is_never_negative(value) and is_never_negative(last - value)
 
 
 def _find_deltas(expr: ir.Reduce) -> Iterator[tuple[ir.Index, ir.Expr, ir.Reduce]]:

@@ -17,13 +17,13 @@ the mean of the points first, which leaves the differences as they are: (x_i - x
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import permutations
-from typing import TYPE_CHECKING
 
-from derive.analysis.finite import find_nonfinite, is_finite_where_defined, is_safe, mark_tensors
+from derive.analysis.facts import is_finite_where_defined, is_safe
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.text import to_text
@@ -37,17 +37,11 @@ from derive.ir.walk import (
     substitute,
     walk,
 )
-from derive.rewrite.guards import find_sensitive, find_sensitive_names, is_natural
+from derive.rewrite import guards
 from derive.rewrite.rule import apply_rules, rule, system_rule
-from derive.rewrite.rules.chains import find_value
-from derive.rewrite.rules.deltas import sift_index
-from derive.rewrite.rules.products import count_unused, make_product
-from derive.rewrite.rules.squares import multiply_out
+from derive.rewrite.rules import chains, deltas, products, squares
 from derive.rewrite.rules.sums import find_factors, is_contraction, is_number
 from derive.rewrite.rules.terms import Term, factor_terms, is_composite, opens, to_sum
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 MOST_TERMS = 64  # of a polynomial
 MOST_RENAMED = 4  # bound indices that are tried in every order
@@ -126,7 +120,7 @@ class Reader:
         factors = find_factors(expr)
         sums = [factor for factor in factors if isinstance(factor, ir.Add)]
         if self.steps and len(sums) == 1 and all(f is sums[0] or is_number(f) for f in factors):
-            numbers = make_product([f for f in factors if f is not sums[0]])
+            numbers = products.make_product([f for f in factors if f is not sums[0]])
             return self._multiply([self.read(numbers), self.read_terms(sums[0].terms)])
         return self.read(expr)
 
@@ -288,7 +282,7 @@ def tidy(terms: Sequence[Term]) -> list[Term]:
     for term in terms:
         if term.bound:
             whole = replace(term, number=Fraction(1)).to_expr()
-            plain = apply_rules(whole, (sift_index, count_unused))
+            plain = apply_rules(whole, (deltas.sift_index, products.count_unused))
             found = Reader({i.name for i in find_free(plain)}, set()).read(plain)[0]
             settled += [replace(each, number=term.number * each.number) for each in found]
         else:
@@ -437,7 +431,7 @@ def expand_difference(expr: ir.Expr) -> ir.Expr | None:
 )
 def expand_product(expr: ir.Expr) -> ir.Expr | None:
     """The same of products of differences, whose two sides are other points: of no square."""
-    return None if multiply_out(expr) else expand(expr, differences=True, is_lossy=True)
+    return None if squares.multiply_out(expr) else expand(expr, differences=True, is_lossy=True)
 
 
 @system_rule(
@@ -451,17 +445,17 @@ def expand_equations(system: ir.System) -> Iterator[ir.System]:
 
     All equations are expanded at once too. Where the terms cancel, what is left may be one product.
     """
-    nonfinite = find_nonfinite(system)
+    nonfinite = guards.find_nonfinite(system)
     unmarked = {like: tensor for tensor, like in nonfinite.items()}
-    names = find_sensitive_names(system)
-    values = {e.target: mark_tensors(e.value, nonfinite) for e in system.equations}
+    names = guards.find_sensitive_names(system)
+    values = {e.target: guards.mark_tensors(e.value, nonfinite) for e in system.equations}
 
     def settle(
         changed: Mapping[ir.Access, ir.Expr], without: Sequence[ir.Equation] = ()
     ) -> ir.System:
         kept = (e for e in system.equations if e not in without)
         found = (
-            ir.Equation(e.target, mark_tensors(changed[e.target], unmarked))
+            ir.Equation(e.target, guards.mark_tensors(changed[e.target], unmarked))
             if changed[e.target] is not values[e.target]
             else e
             for e in kept
@@ -535,7 +529,9 @@ def is_polynomial(expr: ir.Expr) -> bool:
             return all(map(is_polynomial, parts))
         case ir.Pow(base, ir.Number(power)):
             return (
-                is_polynomial(base) if is_natural(ir.Number(power)) else isinstance(base, ir.Access)
+                is_polynomial(base)
+                if guards.is_natural(ir.Number(power))
+                else isinstance(base, ir.Access)
             )
         case ir.Reduce("sum" | "mean", _, _, body):
             return is_polynomial(body)
@@ -551,7 +547,7 @@ def put(value: ir.Expr, equation: ir.Equation) -> ir.Expr:
     """The value with the equation's in place of each read at indices."""
 
     def visit(here: ir.Expr) -> ir.Expr:
-        return find_value(here, equation) or here
+        return chains.find_value(here, equation) or here
 
     return rewrite_bottom_up(value, visit)
 
@@ -583,13 +579,13 @@ def _factor(expr: ir.Expr, *, deep: bool) -> ir.Expr | None:
     terms = [term for part in read for term in part]
     if not all(is_finite_where_defined(f) for term in terms for f in term.factors):
         return None
-    factored = factor_terms(terms, deep=deep)
+    factored = factor_terms([term for term in terms if term.number], deep=deep)
     return to_sum(factored) if len(factored) < len(terms) else None
 
 
-def expand_all(equation: ir.Equation, names: tuple[set[str], set[str]]) -> ir.Expr:
+def expand_all(equation: ir.Equation, names: guards.Names) -> ir.Expr:
     """The value with all its sums expanded, where that keeps what matters of their digits."""
-    sensitive, _ = find_sensitive(equation, names)
+    sensitive, _ = guards.find_sensitive(equation, names)
 
     def visit(here: ir.Expr) -> ir.Expr:
         new = expand(here, differences=False)

@@ -6,24 +6,30 @@ sum_{j <= i} f_j = cumsum_i(f_i)          sum_{j != i} f_ij = sum_j f_ij - f_ii
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from itertools import accumulate, combinations, pairwise, permutations
+from math import factorial
 
-from derive.analysis.facts import find_facts
-from derive.analysis.finite import is_finite_where_defined, is_readable, is_safe
+from derive.analysis.affine import simplify_place
+from derive.analysis.facts import (
+    find_facts,
+    is_finite_where_defined,
+    is_positive,
+    is_readable,
+    is_safe,
+)
 from derive.ir import nodes as ir
+from derive.ir import walk
+from derive.ir.functions import FUNCTIONS, ROWS
 from derive.ir.polynomial import Polynomial, is_same_extent
-from derive.ir.walk import find_free, substitute
+from derive.ir.text import to_text
 from derive.rewrite.rule import rule
-from derive.rewrite.rules.deltas import sift_delta
-from derive.rewrite.rules.products import is_bracket, make_product
-from derive.rewrite.rules.sums import find_factors
+from derive.rewrite.rules import deltas, products, sums
+from derive.rewrite.rules.terms import Term
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-TWO = ir.Number(Fraction(2))
+MOST_ORDERED = 4  # indices of a tuple; so many have 24 orders
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +136,14 @@ def to_running_sum(expr: ir.Expr, triangle: Triangle) -> ir.Expr | None:
     """
     assert isinstance(expr, ir.Reduce)
     index, edge, rest = triangle.index, triangle.edge, triangle.rest
-    if edge in {*expr.bound, *find_free(expr.body), *find_free(rest)}:
+    if edge in {*expr.bound, *walk.find_free(expr.body), *walk.find_free(rest)}:
         return None
     bound = tuple(i for i in expr.bound if i is not index)
     try:
-        condition, body = substitute(rest, {index: edge}), substitute(expr.body, {index: edge})
+        condition, body = (
+            walk.substitute(rest, {index: edge}),
+            walk.substitute(expr.body, {index: edge}),
+        )
     except ValueError:  # the index of a row stands for itself
         return None
     if bound:
@@ -144,7 +153,7 @@ def to_running_sum(expr: ir.Expr, triangle: Triangle) -> ir.Expr | None:
 
 def make_running_sum(index: ir.Index, condition: ir.Expr, body: ir.Expr) -> ir.Along | None:
     """The running sum along an index, if that has a say in it, and all along it can be read."""
-    if index not in (*find_free(condition), *find_free(body)):
+    if index not in (*walk.find_free(condition), *walk.find_free(body)):
         return None
     running = ir.Along("cumsum", index, condition, body)
     return running if is_readable(running) and is_finite_where_defined(running) else None
@@ -171,10 +180,10 @@ def split_diagonal(expr: ir.Expr) -> ir.Expr | None:
     if not isinstance(expr, ir.Reduce) or expr.kind != "sum":
         return None
     for rest, unequal, factors in _find_unequal(expr):
-        body = make_product(factors)
+        body = products.make_product(factors)
         whole = ir.Reduce("sum", expr.bound, rest, body)
         equal = ir.Compare("==", unequal.left, unequal.right)
-        entry = sift_delta(ir.Reduce("sum", expr.bound, ir.all_of(rest, equal), body))
+        entry = deltas.sift_delta(ir.Reduce("sum", expr.bound, ir.all_of(rest, equal), body))
         if entry is not None and is_safe(whole) and is_safe(entry):
             return ir.Add((whole, ir.Mul((ir.MINUS_ONE, entry))))
     return None
@@ -182,13 +191,13 @@ def split_diagonal(expr: ir.Expr) -> ir.Expr | None:
 
 def _find_unequal(expr: ir.Reduce) -> Iterator[tuple[ir.Expr, ir.Compare, list[ir.Expr]]]:
     """The `j != i` in the condition or in a bracket, with the other conditions and factors."""
-    factors = list(find_factors(expr.body))
+    factors = list(sums.find_factors(expr.body))
     for condition, rest, left in (
         (expr.condition, ir.TRUE, factors),
         *(
             (f.condition, expr.condition, [*factors[:k], *factors[k + 1 :]])
             for k, f in enumerate(factors)
-            if is_bracket(f)
+            if products.is_bracket(f)
         ),
     ):
         parts = ir.split_and(condition)
@@ -198,50 +207,192 @@ def _find_unequal(expr: ir.Reduce) -> Iterator[tuple[ir.Expr, ir.Compare, list[i
 
 
 @rule(
-    law="sum_{i < j} a_i * a_j = ((sum_i a_i)**2 - sum_i a_i**2) / 2",
+    law="sum_{i < j} f_ij = (sum_ij f_ij - sum_i f_ii) / 2 where f_ij = f_ji, and so for more",
     before="v[N, F]; x[N]; y = sum[i, j, f, i < j](x[i] * v[i,f] * x[j] * v[j,f])",
-    after="v[N, F]; x[N]; y = sum[f]((sum[i](x[i] * v[i,f])**2 - sum[i]((x[i] * v[i,f])**2)) / 2)",
+    after="v[N, F]; x[N]; y = (sum[i, j, f](x[i] * v[i,f] * x[j] * v[j,f]) "
+    "- sum[i, f](x[i]**2 * v[i,f]**2)) / 2",
     refuses="v[N, F]; x[N]; y = sum[i, j, f, i < j](x[i] * v[i,f] * v[j,f])",
-    loses="digits where one entry is larger than the sum of the others",
+    loses="digits where entries of equal indices are larger than the others",
 )
-def pair_sum(expr: ir.Expr) -> ir.Expr | None:
-    """A sum over unordered pairs of a product of the same thing twice, by the square of its sum."""
-    for triangle in find_triangles(expr):
-        index, edge = triangle.index, triangle.edge
-        assert isinstance(expr, ir.Reduce)
-        if edge not in expr.bound or triangle.rest is not ir.TRUE:
-            continue
-        strict = triangle.offset == (1 if triangle.is_upper else -1)
-        if not strict and triangle.offset != 0:
-            continue
-        found = _split_pair(find_factors(expr.body), index, edge)
-        if found is None:
-            continue
-        alike, others = found
-        first = next(i for i in expr.bound if i in {index, edge})
-        entry = substitute(make_product(alike), {index: first})
-        square = ir.Pow(ir.Reduce("sum", (first,), ir.TRUE, entry), TWO)
-        own = ir.Reduce("sum", (first,), ir.TRUE, ir.Pow(entry, TWO))
-        difference = ir.Add((square, ir.Mul((ir.MINUS_ONE, own)) if strict else own))
-        body = make_product([*others, difference, ir.Pow(TWO, ir.MINUS_ONE)])
-        bound = tuple(i for i in expr.bound if i not in {index, edge})
-        return ir.Reduce("sum", bound, ir.TRUE, body) if bound else body
+def open_tuples(expr: ir.Expr) -> ir.Expr | None:
+    """A sum over ordered indices of what is the same in every order, by the sums over all of them.
+
+    A tuple whose entries differ stands there once in each of its orders. Of the others those that a
+    permutation leaves as they are are added, with its sign where equal indices do not count: what
+    has some equal is counted out, or in as often as it is to be.
+    """
+    if not isinstance(expr, ir.Reduce) or expr.kind != "sum" or expr.condition is ir.TRUE:
+        return None
+    found = _find_order(expr)
+    if found is None:
+        return None
+    order, is_strict, rest = found
+    factors = sums.find_factors(expr.body)
+    if any(len({*order} & {*walk.find_free(part)}) > 1 for part in ir.split_and(rest)):
+        return None
+    if any(products.is_bracket(f) for f in factors) or not all(map(is_safe, factors)):
+        return None
+    if not is_finite_where_defined(rest) or not is_readable(rest):
+        return None
+    try:
+        if not all(_is_symmetric((rest, expr.body), pair) for pair in pairwise(order)):
+            return None
+        terms = list[Term]()
+        for lengths, ways in _count_cycles(len(order)).items():
+            ends = (0, *accumulate(lengths))
+            term = _merge(expr, rest, [order[a:b] for a, b in pairwise(ends)])
+            sign = (-1) ** (len(order) - len(lengths)) if is_strict else 1
+            terms.append(replace(term, number=sign * ways * term.number))
+    except ValueError:  # the index of a row stands for itself
+        return None
+    kept = [term.to_expr() for term in terms if term.number]
+    count = ir.Pow(ir.Number(Fraction(factorial(len(order)))), ir.MINUS_ONE)
+    return products.make_product([sums.make_sum(kept), count]) if kept else ir.ZERO
+
+
+def _find_order(expr: ir.Reduce) -> tuple[tuple[ir.Index, ...], bool, ir.Expr] | None:
+    """Bound indices that a condition puts in order, do they differ, and what else it says."""
+    pairs: dict[tuple[ir.Index, ir.Index], int] = {}
+    rest: list[ir.Expr] = []
+    for part in ir.split_and(expr.condition):
+        whole = ir.Reduce("sum", expr.bound, part, expr.body)
+        lower = (each for each in find_triangles(whole) if not each.is_upper)
+        triangle = next((each for each in lower if each.edge in expr.bound), None)
+        if triangle is None:
+            rest.append(part)
+        else:
+            pairs[triangle.index, triangle.edge] = triangle.offset
+    indices = dict.fromkeys(index for pair in pairs for index in pair)
+    if not 1 < len(indices) <= MOST_ORDERED or {*pairs.values()} not in ({0}, {-1}):
+        return None
+    for order in permutations(indices):
+        if {*pairwise(order)} <= {*pairs} <= {*combinations(order, 2)}:
+            return order, -1 in pairs.values(), ir.all_of(*rest)
     return None
 
 
-def _split_pair(
-    factors: tuple[ir.Expr, ...], index: ir.Index, edge: ir.Index
-) -> tuple[list[ir.Expr], list[ir.Expr]] | None:
-    """(what is multiplied by itself, over `index`; the factors free of both indices)."""
-    one = [f for f in factors if index in find_free(f)]
-    other = [f for f in factors if edge in find_free(f)]
-    if not one or any(f in other for f in one) or not all(map(is_safe, factors)):
+def _is_symmetric(parts: Sequence[ir.Expr], pair: tuple[ir.Index, ir.Index]) -> bool:
+    one, other = pair
+    turned: dict[ir.Expr, ir.Expr] = {one: other, other: one}
+    condition, body = parts
+    kept = {*ir.split_and(condition)} == {*ir.split_and(walk.substitute(condition, turned))}
+    return kept and _settle(body) is _settle(walk.substitute(body, turned))
+
+
+def _settle(expr: ir.Expr) -> ir.Expr:
+    """The expression as polynomials, of functions that are odd or even at one of two signs."""
+
+    def act(here: ir.Expr) -> ir.Expr:
+        match here:
+            case ir.Call(name, (argument,)) if FUNCTIONS[name].parity:
+                value = Polynomial.of(argument)
+                if not value.terms and FUNCTIONS[name].parity == "odd":
+                    return ir.ZERO
+                first = min(value.terms, key=lambda m: [(to_text(a), p) for a, p in m], default=())
+                if value.terms.get(first, 0) < 0:
+                    turned = ir.Call(name, ((Polynomial.of(0) - value).to_expr(),))
+                    is_odd = FUNCTIONS[name].parity == "odd"
+                    return ir.Mul((ir.MINUS_ONE, turned)) if is_odd else turned
+                return here
+            case ir.Add() | ir.Mul() | ir.Pow(_, ir.Number()):
+                return Polynomial.of(here).to_expr()
+        return here
+
+    return walk.rewrite_bottom_up(expr, act)
+
+
+def _count_cycles(count: int) -> Counter[tuple[int, ...]]:
+    """The permutations of so many, by the lengths of their cycles, that of none but 1 first."""
+    found = Counter[tuple[int, ...]]()
+    for order in permutations(range(count)):
+        lengths, left = list[int](), {*order}
+        while left:
+            place, before = min(left), len(left)
+            while place in left:
+                left.remove(place)
+                place = order[place]
+            lengths.append(before - len(left))
+        found[tuple(sorted(lengths))] += 1
+    return found
+
+
+def _merge(expr: ir.Reduce, rest: ir.Expr, blocks: Iterable[Sequence[ir.Index]]) -> Term:
+    """The sum over tuples in which the indices of a block are equal."""
+    new: dict[ir.Expr, ir.Expr] = {i: block[0] for block in blocks for i in block}
+    factors = tuple(walk.substitute(factor, new) for factor in sums.find_factors(expr.body))
+    is_zero = any(old is not i for i, old in new.items()) and _settle(ir.Mul(factors)) is ir.ZERO
+    bound = tuple(i for i in expr.bound if new.get(i, i) is i)
+    parts = dict.fromkeys(ir.split_and(walk.substitute(rest, new)))
+    return Term(Fraction(not is_zero), bound, ir.all_of(*parts), factors)
+
+
+@rule(
+    law="sum_{i - a <= j <= i + b} f_j = sum_k [0 <= i + k - a < N] * f_{i + k - a}, k <= a + b",
+    before="x[N]; size W; index i < N; y[i] = sum[j, i - W <= j and j <= i + W](x[j])",
+    after="x[N]; size W; index i < N; index k < 2*W + 1; "
+    "y[i] = sum[k, i + k - W >= 0 and i + k - W < N](x[i + k - W])",
+    refuses="x[N]; size W; index i < N; y[i] = sum[j, j <= i + W](x[j])",
+)
+def open_band(expr: ir.Expr) -> ir.Expr | None:
+    """A reduction over so many positions from one that moves with other indices is over a window.
+
+    No sum is taken off another, so that no digits are lost.
+    """
+    if not isinstance(expr, ir.Reduce) or expr.condition is ir.TRUE or ROWS[expr.kind].is_matrix:
         return None
-    if any(is_bracket(f) for f in factors):
+    parts = ir.split_and(expr.condition)
+    reads = walk.find_accesses(expr.body)
+    for index in expr.bound:
+        if any(
+            index in walk.find_free(p) and p is not index for read in reads for p in read.places
+        ):
+            continue
+        ends = _find_ends(parts, index)
+        if ends is None:
+            continue
+        first, width, rest = ends
+        taken = {i.name for i in walk.find_indices(expr)}
+        inner = walk.rename_apart(ir.Index(index.name, width.to_expr()), taken)
+        place = simplify_place((first + Polynomial.of(inner)).to_expr())
+        inside = (ir.Compare(">=", place, ir.ZERO), ir.Compare("<", place, index.extent))
+        new: dict[ir.Expr, ir.Expr] = {index: place}
+        try:
+            condition, body = (walk.substitute(part, new) for part in (ir.all_of(*rest), expr.body))
+        except ValueError:  # the index of a row stands for itself
+            continue
+        bound = tuple(inner if i is index else i for i in expr.bound)
+        return ir.Reduce(expr.kind, bound, ir.all_of(*inside, condition), body)
+    return None
+
+
+def _find_ends(
+    parts: Sequence[ir.Expr], index: ir.Index
+) -> tuple[Polynomial, Polynomial, list[ir.Expr]] | None:
+    """From where on conditions keep an index, at how many positions, and the other conditions.
+
+    The first is another index but for a number; the number of positions is one of the sizes.
+    """
+    here, ends, rest = Polynomial.of(index), dict[bool, Polynomial](), list[ir.Expr]()
+    for part in parts:
+        is_plain = isinstance(part, ir.Compare) and part.relation not in {"==", "!="}
+        facts = find_facts(part) if is_plain else ()
+        found = {True: [f + here for f in facts], False: [here - f for f in facts]}
+        told = [
+            (is_upper, end)
+            for is_upper, every in found.items()
+            for end in every
+            if is_upper not in ends
+            and all(isinstance(a, (ir.Index, ir.Size)) and a is not index for a in end.atoms)
+        ]
+        if told and len(told) == len(facts) and len(dict(told)) == len(told):
+            ends |= told
+        else:
+            rest.append(part)
+    if len(ends) < 2 or not any(isinstance(atom, ir.Index) for atom in ends[False].atoms):
         return None
-    try:
-        if Counter(substitute(f, {edge: index}) for f in other) != Counter(one):
-            return None
-    except ValueError:  # the index of a row stands for itself
-        return None
-    return one, [f for f in factors if f not in one and f not in other]
+    width = ends[True] - ends[False] + Polynomial.of(1)
+    is_size = all(isinstance(atom, ir.Size) for atom in width.atoms)
+    is_width = (
+        is_size and is_positive(width) and width.terms.get((), 0) >= 0
+    )  # for sizes of 0 as well
+    return (ends[False], width, rest) if is_width else None

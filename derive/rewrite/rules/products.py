@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeGuard
+from collections.abc import Sequence
+from typing import TypeGuard
 
-from derive.analysis.finite import is_safe
-from derive.analysis.reads import find_brackets
+from derive.analysis.facts import is_safe
 from derive.ir import nodes as ir
-from derive.ir.walk import find_free, rename_apart, substitute, walk
+from derive.ir.walk import find_brackets, find_free, rename_apart, substitute, walk
 from derive.rewrite.rows import is_never_empty
 from derive.rewrite.rule import rule
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @rule(

@@ -6,20 +6,14 @@ exponential.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
-from derive.analysis.finite import is_finite_where_defined, is_safe
-from derive.analysis.reads import find_brackets
+from derive.analysis.facts import is_finite_where_defined, is_safe
 from derive.ir import nodes as ir
-from derive.ir.walk import find_free, map_children, rename_apart, substitute, walk
+from derive.ir.walk import find_brackets, find_free, map_children, rename_apart, substitute, walk
 from derive.rewrite.rows import is_filled, is_never_empty
 from derive.rewrite.rule import rule
-from derive.rewrite.rules.products import make_product
-from derive.rewrite.rules.squares import multiply_out
-from derive.rewrite.rules.sums import find_factors, make_sum
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from derive.rewrite.rules import products, squares, sums
 
 
 @rule(
@@ -65,12 +59,12 @@ def _leave_in_squares(expr: ir.Expr, index: ir.Index) -> ir.Expr:
         case ir.Mul(factors) if sum(index in find_free(factor) for factor in factors) == 1:
             return map_children(expr, lambda part: _leave_in_squares(part, index))
         case ir.Reduce() if index in find_free(expr):
-            found = multiply_out(expr)
+            found = squares.multiply_out(expr)
             if found is None or not isinstance(found[2], ir.Add):
                 return expr
             kept = [t for t in found[2].terms if index in find_free(t) or not is_safe(t)]
             is_same = len(kept) in {0, len(found[2].terms)}
-            return expr if is_same else make_product([*found[0], make_sum(kept)])
+            return expr if is_same else products.make_product([*found[0], sums.make_sum(kept)])
         case _:
             return expr
 
@@ -90,7 +84,7 @@ def _leave_shift(expr: ir.Expr, index: ir.Index, *, inside: bool = False) -> ir.
             left = [
                 _leave_shift(t, index, inside=inside) if index in find_free(t) else t for t in kept
             ]
-            return make_sum(left) if left != list(terms) else expr
+            return sums.make_sum(left) if left != list(terms) else expr
         case ir.Mul(factors):
             return _leave_in_product(expr, factors, index, inside=inside)
         case ir.Reduce("sum", bound, condition, body):
@@ -140,14 +134,14 @@ def delay_division(expr: ir.Expr) -> ir.Expr | None:
     """
     if not isinstance(expr, ir.Reduce) or expr.kind != "sum":
         return None
-    factors = find_factors(expr.body)
+    factors = sums.find_factors(expr.body)
     for k, factor in enumerate(factors):
         if isinstance(factor, ir.Along) and factor.kind == "softmax":
             rest = (*factors[:k], *factors[k + 1 :])
             if _can_wait(factor, expr, rest):
                 weight, total = _split_row(factor)
                 condition = ir.all_of(expr.condition, factor.condition)
-                body = make_product([*factors[:k], weight, *factors[k + 1 :]])
+                body = products.make_product([*factors[:k], weight, *factors[k + 1 :]])
                 over = ir.Reduce("sum", expr.bound, condition, body)
                 return ir.Mul((over, ir.Pow(total, ir.MINUS_ONE)))
     return None

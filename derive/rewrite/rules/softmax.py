@@ -6,19 +6,16 @@ functions that shift by the largest logit.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING
 
-from derive.analysis.finite import is_finite_where_defined, is_safe
+from derive.analysis.facts import is_finite_where_defined, is_safe
 from derive.ir import nodes as ir
+from derive.ir.functions import is_complex
 from derive.ir.walk import find_free, substitute
 from derive.rewrite.rows import is_alike, is_never_empty, match_index
 from derive.rewrite.rule import rule
-from derive.rewrite.rules.products import make_product
-from derive.rewrite.rules.sums import find_factors, make_sum
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from derive.rewrite.rules import products, sums
 
 
 @rule(
@@ -86,7 +83,7 @@ def find_softmax(expr: ir.Expr) -> ir.Expr | None:
     if not isinstance(expr, ir.Mul) or (found := _find_quotient(expr.factors)) is None:
         return None
     soft, rest, guard = found
-    return make_product([*rest, soft]) if soft.condition is guard else None
+    return products.make_product([*rest, soft]) if soft.condition is guard else None
 
 
 @rule(
@@ -120,7 +117,7 @@ def find_masked_softmax(expr: ir.Expr) -> ir.Expr | None:
             soft, rest, guard = found
             if guard is not ir.TRUE or ir.all_of(condition, soft.condition) is not condition:
                 return None
-            return ir.Where(condition, make_product([*rest, soft]), ir.ZERO)
+            return ir.Where(condition, products.make_product([*rest, soft]), ir.ZERO)
         case _:
             return None
 
@@ -132,7 +129,7 @@ def _find_quotient(factors: tuple[ir.Expr, ...]) -> tuple[ir.Along, list[ir.Expr
             case ir.Pow(
                 ir.Reduce("sum", (summed,), condition, ir.Call("exp", (logit,))), ir.Number(power)
             ):
-                if power != -1:
+                if power != -1 or is_complex(logit):
                     continue
             case _:
                 continue
@@ -177,7 +174,7 @@ def find_weighted_softmax(expr: ir.Expr) -> ir.Expr | None:
                     found = _find_weighted(over, total)
                     if found is not None:
                         rest = [f for m, f in enumerate(expr.factors) if m not in (k, n)]
-                        return make_product([*rest, found])
+                        return products.make_product([*rest, found])
     return None
 
 
@@ -185,10 +182,10 @@ def _find_weighted(over: ir.Reduce, total: ir.Reduce) -> ir.Expr | None:
     """The sum of a softmax times the rest, from a sum under a condition and the total of a row."""
     match total:
         case ir.Reduce("sum", (summed,), condition, ir.Call("exp", (logit,))):
-            factors = find_factors(over.body)
+            factors = sums.find_factors(over.body)
         case _:
             return None
-    if over.condition is ir.TRUE or set(find_free(total)) & set(over.bound):
+    if over.condition is ir.TRUE or set(find_free(total)) & set(over.bound) or is_complex(logit):
         return None
     for k, factor in enumerate(factors):
         if not isinstance(factor, ir.Call) or factor.function != "exp":
@@ -207,7 +204,7 @@ def _find_weighted(over: ir.Reduce, total: ir.Reduce) -> ir.Expr | None:
             continue  # 0/0 of an empty row, also where nothing of it is added up
         around = left if all(map(is_safe, rest)) else over.condition
         soft = ir.Along("softmax", index, kept, same)
-        return ir.Reduce("sum", over.bound, around, make_product([soft, *rest]))
+        return ir.Reduce("sum", over.bound, around, products.make_product([soft, *rest]))
     return None
 
 
@@ -248,7 +245,7 @@ def drop_largest(expr: ir.Expr) -> ir.Expr | None:
     match expr:
         case ir.Along("softmax" | "log_softmax" as kind, index, condition, ir.Add(terms)):
             for k, term in enumerate(terms):
-                left = make_sum([*terms[:k], *terms[k + 1 :]])
+                left = sums.make_sum([*terms[:k], *terms[k + 1 :]])
                 if _is_largest(term, left, index, condition):
                     return ir.Along(kind, index, condition, left)
     return None
@@ -306,9 +303,9 @@ def return_shift(expr: ir.Expr) -> ir.Expr | None:
             spot = next((m for m, o in enumerate(others) if is_alike(o, negate(logit))), None)
             if spot is None or set(find_free(logit)) & set(bound) or not is_safe(logit):
                 continue
-            left = make_sum([*logits[:n], *logits[n + 1 :]])
+            left = sums.make_sum([*logits[:n], *logits[n + 1 :]])
             whole = ir.Reduce("logsumexp", bound, condition, left)
-            return make_sum([*others[:spot], *others[spot + 1 :], whole])
+            return sums.make_sum([*others[:spot], *others[spot + 1 :], whole])
     return None
 
 
@@ -343,11 +340,11 @@ def _find_normalised(term: ir.Expr, others: Sequence[ir.Expr]) -> ir.Expr | None
             return None
     wanted = logit.terms if isinstance(logit, ir.Add) else (logit,)
     for chosen in combinations(range(len(others)), len(wanted)):
-        one = make_sum([others[k] for k in chosen])
+        one = sums.make_sum([others[k] for k in chosen])
         index = match_index(one, logit, summed)
         if index is not None:
             rest = [other for k, other in enumerate(others) if k not in chosen]
-            return make_sum([*rest, ir.Along("log_softmax", index, condition, one)])
+            return sums.make_sum([*rest, ir.Along("log_softmax", index, condition, one)])
     return None
 
 

@@ -14,12 +14,13 @@ from fractions import Fraction
 from itertools import combinations
 from typing import TypeAlias
 
-from derive.analysis.finite import is_finite_where_defined, is_never_negative, is_safe
+from derive.analysis.facts import is_finite_where_defined, is_never_negative, is_safe
 from derive.ir import nodes as ir
+from derive.ir.functions import holds_complex
 from derive.ir.walk import find_free
 from derive.rewrite.rule import rule
+from derive.rewrite.rules import chains, sums
 from derive.rewrite.rules.products import make_product, rename_bound
-from derive.rewrite.rules.sums import find_factors
 
 MOST_TERMS = 4  # in a square; so many have ten products
 TWO = ir.Number(Fraction(2))
@@ -44,18 +45,33 @@ def expand_square(expr: ir.Expr) -> ir.Expr | None:
     never negative, neither is the sum.
     """
     found = multiply_out(expr)
-    if found is None:
+    if found is None or holds_complex(expr):
         return None
     outer, rest, terms = found
     whole = ir.Call("max", (terms, ir.ZERO)) if all(map(is_never_negative, rest)) else terms
     return make_product([*outer, whole])
 
 
+@rule(
+    law="(a * b)**p = a**p * b**p where neither a nor b is negative",
+    before="a[M, D]; b[N, D]; z[i,j] = 1 / sqrt(sum[d](a[i,d]**2) * sum[d](b[j,d]**2))",
+    after="a[M, D]; b[N, D]; z[i,j] = sum[d](a[i,d]**2)**(-1/2) * sum[d](b[j,d]**2)**(-1/2)",
+    refuses="a[M]; b[N, D]; z[i,j] = 1 / sqrt(a[i] * sum[d](b[j,d]**2))",
+)
+def split_power(expr: ir.Expr) -> ir.Expr | None:
+    """A power of a product that is wider than each of its factors, as those of narrow ones."""
+    if not isinstance(expr, ir.Pow):
+        return None
+    parts, wide = chains.part_product(expr.base), {*find_free(expr.base)}
+    is_narrow = all({*find_free(part)} < wide and is_never_negative(part) for part in parts)
+    return ir.Mul(tuple(ir.Pow(p, expr.exponent) for p in parts)) if is_narrow else None
+
+
 def multiply_out(expr: ir.Expr) -> tuple[list[ir.Expr], list[ir.Expr], ir.Expr] | None:
     """(factors free of what is summed, the others beside the square, the sum multiplied out)."""
     match expr:
         case ir.Reduce("sum" | "mean", bound, condition, body):
-            factors = find_factors(body)
+            factors = sums.find_factors(body)
         case _:
             return None
     if not all(map(is_finite_where_defined, factors)):
@@ -110,7 +126,7 @@ def split_number(term: ir.Expr) -> tuple[Fraction, ir.Expr]:
     """(the product of the rational factors, the product of the others)."""
     number = Fraction(1)
     others: list[ir.Expr] = []
-    for factor in find_factors(term):
+    for factor in sums.find_factors(term):
         if isinstance(factor, ir.Number):
             number *= factor.value
         else:

@@ -5,23 +5,22 @@ sum_j a_i * f_j = a_i * sum_j f_j
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
-from math import prod
-from typing import TYPE_CHECKING
+from math import comb, prod
 
-from derive.analysis.finite import is_finite_where_defined, is_positive, is_safe
-from derive.analysis.reads import find_brackets
+from derive.analysis.facts import is_finite_where_defined, is_positive, is_safe
 from derive.ir import nodes as ir
-from derive.ir.walk import find_accesses, find_free
+from derive.ir.functions import holds_complex
+from derive.ir.walk import find_accesses, find_brackets, find_free, substitute
 from derive.rewrite.rule import rule
 from derive.rewrite.rules.products import (
     is_bracket,
+    is_negative,
     make_product,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+MOST_POWER = 4  # of a difference: it has one term more
 _LINEAR = ("sum", "mean")
 _SHIFTED = ("max", "min", "mean", "logsumexp")
 
@@ -84,39 +83,52 @@ def hoist_factor(expr: ir.Expr) -> ir.Expr | None:
 
 @rule(
     law="sum_j |a_i - b_j| = sum_j (b_j - a_i) + 2 * sum_{j: b_j < a_i} (a_i - b_j), "
-    "and so for relu, max and min",
+    "and so for relu, max, min and their powers",
     before="x[M]; y, w[N]; z[i] = sum[j](relu(x[i] - y[j]) * w[j])",
-    after="x[M]; y, w[N]; z[i] = x[i] * sum[j, y[j] < x[i]](w[j]) "
-    "- sum[j, y[j] < x[i]](y[j] * w[j])",
+    after="x[M]; y, w[N]; z[i] = x[i] * sum[j](w[j]) - sum[j](y[j] * w[j]) "
+    "- x[i] * sum[j, y[j] > x[i]](w[j]) + sum[j, y[j] > x[i]](y[j] * w[j])",
     refuses="x[M]; A[M, N]; z[i] = sum[j](relu(x[i] - A[i,j]))",
-    loses="as many digits as the values are larger than their differences",
+    loses="as many digits as the values are larger than their differences, and than the sum; an "
+    "infinity among them may give nan",
     cancels=True,
 )
 def open_kink(expr: ir.Expr) -> ir.Expr | None:
     """The size of differences of two vectors by which of them are smaller: these can be sorted."""
     match expr:
-        case ir.Reduce("sum" | "mean" as kind, bound, ir.Truth(True), body):
+        case ir.Reduce("sum", bound, condition, body):
+            factors, numbers = find_factors(body), list[ir.Expr]()
+        case ir.Reduce("mean", bound, ir.Truth(True) as condition, body):
             factors = find_factors(body)
+            numbers = [ir.Pow(i.extent, ir.MINUS_ONE) for i in bound]
         case _:
             return None
     for k, factor in enumerate(factors):
         others = [*factors[:k], *factors[k + 1 :]]
         for index in bound:
-            found = _open_kink(factor, others, index)
-            if found is None or not all(map(is_safe, factors)):
+            sides = _part_kink(factor, index)
+            parts = [part for part in ir.split_and(condition) if part is not ir.TRUE]
+            if sides is None or not all(map(is_safe, (*factors, *parts))):
                 continue
-            terms = [_sum_apart(each, index, bound) for each in found]
-            counts = [ir.Pow(i.extent, ir.MINUS_ONE) for i in bound] if kind == "mean" else []
-            return make_product([*counts, make_sum(terms)])
+            own = [i for i in find_free(sides[2]) if i not in find_free(sides[3])]
+            found = [{*find_free(part)} for part in (*others, *parts)]
+            if not own or any(index in each and each & {*own} for each in found):
+                continue
+            terms = [(ir.all_of(condition, c), [*f, *others]) for c, f in _open_kink(*sides, index)]
+            order = (index, own[0] if len(own) == 1 and own[0] in bound else index)
+            return make_product([*numbers, make_sum([_sum_apart(t, order, bound) for t in terms])])
     return None
 
 
-def _open_kink(
-    factor: ir.Expr, others: Sequence[ir.Expr], index: ir.Index
-) -> list[tuple[ir.Expr, list[ir.Expr]]] | None:
-    """The terms of a product, each with the condition under which it counts."""
+def _part_kink(factor: ir.Expr, index: ir.Index) -> tuple[str, int, ir.Expr, ir.Expr] | None:
+    """The function, its power, and the two that it compares: what has no such index, what has."""
+    power, name = 1, ""
     match factor:
-        case ir.Call("abs" | "relu" as name, (ir.Add(parts),)):
+        case ir.Pow(ir.Call("abs" | "relu" as root) as base, ir.Number(n)) if n.denominator == 1:
+            factor, power = base, int(n)
+            if not 1 < n <= MOST_POWER or (root == "abs" and n % 2 == 0):
+                return None
+    match factor:
+        case ir.Call("abs" | "relu" as name, (ir.Add(parts),)) if not holds_complex(factor):
             above = [part for part in parts if index not in find_free(part)]
             below = [_turn(part) for part in parts if part not in above]
         case ir.Call("max" | "min" as name, (one, other)):
@@ -125,23 +137,56 @@ def _open_kink(
             above, below = [one], [other]
         case _:
             return None
-    if not above or not below or index in find_free(make_sum(above)):
+    if not above or len(below) != 1 or index in find_free(make_sum(above)):
         return None
-    one, other = make_sum(above), make_sum(below)
-    own = {*find_free(one)} - {*find_free(other)}
-    if len(below) > 1 or not own or any(own & {*find_free(part)} for part in (other, *others)):
-        return None
-    is_less: ir.Expr = ir.Compare("<", other, one)
-    minus: list[ir.Expr] = [ir.MINUS_ONE]
-    kink = [(is_less, [one, *others]), (is_less, [*minus, other, *others])]
-    whole: dict[str, list[tuple[ir.Expr, list[ir.Expr]]]] = {
-        "relu": kink,
-        "max": [*kink, (ir.TRUE, [other, *others])],
-        "min": [(c, [*minus, *f]) for c, f in kink] + [(ir.TRUE, [one, *others])],
-        "abs": [(c, [ir.Number(Fraction(2)), *f]) for c, f in kink]
-        + [(ir.TRUE, [*minus, one, *others]), (ir.TRUE, [other, *others])],
-    }
-    return whole[name]
+    return name, power, make_sum(above), below[0]
+
+
+def _open_kink(
+    name: str, power: int, one: ir.Expr, other: ir.Expr, index: ir.Index
+) -> list[tuple[ir.Expr, list[ir.Expr]]]:
+    """The terms, each with the condition under which it counts.
+
+    Two that are equal differ by 0: those of one vector are taken in their order. A nan is in no
+    order: a term without a condition has the one that is summed, and others have the other outside.
+    """
+    is_turned = is_negative(one) and is_negative(other)  # as it is written: one order serves both
+    sides = (_turn(other), _turn(one)) if is_turned else (other, one)
+    below: ir.Expr
+    above: ir.Expr
+    below, above = (ir.Compare(sign, *sides) for sign in ("><" if is_turned else "<>"))
+    own = [i for i in find_free(one) if i not in find_free(other)]
+    if len(own) == 1 and substitute(one, {own[0]: index}) is other:
+        ends = (own[0], index) if is_turned else (index, own[0])
+        same = ir.Compare("==", *sides)
+        below, above = (
+            ir.Or((strict, ir.And((same, ir.Compare("<", *pair)))))
+            for strict, pair in ((below, ends), (above, ends[::-1]))
+        )
+
+    def multiply(number: int) -> list[list[ir.Expr]]:
+        """The power of the difference, so many times."""
+        counts = [(-1) ** k * comb(power, k) * number for k in range(power + 1)]
+        return [
+            [*_list_number(n), *[one] * (power - k), *[other] * k] for k, n in enumerate(counts)
+        ]
+
+    def when(condition: ir.Expr, number: int) -> list[tuple[ir.Expr, list[ir.Expr]]]:
+        return [(condition, factors) for factors in multiply(number)]
+
+    match name:
+        case "relu":
+            return [*when(ir.TRUE, 1), *when(above, -1)]
+        case "abs":
+            return [*when(below, 2), *when(ir.TRUE, -1)]
+        case "max":
+            return [*when(below, 1), (ir.TRUE, [other])]
+        case _:
+            return [*when(above, 1), (ir.TRUE, [other])]
+
+
+def _list_number(number: int) -> list[ir.Expr]:
+    return [] if number == 1 else [ir.Number(Fraction(number))]
 
 
 def _turn(term: ir.Expr) -> ir.Expr:
@@ -153,18 +198,31 @@ def _turn(term: ir.Expr) -> ir.Expr:
 
 
 def _sum_apart(
-    term: tuple[ir.Expr, list[ir.Expr]], index: ir.Index, bound: tuple[ir.Index, ...]
+    term: tuple[ir.Expr, list[ir.Expr]],
+    order: tuple[ir.Index, ir.Index],
+    bound: tuple[ir.Index, ...],
 ) -> ir.Expr:
-    """A term summed over one index first, and what does not depend on it outside."""
+    """A term summed over one of two indices first, and what does not depend on it outside.
+
+    It is the one that only the condition has, if there is one: the entries then are counted.
+    """
     condition, factors = term
+    index = next((i for i in order[::-1] if not any(i in find_free(f) for f in factors)), order[0])
     inside = [f for f in factors if index in find_free(f)]
     outside = [f for f in factors if f not in inside]
-    inner = ir.Reduce("sum", (index,), condition, make_product(inside or [ir.ONE]))
+    parts = ir.split_and(condition)
+    within = ir.all_of(*(p for p in parts if index in find_free(p)))
+    around = ir.all_of(*(p for p in parts if index not in find_free(p)))
+    inner = ir.Reduce("sum", (index,), within, make_product(inside or [ir.ONE]))
     numbers = [f for f in outside if is_number(f)]
     rest = [f for f in outside if not is_number(f)]
     outer = tuple(i for i in bound if i is not index)
     whole = make_product([*rest, inner])
-    return make_product([*numbers, ir.Reduce("sum", outer, ir.TRUE, whole) if outer else whole])
+    if outer:
+        whole = ir.Reduce("sum", outer, around, whole)
+    elif around is not ir.TRUE:
+        whole = ir.Where(around, whole, ir.ZERO)
+    return make_product([*numbers, *find_factors(whole)])
 
 
 @rule(

@@ -6,20 +6,17 @@ sum_k a_ik * c_nk - sum_k b_ik * c_nk  =  sum_k (a_ik - b_ik) * c_nk
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from derive.ir import nodes as ir
-from derive.ir.polynomial import is_same_extent
-from derive.ir.walk import find_free, rename_apart, substitute
+from derive.ir import polynomial, walk
 from derive.rewrite.rules.products import make_product
 from derive.rewrite.rules.sums import is_number, make_sum
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    Group: TypeAlias = tuple[tuple[int, int], tuple[int, ...], "Term"]
+Group: TypeAlias = tuple[tuple[int, int], tuple[int, ...], "Term"]
 
 FEW = 6  # terms of which all groups are tried
 
@@ -69,13 +66,13 @@ class Term:
     def rename(self, new: Mapping[ir.Expr, ir.Expr]) -> Term:
         """The term under other indices."""
         bound = tuple(new.get(i, i) for i in self.bound)
-        factors = tuple(substitute(factor, new) for factor in self.factors)
-        return Term(self.number, bound, substitute(self.condition, new), factors)  # type: ignore[arg-type]
+        factors = tuple(walk.substitute(factor, new) for factor in self.factors)
+        return Term(self.number, bound, walk.substitute(self.condition, new), factors)  # type: ignore[arg-type]
 
 
 def opens(add: ir.Add, bound: set[ir.Index], *, deep: bool) -> bool:
     """Is a sum multiplied out: has it no tensor at all of its indices, or a product for a term?"""
-    own = {*find_free(add)}
+    own = {*walk.find_free(add)}
     if not own & bound:
         return False
     if deep:
@@ -87,12 +84,12 @@ def opens(add: ir.Add, bound: set[ir.Index], *, deep: bool) -> bool:
 
 
 def _is_spanned(term: ir.Expr, own: set[ir.Index]) -> bool:
-    return any(own <= {*find_free(factor)} for factor in list_factors(term))
+    return any(own <= {*walk.find_free(factor)} for factor in list_factors(term))
 
 
 def is_composite(term: ir.Expr) -> bool:
     """Is it a product, or the sum of one, no factor of which has all of its indices?"""
-    own = {*find_free(term)}
+    own = {*walk.find_free(term)}
     factors = list_factors(term)
     return bool(own) and len(factors) > 1 and not _is_spanned(term, own)
 
@@ -223,10 +220,10 @@ def _align(term: Term, anchor: Term, factor: ir.Expr) -> Term | None:
             for its in term.factors:
                 _match(its, mine, term, anchor, new)
         taken = {i.name for i in (*anchor.bound, *term.bound)}
-        taken |= {i.name for f in (*anchor.factors, *term.factors) for i in find_free(f)}
+        taken |= {i.name for f in (*anchor.factors, *term.factors) for i in walk.find_free(f)}
         for index in term.bound:
             if index not in new:
-                fresh = rename_apart(index, taken)
+                fresh = walk.rename_apart(index, taken)
                 taken.add(fresh.name)
                 new[index] = fresh
         try:
@@ -240,7 +237,7 @@ def _match(
     its: ir.Expr, mine: ir.Expr, term: Term, anchor: Term, new: dict[ir.Expr, ir.Expr]
 ) -> bool:
     """Is a factor another one under bound indices? Those are noted."""
-    old, wanted = find_free(its), find_free(mine)
+    old, wanted = walk.find_free(its), walk.find_free(mine)
     if type(its) is not type(mine) or len(old) != len(wanted) or is_number(its):
         return False
     pairs: dict[ir.Expr, ir.Expr] = {}
@@ -249,7 +246,7 @@ def _match(
             if one is not other:
                 return False
             continue
-        fits = other in anchor.bound and is_same_extent(one.extent, other.extent)
+        fits = other in anchor.bound and polynomial.is_same_extent(one.extent, other.extent)
         is_new = one not in new and other not in new.values()
         if not fits or not (is_new or new.get(one) is other):
             return False
@@ -257,7 +254,7 @@ def _match(
     if len(set(pairs.values())) != len(pairs):
         return False
     try:
-        if substitute(its, pairs) is not mine:
+        if walk.substitute(its, pairs) is not mine:
             return False
     except ValueError:
         return False
@@ -267,10 +264,10 @@ def _match(
 
 def _merge(members: Sequence[Term], common: Counter[ir.Expr], *, deep: bool) -> Term | None:
     """Terms with these factors as one, unless the sum in it would be too wide."""
-    shared = {i for factor in common for i in find_free(factor)}
+    shared = {i for factor in common for i in walk.find_free(factor)}
     outer = tuple(i for i in members[0].bound if i in shared)
     conditions = {frozenset(ir.split_and(term.condition)) for term in members}
-    within = {i for part in ir.split_and(members[0].condition) for i in find_free(part)}
+    within = {i for part in ir.split_and(members[0].condition) for i in walk.find_free(part)}
     if len(conditions) > 1 or any(i in within and i not in outer for i in members[0].bound):
         return None
     if all(map(is_number, common)):
@@ -288,17 +285,17 @@ def _merge(members: Sequence[Term], common: Counter[ir.Expr], *, deep: bool) -> 
         return None
     if not deep and any(rest.bound and len(_list_tensors(rest)) > 1 for rest in rests):
         return None
-    if any(i not in find_free(make_product(list(r.factors))) for r in rests for i in r.bound):
+    if any(i not in walk.find_free(make_product(list(r.factors))) for r in rests for i in r.bound):
         return None
     lone = {i for rest in rests for i in rest.bound}
-    wide = {i for rest in rests for f in rest.factors for i in find_free(f)} - lone
+    wide = {i for rest in rests for f in rest.factors for i in walk.find_free(f)} - lone
     if members[0].bound:
-        standing = [{*find_free(factor)} for rest in rests for factor in rest.factors]
+        standing = [{*walk.find_free(factor)} for rest in rests for factor in rest.factors]
     else:
-        standing = [{i for f in t.factors for i in find_free(f)} for t in members]
+        standing = [{i for f in t.factors for i in walk.find_free(f)} for t in members]
     if not any(wide <= each for each in standing):
         return None
-    is_even = all(wide <= {*find_free(rest.to_expr())} for rest in rests)
+    is_even = all(wide <= {*walk.find_free(rest.to_expr())} for rest in rests)
     is_plain = deep and not all(rest.bound for rest in rests)  # sums stay apart
     if shared <= wide and not is_even and not is_plain:
         return None  # at all indices, where the terms alone are at fewer
@@ -322,20 +319,20 @@ def _list_tensors(term: Term) -> list[ir.Expr]:
 
 def _normalize(terms: Sequence[Term]) -> tuple[Fraction, tuple[ir.Expr, ...], ir.Expr]:
     """The terms added up less a number, so that the first is positive, and what all have."""
-    names = {i.name for term in terms for f in term.factors for i in find_free(f)}
+    names = {i.name for term in terms for f in term.factors for i in walk.find_free(f)}
     names -= {i.name for term in terms for i in term.bound}
     named: list[Term] = []
     for term in terms:
         taken, new = set(names), dict[ir.Expr, ir.Expr]()
         for index in term.bound:
-            fresh = rename_apart(ir.Index("a", index.extent), taken)
+            fresh = walk.rename_apart(ir.Index("a", index.extent), taken)
             taken.add(fresh.name)
             new[index] = fresh
         named.append(term.rename(new))
     common = Counter(f for f in named[0].factors if is_number(f))
     for term in named:
         common &= Counter(term.factors)
-    first = named[0].number
+    first = named[0].number or Fraction(1)
     inner = [
         replace(t, number=t.number / first, factors=_without(t.factors, common)) for t in named
     ]

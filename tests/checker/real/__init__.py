@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from corpus import flatten, read_binds, read_sections
+from corpus import flatten, read_binds
+from texts import read_sections
 
 
 @dataclass(frozen=True)

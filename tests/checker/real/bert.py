@@ -11,10 +11,7 @@ def make_config() -> Any:
     from transformers import BertConfig
 
     return BertConfig(
-        hidden_size=12,
-        num_attention_heads=3,
-        intermediate_size=7,
-        attn_implementation="eager",
+        hidden_size=12, num_attention_heads=3, intermediate_size=7, attn_implementation="eager"
     )
 
 

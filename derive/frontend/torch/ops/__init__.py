@@ -1,21 +1,18 @@
 """What each torch operation means, one file a family; each row carries its examples."""
 
-from __future__ import annotations
-
 from functools import cache
 
 from derive.frontend.torch.call import Op
-from derive.frontend.torch.ops import composites, elements, nn, sums, views, windows
+from derive.frontend.torch.ops import arithmetic, composites, nn, views, windows
 
 OPS: tuple[Op, ...] = (
     *(
         each
-        for home in (views, elements, sums, windows)
+        for home in (views, arithmetic, windows)
         for each in vars(home).values()
         if isinstance(each, Op)
     ),
-    *elements.ROWS,
-    *sums.ROWS,
+    *arithmetic.ROWS,
     *windows.ROWS,
     *composites.OPS,
     *nn.OPS,

@@ -8,19 +8,17 @@ name. The definition runs in place of the call, and is judged beside what torch 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial, reduce
 from importlib import import_module
 from operator import ge, le, matmul
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from derive.errors import refuse
 from derive.frontend.torch.call import composite
 from derive.frontend.torch.code import apply_to
 from derive.frontend.torch.numbers import SymbolicFloat
 from derive.frontend.torch.ops.views import clamp, to_list
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class _Torch:
@@ -165,6 +163,17 @@ def _extreme(
     return getattr(torch.return_types, kind)(parts)
 
 
+def _extreme_so_far(input: Any, dim: int, *, kind: str) -> Any:
+    """The largest up to each place, and the last place that has it."""
+    rows = input.movedim(dim, -1).unsqueeze(-2)
+    places = torch.arange(rows.shape[-1], device=input.device)
+    so_far, edge = places <= places[:, None], -torch.inf if kind == "max" else torch.inf
+    found = getattr(torch.where(so_far, rows, edge), f"a{kind}")(-1)
+    place = torch.where(so_far & (rows == found.unsqueeze(-1)), places, 0).amax(-1)
+    parts = found.movedim(-1, dim), place.movedim(-1, dim)
+    return getattr(torch.return_types, f"cum{kind}")(parts)
+
+
 def _with_mean(input: Any, *args: Any, power: float, **named: Any) -> Any:
     dims = named.get("dim", args[0] if args else None)
     keepdim = named.get("keepdim", len(args) > 2 and args[2])
@@ -243,8 +252,15 @@ _NN = "torch.nn.functional"
 # fmt: off
 OPS = (
     # views
-    composite("mT mH adjoint", lambda input: input.transpose(-2, -1),
-        "x[B, S, D]: x.mT", "x[B, S, D]: x.mH"),
+    composite("mT", lambda input: input.transpose(-2, -1), "x[B, S, D]: x.mT"),
+    composite("mH adjoint", lambda input: input.transpose(-2, -1).conj(),
+        "x[B, S, D]: x.mH", "complex x[B, S, D]: x.mH"),
+    composite("H", lambda input: input.t().conj(), "x[S, D]: x.H", "complex x[S, D]: x.H"),
+    composite("vdot", lambda input, other: (input.conj() * other).sum(),
+        "x, y[S]: x.vdot(y)", "complex x, y[S]: torch.vdot(x, y)"),
+    composite("complex", lambda real, imag: real + 1j * imag, "x, y[S]: torch.complex(x, y)"),
+    composite("polar", lambda abs, angle: abs * torch.exp(1j * angle),
+        "x, y[S]: torch.polar(x, y)"),
     composite("expand_as", lambda input, other: input.expand(other.shape),
         "x[S]; y[B, S]: x.expand_as(y) * y"),
     composite("view_as", lambda input, other: input.view(other.shape),
@@ -359,6 +375,8 @@ OPS = (
     composite("xlogy special_xlogy", _log_times, "x, y[S]: torch.xlogy((x - 1).relu(), y.relu())"),
     # reductions
     composite("max", partial(_extreme, kind="max"), "x[B, S]: x.max(1).values", "x[B, S]: x.max()"),
+    composite("cummax", partial(_extreme_so_far, kind="max"), "x[B, S]: x.cummax(0).values"),
+    composite("cummin", partial(_extreme_so_far, kind="min"), "x[B, S]: x.cummin(1)[0]"),
     composite("min", partial(_extreme, kind="min"), "x[B, S]; y[S]: torch.min(x, y)"),
     composite("argmin", lambda input, dim=None, keepdim=False: (-input).argmax(dim, keepdim),
         "x[B, S]; y[S]: y[x.argmin(1)]"),
@@ -420,8 +438,9 @@ OPS = (
         "x[B]; y[S]; z[B, S]: torch.addr(z, x, y, alpha=2)"),
     composite("addbmm", _add_to(lambda one, other: (one @ other).sum(0)),
         "x[B, T, S]; y[B, S, D]; z[T, D]: torch.addbmm(z, x, y, beta=0.5)"),
-    composite("linalg_vecdot vecdot", lambda x, y, *, dim=-1: (x * y).sum(dim),
-        "x, y[S, D]: torch.linalg.vecdot(x, y, dim=0)"),
+    composite("linalg_vecdot vecdot", lambda x, y, *, dim=-1: (x.conj() * y).sum(dim),
+        "x, y[S, D]: torch.linalg.vecdot(x, y, dim=0)",
+        "complex x, y[B, S]: torch.linalg.vecdot(x, y)"),
     composite("cdist",
         lambda x1, x2, p=2.0, *_, **__: (x1.unsqueeze(-2) - x2.unsqueeze(-3)).norm(p=p, dim=-1),
         "x[B, T, D]; y[B, S, D]: torch.cdist(x, y)"),

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from derive.frontend.torch.call import Op, composite
+from derive.frontend.torch import call, trace
 from derive.frontend.torch.ops.composites import torch, unknown
-from derive.frontend.torch.trace import note_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def _standardize(input: Any, dims: Any, eps: float, behind: int, moments: Any = None) -> Any:
     """Less the mean, over the root of the variance; both get axes of length 1 behind them."""
     if moments is None:  # each is a step with a name
-        mean = note_name("mu", input.mean(dims))
-        moments = mean, note_name("variance", input.var(dims, correction=0))
+        mean = trace.note_name("mu", input.mean(dims))
+        moments = mean, trace.note_name("variance", input.var(dims, correction=0))
     mean, variance = (each[(..., *[None] * behind)] for each in moments)
     return (input - mean) / (variance + eps).sqrt()
 
@@ -40,7 +37,7 @@ def _rms_norm(
     eps = 2.220446049250313e-16 if eps is None else eps
     rms = (input.square().mean(_last(normalized_shape)) + eps).sqrt()
     behind = [None] * len(normalized_shape)
-    return _scale(input / note_name("rms", rms)[(..., *behind)], weight, None)
+    return _scale(input / trace.note_name("rms", rms)[(..., *behind)], weight, None)
 
 
 def _group_norm(
@@ -83,7 +80,7 @@ def _attention(  # noqa: PLR0913, PLR0917 - torch's
 # Losses.
 
 
-def _loss(name: str, find: Callable[..., Any], *examples: str) -> Op:
+def _loss(name: str, find: Callable[..., Any], *examples: str) -> call.Op:
     """A loss by its elements, or by them and their weights, of those arguments that `find` names.
 
     Torch's signature says which arguments there are; the others have to be left out.
@@ -107,7 +104,7 @@ def _loss(name: str, find: Callable[..., Any], *examples: str) -> Op:
             return losses.sum() / losses.shape[0]
         return getattr(losses, reduction)() if reduction in {"mean", "sum"} else losses
 
-    return composite(name, run, *(each.replace("LOSS", f"{_NN}.{name}") for each in examples))
+    return call.composite(name, run, *(each.replace("LOSS", f"{_NN}.{name}") for each in examples))
 
 
 def _cross_entropy(
@@ -195,42 +192,44 @@ _NN = "torch.nn.functional"
 
 # fmt: off
 OPS = (
-    composite("cosine_similarity",
+    call.composite("cosine_similarity",
         lambda x1, x2, dim=1, eps=1e-8: (x1 * x2).sum(dim) / (
             x1.norm(dim=dim).clamp(min=eps) * x2.norm(dim=dim).clamp(min=eps)),
         f"x, y[B, S]: {_NN}.cosine_similarity(x, y)"),
-    composite("pairwise_distance", _pair_distance, f"x, y[B, S]: {_NN}.pairwise_distance(x, y)"),
-    composite("normalize",
+    call.composite("pairwise_distance", _pair_distance,
+        f"x, y[B, S]: {_NN}.pairwise_distance(x, y)"),
+    call.composite("normalize",
         lambda input, p=2.0, dim=1, eps=1e-12, out=None: (
             input / input.norm(p=p, dim=dim, keepdim=True).clamp(min=eps)),
         f"x[B, S]: {_NN}.normalize(x)"),
     # layers
-    composite("dropout alpha_dropout feature_dropout",
+    call.composite("dropout alpha_dropout feature_dropout",
         lambda input, p=0.5, training=True, inplace=False, *, train=None: (
             unknown("dropout draws random numbers", "lift-random", "call .eval()")
             if p and (training if train is None else train) else input),
         f"x[B, S]: {_NN}.dropout(x, 0.1, False)", "x[B, S]: torch.dropout(x, 0.1, train=False)"),
-    composite("layer_norm",
+    call.composite("layer_norm",
         lambda input, normalized_shape, weight=None, bias=None, eps=1e-5, *_: _scale(
             _standardize(input, _last(normalized_shape), eps, len(normalized_shape)), weight, bias),
         f"x[B, S]; w[S]; b[S]: {_NN}.layer_norm(x, (x.shape[1],), w, b)"),
-    composite("rms_norm", _rms_norm, f"x[B, S]; w[S]: {_NN}.rms_norm(x, (x.shape[1],), w, 1e-6)"),
-    composite("batch_norm",
+    call.composite("rms_norm", _rms_norm,
+        f"x[B, S]; w[S]: {_NN}.rms_norm(x, (x.shape[1],), w, 1e-6)"),
+    call.composite("batch_norm",
         lambda input, running_mean, running_var, weight=None, bias=None, training=False,
             momentum=0.1, eps=1e-5, *_: _scale(
                 _standardize(input, (0, *range(2, input.dim())), eps, input.dim() - 2,
                     None if training else (running_mean, running_var)),
                 weight, bias, input.dim() - 2),
         f"x[B, S]; m[S]; v[S]; w[S]: {_NN}.batch_norm(x, m, v, w)"),
-    composite("group_norm", _group_norm, f"x[B, S]; w[S]: {_NN}.group_norm(x, 1, w)"),
-    composite("instance_norm",
+    call.composite("group_norm", _group_norm, f"x[B, S]; w[S]: {_NN}.group_norm(x, 1, w)"),
+    call.composite("instance_norm",
         lambda input, running_mean=None, running_var=None, weight=None, bias=None,
             use_input_stats=True, momentum=0.1, eps=1e-5: _scale(
                 _standardize(input, tuple(range(2, input.dim())), eps, input.dim() - 2,
                     None if use_input_stats else (running_mean, running_var)),
                 weight, bias, input.dim() - 2),
         f"x[B, C, S]; w[C]: {_NN}.instance_norm(x, weight=w)"),
-    composite("scaled_dot_product_attention", _attention,
+    call.composite("scaled_dot_product_attention", _attention,
         f"q[B, S, D]; k, v[B, T, D]: {_NN}.scaled_dot_product_attention(q, k, v)",
         f"q, k, v[B, S, D]: {_NN}.scaled_dot_product_attention(q, k, v, is_causal=True)",
         f"q, k, v[B, S, D]; bool m[B, S, S]: {_NN}.scaled_dot_product_attention(q, k, v, m)"),

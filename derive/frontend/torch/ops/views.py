@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from derive.analysis.affine import find_range, ravel, to_affine, unravel
-from derive.analysis.facts import is_never_negative
+from derive.analysis import affine, facts
 from derive.frontend.torch import exprs
 from derive.frontend.torch.call import Call, op, write
 from derive.frontend.torch.numbers import divide_sizes, is_symbolic, plain, to_expr, to_form
-from derive.frontend.torch.trace import Shadow, at, hint_of, kind_of, remap
+from derive.frontend.torch.trace import Shadow, Trace, at, hint_of, kind_of, remap
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, divide_wholly
 from derive.ir.walk import walk
-
-if TYPE_CHECKING:
-    from derive.frontend.torch.trace import Trace
 
 
 def to_list(value: Any) -> list[Any]:
@@ -68,7 +64,7 @@ def clamp(value: Any, total: int) -> int:
 
 
 @op(
-    "permute transpose swapaxes swapdims t T H movedim moveaxis",
+    "permute transpose swapaxes swapdims t T movedim moveaxis",
     "x[B, S, D]: x.permute(2, 0, 1)",
     "x[B, S]: x.transpose(-1, 0)",
     "x[B, S]: x.T",
@@ -83,7 +79,7 @@ def _permute(call: Call) -> Shadow:
     order = list(range(shadow.rank))
     if call.name == "permute":
         order = [int(k) % max(shadow.rank, 1) for k in call.spread_args(1, "dims")]
-    elif call.name in {"t", "T", "H"}:
+    elif call.name in {"t", "T"}:
         order.reverse()
     elif call.name.startswith("move"):
         given = (call.get(1, "source"), call.get(2, "destination"))
@@ -191,8 +187,8 @@ def _reshape(call: Call) -> Shadow:
             trace.unify(whole.to_expr(), parts.to_expr())
         fresh = [trace.index(extent) for extent in shape]
         indices += fresh
-        flat = ravel([at(index) for index in fresh], [index.extent for index in fresh])
-        places = unravel(flat, [index.extent for index in own])
+        flat = affine.ravel([at(index) for index in fresh], [index.extent for index in fresh])
+        places = affine.unravel(flat, [index.extent for index in own])
         olds |= {index: place.to_expr() for index, place in zip(own, places, strict=True)}
     return remap(shadow, indices, [olds[index] for index in shadow.indices])
 
@@ -277,7 +273,7 @@ def _stride(call: Call) -> Shadow:
         raise trace.refuse("lift-op", "as_strided of a view is not known")
     indices = [trace.index(trace.extent(length)) for length in size]
     terms = [exprs.multiply(to_expr(s), at(i)) for s, i in zip(steps, indices, strict=True)]
-    places = unravel(exprs.add(*terms, to_expr(start)), shadow.shape)
+    places = affine.unravel(exprs.add(*terms, to_expr(start)), shadow.shape)
     return remap(shadow, indices, [place.to_expr() for place in places])
 
 
@@ -359,8 +355,8 @@ def _find_gathered(
         if each.wraps and isinstance(place, ir.Number):
             place = exprs.add(place, extent) if place.value < 0 else place
         elif each.wraps:  # places that may lie below zero count from the end there
-            low = find_range(to_affine(place))[0] if exprs.is_whole(place) else None
-            is_inside = low is not None and is_never_negative(low)
+            low = affine.find_range(affine.to_affine(place))[0] if exprs.is_whole(place) else None
+            is_inside = low is not None and facts.is_never_negative(low)
             place = place if is_inside else ir.Call("mod", (place, extent))
         olds[each.axis] = place
     rest = [index for k, index in enumerate(shadow.indices) if k not in axes]
@@ -505,8 +501,7 @@ def _concatenate(call: Call) -> Shadow:
         total = total + trace.to_int(part.shape[axis])
     indices = list(trace.like(*parts[0].indices))
     indices[axis] = trace.index(trace.extent(total))
-    kinds = {part.kind for part in parts}
-    kind = "real" if "real" in kinds else "int" if "int" in kinds else "bool"
+    kind = call.kind
     value: ir.Expr | None = None
     end: int = 0
     for part, start in reversed(list(zip(parts, starts, strict=True))):

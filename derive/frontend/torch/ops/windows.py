@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from derive.analysis.affine import simplify_place
 from derive.frontend.torch import exprs
@@ -19,13 +19,10 @@ from derive.frontend.torch.call import Call, Op, op
 from derive.frontend.torch.exprs import add, multiply, subtract
 from derive.frontend.torch.numbers import plain, to_expr
 from derive.frontend.torch.ops.views import insert_axis, to_list
-from derive.frontend.torch.trace import RestartError, Shadow, at, hint_of
+from derive.frontend.torch.trace import RestartError, Shadow, Trace, at, hint_of
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, divide_wholly
 from derive.ir.walk import walk
-
-if TYPE_CHECKING:
-    from derive.frontend.torch.trace import Trace
 
 _NN = "torch.nn.functional"
 

@@ -1,0 +1,207 @@
+"""Calls that are chosen by how their operands lie in memory.
+
+    matmul    sum_s W[r, s] x[.., s, c], a matrix for each of the places before; einsum copies x
+    stack     x[.., a, b] with two short indices exchanged, beside what has them in that order
+    softmax   along an index that is not stored last, where torch would copy the tensor
+    @         a sum over a few entries beside each other is their product with ones
+
+Measured as the machine's defaults: a row of a sum takes 6 ns, one of a product with ones 1. To copy
+an entry takes 0.7 ns in the cache and 1 beyond, to begin a product of matrices 170 to 210: by 2 to
+32 rows, 4 to 32 entries summed and 4 to 128 columns, of 2 to 20 MiB.
+"""
+
+from __future__ import annotations
+
+from derive.ir import nodes as ir
+from derive.ir.polynomial import Polynomial
+from derive.plan import ops
+from derive.plan.cells.matching import CellRule, Definitions, strip
+from derive.plan.cost import find_copied, find_copies, find_strides, find_true_axes
+
+SHORT = 8  # entries up to which a product with ones is faster than their sum
+MANY = 1 << 12  # sums from which the form is of any matter
+LEAST = 1 << 8  # entries of each matrix from which to multiply it takes longer than to begin that
+THIN = 16  # columns below which a batched product is a loop over vectors
+FEW = 5  # entries from which a tensor that lies the other way round is read as fast
+WIDE = 16  # entries beside each other from which torch's softmax needs no copy
+
+
+def find_stored(op: ops.Op, definitions: Definitions) -> tuple[ir.Index, ...] | None:
+    """Its indices as they lie in memory, the closest one last; None where there are gaps."""
+    axes, strides = ops.axes_of(op), find_strides(op, definitions.memory)
+    steps = dict(zip(axes, strides, strict=True))
+    order = tuple(sorted(axes, key=lambda index: -steps[index]))
+    is_dense = strides == definitions.memory.find_dense(axes, order)
+    return order if is_dense and set(find_true_axes(op)) == {*axes} else None
+
+
+def match_matmul(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """A contraction of one matrix with each of several, which einsum copies to make them one.
+
+    Several indices of rows, of columns or summed over are merged where they lie beside each other.
+    """
+    if not isinstance(op, ops.Einsum) or len(op.args) != 2:
+        return None
+    memory = definitions.memory
+    for matrix, other in (op.args, op.args[::-1]):
+        summed = {i for i in ops.axes_of(matrix) if i not in op.axes}
+        rows = tuple(i for i in ops.axes_of(matrix) if i not in summed)
+        stored = find_stored(other, definitions)
+        if stored is None or other not in find_copied(op, memory):
+            continue
+        if not summed or not rows or {*rows} & {*stored} or not summed <= {*stored}:
+            continue
+        ends = [k for k, i in enumerate(stored) if i in summed]
+        inside, after = stored[ends[0] : ends[-1] + 1], stored[ends[-1] + 1 :]
+        before = stored[: ends[0]]
+        columns, batch = (after, before) if after else (before[-1:], before[:-1])
+        if len(inside) > len(summed) or not batch or {*rows, *batch, *columns} != {*op.axes}:
+            continue
+        if memory.count(columns) < THIN or memory.count((*inside, *columns)) < LEAST:
+            continue
+        if memory.count(ops.axes_of(matrix)) > memory.count(stored):
+            continue
+        one = _merge(_merge(ops.arrange(strip(matrix), (*rows, *inside)), inside), rows)
+        two = _merge(_merge(ops.arrange(strip(other), stored), inside), columns)
+        row, middle = ops.axes_of(one)
+        (column,) = (i for i in ops.axes_of(two)[len(batch) :] if i is not middle)
+        args, axes = (one, ops.arrange(two, (*batch, middle, column))), (*batch, row, column)
+        call = ops.TorchCall("torch.matmul", (ops.Given(0), ops.Given(1)))
+        found: ops.Op = ops.Cell(call, args, ops.Einsum(args, axes), axes)
+        for place, parts in ((len(batch) + 1, columns), (len(batch), rows)):
+            found = ops.Unflatten(found, place, parts) if len(parts) > 1 else found
+        return ops.arrange(found, op.axes)
+    return None
+
+
+def _merge(op: ops.Op, parts: tuple[ir.Index, ...]) -> ops.Op:
+    """The operation with indices beside each other as one."""
+    start = ops.axes_of(op).index(parts[0])
+    return ops.flatten(op, start, start + len(parts) - 1) if len(parts) > 1 else op
+
+
+def match_summed(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """A contraction over indices that lie beside each other in an order other than einsum's.
+
+    It merges them by name, and copies operands for that which have them the other way round.
+    """
+    if not isinstance(op, ops.Einsum) or not find_copied(op, definitions.memory):
+        return None
+    args = []
+    for lead in op.args:
+        stored = find_stored(lead, definitions) or ()
+        summed = tuple(i for i in stored if i not in op.axes)
+        if len(summed) < 2:
+            continue
+        args = [(*(i for i in ops.axes_of(arg) if i not in summed), *summed) for arg in op.args]
+        orders = zip(op.args, args, strict=True)
+        merged = tuple(_merge(ops.arrange(strip(arg), axes), summed) for arg, axes in orders)
+        found = ops.Einsum(merged, op.axes)
+        if _count_copies(found, definitions) < _count_copies(op, definitions):
+            return found
+    return None
+
+
+def _count_copies(op: ops.Einsum, definitions: Definitions) -> int:
+    return sum(find_copies(part, definitions.memory) for part in (op, *op.args))
+
+
+def match_along(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """A softmax, or its logarithm, along an index with many entries beside each one.
+
+    It is done where they lie, since torch copies a tensor to have them last. What the plan makes it
+    rather makes in the order that suits.
+    """
+    if not isinstance(op, ops.Along) or op.kind not in {"softmax", "log_softmax"}:
+        return None
+    if ops.find_reads(op.arg) & definitions.steps.keys():
+        return None
+    stored = find_stored(op.arg, definitions)
+    if stored is None or stored == ops.axes_of(op.arg):
+        return None
+    if definitions.memory.count(stored[stored.index(op.index) + 1 :]) < WIDE:
+        return None
+    arg = ops.arrange(strip(op.arg), stored)
+    return ops.arrange(ops.Along(op.kind, arg, op.index), ops.axes_of(op))
+
+
+def match_short(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """A sum or a mean over a few entries that lie beside each other."""
+    if not isinstance(op, ops.Reduction) or op.kind not in {"sum", "mean"}:
+        return None
+    if ops.is_boolean(op.arg) or ops.is_integral(op.arg):
+        return None
+    memory, stored = definitions.memory, find_stored(op.arg, definitions)
+    kept = ops.axes_of(op)
+    if stored is None or {*stored[len(kept) :]} != {*op.over} or not kept:
+        return None
+    if not 1 < memory.count(op.over) <= SHORT or memory.count(kept) < MANY:
+        return None
+    arg = ops.arrange(strip(op.arg), stored)
+    if len(op.over) > 1:
+        arg = ops.flatten(arg, len(kept), len(stored) - 1)
+    over = ops.axes_of(arg)[-1:]
+    whole = ops.Reduction(op.kind, arg, over)
+    dtype = (("dtype", ops.Local("dtype")),)
+    ones = ops.TorchCall(".new_ones", (ops.Local("like"), ops.Given(1)), dtype)
+    call = ops.TorchCall("@", (ops.Given(0), ones))
+    if op.kind == "mean":
+        call = ops.TorchCall("/", (call, ops.Given(1)))
+    cell = ops.Cell(
+        call, (arg, ops.Num(Polynomial.of(over[0].extent).to_expr())), whole, ops.axes_of(whole)
+    )
+    return ops.arrange(cell, kept)
+
+
+def match_turned(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """An operand of an elementwise operation with two short indices the other way round.
+
+    Torch goes over both tensors in steps of the closest index: for one of 2 or 3 entries that takes
+    ten times as long as its parts, put together the other way round.
+    """
+    if not isinstance(op, ops.Apply):
+        return None
+    memory, first, args = definitions.memory, None, list[ops.Op]()
+    for arg in op.args:
+        stored = find_stored(arg, definitions) if len(ops.axes_of(arg)) > 2 else None
+        if stored is None or memory.count(stored[:-2]) < MANY:
+            pass
+        elif first is None:
+            first = stored
+        elif stored == (*first[:-2], *first[:-3:-1]) and max(map(memory.extent, first[-2:])) < FEW:
+            parts = ops.TorchCall(".unbind", (ops.Given(0), len(first) - 2))
+            given = ops.arrange(strip(arg), stored)
+            call = ops.TorchCall("torch.stack", (parts, len(first) - 1))
+            cell = ops.Cell(call, (given,), ops.arrange(given, first), first)
+            args.append(ops.arrange(cell, ops.axes_of(arg)))
+            continue
+        args.append(arg)
+    return ops.with_args(op, tuple(args)) if args != [*op.args] else None
+
+
+CELLS = (
+    CellRule(
+        call="torch.stack",
+        computes="e[N, M, 3, 3]\ny[n,m,a,b] = (e[n,m,a,b] + e[n,m,b,a]) / 2",
+        refuses="e[3, 3, N, M]\ny[a,b,n,m] = (e[a,b,n,m] + e[b,a,n,m]) / 2",
+        match=match_turned,
+    ),
+    CellRule(
+        call=".flatten",
+        computes="x[P, I, N]; y[P, I, M]\nz[n,m] = sum[p, i](x[p,i,n] * y[p,i,m])",
+        refuses="x[I, P, N]; y[I, P, M]\nz[n,m] = sum[p, i](x[i,p,n] * y[i,p,m])",
+        match=match_summed,
+    ),
+    CellRule(
+        call="torch.matmul",
+        computes="W[R, S]; x[B, H, S, C]\ny[b,h,r,c] = sum[s](W[r,s] * x[b,h,s,c])",
+        refuses="W[R, S]; x[S, B, C]\ny[b,r,c] = sum[s](W[r,s] * x[s,b,c])",
+        match=match_matmul,
+    ),
+    CellRule(
+        call=".new_ones",
+        computes="x, y[B, N, 3]\nz[b,n] = sum[c](x[b,n,c] * y[b,n,c])",
+        refuses="x, y[B, 3, N]\nz[b,n] = sum[c](x[b,c,n] * y[b,c,n])",
+        match=match_short,
+    ),
+)

@@ -1,0 +1,495 @@
+"""Sums that a fast Fourier transform computes, not a product for each pair of positions.
+
+    sum_n x_n exp(-2 pi i k n / M)     one transform, and so for cos and sin; n and k end below M
+    sum_n f_n g_(k - n)                the transforms of both, multiplied and transformed back:
+    sum_n f_n g_(k + n)                modulo M, or among zeros; over several such pairs of indices
+
+What is multiplied so rounds as the largest values of its rows do, and one entry that is not finite
+reaches all of its row: it is done where neither matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import reduce
+from math import log2
+
+from derive.analysis.facts import is_integer, is_never_negative, negate
+from derive.ir import nodes as ir
+from derive.ir.functions import holds_complex, is_complex
+from derive.ir.polynomial import Polynomial, is_same_extent
+from derive.ir.walk import find_free, find_names, rename_apart, rewrite_bottom_up, walk
+from derive.plan import ops
+from derive.plan.lower.context import Context
+from derive.rewrite.rules.offsets import Offset, depend_on, find_offsets, find_run, to_polynomial
+from derive.rewrite.rules.products import is_bracket, make_product
+from derive.rewrite.rules.sums import find_factors
+
+WAVES = "transform_wave: sum_n x_n * exp(-2*pi*I*k*n/M) is a fast Fourier transform"
+PRODUCTS = (
+    "transform_product: sum_n f_n * g_(k - n) is a product of Fourier transforms, transformed back;"
+    " it loses digits of what is small beside the largest values of its row, and a row with an"
+    " entry that is not finite is nan"
+)
+STEP = 5  # products in the time of one step of a transform, of which there are log2(length)
+WHOLE = 64  # of which a length is a multiple where it is free: large factors are slow
+TWICE = ir.Number(Fraction(2))
+ONE, TWO = Polynomial.of(1), Polynomial.of(2)
+UNIT, PI = ir.Call("I", ()), ir.Call("pi", ())
+TURN = TWO * Polynomial.of(PI)
+
+
+def lower_transformed(
+    total: ir.Reduce, context: Context, order: tuple[ir.Index, ...]
+) -> ops.Op | None:
+    """The operation for a sum of products by transforms; None where it is not such a sum."""
+    op = _lower_wave(total, context, order)
+    if op is not None:
+        context.notes[WAVES] = None
+        return op
+    found = find_product(total) if total in context.roundable else None
+    if found is None or not all(map(context.is_finite, (found.one, found.table))):
+        return None
+    if not _is_worth(total, found, context):
+        return None
+    context.notes[PRODUCTS] = None
+    return _lower_product(found, context, order)
+
+
+# A wave: exp(i (c k + s) n + ..), or its real or imaginary part, with c = -2 pi / M or 2 pi / M.
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """An angle c*k*n + slope*n + rest: the sign of c, M, and the parts that have no k, or no n."""
+
+    index: ir.Index
+    frequency: ir.Index
+    length: Polynomial
+    sign: int
+    slope: Polynomial
+    rest: Polynomial
+
+
+def _lower_wave(total: ir.Reduce, context: Context, order: tuple[ir.Index, ...]) -> ops.Op | None:
+    factors = find_factors(total.body)
+    for place, factor in enumerate(factors):
+        angle, damping, part = _read_angle(factor)
+        others = [*factors[:place], *factors[place + 1 :]]
+        if isinstance(factor, ir.Add) and all(_has_wave(t, total.bound) for t in factor.terms):
+            return context.lower(_open(total, others, factor.terms), order)
+        others += [ir.Call("exp", (damping.to_expr(),))] if damping.terms else []
+        if part and any(map(is_complex, others)):
+            continue
+        for wave in _find_waves(angle, total.bound):
+            inside = [f for f in others if wave.index in find_free(f)]
+            is_apart = not any(wave.frequency in find_free(f) for f in inside)
+            is_free = wave.index not in find_free(total.condition)
+            if not (is_apart and is_free and all(map(context.is_finite, inside))):
+                continue
+            if not _is_long(wave, total, context):
+                continue
+            added = wave.slope * Polynomial.of(wave.index) if wave.slope.terms else wave.rest
+            is_late = {*total.bound} & {*wave.rest.atoms} and not wave.slope.terms
+            if part and added.terms and not is_late:
+                terms = _part_angle(part, angle - added, added)
+                return context.lower(_open(total, others, terms), order)
+            outside = [f for f in others if f not in inside]
+            return _write_wave(total, wave, part, (inside, outside), context, order)
+    return None
+
+
+def _has_wave(term: ir.Expr, bound: Sequence[ir.Index]) -> bool:
+    angles = (_read_angle(factor)[0] for factor in find_factors(term))
+    return any(True for angle in angles for _ in _find_waves(angle, bound))
+
+
+def _open(total: ir.Reduce, others: list[ir.Expr], terms: Sequence[ir.Expr]) -> ir.Expr:
+    """The sum of products with each of the terms."""
+    bodies = (make_product([*others, *find_factors(term)]) for term in terms)
+    return ir.Add(tuple(ir.Reduce("sum", total.bound, total.condition, b) for b in bodies))
+
+
+def _part_angle(part: str, one: Polynomial, other: Polynomial) -> tuple[ir.Expr, ...]:
+    """The terms of the cosine, or of the sine, of the sum of two angles."""
+    kinds = (("cos", "cos"), ("sin", "sin")) if part == "re" else (("sin", "cos"), ("cos", "sin"))
+    angles = one.to_expr(), other.to_expr()
+    first, last = (
+        tuple(ir.Call(f, (a,)) for f, a in zip(each, angles, strict=True)) for each in kinds
+    )
+    return ir.Mul(first), ir.Mul((*([ir.MINUS_ONE] if part == "re" else []), *last))
+
+
+def _read_angle(factor: ir.Expr) -> tuple[Polynomial, Polynomial, str]:
+    """(angle, damping, part) of exp(i angle + damping), or of its part re or im."""
+    match factor:
+        case ir.Call("cos" | "sin" as function, (angle,)):
+            return Polynomial.of(angle), Polynomial({}), "re" if function == "cos" else "im"
+        case ir.Call("exp", (exponent,)):
+            found = Polynomial.of(exponent).split(UNIT)
+        case ir.Pow(ir.Call("exp", (exponent,)), power):
+            found = (Polynomial.of(exponent) * Polynomial.of(power)).split(UNIT)
+        case _:
+            found = None
+    return (*found, "") if found else (Polynomial({}), Polynomial({}), "")
+
+
+def _find_waves(angle: Polynomial, bound: Sequence[ir.Index]) -> Iterator[Wave]:
+    for index in bound:
+        halves = angle.split(index)
+        for frequency in halves[0].atoms if halves else ():
+            parts = halves[0].split(frequency) if halves else None
+            if not isinstance(frequency, ir.Index) or parts is None or len(parts[0].terms) != 1:
+                continue
+            inverse = Polynomial.of(ir.Pow(parts[0].to_expr(), ir.MINUS_ONE)) * TURN
+            sign = 1 if all(number > 0 for number in inverse.terms.values()) else -1
+            length = inverse if sign > 0 else negate(inverse)
+            others = [a for each in (*parts, length) for a in each.atoms]
+            is_whole = is_integer(length) and not any(
+                isinstance(a, (ir.Index, ir.Access)) for a in others
+            )
+            ends = [length - Polynomial.of(i.extent) for i in (index, frequency)]
+            if is_whole and halves and all(map(is_never_negative, ends)):
+                yield Wave(index, frequency, length, sign, parts[1], halves[1])
+
+
+def _is_long(wave: Wave, total: ir.Reduce, context: Context) -> bool:
+    """Are there positions enough that a transform pays?"""
+    length = context.extent(ir.Index("", wave.length.to_expr()))
+    there = [context.extent(wave.index), context.extent(wave.frequency)]
+    return there[0] * there[1] > STEP * length * log2(max(2, length))
+
+
+def _to_wave(angle: Polynomial) -> ir.Expr:
+    return ir.Call("exp", ((Polynomial.of(UNIT) * angle).to_expr(),))
+
+
+def _write_wave(  # noqa: PLR0913, PLR0917 - a wave, what stands beside it, and where it goes
+    total: ir.Reduce,
+    wave: Wave,
+    part: str,
+    factors: tuple[list[ir.Expr], list[ir.Expr]],
+    context: Context,
+    order: tuple[ir.Index, ...],
+) -> ops.Op:
+    """The transform as a step, read by what else stands in the sum."""
+    inside, outside = factors
+    is_turned = bool(part) and wave.sign > 0  # the part is taken of the wave's conjugate
+    rest = negate(wave.rest) if is_turned else wave.rest
+    inside += [_to_wave(wave.slope * Polynomial.of(wave.index))] if wave.slope.terms else []
+    body = make_product(inside)
+    is_real, is_forward = not is_complex(body), bool(part) or wave.sign < 0
+    short = ONE + TWO * Polynomial.of(wave.frequency.extent)
+    kind = "ifft" if not (is_forward or is_real) else "fft"
+    if is_real and is_never_negative(wave.length + ONE + TWO - short):
+        kind = "rfft"
+    inner = (*(i for i in order if i not in total.bound), *total.bound)
+    op = _spread(context.lower(body, inner), wave.index)
+    op = ops.arrange(op, (*(i for i in ops.axes_of(op) if i is not wave.index), wave.index))
+    op, axis = transform(op, wave.index, wave.frequency, wave.length, kind)
+    source = context.add_step(op)
+    places = tuple(wave.frequency if i is axis else i for i in source.axes)
+    tensor = ir.Tensor(source.name, tuple(i.extent for i in source.axes), "complex")
+    read: ir.Expr = ir.Access(tensor, places)
+    read = read if is_forward or not is_real else ir.Call("conj", (read,))
+    read = make_product([read, _to_wave(rest)]) if rest.terms else read
+    left = tuple(i for i in total.bound if i is not wave.index)
+    sign = [ir.MINUS_ONE] if is_turned and part == "im" else []
+    if part and not rest.terms:
+        read, part = make_product([*sign, ir.Call(part, (read,))]), ""
+        sign = []
+    whole = make_product([*outside, read])
+    if left or total.condition is not ir.TRUE:
+        whole = ir.Reduce("sum", left, total.condition, whole)
+    whole = make_product([*sign, ir.Call(part, (whole,))]) if part else whole
+    found = context.lower(whole, order)
+    if is_complex(whole) or holds_complex(total):
+        return found
+    match found:  # half precision is transformed in float32
+        case ops.Apply("neg", (arg,), axes):
+            return ops.Apply("neg", (ops.Cast(arg),), axes)
+    return ops.Cast(found)
+
+
+def _spread(op: ops.Op, index: ir.Index) -> ops.Op:
+    """The operation with this index among its axes."""
+    op = ops.NumTensor(op.value) if isinstance(op, ops.Num) else op
+    axes = ops.axes_of(op)
+    return op if index in axes else ops.Expand(op, (*axes, index))
+
+
+def transform(
+    op: ops.Op, index: ir.Index, to: ir.Index, length: Polynomial, kind: str
+) -> tuple[ops.Op, ir.Index]:
+    """The transform along one index, and the index of all that it gives, `to` if that is it."""
+    extent = length.to_expr()
+    whole = ir.Add((ir.Call("floordiv", (extent, TWICE)), ir.ONE)) if kind == "rfft" else extent
+    names = {i.name for i in ops.axes_of(op)} - {index.name}
+    is_all = is_same_extent(whole, to.extent)
+    axis = to if is_all else rename_apart(ir.Index("f", whole), {*names, to.name})
+    return ops.Fourier(op, index, axis, extent, kind, kind == "ifft"), axis
+
+
+# A product of transforms.
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """An index that is summed and one that is kept, which g has only as their sum or difference.
+
+    The table of g runs over `run`. The transform of what is `turned` is conjugated, which turns its
+    positions; `moved` are zeros before that of the two that a position below 0 is read of.
+    """
+
+    summed: ir.Index
+    kept: ir.Index
+    run: ir.Index
+    length: Polynomial
+    start: Polynomial
+    turned: str
+    moved: Polynomial
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """sum over the bound indices of f times g, times what is outside."""
+
+    pairs: tuple[Pair, ...]
+    one: ir.Expr
+    table: ir.Expr
+    bound: tuple[ir.Index, ...]  # that both operands, or one alone, are summed over besides
+    outside: tuple[ir.Expr, ...]
+
+
+def find_product(total: ir.Reduce) -> Product | None:
+    """The parts of a sum of products of which some depend on sums of indices alone."""
+    if holds_complex(total):
+        return None
+    factors, taken = find_factors(total.body), find_names(total)
+    values = [f for f in factors if not is_bracket(f)]
+    guards = [c for c in ir.split_and(total.condition) if c is not ir.TRUE]
+    guards += [c for f in factors if is_bracket(f) for c in ir.split_and(f.condition)]
+    ends: dict[ir.Index, Offset] = {}
+    summed: list[ir.Index] = []
+    for offset in find_offsets(make_product([*values])):
+        indices = [i for i, _ in offset]
+        mine = [i for i in indices if i in total.bound]
+        is_pair = len(indices) == 2 and len(mine) == 1 and all(abs(n) == 1 for _, n in offset)
+        if is_pair and not {*indices} & {*summed, *ends}:
+            (kept,) = (i for i in indices if i not in mine)
+            ends[kept], summed = offset, [*summed, *mine]
+    both = [f for f in values if {*find_free(f)} & {*summed} and {*find_free(f)} & {*ends}]
+    others = [f for f in values if f not in both]
+    one = [f for f in others if {*find_free(f)} & {*total.bound}]
+    outside = [f for f in others if f not in one]
+    if not both or not {*summed} <= {i for f in one for i in find_free(f)}:
+        return None
+    table, pairs, held = make_product(both), list[Pair](), set[ir.Expr]()
+    told = guards
+    for kept, offset in ends.items():
+        (index,) = (i for i, _ in offset if i is not kept)
+        steps = offset, tuple((i, -n) for i, n in offset)
+        found = next(filter(None, (_find_cycle(table, index, kept, s, taken) for s in steps)), None)
+        if found is None:
+            steps = steps if dict(offset)[index] > 0 or dict(offset)[kept] > 0 else steps[::-1]
+            marked = make_product([table, *(_to_bracket(g) for g in told if g not in held)])
+            found_run = _find_line(marked, table, index, kept, steps[0], told, taken)
+            if found_run is None:
+                return None
+            table, pair, gone = found_run
+            held |= gone
+            told = [g for g in told if g not in gone]
+        else:
+            table, pair = found
+        pairs.append(pair)
+        taken = taken | {pair.run.name}
+    left = [_to_bracket(g) for g in told]
+    if any({*find_free(g)} & {*ends} for g in left):
+        return None
+    one += [g for g in left if {*find_free(g)} & {*total.bound}]
+    outside += [g for g in left if not {*find_free(g)} & {*total.bound}]
+    bound = tuple(i for i in total.bound if i not in summed)
+    if len({pair.turned for pair in pairs}) > 1:
+        return None
+    return Product(tuple(pairs), make_product(one), table, bound, tuple(outside))
+
+
+def _to_bracket(condition: ir.Expr) -> ir.Expr:
+    return ir.Where(condition, ir.ONE, ir.ZERO)
+
+
+def _find_cycle(
+    table: ir.Expr, index: ir.Index, kept: ir.Index, offset: Offset, taken: set[str]
+) -> tuple[ir.Expr, Pair] | None:
+    """The table over one period, where an offset counts modulo that alone."""
+    value, steps = to_polynomial(offset), dict(offset)
+    cycles = {
+        Polynomial.of(part.arguments[1])
+        for part in walk(table)
+        if isinstance(part, ir.Call)
+        and part.function == "mod"
+        and not find_free(part.arguments[1])
+        and not {index, kept} & {*find_free((Polynomial.of(part.arguments[0]) - value).to_expr())}
+    }
+    if len(cycles) != 1 or (steps[index], steps[kept]) == (-1, -1):
+        return None
+    (length,) = cycles
+    run = rename_apart(ir.Index("u", length.to_expr()), taken)
+    whole = depend_on(table, offset, Polynomial.of(run))
+    if whole is None or not all(
+        is_never_negative(length - Polynomial.of(i.extent)) for i in (index, kept)
+    ):
+        return None
+
+    def fold(part: ir.Expr, *, gone: bool) -> ir.Expr:
+        match part:
+            case ir.Call("mod", (place, over)) if Polynomial.of(over) == length:
+                is_plain = Polynomial.of(place) == Polynomial.of(run)
+                return ir.ZERO if gone else run if is_plain else part
+        return part
+
+    if run in find_free(rewrite_bottom_up(whole, lambda part: fold(part, gone=True))):
+        return None
+    whole = rewrite_bottom_up(whole, lambda part: fold(part, gone=False))
+    turned = {(1, 1): "one", (-1, 1): "", (1, -1): "table"}[steps[index], steps[kept]]
+    return whole, Pair(index, kept, run, length, Polynomial({}), turned, Polynomial({}))
+
+
+def _find_line(  # noqa: PLR0913, PLR0917 - a table, a pair of indices, and what is told of them
+    marked: ir.Expr,
+    table: ir.Expr,
+    index: ir.Index,
+    kept: ir.Index,
+    offset: Offset,
+    guards: Sequence[ir.Expr],
+    taken: set[str],
+) -> tuple[ir.Expr, Pair, set[ir.Expr]] | None:
+    """The table over all values of an offset that are read, and the guards that say so."""
+    value, steps = to_polynomial(offset), dict(offset)
+    low, count, gone = find_run(value, guards)
+    if low is None or count is None:
+        return None
+    run = rename_apart(ir.Index("u", count.to_expr()), taken)
+    about = [g for g in guards if g not in gone and {index, kept} <= {*find_free(g)}]
+    whole = make_product([*find_factors(table), *map(_to_bracket, about)])
+    whole = depend_on(whole, offset, Polynomial.of(run) + low) or ir.ZERO
+    if whole is ir.ZERO:
+        return None
+    mine, its = (Polynomial.of(i.extent) for i in (index, kept))
+    both = steps[index], steps[kept]
+    turned = {(1, 1): "one", (-1, 1): "", (1, -1): "table"}[both]
+    first = low if turned == "table" else negate(low)
+    last = first + its - ONE
+    # What is not 0 before a position is read modulo the length, from `start` to `end`.
+    start, end = {
+        "one": (ONE - mine, count - ONE),
+        "": (Polynomial({}), mine + count - TWO),
+        "table": (ONE - count, mine - ONE),
+    }[turned]
+    if is_never_negative(first):
+        moved = Polynomial({})
+    elif is_never_negative(negate(first)):
+        moved = negate(first)
+    else:
+        return None
+    longer = mine if turned == "table" else count
+    least = [
+        end - first + ONE,
+        last - start + ONE,
+        last + moved + ONE,
+        mine,
+        count,
+        longer + moved,
+        mine + count + its + moved,
+    ]
+    facts = tuple(each - ONE for each in (mine, its, count))  # else there is nothing to compute
+    length = next(
+        (e for e in least if all(is_never_negative(e - other, facts) for other in least[:-1])),
+        None,
+    )
+    if length is None:
+        return None
+    pair = Pair(index, kept, run, _round(length), first + moved, turned, moved)
+    return whole, pair, {*gone, *about}
+
+
+def _round(length: Polynomial) -> Polynomial:
+    """The next multiple of a power of two."""
+    number = ir.Number(Fraction(WHOLE))
+    up = (length + Polynomial.of(WHOLE - 1)).to_expr()
+    return Polynomial.of(number) * Polynomial.of(ir.Call("floordiv", (up, number)))
+
+
+def _is_worth(total: ir.Reduce, found: Product, context: Context) -> bool:
+    """Are there not many more steps than products, whose operands are read again and again?"""
+    spanned = {*total.bound, *find_free(total)}
+    steps = 0.0
+    for free in (find_free(found.one), find_free(found.table), find_free(total)):
+        own = {i for pair in found.pairs for i in (pair.summed, pair.run, pair.kept)}
+        lengths = [context.extent(ir.Index("", pair.length.to_expr())) for pair in found.pairs]
+        count = reduce(int.__mul__, lengths, context.count(i for i in free if i not in own))
+        steps += count * sum(log2(max(2, length)) for length in lengths)
+    return STEP * context.count(spanned) > steps
+
+
+def _lower_product(found: Product, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
+    taken = {i.name for i in order} | {p.run.name for p in found.pairs} | context.names
+    frequencies, spectra = list[ir.Index](), list[ops.Op]()
+    for number, pair in enumerate(found.pairs):
+        half = number == len(found.pairs) - 1
+        length = pair.length.to_expr()
+        extent = ir.Add((ir.Call("floordiv", (length, TWICE)), ir.ONE)) if half else length
+        frequencies.append(rename_apart(ir.Index("f", extent), taken))
+        taken.add(frequencies[-1].name)
+    for side, expr in (("one", found.one), ("table", found.table)):
+        places = [pair.summed if side == "one" else pair.run for pair in found.pairs]
+        op = context.lower(expr, (*(i for i in order if i not in places), *found.bound, *places))
+        for index in places:
+            op = _spread(op, index)
+        op = ops.arrange(op, (*(i for i in ops.axes_of(op) if i not in places), *places))
+        for pair, index, frequency in reversed(
+            list(zip(found.pairs, places, frequencies, strict=True))
+        ):
+            kind = "rfft" if frequency is frequencies[-1] else "fft"
+            if pair.moved.terms and side == ("one" if pair.turned == "table" else "table"):
+                op, index = _move(op, index, pair.moved)  # noqa: PLW2901 - the same with zeros
+            op, _ = transform(op, index, frequency, pair.length, kind)
+        spectra.append(context.add_step(op))
+    turned = found.pairs[0].turned
+    if turned:
+        place = ("one", "table").index(turned)
+        spectra[place] = ops.Apply("conj", (spectra[place],), ops.axes_of(spectra[place]))
+    union = dict.fromkeys(i for op in spectra for i in ops.axes_of(op))
+    batch = [i for i in union if i not in frequencies and i not in found.bound]
+    axes = (*ops.sort_axes(batch, order), *frequencies)
+    product: ops.Op = ops.Einsum(tuple(spectra), axes)
+    if not found.bound:
+        product = ops.combine("*", spectra, axes)
+    for pair, frequency in zip(found.pairs, frequencies, strict=True):
+        kind = "irfft" if frequency is frequencies[-1] else "ifft"
+        length = pair.length.to_expr()
+        axis = rename_apart(ir.Index("u", length), taken)
+        is_whole = is_same_extent(length, pair.kept.extent) and not pair.start.terms
+        axis = pair.kept if is_whole else axis
+        product = ops.Fourier(product, frequency, axis, length, kind)
+        place = ops.axes_of(product).index(axis)
+        if not is_whole:
+            product = ops.Slice(product, place, pair.kept, pair.start.to_expr())
+    result: ops.Op = ops.Cast(product)
+    axes = ops.sort_axes(ops.axes_of(result), order)
+    if found.outside:
+        source = context.add_step(ops.arrange(result, axes))
+        tensor = ir.Tensor(source.name, tuple(i.extent for i in source.axes))
+        whole = make_product([*found.outside, ir.Access(tensor, source.axes)])
+        return context.lower(whole, order)
+    return ops.arrange(result, axes)
+
+
+def _move(op: ops.Op, index: ir.Index, moved: Polynomial) -> tuple[ops.Op, ir.Index]:
+    """The operation with zeros before an index, and that index."""
+    extent = (Polynomial.of(index.extent) + moved).to_expr()
+    longer = ir.Index(index.name, extent)
+    place = ops.axes_of(op).index(index)
+    return ops.Pad(op, place, longer, moved.to_expr()), longer

@@ -1,0 +1,488 @@
+"""What depends on indices only through one sum of them is computed once for each value of the sum.
+
+    y_t = sum_r exp(-a * |t - r|) * x_r
+    k_u = exp(-a * |u + 1 - N|);   y_t = sum_r k_(t - r + N - 1) * x_r
+
+A plan reads such a table as a view of its windows. Substitution tells what depends on i and j only
+through i - j: put u + j for i, and j is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import lru_cache
+from itertools import permutations
+from typing import TypeAlias
+
+from derive.analysis.facts import (
+    find_facts,
+    find_range,
+    is_finite,
+    is_integer,
+    is_never_negative,
+    negate,
+)
+from derive.analysis.reads import is_told
+from derive.ir import nodes as ir
+from derive.ir.polynomial import Polynomial
+from derive.ir.walk import (
+    find_accesses,
+    find_all_indices,
+    find_brackets,
+    find_free,
+    find_sizes,
+    map_children,
+    rename_apart,
+    rewrite_bottom_up,
+    substitute,
+    walk,
+)
+from derive.rewrite.guards import find_nonfinite, is_variable, mark_tensors
+from derive.rewrite.rule import system_rule
+from derive.rewrite.rules.expansion import put
+from derive.rewrite.rules.products import is_bracket, is_negative, make_product
+from derive.rewrite.rules.sums import find_factors, make_sum
+
+ONE = Polynomial.of(1)
+Offset: TypeAlias = tuple[tuple[ir.Index, int], ...]  # how often each index counts
+Guards: TypeAlias = tuple[ir.Expr, ...]
+
+
+@lru_cache(maxsize=1 << 12)
+def find_offsets(expr: ir.Expr) -> tuple[Offset, ...]:
+    """The sums of indices in an expression, those of more indices first; the first counts up."""
+    found: dict[Offset, None] = {}
+    for part in walk(expr):
+        if isinstance(part, ir.Add) and len(find_free(part)) > 1:
+            found |= dict.fromkeys(_read_offsets(Polynomial.of(part)))
+    return tuple(sorted(found, key=len, reverse=True))
+
+
+def _read_offsets(value: Polynomial) -> Iterator[Offset]:
+    """Of a polynomial: the indices that are multiplied by the same up to a whole number."""
+    alike: dict[Polynomial, dict[ir.Index, Fraction]] = {}
+    for index in (atom for atom in value.atoms if isinstance(atom, ir.Index)):
+        halves = value.split(index)
+        if halves is not None and not any(isinstance(a, ir.Index) for a in halves[0].atoms):
+            lead = next(iter(halves[0].terms.values()))
+            alike.setdefault(halves[0] * Polynomial.of(1 / lead), {})[index] = lead
+    for slopes in alike.values():
+        first, *others = slopes.values()
+        least = min(map(abs, (first, *others))) * (1 if first > 0 else -1)
+        if others and all(slope % least == 0 for slope in slopes.values()):
+            yield tuple((index, int(slope / least)) for index, slope in slopes.items())
+
+
+def to_polynomial(offset: Offset) -> Polynomial:
+    """The sum that an offset is."""
+    total = Polynomial({})
+    for index, step in offset:
+        total = total + Polynomial.of(index) * Polynomial.of(step)
+    return total
+
+
+def _write(value: Polynomial) -> ir.Expr:
+    """The expression as a person puts it: i - j + N - 1."""
+    plain = value.to_expr()
+    if not isinstance(plain, ir.Add):
+        return plain
+    is_size = {term: not find_free(term) for term in plain.terms}
+    rank = {t: (is_size[t], isinstance(t, ir.Number), is_negative(t)) for t in plain.terms}
+    return ir.Add(tuple(sorted(plain.terms, key=lambda term: rank[term])))
+
+
+@lru_cache(maxsize=1 << 12)
+def depend_on(expr: ir.Expr, offset: Offset, value: Polynomial) -> ir.Expr | None:
+    """The expression where the offset has this value; None if its indices have another say."""
+    indices = {index for index, _ in offset}
+    if not indices <= {*find_free(expr)}:
+        return None
+    first, step = next(each for each in offset if abs(each[1]) == 1)
+    rest = value - to_polynomial(tuple(each for each in offset if each[0] is not first))
+    place = _write(rest if step == 1 else negate(rest))
+    try:
+        put_in = substitute(expr, {first: place})
+    except ValueError:  # a row along the index
+        return None
+
+    def settle(here: ir.Expr) -> ir.Expr:
+        if not indices & {*find_free(here)}:
+            return here
+        match here:
+            case ir.Add() | ir.Mul():
+                plain = _write(Polynomial.of(here))
+                return here if indices & {*find_free(plain)} else plain
+            case ir.Compare(relation, left, right):
+                sides = Polynomial.of(left), Polynomial.of(right)
+                gap = _write(sides[0] - sides[1])
+                if all(map(is_integer, sides)) and not indices & {*find_free(gap)}:
+                    return ir.Compare(relation, gap, ir.ZERO)
+        return here
+
+    new = rewrite_bottom_up(put_in, settle)
+    return None if indices & {*find_free(new)} else new
+
+
+def _is_work(expr: ir.Expr) -> bool:
+    """Is there more to compute than a few multiples of a position?"""
+    heavy = (ir.Call, ir.Pow, ir.Reduce, ir.Along)
+    is_read = isinstance(expr, ir.Access) or is_bracket(expr)
+    return not is_read and any(isinstance(part, heavy) for part in walk(expr))
+
+
+def _guard_parts(guards: Guards, parts: Sequence[ir.Expr]) -> Guards:
+    """With the brackets of the other factors of a product."""
+    return (*guards, *(b.condition for part in parts for b in find_brackets(part)))
+
+
+@dataclass
+class _Tables:
+    """The tables of a system: by what they hold, and the equations that define them."""
+
+    names: set[str]  # that are taken
+    nonfinite: Mapping[ir.Tensor, ir.Tensor]
+    target: str = ""
+    made: dict[tuple[ir.Expr, tuple[ir.Index, ...]], ir.Equation] = field(default_factory=dict)
+    runs: dict[tuple[Polynomial, int], ir.Index] = field(default_factory=dict)
+
+    def open(self, expr: ir.Expr, guards: Guards) -> ir.Expr:
+        """The expression with reads of tables for its largest parts that depend on offsets."""
+        if not find_offsets(expr):
+            return expr
+        read = self.read(expr, guards) if _is_work(expr) else None
+        if read is not None:
+            return read
+        match expr:
+            case ir.Reduce("sum", bound, condition, body):
+                return self._open_sum(expr, (*guards, condition))
+            case ir.Reduce(kind, bound, condition, body):
+                return ir.Reduce(kind, bound, condition, self.open(body, (*guards, condition)))
+            case ir.Along(kind, index, condition, body, columns):
+                inside = self.open(body, (*guards, condition))
+                return ir.Along(kind, index, condition, inside, columns)
+            case ir.Where(condition, then, other):
+                then = self.open(then, (*guards, condition))
+                return ir.Where(condition, then, self.open(other, (*guards, ir.Not(condition))))
+            case ir.Mul(factors):
+                return make_product(self._open_parts(factors, guards, make_product, _guard_parts))
+            case ir.Add(terms):
+                return make_sum(self._open_parts(terms, guards, make_sum, lambda told, _: told))
+            case ir.Pow() | ir.Call() if not is_integer(Polynomial.of(expr)):
+                return map_children(expr, lambda part: self.open(part, guards))
+        return expr
+
+    def _open_sum(self, expr: ir.Reduce, guards: Guards) -> ir.Expr:
+        """A sum of a product: what is summed over the table's own indices is in the table."""
+        factors, condition = find_factors(expr.body), expr.condition
+        for offset in find_offsets(expr.body):
+            mine = [f for f in factors if depend_on(f, offset, ONE) is not None]
+            ends = {index for index, _ in offset}
+            others = [f for f in factors if f not in mine]
+            around = [condition, *(f for f in others if ends & {*find_free(f)})]
+            outside = ends.union(*map(find_free, around))
+            inner = [i for f in mine for i in find_free(f) if i in expr.bound and i not in outside]
+            beside = [f for f in others if f not in around and {*inner} & {*find_free(f)}]
+            if not inner or not mine:
+                continue
+            bound = tuple(dict.fromkeys(inner))
+            part = make_product([f for f in factors if f in mine or f in beside])
+            around_it = _guard_parts(guards, [f for f in others if f not in beside])
+            read = self.read(ir.Reduce("sum", bound, ir.TRUE, part), around_it)
+            if read is not None:
+                left = [f for f in others if f not in beside]
+                kept = tuple(i for i in expr.bound if i not in bound)
+                body = make_product([*(self.open(f, guards) for f in left), read])
+                return ir.Reduce("sum", kept, condition, body) if kept else body
+        return ir.Reduce("sum", expr.bound, condition, self.open(expr.body, guards))
+
+    def _open_parts(
+        self,
+        parts: Sequence[ir.Expr],
+        guards: Guards,
+        make: Callable[[list[ir.Expr]], ir.Expr],
+        guard: Callable[[Guards, Sequence[ir.Expr]], Guards],
+    ) -> list[ir.Expr]:
+        """Parts of a product or a sum; those of one offset are in one table."""
+        left = list(parts)
+        for offset in find_offsets(make(left)):
+            mine = [part for part in left if depend_on(part, offset, ONE) is not None]
+            if len(mine) < 2 or not _is_work(make(mine)):
+                continue
+            read = self.read(make(mine), guard(guards, [p for p in left if p not in mine]))
+            if read is not None:
+                at = left.index(mine[0])  # the others may be that once more
+                left = [*left[:at], read, *(part for part in left[at:] if part not in mine)]
+        return [self.open(p, guard(guards, [each for each in left if each is not p])) for p in left]
+
+    def read(self, expr: ir.Expr, guards: Guards) -> ir.Expr | None:
+        """A read of a table in place of an expression that depends on offsets alone."""
+        body, runs = expr, dict[Polynomial, int]()
+        places: dict[ir.Index, ir.Expr] = {}
+        told, is_met = ir.split_and(ir.all_of(*guards)), True
+        inside = {part: part for part in told if part is not ir.TRUE}
+        for offset in find_offsets(expr):
+            value = to_polynomial(offset)
+            low, length, held = find_run(value, told)
+            if low is None or length is None or depend_on(body, offset, ONE) is None:
+                continue
+            number = runs.get(length, 0)
+            index = self._make_run(length, number)
+            body, runs[length] = _put(body, offset, index, low), number + 1
+            inside = {p: _put(c, offset, index, low) for p, c in inside.items() if p not in held}
+            places[index] = _write(value - low)
+            is_met = is_met and _meets_all(offset)
+        if not places:
+            return None
+        is_read = is_met and not inside
+        if not is_read and is_variable(body) and not is_finite(mark_tensors(body, self.nonfinite)):
+            # No one may read an entry that is infinite: 0 * oo would be its gradient.
+            if not is_met or any(not {*places} >= {*find_free(c)} for c in inside.values()):
+                return None
+            body = ir.Where(ir.all_of(*inside.values()), body, ir.ZERO)
+        axes = (*(i for i in find_free(body) if i not in places), *places)
+        key = body, axes
+        if key not in self.made:
+            name = self._take_name(f"{self.target}_of_{'_'.join(i.name for i in places)}")
+            tensor = ir.Tensor(name, tuple(axis.extent for axis in axes))
+            self.made[key] = ir.Equation(ir.Access(tensor, axes), body)
+        tensor = self.made[key].target.tensor
+        return ir.Access(tensor, tuple(places.get(axis, axis) for axis in axes))
+
+    def _make_run(self, length: Polynomial, number: int) -> ir.Index:
+        """The index over the values of an offset."""
+        if (length, number) not in self.runs:
+            index = rename_apart(ir.Index("u", length.to_expr()), self.names)
+            self.names.add(index.name)
+            self.runs[length, number] = index
+        return self.runs[length, number]
+
+    def _take_name(self, wanted: str) -> str:
+        numbered = (f"{wanted}_{k}" for k in range(2, len(self.names) + 3))
+        name = next(name for name in (wanted, *numbered) if name not in self.names)
+        self.names.add(name)
+        return name
+
+
+def _put(expr: ir.Expr, offset: Offset, index: ir.Index, low: Polynomial) -> ir.Expr:
+    """The expression over the values of an offset, if it depends on that alone."""
+    return depend_on(expr, offset, Polynomial.of(index) + low) or expr
+
+
+def find_run(
+    value: Polynomial, guards: Sequence[ir.Expr]
+) -> tuple[Polynomial | None, Polynomial | None, set[ir.Expr]]:
+    """The least value of an offset, how many there are, and the guards that say just that."""
+    whole, held = find_range(value), set[ir.Expr]()
+    low, high = whole.low, whole.high
+    if low is None or high is None:
+        return None, None, held
+    for guard in guards:
+        is_held = is_told(guard)
+        for fact in find_facts(guard):
+            above, below = value - fact, fact + value
+            is_tight = False
+            if not any(isinstance(a, (ir.Index, ir.Access)) for a in above.atoms):
+                is_tight = is_never_negative(above - low)
+                low = above if is_tight else low
+            elif not any(isinstance(a, (ir.Index, ir.Access)) for a in below.atoms):
+                is_tight = is_never_negative(high - below)
+                high = below if is_tight else high
+            is_held = is_held and is_tight
+        held |= {guard} if is_held else set()
+    return low, high - low + ONE, held
+
+
+def _meets_all(offset: Offset) -> bool:
+    """Does it have every value between the least and the largest?"""
+    span = Polynomial({})
+    for index, step in sorted(offset, key=lambda each: abs(each[1])):
+        if not is_never_negative(span + ONE - Polynomial.of(abs(step))):
+            return False
+        span = span + Polynomial.of(abs(step)) * (Polynomial.of(index.extent) - ONE)
+    return True
+
+
+@system_rule(
+    law="f(i - j) = g_(i - j + N - 1), g_u = f(u - N + 1)",
+    before="x[N]; a[D]; index i < N; y[d,i] = sum[j](tanh(a[d] * (i - j)) * x[j])",
+    after="x[N]; a[D]; index u < 2*N - 1; index i < N; "
+    "y_of_u[d,u] = tanh(a[d] * (u - N + 1)); y[d,i] = sum[j](y_of_u[d,i - j + N - 1] * x[j])",
+    refuses="x[N]; a[N]; index i < N; y[i] = sum[j](tanh(a[i] * (i - j)) * x[j])",
+)
+def tabulate_offsets(system: ir.System) -> Iterator[ir.System]:
+    """Parts that depend on sums of indices alone are equations over the values of these sums.
+
+    An equation that is such a part goes where it is read.
+    """
+    if not any(find_offsets(equation.value) for equation in system.equations):
+        return
+    names = {entry.name for entry in (*system.inputs, *system.sizes)} | {*find_sizes(system)}
+    names |= {index.name for index in find_all_indices(system)}
+    names |= {equation.target.tensor.name for equation in system.equations}
+    tables = _Tables(names, find_nonfinite(system))
+    whole: list[ir.Equation] = []
+    equations: list[ir.Equation] = []
+    for equation in system.equations:
+        value, tensor = equation.value, equation.target.tensor
+        for part in whole:
+            value = put(value, part)
+        tables.target, count = tensor.name, len(tables.made)
+        opened = tables.open(value, ())
+        changed = ir.Equation(equation.target, opened)
+        is_part = isinstance(opened, ir.Access) and tensor not in system.results
+        if is_part and all(isinstance(place, ir.Index) for place in equation.target.places):
+            whole.append(ir.Equation(equation.target, value))
+        equations += [*list(tables.made.values())[count:], changed]
+    if tables.made:
+        yield replace(system, equations=_drop_unread(equations, system.results))
+
+
+def _drop_unread(
+    equations: Sequence[ir.Equation], results: Collection[ir.Tensor]
+) -> tuple[ir.Equation, ...]:
+    needed, kept = {*results}, list[ir.Equation]()
+    for equation in reversed(equations):
+        if equation.target.tensor in needed:
+            needed |= {access.tensor for access in find_accesses(equation.value)}
+            kept.insert(0, equation)
+    return tuple(kept)
+
+
+@dataclass(frozen=True, slots=True)
+class _Powers:
+    """Factors that are `first` where an offset is 0, and `ratio` times as much at the next one."""
+
+    first: list[ir.Expr]
+    ratio: list[ir.Expr]
+
+
+def _find_powers(factors: Sequence[ir.Expr], offset: ir.Index) -> _Powers | None:
+    found = _Powers([], [])
+    for factor in factors:
+        match factor:
+            case ir.Mul(parts):
+                inner = _find_powers(parts, offset)
+                if inner is None:
+                    return None
+                found.first.extend(inner.first)
+                found.ratio.extend(inner.ratio)
+                continue
+            case _ if offset not in find_free(factor):
+                found.first.append(factor)
+                continue
+            case ir.Pow(base, exponent) if offset not in find_free(base):
+                halves = Polynomial.of(exponent).split(offset)
+                if halves is None or halves[0] != ONE:
+                    return None
+                found.ratio.append(base)
+                found.first.extend([ir.Pow(base, halves[1].to_expr())] if halves[1].terms else [])
+            case ir.Call("exp", (exponent,)):
+                halves = Polynomial.of(exponent).split(offset)
+                if halves is None:
+                    return None
+                found.ratio.append(ir.Call("exp", (halves[0].to_expr(),)))
+                rest = halves[1].to_expr()
+                found.first.extend([ir.Call("exp", (rest,))] if halves[1].terms else [])
+            case _:
+                return None
+    return found
+
+
+def _recur(expr: ir.Reduce, name: str) -> tuple[ir.Expr, ir.Equation] | None:
+    """A sum of powers up to an index, or from one on, as a read of what recurs."""
+    factors, conditions = find_factors(expr.body), ir.split_and(expr.condition)
+    for part in conditions:
+        facts = find_facts(part) if is_told(part) else ()
+        for late, early in permutations([a for f in facts for a in f.atoms], 2):
+            if not (isinstance(late, ir.Index) and isinstance(early, ir.Index)):
+                continue
+            gap = Polynomial.of(late) - Polynomial.of(early)
+            if len(facts) != 1 or facts[0] != gap or late.extent is not early.extent:
+                continue
+            summed, edge = (early, late) if early in expr.bound else (late, early)
+            rest = [c for c in conditions if c is not part]
+            if summed not in expr.bound or edge in expr.bound:
+                continue
+            found = _split_powers(expr, factors, rest, (summed, edge, late is edge))
+            if found is not None:
+                return _write_recurrence(expr, found, (summed, edge, late is edge), name)
+    return None
+
+
+def _split_powers(
+    expr: ir.Reduce,
+    factors: Sequence[ir.Expr],
+    conditions: Sequence[ir.Expr],
+    ends: tuple[ir.Index, ir.Index, bool],
+) -> tuple[_Powers, list[ir.Expr], list[ir.Expr]] | None:
+    """The powers; factors and conditions of the summed index; those that it has no part in."""
+    summed, edge, is_upward = ends
+    step = ((edge, 1), (summed, -1)) if is_upward else ((summed, 1), (edge, -1))
+    run = rename_apart(ir.Index("u", edge.extent), {i.name for i in find_free(expr.body)})
+    both = [f for f in factors if {summed, edge} <= {*find_free(f)}]
+    put_in = [depend_on(f, step, Polynomial.of(run)) for f in both]
+    powers = _find_powers([f for f in put_in if f is not None], run) if all(put_in) else None
+    guards: list[ir.Expr] = [ir.Where(c, ir.ONE, ir.ZERO) for c in conditions if c is not ir.TRUE]
+    others = [f for f in (*factors, *guards) if f not in both]
+    inside = [f for f in others if summed in find_free(f)]
+    if not both or powers is None or any(edge in find_free(f) for f in inside):
+        return None
+    return powers, inside, [f for f in others if f not in inside]
+
+
+def _write_recurrence(
+    expr: ir.Reduce,
+    found: tuple[_Powers, list[ir.Expr], list[ir.Expr]],
+    ends: tuple[ir.Index, ir.Index, bool],
+    name: str,
+) -> tuple[ir.Expr, ir.Equation]:
+    (summed, edge, is_upward), (powers, inside, outside) = ends, found
+    around = {i for f in (*powers.ratio, *outside) for i in find_free(f)}
+    own = {i for f in (*powers.first, *inside) for i in find_free(f)}
+    inner = tuple(i for i in expr.bound if i in own and i not in around and i is not summed)
+    back = (Polynomial.of(edge.extent) - ONE - Polynomial.of(edge)).to_expr()
+    body = make_product([*powers.first, *inside]) if powers.first or inside else ir.ONE
+    added = ir.Reduce("sum", inner, ir.TRUE, body) if inner else body
+    added = substitute(added, {summed: edge if is_upward else back})
+    ratio = make_product(powers.ratio)
+    free = (i for part in (added, ratio) for i in find_free(part))
+    axes = (*(i for i in dict.fromkeys(free) if i is not edge), edge)
+    tensor = ir.Tensor(name, tuple(i.extent for i in axes))
+    last = _write(Polynomial.of(edge) - ONE)
+    before = ir.Access(tensor, (*axes[:-1], last))
+    before_all = ir.Where(ir.Compare("<", last, ir.ZERO), ir.ZERO, before)
+    value = ir.Add((ir.Mul((ratio, before_all)), added))
+    read = ir.Access(tensor, (*axes[:-1], edge if is_upward else back))
+    whole = make_product([*outside, read])
+    kept = tuple(i for i in expr.bound if i not in inner and i is not summed)
+    whole = ir.Reduce("sum", kept, ir.TRUE, whole) if kept else whole
+    return whole, ir.Equation(ir.Access(tensor, axes), value)
+
+
+def find_recurrent(system: ir.System) -> ir.System | None:
+    """The system with sums of powers as what recurs: y_t = sum_(r <= t) g**(t - r) * x_r."""
+    names = {entry.name for entry in (*system.inputs, *system.sizes)} | {*find_sizes(system)}
+    names |= {index.name for index in find_all_indices(system)}
+    names |= {equation.target.tensor.name for equation in system.equations}
+    equations: list[ir.Equation] = []
+    for equation in system.equations:
+        made: list[ir.Equation] = []
+
+        def visit(here: ir.Expr, made: list[ir.Equation] = made) -> ir.Expr:
+            if not isinstance(here, ir.Reduce) or here.kind != "sum":
+                return here
+            numbered = (f"state_{k}" for k in range(2, len(names) + 3))
+            name = next(each for each in ("state", *numbered) if each not in names)
+            found = _recur(here, name)
+            if found is None:
+                return here
+            names.add(name)
+            made.append(found[1])
+            return found[0]
+
+        value = rewrite_bottom_up(equation.value, visit)
+        equations += [*made, ir.Equation(equation.target, value)]
+    changed = len(equations) > len(system.equations)
+    return replace(system, equations=tuple(equations)) if changed else None

@@ -1,0 +1,37 @@
+"""Code as people paste it, and what is said of it: codes.md."""
+
+from pathlib import Path
+
+import pytest
+from corpus import read_binds
+from texts import read_sections
+
+from derive import check, parse
+
+
+def read_codes():
+    """(formula, verdict, section) of each code."""
+    formula = ""
+    for section in read_sections(Path(__file__).with_name("codes.md")):
+        if section.kind == "formula":
+            formula = section.text
+        else:
+            verdict, title = section.title.split(": ", 1)
+            yield pytest.param(formula, verdict, section, id=title)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize(("formula", "expected", "section"), list(read_codes()))
+def test_what_is_said_of_pasted_code(formula, expected, section):
+    told = dict(section.entries)
+    bind, init = dict(read_binds(told.pop("bind", ""))), told.pop("init", None)
+    verdict = check(section.text.removesuffix("\n"), parse(formula), bind=bind or None, init=init)
+    report = str(verdict)
+    assert expected in {"same" if verdict.same else "", verdict.grade}, report
+    assert all(part in report for part in told.pop("says", "").split("\n"))
+    assert told.pop("lacks", "\0") not in report
+    assert told.pop("line", str(verdict.line)) == str(verdict.line), report
+    corrected = [(str(line), text.strip()) for line, text in verdict.corrected]
+    assert told.pop("corrected", None) in {None, *(text for _, text in corrected)}, report
+    assert told.pop("corrected line", None) in {None, *(line for line, _ in corrected)}, report
+    assert not told

@@ -1,0 +1,115 @@
+"""Complex tensors: read, built, judged, checked, proved; what asks for an order is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import sympy
+import torch
+from texts import read_literals, read_parts
+
+import derive
+from derive import Formula, build, parse, show
+from derive.errors import DeriveError
+from derive.frontend.system import to_system
+from derive.judge.samples import draw_inputs
+from derive.prove import prove
+
+ROWS = read_literals(Path(__file__).with_name("complex_rows.txt"))
+
+
+PARTS = read_parts(Path(__file__).with_name("complex.txt"))
+FORMULAS = {name: text for name, (text,) in PARTS.items()}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_it_is_read_built_and_judged(name):
+    formula = parse(FORMULAS[name])
+    assert show(parse(show(formula))) == show(formula)
+    assert build(formula).judge(count=2).agrees
+
+
+def test_single_precision_stays():
+    built = build(parse(FORMULAS["linear"]))
+    given = torch.randn(3, 4, dtype=torch.complex64), torch.randn(4, 2), torch.randn(2) + 0j
+    assert built.function(*given).dtype is torch.complex64
+
+
+def test_autograd_goes_through():
+    built = build(parse(FORMULAS["expectation"]))
+    given = [value.requires_grad_() for value in draw_inputs(built.system, {"N": 3}).values()]
+    assert torch.autograd.gradcheck(built.function, given)
+
+
+REFUSED = dict(ROWS["REFUSED"])
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_asks_for_an_order_is_refused(text):
+    with pytest.raises(DeriveError) as error:
+        build(parse(text))
+    assert error.value.diagnostic.code == REFUSED[text]
+    assert error.value.diagnostic.help
+
+
+def test_gradients_are_refused():
+    formula = parse(FORMULAS["expectation"])
+    for ask in (derive.gradient, lambda f: build(f, backward=True)):
+        with pytest.raises(DeriveError, match="autograd"):
+            ask(formula)
+    with pytest.raises(DeriveError, match="autograd"):
+        derive.check("def f(psi, H):\n    return psi @ H @ psi\n", formula, backward=True)
+
+
+CODES = dict(ROWS["CODES"])
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", CODES)
+def test_a_missing_conjugate_is_seen(name):
+    formula = parse(FORMULAS[name])
+    names = ", ".join(entry.name for entry in build(formula).system.inputs)
+    for code, grade in zip(CODES[name], ("proved", "different"), strict=True):
+        source = f"import torch\ndef f({names}):\n    return {code}\n"
+        assert derive.check(source, formula).grade == grade
+
+
+def prove_texts(declared, one, other):
+    texts = [f"{declared}\ny[n] = {value}" for value in (one, other)]
+    return prove(*(to_system(parse(text)) for text in texts)) is not None
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    ROWS["identities are proved"],
+)
+def test_identities_are_proved(one, other):
+    assert prove_texts("complex z, w[N]; x[N]; bool m[N]", one, other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    ROWS["laws of real numbers do not hold"],
+)
+def test_laws_of_real_numbers_do_not_hold(one, other):
+    assert not prove_texts("complex z, w[N]; x[N]; bool m[N]", one, other)
+
+
+def test_sympy_says_the_same():
+    size = derive.sizes("N")
+    i, j = derive.indices("i j", size)
+    psi, h = derive.tensors("psi", size, dtype=complex), derive.tensors("H", size, size)
+    y = derive.tensors("y")
+    value = sympy.Sum(sympy.conjugate(psi[i]) * h[i, j] * psi[j], i, j)
+    formula = Formula(sympy.Eq(y, sympy.re(value * sympy.I)))
+    assert show(formula).startswith("complex psi[N]; H[N, N]")
+    assert build(formula, name="energy").judge(count=1).agrees
+
+
+def test_numbers_that_do_not_fit_are_refused():
+    formula = parse("x[N]; y[n] = x[n] * I")
+    with pytest.raises(DeriveError, match="real by its declaration"):
+        derive.evaluate_loops(formula, {"x": torch.zeros(2, dtype=torch.complex128)})
+    with pytest.raises(ValueError, match="complex numbers"):
+        build(parse("complex z[N]; y[n] = z[n]")).function(torch.zeros(2))
