@@ -76,6 +76,22 @@ def test_a_function_becomes_a_formula_in_its_own_names():
     ]
 
 
+def test_names_are_the_same_for_functions_in_python_and_once_frames_were_compiled():
+    """Where a frame stands while it calls depends on both."""
+
+    def weigh(x):
+        weights = torch.nn.functional.softmax(x, dim=-1)
+        shown = torch.tanh(weights)
+        return shown + x
+
+    named = ["weights[b,c]", "shown[b,c]", "out[b,c]"]
+    for _ in range(2):
+        formula, bare = from_torch(weigh, "x[B, C]"), from_torch(torch.nn.Tanh(), "input[B, C]")
+        assert [line.split(" = ")[0] for line in show(formula).splitlines()[1:]] == named
+        assert show(bare).splitlines()[-1] == "out[b,c] = tanh(input[b,c])"
+        torch.compile(torch.neg, backend="eager")(torch.ones(2))
+
+
 def test_the_formula_is_proved_to_be_the_code():
     assert check(attend, from_torch(attend, INPUTS)).grade == "proved"
 

@@ -88,11 +88,14 @@ class Spot:
     op: str = ""
 
 
-def find_spot(path: str, op: str) -> Spot:
-    """The innermost frame of the user's code; in the file `path` where that is given."""
+def find_spot(path: str, op: str, runner: CodeType) -> Spot:
+    """The innermost frame of the user's code; in the file `path` where that is given.
+
+    What stands beyond `runner`, which runs the code, asks for the lifting and is no part of it.
+    """
     frame: FrameType | None = sys._getframe(1)
     found: FrameType | None = None
-    while frame is not None:
+    while frame is not None and frame.f_code is not runner:
         file = frame.f_code.co_filename
         if found is None and not is_foreign(file):
             found = frame
@@ -108,13 +111,18 @@ def find_spot(path: str, op: str) -> Spot:
 
 @lru_cache(maxsize=512)
 def _find_stores(code: CodeType) -> dict[int, str]:
-    """The variable that an instruction's result goes into at once, by the instruction's offset."""
-    found = {}
-    before = None
+    """The variable that an instruction's result goes into at once, by the instruction's offsets.
+
+    A frame stands at the end of its instruction while a Python function runs in it, and at the
+    begin while any other does.
+    """
+    found: dict[int, str] = {}
+    begin = 0
     for instruction in dis.get_instructions(code):
-        if before is not None and instruction.opname in _STORES:
-            found[before.offset] = str(instruction.argval)
-        before = instruction
+        if instruction.opname in _STORES:
+            name = str(instruction.argval)
+            found |= dict.fromkeys(range(begin, instruction.offset), name)
+        begin = instruction.offset
     return found
 
 

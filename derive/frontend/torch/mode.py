@@ -9,6 +9,7 @@ code that branches on one, or reads one out, is refused.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -120,22 +121,22 @@ def make_mode(trace: Trace, path: str) -> Any:
     """The mode under which code is lifted; `path` is the user's file, if it is known."""
     from torch.overrides import TorchFunctionMode
 
+    runner = sys._getframe(1).f_code
+
     class Lifting(TorchFunctionMode):
         def __torch_function__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            with _at(trace, path, code.name_of(function)):
+            with _at(trace, code.find_spot(path, code.name_of(function), runner)):
                 return _answer(self, trace, function, tuple(args), dict(kwargs or {}))
 
     return Lifting()
 
 
 @contextmanager
-def _at(trace: Trace, path: str, name: str) -> Iterator[None]:
+def _at(trace: Trace, spot: code.Spot) -> Iterator[None]:
     """While a call is answered, its place in the code is known."""
-    outer, trace.spot = trace.spot, code.find_spot(path, name)
-    if trace.depth:
-        trace.spot = replace(trace.spot, name="")
+    outer, trace.spot = trace.spot, replace(spot, name="") if trace.depth else spot
     try:
         yield
     finally:
