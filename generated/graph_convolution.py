@@ -39,10 +39,12 @@ def graph_convolution(A: Tensor, X: Tensor, W: Tensor) -> Tensor:
     X_rsqrt_degree_W = (X * rsqrt_degree[:, None]) @ W
     # Y_part[i,g] = sum[j](A[i,j] * X_rsqrt_degree_W[j,g]) * rsqrt_degree[i]  [N, G]
     Y_part = A @ X_rsqrt_degree_W * rsqrt_degree[:, None]
-    # X_W_rsqrt_degree[i,g] = sum[f](X[i,f] * W[f,g]) * rsqrt_degree[i]  [N, G]
-    X_W_rsqrt_degree = X @ W * rsqrt_degree[:, None]
-    # Y[i,g] = relu(Y_part[i,g] + X_W_rsqrt_degree[i,g] * rsqrt_degree[i])  [N, G]
-    return torch.relu(torch.addcmul(Y_part, X_W_rsqrt_degree, rsqrt_degree[:, None].expand(N, G)))
+    # X_W[i,g] = sum[f](X[i,f] * W[f,g])  [N, G]
+    X_W = X @ W
+    # Y[i,g] = relu(Y_part[i,g] + X_W[i,g] * rsqrt_degree[i] * rsqrt_degree[i])  [N, G]
+    return torch.relu(
+        torch.addcmul(Y_part, X_W * rsqrt_degree[:, None], rsqrt_degree[:, None].expand(N, G))
+    )
 
 
 def _check_shapes(A: Tensor, X: Tensor, W: Tensor) -> tuple[int, int]:

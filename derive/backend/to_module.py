@@ -280,7 +280,9 @@ def _write_tile(tile: Tile, place: _Place, last: Step | None = None) -> list[str
 
 def _write_turn(tile: Tile, place: _Place) -> list[str]:
     """The lines of one turn of a loop."""
-    printer = replace(place.printer, blocks=(*place.printer.blocks, tile.block))
+    name, op = tile.sliced[0]
+    block = tile.block, f"{name}.shape[{ops.axes_of(op).index(tile.index)}]"
+    printer = replace(place.printer, blocks=(*place.printer.blocks, block))
     lists = {made: blocks for made, blocks, _ in tile.joined}
     places = {made: where for made, _, where in tile.joined}
     steps = place.plan.steps

@@ -150,16 +150,16 @@ class Printer:
     """Which tensor new ones are made like, the text of the dtype, the indices of the einsums.
 
     `scalars` are made tensors before anything else. `wanted` is the condition under which a step is
-    needed, where it is not always. In a loop, `blocks` are the extents of its
-    blocks and of those around it: the last one may be shorter. A contraction is a call of einsum,
-    or, where it `is_matmul`, a product of matrices.
+    needed, where it is not always. In a loop, `blocks` are the extents of its blocks and of those
+    around it, and how long each is in this turn: the last one may be shorter. A contraction is a
+    call of einsum, or, where it `is_matmul`, a product of matrices.
     """
 
     like: str
     dtype: str
     subscripts: Mapping[ir.Index, str]
     scalars: tuple[str, ...] = ()
-    blocks: tuple[str, ...] = ()
+    blocks: tuple[tuple[str, str], ...] = ()
     wanted: Mapping[str, str] = field(default_factory=dict)
     is_matmul: bool = False
 
@@ -291,7 +291,9 @@ class Printer:
                 return _arrange(self.text(arg, ATOM), ops.axes_of(arg), axes)
             case ops.Expand(arg, axes):
                 text = _arrange(self.text(arg, ATOM), ops.axes_of(arg), axes)
-                return f"{text}.expand({', '.join(map(self._extent, axes))})"
+                own = ops.axes_of(arg)
+                lengths = ("-1" if self._is_cut(i) and i in own else self._extent(i) for i in axes)
+                return f"{text}.expand({', '.join(lengths)})"
             case _:
                 raise TypeError(f"no text for {type(op).__name__}")
 
@@ -308,13 +310,16 @@ class Printer:
         amounts = ", ".join(", ".join(pair) for pair in each)
         return f"torch.nn.functional.pad({self.text(op)}, ({amounts}))"
 
+    def _is_cut(self, index: ir.Index) -> bool:
+        return any(index.extent == ir.Size(name) for name, _ in self.blocks)
+
     def _extent(self, index: ir.Index) -> str:
-        """The extent an axis is expanded to; a block keeps its own."""
-        is_block = any(index.extent == ir.Size(name) for name in self.blocks)
-        return "-1" if is_block else to_python(index.extent)
+        """How many entries an axis has; a block as many as there are in this turn."""
+        lengths = (length for name, length in self.blocks if index.extent == ir.Size(name))
+        return next(lengths, "") or to_python(index.extent)
 
     def _ones(self, indices: Sequence[ir.Index], dtype: str) -> str:
-        sizes = ", ".join(to_python(i.extent) for i in indices)
+        sizes = ", ".join(map(self._extent, indices))
         return f"{self.like}.new_ones({sizes}, dtype={dtype})"
 
     def _number_tensor(self, value: ir.Expr, dtype: str) -> str:

@@ -7,6 +7,8 @@ from derive import build, parse
 from derive.backend.to_module import Header, to_module
 from derive.compiler import Built
 from derive.frontend.system import to_system
+from derive.judge.loops import evaluate_loops
+from derive.judge.samples import draw_inputs
 from derive.plan.blocks import find_indices, make_tiled, open_region
 from derive.plan.blocks.body import find_body
 from derive.plan.build import make_plan
@@ -54,3 +56,18 @@ def test_a_tensor_is_not_cut_into_slivers():
     """
     passes = build(text, sizes={"N": 48}, backward=True).passes
     assert passes.backward.tile.index.name not in ("r", "s")
+
+
+def test_what_a_block_repeats_is_as_long_as_the_block_even_the_last():
+    """One weight a head is repeated over the samples of a block."""
+    formula = parse("""
+        p, o[B, H, N, N]; v[B, H, N, D]; w[H]
+        z[b,h,i,e] = sum[j]((softmax[j](p[b,h,i,j]) - w[h] * softmax[j](o[b,h,i,j])) * v[b,h,j,e])
+    """)
+    built = build(formula, sizes=dict(B=4, H=8, N=384, D=64))
+    assert "expand(" in built.source
+    built.judge(2)
+    inputs = draw_inputs(built.system, dict(B=5, H=3, N=4, D=2), 0)
+    torch.testing.assert_close(
+        built.function(**inputs, block=2), evaluate_loops(formula, inputs), rtol=1e-9, atol=1e-9
+    )

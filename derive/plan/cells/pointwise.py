@@ -226,12 +226,15 @@ def match_sum_of_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             continue
         if any(isinstance(p, ops.Num) or ops.is_boolean(p) or ops.is_integral(p) for p in parts):
             continue
-        parts = tuple(ops.arrange(part, axes) for part in parts)
+        # what has fewer indices torch cannot add up where sizes are symbols of fake tensors
+        parts = tuple(
+            ops.arrange(part, axes)
+            if set(find_true_axes(part)) == set(axes)
+            else ops.Expand(strip(part), axes)
+            for part in parts
+        )
         if any(find_strides(p, definitions.memory)[-1:] > (1,) for p in parts[1:] if is_long):
             continue
-        # what has fewer indices torch cannot add up where sizes are symbols of fake tensors
-        wide = (set(find_true_axes(part)) == set(axes) for part in parts)
-        parts = tuple(p if w else ops.Expand(p, axes) for p, w in zip(parts, wide, strict=True))
         scale = ops.Num(ir.Number(-value if term.negative else value))
         if scale.value is ir.ONE:
             return ops.Cell(ops.TorchCall("torch.addcmul", GIVEN[:3]), parts, op, axes)
