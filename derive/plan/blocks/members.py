@@ -375,8 +375,8 @@ def find_leaves(op: ops.Op, index: ir.Index, inside: Mapping[str, int]) -> tuple
     ):
         raise BoundError  # the positions are those in the whole, and a block has others
     is_made_here = all(index not in ops.axes_of(arg) for arg in ops.args_of(op))
-    if isinstance(op, ops.Arrange) and is_made_here:
-        return find_leaves(op.arg, index, inside)  # size 1 along the index, whatever the block
+    if isinstance(op, (ops.Arrange, ops.Expand)) and is_made_here:
+        return find_leaves(op.arg, index, inside)  # of size 1 along the index, or as the block is
     if isinstance(op, (ops.Source, ops.Diagonal)) or is_made_here:
         if ops.find_reads(op) & inside.keys():
             raise BoundError
