@@ -47,7 +47,8 @@ def pytest_itemcollected(item):
     sampled = item.get_closest_marker("sampled")
     if sampled:
         of_test = (item.parent.nodeid, item.originalname)
-        if met[of_test] % sampled.args[0]:
+        step, first = (*sampled.args, 0)[:2]
+        if (met[of_test] - first) % step:
             item.add_marker("slow")
         met[of_test] += 1
 

@@ -21,6 +21,7 @@ from derive.errors import DeriveError
 from derive.formulas import FAMILIES, family_of, find_formula, find_in_module, load_formulas
 from derive.frontend.from_sympy import show
 from derive.frontend.from_text import parse
+from derive.frontend.system import to_system
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs, find_sizes
 from derive.notation.formula import Formula
@@ -36,7 +37,13 @@ MASKED = [name for name in NAMES if 'empty_row="zeros"' in WRITTEN[name]]
 BY_HAND = load_by_hand()
 DRAWS = range(3)  # the second has a size 1
 
-every_draw = pytest.mark.parametrize("draw", DRAWS)
+# Each formula at one draw at once, the draws in turn; at the others with the slow tests.
+EACH = [
+    pytest.param(name, (number + turn) % len(DRAWS), marks=[pytest.mark.slow] * bool(turn))
+    for turn in DRAWS
+    for number, name in enumerate(NAMES)
+]
+
 one_sample = pytest.mark.filterwarnings(r"ignore:cov\(\)")  # of one sample: nan, and a warning
 
 
@@ -74,10 +81,8 @@ def find_gradients(function: Any, inputs: dict[str, Any]) -> tuple[torch.Tensor,
     return torch.autograd.grad(total, list(leaves.values()))
 
 
-@pytest.mark.sampled(3)
 @one_sample
-@every_draw
-@every_formula
+@pytest.mark.parametrize(("name", "draw"), EACH)
 def test_loops_function_and_gradients_are_those_of_code_by_hand(name: str, draw: int) -> None:
     inputs, function = draw_from(name, draw), built(name).function
     expected = BY_HAND[name](**inputs)
@@ -110,7 +115,7 @@ def test_its_gradients_are_the_slopes(name: str) -> None:
     assert torch.autograd.gradcheck(of_leaves, tuple(leaves.values()))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6, 1)
 @every_formula
 def test_large_inputs(name: str) -> None:
     """At logits of 1e4 and more it is finite wherever code by hand is, and right.
@@ -216,7 +221,7 @@ def test_it_says_what_it_is(name: str) -> None:
         assert words
         assert words == words.strip().rstrip(".")
         assert "\n" not in words
-    assert set(formula.typical) == set(find_sizes(built(name).system))
+    assert set(formula.typical) == set(find_sizes(to_system(formula)))
 
 
 @every_formula

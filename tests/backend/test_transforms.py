@@ -234,12 +234,15 @@ TRANSFORMS = {
     "float32": in_float32,
     "no_einsum": without_einsum,
 }
-TABLE = [
+LONG = {"compile", "export"}  # they take seconds
+KINDS = tuple(TRANSFORMS)
+TABLE = [  # each formula under one transform, the transforms in turn; then each under the next
     pytest.param(name, kind, id=f"{name}-{kind}", marks=() if name in FEW else pytest.mark.slow)
-    for name in LIBRARY
-    for kind in TRANSFORMS
-    if kind not in ("compile", "export") or name in (*FEW, *FIRST)  # both take seconds
+    for turn in range(len(KINDS))
+    for number, name in enumerate(LIBRARY)
+    for kind in [KINDS[(number + turn) % len(KINDS)]]
 ]
+TABLE.sort(key=lambda case: case.values[1] in LONG and case.values[0] not in FIRST)  # those last
 
 
 @pytest.mark.parametrize(("name", "kind"), TABLE)

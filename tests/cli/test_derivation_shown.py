@@ -78,7 +78,7 @@ def check_latex(text):
         assert outside.count("&") == 1, row
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(9, 1)
 @every_formula
 def test_latex_is_balanced(name):
     made = built(name)

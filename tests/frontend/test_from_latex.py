@@ -61,7 +61,7 @@ def read_back(system):
     return to_system(from_latex(to_align(system, ()), stated, empty_row=system.empty_row))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(9, 4)
 @every_formula
 def test_the_latex_of_a_formula_is_read_back(name):
     system = to_system(find_formula(name))

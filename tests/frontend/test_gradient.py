@@ -46,7 +46,7 @@ def test_the_gradients_are_what_autograd_finds(text):
     compare(parse(text))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(9, 2)
 @pytest.mark.parametrize("name", find_families())
 def test_the_gradients_of_the_library(name):
     compare(find_formula(name))

@@ -30,7 +30,7 @@ def judge(formula: object, number: int, sizes: dict[str, int]) -> None:
         assert not where, where
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(9, 3)
 @pytest.mark.parametrize("name", find_families())
 def test_the_library_as_the_loops_have_it(name: str) -> None:
     formula = find_formula(name)

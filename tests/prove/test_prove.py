@@ -139,6 +139,7 @@ def test_a_slip_in_a_layer_is_not_proved(slip):
     assert prove(system(AS_CODED.replace(*slip)), system(ONE_LAYER)) is None
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", find_families())
 def test_every_formula_of_the_library_equals_itself(name):
     whole = to_system(find_formula(name))

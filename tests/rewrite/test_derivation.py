@@ -83,7 +83,7 @@ def check_values(system, stages, count=2):
 # The recipe, one use at a time.
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(9)
 @every_formula
 def test_uses_end_where_the_recipe_does(name):
     check_uses(built(name).system)
@@ -124,7 +124,7 @@ def test_a_guard_is_carried_to_the_definition():
 # What is told of the library.
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(9)
 @every_formula
 def test_entries_begin_where_the_one_before_ends(name):
     made = built(name)
@@ -143,7 +143,7 @@ def test_entries_begin_where_the_one_before_ends(name):
     assert costs in {None, count_costs(made.plan, DEFAULT)}
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(9)
 @every_formula
 def test_stages_have_equal_values(name):
     made = built(name)
@@ -151,7 +151,7 @@ def test_stages_have_equal_values(name):
     check_values(made.system, stages, count=1)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(9)
 @every_formula
 def test_stages_can_be_read_back(name):
     made = built(name)
