@@ -281,3 +281,35 @@ def test_recurrences_that_read_one_anothers_places_before(text):
         expected = evaluate_loops(built.formula, inputs)
         for one, other in zip(built.function(**inputs), expected, strict=True):
             torch.testing.assert_close(one, torch.as_tensor(other))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ROWS["recurrences at every length, also those shorter than what they begin with"],
+)
+def test_recurrences_at_every_length(text):
+    built = build(text)
+    assert built.judge().agrees
+    for length in (0, 1, 2, 3, 5):
+        inputs = draw_inputs(built.system, {"T": length, "B": 3})
+        try:
+            expected = evaluate_loops(built.formula, inputs)
+        except DeriveError as error:  # a place that an equation fills is not there
+            assert error.diagnostic.code == "reads-outside"
+            with pytest.raises(ValueError, match="is not there"):
+                built.function(**inputs)
+            continue
+        results = built.function(**inputs)
+        results, expected = (
+            [torch.as_tensor(each) for each in (found if isinstance(found, tuple) else (found,))]
+            for found in (results, expected)
+        )
+        for one, other in zip(results, expected, strict=True):
+            torch.testing.assert_close(one, other, check_dtype=False)
+        names = [name for name, value in inputs.items() if torch.is_tensor(value)] * bool(length)
+        values = [inputs.pop(name).double().requires_grad_() for name in names]
+
+        def call(*given, names=names, sizes=inputs):
+            return built.function(**dict(zip(names, given, strict=True)), **sizes)
+
+        assert not values or torch.autograd.gradcheck(call, values)

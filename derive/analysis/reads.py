@@ -59,8 +59,9 @@ def find_read_mistakes(system: ir.System) -> Iterator[Diagnostic]:
     declared = {index.name for index in find_untold(system)}
     counts = Counter(equation.target.tensor for equation in system.equations)
     lowest = find_lowest(system)
+    filled = _find_filled(system)
     for equation in system.equations:
-        for access, facts in find_guarded(equation.value, ()):
+        for access, facts in find_guarded(equation.value, filled):
             for number in range(len(access.places)):
                 read = Read(access, number, equation, system)
                 yield from _find_position_mistakes(read)
@@ -72,6 +73,16 @@ def find_read_mistakes(system: ir.System) -> Iterator[Diagnostic]:
             read = Read(equation.target, number, equation, system)
             if isinstance(place, ir.Index) and not is_same_extent(place.extent, read.extent):
                 yield _two_extents(read, place)
+
+
+def _find_filled(system: ir.System) -> Facts:
+    """What is >= 0 as equations fill fixed places: h[1] = .. stands where h has two at least."""
+    found: list[Polynomial] = []
+    for target in (equation.target for equation in system.equations):
+        for place, extent in zip(target.places, target.tensor.shape, strict=True):
+            if not find_free(place):
+                found += [here := Polynomial.of(place), Polynomial.of(extent) - _ONE - here]
+    return tuple(dict.fromkeys(each for each in found if each.constant is None))
 
 
 def _find_position_mistakes(read: Read) -> Iterator[Diagnostic]:

@@ -13,6 +13,7 @@ Below them stand the functions that a file has for what no single call of torch 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from functools import lru_cache
 from itertools import groupby
 from typing import TypeAlias
@@ -23,6 +24,7 @@ from derive.backend.to_torch import ADD, FOURIER, RECUR, SIGN, to_python
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
 from derive.ir.polynomial import Polynomial
+from derive.ir.recurrences import find_start
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_children, walk
 from derive.plan import ops
@@ -30,6 +32,7 @@ from derive.plan.cells import attention, segments, windows
 from derive.plan.plan import Plan
 from derive.plan.steps import free_name
 from derive.rewrite.guards import is_variable
+from derive.rewrite.rows import is_above_zero
 
 CHECK = "_check_shapes"
 KINDS = {  # the test of a dtype that does not fit, and what must be held
@@ -58,19 +61,18 @@ def write_check(
     The `positive` sizes have to be 1 at least, the extents of the `counted` indices the number
     beside them. Raises DeriveError where no shape tells some size.
     """
-    tensors = [t for t in system.inputs if isinstance(t, ir.Tensor)]
-    if not tensors:
-        return [], ""
     known_sizes = [s for s in find_size_sources(system) if isinstance(s, (FromShape, FromEquation))]
     sizes = [source.name for source in known_sizes if is_used(source.name)]
     arguments = [f"{name}: {kind}" for name, kind in list_arguments(system)]
     several = f"tuple[{', '.join(['int'] * len(sizes))}]"
     returns = "None" if not sizes else "int" if len(sizes) == 1 else several
-    words = "Read the sizes from the shapes, and compare" if sizes else "Compare the shapes"
-    body = [
-        f'"""{words}; ValueError where they do not fit."""',
-        *_write_body(system, known_sizes, sizes, positive, counted),
-    ]
+    has_tensors = any(isinstance(entry, ir.Tensor) for entry in system.inputs)
+    words = "Compare the shapes" if has_tensors else "Compare the sizes"
+    words = "Read the sizes from the shapes, and compare" if sizes else words
+    body = _write_body(system, known_sizes, sizes, positive, counted)
+    if not body:
+        return [], ""
+    body.insert(0, f'"""{words}; ValueError where they do not fit."""')
     if sizes:
         body.append(f"return {', '.join(sizes)}")
     return sizes, write_function(fit_signature(CHECK, arguments, returns), body)
@@ -146,7 +148,7 @@ def _write_body(
     tensors = [t for t in system.inputs if isinstance(t, ir.Tensor)]
     whole = [t for t in tensors if _is_unpacked(t, known_sizes)]
     compared = [t for t in tensors if t not in whole]
-    fixed = _find_fixed(system)
+    fixed = find_fixed(system)
     extents = [e for t in compared for e in t.shape] + [index.extent for index, _ in counted]
     extents += [e for a, k in fixed for e in (a.tensor.shape[k], a.places[k])]
     needed = {*returned, *positive, *(s for e in extents for s in _sizes_in(e))}
@@ -243,18 +245,39 @@ def find_finite(system: ir.System) -> set[str]:
     return found
 
 
-def _find_fixed(system: ir.System) -> list[tuple[ir.Access, int]]:
-    """The accesses that read a fixed place, x[0], of an extent that may be 0; each place once."""
+def find_fixed(system: ir.System) -> list[tuple[ir.Access, int]]:
+    """What is read, or written on the left, at a fixed place of an extent that may be 0: x[0].
+
+    Each place once.
+    """
     found: dict[tuple[ir.Tensor, int, ir.Expr], tuple[ir.Access, int]] = {}
-    for equation in system.equations:
-        for access in find_accesses(equation.value):
-            for k, (place, extent) in enumerate(
-                zip(access.places, access.tensor.shape, strict=True)
-            ):
-                is_fixed = not any(isinstance(part, (ir.Index, ir.Access)) for part in walk(place))
-                if is_fixed and Polynomial.of(extent).constant is None:
-                    found.setdefault((access.tensor, k, place), (access, k))
+    read = [access for equation in system.equations for access in find_accesses(equation.value)]
+    left = [each.target for each in system.written if not find_start(each.target)]
+    for access in (*read, *left):
+        for k, (place, extent) in enumerate(zip(access.places, access.tensor.shape, strict=True)):
+            is_fixed = not any(isinstance(part, (ir.Index, ir.Access)) for part in walk(place))
+            ends = (_subtract(place, ir.MINUS_ONE), _subtract(extent, place))
+            is_there = access in left and all(map(is_above_zero, ends))
+            if is_fixed and not is_there and Polynomial.of(extent).constant is None:
+                found.setdefault((access.tensor, k, place), (access, k))
     return list(found.values())
+
+
+def has_places(system: ir.System, extent: ir.Expr, count: int) -> bool:
+    """Is the extent at least so large wherever the sizes pass the checks?"""
+    if is_above_zero(_subtract(extent, ir.Number(Fraction(count - 1)))):
+        return True
+    for access, k in find_fixed(system):
+        if Polynomial.of(access.tensor.shape[k]) == Polynomial.of(extent):
+            place = access.places[k]
+            before, behind = Polynomial.of(place), Polynomial.of(_subtract(extent, place))
+            if max(before.constant or 0, (behind.constant or 1) - 1) >= count - 1:
+                return True
+    return False
+
+
+def _subtract(one: ir.Expr, other: ir.Expr) -> ir.Expr:
+    return (Polynomial.of(one) - Polynomial.of(other)).to_expr()
 
 
 def _is_unpacked(tensor: ir.Tensor, known_sizes: Sequence[SizeSource]) -> bool:

@@ -25,7 +25,7 @@ from derive.backend.lines import (
     wrap_text,
     write_function,
 )
-from derive.backend.to_torch import ATOM, Printer, find_matrices, to_python
+from derive.backend.to_torch import ADD, ATOM, Printer, find_matrices, to_python
 from derive.ir import nodes as ir
 from derive.ir.text import to_declaration, to_lines, to_text
 from derive.ir.walk import walk
@@ -33,7 +33,7 @@ from derive.plan import cost, ops
 from derive.plan.lower.number import find_counted, find_positive
 from derive.plan.meaning import to_step_equation
 from derive.plan.plan import Plan, find_subscripts
-from derive.plan.steps import Scan, Step, Tile
+from derive.plan.steps import Carried, Scan, Step, Tile
 
 OUTER = WIDTH - len(INDENT)  # columns of a line of the function
 WIDE = ("zero", "one", "empty", "lowest")  # the starts of running sums and of what scales them
@@ -469,14 +469,14 @@ def write_body(
 
     The steps that are `wanted` under a condition stand behind it.
     """
-    printer = replace(make_printer(plan), wanted=wanted)
+    printer = replace(make_printer(plan), wanted={**_find_begun(plan), **wanted})
     names = [getattr(op, "name", None) for op in plan.results]
     last = plan.steps[-1] if returns and names == [plan.steps[-1].name] else None
 
     def write(steps: Iterable[Step]) -> list[str]:
         parts = []
         for step in steps:
-            condition = wanted.get(step.name, "")
+            condition = printer.wanted.get(step.name, "")
             room = OUTER - len(INDENT) * bool(condition)
             name = "" if step is last else step.name
             parts.append((condition, write_step(step, printer, name, room) + free(step)))
@@ -512,12 +512,58 @@ def write_body(
     return body
 
 
+def _find_begun(plan: Plan) -> dict[str, str]:
+    """The condition under which a step is needed that only first values of a recurrence read."""
+    always = ("", 0)
+    needed: dict[str, set[tuple[str, int]]] = {}
+
+    def note(op: ops.Op, places: set[tuple[str, int]]) -> None:
+        for name in ops.find_reads(op):
+            needed.setdefault(name, set()).update(places)
+
+    turns = {step for scan in plan.scans for step in plan.steps[scan.first : scan.last + 1]}
+    rest = [*plan.results, *(op for tile in plan.tiles for _, op in tile.sliced)]
+    rest += [op for scan in plan.scans for _, op, _ in scan.sliced]
+    for op in rest:
+        note(op, {always})
+    for each in (each for scan in plan.scans for each in scan.carried):
+        note(each.made, {always})
+        for place, op in enumerate(each.first):
+            extent = _find_doubtful(each, place, plan)
+            note(op, {(extent, place) if extent else always})
+    for step in reversed(plan.steps):
+        note(step.op, {always} if step in turns else needed.get(step.name, {always}))
+    found: dict[str, str] = {}
+    for step in plan.steps:
+        places = needed.get(step.name, {always})
+        if always not in places and step not in turns:
+            least = dict(sorted(places, reverse=True))
+            found[step.name] = " or ".join(f"{n} > {place}" for n, place in sorted(least.items()))
+    return found
+
+
+def _find_doubtful(each: Carried, place: int, plan: Plan) -> str:
+    """The extent along which what recurs may lack a place; nothing where it never does."""
+    extent = each.shape[each.axis]
+    is_sure = each.skipped or to_checks.has_places(plan.system, extent, place + 1)
+    return "" if is_sure else to_python(extent, ADD)
+
+
 def _write_scan(scan: Scan, plan: Plan, printer: Printer) -> list[str]:
-    """The loop of a recurrence, and what it leaves behind."""
+    """The loop of a recurrence, and what it leaves behind.
+
+    A recurrence that may be shorter than the values it begins with has as many as it is long.
+    """
     lines: list[str] = []
     for each in scan.carried:
-        values = ", ".join(map(printer.text, each.first))
-        lines += fit_assignment(each.each, f"[{values}]", OUTER)
+        some = [_find_doubtful(each, place, plan) for place in range(len(each.first))]
+        sure = [printer.text(op) for op, extent in zip(each.first, some, strict=True) if not extent]
+        if sure or not any(some):
+            lines += fit_assignment(each.each, f"[{', '.join(sure)}]", OUTER)
+        for place, (op, extent) in enumerate(zip(each.first, some, strict=True)):
+            text, sign = printer.text(op), "=" if place == 0 else "+="
+            if extent:
+                lines.append(f"{each.each} {sign} [{text}] if {extent} > {place} else []")
     names = [name for name, _, _ in scan.sliced]
     slices = [f"{printer.text(op, ATOM)}.unbind({axis})" for _, op, axis in scan.sliced]
     if names:
@@ -534,11 +580,12 @@ def _write_scan(scan: Scan, plan: Plan, printer: Printer) -> list[str]:
     for each in scan.carried:
         kept = f"{each.each}[{each.skipped}:]" if each.skipped else each.each
         stacked = f"torch.stack({kept}, dim={each.axis})"
-        if each.skipped or not each.first:  # torch stacks no empty list
+        is_sure = each.first and not _find_doubtful(each, 0, plan)
+        if each.skipped or not is_sure:  # torch stacks no empty list
             shape = to_tuple([to_python(extent) for extent in each.shape])
             own = "" if printer.dtype == f"{printer.like}.dtype" else f", dtype={printer.dtype}"
             empty = f"{printer.like}.new_empty({shape}{own})"
-            stacked += f" if {to_python(scan.index.extent)} else {empty}"
+            stacked += f" if {to_python(each.shape[each.axis])} else {empty}"
         lines += fit_assignment(each.name, stacked, OUTER)
     return lines
 

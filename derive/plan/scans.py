@@ -12,10 +12,11 @@ what a loop leaves behind are inputs of it. Its steps are then put in order arou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
+from itertools import product
 from math import inf
 from types import MappingProxyType
 
@@ -24,7 +25,7 @@ from derive.errors import refuse
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, kind_of
 from derive.ir.polynomial import Polynomial
-from derive.ir.recurrences import Recurrence, find_groups, find_recurrence
+from derive.ir.recurrences import MOST_BACK, Recurrence, find_groups, find_recurrence
 from derive.ir.walk import (
     find_accesses,
     find_all_indices,
@@ -201,6 +202,7 @@ class _Opener:
         if recurrence.inner is not None:
             raise self._refuse("it needs a loop in a loop: no diagonals are told by places before")
         loop = self.loop = Loop(recurrence.index)
+        self.shift = 0  # turns before the loop that are told by themselves
         for tensor in own:
             loop.axes[tensor] = recurrence.find_axis(tensor)
         self.loops.append(loop)
@@ -323,39 +325,56 @@ class _Opener:
                 self._begin(tensor, starts.get((tensor, back), ir.ONE), f"{tensor.name}_first")
 
     def _peel(self) -> list[ir.Expr] | None:
-        """The first turn by itself, and the values of the equations for the turns behind it.
+        """The first turns by themselves, and the values of the equations for those behind them.
 
-        None where the first turn is not told by itself, or a condition still changes the others.
+        As few turns as are told by themselves and leave no condition that changes the others; None
+        where none do.
         """
-        index = self.recurrence.index
-        if any(lag > 1 for _, lag in self.lags):
+        values = [equation.value for equation in self.recurrence.equations]
+        named = [
+            part.value
+            for condition in find_conditions(values, self.recurrence.index)
+            for part in walk(condition)
+            if isinstance(part, ir.Number)
+        ]
+        least = max(lag for _, lag in self.lags)
+        most = min(MOST_BACK, 1 + int(max(map(abs, named), default=Fraction(0))))
+        peeled = (self._peel_turns(count) for count in range(least, max(least, most) + 1))
+        return next((each for each in peeled if each is not None), None)
+
+    def _peel_turns(self, count: int) -> list[ir.Expr] | None:
+        """So many turns by themselves, and the values for those behind them."""
+        index, equations = self.recurrence.index, self.recurrence.equations
+        less = Polynomial.of(index.extent) - Polynomial.of(count)
+        later = rename_apart(ir.Index(index.name, less.to_expr()), self.names)
+        moved: dict[ir.Expr, ir.Expr] = {index: ir.Add((later, ir.Number(Fraction(count))))}
+        values = [rewrite_bottom_up(substitute(e.value, moved), _settle) for e in equations]
+        if any(find_conditions(values, later)):
             return None
-        later = ir.Index(index.name, (Polynomial.of(index.extent) - Polynomial.of(1)).to_expr())
-        later = rename_apart(later, self.names)
-        at: dict[ir.Expr, ir.Expr] = {index: ir.ZERO}
-        moved: dict[ir.Expr, ir.Expr] = {index: ir.Add((later, ir.Number(Fraction(1))))}
-        now: dict[ir.Tensor, ir.Tensor] = {}
+        made: dict[ir.Tensor, list[ir.Tensor]] = {e.target.tensor: [] for e in equations}
 
         def read(expr: ir.Expr) -> ir.Expr:
-            if isinstance(expr, ir.Access) and expr.tensor in now:
-                return ir.Access(now[expr.tensor], self._others(expr))
+            """What an earlier turn, or an equation before, has made."""
+            if isinstance(expr, ir.Access) and expr.tensor in made:
+                turn = Polynomial.of(expr.places[self.loop.axes[expr.tensor]]).constant
+                if turn is not None and 0 <= turn < len(made[expr.tensor]):
+                    return ir.Access(made[expr.tensor][int(turn)], self._others(expr))
             return _settle(expr)
 
-        firsts, values = [], []
-        for equation in self.recurrence.equations:
-            tensor = equation.target.tensor
-            firsts.append(rewrite_bottom_up(substitute(equation.value, at), read))
-            now[tensor] = self._without(tensor, self.name(f"{tensor.name}_first"))
-            values.append(rewrite_bottom_up(substitute(equation.value, moved), _settle))
-        if any(map(self._recurs, firsts)) or any(_is_conditioned(v, later) for v in values):
-            return None
-        for (tensor, made), first in zip(now.items(), firsts, strict=True):
-            self.loop.first[tensor] = [made]
-            self.outside.append(
-                ir.Equation(ir.Access(made, self._others(self._target(tensor))), first)
-            )
+        firsts: list[ir.Equation] = []
+        for turn, equation in product(range(count), equations):
+            at: dict[ir.Expr, ir.Expr] = {index: ir.Number(Fraction(turn))}
+            value = rewrite_bottom_up(substitute(equation.value, at), read)
+            if self._recurs(value):
+                return None
+            target = equation.target
+            first = self._without(target.tensor, self.name(f"{target.tensor.name}_first"))
+            made[target.tensor].append(first)
+            firsts.append(ir.Equation(ir.Access(first, self._others(target)), value))
+        self.loop.first |= made
+        self.outside += firsts
         self.names.add(later.name)
-        self.shift, self.loop.index = 1, later
+        self.shift, self.loop.index = count, later
         return values
 
     def _refuse(self, why: str) -> Exception:
@@ -377,8 +396,7 @@ class _Opener:
         if isinstance(expr, ir.Access) and expr.tensor in self.own:
             tensor, axis = expr.tensor, self.loop.axes[expr.tensor]
             place = Polynomial.of(expr.places[axis])
-            shift = 1 if index is not self.recurrence.index else 0
-            lag = (Polynomial.of(index) + Polynomial.of(shift) - place).constant
+            lag = (Polynomial.of(index) + Polynomial.of(self.shift) - place).constant
             assert lag is not None
             if any(index in find_free(p) for p in self._others(expr)):
                 raise self._refuse("it reads itself along a diagonal")
@@ -518,7 +536,7 @@ def strip_starts(
     lags = {(a.tensor, recurrence.find_lag(a) or 0) for a in read if a.tensor in targets}
     if any(lag and (tensor, lag) not in starts for tensor, lag in lags):
         return None
-    return None if any(_is_conditioned(value, index) for value in values) else (values, starts)
+    return None if any(find_conditions(values, index)) else (values, starts)
 
 
 def begins(condition: ir.Expr, index: ir.Index) -> bool:
@@ -529,12 +547,11 @@ def begins(condition: ir.Expr, index: ir.Index) -> bool:
     return is_always(at_first) and is_always(substitute(condition, behind))
 
 
-def _is_conditioned(expr: ir.Expr, index: ir.Index) -> bool:
-    """Does a condition on the index decide about a part of it?"""
-    return any(
-        isinstance(part, (ir.Compare, ir.And, ir.Or, ir.Not)) and index in find_free(part)
-        for part in walk(expr)
-    )
+def find_conditions(values: Sequence[ir.Expr], index: ir.Index) -> Iterator[ir.Expr]:
+    """The conditions on the index that decide about parts of the values."""
+    for part in (part for value in values for part in walk(value)):
+        if isinstance(part, (ir.Compare, ir.And, ir.Or, ir.Not)) and index in find_free(part):
+            yield part
 
 
 def _is_plain(expr: ir.Expr, axes: Sequence[ir.Expr]) -> bool:
