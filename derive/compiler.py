@@ -19,7 +19,7 @@ from derive.formulas import read_formula
 from derive.frontend.modules import hold
 from derive.frontend.system import refuse_depth, to_system
 from derive.ir import nodes as ir
-from derive.ir import polynomial, recurrences
+from derive.ir import polynomial
 from derive.ir.text import to_text
 from derive.ir.walk import find_all_indices, find_sizes, walk
 from derive.plan import search, shards
@@ -99,13 +99,7 @@ class Built:
         """What was done on the way from the formula to the plan, and what it changed of costs."""
         from derive.plan.derivation import find_derivation
 
-        if recurrences.find_groups(self.system) or self.plan.recurs:
-            raise refuse(
-                "not-yet",
-                "the derivation of a recurrence cannot be told yet",
-                help="show its plan instead",
-            )
-        return find_derivation(self.plan, self.request, write_cell)
+        return find_derivation(self.plan, self.request, write_cell, self.system)
 
     @cached_property
     def function(self) -> Callable[..., Any]:

@@ -17,8 +17,9 @@ from derive.errors import DeriveError
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
 from derive.ir.polynomial import Polynomial, add_all, evaluate_atom
+from derive.ir.recurrences import find_groups
 from derive.ir.text import to_text
-from derive.ir.walk import find_free
+from derive.ir.walk import find_free, substitute
 from derive.plan import ops
 from derive.plan.build import Form, lower_system
 from derive.plan.cost import (
@@ -34,16 +35,21 @@ from derive.plan.lower.context import find_layouts
 from derive.plan.meaning import to_expr, to_step_equation
 from derive.plan.path import OUTER, Order, Path
 from derive.plan.plan import PREPARE, Costs, Entry, Plan
+from derive.plan.scans import Linear
+from derive.plan.search import RECUR, STAGES, open_formula
 from derive.rewrite.naming import settle_indices
 from derive.rewrite.recipes import Use, find_uses, prepare
+from derive.rewrite.rules.offsets import find_recurrent
 from derive.rewrite.rules.products import flatten_product, flatten_sum, guard_product, is_bracket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from derive.plan.machine import Machine
-    from derive.plan.search import Request
+    from derive.plan.scans import Loop
+    from derive.plan.search import Opened, Request
     from derive.plan.steps import Tile
+
 
 NONE = Polynomial({})
 
@@ -350,6 +356,9 @@ TIDY = (flatten_sum.name, flatten_product.name, settle_indices.__name__)
 FIRST = (guard_product.name,)  # it makes way for another rule
 
 
+Lower: TypeAlias = "Callable[[Form, bool], Plan]"  # how a form is planned, with cells or without
+
+
 @dataclass(frozen=True, slots=True)
 class Derivation:
     """The loops as they are written, and what was done, one thing after the other."""
@@ -358,19 +367,43 @@ class Derivation:
     entries: tuple[Entry, ...]
 
 
-def find_derivation(plan: Plan, request: Request, write: WriteCell) -> Derivation:
+def find_derivation(
+    plan: Plan, request: Request, write: WriteCell, formula: ir.System | None = None
+) -> Derivation:
     """All that led to a plan, which the search found for this request.
 
-    `write` gives the texts of a cell's call and of its condition.
+    `write` gives the texts of a cell's call and of its condition. The formula is that of the plan
+    where nothing else is said.
     """
-    start, _ = prepare(plan.system)
-    uses = _list_rules(plan, start)
-    written = plan.system if uses else start
-    forms = list(_find_forms(Form(plan.system, written, ()), uses))
-    entries = _count_entries(uses, forms, plan, request)
-    plain = lower_system(forms[-1], plan.sizes, cells=False)
-    entries += [describe_order(order, plan.sizes) for order in plain.orders]
-    whole = lower_system(forms[-1], plan.sizes, cells=request.cells)
+    whole_formula = plan.system if formula is None else formula
+    stages: list[Entry] = []
+    if plan.recurs and not find_groups(whole_formula):
+        other = find_recurrent(prepare(whole_formula)[0])
+        assert other is not None
+        stages += _describe_stage(*RECUR, whole_formula, other)
+        opened = open_formula(other, plan.sizes, keywords=request.keywords)
+    else:
+        opened = open_formula(whole_formula, plan.sizes, keywords=request.keywords)
+    for (name, law), (old, new) in zip(STAGES, pairwise(opened.stages), strict=True):
+        stages += _describe_stage(name, law, old, new)
+    stages += _describe_turns(opened)
+    system, sizes = opened.system, {**plan.sizes, **opened.chunks.lengths}
+    start, _ = prepare(system)
+    uses = _list_rules(replace(plan, system=system), start)
+    written = system if uses else start
+    forms = list(_find_forms(Form(system, written, ()), uses))
+
+    def lower(form: Form, cells: bool) -> Plan:
+        return opened.close(lower_system(form, sizes, cells=cells, exact=request.exact))
+
+    entries = _count_entries(uses, forms, lower, request)
+    form, plain = forms[-1], lower(forms[-1], False)
+    if any(isinstance(op, ops.Fourier) for step in plan.steps for op in ops.walk_ops(step.op)):
+        form, direct = replace(form, transforms=True), count_costs(plain, request.machine)
+        plain = lower(form, False)
+        entries += _describe_transforms(plain, direct, count_costs(plain, request.machine))
+    entries += [describe_order(order, sizes) for order in plain.orders]
+    whole = lower(form, request.cells)
     before, after = (count_costs(each, request.machine) for each in (plain, whole))
     calls = describe_calls(whole, before, after, write)
     entries += calls
@@ -383,7 +416,89 @@ def find_derivation(plan: Plan, request: Request, write: WriteCell) -> Derivatio
     if names:
         costs = count_costs(plan, request.machine)
         entries.append(Entry(*FREE, names[-1], old=after, new=costs, remarks=(", ".join(names),)))
-    return Derivation(count_written(plan.system), tuple(entries))
+    return Derivation(count_written(whole_formula), (*stages, *entries))
+
+
+def _describe_stage(name: str, law: str, old: ir.System, new: ir.System) -> Iterator[Entry]:
+    """An entry for each equation that another form of the whole has in place of others."""
+    before = {each.target.tensor.name: each for each in old.equations}
+    for each in new.equations:
+        was = before.get(each.target.tensor.name)
+        if was is None or (was.target, was.value) != (each.target, each.value):
+            value = was.value if was is not None and was.target is each.target else None
+            yield Entry(name, law, each.target.tensor.name, value, each.value, each.target, new)
+
+
+IN_TURN = "recur_in_turn"
+IN_CHUNKS = ("recur_in_chunks", "h_t = a_t * h_{t - 1} + x_t: chunks of places side by side")
+ONCE = ("lift_from_loop", "what no turn changes is computed for all places at once")
+
+
+def _describe_turns(opened: Opened) -> Iterator[Entry]:
+    """What is computed before the loops, what a turn of each makes, and what runs in chunks."""
+    turns = {made: loop for loop in opened.loops for made in loop.made.values()}
+    known = {*opened.stages[-1].equations}
+    for each in opened.system.equations:
+        tensor, loop = each.target.tensor, turns.get(each.target.tensor)
+        told = Entry(*ONCE, tensor.name, None, each.value, each.target, opened.system)
+        if loop is not None:
+            law = f"for each {loop.index.name} in turn, {to_text(loop.index.extent)} turns"
+            yield replace(told, name=IN_TURN, law=law, remarks=(*_describe_names(loop, tensor),))
+        elif each not in known:
+            yield told
+    for loop in opened.loops:
+        if isinstance(loop.whole, Linear):
+            target, index = loop.whole.target, loop.index
+            less: dict[ir.Expr, ir.Expr] = {index: ir.Add((index, ir.MINUS_ONE))}
+            once: dict[ir.Expr, ir.Expr] = {
+                place: ir.ZERO
+                for place in loop.whole.decay.places
+                if isinstance(place, ir.Index) and place not in target.places
+            }
+            decayed = ir.Mul((substitute(loop.whole.decay, once), substitute(target, less)))
+            value = ir.Add((decayed, loop.whole.added))
+            start = f"what stands before the first {index.name} is {to_text(loop.whole.first)}"
+            yield Entry(*IN_CHUNKS, target.tensor.name, None, value, target, remarks=(start,))
+
+
+def _describe_names(loop: Loop, made: ir.Tensor) -> Iterator[str]:
+    """What the names in a turn stand for."""
+    own = next(tensor for tensor, each in loop.made.items() if each is made)
+    yield f"{made.name} is {own.name} at {loop.index.name}"
+    if first := [each.name for each in loop.first.get(own, ())]:
+        where = "stand first" if not loop.skipped else "stand before the first place"
+        yield f"{', '.join(first)} {where if len(first) > 1 else where.replace('stand', 'stands')}"
+    for (tensor, lag), before in loop.before.items():
+        if tensor is own:
+            yield f"{before.name} is {own.name} {lag} turn{'s' * (lag > 1)} before"
+    if made is next(iter(loop.made.values())):
+        for (tensor, _), part in loop.sliced.items():
+            yield f"{part.name} is {tensor.name} at {loop.index.name}"
+
+
+TRANSFORM = ("transform", "a sum over waves, or over offsets, takes N * log N operations")
+KINDS = {
+    "fft": "a Fourier transform of {length} values",
+    "ifft": "a Fourier transform back to {length} values",
+    "rfft": "a Fourier transform of {length} real values, half of its frequencies",
+    "irfft": "a Fourier transform back to {length} real values",
+}
+
+
+def _describe_transforms(plan: Plan, old: Costs, new: Costs) -> list[Entry]:
+    """The steps that have transforms, each with what these do in words; the last with the costs."""
+    found = []
+    for step in plan.steps:
+        kinds = [op for op in ops.walk_ops(step.op) if isinstance(op, ops.Fourier)]
+        remarks = tuple(
+            f"{KINDS[op.kind].format(length=to_text(op.length))}, by torch.fft.{op.kind}"
+            for op in kinds
+        )
+        if kinds:
+            equation = to_step_equation(step)
+            told = Entry(*TRANSFORM, step.name, None, equation.value, equation.target)
+            found.append(replace(told, remarks=tuple(dict.fromkeys(remarks))))
+    return [*found[:-1], replace(found[-1], old=old, new=new)] if found else []
 
 
 def count_costs(plan: Plan, machine: Machine) -> Costs:
@@ -486,33 +601,35 @@ def _find_forms(start: Form, entries: Iterable[Entry]) -> Iterator[Form]:
 
 
 def _count_entries(
-    entries: list[Entry], forms: list[Form], plan: Plan, request: Request
+    entries: list[Entry], forms: list[Form], lower: Lower, request: Request
 ) -> list[Entry]:
     """The entries with their costs, as far as the forms between can be planned."""
-    stages = [(d, _count_form(d, plan, request.machine, cells=False)) for d in forms]
+    stages = [(d, _count_form(d, lower, request.machine, cells=False)) for d in forms]
     counted = []
     for entry, ((before, old), (after, new)) in zip(entries, pairwise(stages), strict=True):
         uses = replace(entry, old=old, new=new)
         if entry.order:
             uses = _show_order(uses, before)
         if entry.is_choice and request.cells:
-            uses = _compare_calls(uses, before, after, plan, request.machine)
+            uses = _compare_calls(uses, before, after, lower, request.machine)
         counted.append(uses)
     return counted
 
 
-def _count_form(form: Form, plan: Plan, machine: Machine, *, cells: bool) -> Costs | None:
+def _count_form(form: Form, lower: Lower, machine: Machine, *, cells: bool) -> Costs | None:
     try:
-        return count_costs(lower_system(form, plan.sizes, cells=cells), machine)
+        return count_costs(lower(form, cells), machine)
     except DeriveError:  # a form on the way need not have a plan
         return None
 
 
-def _compare_calls(entry: Entry, before: Form, after: Form, plan: Plan, machine: Machine) -> Entry:
+def _compare_calls(
+    entry: Entry, before: Form, after: Form, lower: Lower, machine: Machine
+) -> Entry:
     """Where the gain is that of a call of torch, the entry with what the search saw."""
     if entry.old is None or entry.new is None or _gains(entry.old, entry.new):
         return entry
-    old, new = (_count_form(form, plan, machine, cells=True) for form in (before, after))
+    old, new = (_count_form(form, lower, machine, cells=True) for form in (before, after))
     if old is None or new is None or not _gains(old, new):
         return entry
     seen = f"with calls of torch {old.seconds:.3g} s -> {new.seconds:.3g} s"

@@ -26,7 +26,7 @@ from derive.ir.recurrences import find_groups, turn_upward
 from derive.plan import ops
 from derive.plan.blocks import check_memory, tile
 from derive.plan.build import Form, lower_system
-from derive.plan.chunks import chunk_values, close_running
+from derive.plan.chunks import Chunks, chunk_values, close_running
 from derive.plan.cost import Storage, find_copied, find_strides
 from derive.plan.factoring import factor_system
 from derive.plan.lower.calls import fold_sums
@@ -34,7 +34,7 @@ from derive.plan.lower.context import find_layouts
 from derive.plan.machine import DEFAULT, Machine
 from derive.plan.path import FEW, FLOPS
 from derive.plan.plan import LARGE, PREPARE, Entry, Plan, Regime
-from derive.plan.scans import close_recurrences, open_recurrences
+from derive.plan.scans import Loop, close_recurrences, open_recurrences
 from derive.plan.steps import Step
 from derive.rewrite.options import LOSSY, OPTIONS, Rewriting, find_rewritings
 from derive.rewrite.recipes import prepare
@@ -79,6 +79,41 @@ class Candidate:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A formula that recurs as a system that does not, by way of others, and its loops."""
+
+    stages: tuple[ir.System, ...]  # as written, upward, so far, in chunks: as STAGES tells
+    system: ir.System
+    loops: list[Loop]
+    chunks: Chunks
+    sizes: Mapping[str, int]
+
+    def close(self, plan: Plan) -> Plan:
+        """A plan of that system as one of the formula."""
+        if not self.loops:
+            return plan
+        lengths = {name: (self.chunks.indices[name], n) for name, n in self.chunks.lengths.items()}
+        plan = replace(plan, sizes=dict(self.sizes), lengths=lengths)
+        return close_recurrences(plan, self.stages[0], self.loops)
+
+
+STAGES = (
+    ("turn_upward", "what recurs from the last place, or over several indices, recurs upward"),
+    ("close_running", "h_t = h_{t - 1} + x_t adds up all x so far; so do products and extremes"),
+    ("chunk_values", "sums over values in chunks of places, each from what the last one left"),
+)
+
+
+def open_formula(formula: ir.System, sizes: Mapping[str, int], *, keywords: bool = True) -> Opened:
+    """The formula as its loops leave it to be planned, and how it came to that."""
+    turned = turn_upward(folded := fold_sums(formula))
+    chunks = chunk_values(closed := close_running(turned), sizes, keywords=keywords)
+    system, loops = open_recurrences(chunks.system, chunks.views, chunks.lengths, keywords=keywords)
+    stages = (formula if loops else folded, turned, closed, chunks.system)
+    return Opened(stages, system, loops, chunks, sizes)
+
+
 def find_plan(
     system: ir.System, sizes: Mapping[str, int], request: Request, *, regimes: bool = False
 ) -> Plan:
@@ -102,26 +137,19 @@ def find_plan(
 def _search(
     system: ir.System, sizes: Mapping[str, int], request: Request, *, regimes: bool = False
 ) -> Plan:
-    formula = system
     is_real = not any(holds_complex(equation.value) for equation in system.equations)
     if not is_real:  # cells and loops over blocks are of real numbers
         request = replace(request, cells=False)
-    closed = close_running(turn_upward(fold_sums(formula)))
-    chunks = chunk_values(closed, sizes, keywords=request.keywords)
-    system, loops = open_recurrences(
-        chunks.system, chunks.views, chunks.lengths, keywords=request.keywords
-    )
-    search = _Search({**sizes, **chunks.lengths}, request)
-    prepared, notes = search.prepare(system)
-    form = Form(system, prepared, notes)
-    start = search.measure(form) if loops else search.start(form)
+    opened = open_formula(system, sizes, keywords=request.keywords)
+    search = _Search({**sizes, **opened.chunks.lengths}, request)
+    prepared, notes = search.prepare(opened.system)
+    form = Form(opened.system, prepared, notes)
+    start = search.measure(form) if opened.loops else search.start(form)
     best = search.try_orders(search.try_rules(start))
     best = search.try_layouts(search.try_transforms(start, best))
     plan = replace(best.plan, is_matmul=request.is_matmul)
-    if loops:
-        lengths = {name: (chunks.indices[name], n) for name, n in chunks.lengths.items()}
-        plan = replace(plan, sizes=dict(sizes), lengths=lengths)
-        plan = close_recurrences(plan, formula, loops)
+    if opened.loops:
+        plan = opened.close(plan)
     elif not request.is_matmul:
         if request.elements is not None and plan.peak > request.elements:
             plan = replace(plan, steps=add_early(plan.steps), frees=0)
@@ -130,7 +158,7 @@ def _search(
         check_memory(plan, request.elements)
     if plan.frees is None:
         plan = replace(plan, frees=LARGE)
-    is_open = regimes and not loops
+    is_open = regimes and not opened.loops
     return replace(plan, regimes=search.find_regimes(plan, start)) if is_open else plan
 
 

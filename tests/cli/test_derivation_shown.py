@@ -17,9 +17,9 @@ from derive.backend.to_torch import write_cell
 from derive.cli.show import to_derivation_data
 from derive.ir.text import to_lines
 from derive.plan.build import make_plan
-from derive.plan.derivation import find_derivation
+from derive.plan.derivation import IN_TURN, ONCE, find_derivation
 from derive.plan.machine import DEFAULT, to_json
-from derive.plan.search import Request
+from derive.plan.search import STAGES, Request
 
 ROWS = read_literals(Path(__file__).with_name("derivation_shown_rows.txt"))
 
@@ -92,7 +92,8 @@ def test_latex_of_random_formulas_is_balanced(drawn):
     plan = make_plan(system, dict(drawn.sizes))
     entries = find_derivation(plan, Request(), write_cell).entries
     check_latex(to_align(system, entries))
-    assert all(e.old and e.new for e in entries if e.system is not None)
+    uncounted = {*(name for name, _ in STAGES), IN_TURN, ONCE[0]}
+    assert {e.name for e in entries if e.system and not (e.old and e.new)} <= uncounted
 
 
 # The command line.
@@ -212,3 +213,13 @@ def test_the_same_text_under_every_hash_seed():
     }
     assert len(prints) == 1
     assert "sift_index" in prints.pop()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), ROWS["what loops and transforms do, in equations and in words"]
+)
+def test_loops_and_transforms_are_told_in_equations_and_in_words(text, said, run):
+    shown = run("show", text, "--derivation")
+    assert (shown.code, shown.err) == (0, "")
+    assert [part for part in said if part not in shown.out] == []
+    check_latex(run("show", text, "--derivation", "--latex").out.removesuffix("\n"))

@@ -338,14 +338,30 @@ def test_a_derivation_is_told_alike_twice():
 def test_a_form_without_a_plan_has_no_costs(monkeypatch):
     lower, calls = derivation.lower_system, []
 
-    def refuse_second(draft, sizes, *, cells=True):
+    def refuse_second(draft, sizes, **told):
         calls.append(draft)
         if len(calls) == 2:
             raise DeriveError(Diagnostic("some", "thing"))
-        return lower(draft, sizes, cells=cells)
+        return lower(draft, sizes, **told)
 
     monkeypatch.setattr(derivation, "lower_system", refuse_second)
     made = built("relative_attention")
     first, second, *_ = find_derivation(made.plan, made.request, write_cell).entries
     assert (first.new, second.old) == (None, None)
     assert replace(first, new=made.derivation.entries[0].new) == made.derivation.entries[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("r[T]; R[T - 1] = 3; R[t] = tanh(r[t] * R[t + 1])", "turn_upward"),
+        ("c[I, J]; D[i,j] = c[i,j] + max(D[i - 1,j] * [i >= 1], D[i,j - 1] * [j >= 1])", "turn_"),
+        ("x[T]; h[-1] = 2; h[t] = h[t - 1] + x[t]; y[t] = h[t]**2", "close_running"),
+        ("x[T]; scalar g = 0.5; index t < T; y[t] = sum[r, r <= t](g**(t - r) * x[r])", "accumul"),
+    ],
+)
+def test_forms_of_what_recurs_have_equal_values(text, name):
+    made = build(parse(text), sizes={"T": 4096} if "g**" in text else None)
+    stages = [(e.name, e.system) for e in made.derivation.entries if e.name.startswith(name)]
+    assert stages
+    check_values(made.system, stages)
