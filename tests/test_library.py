@@ -148,6 +148,7 @@ def test_every_attention_but_the_linear_one_has_a_softmax() -> None:
     assert others == {"linear_attention", "causal_linear_attention"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SOFTMAX)
 def test_large_logits_in_single_precision(name: str) -> None:
     """No exponential of a logit of 1e4 fits into float32; results and slopes are finite."""

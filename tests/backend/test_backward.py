@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 CASES = dict(ROWS["CASES"])
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("text", CASES.values(), ids=CASES.keys())
 def test_the_backward_is_the_gradient(text):
     built = build(parse(text), backward=True)
@@ -190,6 +190,7 @@ def test_scores_that_are_a_result_are_whole():
     assert passes.forward.peak > LONG["S"] ** 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("value", "is_short"), ROWS["the short form of a softmax"])
 def test_the_short_form_of_a_softmax(value, is_short):
     """What reads it and is linear in it tells the sum of a row, sum[e](dz * z)."""
@@ -254,7 +255,7 @@ def test_what_has_no_backward_is_refused(text, options, code):
         build(parse(text), backward=True, **options)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "value",
     [

@@ -91,6 +91,7 @@ DRAWN = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("formula", DRAWN)
 def test_every_tensor_of_the_drawing_stands_below_what_it_is_made_of(formula):
     plan = build(formula).plan

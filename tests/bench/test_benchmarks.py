@@ -42,7 +42,7 @@ def test_every_formula_of_the_library_has_a_case_and_the_corpus_is_beyond_it() -
         find_cases(("nothing",))
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("case", [*load_cases(), *load_cases("corpus")], ids=lambda case: case.name)
 def test_a_case_is_timed_at_sizes_that_it_has_and_computes_its_formula(case: Case) -> None:
     """Code by hand of the library is compared with its loops elsewhere."""

@@ -20,7 +20,7 @@ def read_codes():
             yield pytest.param(formula, verdict, section, id=title)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("formula", "expected", "section"), list(read_codes()))
 def test_what_is_said_of_pasted_code(formula, expected, section):
     told = dict(section.entries)

@@ -20,7 +20,7 @@ TWICE = "a, b, c[N]; y[n] = a[n] * b[n] - c[n]"
 MENDED = read_parts(Path(__file__).with_name("edits.txt"))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", MENDED)
 def test_an_operator_mends_its_example_as_a_person_would(name, tmp_path):
     formula, code, mended = MENDED[name]
@@ -125,7 +125,7 @@ def test_operators_have_names_of_their_own():
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda each: each.name)
 def test_the_example_of_an_operator_is_mended(operator, tmp_path):
     found = explain_code(operator.formula, operator.code, tmp_path)

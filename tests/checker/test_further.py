@@ -29,7 +29,7 @@ BODIES = [
 ]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("row", BODIES, ids=lambda row: row[2][:50])
 def test_the_verdict_on_a_body_is_the_one_of_the_table(row):
     formula, expected, body, *said = row
@@ -53,7 +53,7 @@ def test_sizes_on_the_other_side_are_tried(condition):
     assert judge(f"return x + x if {condition} else 2 * x", TWICE).same is True
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("text", "wrong", "right"), read_rows(Path(__file__).with_name("sides.txt"))
 )
@@ -180,6 +180,7 @@ def test_the_gradient_of_a_branch_that_is_not_taken_is_0(code):
     assert check(f"import torch\n{body}", text, backward=True).same is (code != "x")
 
 
+@pytest.mark.sampled(2, 1)
 @pytest.mark.parametrize(("wrong", "has_domain"), [("pow(-0.5)", True), ("pow(-0.5).neg()", False)])
 def test_a_difference_that_only_negative_entries_make_is_told_with_the_declaration(
     wrong, has_domain

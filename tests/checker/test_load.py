@@ -36,7 +36,7 @@ def path(tmp_path_factory):
     return path
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("name", "formula", "named", "same"),
     [

@@ -38,13 +38,13 @@ def find_pair(name):
     return found
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("pair", list_pairs(slow=False))
 def test_the_loops_say_what_the_heading_says(pair):
     assert is_equal_by_loops(pair) is pair.right
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("pair", list_pairs())
 def test_the_verdict_is_the_one_on_record(pair, tmp_path):
     verdict = check(pair.write(tmp_path), pair.formula, bind=pair.bind, sizes=pair.sizes)

@@ -41,13 +41,14 @@ ROWS = read_literals(Path(__file__).with_name("cells_rows.txt"))
 FIRST = [(call, texts[0]) for call, texts in FOUND.items()]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("call", "text"), SPELLINGS)
 def test_a_cell_is_found_in_every_spelling(call, text):
     assert call in make(text).source
     assert call not in make(text, cells=False).source
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("call", "text"), IMPOSTORS)
 def test_what_only_looks_like_a_cell_is_none(call, text):
     assert call not in make(text).source
@@ -68,7 +69,7 @@ def test_soft_functions_are_found_in_every_spelling(call, texts):
         assert call in make(text).source, text
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("call", "text"), SPELLINGS)
 def test_a_cell_agrees_with_the_loops(call, text):
     judgement = make(text).judge()
@@ -76,7 +77,7 @@ def test_a_cell_agrees_with_the_loops(call, text):
     assert len(judgement.sizes) == 3
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("call", "text"), SPELLINGS)
 def test_values_and_gradients_are_those_of_the_operations(call, text):
     for number, sizes in enumerate(list_sizes(text)):
@@ -94,7 +95,7 @@ def test_values_and_gradients_are_those_of_the_operations(call, text):
             assert_same(functions, inputs, masked=call == SEGMENTS)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("call", "text"), SPELLINGS)
 def test_inputs_may_lie_in_memory_in_any_order(call, text):
     inputs = draw(text, list_sizes(text)[0])
@@ -263,7 +264,7 @@ def test_points_close_together_keep_their_digits():
     assert ((found - exact).abs() / exact).max() < 1e-6
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
 @pytest.mark.parametrize(("call", "text"), [*FIRST, (CDIST, FOUND[CDIST][1])])
 def test_what_is_not_finite_spreads_as_in_the_operations(call, text, value):
@@ -412,6 +413,7 @@ KINKS = (
 )
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("body", KINKS)
 @pytest.mark.parametrize("head", ["y[i] = sum[j]", "y = mean[i, j]"])
 def test_a_sum_that_an_order_opens_keeps_what_is_nan(body, head):

@@ -29,7 +29,7 @@ EMPTY += [(text, "zeros") for text in (*PLAIN[::3], *BIASED[::2], *MASKED)]
 TINY = {"rtol": 1e-9, "atol": 1e-11}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("text", "empty_row"), EMPTY)
 def test_an_attention_is_found(text, empty_row):
     assert CALL in make(text, empty_row=empty_row).source
@@ -46,7 +46,7 @@ def test_a_row_without_entries_that_is_nan_is_no_attention(text):
     assert CALL not in make(text).source
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("text", "empty_row"), EMPTY)
 def test_values_and_gradients_are_those_of_the_operations(text, empty_row):
     functions = make_both(text, empty_row)
@@ -163,7 +163,7 @@ def test_the_comment_is_the_formula():
     assert "Q[B, H, N, D]" in make(PLAIN[0]).source
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("text", [*PLAIN, *BIASED, *MASKED, *OTHERS])
 def test_the_operations_have_the_places_of_the_call(text):
     """A loop over a summed index writes them out in place of it."""

@@ -19,7 +19,7 @@ def assert_computed(folder, text, empty_row="nan", *, backward=False):
     assert_exact(path, parse(text, empty_row=empty_row), backward=backward)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("text", FIRST)
 def test_a_function_with_a_cell_computes_its_formula(tmp_path, text):
     assert_computed(tmp_path, text)

@@ -67,7 +67,7 @@ def find_folds(text):
     return found
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", FOLDS)
 def test_each_sum_in_blocks_computes_its_formula(name):
     text, wanted = FOLDS[name]
@@ -214,7 +214,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_the_gate_refuses(mistake):
     right = build_loops(FOLDS["masked"][0], ["j*"])

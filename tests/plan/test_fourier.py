@@ -80,6 +80,7 @@ def is_transformed(built):
     return any(isinstance(op, ops.Fourier) for op in parts)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_sums_of_waves_and_of_offsets_are_transforms(name):
     built = build(TRANSFORMS[name])
@@ -98,6 +99,7 @@ def test_all_digits_are_kept_where_that_is_asked_for(name):
     assert is_transformed(build(TRANSFORMS["power"], exact=True))
 
 
+@pytest.mark.sampled(2, 1)
 @pytest.mark.parametrize("name", ["power", "cosine transform", "circular", "causal", "inside"])
 def test_every_way_to_call_it(name):
     """With gradients, in half precision, with other strides, compiled, and of nothing."""

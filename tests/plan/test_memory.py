@@ -137,7 +137,7 @@ COUNTED = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("text", COUNTED.values(), ids=COUNTED.keys())
 @pytest.mark.parametrize("share", [1.0, 0.6, 0.3])
 def test_a_call_takes_no_more_than_was_allowed(text, share):

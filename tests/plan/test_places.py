@@ -21,7 +21,7 @@ STOCK = Path(__file__).with_name("places.txt").read_text(encoding="utf-8").split
 FORMULAS = {title[2:]: text for title, text in (each.split("\n", 1) for each in STOCK)}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("title", FORMULAS)
 def test_every_place_is_read_as_the_loops_read_it(title):
     build(FORMULAS[title], name="y").judge(2)
@@ -36,7 +36,7 @@ def test_a_shift_may_be_longer_than_the_tensor(title, size):
     assert torch.allclose(built.function(**given), expected)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("title", [t for t in FORMULAS if "argmax" not in t and "sum A" not in t])
 def test_gradients_and_arguments_of_any_strides(title):
     built = build(FORMULAS[title], name="y")
@@ -72,6 +72,7 @@ def test_offsets_are_read_from_a_table_of_any_length(title):
         torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("text", "recurs"),
     ROWS["sums of powers recur where that is faster"],

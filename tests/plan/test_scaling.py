@@ -46,7 +46,7 @@ def read(text: str) -> dict[str, int]:
     return {part[0]: int(part[1:]) for part in text.split()}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("name", "extents", "degrees"), DEGREES)
 def test_operations_grow_with_the_degree_of_the_algebra(
     name: str, extents: str, degrees: str
@@ -166,7 +166,7 @@ def count_planned(title: str) -> int:
     return plan.at_sizes(plan.flops)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("title", SMALL)
 def test_no_order_of_contraction_is_cheaper(title: str) -> None:
     assert count_planned(title) == NETWORKS[title].find_cost("optimal")
@@ -298,7 +298,7 @@ LONG = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3, 2)
 @pytest.mark.parametrize("title", LONG)
 def test_a_long_formula_has_a_plan(title: str) -> None:
     made = build(parse(LONG[title]), sizes={"N": 4})

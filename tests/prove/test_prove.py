@@ -52,6 +52,7 @@ CASES = {
 BY_ACCIDENT = read_cases("wrong where inputs meet by accident")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", PAIRS)
 def test_it_is_proved(name):
     declared, one, other = PAIRS[name]
@@ -62,7 +63,7 @@ def test_it_is_proved(name):
         assert proof.every_size
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_not_proved(name):
     declared, right, wrong = CASES[name]
@@ -227,7 +228,7 @@ def test_mutants_of_random_formulas_are_proved_only_where_they_agree(formula, nu
             assert find_difference(mutant, whole, sizes=sizes) is None
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", PAIRS)
 def test_mutants_of_right_formulas_are_proved_only_where_they_agree(name):
     declared, one, other = PAIRS[name]
