@@ -110,6 +110,9 @@ def find_programs(
         match.left = []
     names = {slot.name for slot in parameters}
     told = {name: source for name, source in binds.items() if name in names}
+    lone = {slot.name for slot in parameters if slot.shape == ()}
+    numbers = {each.name for each in system.inputs if isinstance(each, ir.ScalarInput)}
+    told |= {n: f"tensor({s})" for n, s in told.items() if n in lone and s in numbers}
     given = {name: s for name, s in match.arguments.items() if name not in told}
     own = {**_match_parameters(match, parameters), **told}
     base = Program(
@@ -121,10 +124,10 @@ def find_programs(
         names=tuple(tensor.name for tensor in system.results),
         told=tuple(binds),
     )
-    numbers = [s for s in slots if s.required and s.name not in match.arguments]
+    asked_numbers = [s for s in slots if s.required and s.name not in match.arguments]
     found = (
         replace(base, arguments={**base.arguments, **given}, doubt=doubt)
-        for doubt, given in find_numbers(numbers, match.scalars, system)
+        for doubt, given in find_numbers(asked_numbers, match.scalars, system)
     )
     return list(islice(found, MOST_PROGRAMS))
 
@@ -229,6 +232,13 @@ def _match_parameters(match: Match, parameters: Sequence[Slot]) -> dict[str, str
     """The parameters of a module by name and order, each under the name of its tensor alone."""
     left = list(match.left)
     found: dict[str, str] = {}
+    lone = [slot for slot in parameters if slot.shape == ()]  # they hold a scalar
+    for spell in (fold, find_core):
+        for slot in lone:
+            named = [each for each in match.scalars if spell(slot.name) == spell(each.name)]
+            if slot.name not in found and slot.name not in match.arguments and len(named) == 1:
+                found[slot.name] = f"tensor({named[0].name})"
+                match.scalars.remove(named[0])
     for spell in (fold, find_core):
         for slot in parameters:
             called = spell(slot.name)

@@ -45,7 +45,7 @@ from derive.frontend.torch.numbers import to_expr
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.text import to_lines, to_text
-from derive.ir.walk import find_accesses, substitute
+from derive.ir.walk import find_accesses, rewrite_bottom_up, substitute
 from derive.judge.samples import choose_sizes, draw_inputs, find_sizes
 from derive.notation.formula import Formula, Held
 
@@ -76,6 +76,14 @@ class _OwnTensor:
     def declare(self) -> str:
         """The tensor in the notation."""
         kind, bound = trace.kind_of(self.value), " >= 0" if self.is_spread else ""
+        if not self.extents and kind != "real":
+            raise refuse(
+                "lift-places",
+                f"{self.dotted} is a tensor of no places, and holds no real number",
+                help=f"keep it as a number of the module, or give it a place: {self.dotted}[None]",
+            )
+        if not self.extents:
+            return f"scalar {self.name}"
         bound = f" < {int(self.value.max()) + 1}" if kind == "int" else bound
         return (
             f"{'' if kind == 'real' else f'{kind} '}{self.name}[{', '.join(self.extents)}]{bound}"
@@ -101,6 +109,9 @@ def lift_module(
     own = _find_own(module, taken)
     text = "\n".join([inputs, *(each.declare() for each in own), f"{_NOTHING} = 0"])
     whole = to_system(parse(text, "lifted"))
+    # A tensor of no places is a scalar of the formula; the code that is lifted has it as a tensor.
+    numbered = {each.name: ir.Tensor(each.name, ()) for each in own if not each.extents}
+    whole = replace(whole, inputs=tuple(numbered.get(e.name, e) for e in whole.inputs))
     entries = {entry.name: entry for entry in whole.inputs}
     given = {**arguments, **{f"{OWN}{each.dotted}": entries[each.name] for each in own}}
     numbers = {size: n for each in own for size, n in each.numbers.items()}
@@ -125,10 +136,22 @@ def lift_module(
     read = {part.tensor.name for e in system.equations for part in find_accesses(e.value)}
     idle = {each.name for each in own if each.name not in read}
     system = replace(system, inputs=tuple(e for e in system.inputs if e.name not in idle))
+    system = _to_scalars(system, {*numbered.values()})
     own_numbers = {*held, *numbers, *names.values()}
     fixed = {n: size for n, size in lifted.fixed.items() if n not in own_numbers}
     read_names = {each.dotted: each.name for each in own if each.name in read}
     return replace(lifted, system=system, fixed=fixed), tuple(_list_held(module, read_names))
+
+
+def _to_scalars(system: ir.System, tensors: Collection[ir.Tensor]) -> ir.System:
+    """The system with scalars for tensors of no places."""
+    new: dict[ir.Expr, ir.Expr] = {ir.Access(t, ()): ir.Scalar(t.name) for t in tensors}
+    equations = (
+        ir.Equation(each.target, rewrite_bottom_up(each.value, lambda part: new.get(part, part)))
+        for each in system.equations
+    )
+    inputs = (ir.ScalarInput(e.name) if e in tensors else e for e in system.inputs)
+    return replace(system, inputs=tuple(inputs), equations=tuple(equations))
 
 
 def _draw_small(first: Lifted) -> list[dict[str, int]]:

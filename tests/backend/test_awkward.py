@@ -21,6 +21,7 @@ from derive.compiler import build
 from derive.errors import DeriveError
 from derive.frontend.from_text import parse
 from derive.judge.loops import evaluate_loops
+from derive.judge.samples import draw_inputs
 
 ROWS = read_literals(Path(__file__).with_name("awkward_rows.txt"))
 
@@ -328,3 +329,20 @@ def test_extents_beyond_64_bits_are_refused(text):
     with pytest.raises(DeriveError, match="is no extent of a tensor"):
         build(parse(text.format(1 << 63)))
     build(parse(text.format((1 << 63) - 1)))
+
+
+@pytest.mark.parametrize("text", ROWS["integers may have 32 bits"])
+def test_integers_may_have_32_bits(text):
+    built = build(text)
+    inputs = draw_inputs(built.system, {"N": 5, "M": 7, "C": 3})
+    short = {n: v.int() if n == "t" else v for n, v in inputs.items()}
+    torch.testing.assert_close(built.function(**short), built.function(**inputs))
+
+
+@pytest.mark.parametrize("text", ROWS["a shift may be longer than the tensor"])
+def test_a_shift_may_be_longer_than_the_tensor(text):
+    built = build(text)
+    for length in range(4):
+        inputs = draw_inputs(built.system, {"X": length, "Y": 3 - length})
+        expected = torch.as_tensor(evaluate_loops(built.formula, inputs))
+        torch.testing.assert_close(built.function(**inputs), expected.reshape(inputs["u"].shape))

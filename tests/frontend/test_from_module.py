@@ -45,6 +45,16 @@ class Heads(nn.Module):
         return (q @ k.mT).softmax(-1) @ v
 
 
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.tensor(2.0))
+        self.register_buffer("shift", torch.tensor(3.0))
+
+    def forward(self, x):
+        return x * self.gain + torch.exp(self.shift)
+
+
 PARTS = read_parts(Path(__file__).with_name("modules.txt"))
 READABLE = [(*title.split(": "), text) for title, (text,) in PARTS.items()]
 
@@ -76,7 +86,8 @@ def test_it_is_the_module_at_its_own_tensors_and_leaves_them_as_they_are(module,
     shapes = {entry.name: entry for entry in system.inputs}
     values = {name: tensors[dotted].detach() for dotted, name in formula.parameters.items()}
     for dotted, name in formula.parameters.items():
-        lengths = zip(shapes[name].shape, tensors[dotted].shape, strict=True)
+        extents = getattr(shapes[name], "shape", ())  # a scalar has none
+        lengths = zip(extents, tensors[dotted].shape, strict=True)
         sizes |= {extent.name: length for extent, length in lengths if hasattr(extent, "name")}
     (argument,) = (name for name in shapes if name not in values)
     lengths = [

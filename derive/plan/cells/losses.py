@@ -108,6 +108,7 @@ def match_labels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
                         target = ops.TorchCall("torch.arange", (target,), device)
                         args.append(ops.Num(labels.extent))
                     else:
+                        target = ops.TorchCall(".long", (target,))  # torch takes no others
                         args.append(ops.arrange(labels, rows))
                     call = _make_call(target, "" if end == "mean" else end)
                     bare = ops.arrange(whole, made)

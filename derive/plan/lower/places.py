@@ -236,14 +236,19 @@ def _pad(op: ops.Op, at: int, form: _Form) -> ops.Op:
         return ops.Slice(op, at, index, form.low.to_expr())
     # What is cut off must be there to be cut: otherwise that side is padded first, and then cut.
     before = Polynomial.of(0) - form.low
-    if is_never_negative(before) and not is_never_negative(form.length - before):
+    if is_never_negative(before) and not _is_there(form.length - before):
         start, long = Polynomial.of(0), form.length + before
-    elif is_never_negative(form.low) and not is_never_negative(length - form.low):
+    elif is_never_negative(form.low) and not _is_there(length - form.low):
         start, before, long = form.low, Polynomial.of(0), form.low + form.length
     else:
         return ops.Pad(op, at, index, before.to_expr())
     op = ops.Pad(op, at, ir.Index(f"{axis.name}''", long.to_expr()), before.to_expr())
     return ops.Slice(op, at, index, start.to_expr())
+
+
+def _is_there(rest: Polynomial) -> bool:
+    """Is what is left after a cut not below 0, even where a size is 0?"""
+    return is_above_zero((rest + _ONE).to_expr())
 
 
 def _read_form(op: ops.Op, at: int, form: _Form) -> ops.Op:
