@@ -184,7 +184,7 @@ def test_a_constant_row_without_a_number_under_the_root_is_nan():
 def test_points_that_meet_have_the_slope_of_the_formula():
     own = "x[N, D]; index m < N\ns[n,m] = sqrt(sum[d]((x[n,d] - x[m,d])**2))"
     inputs = draw(own, {"N": 3, "D": 2})
-    assert CDIST not in make(own).source
+    assert CDIST in make(own).source
     _, (slope,) = run(make(own).function, inputs)
     assert slope.isnan().all()  # the root of 0 has none
     squared = own.replace("sqrt(", "(")
@@ -196,17 +196,22 @@ def test_points_that_meet_have_the_slope_of_the_formula():
 
 
 @pytest.mark.parametrize(
-    ("text", "called"), ROWS["a distance is called where no root is taken of 0"]
+    ("text", "spelled"),
+    ROWS["a point's distance from itself is spelled where a root is taken of it"],
 )
-def test_a_distance_is_called_where_no_root_is_taken_of_0(text, called):
-    """The slopes of points' distances from each other, that from itself among them."""
+def test_the_distance_from_itself_is_spelled_where_a_root_is_taken_of_it(text, spelled):
+    """Torch has a slope there, and the root has none; also with a point that is infinitely far."""
     lines = "x[N, D]; index m < N; scalar c = 0.5\nr[n,m] = sum[d]((x[n,d] - x[m,d])**2)\n" + text
     inputs = draw(lines, {"N": 5, "D": 3})
     made, plain = (build(parse(lines), exact=True, cells=cells) for cells in (True, False))
-    assert (CDIST in made.source) == called
-    (ours, slopes), (theirs, expected) = (run(each.function, inputs) for each in (made, plain))
-    torch.testing.assert_close(ours, theirs)
-    torch.testing.assert_close(slopes, expected, equal_nan=True)
+    assert CDIST in made.source
+    assert ("(x - x)**2" in made.source) == spelled
+    far = {**inputs, "x": torch.cat((inputs["x"][:4], torch.full_like(inputs["x"][4:], torch.inf)))}
+    for given in (inputs, far) if spelled else (inputs,):
+        both = (run(each.function, given) for each in (made, plain))
+        (ours, slopes), (theirs, expected) = both
+        torch.testing.assert_close(ours, theirs, equal_nan=True)
+        torch.testing.assert_close(slopes, expected, equal_nan=True)
 
 
 ROOT = "r[n,m] = sqrt(sum[d]((x[n,d] - y[m,d])**2))"

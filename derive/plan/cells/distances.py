@@ -3,7 +3,9 @@
 By differences, which keep the digits of points that lie close together. By products it is faster by
 far, and loses them: that is for a rule that may lose digits, and for a root that is read by nothing
 but what is smooth in the square. torch's function is for float32 and float64, so half precision is
-widened for it, and has no second derivatives. The sum of absolute differences is its distance with
+widened for it, and has no second derivatives. Its slope at a distance of 0 is 0 where a root has
+none: of points' distances from each other those from themselves are then computed as they are
+spelled, and put on the diagonal. The sum of absolute differences is its distance with
 p = 1. The mean of squared differences of two tensors is its mse_loss.
 """
 
@@ -19,6 +21,7 @@ from derive.ir.text import to_text
 from derive.ir.walk import rewrite_bottom_up, substitute
 from derive.plan import ops
 from derive.plan.cells.matching import CellRule, Definitions, is_equal, is_same, strip
+from derive.plan.cells.pointwise import match_exchanged, spell_equal
 from derive.plan.meaning import to_expr
 
 NAME = "torch.cdist"
@@ -69,8 +72,6 @@ def match_distance(op: ops.Op, definitions: Definitions) -> ops.Op | None:
                 and _is_even(op, definitions)
             )
             is_steep = of is _spell and is_self and not forgives
-            if is_steep and _lacks_slope(total, definitions):
-                return None
             if ops.is_integral(one) or ops.is_integral(other):
                 return None
             points = (
@@ -81,7 +82,13 @@ def match_distance(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             bare = of("sum", *points, wide, summed)
             bare = bare if total is op else ops.Apply("sqrt", (bare,), spanned)
             keyword = ONE if of is _spell_sizes else PRODUCTS if forgives else MODE
-            cell = _write_distance(points, bare, summed, keyword, is_square=total is op)
+            cell: ops.Op = _write_distance(points, bare, summed, keyword, is_square=total is op)
+            if is_steep and _lacks_slope(total, definitions):
+                equal = spell_equal(rows[0], columns[0], spanned)
+                found = match_exchanged(ops.Choose(equal, bare, cell, spanned), definitions)
+                if found is None:
+                    return None
+                cell = found
             scaled = ops.Apply("*", (cell, scale), spanned) if scale is not None else cell
             return ops.arrange(scaled, ops.axes_of(op))
     return None
@@ -244,7 +251,8 @@ def _lacks_slope(total: ops.Op, definitions: Definitions) -> bool:
     """May something have no slope where these squared distances of points from each other are 0?
 
     Of a distance of 0 torch takes the slope for 0, whatever is made of it. The formula's root has
-    none there, and passes nan on. Of a squared distance the slope is 0 either way.
+    none there, and passes nan on, to each point by its distance from itself: so that distance is
+    computed as it is spelled. Of a squared distance the slope is 0 either way.
     """
     return any(
         _may_be_zero(arg, definitions) and total in definitions.walk(arg)

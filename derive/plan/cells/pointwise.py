@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from derive.ir import functions
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import walk
@@ -167,12 +168,16 @@ def match_exchanged(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     dense = GIVEN[0] if is_made else ops.TorchCall(".contiguous", GIVEN[:1])
     places = dims if len(axes) > 2 else ()
     call = ops.TorchCall("torch.diagonal_scatter", (dense, GIVEN[1]), places)
-    equal = ops.Apply(
-        "==", (ops.Arrange(ops.Iota(row), ends), ops.Arrange(ops.Iota(column), ends)), ends
-    )
     chosen = other if isinstance(other, ops.Num) else ops.arrange(other, axes)
-    whole = ops.Choose(ops.arrange(equal, axes), chosen, arg, axes)
+    whole = ops.Choose(spell_equal(row, column, axes), chosen, arg, axes)
     return ops.Cell(call, (arg, given), whole, axes, volume=axes)
+
+
+def spell_equal(row: ir.Index, column: ir.Index, axes: tuple[ir.Index, ...]) -> ops.Op:
+    """The mask of where two indices are equal."""
+    ends = (row, column)
+    one, other = (ops.Arrange(ops.Iota(index), ends) for index in ends)
+    return ops.arrange(ops.Apply("==", (one, other), ends), axes)
 
 
 def _read_diagonal(
@@ -196,6 +201,9 @@ def _read_diagonal(
             parts = [a if isinstance(a, ops.Num) else _read_diagonal(a, ends, kept) for a in args]
             found = [part for part in parts if part is not None]
             return ops.combine(function, found, kept) if len(found) == len(parts) else None
+        case ops.Reduction(kind, arg, over) if not functions.ROWS[kind].is_matrix:
+            inside = _read_diagonal(arg, ends, (*kept, *over))
+            return None if inside is None else ops.Reduction(kind, inside, over)
         case _:
             return None
 

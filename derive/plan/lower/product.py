@@ -71,7 +71,7 @@ def add_small(
     """
     found = list(terms)
     whole = {i for _, op in found for i in ops.axes_of(op)}
-    small = [pair for pair in found if ops.axes_of(pair[1]) and {*ops.axes_of(pair[1])} < whole]
+    small = [pair for pair in found if {*ops.axes_of(pair[1])} < whole]
     small.sort(key=lambda pair: context.count(ops.axes_of(pair[1])))
     for place, (negative, op) in enumerate(small):
         after = small[place + 1 :]
