@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from derivations import as_tensors
+from derivations import as_tensors, every_formula
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import formulas
@@ -13,7 +13,7 @@ from test_random_formulas import check_close
 
 from derive.analysis.names import find_mistakes
 from derive.compiler import build
-from derive.formulas import find_formula, load_formulas
+from derive.formulas import find_formula
 from derive.frontend.from_sympy import from_sympy
 from derive.frontend.from_text import parse
 from derive.ir.nodes import Reduce
@@ -139,6 +139,7 @@ def test_every_rule_has_something_to_refuse():
     assert {name for name, _ in REFUSED} == set(RULE)
 
 
+@pytest.mark.sampled(2)
 @each_refused
 def test_what_looks_alike_is_left_alone(name, text):
     found = [r.system for r in find_rewritings(read(text), (RULE[name],))]
@@ -201,9 +202,11 @@ def test_nothing_is_found_in_places_and_conditions():
     assert list(find_rewritings(read(text), ALL)) == []
 
 
-def test_no_system_is_met_twice():
-    systems = [from_sympy(formula) for formula in load_formulas().values()]
-    for system in [*systems, *(prepare(system)[0] for system in systems)]:
+@pytest.mark.sampled(9, 5)
+@every_formula
+def test_no_system_is_met_twice(name):
+    written = from_sympy(find_formula(name))
+    for system in (written, prepare(written)[0]):
         found = [r.system for r in find_rewritings(system, (*ALL, *ALL))]
         assert len(set(found)) == len(found)
         assert system not in found
@@ -279,18 +282,19 @@ def test_distances_are_products():
     assert plan.at_sizes(plan.peak_elements) < 64 * 64 * 16
 
 
-def test_the_library_keeps_its_values():
-    for name, formula in load_formulas().items():
-        system = from_sympy(formula)
-        for form in (system, prepare(system)[0]):
-            (sizes,) = choose_sizes(form, count=1)
-            inputs = draw_inputs(form, sizes)
-            expected = evaluate_system(form, inputs, sizes)
-            for found in find_rewritings(form, ALL):
-                assert not list(find_mistakes(found.system)), (name, found.rule.name)
-                values = evaluate_system(found.system, inputs, sizes)
-                for result in form.results:
-                    check_close(values[result.name], expected[result.name], name)
+@pytest.mark.sampled(9, 5)
+@every_formula
+def test_the_library_keeps_its_values(name):
+    system = from_sympy(find_formula(name))
+    for form in (system, prepare(system)[0]):
+        (sizes,) = choose_sizes(form, count=1)
+        inputs = draw_inputs(form, sizes)
+        expected = evaluate_system(form, inputs, sizes)
+        for found in find_rewritings(form, ALL):
+            assert not list(find_mistakes(found.system)), found.rule.name
+            values = evaluate_system(found.system, inputs, sizes)
+            for result in form.results:
+                check_close(values[result.name], expected[result.name], name)
 
 
 # Random formulas.

@@ -114,13 +114,13 @@ def is_equal_over(tower, meanings, draw):
         )
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @each_field_rule
 def test_both_sides_are_the_same_over_fields(name):
     assert are_equal(RULE[name].before, RULE[name].after)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @each_field_rule
 def test_a_wrong_sibling_is_not(name):
     assert not are_equal(RULE[name].before, WRONG[name])
@@ -191,7 +191,7 @@ def test_the_rule_says_so(name):
         assert RULE[name](before.value) is after.value
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("name", "text"), MORE)
 def test_further_forms_are_the_same_over_fields(name, text):
     found = list(find_rewritings(from_sympy(parse(text)), (RULE[name],)))
@@ -259,7 +259,7 @@ def draw_huge(text, sizes, seed, dtype):
     return inputs
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", HUGE)
 def test_both_sides_are_finite_at_huge_logits(name, dtype):
