@@ -123,7 +123,8 @@ def inline_result(
         return steps, results
     op = ops.exchange(results[0], {root[0]: last.op})
     whole = Step(
-        last.name, ops.flatten(op.arg, op.start, op.end) if isinstance(op, ops.Flatten) else op
+        last.name,
+        ops.flatten(op.arg, op.start, op.end, op.index) if isinstance(op, ops.Flatten) else op,
     )
     return (*before, whole), (ops.to_source(last.name, whole.op),)
 

@@ -67,7 +67,11 @@ def to_expr(op: ops.Op) -> ir.Expr:
             return substitute(to_expr(arg), told)
         case ops.Unflatten(arg, place, parts):
             return substitute(to_expr(arg), {ops.axes_of(arg)[place]: ops.to_place(parts)})
-        case ops.Diagonal(arg) | ops.Arrange(arg) | ops.Expand(arg) | ops.Flatten(arg):
+        case ops.Flatten(arg, start, end, index):
+            parts = ops.axes_of(arg)[start : end + 1]
+            whole = to_expr(arg)
+            return whole if _is_named(index, parts) else substitute(whole, _split(index, parts))
+        case ops.Diagonal(arg) | ops.Arrange(arg) | ops.Expand(arg):
             return to_expr(arg)
         case ops.Cast(arg):
             inside = to_expr(arg)
@@ -105,7 +109,8 @@ def _find_merged(op: ops.Op) -> Iterator[tuple[ir.Index, tuple[ir.Index, ...]]]:
     """The indices that a view merges, and into what."""
     while isinstance(op, (ops.Flatten, ops.Arrange)):
         if isinstance(op, ops.Flatten):
-            yield ops.axes_of(op)[op.start], ops.axes_of(op.arg)[op.start : op.end + 1]
+            parts = ops.axes_of(op.arg)[op.start : op.end + 1]
+            yield from [(op.index, parts)] if _is_named(op.index, parts) else ()
         op = op.arg
 
 
@@ -141,13 +146,24 @@ def _read_at(arg: ops.Op, place: int, position: ir.Expr) -> ir.Expr:
 
     new: dict[ir.Expr, ir.Expr] = {ops.axes_of(arg)[place]: position}
     if isinstance(arg, ops.Flatten) and arg.start == place:  # the positions of what was merged
-        length: ir.Expr = ir.ONE
-        for index in reversed(ops.axes_of(arg.arg)[place : arg.end + 1]):
-            rest = nodes.Call("floordiv", (position, length))
-            new[index] = nodes.Call("mod", (rest, index.extent))
-            length = nodes.Mul((length, index.extent))
-        new[index] = rest
+        new |= _split(position, ops.axes_of(arg.arg)[place : arg.end + 1])
     return sort_terms(simplify_place(substitute(to_expr(arg), new)))
+
+
+def _is_named(index: ir.Index, parts: tuple[ir.Index, ...]) -> bool:
+    """Does a merged index say by its name what is merged in it?"""
+    return index.name == ops.merge_indices(parts).name
+
+
+def _split(position: ir.Expr, parts: tuple[ir.Index, ...]) -> dict[ir.Expr, ir.Expr]:
+    """The place of each of some merged indices, by the position in all of them."""
+    found: dict[ir.Expr, ir.Expr] = {}
+    length: ir.Expr = ir.ONE
+    for index in reversed(parts):
+        rest = nodes.Call("floordiv", (position, length)) if length is not ir.ONE else position
+        found[index] = nodes.Call("mod", (rest, index.extent))
+        length = nodes.Mul((index.extent, length)) if length is not ir.ONE else index.extent
+    return {**found, parts[0]: rest}
 
 
 def _is_taken_away(term: ir.Expr) -> bool:

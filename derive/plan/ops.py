@@ -445,9 +445,9 @@ def merge_indices(parts: tuple[ir.Index, ...]) -> ir.Index:
     )
 
 
-def flatten(op: Op, start: int, end: int) -> Op:
+def flatten(op: Op, start: int, end: int, index: ir.Index | None = None) -> Op:
     """The axes from start to end merged into one index; what was taken apart is put together."""
-    index = merge_indices(axes_of(op)[start : end + 1])
+    index = index or merge_indices(axes_of(op)[start : end + 1])
     match op:
         case Unflatten(arg, place, parts) if place == start and len(parts) == end - start + 1:
             return rename_indices(arg, {axes_of(arg)[place]: index})

@@ -138,7 +138,9 @@ def test_a_dilated_convolution_has_as_many_windows_as_it_is_told(more):
 
 @pytest.mark.parametrize(("text", "view"), ROWS["a place is written as a person would"])
 def test_a_place_is_written_as_a_person_would(text, view):
-    assert view in build(text, name="y").source
+    built = build(text, name="y")
+    assert view in built.source
+    assert built.judge().agrees
 
 
 @pytest.mark.parametrize("text", ROWS["a read that may leave its tensor is refused"])

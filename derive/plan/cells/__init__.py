@@ -111,8 +111,8 @@ def _match_inside(
         return op
     args = tuple(_match_inside(arg, definitions, matches) for arg in ops.args_of(op))
     match op:  # a call may give what was merged, or arranged, before
-        case ops.Flatten(_, start, end):
-            return ops.flatten(args[0], start, end)
+        case ops.Flatten(_, start, end, index):
+            return ops.flatten(args[0], start, end, index)
         case ops.Arrange(_, axes) if isinstance(args[0], ops.Arrange):
             return ops.arrange(strip(args[0]), axes)
     return ops.with_args(op, args)

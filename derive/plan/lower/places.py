@@ -53,7 +53,8 @@ def read(
     shape = access.tensor.shape
     places = [access.places[k] for k in layout]
     extents = [shape[k] for k in layout]
-    parts = [stored[k] for k in layout] if stored else [()] * len(places)
+    parts: list[tuple[ir.Index, ...]] = [stored[k] if stored else () for k in layout]
+    _join_split(places, extents, parts)
     axes: list[ir.Index] = []
     merge: list[tuple[int, int, int]] = []  # place, first and last axis
     for k, (place, extent, indices) in enumerate(zip(places, extents, parts, strict=True)):
@@ -87,6 +88,23 @@ def read(
     for axis, form in sorted(forms.items(), key=lambda entry: entry[1].is_windowed):
         op = _read_form(op, ops.axes_of(op).index(axis), form)
     return _take_diagonals(op), tuple(left.items())
+
+
+def _join_split(
+    places: list[ir.Expr], extents: list[ir.Expr], parts: list[tuple[ir.Index, ...]]
+) -> None:
+    """Neighbours t // L and t % L of a tensor that has L places there are one place, t."""
+    for k in reversed(range(len(places) - 1)):
+        match places[k], places[k + 1]:
+            case ir.Call("floordiv", (over, under)), ir.Call("mod", given) if (
+                given == (over, under)
+                and is_same_extent(under, extents[k + 1])
+                and not any(len(each) > 1 for each in parts[k : k + 2])
+            ):
+                both = extents[k : k + 2]
+                places[k : k + 2] = [over]
+                extents[k : k + 2] = [ir.Mul(tuple(both))]
+                parts[k : k + 2] = [tuple(ir.Index(f"#{n}", each) for n, each in enumerate(both))]
 
 
 def _hold_place(position: int, place: ir.Expr, extent: ir.Expr) -> ir.Index:
