@@ -74,7 +74,7 @@ def assert_close(one: Any, other: Any) -> None:
         torch.testing.assert_close(*pair, rtol=1e-7, atol=1e-7, check_dtype=False)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @each_case
 def test_it_is_shown_built_and_is_the_code_by_hand(case: Case) -> None:
     """By the loops, by the file with cells and without, and by hand: one value, and one text."""
@@ -91,7 +91,7 @@ def test_it_is_shown_built_and_is_the_code_by_hand(case: Case) -> None:
     assert build(formula, cells=False).judge().agrees
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("case", SMOOTH, ids=lambda case: case.name)
 def test_its_gradient_is_that_of_the_code_by_hand(case: Case) -> None:
     inputs = draw(case, 0)

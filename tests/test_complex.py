@@ -65,7 +65,7 @@ def test_gradients_are_refused():
 CODES = dict(ROWS["CODES"])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CODES)
 def test_a_missing_conjugate_is_seen(name):
     formula = parse(FORMULAS[name])

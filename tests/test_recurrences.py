@@ -145,6 +145,7 @@ PARTS = read_parts(Path(__file__).with_name("waves.txt"))
 WAVES = {name: text for name, (text,) in PARTS.items()}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", WAVES)
 def test_recurrences_over_several_indices_are_built_and_differentiated(name):
     formula = parse(f"c[I,J]; {WAVES[name]}")
@@ -283,6 +284,7 @@ def test_recurrences_that_read_one_anothers_places_before(text):
             torch.testing.assert_close(one, torch.as_tensor(other))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "text",
     ROWS["recurrences at every length, also those shorter than what they begin with"],
