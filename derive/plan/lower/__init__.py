@@ -23,7 +23,7 @@ from derive.plan.lower.condition import fill, lower_choice, lower_condition, low
 from derive.plan.lower.context import Context, layout_of
 from derive.plan.lower.fourier import lower_transformed
 from derive.plan.lower.number import is_steady, is_wide, lower_number
-from derive.plan.lower.places import read, take_places
+from derive.plan.lower.places import drop_padded, read, take_places
 from derive.plan.lower.product import (
     MOST_POWER,
     NEUTRAL,
@@ -156,6 +156,7 @@ def lower_node(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> 
         case ir.Where(condition, then, other):
             if other is ir.ZERO:
                 condition, then = push_mask(condition, then, context)
+                condition = drop_padded(condition, then, context)
             if condition is ir.TRUE:
                 return lower_node(then, context, order)
             return lower_choice(condition, then, other, context, order)
