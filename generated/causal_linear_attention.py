@@ -29,8 +29,6 @@ def causal_linear_attention(Q: Tensor, K: Tensor, V: Tensor, *, i_chunk: int = 6
         elements alive at once.
     By accumulate_chain: sum_{j <= i} (sum_d q_id * k_jd) * v_je = sum_d q_id * cumsum_i(k_id *
         v_ie).
-    By accumulate_chain: sum_{j <= i} (sum_d q_id * k_jd) * v_je = sum_d q_id * cumsum_i(k_id *
-        v_ie).
     By sums so far, in chunks: 0 * x = 0, so entries that come later must be finite.
     """
     _check_shapes(Q, K, V)

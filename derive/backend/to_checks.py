@@ -28,7 +28,7 @@ from derive.ir.recurrences import find_start
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_children, walk
 from derive.plan import ops
-from derive.plan.cells import attention, segments, windows
+from derive.plan.cells import attention, scatter, segments, windows
 from derive.plan.plan import Plan
 from derive.plan.steps import free_name
 from derive.rewrite.guards import is_variable
@@ -336,17 +336,16 @@ def _show_extent(text: str) -> str:
 
 
 def show_access(tensor: ir.Tensor, system: ir.System) -> str:
-    """The tensor as the formula first reads it: `W_Q[h,d,e]`."""
+    """The tensor as the formula first reads it, in plain indices if it does: `W_Q[h,d,e]`."""
     read = _find_first_reads(system).get(tensor)
     return to_text(read) if read else tensor.name
 
 
 @lru_cache(maxsize=1 << 4)
 def _find_first_reads(system: ir.System) -> Mapping[ir.Tensor, ir.Access]:
-    found: dict[ir.Tensor, ir.Access] = {}
-    for access in (a for e in system.equations for a in find_accesses(e.value)):
-        found.setdefault(access.tensor, access)
-    return found
+    reads = [a for e in system.equations for a in find_accesses(e.value)]
+    reads.sort(key=lambda read: not all(isinstance(place, ir.Index) for place in read.places))
+    return {read.tensor: read for read in reversed(reads)}
 
 
 _RECUR = '''def {name}(a: Tensor, x: Tensor, h: Tensor, dim: int, chunk: int{inner}) -> Tensor:
@@ -452,6 +451,28 @@ _BELOW = '''def {name}(
     wide = torch.nn.functional.pad(wide, (1, 0), value=empty)
     return wide.gather(-1, count).to(x.dtype)
 '''
+_SEGMENT_SUM = '''def {name}(x: Tensor, segments: Tensor, count: int, dim: int = 0) -> Tensor:
+    """The sum over each of so many segments of one place, in float32 at least."""
+    wide = torch.promote_types(x.dtype, torch.float32)
+    shape = (*x.shape[:dim], count, *x.shape[dim + 1 :])
+    return x.new_zeros(shape, dtype=wide).index_add(dim, segments, x.to(wide)).to(x.dtype)
+'''
+_SEGMENT_EXTREME = '''def {name}(x: Tensor, segments: Tensor, count: int, kind: str) -> Tensor:
+    """The largest ("amax"), the least ("amin") or the product of each of so many segments."""
+    empty = 1 if kind == "prod" else -torch.inf if kind == "amax" else torch.inf
+    places = segments.long().reshape(-1, *[1] * (x.ndim - 1)).expand(x.shape)
+    return x.new_full((count, *x.shape[1:]), empty).scatter_reduce(0, places, x, kind)
+'''
+_SEGMENT_LOGSUMEXP = '''def {name}(x: Tensor, segments: Tensor, count: int) -> Tensor:
+    """The logarithm of the sum of exp(x) over each of so many segments, in float32 at least."""
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    places = segments.long().reshape(-1, *[1] * (x.ndim - 1)).expand(x.shape)
+    least = wide.new_full((count, *x.shape[1:]), -torch.inf)
+    top = least.scatter_reduce(0, places, wide.detach(), "amax")
+    top = torch.where(top.isinf(), 0, top)  # of no entries, or of infinite ones
+    total = torch.zeros_like(least).index_add(0, segments, (wide - top[segments]).exp())
+    return (total.log() + top).to(x.dtype)
+'''
 _WINDOWS = '''def {name}(x: Tensor, width: int) -> Tensor:
     """The sum of each so many neighbours: the end of a block as wide, and the start of the next."""
     count, dtype = x.shape[-1] - width + 1, x.dtype
@@ -520,6 +541,9 @@ def write_helpers(plans: Sequence[Plan]) -> list[str]:
         segments.RANKS: _RANKS,
         segments.COUNT: _COUNT,
         segments.BELOW: _BELOW,
+        scatter.SUMS: _SEGMENT_SUM,
+        scatter.EXTREMES: _SEGMENT_EXTREME,
+        scatter.LOGSUMEXP: _SEGMENT_LOGSUMEXP,
         windows.SUMS: _WINDOWS,
         attention.APART: _APART,
         FOURIER: _FOURIER,

@@ -154,7 +154,7 @@ def write_docstring(
         to_python(p.to_expr()).replace(" * ", "*") for p in (plan.flops, plan.peak_elements)
     )
     sentences.append(f"Cost: {flops} operations; {peak} elements alive at once.")
-    sentences += [*remarks, *(f"By {note}." for note in plan.notes)]
+    sentences += [*remarks, *(f"By {note}." for note in dict.fromkeys(plan.notes))]
     if plan.regimes:
         at = ", ".join(f"{size}={number}" for size, number in plan.sizes.items())
         where = ", ".join(map(str, plan.regimes))

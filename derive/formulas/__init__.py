@@ -24,6 +24,7 @@ FAMILIES = (
     "distances",
     "losses",
     "graphs",
+    "message_passing",
     "proteins",
     "chemistry",
     "mechanics",

@@ -15,6 +15,9 @@ _HELPERS = (
     "_count_below",
     "_reduce_below",
     "_sum_windows",
+    "_sum_segments",
+    "_reduce_segments",
+    "_segment_logsumexp",
     "_weigh_apart",
     "_transform",
 )

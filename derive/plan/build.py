@@ -20,6 +20,7 @@ from derive.plan.cells.matching import count_reads, rename, strip
 from derive.plan.cost import Storage, find_strides, is_matrix_product, time_op
 from derive.plan.lower import lower, lower_equation
 from derive.plan.lower.context import Context, find_layouts, layout_of
+from derive.plan.lower.product import FINITE
 from derive.plan.machine import DEFAULT
 from derive.plan.path import FLOPS
 from derive.plan.plan import Entry, Plan
@@ -83,9 +84,16 @@ def lower_system(
             steps = eliminate_common(drop_unused(steps, results), set(sources), context.names)
     steps, results = keep_in_place(steps, results, Storage(sizes))
     steps = match_kinds(split_long(steps, context.names), prepared)
+    if not any(_is_mask(part) for step in steps for part in ops.walk_ops(step.op)):
+        context.notes.pop(FINITE, None)  # calls of torch have taken the masks
     notes = (*form.notes, *context.notes, *find_notes(steps))
     orders = tuple(context.orders)
     return Plan(system, steps, results, dict(sizes), notes, log=form.log, orders=orders)
+
+
+def _is_mask(op: ops.Op) -> bool:
+    """Is it a factor of 0 and 1?"""
+    return isinstance(op, ops.Cast) and ops.is_boolean(op.arg)
 
 
 def _reserved(system: ir.System) -> set[str]:

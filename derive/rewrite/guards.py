@@ -130,15 +130,43 @@ def _is_positive_there(expr: ir.Expr, condition: ir.Expr) -> bool:
 
 
 def _is_needed(expr: ir.Expr, condition: ir.Expr) -> bool:
-    """Is it needed all the same, as it has but one of two indices that differ?
+    """Is it needed all the same, for other values of an index that it lacks?
 
-    It stands beside other values of the other index, if that has several.
+    As it has but one of two indices that differ, if the other has several values, or not the index
+    that is told by integers, which takes all their values.
     """
     match condition:
         case ir.Compare("!=", ir.Index() as left, ir.Index() as right):
             return not {left, right} <= {*find_free(expr)}
         case _:
-            return False
+            segment = find_segment(condition)
+            return segment is not None and segment not in find_free(expr)
+
+
+def find_segment(condition: ir.Expr) -> ir.Index | None:
+    """The index that a condition says is a given integer, one that is always in its range."""
+    match condition:
+        case ir.Compare("==", ir.Access() as told, ir.Index() as index):
+            pass
+        case ir.Compare("==", ir.Index() as index, ir.Access() as told):
+            pass
+        case _:
+            return None
+    below = told.tensor.below
+    is_whole = below is not None and polynomial.is_same_extent(below, index.extent)
+    return index if is_whole and index not in find_free(told) else None
+
+
+def adds_segments(
+    condition: ir.Expr, bound: tuple[ir.Index, ...], factors: Collection[ir.Expr]
+) -> bool:
+    """Are factors of one index summed over it, where an integer for it is that of the result?"""
+    free = [{*find_free(factor)} for factor in factors]
+    segments = map(find_segment, ir.split_and(condition))
+    return len(bound) == 1 and any(
+        segment is not None and all({*bound} <= own and segment not in own for own in free)
+        for segment in segments
+    )
 
 
 def is_variable(expr: ir.Expr) -> bool:

@@ -113,7 +113,8 @@ def test_first_and_second_derivatives_are_right(call, text):
     leaves = [inputs[name].clone().requires_grad_() for name in names]
 
     def call_it(*given):
-        return make(text).function(**{**inputs, **dict(zip(names, given, strict=True))})
+        found = make(text).function(**{**inputs, **dict(zip(names, given, strict=True))})
+        return found.masked_fill(found.isinf(), 0)  # the largest of nothing has no differences
 
     assert gradcheck(call_it, leaves)
     if call in (CDIST, BAG):

@@ -130,7 +130,8 @@ def _name_norm(
         ):
             if is_close:
                 return Norm(LAYER, stored, axes[-len(over) :], eps)
-            return Norm(BATCH, stored, over, eps) if len(over) == len(axes) - 1 else None
+            is_batch = len(over) == len(axes) - 1 and eps is not ir.ZERO  # torch has 0 for 0 / 0
+            return Norm(BATCH, stored, over, eps) if is_batch else None
         is_square = is_close and is_same(deviation, ops.Reduction("mean", square, over))
         if is_square and is_same(centred, arg):
             return Norm(RMS, stored, axes[-len(over) :], eps)

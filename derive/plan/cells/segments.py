@@ -1,8 +1,4 @@
-"""Sums over parts of a range: sum_n [seg_n = g] x_nd, the sums of segments, are torch's index_add.
-
-Only where the formula says that the numbers of segments are below the extent of g, as torch wants
-them. index_add adds one by one, which half precision would round each time, and the sum of a
-product does not: there the sum stays.
+"""Sums over parts of a range.
 
 Rows of a table that integers name, summed over one of their two indices, are its embedding_bag.
 
@@ -48,104 +44,6 @@ PAIRED = 64  # comparisons of an element in whose time it is sorted: fewer stay 
 # Operations in whose time one is ranked, found among others, or among its equals, and in which one
 # is added to those before it; measured as the machine's defaults, with rows of 512 and of 2048.
 SORTED, SOUGHT, TIED, SUMMED, LOGGED = 900, 1024, 120, 60, 500
-FEW = 8  # segments below which a product with the mask is as fast
-
-
-@dataclass(frozen=True, slots=True)
-class Segments:
-    """The mask seg_n = g, the tensor seg, and what is left of the others: a weight, or nothing."""
-
-    mask: ops.Apply
-    numbers: ops.Source
-    segment: ir.Index
-    weight: ops.Op | None
-
-
-def match_segment_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A sum over one index, in which a mask leaves to each segment what belongs to it."""
-    match op:
-        case ops.Einsum((one, other), axes):
-            for mask, value in ((one, other), (other, one)):
-                found = _find_segments(mask, definitions)
-                if found is not None:
-                    return _write(found, strip(value), axes)
-            return None
-        case ops.Reduction("sum", mask, over):
-            found = _find_segments(mask, definitions)
-            if found is None or over != found.numbers.axes:
-                return None
-            ones = ops.Expand(
-                ops.NumTensor(ir.ONE), found.numbers.axes
-            )  # the number of entries is their sum
-            return _write(found, ones if found.weight is None else None, ops.axes_of(op))
-        case _:
-            return None
-
-
-def _find_segments(op: ops.Op, definitions: Definitions) -> Segments | None:
-    """What a factor chooses, if it is 0 but where an index is the number of a segment."""
-    match strip(definitions.look(strip(op))):
-        case ops.Cast(arg):
-            return _read_mask(arg, None, definitions)
-        case ops.Choose(mask, weight, ops.Num(other)) if other is ir.ZERO and not isinstance(
-            weight, ops.Num
-        ):
-            return _read_mask(mask, strip(weight), definitions)
-        case _:
-            return None
-
-
-def _read_mask(mask: ops.Op, weight: ops.Op | None, definitions: Definitions) -> Segments | None:
-    """The mask, if it compares an index with a tensor whose values are bounded by its extent."""
-    opened = strip(definitions.look(strip(mask)))
-    if not isinstance(opened, ops.Apply) or opened.function != "==":
-        return None
-    left, right = (strip(arg) for arg in opened.args)
-    for numbers, place in ((left, right), (right, left)):
-        index = definitions.look(place)
-        if not isinstance(numbers, ops.Source) or not isinstance(index, ops.Iota):
-            continue
-        bound = definitions.bounds.get(numbers.name)
-        if bound is None or len(numbers.axes) != 1 or definitions.memory.extent(index.index) < FEW:
-            continue
-        if is_same_extent(bound, index.index.extent):
-            whole = ops.Apply("==", ops.align((numbers, index), opened.axes), opened.axes)
-            return Segments(whole, numbers, index.index, weight)
-    return None
-
-
-def _write(found: Segments, value: ops.Op | None, order: tuple[ir.Index, ...]) -> ops.Op | None:
-    """The call, if what is summed has the index of the tensor of numbers, which alone goes."""
-    (index,) = found.numbers.axes
-    parts = [part for part in (value, found.weight) if part is not None]
-    widest = max(parts, key=lambda part: len(ops.axes_of(part)))
-    axes = ops.axes_of(widest)
-    exchanged = tuple(found.segment if i is index else i for i in axes)
-    inside = all(set(ops.axes_of(part)) <= set(axes) for part in parts)
-    if index not in axes or found.segment in axes or not inside or set(exchanged) != set(order):
-        return None
-    arg = widest
-    for part in parts:
-        if part is not widest:
-            arg = ops.Apply("*", ops.align((arg, part), axes), axes)
-    whole = ops.Einsum((ops.Cast(found.mask), arg), exchanged)
-    place = axes.index(index)
-    is_count = isinstance(arg, ops.Expand)  # ones, which are not there yet
-    zeros = _make_zeros(place, len(axes))
-    if is_count:
-        zeros = ops.TorchCall(
-            ".new_zeros", (ops.Local("like"), ops.Given(2)), (("dtype", ops.Local("dtype")),)
-        )
-    call = ops.TorchCall(".index_add", (zeros, place, ops.Given(1), ops.Given(0)))
-    args = (arg, found.numbers, ops.Num(found.segment.extent))
-    return ops.arrange(ops.Cell(call, args, whole, exchanged, ("wide",), axes), order)
-
-
-def _make_zeros(place: int, count: int) -> ops.TorchCall:
-    """Zeros as many as the argument has, but in one place as many as there are segments."""
-    before = (ops.Extents(ops.Given(0), 0, place),) if place else ()
-    after = (ops.Extents(ops.Given(0), place + 1, None),) if place + 1 < count else ()
-    return ops.TorchCall(".new_zeros", (ops.Given(0), *before, ops.Given(2), *after))
 
 
 def match_so_far(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -641,13 +539,5 @@ CELLS = (
         computes="x[B, N]; index i < N\ns[b,i] = logsumexp[j, j >= i](x[b,j])",
         refuses="x[B, N]; index i < N\ns[b,i] = logsumexp[j, j > i](x[b,j])",
         match=match_so_far,
-    ),
-    CellRule(
-        call=".index_add",
-        computes=(
-            "size G\nx[N, D]; int seg[N] < G; index g < G\ns[g,d] = sum[n, seg[n] == g](x[n,d])"
-        ),
-        refuses=("size G\nx[N, D]; int seg[N]; index g < G\ns[g,d] = sum[n, seg[n] == g](x[n,d])"),
-        match=match_segment_sum,
     ),
 )

@@ -354,6 +354,10 @@ def fill(
                 return ops.Apply(
                     "exp", (ops.Fill(arg, mask, ops.Num(ir.MINUS_INFINITY), where),), axes
                 )
+            case ops.Apply(
+                "pow", (ops.Fill(arg, inner, _, at), ops.Num(ir.Number(power)) as exponent), axes
+            ) if (inner, at, value.value) == (mask, where, ir.ZERO) and power > 0:
+                return ops.Apply("pow", (ops.Fill(arg, mask, value, where), exponent), axes)
         return ops.Fill(op, mask, value, where)
     mask, op = ops.align([mask, op], order)
     axes = ops.find_union([mask, op], order)

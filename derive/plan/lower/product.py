@@ -26,6 +26,7 @@ from derive.plan.lower.context import Context
 from derive.plan.lower.number import is_steady, lower_number
 from derive.plan.lower.places import drop_padded
 from derive.plan.path import Order, Path, count, find_path
+from derive.rewrite.guards import adds_segments
 from derive.rewrite.rules.products import is_bracket, make_product
 
 
@@ -171,11 +172,13 @@ def lower_product(
     product.over = context.protect_factors(product.over, untold)
     product.under = [context.protect(f, product.condition, whole=True) for f in product.under]
     inner = (*(i for i in order if i not in bound), *bound)
+    is_segmented = adds_segments(product.condition, bound, (*product.over, *product.under))
+    inner = (*bound, *inner[:-1]) if is_segmented else inner  # so that it is added up row by row
     late = [f for f in product.under if not set(find_free(f)) & set(bound)]
     operands = []
     for k, factor in enumerate(product.over):
         natural = inner
-        if bound and len(product.over) > 1:
+        if bound and len(product.over) > 1 and not is_segmented:
             others = {i for n, f in enumerate(product.over) if n != k for i in find_free(f)}
             own = find_free(factor)
             natural = order_operand(inner, own, others, bound)
@@ -191,6 +194,8 @@ def lower_product(
     for divisor in product.under:
         if divisor not in late:
             divide_operand(operands, lower_operand(divisor, context, inner), context, inner)
+    if is_segmented and len(operands) > 1:
+        operands = [fold(lambda one, other: ops.combine("*", (one, other), inner), operands)]
     if bound:
         operands += mask_operands(operands, product.condition, context, inner)
     made = {i for op in operands for i in ops.axes_of(op)} - set(bound)
@@ -452,8 +457,7 @@ def contract(
 ) -> ops.Op:
     """The operands multiplied two at a time and summed over the bound indices."""
     idle = [i.extent for i in bound if all(i not in ops.axes_of(op) for op in operands)]
-    if idle:
-        number = ir.Mul((number, *idle))
+    number = ir.Mul((number, *idle)) if idle else number
     if not operands:
         return lower_number(number)
     axes = ops.sort_axes((i for op in operands for i in ops.axes_of(op) if i not in bound), order)
