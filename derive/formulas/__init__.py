@@ -20,6 +20,7 @@ FAMILIES = (
     "attention",
     "attention_variants",
     "layers",
+    "convolutions",
     "norms",
     "distances",
     "losses",

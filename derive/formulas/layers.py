@@ -105,3 +105,122 @@ hypernetwork_linear = parse(
     source="Ha, Dai, Le 2016, HyperNetworks, section 3.1",
     typical=dict(B=128, I=256, K=16, O=256),
 )
+
+gated_linear_unit = parse(
+    """
+    x[B, S, D]; W, V[D, F]; b, c[F]
+    h[n,s,f] = ((sum[d](x[n,s,d] * W[d,f]) + b[f])
+        * sigmoid(sum[d](x[n,s,d] * V[d,f]) + c[f]))
+    """,
+    title="Gated linear unit",
+    source="Dauphin et al. 2017, eq. 1",
+    typical=dict(B=8, S=512, D=512, F=512),
+)
+
+geglu = parse(
+    """
+    x[B, S, D]; W, V[D, F]; W_2[F, D]
+    g[b,s,f] = gelu(sum[d](x[b,s,d] * W[d,f])) * sum[d](x[b,s,d] * V[d,f])
+    y[b,s,m] = sum[f](g[b,s,f] * W_2[f,m])
+    """,
+    title="GEGLU feed-forward layer",
+    source="Shazeer 2020, GLU Variants Improve Transformer, eq. 6",
+    typical=dict(B=8, S=512, D=512, F=1376),
+)
+
+highway = parse(
+    """
+    x[B, D]; W_H, W_T[D, D]; b_H, b_T[D]
+    H[b,d] = relu(sum[e](W_H[d,e] * x[b,e]) + b_H[d])
+    T[b,d] = sigmoid(sum[e](W_T[d,e] * x[b,e]) + b_T[d])
+    y[b,d] = H[b,d] * T[b,d] + x[b,d] * (1 - T[b,d])
+    """,
+    title="Highway layer",
+    source="Srivastava, Greff, Schmidhuber 2015, eq. 3",
+    typical=dict(B=512, D=512),
+)
+
+squeeze_and_excitation = parse(
+    """
+    x[B, C, H, W]; W_1[R, C]; W_2[C, R]
+    z[b,c] = mean[h, w](x[b,c,h,w])
+    a[b,r] = relu(sum[c](W_1[r,c] * z[b,c]))
+    s[b,c] = sigmoid(sum[r](W_2[c,r] * a[b,r]))
+    y[b,c,h,w] = s[b,c] * x[b,c,h,w]
+    """,
+    title="Squeeze and excitation: channels scaled by a gate from their means",
+    source="Hu, Shen, Sun 2018, eq. 2-4",
+    typical=dict(B=16, C=256, H=56, W=56, R=16),
+)
+
+film = parse(
+    """
+    x[B, C, H, W]; z[B, K]; W_g, W_b[C, K]; b_g, b_b[C]
+    gamma[b,c] = sum[k](W_g[c,k] * z[b,k]) + b_g[c]
+    beta[b,c] = sum[k](W_b[c,k] * z[b,k]) + b_b[c]
+    y[b,c,h,w] = gamma[b,c] * x[b,c,h,w] + beta[b,c]
+    """,
+    title="Feature-wise linear modulation by a condition",
+    source="Perez et al. 2018, FiLM, eq. 1 and 2",
+    typical=dict(B=16, C=128, H=28, W=28, K=256),
+)
+
+dora = parse(
+    """
+    x[N, I]; W_0[O, I]; A[R, I]; B[O, R]; m[O]
+    V[o,i] = W_0[o,i] + sum[r](B[o,r] * A[r,i])
+    y[n,o] = m[o] * sum[i](x[n,i] * V[o,i] / sqrt(sum[j](V[o,j]**2)))
+    """,
+    title="Linear layer with a low-rank update of the directions of its rows",
+    source="Liu et al. 2024, DoRA, eq. 5",
+    typical=dict(N=512, I=1024, O=1024, R=8),
+)
+
+spatial_gating_unit = parse(
+    """
+    u, v[B, N, D]; W[N, N]; c[N]
+    y[b,n,d] = u[b,n,d] * (sum[m](W[n,m] * v[b,m,d]) + c[n])
+    """,
+    title="Spatial gating unit: a gate that mixes the places",
+    source="Liu et al. 2021, Pay Attention to MLPs, eq. 2 and 4",
+    typical=dict(B=8, N=256, D=768),
+)
+
+token_mixing = parse(
+    """
+    x[B, N, D]; W_1[S, N]; W_2[N, S]
+    h[b,s,d] = gelu(sum[n](W_1[s,n] * x[b,n,d]))
+    y[b,n,d] = x[b,n,d] + sum[s](W_2[n,s] * h[b,s,d])
+    """,
+    title="Token mixing: a small network over the places, and the residual",
+    source="Tolstikhin et al. 2021, MLP-Mixer, eq. 1",
+    typical=dict(B=8, N=196, S=256, D=512),
+)
+
+capsule_routing = parse(
+    """
+    u[B, I, J, D]; b[B, I, J]
+    c[n,i,j] = softmax[j](b[n,i,j])
+    s[n,j,d] = sum[i](c[n,i,j] * u[n,i,j,d])
+    l[n,j] = sum[d](s[n,j,d]**2)
+    v[n,j,d] = s[n,j,d] * sqrt(l[n,j]) / (1 + l[n,j])
+    a[n,i,j] = b[n,i,j] + sum[d](u[n,i,j,d] * v[n,j,d])
+    return v, a
+    """,
+    title="Routing by agreement between capsules, one round",
+    source="Sabour, Frosst, Hinton 2017, eq. 1-3 and procedure 1",
+    typical=dict(B=32, I=1152, J=10, D=16),
+)
+
+kan_layer = parse(
+    """
+    x[B, I]; c[O, I, G]; w[O, I]
+    scalar low = -1, step = 0.25
+    spline(z) = (relu(2 - abs(z))**3 - 4 * relu(1 - abs(z))**3) / 6
+    y[b,o] = sum[i](w[o,i] * silu(x[b,i])
+        + sum[g](c[o,i,g] * spline((x[b,i] - low) / step - g)))
+    """,
+    title="Kolmogorov-Arnold layer: a cubic B-spline on every edge beside a silu",
+    source="Liu et al. 2024, KAN, eq. 2.10-2.12",
+    typical=dict(B=256, I=64, O=64, G=8),
+)

@@ -25,6 +25,7 @@ ENTROPY = "functional.cross_entropy("
 CDIST = "torch.cdist("
 SEGMENTS = "_sum_segments("
 SO_FAR = "_sum_so_far("
+TRANSPOSED = "functional.conv_transpose1d("
 TEXTS = read_parts(HERE / "cells.txt")
 ROWS = {
     f"{row.call.removeprefix('torch.nn.')}(": row for row in CELLS if row not in attention.CELLS

@@ -1,6 +1,7 @@
 """Windows that are multiplied, averaged or compared: torch's convolutions and pools.
 
-    conv      sum_ck x[b, c, z*t + q*k] w[o, c, k]     stride z, dilation q
+    conv      sum_ck x[b, c, z*t + q*k] w[o, c, k]     stride z, dilation q, and what is added for o
+    conv_transpose  sum_ct x[b, c, t] w[c, o, s - z*t]     stride z
     max_pool  max_k x[b, c, z*t + q*k]                 avg_pool  mean_k x[b, c, z*t + k]
 
 in one, two or three places. An index that both operands have and the result keeps parts the
@@ -19,12 +20,14 @@ from fractions import Fraction
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.plan import ops
-from derive.plan.cells.matching import CellRule, Definitions
+from derive.plan.cells.matching import CellRule, Definitions, Signed, join_sum, split_sum, strip
+from derive.plan.cost import find_true_axes
 from derive.plan.lower.places import find_left_over
 
 SUMS = "_sum_windows"  # a function of the file
 WIDE = 8  # entries of a window below which these are added as they stand
 PASSES = ir.Index("passes", ir.Number(Fraction(6)))  # over all entries, to add up blocks both ways
+ONE = Polynomial.of(ir.ONE)
 MOST = 3  # places that torch's functions have windows in
 FUNCTIONAL = "torch.nn.functional."
 
@@ -80,9 +83,9 @@ def turn_windows(op: ops.Op, inside: Collection[ir.Index]) -> ops.Op:
     if not is_slice or inner not in inside or outer in inside:
         below = ops.with_args(op.arg, (arg,)) if isinstance(op, ops.Slice) else arg
         return ops.with_args(op, (below,))
-    one, axis = Polynomial.of(ir.ONE), ops.axes_of(arg)[place]
-    size = Polynomial.of(dilation) * (Polynomial.of(inner.extent) - one) + one
-    length = Polynomial.of(stride) * (Polynomial.of(outer.extent) - one) + size
+    axis = ops.axes_of(arg)[place]
+    size = Polynomial.of(dilation) * (Polynomial.of(inner.extent) - ONE) + ONE
+    length = Polynomial.of(stride) * (Polynomial.of(outer.extent) - ONE) + size
     left = Polynomial.of(axis.extent) - length
     if left != Polynomial.of(ir.ZERO) and left != find_left_over(outer, Polynomial.of(stride)):
         arg = ops.Slice(arg, place, ir.Index(f"{axis.name}'", length.to_expr()), ir.ZERO)
@@ -91,6 +94,22 @@ def turn_windows(op: ops.Op, inside: Collection[ir.Index]) -> ops.Op:
     window = ir.Index(f"{axis.name}.", size.to_expr())
     turned = ops.Unfold(arg, place, outer, window, stride)
     return ops.Slice(turned, len(ops.axes_of(turned)) - 1, inner, ir.ZERO, dilation)
+
+
+def turn_over(data: ops.Op, kernel: ops.Op) -> tuple[ops.Op, ops.Op]:
+    """Both operands, where an index runs in windows from their end: in the kernel it does instead.
+
+    Only in the places of windows, which are what is summed.
+    """
+    match data:
+        case ops.Flip(arg, place, index) if index in ops.axes_of(kernel):
+            old, at = ops.axes_of(arg)[place], ops.axes_of(kernel).index(index)
+            return turn_over(ops.rename_indices(arg, {old: index}), ops.Flip(kernel, at, index))
+        case ops.Unfold(arg) | ops.Slice(arg):
+            below, kernel = turn_over(arg, kernel)
+            return ops.with_args(data, (below,)), kernel
+        case _:
+            return data, kernel
 
 
 def split_padding(
@@ -102,7 +121,7 @@ def split_padding(
     """
     amounts: list[ir.Expr] = [ir.ZERO] * len(windows)
     inside, whole = [w.place for w in windows], op
-    while isinstance(op, ops.Pad):
+    while isinstance(op := _find_padding(op), ops.Pad):
         before, axis = Polynomial.of(op.before), ops.axes_of(op.arg)[op.place]
         after = Polynomial.of(op.index.extent) - Polynomial.of(axis.extent) - before
         if before != after or op.index not in inside:
@@ -111,6 +130,23 @@ def split_padding(
         amounts[place], inside[place] = op.before, axis
         op = op.arg
     return op, amounts, inside
+
+
+def _find_padding(op: ops.Op) -> ops.Op:
+    """The same; zeros that stand beside a place which is taken apart stand outside.
+
+    More of them than are kept, as they are written for a size of 0, count as those that are kept.
+    """
+    match op:
+        case ops.Slice(ops.Pad(arg, at, _, before), place, index, start, apart) if (
+            at == place and start is ir.ZERO and apart is ir.ONE
+        ):
+            return ops.Pad(arg, at, index, before)
+        case ops.Unflatten(ops.Pad(arg, at, index, before), place, parts) if at != place:
+            inner = ops.Unflatten(arg, place, parts)
+            return ops.Pad(inner, at + (len(parts) - 1 if at > place else 0), index, before)
+        case _:
+            return op
 
 
 def _write_arguments(
@@ -130,16 +166,73 @@ def _write_arguments(
     return tuple(keywords)
 
 
-def match_convolution(op: ops.Op, _: Definitions) -> ops.Op | None:
-    """A product of windows with a tensor that has the indices inside of them."""
+def match_convolution(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """A product of windows with a tensor that has the indices inside of them, and what is added."""
     match op:
-        case ops.Einsum((one, other), axes):
+        case ops.Einsum((_, _), axes):
+            one, other = _open_turned(op, definitions)
             return _convolve(one, other, axes) or _convolve(other, one, axes)
+        case ops.Apply("+" | "-", _, axes):
+            return _convolve_and_add(op, axes, definitions)
         case _:
             return None
 
 
-def _convolve(data: ops.Op, kernel: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Op | None:
+def _open_turned(product: ops.Einsum, definitions: Definitions) -> list[ops.Op]:
+    """The operands, of which some are others from their end."""
+    opened = [definitions.unwrap(arg) for arg in product.args]
+    pairs = zip(product.args, opened, strict=True)
+    turned = (ops.Flip, ops.Unfold, ops.Slice)
+    return [each if isinstance(each, turned) else arg for arg, each in pairs]
+
+
+def _convolve_and_add(
+    op: ops.Op, axes: tuple[ir.Index, ...], definitions: Definitions
+) -> ops.Op | None:
+    """A sum with such a product in it, and a term of the indices that its channels have."""
+    terms = split_sum(op, definitions.unwrap)
+    for term in terms:
+        product = definitions.unwrap(term.op)
+        if term.negative or not isinstance(product, ops.Einsum) or len(product.args) != 2:
+            continue
+        (one, other), own = _open_turned(product, definitions), product.axes
+        for bias in terms:
+            if bias.negative or isinstance(bias.op, ops.Num) or bias is term:
+                continue
+            found = _convolve(one, other, own, bias.op) or _convolve(other, one, own, bias.op)
+            if found is not None:
+                rest = [each for each in terms if each is not term and each is not bias]
+                return ops.arrange(join_sum([Signed(found), *rest], axes), axes)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Windows, a tensor with the indices inside of them, and what each other index is to torch.
+
+    `batch` have the windows alone, `made` the other tensor, `channels` both, which are summed, and
+    `groups` both, which are kept.
+    """
+
+    data: ops.Op
+    kernel: ops.Op
+    base: ops.Op
+    windows: tuple[Window, ...]
+    batch: list[ir.Index]
+    made: list[ir.Index]
+    channels: list[ir.Index]
+    groups: list[ir.Index]
+
+
+def _convolve(
+    data: ops.Op, kernel: ops.Op, axes: tuple[ir.Index, ...], bias: ops.Op | None = None
+) -> ops.Op | None:
+    found = _find_product(data, kernel, axes)
+    return None if found is None else _write_convolution(found, axes, bias)
+
+
+def _find_product(data: ops.Op, kernel: ops.Op, axes: tuple[ir.Index, ...]) -> Product | None:
+    data, kernel = turn_over(data, kernel)
     data = turn_windows(data, ops.axes_of(kernel))
     base, windows = split_windows(data)
     inner, outer = [w.inner for w in windows], [w.outer for w in windows]
@@ -155,40 +248,116 @@ def _convolve(data: ops.Op, kernel: ops.Op, axes: tuple[ir.Index, ...]) -> ops.O
         return None
     if any(len(each) > 1 for each in (batch, groups, channels, made)):
         return None
-    base, padding, places = split_padding(base, windows)
+    return Product(data, kernel, base, windows, batch, made, channels, groups)
+
+
+def _write_convolution(
+    product: Product, axes: tuple[ir.Index, ...], bias: ops.Op | None
+) -> ops.Op | None:
+    windows, groups, channels = product.windows, product.groups, product.channels
+    weight, padding, inner = split_padding(product.base, windows)
     lone = [ir.Index(f"#{k}", ir.ONE) for k in range(2)]  # what a lacking place is to torch
-    inputs = (*batch, *groups, *(channels or ([] if groups else lone[:1])))
-    given = ops.arrange(base, (*inputs, *places))
-    weights = (*groups, *(made or ([] if groups else lone[1:])), *(channels or lone[:1]), *inner)
-    weight = ops.arrange(kernel, weights)
+    first = channels or ([] if groups else lone[:1])
+    spread = _find_spread(product.kernel, windows, padding)
+    strides, dilations = [w.stride for w in windows], [w.dilation for w in windows]
+    if spread is None:
+        name, batch, made = "conv", product.batch, product.made
+        given, places = weight, inner
+        weight, inner = product.kernel, [w.inner for w in windows]
+    else:
+        name, batch, made = "conv_transpose", product.made, product.batch
+        given, places, padding = spread.op, spread.places, spread.cut
+        strides, dilations = dilations, []
+    parts = (*groups, *(made or ([] if groups else lone[1:])))
+    if bias is not None and {*parts} != {*find_true_axes(bias)}:
+        return None
+    inputs = (*batch, *groups, *first, *places)
+    weights = (*parts, *(channels or lone[:1]), *inner)
+    if spread is not None:
+        weights = (*groups, *first, *(made or lone[1:]), *inner)
+    given, weight = ops.arrange(given, inputs), ops.arrange(weight, weights)
     if groups and channels:
         given = ops.flatten(given, len(batch), len(batch) + 1)
-    if groups and made:
+    if groups and (made if spread is None else channels):
         weight = ops.flatten(weight, 0, 1)
     args: list[ops.Op] = [given, weight]
+    if bias is not None:
+        added = ops.arrange(bias, parts)
+        args.append(ops.flatten(added, 0, len(parts) - 1) if len(parts) > 1 else added)
+    more = [ops.Given(k) for k in range(2, len(args))]
+    operands = (_give(0, inputs, lone), _give(1, weights, lone), *more)
     keywords = _write_arguments(
         args,
-        stride=[w.stride for w in windows],
+        stride=strides,
         padding=padding,
-        dilation=[w.dilation for w in windows],
+        dilation=dilations,
         groups=[groups[0].extent] if groups else [],
     )
-    both = _give(0, (*inputs, *places), lone), _give(1, weights, lone)
-    call = ops.TorchCall(f"{FUNCTIONAL}conv{len(windows)}d", both, keywords)
-    parts = (*groups, *(made or ([] if groups else lone[1:])))
+    call = ops.TorchCall(f"{FUNCTIONAL}{name}{len(windows)}d", operands, keywords)
     merged = (ops.merge_indices(parts),) if len(parts) > 1 else parts
-    order = (*batch, *(i for i in parts if i not in lone), *outer)
-    whole: ops.Op = ops.Einsum((data, kernel), order)
-    if len(parts) > 1:
-        whole = ops.flatten(whole, len(batch), len(batch) + len(parts) - 1)
-    whole = ops.arrange(whole, (*batch, *merged, *outer))
-    filled = (*groups, *channels, *made, *inner)
-    result: ops.Op = ops.Cell(call, tuple(args), whole, (*batch, *merged, *outer), filled=filled)
+    order = (*batch, *merged, *(w.outer for w in windows))
+    whole = _write_out(product, (*batch, *parts, *order[-len(windows) :]), parts, order)
+    if bias is not None:
+        whole = ops.Apply("+", ops.align((whole, args[2]), order), order)
+    volume = () if spread is None else (*inputs, *made, *inner)
+    filled = (*groups, *channels, *made, *(w.inner for w in windows))
+    result: ops.Op = ops.Cell(call, tuple(args), whole, order, filled=filled, volume=volume)
     if len(parts) > 1:
         result = ops.Unflatten(result, len(batch), parts)
     elif parts == tuple(lone[1:]):
         result = ops.Select(result, len(batch), ir.ZERO)
     return ops.arrange(result, axes)
+
+
+def _write_out(
+    product: Product,
+    axes: Sequence[ir.Index],
+    parts: Sequence[ir.Index],
+    order: tuple[ir.Index, ...],
+) -> ops.Op:
+    """The operations of the call in the order of its result, where the parts are one index."""
+    shared = {*ops.axes_of(product.data), *ops.axes_of(product.kernel)}
+    whole: ops.Op = ops.Einsum(
+        (product.data, product.kernel), tuple(i for i in axes if i in shared)
+    )
+    if len(parts) > 1:
+        start = axes.index(parts[0])
+        whole = ops.flatten(whole, start, start + len(parts) - 1)
+    return ops.arrange(whole, order)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A tensor that puts the other one down at each of its places, and how much is cut off."""
+
+    op: ops.Op
+    places: list[ir.Index]
+    cut: list[ir.Expr]
+
+
+def _find_spread(
+    kernel: ops.Op, windows: Sequence[Window], padding: Sequence[ir.Expr]
+) -> Spread | None:
+    """The kernel as what a transposed convolution is given, its places from the start.
+
+    That is what windows of zeros and a few entries are, all of which the kernel meets, from its
+    end: sum_t w[s - z*t] x[t] with t for its places, z their dilation, which torch calls a stride.
+    """
+    if all(w.dilation is ir.ONE for w in windows) or any(w.stride is not ir.ONE for w in windows):
+        return None
+    turned, cut = {}, []
+    while isinstance(kernel := strip(kernel), ops.Flip):
+        turned[kernel.index] = ops.axes_of(kernel.arg)[kernel.place]
+        kernel = kernel.arg
+    if turned.keys() != {w.inner for w in windows}:
+        return None
+    for window, zeros in zip(windows, padding, strict=True):
+        reach = Polynomial.of(window.dilation) * (Polynomial.of(window.inner.extent) - ONE)
+        left = reach - Polynomial.of(zeros)
+        if any(factor < 0 for factor in left.terms.values()):
+            return None
+        cut.append(left.to_expr())
+    return Spread(kernel, [turned[w.inner] for w in windows], cut)
 
 
 def _give(place: int, axes: tuple[ir.Index, ...], lone: Sequence[ir.Index]) -> ops.Operand:
@@ -282,6 +451,18 @@ CELLS = (
         refuses=(
             "x[B, C, L]; w[O, C, 3, L]; index t < L\n"
             "y[b,o,t] = sum[c, k](x[b,c,t + k - 1] * w[o,c,k,t] * [0 <= t + k - 1 < L])"
+        ),
+        match=match_convolution,
+    ),
+    CellRule(
+        call=f"{FUNCTIONAL}conv_transpose1d",
+        computes=(
+            "x[B, C, L]; w[C, O, 3]; c[O]; index s < 2*(L - 1) + 3\n"
+            "y[b,o,s] = sum[i, t](x[b,i,t] * w[i,o,s - 2*t] * [0 <= s - 2*t < 3]) + c[o]"
+        ),
+        refuses=(
+            "x[B, C, L]; w[C, O, 3]; index s < 2*(L - 1)\n"
+            "y[b,o,s] = sum[i, t](x[b,i,t] * w[i,o,s - 2*t] * [0 <= s - 2*t < 3])"
         ),
         match=match_convolution,
     ),
