@@ -33,7 +33,8 @@ WRITTEN = {
     for name, text in re.findall(r"^(\w+) = (\w+\($.*?^\))$", path.read_text(), re.M | re.S)
 }
 SOFTMAX = [name for name in NAMES if re.search("softmax|logsumexp", WRITTEN[name])]
-MASKED = [name for name in NAMES if 'empty_row="zeros"' in WRITTEN[name]]
+EMPTY = [name for name in NAMES if 'empty_row="zeros"' in WRITTEN[name]]
+MASKED = [name for name in EMPTY if "bool " in WRITTEN[name]]
 BY_HAND = load_by_hand()
 DRAWS = range(3)  # the second has a size 1
 
@@ -143,9 +144,10 @@ def test_large_inputs(name: str) -> None:
         assert bool((near[0] | near[1] | ~other.isfinite()).all())
 
 
-def test_every_attention_but_the_linear_one_has_a_softmax() -> None:
+def test_every_attention_but_kernels_and_the_sigmoid_has_a_softmax() -> None:
     others = {name for name in NAMES if "attention" in name} - set(SOFTMAX)
-    assert others == {"linear_attention", "causal_linear_attention"}
+    kernels = {"linear_attention", "causal_linear_attention", "random_feature_attention"}
+    assert others == {*kernels, "sigmoid_attention"}
 
 
 @pytest.mark.sampled(2)
@@ -223,6 +225,8 @@ def test_it_says_what_it_is(name: str) -> None:
         assert words == words.strip().rstrip(".")
         assert "\n" not in words
     assert set(formula.typical) == set(find_sizes(to_system(formula)))
+    made = Path(__file__).parents[1] / "generated" / f"{name}.py"
+    assert not re.search(r"#\d", made.read_text())  # no stand-in for an index is told
 
 
 @every_formula

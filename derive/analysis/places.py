@@ -377,7 +377,12 @@ class _Joiner:
                     return expr
                 places = [*map(simplify_place, expr.places)]
                 for number, run in runs.items() if expr.tensor in self.alike else ():
-                    if run.count == ONE and Polynomial.of(places[number]) == run.low:
+                    is_turn = number >= len(places)  # it has no place of its own
+                    if (
+                        not is_turn
+                        and run.count == ONE
+                        and Polynomial.of(places[number]) == run.low
+                    ):
                         places[number] = self.axes[number]
                 return ir.Access(expr.tensor, tuple(places))
 

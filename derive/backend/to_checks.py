@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from derive.analysis.extents import FromEquation, FromShape, find_size_sources
 from derive.backend.lines import INDENT, WIDTH, fit_signature, to_tuple, write_function
-from derive.backend.to_torch import ADD, FOURIER, RECUR, SIGN, to_python
+from derive.backend.to_torch import ADD, FOURIER, RECUR, SIGN, UNFOLD, is_growing, to_python
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
 from derive.ir.polynomial import Polynomial
@@ -520,6 +520,13 @@ def {name}(kind: str, x: Tensor, n: int, dim: int = -1, norm: str = "backward") 
     kept = tuple(slice(0 if extent else None) for extent in lacking)
     return transform(x, max(n, 1), dim, norm)[kept]
 '''
+_UNFOLD = '''def {name}(x: Tensor, dim: int, size: int, step: int) -> Tensor:
+    """x.unfold(dim, size, step) for any size: to torch.compile and export its own is a constant."""
+    shape, strides = list(x.shape), list(x.stride())
+    shape[dim:] = [(shape[dim] - size) // step + 1, *shape[dim + 1 :], size]
+    strides[dim:] = [strides[dim] * step, *strides[dim + 1 :], strides[dim]]
+    return x.as_strided(shape, strides)
+'''
 _WHOLE = "whole = count * chunk"
 _CHECKED = f"""# a product of factors may be too large where no value is, and all after it are then
         {_WHOLE} if inner or ends.select(dim, -1).isfinite().all() else 0"""
@@ -536,6 +543,7 @@ def write_helpers(plans: Sequence[Plan]) -> list[str]:
     calls = [op.call for op in inside if isinstance(op, ops.Cell)]
     called = {call.function for call in calls if isinstance(call, ops.TorchCall)}
     called |= {FOURIER} if any(isinstance(op, ops.Fourier) for op in inside) else set()
+    called |= {UNFOLD} if any(map(is_growing, inside)) else set()
     texts = {
         segments.RUNNING: _SO_FAR,
         segments.RANKS: _RANKS,
@@ -547,5 +555,6 @@ def write_helpers(plans: Sequence[Plan]) -> list[str]:
         windows.SUMS: _WINDOWS,
         attention.APART: _APART,
         FOURIER: _FOURIER,
+        UNFOLD: _UNFOLD,
     }
     return [*found, *(text.format(name=name) for name, text in texts.items() if name in called)]

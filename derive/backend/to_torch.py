@@ -20,7 +20,7 @@ from derive.rewrite.rows import is_above_zero
 
 ONE = Polynomial.of(1)
 INTEGERS = 2**63  # torch takes no larger ones
-RECUR, FOURIER = "_recur", "_transform"  # functions of the file
+RECUR, FOURIER, UNFOLD = "_recur", "_transform", "_unfold"  # functions of the file
 OR, AND, COMPARE, ADD, MUL, SIGN, POWER, ATOM = range(8)
 
 
@@ -265,8 +265,10 @@ class Printer:
             case ops.Flip(arg, place):
                 return f"{self.text(arg, ATOM)}.flip({place})"
             case ops.Unfold(arg, place, _, inner, step):
-                sizes = f"{to_python(inner.extent)}, {to_python(step)}"
-                return f"{self.text(arg, ATOM)}.unfold({place}, {sizes})"
+                sizes = f"{place}, {to_python(inner.extent)}, {to_python(step)}"
+                if not is_growing(op):
+                    return f"{self.text(arg, ATOM)}.unfold({sizes})"
+                return f"{UNFOLD}({self.text(arg)}, {sizes})"
             case ops.Pad():
                 return self._pad(op)
             case ops.Take(arg, places, by):
@@ -408,6 +410,11 @@ def _write_slice(op: ops.Slice) -> str:
     is_told = not is_last or (start.terms and isinstance(op.arg, ops.Unfold))  # of none, too
     end = to_python(stop.to_expr()) if is_told else ""
     return f"{first}:{end}" + (f":{to_python(op.step)}" if step != ONE else "")
+
+
+def is_growing(op: ops.Op) -> bool:
+    """Is it a window as long as a size? To torch's own a length is a constant of the graph."""
+    return isinstance(op, ops.Unfold) and not isinstance(op.inner.extent, ir.Number)
 
 
 def write_call(

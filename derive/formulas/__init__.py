@@ -19,6 +19,9 @@ from derive.notation.formula import Formula, check_formula
 FAMILIES = (
     "attention",
     "attention_variants",
+    "attention_patterns",
+    "positions",
+    "sets",
     "layers",
     "convolutions",
     "norms",

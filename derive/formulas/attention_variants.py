@@ -117,3 +117,53 @@ causal_linear_attention = parse(
     source="Katharopoulos et al. 2020, Transformers are RNNs, eq. 8-9",
     typical=dict(B=4, H=8, N=2048, D=16, E=16),
 )
+
+random_feature_attention = parse(
+    """
+    q, k[B, H, N, D]; v[B, H, N, E]; w[R, D]
+    s[b,h,i,r] = sum[d](w[r,d] * q[b,h,i,d]) - sum[d](q[b,h,i,d]**2) / 2
+    t[b,h,j,r] = sum[d](w[r,d] * k[b,h,j,d]) - sum[d](k[b,h,j,d]**2) / 2
+    a[b,h,i,r] = exp(s[b,h,i,r] - max[m](s[b,h,i,m]))
+    c[b,h,j,r] = exp(t[b,h,j,r] - max[l, m](t[b,h,l,m]))
+    memory[b,h,r,e] = sum[j](c[b,h,j,r] * v[b,h,j,e])
+    z[b,h,i,e] = sum[r](a[b,h,i,r] * memory[b,h,r,e]) / sum[r](a[b,h,i,r] * sum[j](c[b,h,j,r]))
+    """,
+    title="Attention of the Performer: positive random features of the exponential kernel",
+    source="Choromanski et al. 2021, Rethinking Attention with Performers, lemma 1",
+    typical=dict(B=8, H=8, N=1024, D=64, E=64, R=128),
+)
+
+differential_attention = parse(
+    """
+    Q_1, Q_2, K_1, K_2[B, H, N, D]; V[B, H, N, E]; lam[H]
+    p[b,h,i,j] = softmax[j, j <= i](sum[d](Q_1[b,h,i,d] * K_1[b,h,j,d]) / sqrt(D))
+    o[b,h,i,j] = softmax[j, j <= i](sum[d](Q_2[b,h,i,d] * K_2[b,h,j,d]) / sqrt(D))
+    z[b,h,i,e] = sum[j]((p[b,h,i,j] - lam[h] * o[b,h,i,j]) * V[b,h,j,e])
+    """,
+    title="Differential attention: the difference of two attentions over the same values, causal",
+    source="Ye et al. 2024, Differential Transformer, eq. 1",
+    typical=dict(B=8, H=8, N=512, D=64, E=128),
+)
+
+sigmoid_attention = parse(
+    """
+    q[B, H, N, D]; k[B, H, M, D]; v[B, H, M, E]; scalar bias = -5
+    p[b,h,i,j] = sigmoid(sum[d](q[b,h,i,d] * k[b,h,j,d]) / sqrt(D) + bias)
+    z[b,h,i,e] = sum[j](p[b,h,i,j] * v[b,h,j,e])
+    """,
+    title="Sigmoid attention: each score passes a sigmoid by itself",
+    source="Ramapuram et al. 2024, Theory, Analysis, and Best Practices for Sigmoid Self-Attention",
+    typical=dict(B=8, H=8, N=512, M=512, D=64, E=64),
+)
+
+sink_attention = parse(
+    """
+    q, k, v[B, H, N, D]; sink[H]
+    s[b,h,i,j] = sum[d](q[b,h,i,d] * k[b,h,j,d]) / sqrt(D)
+    spent[b,h,i] = sigmoid(logsumexp[j, j <= i](s[b,h,i,j]) - sink[h])
+    z[b,h,i,d] = spent[b,h,i] * sum[j](softmax[j, j <= i](s[b,h,i,j]) * v[b,h,j,d])
+    """,
+    title="Causal attention with a learned sink a head: exp(sink) is added to the softmax's total",
+    source="Agarwal et al. 2025, gpt-oss-120b and gpt-oss-20b Model Card, section 2.2",
+    typical=dict(B=8, H=8, N=512, D=64),
+)

@@ -64,7 +64,7 @@ def test_offsets_are_read_from_a_table_of_any_length(title):
     """None and one of them, too; a square of them is a view."""
     built = build(FORMULAS[title], name="y")
     assert "By tabulate_offsets" in built.source and "tril" not in built.source
-    assert ".unfold(" in built.source or "By transform_product" in built.source
+    assert "unfold(" in built.source or "By transform_product" in built.source
     for size in (0, 1, 3):
         sizes = dict.fromkeys(built.plan.sizes, size)
         given = draw_inputs(built.system, sizes, 1, torch.float64)
@@ -116,7 +116,7 @@ def test_a_convolution_is_one_call(stride, padding, dilation):
 
 @pytest.mark.parametrize("title", ["conv1d groups dil", "conv3d dil"])
 def test_a_dilated_convolution_is_one_call(title):
-    assert ".unfold(" not in build(FORMULAS[title], name="y").source
+    assert "unfold(" not in build(FORMULAS[title], name="y").source
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1, 2])

@@ -140,11 +140,16 @@ def test_a_slip_in_a_layer_is_not_proved(slip):
     assert prove(system(AS_CODED.replace(*slip)), system(ONE_LAYER)) is None
 
 
+STEPWISE = ("latent_attention", "rotary_half_attention")  # too large to be proved as a whole
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", find_families())
 def test_every_formula_of_the_library_equals_itself(name):
     whole = to_system(find_formula(name))
-    assert prove(_rename(whole), whole) == Proof(True)
+    proof = prove(_rename(whole), whole)
+    assert proof is not None and proof.every_size
+    assert not proof.cuts or name in STEPWISE
 
 
 def _rename(whole):

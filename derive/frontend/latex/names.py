@@ -36,7 +36,8 @@ class Shapes:
     @property
     def sizes(self) -> set[str]:
         """The names of all sizes."""
-        every = (*self.tensors.values(), *self.families.values(), self.indices.values())
+        told = [line.removeprefix("size ") for line in self.lines if line.startswith("size ")]
+        every = (*self.tensors.values(), *self.families.values(), self.indices.values(), told)
         return {word for shape in every for e in shape for word in re.findall(r"[^\W\d]\w*", e)}
 
 
