@@ -61,20 +61,28 @@ def prefix_sum(expr: ir.Expr) -> ir.Expr | None:
 
 
 @rule(
-    law="sum_{j < i} f_j = cumsum_i(f_i) - f_i",
+    law="sum_{j <= i - c} f_j = cumsum_i([i >= c] * f_{i - c})",
     before="x[N]; index i < N; y[i] = sum[j, j < i](tanh(x[j]))",
-    after="x[N]; y[i] = cumsum[i](tanh(x[i])) - tanh(x[i])",
-    refuses="x[N]; index i < N; y[i] = sum[j, j < i](1 / x[j])",
-    loses="digits where an entry is larger than the sum of those before it",
+    after="x[N]; index i < N; y[i] = cumsum[i](where(i >= 1, tanh(x[i - 1]), 0))",
+    refuses="x[N]; A[N, N]; y[i] = sum[j, j < i](x[j] * A[i,j])",
 )
 def strict_prefix_sum(expr: ir.Expr) -> ir.Expr | None:
-    """A sum up to another index, without the entry there."""
+    """A sum up to a place before another index is a running sum of what stands so far before."""
     for triangle in find_triangles(expr):
-        if not triangle.is_upper and triangle.offset == -1:
-            running = to_running_sum(expr, triangle)
-            own = take_edge(running)
-            if running is not None and own is not None:
-                return ir.Add((running, ir.Mul((ir.MINUS_ONE, own))))
+        if not triangle.is_upper and triangle.offset < 0:
+            running, edge = to_running_sum(expr, triangle), triangle.edge
+            if isinstance(running, ir.Along):
+                offset = ir.Number(Fraction(triangle.offset))
+                back: dict[ir.Expr, ir.Expr] = {edge: ir.Add((edge, offset))}
+                inside = ir.Compare(">=", edge, ir.Number(Fraction(-triangle.offset)))
+                try:
+                    condition, body = (
+                        walk.substitute(part, back) for part in (running.condition, running.body)
+                    )
+                except ValueError:  # the index of a row stands for itself
+                    return None
+                before = ir.Where(ir.all_of(inside, condition), body, ir.ZERO)
+                return ir.Along("cumsum", edge, ir.TRUE, before)
     return None
 
 
