@@ -46,9 +46,17 @@ CELLS: tuple[CellRule, ...] = (
     *pointwise.CELLS,
     *storage.CELLS,
 )
-OPERANDS = (storage.match_turned, storage.match_summed)  # they change what a call is given alone
+# They change what a call is given alone.
+OPERANDS = (
+    pointwise.match_root,
+    pointwise.match_soft_power,
+    storage.match_negated,
+    storage.match_turned,
+    storage.match_summed,
+)
 PRODUCTS = (storage.match_summed, storage.match_matmul)  # by where their operands lie then
 MATCHES = (
+    storage.match_negated,
     *dict.fromkeys(rule.match for rule in CELLS if rule.match not in PRODUCTS),
     storage.match_along,
 )

@@ -1,18 +1,46 @@
 """-sum_c p log_softmax_c(x) is torch's cross_entropy against probabilities.
 
 And logsumexp_c(x) - x[c] is the one against classes: those of the diagonal, of a contrastive loss.
-Its sum or its mean over the rows goes with it; the rows are those of one index.
+Its sum or its mean over the rows goes with it; the rows are those of one index. The others are
+elementwise:
+
+    binary_cross_entropy_with_logits    y softplus(-x) + (1 - y) softplus(x)
+    smooth_l1_loss, huber_loss          d**2/2 where |d| < c and else c (|d| - c/2), over c or not
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from fractions import Fraction
+
 from derive.ir import nodes as ir
+from derive.ir.polynomial import Polynomial
 from derive.ir.walk import substitute
 from derive.plan import ops
-from derive.plan.cells.matching import PLAIN, CellRule, Definitions, is_equal, is_same, strip
+from derive.plan.cells.matching import (
+    PLAIN,
+    CellRule,
+    Definitions,
+    Signed,
+    is_equal,
+    is_same,
+    join_product,
+    join_sum,
+    split_product,
+    split_sum,
+    strip,
+)
+from derive.plan.cost import find_true_axes
 from derive.plan.meaning import to_expr
 
-NAME = "torch.nn.functional.cross_entropy"
+_NN = "torch.nn.functional"
+NAME = f"{_NN}.cross_entropy"
+ENTROPY, LOGARITHM = f"{_NN}.binary_cross_entropy_with_logits", f"{_NN}.logsigmoid"
+SMOOTH, HUBER = f"{_NN}.smooth_l1_loss", f"{_NN}.huber_loss"
+LACKS = "a logit of -oo makes it nan, and what is near 0 has the digits of the logit"
+NONE = ("reduction", "none")
+GIVEN = tuple(map(ops.Given, range(3)))
+TWO = ir.Number(Fraction(2))
 
 
 def match_cross_entropy(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -145,7 +173,143 @@ def _make_call(target: ops.Operand, reduction: str) -> ops.TorchCall:
     return ops.TorchCall(NAME, (ops.Given(0), target), keywords)
 
 
+def match_logits(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """The entropy of two classes by a logit; of others, and of weighted ones, one logarithm.
+
+    p softplus(-x) + q softplus(x) = q x + (p + q) softplus(-x), which half precision has too few
+    digits for. Torch's own has no gradients by weights.
+    """
+    if not isinstance(op, ops.Apply) or op.function not in {"+", "-"} or definitions.exact:
+        return None
+    terms = split_sum(op, definitions.unwrap)
+    if len(terms) != 2 or terms[0].negative != terms[1].negative:
+        return None
+    for first, second in (terms, terms[::-1]):
+        found, left = (_part_softplus(term.op, definitions) for term in (first, second))
+        if found is None or left is None:
+            continue
+        logits, (one, other) = left[0], (join_product(each[1], op.axes) for each in (found, left))
+        if one is None or other is None or not _are_real((logits, one, other)):
+            continue
+        if not is_same(ops.Apply("neg", (logits,), ops.axes_of(logits)), found[0]):
+            continue
+        if {*find_true_axes(logits)} != {*op.axes}:
+            continue
+        args = tuple(_spread(each, op.axes) for each in (logits, one, other))
+        soft = ops.TorchCall(LOGARITHM, GIVEN[:1])
+        parts = ops.TorchCall("*", GIVEN[::2]), ops.TorchCall("+", GIVEN[1:]), soft
+        name, call = LOGARITHM, ops.TorchCall("torch.addcmul", parts, (("value", -1),))
+        if is_equal(to_expr(ops.combine("+", (one, other), op.axes)), ir.ONE):
+            name, call, args = ENTROPY, ops.TorchCall(ENTROPY, GIVEN[:2], (NONE,)), args[:2]
+        turned = ops.Apply("neg", (args[0],), op.axes)
+        pairs = zip((one, other), (turned, args[0]), strict=True)
+        products = [
+            ops.combine("*", (each, ops.Apply("softplus", (arg,), op.axes)), op.axes)
+            for each, arg in pairs
+        ]
+        whole = join_sum([Signed(each) for each in products], op.axes)
+        when: tuple[ops.Condition, ...] = ("wide",) if name is LOGARITHM else ()
+        note = f"{name}: {LACKS}"
+        cell = ops.Cell(call, args, whole, op.axes, when, note=note)
+        return ops.Apply("neg", (cell,), op.axes) if first.negative else cell
+    return None
+
+
+def _part_softplus(op: ops.Op, definitions: Definitions) -> tuple[ops.Op, list[ops.Op]] | None:
+    """(the argument of the softplus that stands in a product, the other factors)."""
+    factors = split_product(op, definitions.unwrap)
+    if factors.under or factors.negative:
+        return None
+    for k, factor in enumerate(factors.over):
+        match factor:
+            case ops.Apply("softplus", (arg,)):
+                return arg, [*factors.over[:k], *factors.over[k + 1 :]]
+    return None
+
+
+def match_huber(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """Half the square of a difference, and beyond a bound the line that goes on from there."""
+    match op:
+        case ops.Choose(condition, then, other, axes) if definitions.is_alone(op):
+            pass
+        case _:
+            return None
+    match definitions.spell(definitions.look(strip(condition))):
+        case ops.Apply("<" | "<=", (ops.Apply("abs", (difference,)) as size, ops.Num(value))):
+            bound = Polynomial.of(value).constant
+        case _:
+            return None
+    match difference:
+        case ops.Apply("-", parts) if bound and bound > 0 and _are_real(parts):
+            number = ops.Num(ir.Number(bound))
+        case _:
+            return None
+    square = ops.Apply("pow", (difference, ops.Num(TWO)), difference.axes)
+    half = ops.Apply("*", (square, ops.Num(ir.Number(Fraction(1, 2)))), difference.axes)
+    line = ops.Apply("-", (size, ops.Num(ir.Number(bound / 2))), difference.axes)
+    scaled = ops.Apply("/", (half, number), axes), ops.Apply("*", (line, number), axes)
+    given = definitions.spell(then), definitions.spell(other)
+    name, keyword = SMOOTH, "beta"
+    if not (is_same(given[0], scaled[0]) and is_same(given[1], line)):
+        name, keyword = HUBER, "delta"
+        if not (is_same(given[0], half) and is_same(given[1], scaled[1])):
+            return None
+    keywords = (NONE,) if bound == 1 else (NONE, (keyword, ops.Given(2)))
+    call = ops.TorchCall(name, (ops.Given(0), ops.Given(1)), keywords)
+    args = tuple(_spread(part, axes) for part in parts)
+    whole = ops.Choose(ops.Apply("<", (size, number), axes), *given, axes)
+    return ops.Cell(call, args if bound == 1 else (*args, number), whole, axes)
+
+
+def _are_real(parts: Iterable[ops.Op]) -> bool:
+    """Are they tensors of real numbers?"""
+    return not any(
+        isinstance(p, ops.Num) or ops.is_boolean(p) or ops.is_integral(p) or ops.is_complex(p)
+        for p in parts
+    )
+
+
+def _spread(op: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Op:
+    """The operand as a tensor that has all these indices."""
+    is_full = {*find_true_axes(op)} == {*axes}
+    return ops.arrange(op, axes) if is_full else ops.Expand(strip(op), axes)
+
+
 CELLS = (
+    CellRule(
+        call=ENTROPY,
+        computes="x, y[B, C]\n"
+        "L = mean[b, c](y[b,c] * softplus(-x[b,c]) + (1 - y[b,c]) * softplus(x[b,c]))",
+        refuses="x, y[B, C]; w[C]\n"
+        "L = mean[b, c](w[c] * y[b,c] * softplus(-x[b,c]) + (1 - y[b,c]) * softplus(x[b,c]))",
+        match=match_logits,
+        lacks=LACKS,
+    ),
+    CellRule(
+        call=LOGARITHM,
+        computes="x, y[B, C]; w[C]\n"
+        "z[b,c] = w[c] * y[b,c] * softplus(-x[b,c]) + (1 - y[b,c]) * softplus(x[b,c])",
+        refuses="x, y[B, C]; w[C]\n"
+        "z[b,c] = w[c] * y[b,c] * softplus(-x[b,c]) - (1 - y[b,c]) * softplus(x[b,c])",
+        match=match_logits,
+        lacks=LACKS,
+    ),
+    CellRule(
+        call=SMOOTH,
+        computes="x[N, D]; y[D]\nr[n,d] = abs(x[n,d] - y[d])\n"
+        "L = mean[n, d](where(r[n,d] <= 1/2, r[n,d]**2, r[n,d] - 1/4))",
+        refuses="x[N, D]; y[D]\nr[n,d] = abs(x[n,d] - y[d])\n"
+        "L = mean[n, d](where(r[n,d] <= 1/2, r[n,d]**2, r[n,d] - 1/2))",
+        match=match_huber,
+    ),
+    CellRule(
+        call=HUBER,
+        computes="x, y[N]\n"
+        "z[n] = where(abs(x[n] - y[n]) < 2, (x[n] - y[n])**2 / 2, 2 * abs(x[n] - y[n]) - 2)",
+        refuses="x, y[N]; scalar c = 2\n"
+        "z[n] = where(abs(x[n] - y[n]) < c, (x[n] - y[n])**2 / 2, c * abs(x[n] - y[n]) - c**2 / 2)",
+        match=match_huber,
+    ),
     CellRule(
         call=NAME,
         computes="x[N, C]; int t[N] < C\nL = mean[n](logsumexp[c](x[n,c]) - x[n,t[n]])",

@@ -3,7 +3,7 @@
 where(x > 0, x, slope x) is leaky_relu (Maas, Hannun, Ng 2013); torch takes a number as slope and no
 tensor, and a scalar may be either. d_i [i = j] is the diagonal that diag_embed makes, x_ij where
 i != j and else d_i what diagonal_scatter does, as x_ij + d_i [i = j] is, x_ij [j <= i + c] a
-triangle, x y + z an addcmul, x + 2 y an add.
+triangle, x y + z an addcmul, x / y + z an addcdiv, x + 2 y an add.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from derive.plan.lower.product import split_sign
 
 GIVEN = tuple(map(ops.Given, range(4)))
 LONG = 16  # entries of the last index from which addcmul takes half the time if one tensor lacks it
+TWO = ir.Number(Fraction(2))
 LEAKY = "torch.nn.functional.leaky_relu"
 
 
@@ -209,7 +210,7 @@ def _read_diagonal(
 
 
 def match_sum_of_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A product of two tensors added to a third, or to all other terms of a sum.
+    """A product or quotient of two tensors added to a third, or to all other terms of a sum.
 
     Torch is slow to go along a short index that one of the three lacks, or over a transpose.
     """
@@ -219,16 +220,13 @@ def match_sum_of_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     terms = split_sum(op, lambda each: each)
     is_long = definitions.memory.extent(axes[-1]) >= LONG
     for place, term in reversed(list(enumerate(terms))):
-        match term.op:
-            case ops.Apply("*", (ops.Apply("*", (left, right)), ops.Num(ir.Number(value)))):
-                pass
-            case ops.Apply("*", (left, right)):
-                value = Fraction(1)
-            case _:
-                continue
+        found = _read_product(term.op)
         others = [*terms[:place], *terms[place + 1 :]]
-        if set(find_true_axes(term.op)) != set(axes) or all(each.negative for each in others):
+        if found is None or set(find_true_axes(term.op)) != set(axes):
             continue
+        if all(each.negative for each in others):
+            continue
+        name, left, right, value = found
         parts: tuple[ops.Op, ...] = (join_sum(others, axes), left, right)
         if not is_long and any(axes[-1] not in find_true_axes(part) for part in parts):
             continue
@@ -243,12 +241,32 @@ def match_sum_of_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         )
         if any(find_strides(p, definitions.memory)[-1:] > (1,) for p in parts[1:] if is_long):
             continue
+        places, parts = GIVEN[:3], (*parts[:2], *(p for p in parts[2:] if p is not parts[1]))
+        places = places if len(parts) == len(places) else (*GIVEN[:2], GIVEN[1])
         scale = ops.Num(ir.Number(-value if term.negative else value))
         if scale.value is ir.ONE:
-            return ops.Cell(ops.TorchCall("torch.addcmul", GIVEN[:3]), parts, op, axes)
-        call = ops.TorchCall("torch.addcmul", GIVEN[:3], (("value", GIVEN[3]),))
+            return ops.Cell(ops.TorchCall(name, places), parts, op, axes)
+        call = ops.TorchCall(name, places, (("value", GIVEN[len(parts)]),))
         return ops.Cell(call, (*parts, scale), op, axes)
     return None
+
+
+def _read_product(op: ops.Op) -> tuple[str, ops.Op, ops.Op, Fraction] | None:
+    """(torch's function that adds it, the two tensors, a number that scales it)."""
+    match op:
+        case ops.Apply("*", (ops.Apply("pow", (base, ops.Num(two))), ops.Num(by))) if (
+            two is TWO and not isinstance(by, ir.Number)
+        ):
+            return "torch.addcmul", base, ops.with_args(op, (base, op.args[1])), Fraction(1)
+        case ops.Apply("*", (inner, ops.Num(ir.Number(value)))):
+            found = _read_product(inner)
+            return found and (*found[:3], found[3] * value)
+        case ops.Apply("pow", (base, ops.Num(two))) if two is TWO:
+            return "torch.addcmul", base, base, Fraction(1)
+        case ops.Apply("*" | "/" as sign, (left, right)):
+            return "torch.addcmul" if sign == "*" else "torch.addcdiv", left, right, Fraction(1)
+        case _:
+            return None
 
 
 def match_scaled_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -275,6 +293,36 @@ def match_scaled_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     return None
 
 
+def match_root(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """A quotient by a root that nothing else reads: torch finds 1/sqrt(x) sooner than sqrt(x)."""
+    match op:
+        case ops.Apply("/", (over, ops.Apply("sqrt", (arg,), under)), axes) if under:
+            root = ops.Apply("rsqrt", (arg,), under)
+            parts = (root, over) if isinstance(over, ops.Num) else (over, root)
+            is_plain = isinstance(over, ops.Num) and over.value is ir.ONE
+            return root if is_plain else ops.combine("*", parts, axes)
+        case _:
+            return None
+
+
+def match_soft_power(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """A broken power of a softmax that nothing else reads, by its logarithm.
+
+    Torch has no fast one but a root, and no slope of a product with a root at 0.
+    """
+    match op:
+        case ops.Apply("pow", (base, ops.Num(ir.Number(power)) as by), axes) if (
+            power.denominator > 1
+        ):
+            soft = definitions.unwrap(base)
+        case _:
+            return None
+    if not isinstance(soft, ops.Along) or soft.kind != "softmax":
+        return None
+    logarithm = ops.arrange(ops.Along("log_softmax", soft.arg, soft.index), axes)
+    return ops.Apply("exp", (ops.Apply("*", (logarithm, by), axes),), axes)
+
+
 CELLS = (
     CellRule(
         call="torch.tril",
@@ -299,6 +347,30 @@ CELLS = (
         computes="x[B, N, D]; w, c[N]\nz[b,n,d] = x[b,n,d] * (1 + w[n]) - 2 * c[n] * exp(x[b,n,d])",
         refuses="x[B, N, D]; w[N]; c[D]\nz[b,n,d] = exp(x[b,n,d]) + w[n] * c[d]",
         match=match_sum_of_product,
+    ),
+    CellRule(
+        call="torch.addcmul",
+        computes="x[N, D]; c[D]; scalar a = 2\nz[n,d] = exp(x[n,d]) - (x[n,d] - c[d])**2 * a",
+        refuses="x[N, D]; c[D]\nz[n,d] = exp(x[n,d]) - (x[n,d] - c[d])**3",
+        match=match_sum_of_product,
+    ),
+    CellRule(
+        call="torch.addcdiv",
+        computes="x, y[N, D]; z[D]\nw[n,d] = x[n,d] - 2 * x[n,d] / (y[n,d]**2 + z[d]**2 + 1)",
+        refuses="x, y[N, D]\nw[n,d] = x[n,d] - 2 / (y[n,d]**2 + 1)",
+        match=match_sum_of_product,
+    ),
+    CellRule(
+        call="torch.rsqrt",
+        computes="x, y[N, D]\nz[n,d] = x[n,d] / sqrt(exp(y[n,d]) + 1)",
+        refuses="x, y[N, D]\nr[n,d] = sqrt(exp(y[n,d]) + 1)\nz[n,d] = x[n,d] / r[n,d]\nreturn z, r",
+        match=match_root,
+    ),
+    CellRule(
+        call="torch.log_softmax",
+        computes="x[N, D]\nz[n] = sum[d](softmax[d](x[n,d])**(3/2))",
+        refuses="x[N, D]\np[n,d] = softmax[d](x[n,d])\nz[n] = sum[d](p[n,d]**(3/2) * p[n,d]**2)",
+        match=match_soft_power,
     ),
     CellRule(
         call="torch.sub",

@@ -15,7 +15,14 @@ from __future__ import annotations
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.plan import ops
-from derive.plan.cells.matching import CellRule, Definitions, strip
+from derive.plan.cells.matching import (
+    CellRule,
+    Definitions,
+    Signed,
+    join_sum,
+    split_sum,
+    strip,
+)
 from derive.plan.cost import find_copied, find_copies, find_strides, find_true_axes
 
 SHORT = 8  # entries up to which a product with ones is faster than their sum
@@ -177,6 +184,17 @@ def match_turned(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             continue
         args.append(arg)
     return ops.with_args(op, tuple(args)) if args != [*op.args] else None
+
+
+def match_negated(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """A sum or a mean of what is negative term by term: the sign of the result is one of less."""
+    if not isinstance(op, ops.Reduction) or op.kind not in {"sum", "mean"}:
+        return None
+    terms = split_sum(op.arg, lambda each: each)
+    if not all(term.negative for term in terms):
+        return None
+    arg = join_sum([Signed(term.op) for term in terms], ops.axes_of(op.arg))
+    return ops.Apply("neg", (ops.Reduction(op.kind, arg, op.over),), ops.axes_of(op))
 
 
 CELLS = (
