@@ -23,7 +23,7 @@ from derive.plan.lower.condition import fill, lower_choice, lower_condition, low
 from derive.plan.lower.context import Context, layout_of
 from derive.plan.lower.fourier import lower_transformed
 from derive.plan.lower.number import is_steady, is_wide, lower_number
-from derive.plan.lower.places import read, take_places
+from derive.plan.lower.places import drop_padded, read, take_places
 from derive.plan.lower.product import (
     MOST_POWER,
     NEUTRAL,
@@ -32,6 +32,7 @@ from derive.plan.lower.product import (
     lower_product,
     lower_sum,
     push_mask,
+    split_sign,
 )
 from derive.rewrite.rules.products import rename_bound
 
@@ -144,6 +145,9 @@ def lower_node(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> 
         case ir.Add(terms):
             return lower_sum(terms, context, order)
         case ir.Mul(factors):
+            turned = _turn_extreme(expr)
+            if turned is not None:
+                return lower_node(turned, context, order)
             return lower_product((), ir.TRUE, factors, context, order)
         case ir.Pow(base, exponent):
             return lower_power(base, exponent, context, order)
@@ -152,6 +156,7 @@ def lower_node(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> 
         case ir.Where(condition, then, other):
             if other is ir.ZERO:
                 condition, then = push_mask(condition, then, context)
+                condition = drop_padded(condition, then, context)
             if condition is ir.TRUE:
                 return lower_node(then, context, order)
             return lower_choice(condition, then, other, context, order)
@@ -167,6 +172,24 @@ def lower_node(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> 
             return lower_condition(expr, context, order)
         case ir.Number() | ir.Infinity() | ir.Size() | ir.Scalar():
             return ops.Num(expr)
+
+
+def _turn_extreme(product: ir.Mul) -> ir.Expr | None:
+    """-max(a - b, 1) as min(b - a, -1), which has no pass for the sign."""
+    match split_sign(product):
+        case True, ir.Call("max" | "min" as function, (ir.Add(terms), bound)) if ops.is_number(
+            bound
+        ) and any(split_sign(term)[0] for term in terms):
+            each, last = [_negate(term) for term in terms], _negate(bound)
+            return ir.Call("min" if function == "max" else "max", (ir.Add(tuple(each)), last))
+    return None
+
+
+def _negate(expr: ir.Expr) -> ir.Expr:
+    is_negative, size = split_sign(expr)
+    if is_negative or expr is ir.ZERO:
+        return size
+    return ir.Number(-expr.value) if isinstance(expr, ir.Number) else ir.Mul((ir.MINUS_ONE, expr))
 
 
 def lower_access(access: ir.Access, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
