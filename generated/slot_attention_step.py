@@ -34,8 +34,6 @@ def slot_attention_step(
         3*B*N*S + 2*B*S + D**2 elements alive at once.
     By inline_equation: s_ij = sum_d q_id * k_jd, z_ie = sum_j s_ij * v_je: z_ie = sum_jd q_id *
         k_jd * v_je.
-    By inline_equation: s_ij = sum_d q_id * k_jd, z_ie = sum_j s_ij * v_je: z_ie = sum_jd q_id *
-        k_jd * v_je.
     """
     D = _check_shapes(slots, x, W_q, W_k, W_v, eps)
     # W_k_W_q[d,f] = sum[e](W_k[d,e] / sqrt(D) * W_q[f,e])  [D, D]
