@@ -39,6 +39,8 @@ def write_function(head: str, *parts: Iterable[str], depth: int = 0) -> str:
 def is_read(name: str, lines: Iterable[str]) -> bool:
     """Do the lines read a name, their comments aside?"""
     code = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
+    # The letters of a contraction are no names, what stands in braces may be.
+    code = re.sub(r'(f?)"[^"]*"', lambda text: text[0] if text[1] else "", code)
     return re.search(rf"\b{name}\b", code) is not None
 
 

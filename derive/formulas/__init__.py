@@ -32,6 +32,11 @@ FAMILIES = (
     "proteins",
     "chemistry",
     "mechanics",
+    "tensor_networks",
+    "physics",
+    "geometry",
+    "inference",
+    "indexing",
 )
 
 UNNAMED = (None, "formula")  # what Formula and parse call a formula that was given no name

@@ -487,7 +487,7 @@ def _read_equation(names: expr.Names, line: EquationLine, moved: Mapping[str, An
 
 def _read_place(place: ast.expr, scope: expr.Scope) -> Any:
     """A place of the left side: an index, or indices merged by + and *."""
-    merging = (ast.Add, ast.Mult, ast.Sub)
+    merging = (ast.Add, ast.Mult, ast.Sub, ast.Pow)
     for part in ast.walk(place):
         is_plain = isinstance(part, ast.Name | ast.Constant | ast.UnaryOp)
         is_merged = isinstance(part, ast.BinOp) and isinstance(part.op, merging)

@@ -1,0 +1,13 @@
+"""Products of many small tensors: irreducible parts and how they couple."""
+
+from derive.frontend.from_text import parse
+
+spherical_tensor_product = parse(
+    """
+    x[B, U, I]; y[B, V, J]; C[I, J, K]; W[U, V, O]
+    z[b,o,k] = sum[u, v, i, j](W[u,v,o] * C[i,j,k] * x[b,u,i] * y[b,v,j])
+    """,
+    title="Tensor product of spherical features through Clebsch-Gordan coefficients, weighted",
+    source="Thomas et al. 2018, Tensor field networks, section 4.1; Geiger, Smidt 2022, e3nn",
+    typical=dict(B=512, U=32, V=16, O=32, I=3, J=3, K=5),
+)
