@@ -32,7 +32,7 @@ def batch_norm_inference(
     return torch.addcmul(
         beta[:, None, None].expand(B, C, H, W),
         x - mu[:, None, None],
-        (gamma / torch.sqrt(s2 + eps))[:, None, None].expand(B, C, H, W)
+        (gamma * torch.rsqrt(s2 + eps))[:, None, None].expand(B, C, H, W)
     )
 
 

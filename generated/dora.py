@@ -34,7 +34,7 @@ def dora(x: Tensor, W_0: Tensor, A: Tensor, B: Tensor, m: Tensor) -> Tensor:
     x_V = x @ V.mT
     del V
     # y[n,o] = m[o] / sqrt(sum_V_power[o]) * x_V[n,o]  [N, O]
-    return m / torch.sqrt(sum_V_power) * x_V
+    return m * torch.rsqrt(sum_V_power) * x_V
 
 
 def _check_shapes(x: Tensor, W_0: Tensor, A: Tensor, B: Tensor, m: Tensor) -> None:
