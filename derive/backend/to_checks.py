@@ -521,7 +521,7 @@ def {name}(kind: str, x: Tensor, n: int, dim: int = -1, norm: str = "backward") 
     return transform(x, max(n, 1), dim, norm)[kept]
 '''
 _UNFOLD = '''def {name}(x: Tensor, dim: int, size: int, step: int) -> Tensor:
-    """x.unfold(dim, size, step) for any size: to torch.compile and export its own is a constant."""
+    """x.unfold(dim, size, step) for any size: traced, its own is a constant."""
     shape, strides = list(x.shape), list(x.stride())
     shape[dim:] = [(shape[dim] - size) // step + 1, *shape[dim + 1 :], size]
     strides[dim:] = [strides[dim] * step, *strides[dim + 1 :], strides[dim]]
