@@ -96,7 +96,7 @@ def _choose(demands: Demands, dice: Random, before: Sequence[Sizes], *, with_one
     best: tuple[float, Sizes] | None = None
     for largest in LARGEST:
         for _ in range(ATTEMPTS if len(demands.names) <= MANY else ATTEMPTS // 6):
-            sizes = _shrink(_draw(demands, dice, largest, with_one), demands)
+            sizes = _shrink(_draw(demands, dice, largest, with_one), demands, least=2 - with_one)
             badness = _measure(sizes, demands, with_one=with_one) + 5 * (sizes in before)
             badness += 0.1 * _count_same_orders(sizes, before)
             if (best is None or badness < best[0]) and _is_singular(demands.inverted, sizes):
@@ -138,7 +138,7 @@ def _draw(demands: Demands, dice: Random, largest: int, with_one: bool) -> Sizes
     return {name: demands.fixed.get(name, sizes.get(name, 1)) for name in demands.names}
 
 
-def _shrink(sizes: Sizes, demands: Demands) -> Sizes:
+def _shrink(sizes: Sizes, demands: Demands, *, least: int) -> Sizes:
     """The sizes made smaller until the loops are short enough: the largest to the rarest below."""
     sizes = dict(sizes)
     free = [name for name in sizes if name not in demands.fixed]
@@ -149,22 +149,55 @@ def _shrink(sizes: Sizes, demands: Demands) -> Sizes:
         sizes[name] = min(range(sizes[name] - 1, 1, -1), key=lambda n: times[n], default=1)
         for k in demands.changed_by.get(name, ()):
             lengths[k] = _find_length(demands.loops[k], sizes)
-    return _fill_extents(sizes, demands)
+    return _fill_extents(sizes, demands, least=least)
 
 
-def _fill_extents(sizes: Sizes, demands: Demands) -> Sizes:
-    """The sizes with those that are taken away, K in L - K + 1, small enough to leave something."""
+def _fill_extents(sizes: Sizes, demands: Demands, *, least: int) -> Sizes:
+    """The sizes with those that are taken away, K in L - K + 1, small enough to leave something.
+
+    The largest of them is made smaller first, as far as it goes before another one is; none
+    becomes 1 for more than one position to be left.
+    """
     for extent in demands.extents:
-        taken = [
-            atom.name
-            for monomial, number in extent.terms.items()
-            for atom, _ in monomial
-            if number < 0 and isinstance(atom, ir.Size) and atom.name not in demands.fixed
-        ]
-        for name in taken:
-            while sizes[name] > 1 and _evaluate(extent, sizes) < 1:
+        taken = [name for name in _find_taken(extent) if name not in demands.fixed]
+        for lowest, wanted in ((2, least), (1, 1)):
+            while _evaluate(extent, sizes) < wanted:
+                name = max(taken, key=lambda size: sizes[size], default=None)
+                if name is None or sizes[name] <= lowest:
+                    break
                 sizes[name] -= 1
     return sizes
+
+
+def _find_taken(extent: Polynomial) -> tuple[str, ...]:
+    """The sizes of which a smaller one leaves a larger extent, if all sizes are positive."""
+    return tuple(
+        dict.fromkeys(
+            name
+            for monomial, number in extent.terms.items()
+            for atom, _ in monomial
+            for name, sign in _find_signs(atom, 1 if number > 0 else -1)
+            if sign < 0
+        )
+    )
+
+
+def _find_signs(expr: ir.Expr, sign: int) -> Iterator[tuple[str, int]]:
+    """The sizes in an extent, each with the sign of what it adds to it."""
+    match expr:
+        case ir.Size(name):
+            yield name, sign
+        case ir.Mul(factors):
+            numbers = (each.value for each in factors if isinstance(each, ir.Number))
+            inner = sign * (-1 if prod(numbers) < 0 else 1)
+            for factor in factors:
+                yield from _find_signs(factor, inner)
+        case ir.Call("floordiv", (over, under)):
+            yield from _find_signs(over, sign)
+            yield from _find_signs(under, -sign)
+        case _:
+            for child in find_children(expr):
+                yield from _find_signs(child, sign)
 
 
 def _measure(sizes: Sizes, demands: Demands, *, with_one: bool) -> float:
@@ -179,6 +212,9 @@ def _measure(sizes: Sizes, demands: Demands, *, with_one: bool) -> float:
         badness += _IDLE * sum(_evaluate(e, sizes) < least for e, least in demands.wanted)
     badness += 10 * _count_repeats(sizes.values()) + _count_repeats(values)
     ones = sum(size == 1 for size in sizes.values())
+    if not with_one:  # a window with one place says nothing of its step
+        made = zip(demands.extents, values, strict=True)
+        ones += sum(value == 1 for e, value in made if not isinstance(_only_atom(e), ir.Size))
     return badness + 40 * abs(ones - (with_one and bool(sizes)))
 
 
@@ -203,6 +239,15 @@ def _find_order(one: int, other: int) -> int:
 
 def _add_up_work(lengths: Sequence[float], demands: Demands) -> float:
     return sum(times * prod([lengths[k] for k in loops]) for loops, times in demands.work)
+
+
+def _only_atom(extent: Polynomial) -> ir.Expr | Fraction | int | None:
+    """What an extent is, if it is one atom or a number."""
+    match tuple(extent.terms.items()):
+        case ((((atom, 1),), 1),):
+            return atom
+        case _:
+            return extent.constant
 
 
 def _find_length(extent: Polynomial, sizes: Sizes) -> float:

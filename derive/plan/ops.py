@@ -487,8 +487,8 @@ def args_of(op: Op) -> tuple[Op, ...]:
             return (op.arg,)
 
 
-def with_args(op: Op, args: tuple[Op, ...]) -> Op:
-    """The same operation on other arguments of the same axes."""
+def with_args(op: Op, args: tuple[Op, ...], new: Mapping[Op, Op] | None = None) -> Op:
+    """The same operation on other arguments of the same axes; `new` for what a call computes."""
     if not args_of(op):
         return op
     values: dict[str, Any] = {name: getattr(op, name) for name in op.__match_args__}
@@ -496,7 +496,7 @@ def with_args(op: Op, args: tuple[Op, ...]) -> Op:
         case Einsum() | Apply():
             values["args"] = args
         case Cell():
-            new = dict(zip(op.args, args, strict=True))
+            new = {**(new or {}), **dict(zip(op.args, args, strict=True))}
             values |= {"args": args, "whole": exchange(op.whole, new)}
         case Choose():
             values |= zip(("condition", "then", "other"), args, strict=True)
@@ -516,7 +516,7 @@ def exchange(op: Op, new: Mapping[Op, Op]) -> Op:
     if op in new:
         return new[op]
     args = args_of(op)
-    return with_args(op, tuple(exchange(arg, new) for arg in args)) if args else op
+    return with_args(op, tuple(exchange(arg, new) for arg in args), new) if args else op
 
 
 def rename_indices(op: Op, new: Mapping[ir.Index, ir.Index]) -> Op:

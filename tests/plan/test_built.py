@@ -27,7 +27,8 @@ def test_a_file_has_and_lacks_what_is_said_of_it(case: Section) -> None:
     told = {key: value.split("\n") for key, value in case.entries.items()}
     (sizes,), (empty_row,) = told.pop("sizes", [""]), told.pop("empty row", ["nan"])
     extents = {name: int(size) for name, size in re.findall(r"(\w+)=(\d+)", sizes)}
-    built = build(parse(case.text, empty_row=empty_row), sizes=extents or None)
+    formula, backward = parse(case.text, empty_row=empty_row), bool(told.pop("backward", ()))
+    built = build(formula, sizes=extents or None, backward=backward)
     body = find_body(built.source)
     for part in told.pop("has", ()):
         assert part in built.source

@@ -14,7 +14,7 @@ formula's dtype.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 from derive.ir import nodes as ir
@@ -26,11 +26,11 @@ from derive.plan.blocks.members import (
     find_members,
     is_reading,
     open_calls,
+    to_leaf_key,
 )
 from derive.plan.steps import Running, Start, Step, free_name, name_op
 
 EXTREMES: dict[str, Start] = {"max": "-oo", "min": "oo"}  # and where they begin
-_ANY = ir.Index("_", ir.ONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,12 @@ class Body:
 
     def cut(self, short: ir.Index) -> tuple[Step, ...]:
         """The steps on blocks: the index is exchanged for one of a block's extent."""
-        names = {_to_leaf_key(op, self.index): name for name, op in self.sliced}
+        names = {to_leaf_key(op, self.index): name for name, op in self.sliced}
         inside = find_places(self.inside, self.index)
 
         def cut_step(step: Step) -> Step:
             leaves = find_blocks(step.op, self.index, inside)
-            new = {leaf: _to_block(leaf, names[_to_leaf_key(leaf, self.index)]) for leaf in leaves}
+            new = {leaf: _to_block(leaf, names[to_leaf_key(leaf, self.index)]) for leaf in leaves}
             return Step(
                 step.name, ops.rename_indices(ops.exchange(step.op, new), {self.index: short})
             )
@@ -76,13 +76,6 @@ def _to_block(leaf: ops.Op, name: str) -> ops.Source:
     return ops.Source(
         name, ops.axes_of(leaf), leaf.kind if isinstance(leaf, ops.Source) else "real"
     )
-
-
-def _to_leaf_key(op: ops.Op, index: ir.Index) -> ops.Op:
-    """The leaf; a tensor cut at the same place is the same under whatever indices."""
-    if not isinstance(op, ops.Source):
-        return op
-    return ops.Source(op.name, tuple(i if i is index else _ANY for i in op.axes), op.kind)
 
 
 def find_body(
@@ -135,7 +128,7 @@ class _Loop:
                 self.after.append(Step(step.name, ops.exchange(plain.op, sums)))
             else:
                 (self.after if step.name in members.later else self.before).append(step)
-        self.inside = [Step(step.name, self._hoist(step.op)) for step in self.inside]
+        self._hoist()
         inside = tuple(self.inside)
         sliced = name_leaves(inside, self.index, self.taken)
         read = {
@@ -199,21 +192,30 @@ class _Loop:
         if self.region.empty_row == "zeros":
             self.after.append(_fill_empty(peak.total))
 
-    def _hoist(self, op: ops.Op) -> ops.Op:
-        """The operation; what is the same for each block, and made of what is, comes before it."""
+    def _hoist(self) -> None:
+        """Compute before the loop what is the same for each block, and made of what is."""
         own = {step.name for step in self.inside} | {each.name for each in self.running}
+        new: dict[ops.Op, ops.Op] = {}
+        for step in self.inside:
+            for op in self._find_same(step.op, own):
+                known = next((step.name for step in self.before if step.op is op), "")
+                name = known or self._name(name_op(op, "part"))
+                if not known:
+                    self.before.append(Step(name, op))
+                new[op] = ops.Source(name, ops.axes_of(op))
+        self.inside = [Step(step.name, ops.exchange(step.op, new)) for step in self.inside]
+
+    def _find_same(self, op: ops.Op, own: Set[str]) -> Iterator[ops.Op]:
+        """The parts of an operation that every block would compute alike, but no views."""
         if isinstance(op, (ops.Source, ops.Num)) or not ops.axes_of(op):
-            return op
+            return
         if is_reading(op, self.index) or ops.find_reads(op) & own:
-            new: dict[ops.Op, ops.Op] = {arg: self._hoist(arg) for arg in ops.args_of(op)}
-            return ops.exchange(op, {arg: made for arg, made in new.items() if made is not arg})
-        if all(isinstance(part, ops.VIEWS) for part in ops.walk_ops(op)) or ops.is_boolean(op):
-            return op
-        known = next((step.name for step in self.before if step.op is op), "")
-        name = known or self._name(name_op(op, "part"))
-        if not known:
-            self.before.append(Step(name, op))
-        return ops.Source(name, ops.axes_of(op))
+            for arg in ops.args_of(op):
+                yield from self._find_same(arg, own)
+            return
+        is_view = all(isinstance(part, ops.VIEWS) for part in ops.walk_ops(op))
+        if not is_view and not ops.is_boolean(op):
+            yield op
 
     def _show(self, op: ops.Op, wanted: str) -> ops.Op:
         """The operation by a name, unless it is a view."""
@@ -319,7 +321,7 @@ def name_leaves(
     inside = find_places(group, index)
     for step in group:
         for leaf in find_blocks(step.op, index, inside):
-            key = _to_leaf_key(leaf, index)
+            key = to_leaf_key(leaf, index)
             if key not in found:
                 name = free_name(f"{name_op(leaf, group[-1].name)}_{index.name}", taken)
                 found[key] = name, leaf

@@ -17,6 +17,7 @@ from derive.plan.cost import Storage, find_copies, find_strides, find_true_axes
 from derive.plan.steps import Step
 
 LARGE = 1 << 19  # elements from which a tensor is worth a loop: 2 MiB of float32
+_ANY = ir.Index("_", ir.ONE)
 CLOSING = ("sum", "mean", "prod", "max", "min", "logsumexp")
 
 
@@ -385,11 +386,25 @@ def find_leaves(op: ops.Op, index: ir.Index, inside: Mapping[str, int]) -> tuple
 
 
 def _find_given(cell: ops.Cell, index: ir.Index, inside: Mapping[str, int]) -> tuple[ops.Op, ...]:
-    """The leaves of a call, whose operations have to be pointwise and to make nothing."""
-    given = tuple(leaf for arg in cell.args for leaf in find_leaves(arg, index, inside))
-    if not set(find_leaves(cell.whole, index, inside)) <= set(given):
+    """The leaves of a call, whose operations have to be pointwise and to make nothing.
+
+    Whether they do hangs on the call alone, not on what of its arguments is inside the loop.
+    """
+
+    def find_given(outside: Mapping[str, int]) -> list[ops.Op]:
+        return [leaf for arg in cell.args for leaf in find_leaves(arg, index, outside)]
+
+    given = {to_leaf_key(leaf, index) for leaf in find_given({})}
+    if not {to_leaf_key(leaf, index) for leaf in find_leaves(cell.whole, index, {})} <= given:
         raise BoundError
-    return given
+    return (*find_given(inside), *find_leaves(cell.whole, index, inside))
+
+
+def to_leaf_key(op: ops.Op, index: ir.Index) -> ops.Op:
+    """The leaf; a tensor cut at the same place is the same under whatever indices."""
+    if not isinstance(op, ops.Source):
+        return op
+    return ops.Source(op.name, tuple(i if i is index else _ANY for i in op.axes), op.kind)
 
 
 def open_calls(region: Region, index: ir.Index) -> Region:
