@@ -577,7 +577,14 @@ def _write_scan(scan: Scan, plan: Plan, printer: Printer) -> list[str]:
     for each in scan.carried:
         turn += fit_append(each.each, printer.text(each.made), room)
     lines += indent(turn)
+    others = [*plan.results, *(step.op for step in plan.steps)]
+    others += [op for tile in plan.tiles for _, op in tile.sliced]
+    others += [op for each in plan.scans for _, op, _ in each.sliced]
+    others += [op for each in plan.scans for one in each.carried for op in one.first]
+    read = {name for op in others for name in ops.find_reads(op)}
     for each in scan.carried:
+        if each.name not in read:
+            continue  # the turns alone do
         kept = f"{each.each}[{each.skipped}:]" if each.skipped else each.each
         stacked = f"torch.stack({kept}, dim={each.axis})"
         is_sure = each.first and not _find_doubtful(each, 0, plan)

@@ -37,6 +37,7 @@ FAMILIES = (
     "geometry",
     "inference",
     "indexing",
+    "recurrences",
 )
 
 UNNAMED = (None, "formula")  # what Formula and parse call a formula that was given no name

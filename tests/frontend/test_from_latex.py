@@ -14,6 +14,7 @@ from derive.formulas import find_formula
 from derive.frontend.from_latex import from_latex, to_notation
 from derive.frontend.from_text import parse
 from derive.frontend.system import to_system
+from derive.ir.recurrences import find_groups
 from derive.ir.text import to_lines
 from derive.prove import prove
 
@@ -67,7 +68,10 @@ def test_the_latex_of_a_formula_is_read_back(name):
     system = to_system(find_formula(name))
     found = read_back(system)
     assert to_align(found, ()) == to_align(system, ())
-    assert prove(found, system) is not None
+    if find_groups(system):  # of recurrences there are no proofs
+        assert to_lines(found) == to_lines(system)
+    else:
+        assert prove(found, system) is not None
 
 
 @given(formulas())

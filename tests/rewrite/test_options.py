@@ -16,6 +16,7 @@ from derive.compiler import build
 from derive.formulas import find_formula
 from derive.frontend.from_sympy import from_sympy
 from derive.frontend.from_text import parse
+from derive.frontend.system import to_system
 from derive.ir.nodes import Reduce
 from derive.ir.text import to_lines, to_text
 from derive.ir.walk import walk
@@ -285,7 +286,7 @@ def test_distances_are_products():
 @pytest.mark.sampled(9, 5)
 @every_formula
 def test_the_library_keeps_its_values(name):
-    system = from_sympy(find_formula(name))
+    system = to_system(find_formula(name))
     for form in (system, prepare(system)[0]):
         (sizes,) = choose_sizes(form, count=1)
         inputs = draw_inputs(form, sizes)
