@@ -31,7 +31,7 @@ def structure_factor(x: Tensor, q: Tensor, k: Tensor) -> Tensor:
     # sin_phase_q[g] = sum[n](sin(phase[g,n]) * q[n])  [K]
     sin_phase_q = torch.einsum("gn,n->g", torch.sin(phase), q)
     # S[g] = cos_phase_q[g]**2 + sin_phase_q[g]**2  [K]
-    return cos_phase_q**2 + sin_phase_q**2
+    return torch.addcmul(cos_phase_q**2, sin_phase_q, sin_phase_q)
 
 
 def _check_shapes(x: Tensor, q: Tensor, k: Tensor) -> None:

@@ -413,17 +413,17 @@ def mask_operands(
 
     An operand carries a mask if it has all its indices, or the mask all of the operand's: then what
     is left out is not read at all, or is finite where others are 0, as `protect_factors` sees to. A
-    mask that becomes a factor only multiplies by 0. So does one of fewer indices than a lone input.
+    mask that becomes a factor only multiplies by 0.
     """
     left: list[ops.Op] = []
-    is_input = len(operands) == 1 and isinstance(operands[0], ops.VIEWS)
-    is_input = is_input and ops.find_reads(operands[0]) <= {e.name for e in context.system.inputs}
-    lone = {*ops.axes_of(operands[0])} if is_input else set[ir.Index]()
-    for part in (p for p in ir.split_and(condition) if p is not ir.TRUE):
+    parts = ir.split_and(condition)
+    for part in parts:
+        if part is ir.TRUE:
+            continue
         mask = lower_condition(part, context, order)
-        is_factor = set() < {*ops.axes_of(mask)} < lone  # a product reads once what a mask copies
-        k = None if is_factor else join_carrier(operands, mask, context, order)
-        k = find_inner(operands, mask) if k is None and not is_factor else k
+        k = join_carrier(operands, mask, context, order)
+        if k is None:
+            k = find_inner(operands, mask)
         if k is None:
             left.append(ops.Cast(mask))
             context.notes[FINITE] = None
