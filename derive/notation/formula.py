@@ -20,6 +20,7 @@ _HELPERS = (
     "_segment_logsumexp",
     "_weigh_apart",
     "_transform",
+    "_unfold",
 )
 _CHECKS = ("_check_shapes", "_check_range", *_HELPERS)
 FUNCTION_WORDS = ("torch", *_CHECKS, "ValueError", "list", "zip", "isinstance", "max")

@@ -49,7 +49,6 @@ CELLS: tuple[CellRule, ...] = (
 # They change what a call is given alone.
 OPERANDS = (
     pointwise.match_root,
-    pointwise.match_soft_power,
     storage.match_negated,
     storage.match_turned,
     storage.match_summed,

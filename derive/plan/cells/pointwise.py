@@ -305,24 +305,6 @@ def match_root(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             return None
 
 
-def match_soft_power(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A broken power of a softmax that nothing else reads, by its logarithm.
-
-    Torch has no fast one but a root, and no slope of a product with a root at 0.
-    """
-    match op:
-        case ops.Apply("pow", (base, ops.Num(ir.Number(power)) as by), axes) if (
-            power.denominator > 1
-        ):
-            soft = definitions.unwrap(base)
-        case _:
-            return None
-    if not isinstance(soft, ops.Along) or soft.kind != "softmax":
-        return None
-    logarithm = ops.arrange(ops.Along("log_softmax", soft.arg, soft.index), axes)
-    return ops.Apply("exp", (ops.Apply("*", (logarithm, by), axes),), axes)
-
-
 CELLS = (
     CellRule(
         call="torch.tril",
@@ -365,12 +347,6 @@ CELLS = (
         computes="x, y[N, D]\nz[n,d] = x[n,d] / sqrt(exp(y[n,d]) + 1)",
         refuses="x, y[N, D]\nr[n,d] = sqrt(exp(y[n,d]) + 1)\nz[n,d] = x[n,d] / r[n,d]\nreturn z, r",
         match=match_root,
-    ),
-    CellRule(
-        call="torch.log_softmax",
-        computes="x[N, D]\nz[n] = sum[d](softmax[d](x[n,d])**(3/2))",
-        refuses="x[N, D]\np[n,d] = softmax[d](x[n,d])\nz[n] = sum[d](p[n,d]**(3/2) * p[n,d]**2)",
-        match=match_soft_power,
     ),
     CellRule(
         call="torch.sub",
