@@ -53,12 +53,12 @@ def biaffine(
         # h_dep_U_h_head[b,r,i,j] = sum[d](h_dep_b[b,i,d] * U_h_head[b,r,j,d])  [block, R, N, N]
         h_dep_U_h_head_blocks.append(torch.einsum("bid,brjd->brij", h_dep_b, U_h_head))
     h_dep_U_h_head = torch.cat(h_dep_U_h_head_blocks, dim=0)
-    # s[b,r,i,j] = sum[d](h_dep[b,i,d] * W_dep[r,d]) + bias[r] + h_dep_U_h_head[b,r,i,j] +
-    #     W_head_h_head[b,r,j]  [B, R, N, N]
+    # s[b,r,i,j] = sum[d](h_dep[b,i,d] * W_dep[r,d]) + bias[r] + W_head_h_head[b,r,j] +
+    #     h_dep_U_h_head[b,r,i,j]  [B, R, N, N]
     return (
         torch.nn.functional.linear(h_dep, W_dep, bias).mT[..., None]
-        + h_dep_U_h_head
         + W_head_h_head[:, :, None]
+        + h_dep_U_h_head
     )
 
 

@@ -30,8 +30,8 @@ def film(x: Tensor, z: Tensor, W_g: Tensor, W_b: Tensor, b_g: Tensor, b_b: Tenso
     _check_shapes(x, z, W_g, W_b, b_g, b_b)
     # gamma[b,c] = sum[k](z[b,k] * W_g[c,k]) + b_g[c]  [B, C]
     gamma = torch.nn.functional.linear(z, W_g, b_g)
-    # y[b,c,h,w] = sum[k](z[b,k] * W_b[c,k]) + b_b[c] + gamma[b,c] * x[b,c,h,w]  [B, C, H, W]
-    return torch.nn.functional.linear(z, W_b, b_b)[..., None, None] + gamma[..., None, None] * x
+    # y[b,c,h,w] = gamma[b,c] * x[b,c,h,w] + (sum[k](z[b,k] * W_b[c,k]) + b_b[c])  [B, C, H, W]
+    return gamma[..., None, None] * x + torch.nn.functional.linear(z, W_b, b_b)[..., None, None]
 
 
 def _check_shapes(x: Tensor, z: Tensor, W_g: Tensor, W_b: Tensor, b_g: Tensor, b_b: Tensor) -> None:

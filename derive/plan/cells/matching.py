@@ -16,7 +16,7 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import rename_apart
 from derive.plan import ops
-from derive.plan.cost import Storage
+from derive.plan.cost import Storage, find_true_axes
 from derive.plan.meaning import to_expr
 from derive.plan.steps import Step
 from derive.prove.definedness import to_key
@@ -267,13 +267,19 @@ def _turn(terms: Sequence[Signed]) -> tuple[Signed, ...]:
     return tuple(Signed(term.op, not term.negative) for term in terms)
 
 
+def _count_axes(term: Signed) -> int:
+    return len(find_true_axes(term.op))
+
+
 def join_sum(terms: Sequence[Signed], order: tuple[ir.Index, ...]) -> ops.Op:
-    """The terms added up, one that is not negative first."""
-    first, *others = sorted(terms, key=lambda term: term.negative)
-    total = ops.Apply("neg", (first.op,), ops.axes_of(first.op)) if first.negative else first.op
+    """The terms added up, those of few indices first, so that few entries are added."""
+    total, *others = sorted(terms, key=_count_axes)
     for term in others:
-        total = ops.combine("-" if term.negative else "+", (total, term.op), order)
-    return total
+        pair = (term, total) if _count_axes(term) > _count_axes(total) else (total, term)
+        one, other = sorted(pair, key=lambda each: each.negative)
+        sign = "+" if one.negative is other.negative else "-"
+        total = Signed(ops.combine(sign, (one.op, other.op), order), one.negative)
+    return ops.Apply("neg", (total.op,), ops.axes_of(total.op)) if total.negative else total.op
 
 
 @dataclass(slots=True)
