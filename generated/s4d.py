@@ -91,7 +91,7 @@ def _check_shapes(
 
 
 def _unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
-    """x.unfold(dim, size, step) for any size: to torch.compile and export its own is a constant."""
+    """x.unfold(dim, size, step) for any size: traced, its own is a constant."""
     shape, strides = list(x.shape), list(x.stride())
     shape[dim:] = [(shape[dim] - size) // step + 1, *shape[dim + 1 :], size]
     strides[dim:] = [strides[dim] * step, *strides[dim + 1 :], strides[dim]]
