@@ -110,7 +110,7 @@ def _recur(a: Tensor, x: Tensor, h: Tensor, dim: int, chunk: int, inner: bool = 
     each begins with, from there.
     """
     places, chunk, whole = x.shape[dim], max(chunk, 2), 0
-    if places > chunk:
+    if places > chunk and not torch.compiler.is_compiling():
         count = places // chunk
         parts = [
             [p] * chunk

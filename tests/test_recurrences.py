@@ -24,6 +24,15 @@ def test_gradients_go_through_a_built_recurrence():
     assert torch.autograd.gradcheck(lambda a, x: built.function(a, x, 0.5), (a, x))
 
 
+@pytest.mark.slow
+def test_factors_that_may_be_large_are_traced_place_after_place():
+    function = build(LINEAR).function
+    traced = torch.compile(function, fullgraph=True, dynamic=True, backend="aot_eager")
+    for length in (3, 20):
+        a, x = torch.randn(2, length, dtype=torch.float64)
+        torch.testing.assert_close(traced(a, x, 0.5), function(a, x, 0.5))
+
+
 EXTREMES = {
     "gates": lambda a: a.sigmoid(),
     "negative": lambda a: -a.sigmoid(),

@@ -355,7 +355,7 @@ _RECUR = '''def {name}(a: Tensor, x: Tensor, h: Tensor, dim: int, chunk: int{inn
     each begins with, from there.
     """
     places, chunk, whole = x.shape[dim], max(chunk, 2), 0
-    if places > chunk:
+    if places > chunk{untraced}:
         count = places // chunk
         parts = [
             [p] * chunk
@@ -535,9 +535,11 @@ _CHECKED = f"""# a product of factors may be too large where no value is, and al
 def write_helpers(plans: Sequence[Plan]) -> list[str]:
     """The functions that linear recurrences and running sums of products call, if any do."""
     steps = [step.op for plan in plans for step in plan.steps if isinstance(step.op, ops.Recur)]
-    bounded, checked = ("", "", _WHOLE), (", inner: bool = False", ", True", _CHECKED)
+    bounded = ("", "", "", _WHOLE)
+    untraced = " and not torch.compiler.is_compiling()"  # which would have to know the values
+    checked = (untraced, ", inner: bool = False", ", True", _CHECKED)
     pieces = bounded if all(op.is_bounded for op in steps) else checked
-    words = zip(("inner", "is_inner", "whole"), pieces, strict=True)
+    words = zip(("untraced", "inner", "is_inner", "whole"), pieces, strict=True)
     found = [_RECUR.format(name=RECUR, **dict(words))] if steps else []
     inside = [op for plan in plans for step in plan.steps for op in ops.walk_ops(step.op)]
     calls = [op.call for op in inside if isinstance(op, ops.Cell)]
