@@ -113,7 +113,9 @@ def to_notation(text: str, declarations: str = "") -> str:
     words = frozenset(
         word for word in (*shapes.tensors, *shapes.scalars, *shapes.sizes) if len(word) > 1
     )
-    functions = frozenset().union(*(Reader(line, words).find_functions() for line in lines))
+    defined = [Reader(line, words).find_defined() for line in lines]
+    functions = frozenset().union(*(found for found, _ in defined))
+    words = words.union(*(found for _, found in defined))
     equations: list[tuple[str, Tree, Tree]] = []
     ranges: dict[str, Tree] = {}
     for line in lines:

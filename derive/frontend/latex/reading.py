@@ -419,7 +419,8 @@ class Reading:
         if len(call.arguments) != 1:
             raise MisfitError(f"{word} takes one argument", call.token)
         outside = scope - {*map(to_word, below)} if ROWS[word].keeps else scope
-        bound, conditions = self.read_range(below, None, outside, call.token)
+        keeps = ROWS[word].keeps
+        bound, conditions = self.read_range(below, None, outside, call.token, is_listed=keeps)
         value = self.read(call.arguments[0], scope | {*bound})
         if not bound and value.axes:
             axis, rest = value.axes[-1], value.axes[:-1]
@@ -486,17 +487,24 @@ class Reading:
         return Value(f"{big.kind}[{inside}]({value.text})", ATOM, value.axes, free, value.is_row)
 
     def read_range(
-        self, below: Sequence[Tree], above: Tree | None, scope: frozenset[str], token: Token
+        self,
+        below: Sequence[Tree],
+        above: Tree | None,
+        scope: frozenset[str],
+        token: Token,
+        *,
+        is_listed: bool = False,
     ) -> tuple[tuple[str, ...], list[str]]:
-        """The indices that are bound, and the conditions on them."""
+        """The indices that are bound, by no condition where all are listed, and the conditions."""
         bound: dict[str, None] = {}
         conditions: list[str] = []
         said: Relation | None = None
         for each in below:
             parts = [each] if isinstance(each, Name) else walk(each)
             found = [to_word(part) for part in parts if isinstance(part, Name)]
-            new = [word for word in found if word and word not in {*scope, *self.names.sizes}]
-            bound |= dict.fromkeys(new)
+            new = [word for word in found if word and word not in {*scope, *self.names.numbers}]
+            is_told = is_listed and bound and not isinstance(each, Name)
+            bound |= dict.fromkeys(() if is_told else new)
             if isinstance(each, Name) and new:
                 continue
             if isinstance(each, Name) and not each.below and said is None:

@@ -192,6 +192,7 @@ _COMMANDS = [  # \log\det is one function
     for row in ROWS.values()
     if len(commands := re.findall(r"\\[a-z]+", row.latex)) > 1
 ]
+_OPERATORS = {each.latex for each in FUNCTIONS.values()} | {each.latex for each in ROWS.values()}
 _END = "\\end{cases}"
 
 
@@ -328,15 +329,17 @@ class Reader:
         self.place = start
         return self.read_sum()
 
-    def find_functions(self) -> set[str]:
-        """The functions that the line defines."""
-        found: set[str] = set()
+    def find_defined(self) -> tuple[set[str], set[str]]:
+        """The functions that the line defines, and the tensors that are called like one."""
+        found: tuple[set[str], set[str]] = set(), set()
         places = (k + 1 for k, token in enumerate(self.tokens) if token.text in {",", ";", "."})
         for self.place in (0, *places):
             with suppress(DeriveError):
                 left = self.read_left()
                 if isinstance(left, Call) and self.peek() in _DEFINES:
-                    found.add(left.function)
+                    found[0].add(left.function)
+                elif isinstance(left, Name) and len(left.base) > 1 and find_function(left.base):
+                    found[1].add(left.base)
         self.place = 0
         return found
 
@@ -506,10 +509,10 @@ class Reader:
         match token.kind, token.text:
             case "number", text:
                 return Number(text)
-            case "word", text if (word := find_function(text)) and text not in self.words:
-                return self._read_call(word, token)
             case "word", text:
-                return Name(text, token)
+                word = find_function(text)
+                is_name = word is None or text in self.words or self._is_alone()
+                return Name(text, token) if is_name else self._read_call(str(word), token)
             case _, "(" | "{" | "\\{" | "[" | "\\lfloor" | "\\lvert":
                 return self._read_within(token)
             case _, "|" | "\\|" | "\\Vert" | "\\lVert":
@@ -577,6 +580,14 @@ class Reader:
         call = Call(word, token, arguments, below)
         return call if power is None else Power(call, power)
 
+    def _is_alone(self) -> bool:
+        """Has a function no argument behind what stands below and above it, as a name has none?"""
+        start = self.place
+        self._read_scripts()
+        is_alone = not self._starts_factor()
+        self.place = start
+        return is_alone
+
     def _read_scripts(self) -> tuple[tuple[Tree, ...], Tree | None]:
         """What stands below and above a function or a sign."""
         below: tuple[Tree, ...] = ()
@@ -623,7 +634,8 @@ class Reader:
         if word in _GLYPHS:
             return Name(_GLYPHS[word], token)
         function = find_function(word)
-        if function is not None and word != "pi" and word not in self.words:
+        is_name = word in self.words and command not in _OPERATORS
+        if function is not None and word != "pi" and not is_name:
             return self._read_call(function, token)
         if word.isalpha():
             return Name(f"{word}_" if iskeyword(word) else word, token)
@@ -658,7 +670,8 @@ class Reader:
             raise self.refuse(f"{name or word} is no name", token)
         name = f"{name}_{word}" if word in _ACCENTS else name
         function = find_function(name)
-        if function is not None and name not in self.words:
+        is_name = name in self.words and word != "operatorname"
+        if function is not None and not is_name and not self._is_alone():
             return self._read_call(function, token)
         named = Name(name, token)
         if len(name) > 1 and self.peek() == "(" and name not in self.words:
