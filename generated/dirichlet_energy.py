@@ -20,7 +20,8 @@ def dirichlet_energy(A: Tensor, X: Tensor) -> Tensor:
     Returns energy [].
     Raises ValueError where the shapes do not fit together.
     Cost: 2*F*N**2 + 6*F*N + 2*N**2 + 4*N + 4 operations; 3*F*N + F + N + 3 elements alive at once.
-    By expand_difference: sum_k (a_k - b_k) * c_k = sum_k a_k * c_k - sum_k b_k * c_k.
+    By expand_difference: sum_k (a_k - b_k) * c_k = sum_k a_k * c_k - sum_k b_k * c_k; it loses
+        digits where a is near b: it rounds as the larger of the two sums does.
     """
     _check_shapes(A, X)
     # mean_X[f] = mean[k](X[k,f])  [F]

@@ -126,8 +126,11 @@ def _recur(a: Tensor, x: Tensor, h: Tensor, dim: int, chunk: int, inner: bool = 
         for a_t in parts[0][1:] if a.shape[dim] != 1 else ():
             factor = a_t * factor
         ends = _recur(factor, end, h, dim, chunk, True)
-        # a product of factors may be too large where no value is, and all after it are then
-        whole = count * chunk if inner or ends.select(dim, -1).isfinite().all() else 0
+        try:  # a product of factors may be too large where no value is, and all after it are then
+            is_finite = inner or bool(ends.select(dim, -1).isfinite().all())
+        except RuntimeError:  # torch batches, or knows shapes alone
+            is_finite = False
+        whole = count * chunk if is_finite else 0
     if whole:
         start = torch.cat([h.unsqueeze(dim), ends.narrow(dim, 0, count - 1)], dim)
         found = torch.stack([start := torch.addcmul(x_t, a_t, start) for a_t, x_t in turns], dim)

@@ -528,8 +528,11 @@ _UNFOLD = '''def {name}(x: Tensor, dim: int, size: int, step: int) -> Tensor:
     return x.as_strided(shape, strides)
 '''
 _WHOLE = "whole = count * chunk"
-_CHECKED = f"""# a product of factors may be too large where no value is, and all after it are then
-        {_WHOLE} if inner or ends.select(dim, -1).isfinite().all() else 0"""
+_CHECKED = f"""try:  # a product of factors may be too large where no value is, and all after it are then
+            is_finite = inner or bool(ends.select(dim, -1).isfinite().all())
+        except RuntimeError:  # torch batches, or knows shapes alone
+            is_finite = False
+        {_WHOLE} if is_finite else 0"""
 
 
 def write_helpers(plans: Sequence[Plan]) -> list[str]:
@@ -541,7 +544,10 @@ def write_helpers(plans: Sequence[Plan]) -> list[str]:
     pieces = bounded if all(op.is_bounded for op in steps) else checked
     words = zip(("untraced", "inner", "is_inner", "whole"), pieces, strict=True)
     found = [_RECUR.format(name=RECUR, **dict(words))] if steps else []
-    inside = [op for plan in plans for step in plan.steps for op in ops.walk_ops(step.op)]
+    made = [step.op for plan in plans for step in plan.steps]
+    nests = (each for plan in plans for tile in plan.tiles for each in tile.nest)
+    made += [op for each in nests for _, op in each.sliced]
+    inside = [part for op in made for part in ops.walk_ops(op)]
     calls = [op.call for op in inside if isinstance(op, ops.Cell)]
     called = {call.function for call in calls if isinstance(call, ops.TorchCall)}
     called |= {FOURIER} if any(isinstance(op, ops.Fourier) for op in inside) else set()

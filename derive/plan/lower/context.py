@@ -149,13 +149,19 @@ class Context:
     def protect_factors(
         self, factors: Sequence[ir.Expr], conditions: Sequence[ir.Expr]
     ) -> list[ir.Expr]:
-        """The factors of a product, each read where its condition holds."""
+        """The factors of a product, each read where its condition holds.
+
+        A factor by itself that has all indices of its condition is left out with it.
+        """
         zeros = self.system.empty_row == "zeros"
         found = list(map(self.protect, factors, conditions))
-        if sum(map(is_variable, found)) < 2:
-            return found
-        pairs = zip(found, conditions, strict=True)
-        return [guard_unless_finite(factor, told, zeros=zeros) for factor, told in pairs]
+        is_lone = sum(map(is_variable, found)) < 2
+        return [
+            factor
+            if is_lone and {*find_free(told)} <= {*find_free(factor)}
+            else guard_unless_finite(factor, told, zeros=zeros)
+            for factor, told in zip(found, conditions, strict=True)
+        ]
 
     def extent(self, index: ir.Index) -> int:
         """The extent at the sizes the plan is made for."""

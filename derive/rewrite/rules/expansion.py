@@ -411,6 +411,7 @@ def expand_sum(expr: ir.Expr) -> ir.Expr | None:
     before="x[N, D]; w[N, N]; z[i,d] = sum[j]((x[i,d] - x[j,d]) * w[i,j])",
     after="x[N, D]; w[N, N]; z[i,d] = sum[j](x[i,d] * w[i,j]) - sum[j](x[j,d] * w[i,j])",
     refuses="x[N, D]; w[N, N]; z[i,d] = sum[j]((x[i,d] - 1) * w[i,j])",
+    loses="digits where a is near b: it rounds as the larger of the two sums does",
     cancels=True,
 )
 def expand_difference(expr: ir.Expr) -> ir.Expr | None:
