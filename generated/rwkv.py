@@ -126,7 +126,8 @@ def _recur(a: Tensor, x: Tensor, h: Tensor, dim: int, chunk: int, inner: bool = 
         for a_t in parts[0][1:] if a.shape[dim] != 1 else ():
             factor = a_t * factor
         ends = _recur(factor, end, h, dim, chunk, True)
-        try:  # a product of factors may be too large where no value is, and all after it are then
+        # a product of factors may be too large where no value is, and all after it are then
+        try:
             is_finite = inner or bool(ends.select(dim, -1).isfinite().all())
         except RuntimeError:  # torch batches, or knows shapes alone
             is_finite = False

@@ -33,6 +33,15 @@ def test_factors_that_may_be_large_are_traced_place_after_place():
         torch.testing.assert_close(traced(a, x, 0.5), function(a, x, 0.5))
 
 
+def test_factors_that_may_be_large_are_batched_and_have_shapes_place_after_place():
+    function = build(LINEAR).function
+    a, x = torch.randn(2, 3, 20, dtype=torch.float64)
+    found = torch.vmap(lambda a, x: function(a, x, 0.5))(a, x)
+    each = [function(*pair, 0.5) for pair in zip(a, x, strict=True)]
+    torch.testing.assert_close(found, torch.stack(each))
+    assert function(a[0].to("meta"), x[0].to("meta"), 0.5).shape == (20,)
+
+
 EXTREMES = {
     "gates": lambda a: a.sigmoid(),
     "negative": lambda a: -a.sigmoid(),

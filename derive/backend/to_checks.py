@@ -528,7 +528,8 @@ _UNFOLD = '''def {name}(x: Tensor, dim: int, size: int, step: int) -> Tensor:
     return x.as_strided(shape, strides)
 '''
 _WHOLE = "whole = count * chunk"
-_CHECKED = f"""try:  # a product of factors may be too large where no value is, and all after it are then
+_CHECKED = f"""# a product of factors may be too large where no value is, and all after it are then
+        try:
             is_finite = inner or bool(ends.select(dim, -1).isfinite().all())
         except RuntimeError:  # torch batches, or knows shapes alone
             is_finite = False

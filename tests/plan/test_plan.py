@@ -11,7 +11,7 @@ from fractions import Fraction
 import pytest
 import torch
 
-from derive import parse
+from derive import evaluate_loops, parse
 from derive.compiler import build
 from derive.formulas import find_formula
 from derive.ir import nodes as ir
@@ -184,3 +184,18 @@ def test_a_sign_goes_to_a_number_or_to_what_is_small(value: str, line: str) -> N
 )
 def test_a_batch_of_products_as_they_lie_is_one_call(value: str, call: str) -> None:
     assert call in build(f"A, C[N, N, N]\nz[b,i,j] = sum[k]({value})").source
+
+
+@pytest.mark.parametrize(
+    "text",
+    (
+        "index i < T; o[b,i] = sum[j, i < j](where(m[j], x[b,j], -oo))",
+        "index i < T; o[b,i] = sum[j, j < i](where(m[j], x[b,j], -oo) / (1 + i))",
+    ),
+)
+def test_what_the_formula_makes_infinite_is_left_out(text: str) -> None:
+    formula = parse(f"x[B, T]; bool m[T]; {text}")
+    x = torch.tensor([[1.0, 2, 3, 4]], dtype=torch.float64)
+    inputs = dict(x=x, m=torch.tensor([True, False, True, True]))
+    found = build(formula).function(**inputs)
+    torch.testing.assert_close(found, evaluate_loops(formula, inputs))
