@@ -29,9 +29,9 @@ def _check_shapes(c: Tensor) -> int:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if c.ndim != 1:
         raise ValueError(f"c[i - j + N - 1] has 1 place, got {list(c.shape)}")
-    if (c.shape[0] - -1) % 2:
+    if (c.shape[0] + 1) % 2:
         raise ValueError(f"c[i - j + N - 1]: the extent must be 2*N - 1, got {c.shape[0]}")
-    N = (c.shape[0] - -1) // 2
+    N = (c.shape[0] + 1) // 2
     if c.shape != (2 * N - 1,):
         raise ValueError(f"c[i - j + N - 1] must be [2*N - 1={2 * N - 1}], got {list(c.shape)}")
     if N < 1:

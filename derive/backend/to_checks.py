@@ -301,6 +301,8 @@ def _write_size(source: SizeSource, system: ir.System) -> list[str]:
         return [f"{source.name} = {place}"]
     rest, coefficient = Polynomial.of(source.rest), Polynomial.of(source.coefficient)
     over = f"{place} - {to_python(source.rest, ADD + 1)}" if rest.terms else place
+    if rest.constant is not None and rest.constant < 0:
+        over = f"{place} + {-rest.constant}"
     if coefficient.constant == 1:
         extent = to_text(source.tensor.shape[source.place])
         shown = f"{show_access(source.tensor, system)}: the extent must be {extent}"
