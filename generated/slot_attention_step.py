@@ -5,7 +5,7 @@
     v[b,n,e] = sum[d](x[b,n,d] * W_v[d,e])
     q[b,s,e] = sum[d](slots[b,s,d] * W_q[d,e])
     a[b,n,s] = softmax[s](sum[e](k[b,n,e] * q[b,s,e]) / sqrt(D)) + eps
-    updates[b,s,e] = sum[n](a[b,n,s] * v[b,n,e]) / sum[n](a[b,n,s])
+    updates[b,s,e] = sum[n](a[b,n,s] * v[b,n,e]) / sum[m](a[b,m,s])
     return updates, a
 
 Source: Locatello et al. 2020, Object-Centric Learning with Slot Attention, eq. 1-2.
@@ -46,7 +46,7 @@ def slot_attention_step(
     softmax_x_slots_W_k_W_q = torch.softmax(x_slots_W_k_W_q.mT, dim=-1)
     # a[b,s,n] = softmax_x_slots_W_k_W_q[b,n,s] + eps  [B, S, N]
     a = softmax_x_slots_W_k_W_q.mT + eps
-    # sum_a[b,s] = sum[o](a[b,s,o])  [B, S]
+    # sum_a[b,s] = sum[m](a[b,s,m])  [B, S]
     sum_a = a.sum(-1)
     # a_x[b,s,d] = sum[n](a[b,s,n] * x[b,n,d])  [B, S, D]
     a_x = torch.bmm(a, x)

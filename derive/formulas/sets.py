@@ -23,7 +23,7 @@ slot_attention_step = parse(
     v[b,n,e] = sum[d](x[b,n,d] * W_v[d,e])
     q[b,s,e] = sum[d](slots[b,s,d] * W_q[d,e])
     a[b,n,s] = softmax[s](sum[e](k[b,n,e] * q[b,s,e]) / sqrt(D)) + eps
-    updates[b,s,e] = sum[n](a[b,n,s] * v[b,n,e]) / sum[n](a[b,n,s])
+    updates[b,s,e] = sum[n](a[b,n,s] * v[b,n,e]) / sum[m](a[b,m,s])
     return updates, a
     """,
     title="The attention of a step of slot attention: slots compete for the inputs",

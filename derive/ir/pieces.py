@@ -178,6 +178,10 @@ def _write(expr: ir.Expr) -> tuple[Pieces, int]:
             if (then, other) == (ir.Number(Fraction(1)), ir.Number(Fraction(0))):
                 return [("[", None), *_pieces(condition), ("]", None)], ATOM
             return [("where", None), *_parens((condition, then, other))], ATOM
+        case ir.Reduce("sum", bound, condition, body) if (
+            condition is not ir.TRUE and body is ir.ONE
+        ):
+            return _write(ir.Reduce("sum", bound, ir.TRUE, ir.Where(condition, ir.ONE, ir.ZERO)))
         case ir.Reduce(kind, bound, condition, body):
             head = _over(bound, condition)
             if kind == "sample_var":

@@ -14,6 +14,15 @@ GENERATED = Path(__file__).resolve().parents[2] / "generated"
 NAMES = sorted(path.stem for path in GENERATED.glob("*.py") if not path.stem.startswith("_"))
 
 
+NESTED = "exponentials nest deeper than random fields allow"
+EXTREME = "scatter with the reduction amax is not modelled over fields"
+BEYOND = {  # what fields lack of a file's functions, as verdicts say it
+    "circulant_product": "is not modelled over fields",
+    **dict.fromkeys(("dpo_loss", "gru", "lstm", "sinkhorn_step"), NESTED),
+    **dict.fromkeys(("principal_neighbourhood_aggregation", "sparse_graph_attention"), EXTREME),
+}
+
+
 # One of each family at once, all with the slow tests.
 EACH = [pytest.param(n, marks=[] if n in FIRST else [pytest.mark.slow]) for n in NAMES]
 
@@ -28,4 +37,4 @@ def test_a_generated_function_is_identical_to_its_formula(name, tmp_path):
         assert check(f"{file}:{name}", find_formula(name)).same
         file = tmp_path / f"{name}.py"
         file.write_text(plain, encoding="utf-8")
-    assert_exact(file, find_formula(name))
+    assert_exact(file, find_formula(name), beyond=BEYOND.get(name, ""))

@@ -36,6 +36,8 @@ UNROLLED = dict(lstm="T", gru="T", selective_scan="L", rwkv="T", delta_net="T")
 REFUSED = {  # by torch, and what it says
     # a pad by a size that is a symbol, outside of torch.compile
     ("s4d", "fake"): "SymIntArrayRef expected to contain only concrete integers",
+    # one row repeated, the last of the strides
+    ("kalman_filter_step", "strides"): "the input matrix is singular",
 }
 
 

@@ -47,7 +47,8 @@ KNOWN = {  # commands of LaTeX and amsmath
     *("textbackslash", "textasciicircum", "textasciitilde", "sum", "prod", "frac", "sqrt", "to"),
     *("exp", "log", "sin", "cos", "tanh", "max", "min", "infty", "pi", "lfloor", "rfloor"),
     *("bmod", "leq", "geq", "neq", "wedge", "vee", "neg", "cdot", "det"),
-    *("alpha", "beta", "gamma", "delta", "lambda", "mu", "omega", "rho", "sigma", "tau"),
+    *("alpha", "beta", "gamma", "delta", "lambda", "mu", "nu", "omega", "rho", "sigma"),
+    *("tau", "theta"),
     "overline",
 }
 

@@ -78,7 +78,10 @@ def complete(*words):
 
 @pytest.mark.slow
 def test_a_shell_completes_verbs_options_and_formulas():
-    assert complete("derive", "show", "rela") == ["relative_attention", "relative_key_attention"]
+    assert complete("derive", "show", "relative_") == [
+        "relative_attention",
+        "relative_key_attention",
+    ]
     assert "derive" in run_process("--show-completion", "bash", cwd=ROOT).stdout
     assert re.match(r"derive \d|derive, from a checkout", run_process("--version", cwd=ROOT).stdout)
 

@@ -79,7 +79,7 @@ def test_it_is_the_module_at_its_own_tensors_and_leaves_them_as_they_are(module,
     formula = from_torch(module, inputs)
     for name, value in module.state_dict().items():
         assert torch.equal(value, before[name])
-    sizes = {"B": 3, "S": 5, "D": 4, "C": 4, "L": 7, "H": 9, "W": 8, "V": 9}
+    sizes = {"B": 3, "S": 5, "D": 4, "C": 4, "L": 7, "H": 9, "W": 8, "V": 9, "N": 6}
     sizes |= {"C": 3} if "3, 4" in str(module) else {"C": 6} if "GroupNorm" in str(module) else {}
     tensors = dict(module.named_parameters()) | dict(module.named_buffers())
     system = to_system(formula)

@@ -9,14 +9,17 @@ from derive import parse
 FIRST = [texts[0] for texts in FOUND.values()]
 REST = [text for texts in FOUND.values() for text in texts[1:]]
 ATTENTIONS = [(PLAIN[10], "nan"), (MASKED[9], "zeros")]
+BEYOND = {"scatter_reduce(": "amax is not modelled over fields"}  # calls, and what is said of them
 MORE = [(text, "nan") for text in PLAIN] + [(text, "zeros") for text in (*BIASED, *MASKED)]
 
 
 def assert_computed(folder, text, empty_row="nan", *, backward=False):
     """The file that is built of a formula computes it."""
     path = folder / "formula.py"
-    path.write_text(make(text, empty_row=empty_row).source, encoding="utf-8")
-    assert_exact(path, parse(text, empty_row=empty_row), backward=backward)
+    source = make(text, empty_row=empty_row).source
+    path.write_text(source, encoding="utf-8")
+    beyond = next((says for call, says in BEYOND.items() if call in source), "")
+    assert_exact(path, parse(text, empty_row=empty_row), backward=backward, beyond=beyond)
 
 
 @pytest.mark.sampled(8)

@@ -3,7 +3,7 @@
 where(x > 0, x, slope x) is leaky_relu (Maas, Hannun, Ng 2013); torch takes a number as slope and no
 tensor, and a scalar may be either. d_i [i = j] is the diagonal that diag_embed makes, x_ij where
 i != j and else d_i what diagonal_scatter does, as x_ij + d_i [i = j] is, x_ij [j <= i + c] a
-triangle, x y + z an addcmul, x / y + z an addcdiv, x + 2 y an add.
+triangle, x y + z an addcmul, x + 2 y an add.
 """
 
 from __future__ import annotations
@@ -263,8 +263,8 @@ def _read_product(op: ops.Op) -> tuple[str, ops.Op, ops.Op, Fraction] | None:
             return found and (*found[:3], found[3] * value)
         case ops.Apply("pow", (base, ops.Num(two))) if two is TWO:
             return "torch.addcmul", base, base, Fraction(1)
-        case ops.Apply("*" | "/" as sign, (left, right)):
-            return "torch.addcmul" if sign == "*" else "torch.addcdiv", left, right, Fraction(1)
+        case ops.Apply("*", (left, right)):
+            return "torch.addcmul", left, right, Fraction(1)
         case _:
             return None
 
@@ -334,12 +334,6 @@ CELLS = (
         call="torch.addcmul",
         computes="x[N, D]; c[D]; scalar a = 2\nz[n,d] = exp(x[n,d]) - (x[n,d] - c[d])**2 * a",
         refuses="x[N, D]; c[D]\nz[n,d] = exp(x[n,d]) - (x[n,d] - c[d])**3",
-        match=match_sum_of_product,
-    ),
-    CellRule(
-        call="torch.addcdiv",
-        computes="x, y[N, D]; z[D]\nw[n,d] = x[n,d] - 2 * x[n,d] / (y[n,d]**2 + z[d]**2 + 1)",
-        refuses="x, y[N, D]\nw[n,d] = x[n,d] - 2 / (y[n,d]**2 + 1)",
         match=match_sum_of_product,
     ),
     CellRule(
