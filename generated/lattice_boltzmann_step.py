@@ -59,7 +59,7 @@ def lattice_boltzmann_step(f: Tensor, w: Tensor, omega: float | Tensor = 1.2) ->
     shift = torch.arange(X + 2, device=f.device)
     # shift_2[shift_2] = shift_2  [Y + 2]
     shift_2 = torch.arange(Y + 2, device=f.device)
-    # g_3[a,b,shift,#3] = g[a,b,(shift[shift] - 1)%X,#3]  [3, 3, X + 2, Y]
+    # g_3[a,b,shift,c] = g[a,b,(shift[shift] - 1)%X,c]  [3, 3, X + 2, Y]
     g_3 = g.index_select(2, (shift - 1) % X)
     del g
     # g_2[a,x,b,shift_2] = g_3[a,b,x + 2 - a,(shift_2[shift_2] - 1)%Y]  [3, X, 3, Y + 2]

@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
+from string import ascii_lowercase
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -28,7 +29,7 @@ from derive.backend.lines import (
 from derive.backend.to_torch import ADD, ATOM, Printer, find_matrices, to_python
 from derive.ir import nodes as ir
 from derive.ir.text import to_declaration, to_lines, to_text
-from derive.ir.walk import walk
+from derive.ir.walk import substitute, walk
 from derive.plan import cost, ops
 from derive.plan.lower.number import find_counted, find_positive
 from derive.plan.meaning import to_step_equation
@@ -230,8 +231,15 @@ def write_step(step: Step, printer: Printer, name: str, room: int = OUTER) -> li
 
 
 def write_comment(step: Step, room: int = INNER) -> list[str]:
-    """What the line computes, and its shape."""
-    text = to_text(to_step_equation(step))
+    """What the line computes, and its shape; an index of a place that has no name gets one."""
+    equation = to_step_equation(step)
+    parts = (part for side in (equation.target, equation.value) for part in walk(side))
+    indices = dict.fromkeys(part for part in parts if isinstance(part, ir.Index))
+    letters = (each for each in ascii_lowercase if each not in {i.name for i in indices})
+    new = dict[ir.Expr, ir.Expr]()
+    new |= {i: ir.Index(next(letters), i.extent) for i in indices if "#" in i.name}
+    target, value = (substitute(side, new) for side in (equation.target, equation.value))
+    text = f"{to_text(target)} = {to_text(value)}"
     shape = f"[{', '.join(to_python(i.extent) for i in step.axes)}]".replace(" * ", "*")
     lines = wrap_text(f"# {text}", later="#     ", width=room)
     if len(lines[-1]) + 2 + len(shape) <= room:

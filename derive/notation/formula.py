@@ -21,6 +21,7 @@ _HELPERS = (
     "_weigh_apart",
     "_transform",
     "_unfold",
+    "_recur",
 )
 _CHECKS = ("_check_shapes", "_check_range", *_HELPERS)
 FUNCTION_WORDS = ("torch", *_CHECKS, "ValueError", "list", "zip", "isinstance", "max")
