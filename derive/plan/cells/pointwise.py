@@ -210,7 +210,7 @@ def _read_diagonal(
 
 
 def match_sum_of_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A product or quotient of two tensors added to a third, or to all other terms of a sum.
+    """A product of two tensors added to a third, or to all other terms of a sum.
 
     Torch is slow to go along a short index that one of the three lacks, or over a transpose.
     """
@@ -226,7 +226,7 @@ def match_sum_of_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             continue
         if all(each.negative for each in others):
             continue
-        name, left, right, value = found
+        left, right, value = found
         parts: tuple[ops.Op, ...] = (join_sum(others, axes), left, right)
         if not is_long and any(axes[-1] not in find_true_axes(part) for part in parts):
             continue
@@ -245,26 +245,26 @@ def match_sum_of_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         places = places if len(parts) == len(places) else (*GIVEN[:2], GIVEN[1])
         scale = ops.Num(ir.Number(-value if term.negative else value))
         if scale.value is ir.ONE:
-            return ops.Cell(ops.TorchCall(name, places), parts, op, axes)
-        call = ops.TorchCall(name, places, (("value", GIVEN[len(parts)]),))
+            return ops.Cell(ops.TorchCall("torch.addcmul", places), parts, op, axes)
+        call = ops.TorchCall("torch.addcmul", places, (("value", GIVEN[len(parts)]),))
         return ops.Cell(call, (*parts, scale), op, axes)
     return None
 
 
-def _read_product(op: ops.Op) -> tuple[str, ops.Op, ops.Op, Fraction] | None:
-    """(torch's function that adds it, the two tensors, a number that scales it)."""
+def _read_product(op: ops.Op) -> tuple[ops.Op, ops.Op, Fraction] | None:
+    """(the two tensors, a number that scales their product)."""
     match op:
         case ops.Apply("*", (ops.Apply("pow", (base, ops.Num(two))), ops.Num(by))) if (
             two is TWO and not isinstance(by, ir.Number)
         ):
-            return "torch.addcmul", base, ops.with_args(op, (base, op.args[1])), Fraction(1)
+            return base, ops.with_args(op, (base, op.args[1])), Fraction(1)
         case ops.Apply("*", (inner, ops.Num(ir.Number(value)))):
             found = _read_product(inner)
-            return found and (*found[:3], found[3] * value)
+            return found and (*found[:2], found[2] * value)
         case ops.Apply("pow", (base, ops.Num(two))) if two is TWO:
-            return "torch.addcmul", base, base, Fraction(1)
+            return base, base, Fraction(1)
         case ops.Apply("*", (left, right)):
-            return "torch.addcmul", left, right, Fraction(1)
+            return left, right, Fraction(1)
         case _:
             return None
 
