@@ -84,8 +84,7 @@ _HOMES = {
     "derive.frontend.from_text": "parse",
     "derive.frontend.gradient": "gradient",
     "derive.notation.formula": "Formula",
-    "derive.notation.functions": " ".join(PUBLIC),
-    "derive.notation.words": "indices sizes tensors",
+    "derive.notation.words": " ".join(["indices", "sizes", "tensors", *PUBLIC]),
     "derive.judge.loops": "evaluate_loops to_loops",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

@@ -208,7 +208,7 @@ def test_public_names_are_listed_once_and_found():
     }
     made = {name: home for name, home in derive._HOME_OF.items() if name in PUBLIC}
     assert for_types | made == derive._HOME_OF
-    assert set(made.values()) == {"derive.notation.functions"}
+    assert set(made.values()) == {"derive.notation.words"}
     assert derive.__all__ == sorted(derive._HOME_OF)
     assert set(derive.__all__) <= set(dir(derive))
     for name, home in derive._HOME_OF.items():
@@ -216,7 +216,7 @@ def test_public_names_are_listed_once_and_found():
 
 
 def test_every_word_of_the_notation_is_public():
-    from derive.notation.functions import FUNCTIONS, REDUCTIONS
+    from derive.notation.words import FUNCTIONS, REDUCTIONS
 
     words = {kind.__name__ for kind in (FUNCTIONS | REDUCTIONS).values()}
     assert words <= set(derive.__all__)

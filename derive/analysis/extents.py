@@ -1,13 +1,29 @@
-"""The indices of a system: all of them, and those that stand on a left side only."""
+"""The extents of indices, where each is known from, and reads that stay within their tensors.
 
+Guards of a read: the condition of a `where` (for its first branch; its contrary for the other),
+that of a reduction, every Iverson bracket of a product, which guards all its other factors at any
+depth, and in an `and` the parts before.
+"""
+
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from derive.errors import DeriveError, Diagnostic, suggest
+from derive.analysis.facts import (
+    Facts,
+    find_facts,
+    find_guarded,
+    find_range,
+    is_integer,
+    is_never_negative,
+    is_whole,
+)
+from derive.errors import DeriveError, Diagnostic, Mark, suggest
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_atom, is_same_extent
-from derive.ir.text import find_marks, write_extent
+from derive.ir.recurrences import find_lowest
+from derive.ir.text import find_marks, find_untold, to_text, write_extent
 from derive.ir.walk import find_accesses, find_all_indices, find_free, find_sizes, walk
 
 
@@ -156,14 +172,14 @@ def find_extent_mistakes(system: ir.System) -> Iterator[Diagnostic]:
     """Indices with two extents, and extents that are no whole numbers."""
     first: dict[str, ir.Index] = {}
     for index in find_all_indices(system):
-        if not is_whole(index.extent):
+        if not _counts(index.extent):
             yield _say_fraction(index.extent, f"index {index.name}")
         known = first.setdefault(index.name, index)
         if not is_same_extent(known.extent, index.extent):
             yield _two_extents(known, index, system)
     for tensor in system.inputs:
         for place, length in enumerate(tensor.shape if isinstance(tensor, ir.Tensor) else ()):
-            if not is_whole(length):
+            if not _counts(length):
                 yield _say_fraction(length, f"place {place} of {tensor.name}")
 
 
@@ -172,7 +188,7 @@ def _say_fraction(extent: ir.Expr, what: str) -> Diagnostic:
     return Diagnostic("extent-form", says, help="divide with //: floor(a/b) in SymPy")
 
 
-def is_whole(extent: ir.Expr) -> bool:
+def _counts(extent: ir.Expr) -> bool:
     """Is the extent a whole number at a few sizes?"""
     value = Polynomial.of(extent)
     sizes = dict.fromkeys(here.name for here in walk(extent) if isinstance(here, ir.Size))
@@ -224,3 +240,244 @@ def find_origin(index: ir.Index, system: ir.System) -> tuple[ir.Tensor, int] | N
     ]
     fitting.sort(key=lambda use: use[0] not in given)
     return fitting[0] if fitting else None
+
+
+_ONE = Polynomial.of(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One place of an access in an equation."""
+
+    access: ir.Access
+    number: int
+    equation: ir.Equation
+    system: ir.System
+
+    @property
+    def place(self) -> ir.Expr:
+        """The position that is read."""
+        return self.access.places[self.number]
+
+    @property
+    def extent(self) -> ir.Expr:
+        """The extent of the tensor there."""
+        return self.access.tensor.shape[self.number]
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """The carets under the place."""
+        return find_marks(self.equation, self.access, self.place)
+
+
+def find_read_mistakes(system: ir.System) -> Iterator[Diagnostic]:
+    """Reads that may leave their tensors, and places of another extent than their index."""
+    declared = {index.name for index in find_untold(system)}
+    counts = Counter(equation.target.tensor for equation in system.equations)
+    lowest = find_lowest(system)
+    filled = _find_filled(system)
+    for equation in system.equations:
+        for access, facts in find_guarded(equation.value, filled):
+            for number in range(len(access.places)):
+                read = Read(access, number, equation, system)
+                yield from _find_position_mistakes(read)
+                yield from _find_fractions(read)
+                yield from _judge(read, facts, declared, lowest.get((access.tensor, number), 0))
+        for number, place in enumerate(equation.target.places):
+            if counts[equation.target.tensor] > 1:
+                break  # it fills a part of the tensor
+            read = Read(equation.target, number, equation, system)
+            if isinstance(place, ir.Index) and not is_same_extent(place.extent, read.extent):
+                yield _misread(read, place)
+
+
+def _find_filled(system: ir.System) -> Facts:
+    """What is >= 0 as equations fill fixed places: h[1] = .. stands where h has two at least."""
+    found: list[Polynomial] = []
+    for target in (equation.target for equation in system.equations):
+        for place, extent in zip(target.places, target.tensor.shape, strict=True):
+            if not find_free(place):
+                found += [here := Polynomial.of(place), Polynomial.of(extent) - _ONE - here]
+    return tuple(dict.fromkeys(each for each in found if each.constant is None))
+
+
+def _find_position_mistakes(read: Read) -> Iterator[Diagnostic]:
+    """Positions told by tensors that hold no integers, or integers without a bound or a clip."""
+    access, equation = read.access, read.equation
+    clips = [
+        part for part in walk(read.place) if isinstance(part, ir.Call) and part.function == "clip"
+    ]
+    clipped = {inside for clip in clips for inside in walk(clip.arguments[0])}
+    for here in walk(read.place):
+        if not isinstance(here, ir.Access):
+            continue
+        name = here.tensor.name
+        if here.tensor.kind != "int":
+            yield Diagnostic(
+                "position-not-integer",
+                f"{name} tells a position of {access.tensor.name} but holds no integers",
+                find_marks(equation, access, here),
+                help=f"declare {_declare_int(here, read)}",
+            )
+        elif here.tensor.below is None and here not in clipped:
+            yield Diagnostic(
+                "position-unbounded",
+                f"{name} tells a position of {access.tensor.name} but has no bound",
+                find_marks(equation, access, here),
+                help=f"declare {_declare_int(here, read)}",
+            )
+
+
+def _find_fractions(read: Read) -> Iterator[Diagnostic]:
+    """Positions that are no whole numbers, though no tensor is to blame."""
+    value = Polynomial.of(read.place)
+    if is_whole(value) or any(isinstance(here, ir.Access) for here in walk(read.place)):
+        return
+    yield Diagnostic(
+        "position-not-integer",
+        f"{write_extent(read.place)} is no whole number, as a place must be",
+        read.marks,
+        help="divide with //, i // 2, which is floor(i/2) in SymPy"
+        if is_integer(value)
+        else "a place holds indices, sizes, whole numbers and integer tensors",
+    )
+
+
+def _declare_int(here: ir.Access, read: Read) -> str:
+    shape = ", ".join(map(write_extent, here.tensor.shape))
+    below = write_extent(read.extent) if read.place is here else "N"
+    return f"int {here.tensor.name}[{shape}] < {below}"
+
+
+def _judge(read: Read, facts: Facts, declared: set[str], lowest: int) -> Iterator[Diagnostic]:
+    """Is this read in range?"""
+    place, extent = read.place, read.extent
+    if isinstance(place, ir.Index) and is_same_extent(place.extent, extent):
+        return
+    length = Polynomial.of(extent)
+    starts, ends = _find_sides(place, length, facts)
+    if lowest:  # a recurrence begins before its first place
+        starts = is_never_negative(Polynomial.of(place) - Polynomial.of(lowest), facts)
+    if isinstance(place, ir.Index):
+        # An index that took its extent from a shape must not fall short of another one unnoticed.
+        falls_short = is_never_negative(length - Polynomial.of(place.extent))
+        is_given = read.access.tensor in read.system.inputs
+        if not ends or (falls_short and is_given and place.name not in declared):
+            yield _misread(read, place)
+    elif not (starts and ends):
+        yield _outside(read, starts=starts, ends=ends)
+
+
+def _find_sides(place: ir.Expr, length: Polynomial, facts: Facts) -> tuple[bool, bool]:
+    """Is a place at least 0, and below the length? Of a max or min one part is enough on a side."""
+    match place:
+        case ir.Call("max" | "min" as which, parts):
+            starts, ends = zip(*(_find_sides(each, length, facts) for each in parts), strict=True)
+            is_max = which == "max"
+            return (any if is_max else all)(starts), (all if is_max else any)(ends)
+    value = Polynomial.of(place)
+    return is_never_negative(value, facts), is_never_negative(length - _ONE - value, facts)
+
+
+def _misread(read: Read, index: ir.Index) -> Diagnostic:
+    here, there = write_extent(read.extent), write_extent(index.extent)
+    tensor = read.access.tensor.name
+    told = f"{index.name} has extent {here}, from place {read.number} of {tensor}"
+    return Diagnostic(
+        "index-extents",
+        f"index {index.name} has two extents, {there} and {here}",
+        read.marks,
+        (say_extent(index, read.system), told),
+        _propose_indices(read, index, here),
+    )
+
+
+def _propose_indices(read: Read, index: ir.Index, here: str) -> str:
+    """Another index, a fixed place for what has one element, or a guard."""
+    tensor = read.access.tensor.name
+    if Polynomial.of(read.extent) == _ONE:
+        return f"nothing is stretched silently: write 0 for {index.name} in {tensor}"
+    origin = find_origin(index, read.system)
+    if Polynomial.of(index.extent) == _ONE and origin is not None:
+        return f"nothing is stretched silently: write 0 for {index.name} in {origin[0].name}"
+    return f"give one of them a name of its own, or guard {tensor} with [{index.name} < {here}]"
+
+
+def _outside(read: Read, *, starts: bool, ends: bool) -> Diagnostic:
+    place, tensor = read.place, read.access.tensor.name
+    written, bounds = write_extent(place), find_range(place)
+    facts = [f"place {read.number} of {tensor} has extent {write_extent(read.extent)}"]
+    if bounds.low is not None and bounds.high is not None and find_free(place):
+        low, high = write_extent(bounds.low), write_extent(bounds.high)
+        facts.append(f"{written} runs from {low} to {high}")
+    facts += [say_extent(index, read.system) for index in find_free(place)]
+    return Diagnostic(
+        "reads-outside",
+        f"{to_text(read.access)} may read outside {tensor}",
+        read.marks,
+        tuple(facts),
+        _propose_guard(read, starts=starts, ends=ends),
+    )
+
+
+def _propose_guard(read: Read, *, starts: bool, ends: bool) -> str:
+    if read.access.tensor is read.equation.target.tensor and not starts:
+        places = list(map(to_text, read.equation.target.places))
+        places[read.number] = "-1"
+        first = f"{read.access.tensor.name}[{','.join(places)}] = .."
+        return f"say what stands before the first place on a line before: {first}"
+    written, extent = write_extent(read.place), write_extent(read.extent)
+    if not find_free(read.place):
+        last = f"positions run from 0 to {write_extent(Polynomial.of(read.extent) - _ONE)}"
+        is_open = starts and Polynomial.of(read.extent).constant is None
+        return f"{last}; guard it with a factor [{written} < {extent}]" if is_open else last
+    if ends:
+        guard = f"{written} >= 0"
+    else:
+        guard = f"{written} < {extent}" if starts else f"0 <= {written} < {extent}"
+    return f"guard it with a factor [{guard}]" + ("" if ends else _propose_extent(read, starts))
+
+
+def _propose_extent(read: Read, starts: bool) -> str:
+    """A shorter index on the left, where that alone keeps the read inside."""
+    value = Polynomial.of(read.place)
+    for index in read.equation.target.places:
+        if not isinstance(index, ir.Index) or not starts:
+            continue
+        split = value.split(index)
+        if split is None or split[0].constant != 1:
+            continue
+        rest = find_range(split[1].to_expr()).high
+        if rest is not None:
+            less = write_extent(Polynomial.of(read.extent) - rest)
+            is_declared = find_origin(index, read.system) is None  # no plain use tells its extent
+            again = " instead" if is_declared else ""
+            return f", or declare index {to_text(index)} < {less}{again}"
+    return ""
+
+
+def find_guard(place: ir.Expr, extent: ir.Expr) -> ir.Expr:
+    """The condition under which a place is inside, without what always holds."""
+    value, length = Polynomial.of(place), Polynomial.of(extent)
+    parts: list[ir.Expr] = [] if is_never_negative(value) else [ir.Compare(">=", place, ir.ZERO)]
+    if not is_never_negative(length - _ONE - value):
+        parts.append(ir.Compare("<", place, extent))
+    return ir.all_of(*parts)
+
+
+def is_told(condition: ir.Expr) -> bool:
+    """Is the condition all that its facts say?"""
+    match condition:
+        case ir.And(parts):
+            return all(map(is_told, parts))
+        case ir.Not(ir.Not(part)):
+            return is_told(part)
+        case ir.Compare(relation) | ir.Not(ir.Compare(relation)):
+            return relation != "!=" and bool(find_facts(condition))
+    return False
+
+
+def is_always(condition: ir.Expr, facts: Facts = ()) -> bool:
+    """Does it hold at all places, by the ranges of indices and sizes, as far as can be shown?"""
+    told = find_facts(condition) if is_told(condition) else ()
+    return bool(told) and all(is_never_negative(each, facts) for each in told)

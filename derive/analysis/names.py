@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from keyword import iskeyword
 
-from derive.analysis import extents, reads
+from derive.analysis import extents
 from derive.analysis.places import fills_once, find_cover_mistakes
 from derive.errors import DeriveError, Diagnostic, suggest
 from derive.ir import nodes as ir
@@ -603,7 +603,7 @@ def find_mistakes(system: ir.System) -> Iterator[Diagnostic]:
         find_kind_mistakes,
         find_complex_mistakes,
         extents.find_extent_mistakes,
-        reads.find_read_mistakes,
+        extents.find_read_mistakes,
         find_start_mistakes,
         find_cover_mistakes,
         extents.find_size_mistakes,

@@ -4,9 +4,8 @@
     candidates   the generated function, code by hand, one einsum call, torch.compile of the first
                  two; each checked against the first
     measure      medians over interleaved runs, how fast this machine multiplies and moves, and the
-                 most that one call takes beyond its inputs
+                 most that one call takes beyond its inputs; the constants that a plan is made for
     plot         several values of a size as a picture
-    calibrate    the machine's constants, which a plan can be made for
 
 A ratio of medians from one run means something on a busy machine; a time alone does not.
 """
@@ -15,18 +14,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from derive.bench import plot
 from derive.bench.candidates import load_hand
-from derive.bench.measure import refuse_too_large
+from derive.bench.measure import measure_machine, refuse_too_large
 from derive.bench.run import Over, Sweep, Wishes, find_dtype, measure
 from derive.compiler import Built, build
 from derive.errors import refuse
 from derive.judge.samples import is_possible
+from derive.plan.machine import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from derive.bench.run import Report
     from derive.notation.formula import Formula
+    from derive.plan.machine import Machine
 
 USUAL = Wishes()
 
@@ -69,6 +72,15 @@ def sweep(  # noqa: PLR0913 - the last two are for the command line
     reports = tuple(measure(built, hand, wishes) for built in track(points))
     texts = [built.source for built in points]
     return Sweep(over, reports, is_one_text=all(text == texts[0] for text in texts))
+
+
+def calibrate(path: Path) -> Machine:
+    """Measure this machine and write its constants; DeriveError where that cannot be written."""
+    plot.check_writable(path)
+    machine = measure_machine()
+    text = to_json(machine)
+    plot.write_whole(path, lambda beside: beside.write_text(text, encoding="utf-8"))
+    return machine
 
 
 def _build(formula: Formula, sizes: Mapping[str, int], name: str | None, wishes: Wishes) -> Built:

@@ -8,7 +8,7 @@ slower than others. On logarithmic scales a time that grows like n**k is a strai
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from math import log
 from statistics import linear_regression, median
@@ -21,6 +21,7 @@ from derive.bench.measure import (
     find_peak,
     find_timings,
     measure_roofline,
+    on_threads,
     say_failure,
     say_no_peak,
     to_backward,
@@ -290,19 +291,6 @@ def measure(built: Built, hand: Hand | None, wishes: Wishes) -> Report:
     skipped = tuple(found.skipped)
     sizes = dict(built.plan.sizes)
     return Report(built.name, sizes, wishes.dtype, tuple(tables), compiling, skipped)
-
-
-@contextmanager
-def on_threads(count: int) -> Iterator[None]:
-    """In here torch works on so many threads."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _find_checked(built: Built, hand: Hand | None, wishes: Wishes) -> Found:

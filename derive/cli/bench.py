@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from derive.backend.to_data import Data
 from derive.bench import bench, run, sweep
-from derive.cli import formulas, plans, tables
+from derive.cli import formulas, tables
 from derive.cli.options import Options, ReadWords, Timed, refuse_part
 from derive.errors import DeriveError, refuse
 from derive.plan.machine import Machine, to_bytes
@@ -127,7 +127,7 @@ def _print_table(title: str, table: Data) -> None:
 
 
 def _to_title(name: str, sizes: Mapping[str, int], dtype: str) -> str:
-    return f"{name} at {plans.say_at(sizes)}, {dtype}" if sizes else f"{name}, {dtype}"
+    return f"{name} at {tables.say_at(sizes)}, {dtype}" if sizes else f"{name}, {dtype}"
 
 
 def _to_threads(count: int) -> str:
@@ -185,7 +185,7 @@ def _print_lines(made: run.Sweep, data: Data, threads: int, kind: str) -> None:
 
 def print_calibration(path: Path, where: str | None, as_json: bool) -> None:
     """Measure this machine's constants, write them, and print them beside the defaults."""
-    from derive.bench.calibrate import calibrate
+    from derive.bench import calibrate
     from derive.plan.machine import DEFAULT
 
     if where is not None:

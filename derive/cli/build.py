@@ -24,7 +24,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from derive.backend.to_data import Data, to_plan_data, to_short
-from derive.cli import plans, tables
+from derive.cli import tables
 from derive.cli.formulas import LIBRARY, Found, build_found, find_formulas, find_library
 from derive.cli.options import (
     NONE,
@@ -277,11 +277,11 @@ def _print_built(outcomes: Sequence[Outcome], asked: int) -> None:
     counted = "at the typical sizes of each formula; choose with --sizes"
     for outcome in outcomes if len(outcomes) == 1 else ():
         assert outcome.built is not None
-        counted = plans.say_sizes(outcome.built, outcome.options)
+        counted = tables.say_sizes(outcome.built, outcome.options)
     tables.print_text(f"flops and elements {counted}" if counted else "")
     for outcome in outcomes:
         assert outcome.built is not None
-        for remark in plans.find_remarks(outcome.built, outcome.options):
+        for remark in tables.find_remarks(outcome.built, outcome.options):
             tables.print_text(remark if asked == 1 else f"{outcome.found.name}: {remark}")
 
 

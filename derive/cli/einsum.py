@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from derive.backend.to_data import to_plan_data
-from derive.cli import options, plans, tables
+from derive.cli import options, tables
 from derive.linter.calls import find_plain, find_remarks
 
 
@@ -44,6 +44,6 @@ def print_einsum(equation: str, sizes: Mapping[str, int], as_json: bool) -> None
     tables.print_heading("\nloops")
     tables.print_line(data["loops"].rstrip("\n"))
     tables.print_heading("\nsteps")
-    plans.print_steps(data)
+    tables.print_steps(data)
     tables.print_line()
-    plans.print_costs(data, plan)
+    tables.print_costs(data, plan)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from derive.backend import to_data
-from derive.cli import formulas, plans, tables
+from derive.cli import formulas, tables
 from derive.cli.options import Code, Options, Parts, ReadWords, check_sizes, show_path
 from derive.errors import DeriveError
 from derive.ir import nodes as ir
@@ -31,7 +31,7 @@ _NO_CHOICE = "no gain by itself: this rule always applies, and makes way for wha
 
 def print_derivation(built: Built, options: Options) -> None:
     """The loops as written, every entry with the costs at the plan's sizes, and the sum of all."""
-    at = plans.say_at(built.plan.sizes)
+    at = tables.say_at(built.plan.sizes)
     tables.print_heading(f"\nas written, in loops over single numbers{f', at {at}' if at else ''}")
     _print_written(built)
     entries = built.derivation.entries
@@ -223,14 +223,14 @@ def _print_all(found: formulas.Found, options: Options) -> None:
         return
     data = to_data.to_plan_data(built.plan)
     tables.print_heading("\nindices")
-    plans.print_roles(to_data.to_roles_data(system, built.plan.sizes))
+    tables.print_roles(to_data.to_roles_data(system, built.plan.sizes))
     tables.print_heading("\nsteps")
-    plans.print_steps(data)
+    tables.print_steps(data)
     tables.print_line()
-    plans.print_costs(data, built.plan)
+    tables.print_costs(data, built.plan)
     for note in built.notes:
         tables.print_text(f"by {note}")
-    for remark in plans.find_remarks(built, options):
+    for remark in tables.find_remarks(built, options):
         tables.print_text(remark)
 
 
@@ -243,7 +243,7 @@ def _write_page(found: formulas.Found, options: Options, path: Path, has_derivat
     small = [f"Source: {formula.source}" if formula.source else ""]
     small += [f"From {found.origin}" if found.origin != formulas.FROM_TEXT else ""]
     entries = built.derivation.entries if has_derivation else ()
-    laws = [*built.notes, *plans.find_remarks(built, options)]
+    laws = [*built.notes, *tables.find_remarks(built, options)]
     parts = write_built(
         built.system,
         built.plan,
@@ -355,7 +355,7 @@ def _print_shards(built: Built) -> None:
         rows.append((row["index"], row["extent"], cut, *sent))
     heads = ("index", "extent", "cut at the place", "forward", "backward", "bytes a step")
     tables.print_table(heads, rows, "bytes", prose=heads[2:5])
-    at = plans.say_at(built.plan.sizes)
+    at = tables.say_at(built.plan.sizes)
     tables.print_text("elements that each rank hands to collectives; bytes are those of float32")
     tables.print_text(f"at {at} over {RANKS} ranks, all real arguments needing gradients")
 

@@ -8,8 +8,7 @@ from sympy import Eq, Sum, sqrt
 
 from derive.frontend.from_text import parse
 from derive.notation.formula import Formula
-from derive.notation.functions import softmax
-from derive.notation.words import indices, sizes, tensors
+from derive.notation.words import indices, sizes, softmax, tensors
 
 VASWANI = "Vaswani et al. 2017, Attention Is All You Need"
 

@@ -41,7 +41,7 @@ from derive.frontend.sympy.nodes import (
 from derive.frontend.text.build import to_size
 from derive.ir import nodes as ir
 from derive.ir import pieces, polynomial, text
-from derive.notation import functions, words
+from derive.notation import words
 from derive.notation.formula import Formula, check_formula
 
 
@@ -231,7 +231,7 @@ def _note(value: Any, context: Context) -> None:
         extents, extent = context.extents.setdefault(find_label(value), []), find_extent(value)
         if extent is not None and extent not in extents:
             extents.append(extent)
-    elif isinstance(value, functions.Reduction):
+    elif isinstance(value, words.Reduction):
         for index in value.bound:
             context.extents.setdefault(find_label(index), [])
     elif isinstance(value, (Sum, Product)):
@@ -318,7 +318,7 @@ def _define(name: str, context: Context) -> ir.Tensor:
         own = find_index(place, context).extent if is_index else whole
         is_own = len(context.resolved.lefts[name]) == 1 or polynomial.is_same_extent(own, whole)
         shape += (own if is_own else whole,)
-    if isinstance(value, functions.argmax) and len(value.bound) == 1:
+    if isinstance(value, words.argmax) and len(value.bound) == 1:
         return ir.Tensor(name, shape, "int", find_index(value.bound[0], context).extent)
     made = ir.Tensor(name, shape) if base is None else _to_tensor(name, base, shape, context)
     return replace(made, kind="complex") if name in context.complex else made

@@ -24,8 +24,8 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from derive.analysis.affine import simplify_place, to_affine, unravel
+from derive.analysis.extents import is_always
 from derive.analysis.places import find_reversed, split_merged
-from derive.analysis.reads import is_always
 from derive.errors import refuse
 from derive.frontend.from_text import parse
 from derive.frontend.system import check_real, to_system

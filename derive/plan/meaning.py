@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from derive.analysis.affine import simplify_place, to_affine
-from derive.analysis.reads import find_guard
+from derive.analysis.extents import find_guard
 from derive.ir import nodes
 from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses, map_children, substitute

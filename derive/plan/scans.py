@@ -20,7 +20,7 @@ from itertools import product
 from math import inf
 from types import MappingProxyType
 
-from derive.analysis.reads import is_always
+from derive.analysis.extents import is_always
 from derive.errors import refuse
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, kind_of

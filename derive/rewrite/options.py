@@ -29,7 +29,6 @@ from derive.rewrite.rules import (
     masks,
     offsets,
     products,
-    shifts,
     softmax,
     squares,
     sums,
@@ -38,13 +37,12 @@ from derive.rewrite.rules import (
 _FAMILIES = (
     expansion,
     sums,
-    shifts,
+    softmax,
     deltas,
     squares,
     masks,
     chains,
     products,
-    softmax,
     offsets,
 )
 _FOUND = dict.fromkeys(

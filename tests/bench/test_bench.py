@@ -20,9 +20,9 @@ from derive.bench.measure import (
     find_failure,
     find_peak,
     find_timings,
+    on_threads,
     to_backward,
 )
-from derive.bench.run import on_threads
 
 pytestmark = pytest.mark.processes  # as measuring does
 CHAIN = "A[N, M]; B[M, K]; C[K, P]; z[n,p] = sum[m,k](A[n,m] * B[m,k] * C[k,p])"

@@ -121,7 +121,7 @@ MADE = Machine(1e11, 2e10, 3e11, 1 << 20, 1.5e-6, 2e-7, 1.25e9, 3e9)
 
 
 def test_constants_are_written_and_shown_beside_the_defaults(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("derive.bench.calibrate.measure_machine", lambda: MADE)
+    monkeypatch.setattr("derive.bench.measure_machine", lambda: MADE)
     answer = run("bench", "--calibrate", "m.json")
     assert (answer.code, answer.err) == (0, "")
     heads, *rows, last = answer.out.splitlines()

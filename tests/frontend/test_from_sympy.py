@@ -34,7 +34,7 @@ from derive.ir.polynomial import evaluate_extent
 from derive.ir.text import to_text
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
-from derive.notation import functions
+from derive.notation import words
 from derive.notation.words import indices, sizes, tensors
 
 B, S, H, D, N, M, V = sizes("B S H D N M V")
@@ -86,7 +86,7 @@ def test_the_first_example_reads_as_it_was_written():
 
 @pytest.mark.parametrize(("expr", "text"), read_rows(Path(__file__).with_name("sympy.txt")))
 def test_one_right_side(expr, text):
-    names = {**vars(sympy), **vars(functions), **globals()}
+    names = {**vars(sympy), **vars(words), **globals()}
     formula = Formula(Eq(z[i], eval(expr, names), evaluate=False))
     assert show(formula).splitlines()[-1] == f"z[i] = {text}"
     assert show(parse(show(formula))) == show(formula)

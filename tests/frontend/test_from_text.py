@@ -17,8 +17,7 @@ from derive.errors import DeriveError
 from derive.frontend.from_sympy import show
 from derive.frontend.from_text import parse
 from derive.judge.loops import evaluate_loops
-from derive.notation.functions import clip, sample_var
-from derive.notation.words import indices, sizes
+from derive.notation.words import clip, indices, sample_var, sizes
 
 ROUND_TRIPS = read_parts(Path(__file__).with_name("round_trips.txt"))["texts"]
 TABLES = read_tables(Path(__file__).with_name("texts.txt"))

@@ -35,7 +35,7 @@ from derive.judge.fields import (
     find_differences,
 )
 from derive.judge.loops.runtime import make_namespace
-from derive.notation import functions as notation
+from derive.notation import words as notation
 from derive.prove import prove
 
 # Of real numbers: positions are apart, and what has no imaginary part is refused.

@@ -16,7 +16,7 @@ from texts import read_rows
 from derive.errors import DeriveError
 from derive.frontend.from_text import parse
 from derive.judge.loops import evaluate_loops, to_loops
-from derive.notation import functions as f
+from derive.notation import words as f
 from derive.notation.formula import Formula
 from derive.notation.words import indices, sizes, tensors
 

@@ -14,8 +14,7 @@ from derive.errors import DeriveError
 from derive.frontend.system import to_system
 from derive.ir.walk import find_sizes
 from derive.judge.samples import draw_inputs
-from derive.plan.blocks import find_indices, make_tiled, open_region, tile
-from derive.plan.blocks.body import find_body
+from derive.plan.blocks import find_body, find_indices, make_tiled, open_region, tile
 from derive.plan.build import make_plan
 from derive.plan.machine import DEFAULT
 

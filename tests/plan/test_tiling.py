@@ -9,8 +9,7 @@ from derive.compiler import Built
 from derive.frontend.system import to_system
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import draw_inputs
-from derive.plan.blocks import find_indices, make_tiled, open_region
-from derive.plan.blocks.body import find_body
+from derive.plan.blocks import find_body, find_indices, make_tiled, open_region
 from derive.plan.build import make_plan
 
 ROWS = "x[N, D]; y[M, D]\nd[i,j] = sum[k](tanh(x[i,k] - y[j,k]))"

@@ -4,7 +4,7 @@ import pytest
 
 from derive import parse
 from derive.frontend.system import to_system
-from derive.rewrite.inline import open_wide_sums
+from derive.rewrite.recipes import open_wide_sums
 
 INPUTS = "q, k[B, S, D]; a[S, S, D]"
 WIDE = "keys[b,i,j,d] = k[b,j,d] + a[i,j,d]"

@@ -34,7 +34,7 @@ from derive.ir import functions, pieces, polynomial, text
 from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses
 from derive.ir.walk import walk as walk_nodes
-from derive.notation.functions import ELEMENTWISE, WORDS, Reduction
+from derive.notation.words import ELEMENTWISE, WORDS, Reduction
 
 Order: TypeAlias = Callable[[str], tuple[bool, int, str]]
 Limits: TypeAlias = tuple[ir.Index, ir.Expr, ir.Expr]

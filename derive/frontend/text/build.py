@@ -47,7 +47,7 @@ from sympy.logic.boolalg import BooleanAtom
 
 from derive.frontend.text import lines
 from derive.ir.functions import FUNCTIONS, ROWS, Maker, open_call
-from derive.notation import functions, words
+from derive.notation import words
 
 RELATIONS: dict[str, Any] = {"<": Lt, "<=": Le, ">": Gt, ">=": Ge, "==": Eq, "!=": Ne}
 
@@ -145,12 +145,12 @@ def choose(condition: Any, then: Any, other: Any) -> Any:
 def reduce_over(word: str, body: Any, bound: Sequence[Any], condition: Any | None) -> Any:
     """`word[bound, condition](body)` for any word of the notation."""
     if not ROWS[word].is_kept:
-        return functions.open_row(
+        return words.open_row(
             word, body, MAKER, lambda other, inner: reduce_over(other, inner, bound, condition)
         )
     if word not in {"sum", "prod"}:
         rest = () if condition is None else (condition,)
-        return functions.REDUCTIONS[word](body, *bound, *rest, evaluate=False)
+        return words.REDUCTIONS[word](body, *bound, *rest, evaluate=False)
     kind, other = (Sum, S.Zero) if word == "sum" else (Product, S.One)
     limits = [Tuple(index, index.lower, index.upper) for index in bound]
     if condition is not None and _is_triangular(condition, bound):
@@ -203,7 +203,7 @@ def _call(name: str, arguments: Sequence[Any]) -> Any:
         return CONSTANTS[name]
     if not FUNCTIONS[name].is_kept:
         return open_call(name, arguments, MAKER)
-    kind = functions.ELEMENTWISE[name]
+    kind = words.ELEMENTWISE[name]
     if name in {"max", "min"}:  # in the order of the text
         made = Expr.__new__(kind, *arguments)
         made._argset = frozenset(arguments)

@@ -20,7 +20,7 @@ from derive.errors import DeriveError, refuse
 from derive.ir.functions import ROWS
 from derive.judge.loops import runtime
 from derive.notation.formula import Formula
-from derive.notation.functions import WORDS, Reduction, argmax
+from derive.notation.words import WORDS, Reduction, argmax
 
 
 @dataclass

@@ -31,7 +31,7 @@ from sympy.logic.boolalg import BooleanFalse, BooleanTrue
 from derive.errors import refuse, suggest
 from derive.ir.functions import ROWS
 from derive.judge.loops.names import Names, find_indices, is_kept, label_of
-from derive.notation.functions import ELEMENTWISE, WORDS, Reduction, argmax
+from derive.notation.words import ELEMENTWISE, WORDS, Reduction, argmax
 
 # How tightly Python holds a text together; what holds less than its place asks gets parentheses.
 CHOICE, OR, AND, NOT, COMPARE, SUM, PRODUCT, SIGN, POWER, ATOM = range(10)

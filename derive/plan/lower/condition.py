@@ -8,8 +8,8 @@ from functools import partial
 from math import lcm
 
 from derive.analysis.affine import simplify_place
+from derive.analysis.extents import is_always, is_told
 from derive.analysis.facts import Facts, find_facts, is_never_negative
-from derive.analysis.reads import is_always, is_told
 from derive.ir import nodes as ir
 from derive.ir.polynomial import NOTHING, Polynomial
 from derive.ir.walk import (

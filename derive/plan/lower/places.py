@@ -24,9 +24,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 
 from derive.analysis.affine import Affine, find_range, to_affine
+from derive.analysis.extents import find_guard
 from derive.analysis.facts import find_facts, is_never_negative, is_positive, negate
 from derive.analysis.places import split_merged
-from derive.analysis.reads import find_guard
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import find_accesses, find_children, find_free, map_children

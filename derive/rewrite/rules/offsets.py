@@ -16,6 +16,7 @@ from functools import lru_cache
 from itertools import permutations
 from typing import TypeAlias
 
+from derive.analysis.extents import is_told
 from derive.analysis.facts import (
     find_facts,
     find_range,
@@ -24,7 +25,6 @@ from derive.analysis.facts import (
     is_never_negative,
     negate,
 )
-from derive.analysis.reads import is_told
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import (
