@@ -41,16 +41,24 @@ def pytest_configure(config):
 
 
 def pytest_itemcollected(item):
-    """A property is a fast test, and a slow one of more examples; of a sampled test, see there."""
+    """A property is a fast test, and a slow one of more examples; of a sampled test, see there.
+
+    The place of a case is the sum of its places in the tables of its test. Of two tables the fast
+    cases are diagonals: were they counted through, a step that divides a table would stay in one row.
+    """
     if is_slow(item.config) and is_hypothesis_test(getattr(item, "obj", None)):
         item.add_marker("slow")
     sampled = item.get_closest_marker("sampled")
     if sampled:
         of_test = (item.parent.nodeid, item.originalname)
-        step, first = (*sampled.args, 0)[:2]
-        if (met[of_test] - first) % step:
-            item.add_marker("slow")
+        left, places = met[of_test], 0
         met[of_test] += 1
+        for table in reversed([*item.iter_markers("parametrize")]):  # the last varies fastest
+            left, place = divmod(left, len(table.args[1]))
+            places += place
+        step, first = (*sampled.args, 0)[:2]
+        if (places - first) % step:
+            item.add_marker("slow")
 
 
 @pytest.fixture(autouse=True)

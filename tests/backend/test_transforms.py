@@ -8,6 +8,7 @@ import importlib
 import random
 import sys
 import warnings
+from functools import cache
 
 import pytest
 import torch
@@ -41,8 +42,9 @@ REFUSED = {  # by torch, and what it says
 }
 
 
+@cache
 class Case(torch.nn.Module):
-    """A file's function of its tensors alone, and draws of them."""
+    """A file's function of its tensors alone, and draws of them; made once for all transforms."""
 
     def __init__(self, name, **options):
         super().__init__()
@@ -103,7 +105,8 @@ def compiled(name):
 
     torch.compiler.reset()
     case = Case(name)
-    counter = CompileCounterWithBackend("aot_eager")
+    # Of what stands behind torch's own trace, the first of each family tells.
+    counter = CompileCounterWithBackend("aot_eager" if name in FIRST else "eager")
     program = torch.compile(case, fullgraph=True, dynamic=True, backend=counter)
     with torch.fx.experimental._config.patch(
         use_duck_shape=False
