@@ -44,7 +44,7 @@ def pytest_itemcollected(item):
     """A property is a fast test, and a slow one of more examples; of a sampled test, see there.
 
     The place of a case is the sum of its places in the tables of its test. Of two tables the fast
-    cases are diagonals: were they counted through, a step that divides a table would stay in one row.
+    cases are diagonals: counted through, a step that divides a table would stay in one row.
     """
     if is_slow(item.config) and is_hypothesis_test(getattr(item, "obj", None)):
         item.add_marker("slow")
