@@ -25,6 +25,7 @@ from derive.checker.edits.sites import LONGEST, find_kept
 from derive.checker.processes import where_it_lives
 from derive.checker.program import Program
 from derive.checker.runs.modes import find_line_now, make_mode
+from derive.errors import DeriveError
 from derive.frontend.torch.call import find_tensors
 from derive.ir import nodes as ir
 from derive.ir.text import to_text
@@ -150,6 +151,7 @@ ERRORS = (
     OverflowError,
     AssertionError,
     TypeError,
+    DeriveError,
 )  # what an edited formula may raise that means nothing
 CLOSE = 1e-8
 MOST_ORDERS = 120

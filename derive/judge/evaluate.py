@@ -25,6 +25,7 @@ from math import inf, prod
 from operator import attrgetter
 from typing import Any
 
+from derive.errors import refuse
 from derive.ir import nodes as ir
 from derive.ir import polynomial, recurrences
 from derive.ir.functions import FUNCTIONS, ROWS, find_call, unfold_call
@@ -106,6 +107,7 @@ class Evaluator:
         self.constant = constant
         self.is_regular = False
         self._waiting: list[ir.Equation] = []  # they recur, and not all of them are there
+        self._owners: dict[str, ir.Equation] = {}
         self._known: dict[ir.Expr, Grid] = {}
         self._exact: dict[ir.Expr, Fraction | float | None] = {}
         self._extents: dict[ir.Expr, int] = {}
@@ -113,9 +115,16 @@ class Evaluator:
     def define(self, equation: ir.Equation) -> Any:
         """The tensor that an equation fills, from now on the value of its name.
 
-        One that recurs is filled together with the last of those that it recurs with.
+        One that recurs is filled together with the last of those that it recurs with. DeriveError
+        where another equation fills it too: `to_system` joins them.
         """
         target = equation.target
+        if self._owners.setdefault(target.tensor.name, equation) is not equation:
+            raise refuse(
+                "place-filled-twice",
+                f"several equations fill {target.tensor.name}, or what stands before it",
+                help="evaluate the checked system of the formula, in which one equation does",
+            )
         self._waiting.append(equation)
         known = {*self.values, *(each.target.tensor.name for each in self._waiting)}
         read = [access.tensor for each in self._waiting for access in find_accesses(each.value)]
@@ -363,6 +372,13 @@ def _fill(evaluator: Evaluator, target: ir.Access, value: Grid, into: Any = None
     parts, order = align([_find_integers(evaluator, place) for place in places])
     spaces = [evaluator.extent(index.extent) for index in order]
     positions = tuple(part.expand(spaces) for part in parts)
+    for position, length in zip(positions, shape, strict=True):
+        if bool(((position < 0) | (position >= length)).any()):
+            raise refuse(
+                "place-outside",
+                f"{target.tensor.name} is filled outside of its places",
+                help="evaluate the checked system of the formula, in which starts are opened",
+            )
     source = _fit(spread(value, order, evaluator), target)
     whole = source.new_zeros(shape) if into is None else into
     return whole.index_put(positions, source)

@@ -6,8 +6,9 @@ import pytest
 import torch
 from texts import read_literals
 
-from derive import evaluate_loops, parse
+from derive import DeriveError, evaluate_loops, parse
 from derive.formulas import find_families, find_formula
+from derive.frontend.from_sympy import from_sympy
 from derive.frontend.system import to_system
 from derive.ir import polynomial
 from derive.judge.compare import compare_values
@@ -88,3 +89,19 @@ def test_an_extent_is_found_once(monkeypatch):
     for equation in (*system.equations, *system.equations):
         evaluator.define(equation)
     assert len(asked) == len(set(asked)) > 0
+
+
+UNOPENED = {
+    "place-outside": "a, x[T]; scalar s\nh[-1] = s\nh[t] = a[t]*h[t - 1] + x[t]",
+    "place-filled-twice": "x, a[T]\nh[0] = x[0]\nh[t] = a[t]*h[t - 1] + x[t]",
+}
+
+
+@pytest.mark.parametrize("code", UNOPENED)
+def test_a_system_that_is_not_checked_is_refused(code: str) -> None:
+    formula = parse(UNOPENED[code])
+    sizes = {"T": 4}
+    inputs = draw_inputs(to_system(formula), sizes)
+    with pytest.raises(DeriveError) as error:
+        evaluate_system(from_sympy(formula), inputs, sizes)
+    assert error.value.diagnostic.code == code

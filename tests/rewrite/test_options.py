@@ -1,6 +1,7 @@
 """Each option does what its example says, leaves alone what it must, and leads to equal systems."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,14 @@ from derive.formulas import find_formula
 from derive.frontend.from_sympy import from_sympy
 from derive.frontend.from_text import parse
 from derive.frontend.system import to_system
-from derive.ir.nodes import Reduce
+from derive.ir.nodes import Equation, Reduce
 from derive.ir.text import to_lines, to_text
 from derive.ir.walk import walk
 from derive.judge.evaluate import evaluate_system
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
 from derive.plan.build import make_plan
+from derive.rewrite.naming import settle_indices
 from derive.rewrite.options import LOSSY, OPTIONS, find_rewritings
 from derive.rewrite.recipes import RULES, prepare
 from derive.rewrite.rule import apply_rules
@@ -360,6 +362,71 @@ def masked_sums(draw):
 @given(masked_sums())
 def test_random_masks(text):
     check_rewritings(read(text))
+
+
+# Few letters, bound again in every equation and beside one another, whatever others read it.
+LETTERS = dict(i="N", j="N", k="N", d="D", e="D", f="D")
+STOCK = dict(A="ND", B="ND", C="NN", W="DD", x="N", y="D")
+
+
+@st.composite
+def nested_products(draw, scope, depth, shapes):
+    """Reads, sums and products of them at any depth, and now and then a largest entry."""
+    free = [letter for letter in LETTERS if letter not in scope]
+    kind = draw(st.integers(0, 7)) if depth else 0
+    inner = nested_products(scope, depth - 1, shapes)
+    if kind in {1, 2}:
+        return f"({draw(inner)} {draw(st.sampled_from('+*'))} {draw(inner)})"
+    if kind > 2 and free:
+        bound = draw(st.lists(st.sampled_from(free), min_size=1, max_size=2, unique=True))
+        whole = nested_products((*scope, *bound), depth - 1, shapes)
+        factors = [draw(whole) for _ in range(draw(st.integers(1, 3)))]
+        factors += ["xy"[LETTERS[b] == "D"] + f"[{b}]" for b in bound if b not in str(factors)]
+        kind = draw(st.sampled_from(["sum"] * 6 + ["max", "mean"]))
+        return f"{kind}[{', '.join(bound)}]({' * '.join(factors)})"
+    able = [n for n in shapes if all(any(LETTERS[i] == e for i in scope) for e in shapes[n])]
+    if not able:
+        return "2"
+    name = draw(st.sampled_from(able))
+    places = (st.sampled_from([i for i in scope if LETTERS[i] == e]) for e in shapes[name])
+    return f"{name}[{', '.join(map(draw, places))}]"
+
+
+@st.composite
+def chained_sums(draw):
+    """Equations of nested sums that read those before."""
+    shapes, lines = dict(STOCK), []
+    for name in ("r", "s", "z")[draw(st.integers(0, 1)) :]:
+        left = draw(st.lists(st.sampled_from([*LETTERS]), min_size=1, max_size=3, unique=True))
+        lines.append(f"{name}[{', '.join(left)}] = {draw(nested_products(left, 3, shapes))}")
+        shapes |= {name: "".join(LETTERS[i] for i in left)}
+    tensors = "; ".join(f"{name}[{', '.join(shape)}]" for name, shape in STOCK.items())
+    letters = "; ".join(f"index {letter} < {extent}" for letter, extent in LETTERS.items())
+    return "\n".join([tensors, letters, *lines])
+
+
+@given(chained_sums())
+def test_no_letter_is_bound_again_by_what_goes_into_another_equation(text):
+    system = read(text)
+    sizes = dict(N=3, D=2)
+    inputs = draw_inputs(system, sizes)
+    expected = as_tensors(evaluate(text, system, inputs))
+    across = tuple(rule for rule in ALL if rule.across)
+    for form in (system, prepare(system)[0]):
+        for found in find_rewritings(form, across):
+            settled = rename_rebound(found.system)
+            parse(write(settled))  # it refuses a letter that is bound inside its own scope
+            values = evaluate_system(found.system, inputs, sizes)
+            for result, want in zip(system.results, expected, strict=True):
+                check_close(
+                    values[result.name], want, f"{found.rule.name}\n{text}\n{write(found.system)}"
+                )
+
+
+def rename_rebound(system):
+    """The system as a person is to read it; a rule that goes across leaves other equations."""
+    equations = (Equation(e.target, settle_indices(e, system)) for e in system.equations)
+    return replace(system, equations=tuple(equations))
 
 
 STEEP = "x[N, D]; y[M, D]\nd[i,j] = sum[k]((x[i,k] - y[j,k])**2)\n"

@@ -94,7 +94,7 @@ class Reader:
                 if isinstance(base, ir.Mul) and any(map(self._is_open, base.factors)):
                     return self.read(ir.Mul(tuple(ir.Pow(f, expr.exponent) for f in base.factors)))
                 return [replace(_ONE, factors=(base,) * int(power))], 0
-            case ir.Reduce("sum") | ir.Reduce("mean", _, ir.Truth(True)):
+            case ir.Reduce() if _adds_up(expr):
                 return self._read_sum(expr)
             case ir.Where(condition, then, other) if other is ir.ZERO:
                 terms, degree = self.read(then)
@@ -106,7 +106,7 @@ class Reader:
 
     def read_root(self, expr: ir.Expr) -> tuple[list[Term], int]:
         """The terms of a sum over some indices, which keep their names, or of several."""
-        if isinstance(expr, ir.Reduce):
+        if isinstance(expr, ir.Reduce) and _adds_up(expr):
             self.bound |= {*expr.bound}
             self.is_mean = expr.kind == "mean"
             match expr.body:
@@ -213,6 +213,11 @@ class Reader:
                 for other in terms
             ]
         return product, sum(degree for _, degree in parts)
+
+
+def _adds_up(expr: ir.Reduce) -> bool:
+    """Is it a sum, or a mean of so many entries as its indices have?"""
+    return expr.kind == "sum" or (expr.kind == "mean" and expr.condition is ir.TRUE)
 
 
 def _sum_terms(
@@ -352,7 +357,7 @@ def expand(expr: ir.Expr, *, differences: bool, is_lossy: bool = False) -> ir.Ex
     two sides are different points.
     """
     match expr:
-        case ir.Reduce("sum") | ir.Reduce("mean", _, ir.Truth(True)) if not _is_square(expr.body):
+        case ir.Reduce() if _adds_up(expr) and not _is_square(expr.body):
             found = _expand(expr, steps=1, is_lossy=is_lossy)
             return found[0] if found is not None and (found[1] > 0) == differences else None
         case _:
