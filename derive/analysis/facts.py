@@ -501,40 +501,44 @@ def _join(one: Range, other: Range) -> Range:
     return Range(low, _pick([one.high, other.high], least=False))
 
 
+Guards = tuple[ir.Expr, ...]
+
+
 def find_guarded(expr: ir.Expr, facts: Facts) -> Iterator[tuple[ir.Access, Facts]]:
     """Every access with what the guards around it keep >= 0."""
+    for access, guards in find_reads(expr):
+        yield access, (*facts, *(fact for guard in guards for fact in find_facts(guard)))
+
+
+def find_reads(expr: ir.Expr, guards: Guards = ()) -> Iterator[tuple[ir.Access, Guards]]:
+    """Every access with the conditions around it."""
     match expr:
         case ir.Access(_, places):
-            yield expr, facts
+            yield expr, guards
             for place in places:
-                yield from find_guarded(place, facts)
+                yield from find_reads(place, guards)
         case ir.Where(condition, then, other):
-            yield from find_guarded(condition, facts)
-            yield from find_guarded(then, (*facts, *find_facts(condition)))
-            yield from find_guarded(other, (*facts, *find_facts(ir.Not(condition))))
+            yield from find_reads(condition, guards)
+            yield from find_reads(then, (*guards, condition))
+            yield from find_reads(other, (*guards, ir.negate(condition)))
         case ir.Reduce(_, _, condition, body) | ir.Along(_, _, condition, body):
-            yield from find_guarded(condition, facts)
-            yield from find_guarded(body, (*facts, *find_facts(condition)))
+            # A row is read whole: what is known of its index outside does not hold inside.
+            bound = {*(expr.bound if isinstance(expr, ir.Reduce) else expr.indices)}
+            around = tuple(guard for guard in guards if not bound & {*find_free(guard)})
+            yield from find_reads(condition, around)
+            yield from find_reads(body, around if condition is ir.TRUE else (*around, condition))
         case ir.And(parts):
             for number, part in enumerate(parts):
-                before = ir.all_of(*parts[:number])
-                yield from find_guarded(part, (*facts, *find_facts(before)))
+                yield from find_reads(part, (*guards, *parts[:number]))
         case ir.Mul(factors):
-            yield from _find_guarded_product(factors, facts)
+            brackets = [bracket for factor in factors for bracket in find_brackets(factor)]
+            for factor in factors:
+                own = find_brackets(factor)
+                around = tuple(each.condition for each in brackets if each not in own)
+                yield from find_reads(factor, (*guards, *around))
         case _:
             for child in find_children(expr):
-                yield from find_guarded(child, facts)
-
-
-def _find_guarded_product(
-    factors: tuple[ir.Expr, ...], facts: Facts
-) -> Iterator[tuple[ir.Access, Facts]]:
-    brackets = [bracket for factor in factors for bracket in find_brackets(factor)]
-    for factor in factors:
-        own = set(find_brackets(factor))
-        around = [bracket for bracket in brackets if bracket not in own]
-        known = [fact for bracket in around for fact in find_facts(bracket.condition)]
-        yield from find_guarded(factor, (*facts, *known))
+                yield from find_reads(child, guards)
 
 
 _EMPTY = {word for word, row in ROWS.items() if row.nothing not in {"0", "1"}}

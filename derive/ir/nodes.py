@@ -309,6 +309,15 @@ MINUS_INFINITY = Infinity(True)
 NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
 
+def negate(condition: Expr) -> Expr:
+    """The contrary; of an equation the one that says so."""
+    match condition:
+        case Compare("==" | "!=" as relation, left, right):
+            return Compare(NEGATED[relation], left, right)
+        case _:
+            return Not(condition)
+
+
 def all_of(*conditions: Expr) -> Expr:
     """Their conjunction: each once, nested ones opened, without what is always true."""
     kept = dict.fromkeys(part for each in conditions for part in split_and(each))

@@ -17,7 +17,6 @@ from derive.ir import functions, polynomial
 from derive.ir import nodes as ir
 from derive.ir.walk import (
     find_accesses,
-    find_brackets,
     find_children,
     find_free,
     map_children,
@@ -230,7 +229,7 @@ def is_guarded(expr: ir.Expr, condition: ir.Expr) -> bool:
 # the gradient of the root is infinite, and 0 * inf is nan.
 
 
-Guards = tuple[ir.Expr, ...]
+Read: TypeAlias = tuple[ir.Access, facts.Guards]
 
 
 def carry_guards(system: ir.System) -> ir.System:
@@ -268,16 +267,22 @@ def _find_conditions(system: ir.System) -> dict[ir.Tensor, ir.Expr]:
     """
     found: dict[ir.Tensor, ir.Expr] = dict.fromkeys(system.results, ir.TRUE)
     defined = {equation.target.tensor: k for k, equation in enumerate(system.equations)}
-    reads: dict[ir.Tensor, list[tuple[ir.Access, Guards]]] = {tensor: [] for tensor in defined}
+    reads: dict[ir.Tensor, list[tuple[ir.Access, facts.Guards]]] = {
+        tensor: [] for tensor in defined
+    }
     for place, equation in reversed(list(enumerate(system.equations))):
         target = equation.target
         undefined = {tensor for tensor, k in defined.items() if k >= place}
-        guards = (_rename(around, read, target, undefined) for read, around in reads[target.tensor])
-        conditions = tuple(dict.fromkeys(guards))
+        renamed = (
+            _rename(around, read, target, undefined) for read, around in reads[target.tensor]
+        )
+        conditions = tuple(dict.fromkeys(renamed))
         found.setdefault(target.tensor, _join(conditions))
         needed = found[target.tensor]
-        own: dict[ir.Tensor, list[tuple[ir.Access, Guards]]] = {}
-        for access, around in find_reads(equation.value, () if needed is ir.TRUE else (needed,)):
+        own: dict[ir.Tensor, list[Read]] = {}
+        for access, around in facts.find_reads(
+            equation.value, () if needed is ir.TRUE else (needed,)
+        ):
             own.setdefault(access.tensor, []).append((access, around))
         for tensor in own.keys() & defined.keys():
             reads[tensor] = own[tensor] + reads[tensor]
@@ -291,7 +296,7 @@ def _join(conditions: Collection[ir.Expr]) -> ir.Expr:
     while before < (before := len(found)):
         for one, other in product(tuple(found), repeat=2):
             asked, ruled_out = found[one] - found[other], found[other] - found[one]
-            if len(asked) == len(ruled_out) == 1 and _negate(*asked) in ruled_out:
+            if len(asked) == len(ruled_out) == 1 and ir.negate(*asked) in ruled_out:
                 both = ir.all_of(*(p for p in ir.split_and(one) if p not in asked))
                 found[both] = {*ir.split_and(both)}
     least = [c for c, own in found.items() if not any(other < own for other in found.values())]
@@ -299,7 +304,7 @@ def _join(conditions: Collection[ir.Expr]) -> ir.Expr:
 
 
 def _rename(
-    guards: Guards, access: ir.Access, target: ir.Access, undefined: Collection[ir.Tensor]
+    guards: facts.Guards, access: ir.Access, target: ir.Access, undefined: Collection[ir.Tensor]
 ) -> ir.Expr:
     """The guards of one access as far as they can be told where the tensor is defined."""
     new: dict[ir.Expr, ir.Expr] = {}
@@ -317,57 +322,6 @@ def _rename(
         and not any(read.tensor in undefined for read in find_accesses(part))
     ]
     return ir.all_of(*kept)
-
-
-def find_reads(expr: ir.Expr, guards: Guards) -> Iterator[tuple[ir.Access, Guards]]:
-    """Every access with the conditions around it."""
-    match expr:
-        case ir.Access(_, places):
-            yield expr, guards
-            for place in places:
-                yield from find_reads(place, guards)
-        case ir.Where(condition, then, other):
-            yield from find_reads(condition, guards)
-            yield from find_reads(then, (*guards, condition))
-            yield from find_reads(other, (*guards, _negate(condition)))
-        case ir.Reduce(_, bound, condition, body):
-            yield from _find_inside(bound, condition, body, guards)
-        case ir.Along(_, _, condition, body):
-            yield from _find_inside(expr.indices, condition, body, guards)
-        case ir.Mul(factors):
-            yield from _find_in_product(factors, guards)
-        case _:
-            for child in find_children(expr):
-                yield from find_reads(child, guards)
-
-
-def _negate(condition: ir.Expr) -> ir.Expr:
-    match condition:
-        case ir.Compare("==", left, right):
-            return ir.Compare("!=", left, right)
-        case ir.Compare("!=", left, right):
-            return ir.Compare("==", left, right)
-        case _:
-            return ir.Not(condition)
-
-
-def _find_inside(
-    bound: tuple[ir.Index, ...], condition: ir.Expr, body: ir.Expr, guards: Guards
-) -> Iterator[tuple[ir.Access, Guards]]:
-    """A row is read whole: what is known of its index outside does not hold inside."""
-    around = tuple(guard for guard in guards if not set(find_free(guard)) & set(bound))
-    yield from find_reads(condition, around)
-    yield from find_reads(body, around if condition is ir.TRUE else (*around, condition))
-
-
-def _find_in_product(
-    factors: tuple[ir.Expr, ...], guards: Guards
-) -> Iterator[tuple[ir.Access, Guards]]:
-    brackets = [bracket for factor in factors for bracket in find_brackets(factor)]
-    for factor in factors:
-        own = find_brackets(factor)
-        around = (bracket.condition for bracket in brackets if bracket not in own)
-        yield from find_reads(factor, (*guards, *around))
 
 
 # A root, a logarithm or a quotient of a difference that is known to be positive is nan, or of
