@@ -84,8 +84,8 @@ class Affine:
         parts = [_to_product(self.terms[atom], atom) for atom in atoms]
         if self.constant.terms or not parts:
             constant = self.constant.to_expr()
-            parts += constant.terms if isinstance(constant, ir.Add) else (constant,)
-        return parts[0] if len(parts) == 1 else ir.Add(tuple(parts))
+            parts += ir.split_sum(constant)
+        return ir.sum_of(parts)
 
     def __repr__(self) -> str:
         return f"Affine({to_text(self.to_expr())})"

@@ -21,7 +21,7 @@ from derive.analysis.facts import (
 )
 from derive.errors import DeriveError, Diagnostic, Mark, suggest
 from derive.ir import nodes as ir
-from derive.ir.polynomial import Polynomial, evaluate_atom, is_same_extent
+from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.recurrences import find_lowest
 from derive.ir.text import find_marks, find_untold, to_text, write_extent
 from derive.ir.walk import find_accesses, find_all_indices, find_free, find_sizes, walk
@@ -195,7 +195,7 @@ def _counts(extent: ir.Expr) -> bool:
     for start in range(1, 7):
         chosen = {name: start + k for k, name in enumerate(sizes)}
         try:
-            if value.evaluate(lambda atom, at=chosen: evaluate_atom(atom, at)).denominator != 1:  # type: ignore[misc]
+            if value.at(chosen).denominator != 1:
                 return False
         except (TypeError, KeyError, ZeroDivisionError, OverflowError):
             return True  # no arithmetic over sizes; judged where it is used

@@ -118,7 +118,7 @@ def _clear_divisors(value: Polynomial) -> Polynomial:
             least[atom] = min(least.get(atom, 0), power)
     for atom, power in least.items():
         if power < 0 and isinstance(atom, ir.Size):
-            value = value * Polynomial({((atom, -power),): Fraction(1)})
+            value = value * Polynomial.atom(atom, -power)
     return value
 
 
@@ -305,7 +305,7 @@ def fold_remainders(value: Polynomial) -> Polynomial:
                 found = _find_remainder(value, atom, over, under) if split is not None else None
                 if split is not None and found is not None:
                     slope, modulus, rest = found
-                    return fold_remainders(rest) + slope * _of(modulus)
+                    return fold_remainders(rest) + slope * Polynomial.atom(modulus)
     return value
 
 
@@ -322,7 +322,7 @@ def _find_remainder(
         slope = _find_multiple(value, inner)
         if slope is None or not is_never_negative(outer - ONE):
             continue
-        rest = value - slope * (inner - divisor * _of(quotient))
+        rest = value - slope * (inner - divisor * Polynomial.atom(quotient))
         if _count_terms(rest, quotient) < _count_terms(value, quotient) and not any(
             part in rest.atoms for part in inner.atoms if _is_ranged(part)
         ):
@@ -337,9 +337,9 @@ def _divide(over: Polynomial, under: Polynomial) -> Polynomial:
         term = Polynomial({monomial: number})
         times = divide_wholly(term, under)
         whole, rest = (whole, rest + term) if times is None else (whole + times, rest)
-    return (
-        whole + _of(ir.Call("floordiv", (rest.to_expr(), under.to_expr()))) if rest.terms else whole
-    )
+    if rest.terms:
+        whole += Polynomial.atom(ir.Call("floordiv", (rest.to_expr(), under.to_expr())))
+    return whole
 
 
 def _find_multiple(value: Polynomial, inner: Polynomial) -> Polynomial | None:
@@ -407,17 +407,17 @@ def _put_powers(value: Polynomial, *, low: bool) -> Bound:
     for monomial, coefficient in value.terms.items():
         term = Polynomial.of(coefficient)
         for atom, power in monomial:
-            bounds = _find_atom_range(atom) if _is_ranged(atom) else Range(_of(atom), _of(atom))
+            bounds = (
+                _find_atom_range(atom)
+                if _is_ranged(atom)
+                else Range(Polynomial.atom(atom), Polynomial.atom(atom))
+            )
             chosen = bounds.low if (coefficient > 0) is low else bounds.high
             if chosen is None or bounds.low is None or not is_never_negative(bounds.low):
                 return None
             term = reduce(Polynomial.__mul__, [chosen] * power, term)
         total = total + term
     return total
-
-
-def _of(atom: ir.Expr) -> Polynomial:
-    return Polynomial({((atom, 1),): Fraction(1)})
 
 
 def _is_ranged(atom: ir.Expr) -> bool:
@@ -484,7 +484,7 @@ def _divide_bound(bound: Bound, under: Polynomial, facts: Facts) -> Bound:
         left = rest - step * under
         if is_never_negative(left, facts) and is_never_negative(under - ONE - left, facts):
             return quotient + step
-    return _of(ir.Call("floordiv", (bound.to_expr(), under.to_expr())))
+    return Polynomial.atom(ir.Call("floordiv", (bound.to_expr(), under.to_expr())))
 
 
 def _pick(bounds: Sequence[Bound], *, least: bool) -> Bound:
@@ -523,7 +523,7 @@ def find_reads(expr: ir.Expr, guards: Guards = ()) -> Iterator[tuple[ir.Access, 
             yield from find_reads(other, (*guards, ir.negate(condition)))
         case ir.Reduce(_, _, condition, body) | ir.Along(_, _, condition, body):
             # A row is read whole: what is known of its index outside does not hold inside.
-            bound = {*(expr.bound if isinstance(expr, ir.Reduce) else expr.indices)}
+            bound = {*(expr.indices)}
             around = tuple(guard for guard in guards if not bound & {*find_free(guard)})
             yield from find_reads(condition, around)
             yield from find_reads(body, around if condition is ir.TRUE else (*around, condition))

@@ -348,7 +348,7 @@ def _find_bad_names(roles: dict[str, tuple[tuple[str, str], ...]]) -> Iterator[D
             user = "Python" if is_special else "the generated code"
             yield Diagnostic(
                 "name-form",
-                f"{name} cannot be {_article(kind)}: {user} uses the name itself",
+                f"{name} cannot be {to_article(kind)}: {user} uses the name itself",
                 help=f"call it {name.strip('_')}_",
             )
         if name.isidentifier() and not iskeyword(name):
@@ -357,7 +357,7 @@ def _find_bad_names(roles: dict[str, tuple[tuple[str, str], ...]]) -> Iterator[D
         yield Diagnostic(
             "name-form",
             f"{name} cannot be a name in Python, and the generated code needs one",
-            facts=(f"{name} is {_article(kind)}",),
+            facts=(f"{name} is {to_article(kind)}",),
             help=f"call it {fresh if fresh.isidentifier() and fresh != name else f'{fresh}_'}",
         )
 
@@ -369,16 +369,17 @@ def _find_clashes(roles: dict[str, tuple[tuple[str, str], ...]]) -> Iterator[Dia
             (one, how), (other, why) = list(dict(reversed(kinds.items())).items())[:2]
             yield Diagnostic(
                 "name-clash",
-                f"{name} is {_article(one)} and {_article(other)}",
+                f"{name} is {to_article(one)} and {to_article(other)}",
                 facts=(
-                    f"{name} is {_article(one)}: {how}",
-                    f"{name} is {_article(other)}: {why}",
+                    f"{name} is {to_article(one)}: {how}",
+                    f"{name} is {to_article(other)}: {why}",
                 ),
                 help="give one of them another name",
             )
 
 
-def _article(kind: str) -> str:
+def to_article(kind: str) -> str:
+    """`a size`, `an index`."""
     return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 

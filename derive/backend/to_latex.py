@@ -16,6 +16,7 @@ from fractions import Fraction
 from derive.backend.to_data import find_changes
 from derive.ir import functions, walk
 from derive.ir import nodes as ir
+from derive.ir.pieces import find_divisor
 from derive.plan.plan import Entry
 from derive.rewrite.rules.products import is_bracket
 
@@ -144,8 +145,9 @@ def _write_product(factors: Sequence[ir.Expr]) -> tuple[str, int]:
             rest = factors[1:] if value == -1 else (ir.Number(-value), *factors[1:])
             text, own = _write_product(rest)
             return f"-{text if own >= SIGN else _wrap(text)}", SUM
-    over = [factor for factor in factors if not _is_divisor(factor)]
-    under = [_invert(factor) for factor in factors if _is_divisor(factor)]
+    divisors = [find_divisor(factor) for factor in factors]
+    over = [factor for factor, under in zip(factors, divisors, strict=True) if under is None]
+    under = [each for each in divisors if each is not None]
     if not under:
         return _join(over)
     above = _join(over)[0] if over else "1"
@@ -163,21 +165,6 @@ def _join(factors: Sequence[ir.Expr]) -> tuple[str, int]:
     for part in texts[1:]:
         text += rf" \cdot {part}" if _NUMERAL.match(part) else f" {part}"
     return text, SIGN if own == SIGN else PRODUCT
-
-
-def _is_divisor(factor: ir.Expr) -> bool:
-    return (
-        isinstance(factor, ir.Pow)
-        and isinstance(factor.exponent, ir.Number)
-        and factor.exponent.value < 0
-    )
-
-
-def _invert(factor: ir.Expr) -> ir.Expr:
-    assert isinstance(factor, ir.Pow)
-    assert isinstance(factor.exponent, ir.Number)
-    power = -factor.exponent.value
-    return factor.base if power == 1 else ir.Pow(factor.base, ir.Number(power))
 
 
 def _write_power(base: ir.Expr, exponent: ir.Expr) -> tuple[str, int]:

@@ -219,7 +219,7 @@ def _find_factors(equation: ir.Equation) -> tuple[Any, ...] | None:
         if body.kind != "sum" or body.condition is not ir.TRUE:
             return None
         body = body.body
-    return body.factors if isinstance(body, ir.Mul) else (body,)
+    return ir.split_product(body)
 
 
 def _spell(places: tuple[Any, ...], indices: dict[ir.Index, str]) -> str | None:

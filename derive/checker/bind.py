@@ -568,7 +568,7 @@ def _solve(
     for extent, number in equations:
         unknown = list(_find_unknown(extent, sizes))
         if not unknown:
-            if extent.evaluate(lambda atom: evaluate_atom(atom, sizes)) != number:
+            if extent.at(sizes) != number:
                 return
         else:
             open_ones.append((unknown, extent, number))
@@ -580,7 +580,7 @@ def _solve(
     choices: Sequence[int] = pool
     linear = extent.split(ir.Size(name)) if len(unknown) == 1 else None
     if linear is not None:
-        factor, rest = (p.evaluate(lambda atom: evaluate_atom(atom, sizes)) for p in linear)
+        factor, rest = (p.at(sizes) for p in linear)
         value = (number - rest) / factor if factor else 0
         choices = [int(value)] if value == int(value) and value >= 1 else []
     for choice in choices:

@@ -24,8 +24,9 @@ from typing import Any, Unpack
 
 from sympy import Eq, Symbol, expand
 
+from derive.analysis.names import to_article
 from derive.errors import refuse, suggest
-from derive.frontend.names import Extents, Use, find_indices, to_article
+from derive.frontend.names import Extents, Use, find_indices
 from derive.frontend.text import build, expr
 from derive.frontend.text.lines import (
     EquationLine,

@@ -23,6 +23,7 @@ from typing import Any
 
 from sympy import Add, Integer, Poly, S, Symbol, cancel, expand, floor, fraction, together
 
+from derive.analysis.names import to_article
 from derive.errors import DeriveError, refuse
 
 Span = tuple[int, int]
@@ -66,11 +67,6 @@ class Claims:
                 facts=[f"{name} is {one}: {known.how}", f"{name} is {other}: {how}"],
                 help="give one of them another name",
             )
-
-
-def to_article(kind: str) -> str:
-    """`a size`, `an index`."""
-    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
 @dataclass

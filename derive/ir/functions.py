@@ -576,20 +576,18 @@ def open_call(name: str, arguments: Sequence[Any], make: Maker) -> Any:
 
 
 def _add(*terms: ir.Expr) -> ir.Expr:
-    flat = [
-        part for term in terms for part in (term.terms if isinstance(term, ir.Add) else (term,))
-    ]
+    flat = [part for term in terms for part in ir.split_sum(term)]
     return ir.Add(tuple(flat))
 
 
 def _multiply(*factors: ir.Expr) -> ir.Expr:
     """The product; numbers are multiplied and go first, a factor 1 is let go."""
-    flat = [p for f in factors for p in (f.factors if isinstance(f, ir.Mul) else (f,))]
+    flat = [p for f in factors for p in ir.split_product(f)]
     number = prod((f.value for f in flat if isinstance(f, ir.Number)), start=Fraction(1))
     others: list[ir.Expr] = [factor for factor in flat if not isinstance(factor, ir.Number)]
     if number != 1 or not others:
         others.insert(0, ir.Number(number))
-    return others[0] if len(others) == 1 else ir.Mul(tuple(others))
+    return ir.product_of(others)
 
 
 def _power(base: ir.Expr, exponent: ir.Expr) -> ir.Expr:

@@ -27,6 +27,7 @@ Laws:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields
 from fractions import Fraction
 from typing import Any, TypeAlias, TypeVar, cast, dataclass_transform
@@ -181,6 +182,11 @@ class Reduce:
     condition: Expr
     body: Expr
 
+    @property
+    def indices(self) -> tuple[Index, ...]:
+        """The indices that it runs over."""
+        return self.bound
+
 
 @node
 class Along:
@@ -316,6 +322,26 @@ def negate(condition: Expr) -> Expr:
             return Compare(NEGATED[relation], left, right)
         case _:
             return Not(condition)
+
+
+def sum_of(terms: Sequence[Expr]) -> Expr:
+    """The sum, without a wrapper around a single term."""
+    return terms[0] if len(terms) == 1 else Add(tuple(terms)) if terms else ZERO
+
+
+def product_of(factors: Sequence[Expr]) -> Expr:
+    """The product, without a wrapper around a single factor."""
+    return factors[0] if len(factors) == 1 else Mul(tuple(factors)) if factors else ONE
+
+
+def split_sum(expr: Expr) -> tuple[Expr, ...]:
+    """The terms of a sum; anything else is one by itself."""
+    return expr.terms if isinstance(expr, Add) else (expr,)
+
+
+def split_product(expr: Expr) -> tuple[Expr, ...]:
+    """The factors of a product; anything else is one by itself."""
+    return expr.factors if isinstance(expr, Mul) else (expr,)
 
 
 def all_of(*conditions: Expr) -> Expr:

@@ -265,17 +265,14 @@ def _write_product(factors: tuple[ir.Expr, ...], *, is_negated: bool = False) ->
     """
     match factors:
         case (ir.Number(value), *_) if (
-            value == -1 and len(factors) > 1 and not _is_divisor(factors[1])
+            value == -1 and len(factors) > 1 and find_divisor(factors[1]) is None
         ):
             rest, _ = _write_product(factors[1:], is_negated=True)
             return [("-", None), *rest], SUM
     out: Pieces = []
     for k, factor in enumerate(factors):
-        if _is_divisor(factor):
-            assert isinstance(factor, ir.Pow)
-            assert isinstance(factor.exponent, ir.Number)
-            power = -factor.exponent.value
-            under = factor.base if power == 1 else ir.Pow(factor.base, ir.Number(power))
+        under = find_divisor(factor)
+        if under is not None:
             out += [(" / " if k else "1 / ", None), *_pieces(under, POWER)]
             continue
         if k:
@@ -293,12 +290,13 @@ def _is_whole_quotient(factor: ir.Expr) -> bool:
     return isinstance(factor, ir.Call) and factor.function in _INFIX
 
 
-def _is_divisor(factor: ir.Expr) -> bool:
-    return (
-        isinstance(factor, ir.Pow)
-        and isinstance(factor.exponent, ir.Number)
-        and factor.exponent.value < 0
-    )
+def find_divisor(factor: ir.Expr) -> ir.Expr | None:
+    """What a factor divides by, if its power is negative."""
+    match factor:
+        case ir.Pow(base, ir.Number(value)) if value < 0:
+            return base if value == -1 else ir.Pow(base, ir.Number(-value))
+        case _:
+            return None
 
 
 def _over(bound: tuple[ir.Index, ...], condition: ir.Expr) -> Pieces:

@@ -51,9 +51,9 @@ class Polynomial:
                     Polynomial.__mul__, [Polynomial.of(base)] * int(power), Polynomial.of(1)
                 )
             case ir.Pow(base, ir.Number(power)) if power.denominator == 1:
-                return _invert(Polynomial.of(base), int(power)) or _to_atom(value)
+                return _invert(Polynomial.of(base), int(power)) or Polynomial.atom(value)
             case _:
-                return _to_atom(value)
+                return Polynomial.atom(value)
 
     def __add__(self, other: Polynomial) -> Polynomial:
         terms = dict(self.terms)
@@ -101,6 +101,11 @@ class Polynomial:
                 rest[monomial] = value
         return Polynomial(coefficient), Polynomial(rest)
 
+    @staticmethod
+    def atom(value: ir.Expr, power: int = 1) -> Polynomial:
+        """A value that is taken as it is, to a power."""
+        return Polynomial({((value, power),) if power else (): Fraction(1)})
+
     def evaluate(self, value_of: Callable[[ir.Expr], Fraction]) -> Fraction:
         """The number, given the value of each atom."""
         total = Fraction(0)
@@ -109,6 +114,10 @@ class Polynomial:
                 value = value * value_of(atom) ** power  # noqa: PLW2901 - a running product
             total += value
         return total
+
+    def at(self, sizes: Mapping[str, int]) -> Fraction:
+        """The number at given sizes; KeyError names what has none."""
+        return self.evaluate(lambda atom: evaluate_atom(atom, sizes))
 
     def to_expr(self) -> ir.Expr:
         """The expression with the terms in descending degree."""
@@ -146,7 +155,7 @@ def evaluate_extent(extent: ir.Expr, sizes: Mapping[str, int]) -> int:
     """
     if isinstance(extent, ir.Size):
         return sizes[extent.name]
-    value = _evaluate(extent, sizes)
+    value = Polynomial.of(extent).at(sizes)
     if value.denominator != 1:
         given = dict.fromkeys(a.name for a in walk(extent) if isinstance(a, ir.Size))
         raise refuse(
@@ -164,25 +173,17 @@ def evaluate_atom(atom: ir.Expr, sizes: Mapping[str, int]) -> Fraction:
         case ir.Size(name):
             return Fraction(sizes[name])
         case ir.Call("floordiv", (over, under)):
-            return Fraction(_evaluate(over, sizes) // _evaluate(under, sizes))
+            return Fraction(Polynomial.of(over).at(sizes) // Polynomial.of(under).at(sizes))
         case ir.Call("mod", (over, under)):
-            return _evaluate(over, sizes) % _evaluate(under, sizes)
+            return Polynomial.of(over).at(sizes) % Polynomial.of(under).at(sizes)
         case ir.Call("max", arguments):
-            return max(_evaluate(a, sizes) for a in arguments)
+            return max(Polynomial.of(a).at(sizes) for a in arguments)
         case ir.Call("min", arguments):
-            return min(_evaluate(a, sizes) for a in arguments)
+            return min(Polynomial.of(a).at(sizes) for a in arguments)
         case ir.Pow(base, ir.Number(power)) if power.denominator == 1:
-            return _evaluate(base, sizes) ** int(power)
+            return Polynomial.of(base).at(sizes) ** int(power)
         case _:
             raise KeyError(to_text(atom))
-
-
-def _evaluate(extent: ir.Expr, sizes: Mapping[str, int]) -> Fraction:
-    return Polynomial.of(extent).evaluate(lambda atom: evaluate_atom(atom, sizes))
-
-
-def _to_atom(value: ir.Expr) -> Polynomial:
-    return Polynomial({((value, 1),): Fraction(1)})
 
 
 def _invert(base: Polynomial, power: int) -> Polynomial | None:
@@ -218,7 +219,7 @@ def _to_product(monomial: Monomial, value: Fraction) -> ir.Expr:
     factors: list[ir.Expr] = [] if value == 1 and monomial else [ir.Number(value)]
     for atom, power in monomial:
         factors.append(atom if power == 1 else ir.Pow(atom, ir.Number(Fraction(power))))
-    return factors[0] if len(factors) == 1 else ir.Mul(tuple(factors))
+    return ir.product_of(factors)
 
 
 NOTHING = Polynomial({})
@@ -284,7 +285,7 @@ def find_divisors(value: Polynomial) -> tuple[Polynomial, ...]:
     if number > _MOST_DIVISOR:
         found.append(Polynomial.of(number))
     for atom, power in common.items():
-        steps = [Polynomial({((atom, k),): Fraction(1)}) for k in range(1, power + 1)]
+        steps = [Polynomial.atom(atom, k) for k in range(1, power + 1)]
         found = [one * other for one in found for other in [ONE, *steps]]
     found = [each for each in found if each not in (ONE, value)]
     return tuple(sorted(found, key=_weigh, reverse=True))

@@ -86,6 +86,24 @@ def rewrite_bottom_up(expr: ir.Expr, act: Callable[[ir.Expr], ir.Expr]) -> ir.Ex
     return visit(expr)
 
 
+def exchange(
+    expr: ir.Expr,
+    site: ir.Expr,
+    new: ir.Expr,
+    inside: Callable[[ir.Expr], tuple[ir.Expr, ...]] = find_children,
+) -> ir.Expr:
+    """The expression with `new` wherever the site stands, or stands among what is `inside`."""
+    done: dict[ir.Expr, ir.Expr] = {site: new}
+
+    def visit(here: ir.Expr) -> ir.Expr:
+        if here not in done:
+            parts = inside(here)
+            done[here] = map_children(here, lambda part: visit(part) if part in parts else part)
+        return done[here]
+
+    return visit(expr)
+
+
 def find_bound(expr: ir.Expr) -> tuple[ir.Index, ...]:
     """The indices that this node itself binds; an Along's is free outside and no one of them."""
     match expr:
@@ -119,6 +137,11 @@ def _find_free(expr: ir.Expr, known: dict[ir.Expr, tuple[ir.Index, ...]]) -> tup
 def find_accesses(expr: ir.Expr) -> tuple[ir.Access, ...]:
     """Every access inside, in reading order, each once."""
     return tuple(here for here in walk(expr) if isinstance(here, ir.Access))
+
+
+def is_reading(expr: ir.Expr, tensor: ir.Tensor) -> bool:
+    """Does it read the tensor?"""
+    return any(access.tensor is tensor for access in find_accesses(expr))
 
 
 def substitute(expr: ir.Expr, new: Mapping[ir.Expr, ir.Expr]) -> ir.Expr:
@@ -198,7 +221,7 @@ def _find_relevant(
     expr: ir.Reduce | ir.Along, new: Mapping[ir.Expr, ir.Expr]
 ) -> dict[ir.Expr, ir.Expr]:
     """What of a substitution reaches into a binder: free there, and none of its indices bound."""
-    bound = expr.bound if isinstance(expr, ir.Reduce) else expr.indices
+    bound = expr.indices
     free = {*find_free(expr.condition), *find_free(expr.body)}
     inside = {*walk(expr.condition), *walk(expr.body)}
     return {
@@ -225,7 +248,7 @@ def _walk_extents(expr: ir.Expr) -> Iterator[ir.Expr]:
             case ir.Index(_, extent):
                 yield from walk(extent)
             case ir.Reduce() | ir.Along():
-                for index in here.bound if isinstance(here, ir.Reduce) else here.indices:
+                for index in here.indices:
                     yield from (index, *walk(index.extent))
 
 

@@ -18,7 +18,7 @@ from random import Random
 from typing import Any
 
 from derive.ir import nodes as ir
-from derive.ir.polynomial import Polynomial, evaluate_atom
+from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_children, find_free, walk
 from derive.ir.walk import find_sizes as walk_sizes
 
@@ -258,7 +258,7 @@ def _evaluate(extent: Polynomial, sizes: Mapping[str, int]) -> Fraction | int:
     match tuple(extent.terms.items()):
         case ((((ir.Size(name), 1),), 1),):  # most extents, and this is asked often
             return sizes[name]
-    return extent.evaluate(lambda atom: evaluate_atom(atom, sizes))
+    return extent.at(sizes)
 
 
 def _find_tensors(system: ir.System) -> tuple[ir.Tensor, ...]:

@@ -30,6 +30,7 @@ from derive.ir.walk import (
     find_accesses,
     find_children,
     find_free,
+    is_reading,
     rewrite_bottom_up,
     substitute,
     walk,
@@ -99,7 +100,7 @@ def _close(
     others = [part for part in parts if find_slope(part, stripped) != (ir.ONE, ir.ZERO)]
     if kind != "prod" and len(others) != len(parts) - 1:
         return None
-    if any(a.tensor is equation.target.tensor for part in others for a in find_accesses(part)):
+    if any(is_reading(part, equation.target.tensor) for part in others):
         return None
     body = others[0] if len(others) == 1 else ir.Call(kind, tuple(others))
     if start is None or t not in find_free(body):
@@ -214,7 +215,7 @@ class _Chunker:
                 case ir.Access() if expr.tensor is tensor:
                     return 1
                 case ir.Reduce("sum", bound, condition, body) if condition is ir.TRUE:
-                    factors = body.factors if isinstance(body, ir.Mul) else (body,)
+                    factors = ir.split_product(body)
                     reads = [f for f in factors if isinstance(f, ir.Access) and f.tensor is tensor]
                     if (
                         len(reads) == 1
@@ -249,7 +250,7 @@ class _Chunker:
             extents = (i.extent for i in indices if isinstance(i, ir.Index))
             return prod(evaluate_extent(extent, self.sizes) for extent in extents)
 
-        factors = added.factors if isinstance(added, ir.Mul) else (added,)
+        factors = ir.split_product(added)
         if any({*self.state} <= {*find_free(factor)} for factor in factors):
             return None
         batch = [i for i in self.state if all(i in find_free(f) for f in factors)]
@@ -336,7 +337,7 @@ class _Chunker:
         body = whole.body
         if self.flip is not None:
             body = rewrite_bottom_up(substitute(body, self.back), simplify_place)
-        factors = body.factors if isinstance(body, ir.Mul) else (body,)
+        factors = ir.split_product(body)
         (read,) = (f for f in factors if isinstance(f, ir.Access) and f.tensor is self.read)
         rest = self.at(multiply(*(f for f in factors if f is not read)), self.c)
         places = [p for k, p in enumerate(read.places) if k != self.axis]

@@ -23,7 +23,7 @@ from typing import TypeAlias
 
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, ROWS
-from derive.ir.polynomial import Polynomial, add_all, evaluate_atom, evaluate_extent
+from derive.ir.polynomial import Polynomial, add_all, evaluate_extent
 from derive.plan import ops
 from derive.plan.machine import WIDTH, Machine, time_moved, time_pages, time_transform
 from derive.plan.steps import Step, Tile
@@ -577,7 +577,7 @@ class _Counter:
     def weigh(self, *parts: Polynomial) -> Amount:
         """An amount of elements."""
         sizes = self.memory.sizes
-        counts = (p.evaluate(lambda atom: evaluate_atom(atom, sizes)) for p in parts)
+        counts = (p.at(sizes) for p in parts)
         return Amount(parts, sum(counts))
 
     def count_steps(
@@ -676,7 +676,7 @@ def find_time(
     for step in inside:
         if step.name in joined:
             count = _count_whole(step, tile.nest)
-            whole = int(count.evaluate(lambda atom: evaluate_atom(atom, memory.sizes)))
+            whole = int(count.at(memory.sizes))
             pages = (1 if tile.start else 2) * time_pages(WIDTH * whole, machine)
             cut = [i.extent for i in step.axes].index(ir.Size(tile.block))
             run = length * memory.count(step.axes[cut + 1 :])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from derive.errors import DeriveError
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
-from derive.ir.polynomial import Polynomial, add_all, evaluate_atom
+from derive.ir.polynomial import Polynomial, add_all
 from derive.ir.recurrences import find_groups
 from derive.ir.text import to_text
 from derive.ir.walk import find_free, substitute
@@ -195,9 +195,9 @@ def _compare(parts: Sequence[_Part], order: Order, new: Costs, sizes: Mapping[st
     last = len(parts) - 1
     path = ((0, 1), *((0, last - k) for k in range(1, last)))
     written = add_all(part.operations for part in _meet(parts, order, path, named=True))
-    if _evaluate(written, sizes) == new.operations_at:
+    if int(written.at(sizes)) == new.operations_at:
         return "from left to right it would be as many"
-    count = f"{_evaluate(written, sizes):,}"
+    count = f"{int(written.at(sizes)):,}"
     return f"from left to right it would be {_write(written)} = {count} operations"
 
 
@@ -205,16 +205,12 @@ def _count(
     operations: Sequence[Polynomial], elements: Sequence[Polynomial], sizes: Mapping[str, int]
 ) -> Costs:
     total = add_all(operations)
-    largest = max(elements, key=lambda each: _evaluate(each, sizes))
-    return Costs(total, largest, _evaluate(total, sizes), _evaluate(largest, sizes))
+    largest = max(elements, key=lambda each: int(each.at(sizes)))
+    return Costs(total, largest, int(total.at(sizes)), int(largest.at(sizes)))
 
 
 def _write(polynomial: Polynomial) -> str:
     return to_text(polynomial.to_expr()).replace(" * ", "*")
-
-
-def _evaluate(polynomial: Polynomial, sizes: Mapping[str, int]) -> int:
-    return int(polynomial.evaluate(lambda atom: evaluate_atom(atom, sizes)))
 
 
 WriteCell: TypeAlias = "Callable[[ops.Cell], tuple[str, str]]"

@@ -27,7 +27,6 @@ from derive.plan.path import count, find_path
 from derive.plan.steps import free_name
 from derive.rewrite.guards import find_nonfinite
 from derive.rewrite.rules.chains import split_term
-from derive.rewrite.rules.sums import make_sum
 from derive.rewrite.rules.terms import FEW, Term, to_sum
 
 # An index is the number of its extent, and its own: from SHARED on those that a factor taken out
@@ -445,8 +444,8 @@ class _Reader:
             if equation in changed:
                 define(changed[equation].terms)
                 whole = self._write(changed[equation].terms, back)
-                terms = whole.terms if isinstance(whole, ir.Add) else (whole,)
-                value = make_sum([*changed[equation].others, *terms])
+                terms = ir.split_sum(whole)
+                value = ir.sum_of([*changed[equation].others, *terms])
             equations.append(ir.Equation(equation.target, value))
         return replace(system, equations=tuple(equations))
 

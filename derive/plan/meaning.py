@@ -10,7 +10,6 @@ from fractions import Fraction
 
 from derive.analysis.affine import simplify_place, to_affine
 from derive.analysis.extents import find_guard
-from derive.ir import nodes
 from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses, map_children, substitute
 from derive.plan import ops
@@ -26,12 +25,12 @@ def to_step_equation(step: Step) -> ir.Equation:
     target = ir.Access(ir.Tensor(step.name, tuple(i.extent for i in step.axes)), step.axes)
     if not isinstance(step.op, ops.Recur):
         return ir.Equation(target, to_expr(step.op))
-    before = substitute(target, {step.op.index: nodes.Add((step.op.index, ir.MINUS_ONE))})
+    before = substitute(target, {step.op.index: ir.Add((step.op.index, ir.MINUS_ONE))})
     once: dict[ir.Expr, ir.Expr] = {
         i: ir.ZERO for i in ops.axes_of(step.op.decay) if i not in step.op.axes
     }
-    decayed = nodes.Mul((substitute(to_expr(step.op.decay), once), before))
-    return ir.Equation(target, nodes.Add((decayed, to_expr(step.op.added))))
+    decayed = ir.Mul((substitute(to_expr(step.op.decay), once), before))
+    return ir.Equation(target, ir.Add((decayed, to_expr(step.op.added))))
 
 
 def to_expr(op: ops.Op) -> ir.Expr:
@@ -44,23 +43,23 @@ def to_expr(op: ops.Op) -> ir.Expr:
         case ops.Iota(index):
             return index
         case ops.Triangle(rows, columns, offset, is_upper):
-            shifted = rows if offset is ir.ZERO else nodes.Add((rows, offset))
-            return nodes.Compare(">=" if is_upper else "<=", columns, shifted)
+            shifted = rows if offset is ir.ZERO else ir.Add((rows, offset))
+            return ir.Compare(">=" if is_upper else "<=", columns, shifted)
         case ops.Select(arg, place, position):
             return substitute(to_expr(arg), {ops.axes_of(arg)[place]: position})
         case ops.Slice(arg, place, index, start, step):
-            return _read_at(arg, place, nodes.Add((nodes.Mul((step, index)), start)))
+            return _read_at(arg, place, ir.Add((ir.Mul((step, index)), start)))
         case ops.Flip(arg, place, index):
-            back = (index.extent, nodes.Mul((ir.MINUS_ONE, index)), ir.MINUS_ONE)
-            return _read_at(arg, place, nodes.Add(back))
+            back = (index.extent, ir.Mul((ir.MINUS_ONE, index)), ir.MINUS_ONE)
+            return _read_at(arg, place, ir.Add(back))
         case ops.Unfold(arg, place, outer, inner, step):
-            return _read_at(arg, place, nodes.Add((nodes.Mul((step, outer)), inner)))
+            return _read_at(arg, place, ir.Add((ir.Mul((step, outer)), inner)))
         case ops.Pad(arg, place, index, before):
-            position = to_affine(nodes.Add((index, nodes.Mul((ir.MINUS_ONE, before))))).to_expr()
+            position = to_affine(ir.Add((index, ir.Mul((ir.MINUS_ONE, before))))).to_expr()
             length = ops.axes_of(arg)[place].extent
             inside = find_guard(position, length)
             read = _read_at(arg, place, position)
-            return nodes.Where(inside, read, ir.ZERO) if inside is not ir.TRUE else read
+            return ir.Where(inside, read, ir.ZERO) if inside is not ir.TRUE else read
         case ops.Take(arg, places, by):
             taken = [ops.axes_of(arg)[k] for k in places]
             told: dict[ir.Expr, ir.Expr] = dict(zip(taken, map(to_expr, by), strict=True))
@@ -75,26 +74,26 @@ def to_expr(op: ops.Op) -> ir.Expr:
             return to_expr(arg)
         case ops.Cast(arg):
             inside = to_expr(arg)
-            is_boolean = isinstance(inside, (nodes.Compare, nodes.And, nodes.Or, nodes.Not))
+            is_boolean = isinstance(inside, (ir.Compare, ir.And, ir.Or, ir.Not))
             is_boolean |= isinstance(inside, ir.Access) and inside.tensor.kind == "bool"
-            return nodes.Where(inside, ir.ONE, ir.ZERO) if is_boolean else inside
+            return ir.Where(inside, ir.ONE, ir.ZERO) if is_boolean else inside
         case ops.Einsum(args, axes):
             merged = dict(pair for a in args for pair in _find_merged(a))
             summed = (i for a in args for i in ops.axes_of(a) if i not in axes)
             bound = tuple(dict.fromkeys(part for i in summed for part in merged.get(i, (i,))))
-            body = to_expr(args[0]) if len(args) == 1 else nodes.Mul(tuple(map(to_expr, args)))
-            return nodes.Reduce("sum", bound, ir.TRUE, body) if bound else body
+            body = to_expr(args[0]) if len(args) == 1 else ir.Mul(tuple(map(to_expr, args)))
+            return ir.Reduce("sum", bound, ir.TRUE, body) if bound else body
         case ops.Apply(function, args):
             return _apply(function, *map(to_expr, args))
         case ops.Reduction(kind, arg, over):
-            return nodes.Reduce(kind, over, ir.TRUE, to_expr(arg))
+            return ir.Reduce(kind, over, ir.TRUE, to_expr(arg))
         case ops.Along(kind, arg, index, columns):
-            return nodes.Along(kind, index, ir.TRUE, to_expr(arg), columns)
+            return ir.Along(kind, index, ir.TRUE, to_expr(arg), columns)
         case ops.Fill(arg, mask, value, where):
             chosen = (value.value, to_expr(arg)) if where else (to_expr(arg), value.value)
-            return nodes.Where(to_expr(mask), *chosen)
+            return ir.Where(to_expr(mask), *chosen)
         case ops.Choose(condition, then, other):
-            return nodes.Where(to_expr(condition), to_expr(then), to_expr(other))
+            return ir.Where(to_expr(condition), to_expr(then), to_expr(other))
         case ops.Cell(whole=whole, axes=axes):
             meaning = to_expr(whole)
             tensors = {access.tensor.name for access in find_accesses(meaning)}
@@ -117,20 +116,18 @@ def _find_merged(op: ops.Op) -> Iterator[tuple[ir.Index, tuple[ir.Index, ...]]]:
 def _transform(op: ops.Fourier) -> ir.Expr:
     """The sum that a transform is; back from half of the frequencies, of which most count twice."""
     index, is_back = op.index, op.kind in {"ifft", "irfft"}
-    over = nodes.Pow(op.length, ir.MINUS_ONE)
-    turn = (nodes.Number(Fraction(2)), nodes.Call("pi", ()), nodes.Call("I", ()))
+    over = ir.Pow(op.length, ir.MINUS_ONE)
+    turn = (ir.Number(Fraction(2)), ir.Call("pi", ()), ir.Call("I", ()))
     sign = () if is_back else (ir.MINUS_ONE,)
-    wave = nodes.Call("exp", (nodes.Mul((*sign, *turn, op.to, index, over)),))
+    wave = ir.Call("exp", (ir.Mul((*sign, *turn, op.to, index, over)),))
     factors: tuple[ir.Expr, ...] = (to_expr(op.arg), wave)
     if op.kind == "irfft":
-        twice = nodes.Mul((nodes.Number(Fraction(2)), index))
-        ends = (
-            nodes.Compare("==", each, end) for each, end in ((index, ir.ZERO), (twice, op.length))
-        )
-        factors = (nodes.Where(nodes.Or(tuple(ends)), ir.ONE, nodes.Number(Fraction(2))), *factors)
-    found: ir.Expr = nodes.Reduce("sum", (index,), ir.TRUE, nodes.Mul(factors))
-    found = nodes.Call("re", (found,)) if op.kind == "irfft" else found
-    return nodes.Mul((found, over)) if is_back and not op.is_plain else found
+        twice = ir.Mul((ir.Number(Fraction(2)), index))
+        ends = (ir.Compare("==", each, end) for each, end in ((index, ir.ZERO), (twice, op.length)))
+        factors = (ir.Where(ir.Or(tuple(ends)), ir.ONE, ir.Number(Fraction(2))), *factors)
+    found: ir.Expr = ir.Reduce("sum", (index,), ir.TRUE, ir.Mul(factors))
+    found = ir.Call("re", (found,)) if op.kind == "irfft" else found
+    return ir.Mul((found, over)) if is_back and not op.is_plain else found
 
 
 def _read_at(arg: ops.Op, place: int, position: ir.Expr) -> ir.Expr:
@@ -140,8 +137,8 @@ def _read_at(arg: ops.Op, place: int, position: ir.Expr) -> ir.Expr:
         """What is added before what is taken away: N - n."""
         whole = map_children(expr, sort_terms)
         match whole:
-            case nodes.Add(terms):
-                return nodes.Add(tuple(sorted(terms, key=_is_taken_away)))
+            case ir.Add(terms):
+                return ir.Add(tuple(sorted(terms, key=_is_taken_away)))
         return whole
 
     new: dict[ir.Expr, ir.Expr] = {ops.axes_of(arg)[place]: position}
@@ -160,51 +157,47 @@ def _split(position: ir.Expr, parts: tuple[ir.Index, ...]) -> dict[ir.Expr, ir.E
     found: dict[ir.Expr, ir.Expr] = {}
     length: ir.Expr = ir.ONE
     for index in reversed(parts):
-        rest = nodes.Call("floordiv", (position, length)) if length is not ir.ONE else position
-        found[index] = nodes.Call("mod", (rest, index.extent))
-        length = nodes.Mul((index.extent, length)) if length is not ir.ONE else index.extent
+        rest = ir.Call("floordiv", (position, length)) if length is not ir.ONE else position
+        found[index] = ir.Call("mod", (rest, index.extent))
+        length = ir.Mul((index.extent, length)) if length is not ir.ONE else index.extent
     return {**found, parts[0]: rest}
 
 
 def _is_taken_away(term: ir.Expr) -> bool:
-    factors = term.factors if isinstance(term, nodes.Mul) else (term,)
+    factors = ir.split_product(term)
     return any(isinstance(each, ir.Number) and each.value < 0 for each in factors)
 
 
 def _apply(function: str, *args: ir.Expr) -> ir.Expr:
     match function, args:
         case "+" | "-", (one, other):
-            terms = one.terms if isinstance(one, nodes.Add) else (one,)
-            return nodes.Add(
-                (*terms, other if function == "+" else nodes.Mul((ir.MINUS_ONE, other)))
-            )
+            terms = ir.split_sum(one)
+            return ir.Add((*terms, other if function == "+" else ir.Mul((ir.MINUS_ONE, other))))
         case "*" | "/", (one, other):
-            factors = one.factors if isinstance(one, nodes.Mul) else (one,)
-            return nodes.Mul(
-                (*factors, other if function == "*" else nodes.Pow(other, ir.MINUS_ONE))
-            )
+            factors = ir.split_product(one)
+            return ir.Mul((*factors, other if function == "*" else ir.Pow(other, ir.MINUS_ONE)))
         case "neg", (arg,):
-            return nodes.Mul((ir.MINUS_ONE, arg))
+            return ir.Mul((ir.MINUS_ONE, arg))
         case "pow", (base, exponent):
-            return nodes.Pow(base, exponent)
+            return ir.Pow(base, exponent)
         case "sqrt" | "rsqrt", (arg,):
-            return nodes.Pow(arg, POWERS[function])
+            return ir.Pow(arg, POWERS[function])
         case "and", _:
-            return nodes.And(args)
+            return ir.And(args)
         case "or", _:
-            return nodes.Or(args)
+            return ir.Or(args)
         case "not", (arg,):
-            return nodes.Not(arg)
+            return ir.Not(arg)
         case relation, (left, right) if relation in RELATIONS:
-            return nodes.Compare(relation, left, right)
+            return ir.Compare(relation, left, right)
         case _:
-            return nodes.Call(function, args)
+            return ir.Call(function, args)
 
 
 def _rename_apart(expr: ir.Expr, taken: set[str]) -> ir.Expr:
     """The same with each bound index named unlike those around it."""
-    if isinstance(expr, nodes.Reduce):
+    if isinstance(expr, ir.Reduce):
         bound, condition, body = rename_bound(expr, taken)
         body = _rename_apart(body, taken | {index.name for index in bound})
-        return nodes.Reduce(expr.kind, bound, condition, body)
+        return ir.Reduce(expr.kind, bound, condition, body)
     return map_children(expr, lambda child: _rename_apart(child, taken))

@@ -13,7 +13,7 @@ from statistics import geometric_mean
 
 from derive.errors import refuse
 from derive.ir import nodes as ir
-from derive.ir.polynomial import Polynomial, add_all, evaluate_atom
+from derive.ir.polynomial import Polynomial, add_all
 from derive.plan import ops
 from derive.plan.cost import (
     Storage,
@@ -252,18 +252,14 @@ class Plan:
         found = {**{name: usual for name, (_, usual) in self.lengths.items()}, **sizes}
         for tile in self.tiles:
             if tile.block not in found:
-                unit = self._evaluate(tile.unit, found)
-                extent = self._evaluate(Polynomial.of(tile.index.extent), found)
+                unit = int(tile.unit.at(found))
+                extent = int(Polynomial.of(tile.index.extent).at(found))
                 found[tile.block] = max(1, min(tile.target // max(1, unit), extent))
         return found
 
     def at_sizes(self, polynomial: Polynomial, sizes: Mapping[str, int] | None = None) -> int:
         """A cost as a number, at these sizes or at those of the plan."""
-        return self._evaluate(polynomial, self.complete(sizes or self.sizes))
-
-    @staticmethod
-    def _evaluate(polynomial: Polynomial, sizes: Mapping[str, int]) -> int:
-        return int(polynomial.evaluate(lambda atom: evaluate_atom(atom, sizes)))
+        return int(polynomial.at(self.complete(sizes or self.sizes)))
 
 
 def find_root(op: ops.Op) -> ops.Op:

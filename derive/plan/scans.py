@@ -30,6 +30,7 @@ from derive.ir.walk import (
     find_accesses,
     find_all_indices,
     find_free,
+    is_reading,
     map_children,
     rename_apart,
     rewrite_bottom_up,
@@ -448,7 +449,7 @@ def find_slope(expr: ir.Expr, recurrence: Recurrence) -> tuple[ir.Expr, ir.Expr]
     """(the factor of what stands one place before, the rest), where the one equation is linear."""
     target = recurrence.equations[0].target
     find = partial(find_slope, recurrence=recurrence)
-    if not _reads(expr, target.tensor):
+    if not is_reading(expr, target.tensor):
         return ir.ZERO, expr
     match expr:
         case ir.Access(_, places):
@@ -463,24 +464,20 @@ def find_slope(expr: ir.Expr, recurrence: Recurrence) -> tuple[ir.Expr, ir.Expr]
             slopes, rests = zip(*found, strict=True)
             return _add(slopes), _add(rests)
         case ir.Mul(factors):
-            first, *more = (k for k, each in enumerate(factors) if _reads(each, target.tensor))
+            first, *more = (k for k, each in enumerate(factors) if is_reading(each, target.tensor))
             inner = find(factors[first])
             if inner is None or more:
                 return None
             before, after = factors[:first], factors[first + 1 :]
             slope, rest = (multiply(*before, part, *after) for part in inner)
             return slope, rest
-        case ir.Where(condition, then, other) if not _reads(condition, target.tensor):
+        case ir.Where(condition, then, other) if not is_reading(condition, target.tensor):
             one, two = find(then), find(other)
             if one is None or two is None:
                 return None
             slope, rest = (ir.Where(condition, a, b) for a, b in zip(one, two, strict=True))
             return slope, rest if one[1] is not two[1] else one[1]
     return None
-
-
-def _reads(expr: ir.Expr, tensor: ir.Tensor) -> bool:
-    return any(isinstance(part, ir.Access) and part.tensor is tensor for part in walk(expr))
 
 
 def multiply(*factors: ir.Expr) -> ir.Expr:

@@ -194,7 +194,7 @@ class Reader:
         self, expr: ir.Reduce | ir.Along, env: Mapping[ir.Index, Affine]
     ) -> tuple[nf.Indices, dict[ir.Index, Affine], cond.Cubes]:
         """Indices of its own for those that run, what is read under them, and its condition."""
-        along = expr.bound if isinstance(expr, ir.Reduce) else expr.indices
+        along = expr.indices
         fresh = {index: self.algebra.fresh(index) for index in along}
         inner = {**env, **{old: to_affine(new) for old, new in fresh.items()}}
         return tuple(fresh.values()), inner, self.condition(expr.condition, inner)

@@ -384,7 +384,7 @@ def _is_far_from_zero(power: ir.Pow, positive: set[str]) -> bool:
     """
     exponent = power.exponent
     scalars = not isinstance(exponent, ir.Number) or exponent.value.denominator > 1
-    terms = power.base.terms if isinstance(power.base, ir.Add) else (power.base,)
+    terms = ir.split_sum(power.base)
     has_number = any(isinstance(term, ir.Number) and term.value >= 1 for term in terms)
     return has_number and all(_is_one_sided(t, positive, scalars=scalars) for t in terms)
 

@@ -35,11 +35,6 @@ def settle_indices(equation: ir.Equation, system: ir.System) -> ir.Expr:
     return IndexNames(system).settle(equation.value, equation)
 
 
-def find_indices(part: ir.Reduce | ir.Along) -> tuple[ir.Index, ...]:
-    """The indices that a node binds, or runs along."""
-    return part.bound if isinstance(part, ir.Reduce) else part.indices
-
-
 class IndexNames:
     """The names of a system: what an index that a rule made must not be called."""
 
@@ -105,4 +100,4 @@ def _find_indices(exprs: Sequence[ir.Expr]) -> Iterator[ir.Index]:
             if isinstance(here, ir.Index):
                 yield here
             elif isinstance(here, (ir.Reduce, ir.Along)):
-                yield from find_indices(here)
+                yield from here.indices

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from derive.ir import nodes as ir
-from derive.ir.walk import find_children, find_free, map_children, walk
+from derive.ir.walk import exchange, find_children, find_free, walk
 from derive.rewrite import guards, naming, recipes
 from derive.rewrite.rule import Rule, find_valid
 from derive.rewrite.rules import (
@@ -104,7 +104,8 @@ def _find_in_equations(
                 if new is None or new is site:
                     continue
                 after = indices.settle(
-                    guards.mark_tensors(_exchange(value, site, new), unmarked), equation
+                    guards.mark_tensors(exchange(value, site, new, _find_values), unmarked),
+                    equation,
                 )
                 if not _is_whole(after):
                     continue
@@ -135,7 +136,7 @@ def _find_across(
 def _is_whole(value: ir.Expr) -> bool:
     """Does every index have a say in what is reduced over it? A sum counts where it has none."""
     return all(
-        set(naming.find_indices(part)) <= {*find_free(part.body), *find_free(part.condition)}
+        set(part.indices) <= {*find_free(part.body), *find_free(part.condition)}
         for part in walk(value)
         if isinstance(part, (ir.Reduce, ir.Along)) and part.kind not in {"sum", "prod", "logsumexp"}
     )
@@ -168,16 +169,3 @@ def _walk_values(expr: ir.Expr) -> Iterator[ir.Expr]:
             seen[here] = None
             yield here
             stack.extend(reversed(_find_values(here)))
-
-
-def _exchange(expr: ir.Expr, site: ir.Expr, new: ir.Expr) -> ir.Expr:
-    """The value with `new` wherever the site stands as a value."""
-    done: dict[ir.Expr, ir.Expr] = {site: new}
-
-    def visit(here: ir.Expr) -> ir.Expr:
-        if here not in done:
-            values = _find_values(here)
-            done[here] = map_children(here, lambda part: visit(part) if part in values else part)
-        return done[here]
-
-    return visit(expr)

@@ -15,7 +15,16 @@ from itertools import combinations
 
 from derive.ir import nodes as ir
 from derive.ir.polynomial import is_same_extent
-from derive.ir.walk import find_accesses, find_brackets, find_free, map_children, substitute, walk
+from derive.ir.walk import (
+    exchange,
+    find_accesses,
+    find_brackets,
+    find_free,
+    is_reading,
+    map_children,
+    substitute,
+    walk,
+)
 from derive.rewrite import guards, naming
 from derive.rewrite.rule import Rule, apply_rules, find_valid
 from derive.rewrite.rules import deltas, products, softmax
@@ -60,7 +69,7 @@ def _find_parts(equations: Equations, results: Sequence[ir.Tensor]) -> Equations
     for equation in equations:
         indices = equation.target.places
         plain = all(isinstance(place, ir.Index) for place in indices)
-        known = any(_reads(equation.value, part) for part in parts)
+        known = any(is_reading(equation.value, part.target.tensor) for part in parts)
         if plain and equation.target.tensor not in results and (known or _holds(equation.value)):
             parts[equation] = None
     return tuple(parts)
@@ -83,14 +92,14 @@ def _find_near(reader: ir.Equation, parts: Equations) -> Equations:
     while waiting and len(near) < MOST:
         here = waiting.pop(0)
         for part in parts:
-            if part is not reader and part not in near and _reads(here.value, part):
+            if (
+                part is not reader
+                and part not in near
+                and is_reading(here.value, part.target.tensor)
+            ):
                 near[part] = None
                 waiting.append(part)
     return tuple(part for part in parts if part in near)
-
-
-def _reads(value: ir.Expr, equation: ir.Equation) -> bool:
-    return any(access.tensor is equation.target.tensor for access in find_accesses(value))
 
 
 def _open(
@@ -115,7 +124,7 @@ def _open(
             ]
         except ValueError:  # the index of a row cannot be renamed there
             return None
-        if any(_reads(e.value, equation) for e in found):
+        if any(is_reading(e.value, equation.target.tensor) for e in found):
             return None
     return tuple(found)
 
@@ -433,15 +442,3 @@ class _Log:
             whole = goal if each is ordered[-1] else whole
             self._add(name, law, whole, (each.target.tensor.name, each.value, after))
         self.system = goal
-
-
-def exchange(expr: ir.Expr, site: ir.Expr, new: ir.Expr) -> ir.Expr:
-    """The expression with `new` wherever the site stands."""
-    done: dict[ir.Expr, ir.Expr] = {site: new}
-
-    def visit(here: ir.Expr) -> ir.Expr:
-        if here not in done:
-            done[here] = map_children(here, visit)
-        return done[here]
-
-    return visit(expr)

@@ -285,7 +285,7 @@ class Scale:
         """The scale as a person writes it: what has one power together, divisors behind."""
 
         def raise_to(atoms: list[ir.Expr], power: Fraction) -> ir.Expr:
-            base = atoms[0] if len(atoms) == 1 else ir.Mul(tuple(atoms))
+            base = ir.product_of(atoms)
             return base if power == 1 else ir.Pow(base, ir.Number(power))
 
         groups: dict[Fraction, list[ir.Expr]] = {}
@@ -294,7 +294,7 @@ class Scale:
         over = [raise_to(atoms, p) for p, atoms in groups.items() if p > 0]
         under = [ir.Pow(raise_to(atoms, -p), ir.MINUS_ONE) for p, atoms in groups.items() if p < 0]
         factors = [*([ir.MINUS_ONE] if self.negative else []), *over, *under] or [ir.ONE]
-        return factors[0] if len(factors) == 1 else ir.Mul(tuple(factors))
+        return ir.product_of(factors)
 
     def __str__(self) -> str:
         """The scale in words: 1/sqrt(D)."""

@@ -157,7 +157,7 @@ def _find_conditions(index: ir.Index, low: ir.Expr, high: ir.Expr) -> list[ir.Ex
         case _ if gap.constant == 1:
             pass
         case ir.Add((*terms, last)) if last is ir.MINUS_ONE:  # `j <= e - 1` as `j < e`
-            end = terms[0] if len(terms) == 1 else ir.Add(tuple(terms))
+            end = ir.sum_of(terms)
             found.append(ir.Compare("<", index, end))
         case _:
             found.append(ir.Compare("<=", index, high))

@@ -29,8 +29,9 @@ from typing import Any
 
 from sympy import Idx, S, expand
 
+from derive.analysis.names import to_article
 from derive.errors import DeriveError, suggest
-from derive.frontend.names import Claims, Extents, to_article, write_extent
+from derive.frontend.names import Claims, Extents, write_extent
 from derive.frontend.text import build, lines
 from derive.frontend.text.build import BINDING, CONSTANTS, ELEMENTWISE, KEEPING, is_matrix
 from derive.ir.functions import FUNCTIONS

@@ -26,6 +26,7 @@ from derive.ir.walk import (
     find_accesses,
     find_children,
     find_free,
+    is_reading,
     map_children,
     rewrite_bottom_up,
     walk,
@@ -71,11 +72,6 @@ def map_reads(value: ir.Expr, tensor: ir.Tensor, read: Callable[[ir.Access], ir.
         return here
 
     return rewrite_bottom_up(value, act)
-
-
-def is_reading(value: ir.Expr, tensor: ir.Tensor) -> bool:
-    """Does a value read the tensor?"""
-    return any(access.tensor is tensor for access in find_accesses(value))
 
 
 def prune(draft: Draft) -> None:

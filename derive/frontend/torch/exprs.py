@@ -80,9 +80,7 @@ def _find_quotient(value: float) -> Fraction | None:
 
 def add(*terms: ir.Expr) -> ir.Expr:
     """A sum; numbers are added up, masks of two numbers keep being such."""
-    flat = [
-        part for term in terms for part in (term.terms if isinstance(term, ir.Add) else (term,))
-    ]
+    flat = [part for term in terms for part in ir.split_sum(term)]
     if len(flat) == 2:
         mask = _map_mask(flat[0], flat[1], add)
         if mask is not None:
@@ -91,12 +89,12 @@ def add(*terms: ir.Expr) -> ir.Expr:
     others: list[ir.Expr] = [term for term in flat if not isinstance(term, ir.Number)]
     if number or not others:
         others.append(ir.Number(number))
-    return others[0] if len(others) == 1 else ir.Add(tuple(others))
+    return ir.sum_of(others)
 
 
 def multiply(*factors: ir.Expr) -> ir.Expr:
     """A product; numbers are multiplied and go first, a factor 1 is let go."""
-    flat = [p for f in factors for p in (f.factors if isinstance(f, ir.Mul) else (f,))]
+    flat = [p for f in factors for p in ir.split_product(f)]
     if len(flat) == 2:
         mask = _map_mask(flat[0], flat[1], multiply)
         if mask is not None:
@@ -107,7 +105,7 @@ def multiply(*factors: ir.Expr) -> ir.Expr:
         return others[0] if number > 0 else ir.Infinity(not others[0].negative)
     if number != 1 or not others:
         others.insert(0, ir.Number(number))
-    return others[0] if len(others) == 1 else ir.Mul(tuple(others))
+    return ir.product_of(others)
 
 
 def flip_sign(value: ir.Expr) -> ir.Expr:

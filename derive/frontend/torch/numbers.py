@@ -22,7 +22,7 @@ from derive.frontend.torch.exprs import add, from_float, multiply, power
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
 from derive.ir.pieces import to_text
-from derive.ir.polynomial import Polynomial, divide_wholly, evaluate_atom
+from derive.ir.polynomial import Polynomial, divide_wholly
 from derive.ir.walk import walk
 
 
@@ -45,10 +45,7 @@ class Condition:
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
         """Is it so at these sizes? KeyError and ZeroDivisionError where that has no answer."""
-        one, two = (
-            Polynomial.of(side).evaluate(lambda atom: evaluate_atom(atom, sizes))
-            for side in (self.left, self.right)
-        )
+        one, two = (Polynomial.of(side).at(sizes) for side in (self.left, self.right))
         return _RELATIONS[self.relation](one, two)
 
 

@@ -18,10 +18,9 @@ from operator import eq, ge, gt, le, lt, ne
 
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, find_call, unfold
-from derive.ir.walk import find_children, map_children, rewrite_bottom_up, walk
+from derive.ir.walk import exchange, find_children, map_children, rewrite_bottom_up, walk
 from derive.plan import ops
 from derive.prove import prove
-from derive.rewrite.recipes import exchange
 
 _SIZE = ir.Size("@n")
 _INDEX = ir.Index("@i", _SIZE)
@@ -48,12 +47,12 @@ def fold_sums(system: ir.System) -> ir.System:
         if here not in done:
             flat: tuple[ir.Expr, ...] = ()
             if isinstance(here, ir.Mul):
-                inner = (f.factors if isinstance(f, ir.Mul) else (f,) for f in here.factors)
+                inner = (ir.split_product(f) for f in here.factors)
                 flat = tuple(factor for each in inner for factor in each)
             elif isinstance(here, (ir.Call, ir.Pow)):
                 flat = (here,)
             found = fold_parts(flat, is_sum=False, of_sums=True)
-            whole = found[0] if len(found) == 1 else ir.Mul(found)
+            whole = ir.product_of(found)
             done[here] = map_children(here if found == flat else whole, visit)
         return done[here]
 
@@ -94,7 +93,7 @@ def fold_call(expr: ir.Expr) -> ir.Expr | None:
     found = fold_parts((expr,), is_sum=False)
     if found[0] is expr:
         return None
-    return found[0] if len(found) == 1 else ir.Mul(found)
+    return ir.product_of(found)
 
 
 def _find_atoms(expr: ir.Expr) -> Iterator[ir.Expr]:

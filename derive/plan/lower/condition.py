@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 from functools import partial
 from math import lcm
 
@@ -135,7 +134,7 @@ def clear_fractions(relation: str, left: ir.Expr, right: ir.Expr) -> tuple[str, 
     if any(power and isinstance(atom, ir.Index) for atom, power in divisors.items()):
         return relation, left, right
     for atom, power in divisors.items():
-        difference = difference * Polynomial({((atom, power),): Fraction(1)} if power else _ONE)
+        difference = difference * Polynomial.atom(atom, power)
     scale = lcm(*(term.denominator for term in difference.terms.values()))
     return relation, (difference * Polynomial.of(scale)).to_expr(), ir.ZERO
 

@@ -24,7 +24,7 @@ from derive.ir.walk import find_free, find_names, rename_apart, rewrite_bottom_u
 from derive.plan import ops
 from derive.plan.lower.context import Context
 from derive.rewrite.rules.offsets import Offset, depend_on, find_offsets, find_run, to_polynomial
-from derive.rewrite.rules.products import is_bracket, make_product
+from derive.rewrite.rules.products import is_bracket
 from derive.rewrite.rules.sums import find_factors
 
 WAVES = "transform_wave: sum_n x_n * exp(-2*pi*I*k*n/M) is a fast Fourier transform"
@@ -108,7 +108,7 @@ def _has_wave(term: ir.Expr, bound: Sequence[ir.Index]) -> bool:
 
 def _open(total: ir.Reduce, others: list[ir.Expr], terms: Sequence[ir.Expr]) -> ir.Expr:
     """The sum of products with each of the terms."""
-    bodies = (make_product([*others, *find_factors(term)]) for term in terms)
+    bodies = (ir.product_of([*others, *find_factors(term)]) for term in terms)
     return ir.Add(tuple(ir.Reduce("sum", total.bound, total.condition, b) for b in bodies))
 
 
@@ -179,7 +179,7 @@ def _write_wave(  # noqa: PLR0913, PLR0917 - a wave, what stands beside it, and 
     is_turned = bool(part) and wave.sign > 0  # the part is taken of the wave's conjugate
     rest = negate(wave.rest) if is_turned else wave.rest
     inside += [_to_wave(wave.slope * Polynomial.of(wave.index))] if wave.slope.terms else []
-    body = make_product(inside)
+    body = ir.product_of(inside)
     is_real, is_forward = not is_complex(body), bool(part) or wave.sign < 0
     short = ONE + TWO * Polynomial.of(wave.frequency.extent)
     kind = "ifft" if not (is_forward or is_real) else "fft"
@@ -194,16 +194,16 @@ def _write_wave(  # noqa: PLR0913, PLR0917 - a wave, what stands beside it, and 
     tensor = ir.Tensor(source.name, tuple(i.extent for i in source.axes), "complex")
     read: ir.Expr = ir.Access(tensor, places)
     read = read if is_forward or not is_real else ir.Call("conj", (read,))
-    read = make_product([read, _to_wave(rest)]) if rest.terms else read
+    read = ir.product_of([read, _to_wave(rest)]) if rest.terms else read
     left = tuple(i for i in total.bound if i is not wave.index)
     sign = [ir.MINUS_ONE] if is_turned and part == "im" else []
     if part and not rest.terms:
-        read, part = make_product([*sign, ir.Call(part, (read,))]), ""
+        read, part = ir.product_of([*sign, ir.Call(part, (read,))]), ""
         sign = []
-    whole = make_product([*outside, read])
+    whole = ir.product_of([*outside, read])
     if left or total.condition is not ir.TRUE:
         whole = ir.Reduce("sum", left, total.condition, whole)
-    whole = make_product([*sign, ir.Call(part, (whole,))]) if part else whole
+    whole = ir.product_of([*sign, ir.Call(part, (whole,))]) if part else whole
     found = context.lower(whole, order)
     if is_complex(whole) or holds_complex(total):
         return found
@@ -273,7 +273,7 @@ def find_product(total: ir.Reduce) -> Product | None:
     guards += [c for f in factors if is_bracket(f) for c in ir.split_and(f.condition)]
     ends: dict[ir.Index, Offset] = {}
     summed: list[ir.Index] = []
-    for offset in find_offsets(make_product([*values])):
+    for offset in find_offsets(ir.product_of([*values])):
         indices = [i for i, _ in offset]
         mine = [i for i in indices if i in total.bound]
         is_pair = len(indices) == 2 and len(mine) == 1 and all(abs(n) == 1 for _, n in offset)
@@ -286,7 +286,7 @@ def find_product(total: ir.Reduce) -> Product | None:
     outside = [f for f in others if f not in one]
     if not both or not {*summed} <= {i for f in one for i in find_free(f)}:
         return None
-    table, pairs, held = make_product(both), list[Pair](), set[ir.Expr]()
+    table, pairs, held = ir.product_of(both), list[Pair](), set[ir.Expr]()
     told = guards
     for kept, offset in ends.items():
         (index,) = (i for i, _ in offset if i is not kept)
@@ -294,7 +294,7 @@ def find_product(total: ir.Reduce) -> Product | None:
         found = next(filter(None, (_find_cycle(table, index, kept, s, taken) for s in steps)), None)
         if found is None:
             steps = steps if dict(offset)[index] > 0 or dict(offset)[kept] > 0 else steps[::-1]
-            marked = make_product([table, *(_to_bracket(g) for g in told if g not in held)])
+            marked = ir.product_of([table, *(_to_bracket(g) for g in told if g not in held)])
             found_run = _find_line(marked, table, index, kept, steps[0], told, taken)
             if found_run is None:
                 return None
@@ -313,7 +313,7 @@ def find_product(total: ir.Reduce) -> Product | None:
     bound = tuple(i for i in total.bound if i not in summed)
     if len({pair.turned for pair in pairs}) > 1:
         return None
-    return Product(tuple(pairs), make_product(one), table, bound, tuple(outside))
+    return Product(tuple(pairs), ir.product_of(one), table, bound, tuple(outside))
 
 
 def _to_bracket(condition: ir.Expr) -> ir.Expr:
@@ -373,7 +373,7 @@ def _find_line(  # noqa: PLR0913, PLR0917 - a table, a pair of indices, and what
         return None
     run = rename_apart(ir.Index("u", count.to_expr()), taken)
     about = [g for g in guards if g not in gone and {index, kept} <= {*find_free(g)}]
-    whole = make_product([*find_factors(table), *map(_to_bracket, about)])
+    whole = ir.product_of([*find_factors(table), *map(_to_bracket, about)])
     whole = depend_on(whole, offset, Polynomial.of(run) + low) or ir.ZERO
     if whole is ir.ZERO:
         return None
@@ -482,7 +482,7 @@ def _lower_product(found: Product, context: Context, order: tuple[ir.Index, ...]
     if found.outside:
         source = context.add_step(ops.arrange(result, axes))
         tensor = ir.Tensor(source.name, tuple(i.extent for i in source.axes))
-        whole = make_product([*found.outside, ir.Access(tensor, source.axes)])
+        whole = ir.product_of([*found.outside, ir.Access(tensor, source.axes)])
         return context.lower(whole, order)
     return ops.arrange(result, axes)
 

@@ -74,7 +74,7 @@ def _lower_factors(factors: Sequence[ir.Expr]) -> ops.Op:
     for factor in factors:
         fits = is_steady(factor) and is_steady(ir.Mul((*steady, factor)))
         (steady if fits else others).append(factor)
-    first = steady[0] if len(steady) == 1 else ir.Mul(tuple(steady)) if steady else ir.ONE
+    first = ir.product_of(steady)
     # What is steady by itself, but not beside the rest, is too long for one Python number.
     result: ops.Op = ops.NumTensor(first, True) if all(map(is_steady, others)) else ops.Num(first)
     for factor in others:

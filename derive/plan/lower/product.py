@@ -27,7 +27,7 @@ from derive.plan.lower.number import is_steady, lower_number
 from derive.plan.lower.places import drop_padded
 from derive.plan.path import Order, Path, count, find_path
 from derive.rewrite.guards import adds_segments
-from derive.rewrite.rules.products import is_bracket, make_product
+from derive.rewrite.rules.products import is_bracket
 
 
 def lower_sum(terms: Sequence[ir.Expr], context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
@@ -105,7 +105,7 @@ def split_sign(term: ir.Expr) -> tuple[bool, ir.Expr]:
             k = next(k for k, f in enumerate(factors) if _is_negative(f))
             _, size = split_sign(factors[k])
             left = [size] if size is not ir.ONE or len(factors) == 1 else []
-            return True, make_product([*factors[:k], *left, *factors[k + 1 :]])
+            return True, ir.product_of([*factors[:k], *left, *factors[k + 1 :]])
         case ir.Reduce("sum", bound, condition, ir.Mul() as body):
             negative, inside = split_sign(body)
             return negative, ir.Reduce("sum", bound, condition, inside) if negative else term
@@ -150,7 +150,7 @@ class Product:
                 rational *= constant
         if rational != 1 or not others:
             others.insert(0, ir.Number(rational))
-        return others[0] if len(others) == 1 else ir.Mul(tuple(others))
+        return ir.product_of(others)
 
 
 def lower_product(
@@ -260,7 +260,7 @@ def push_number(product: Product, context: Context) -> tuple[ir.Expr, ...] | Non
         case _:
             return None
     number = product.number
-    numbers = number.factors if isinstance(number, ir.Mul) else (number,)
+    numbers = ir.split_product(number)
     scaled = [_scale_inside(term, numbers, size, context) for term in terms]
     return None if None in scaled else tuple(term for term in scaled if term is not None)
 
@@ -271,7 +271,7 @@ def push_mask(condition: ir.Expr, expr: ir.Expr, context: Context) -> tuple[ir.E
     [c_i] * sum_d q_id * k_jd = sum_d ([c_i] * q_id) * k_jd, where all is finite, if the operand
     that carries the mask has fewer elements.
     """
-    factors = expr.factors if isinstance(expr, ir.Mul) else (expr,)
+    factors = ir.split_product(expr)
     sums = [f for f in factors if isinstance(f, ir.Reduce) and isinstance(f.body, ir.Mul)]
     if len(sums) != 1 or sums[0].kind != "sum" or not context.is_finite(expr):
         return condition, expr
@@ -286,7 +286,7 @@ def push_mask(condition: ir.Expr, expr: ir.Expr, context: Context) -> tuple[ir.E
     if not pushed:
         return condition, expr
     made = ir.Reduce("sum", total.bound, ir.all_of(total.condition, *pushed), total.body)
-    return ir.all_of(*left), make_product([made if f is total else f for f in factors])
+    return ir.all_of(*left), ir.product_of([made if f is total else f for f in factors])
 
 
 def _scale_inside(
@@ -299,7 +299,7 @@ def _scale_inside(
             others = (*numbers, *(f for f in factors if ops.is_number(f)))
             return _scale_inside(inner, others, size, context)
         case ir.Reduce("sum", bound, condition, body):
-            inside = body.factors if isinstance(body, ir.Mul) else (body,)
+            inside = ir.split_product(body)
             counts = (context.count(find_free(f)) for f in inside if find_free(f))
             if min(counts, default=size) < size:
                 return ir.Reduce("sum", bound, condition, ir.Mul((*numbers, *inside)))

@@ -171,7 +171,7 @@ class Opener:
 
         def visit(expr: ir.Expr, is_guarded: bool, is_top: bool) -> ir.Expr:
             if not is_top and isinstance(expr, (ir.Reduce, ir.Along)) and not is_guarded:
-                bound = expr.bound if isinstance(expr, ir.Reduce) else expr.indices
+                bound = expr.indices
                 if any(index.name in names for index in bound):
                     return self._name(expr, f"{target.tensor.name}_{expr.kind}", target)
             inside = is_guarded
@@ -225,7 +225,7 @@ class Opener:
         kind, bound, condition = value.kind, value.bound, value.condition
         stem = target.tensor.name
         extents = tuple(index.extent for index in bound)
-        count: ir.Expr = extents[0] if len(extents) == 1 else ir.Mul(extents)
+        count: ir.Expr = ir.product_of(extents)
         if condition is not ir.TRUE:
             count = ir.Reduce("sum", bound, condition, ir.ONE)
 

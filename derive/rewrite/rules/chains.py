@@ -15,9 +15,9 @@ from derive.analysis.facts import is_finite_where_defined, is_never_negative, is
 from derive.ir import nodes as ir
 from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import (
-    find_accesses,
     find_brackets,
     find_free,
+    is_reading,
     map_children,
     rewrite_bottom_up,
     substitute,
@@ -39,7 +39,7 @@ class Chain:
 
     def to_expr(self) -> ir.Expr:
         """The sum; without indices the product where the condition holds, else 0."""
-        body = products.make_product(list(self.factors))
+        body = ir.product_of(list(self.factors))
         if self.bound:
             return ir.Reduce("sum", self.bound, self.condition, body)
         return body if self.condition is ir.TRUE else ir.Where(self.condition, body, ir.ZERO)
@@ -50,9 +50,7 @@ class Chain:
         free = (i for part in (self.condition, *others) for i in find_free(part))
         taken = {i.name for i in (*self.bound, *free)}
         term = split_term(value)
-        inner = ir.Reduce(
-            "sum", term.bound, term.condition, products.make_product(list(term.factors))
-        )
+        inner = ir.Reduce("sum", term.bound, term.condition, ir.product_of(list(term.factors)))
         bound, condition, body = products.rename_bound(inner, taken)
         factors = (*self.factors[:position], *find_factors(body), *self.factors[position + 1 :])
         whole = ir.all_of(self.condition, condition)
@@ -198,7 +196,9 @@ def inline_equation(system: ir.System) -> Iterator[ir.System]:
         ):
             for new in _inline(equation, system, nonfinite):
                 yield new
-                reader = next(e for e in system.equations if _reads(e.value, equation))
+                reader = next(
+                    e for e in system.equations if is_reading(e.value, equation.target.tensor)
+                )
                 together.setdefault(reader, []).append(equation)
     for equations in together.values():
         if len(equations) > 1:
@@ -283,7 +283,7 @@ def _inline(
     places = equation.target.places
     if equation.target.tensor in system.results or not places:
         return
-    readers = [each for each in system.equations if _reads(each.value, equation)]
+    readers = [each for each in system.equations if is_reading(each.value, equation.target.tensor)]
     if len(readers) != 1 or readers[0] is equation:
         return
     (reader,) = readers
@@ -292,7 +292,7 @@ def _inline(
     }
     marked = _open_reads(mark_tensors(reader.value, others), equation)
     opened = mark_tensors(marked, {like: tensor for tensor, like in others.items()})
-    if not _reads(opened, equation):
+    if not is_reading(opened, equation.target.tensor):
         kept = (each for each in system.equations if each is not equation)
         changed = ir.Equation(reader.target, opened)
         equations = tuple(changed if each is reader else each for each in kept)
@@ -302,10 +302,6 @@ def _inline(
 def _is_elementwise(factor: ir.Expr) -> bool:
     """Is it of tensors alone? Then it is computed once, however often it stands there."""
     return not any(isinstance(part, (ir.Reduce, ir.Along)) for part in walk(factor))
-
-
-def _reads(value: ir.Expr, equation: ir.Equation) -> bool:
-    return any(access.tensor is equation.target.tensor for access in find_accesses(value))
 
 
 def _open_reads(value: ir.Expr, equation: ir.Equation) -> ir.Expr:

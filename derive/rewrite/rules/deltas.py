@@ -12,7 +12,7 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free, find_indices, rename_apart, rewrite_bottom_up, substitute
 from derive.rewrite.rule import rule
-from derive.rewrite.rules.products import is_bracket, make_product
+from derive.rewrite.rules.products import is_bracket
 from derive.rewrite.rules.sums import find_factors
 
 
@@ -94,7 +94,7 @@ def split_delta(expr: ir.Expr) -> ir.Expr | None:
             continue
         parts = [
             ir.Reduce(
-                "sum", expr.bound, ir.TRUE, make_product([*factors[:k], t, *factors[k + 1 :]])
+                "sum", expr.bound, ir.TRUE, ir.product_of([*factors[:k], t, *factors[k + 1 :]])
             )
             for t in factor.terms
         ]
@@ -157,7 +157,7 @@ def _find_deltas(expr: ir.Reduce) -> Iterator[tuple[ir.Index, ir.Expr, ir.Reduce
                 factor.then if condition is ir.TRUE else ir.Where(condition, factor.then, ir.ZERO)
             )
             left = [] if kept is ir.ONE else [kept]
-            body = make_product([*factors[:k], *left, *factors[k + 1 :]])
+            body = ir.product_of([*factors[:k], *left, *factors[k + 1 :]])
             yield index, place, ir.Reduce("sum", expr.bound, expr.condition, body)
 
 

@@ -120,7 +120,7 @@ class Reader:
         factors = find_factors(expr)
         sums = [factor for factor in factors if isinstance(factor, ir.Add)]
         if self.steps and len(sums) == 1 and all(f is sums[0] or is_number(f) for f in factors):
-            numbers = products.make_product([f for f in factors if f is not sums[0]])
+            numbers = ir.product_of([f for f in factors if f is not sums[0]])
             return self._multiply([self.read(numbers), self.read_terms(sums[0].terms)])
         return self.read(expr)
 

@@ -188,7 +188,7 @@ def split_diagonal(expr: ir.Expr) -> ir.Expr | None:
     if not isinstance(expr, ir.Reduce) or expr.kind != "sum":
         return None
     for rest, unequal, factors in _find_unequal(expr):
-        body = products.make_product(factors)
+        body = ir.product_of(factors)
         whole = ir.Reduce("sum", expr.bound, rest, body)
         equal = ir.Compare("==", unequal.left, unequal.right)
         entry = deltas.sift_delta(ir.Reduce("sum", expr.bound, ir.all_of(rest, equal), body))
@@ -255,7 +255,7 @@ def open_tuples(expr: ir.Expr) -> ir.Expr | None:
         return None
     kept = [term.to_expr() for term in terms if term.number]
     count = ir.Pow(ir.Number(Fraction(factorial(len(order)))), ir.MINUS_ONE)
-    return products.make_product([sums.make_sum(kept), count]) if kept else ir.ZERO
+    return ir.product_of([ir.sum_of(kept), count]) if kept else ir.ZERO
 
 
 def _find_order(expr: ir.Reduce) -> tuple[tuple[ir.Index, ...], bool, ir.Expr] | None:

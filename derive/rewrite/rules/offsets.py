@@ -42,8 +42,8 @@ from derive.ir.walk import (
 from derive.rewrite.guards import find_nonfinite, is_variable, mark_tensors
 from derive.rewrite.rule import system_rule
 from derive.rewrite.rules.expansion import put
-from derive.rewrite.rules.products import is_bracket, is_negative, make_product
-from derive.rewrite.rules.sums import find_factors, make_sum
+from derive.rewrite.rules.products import is_bracket, is_negative
+from derive.rewrite.rules.sums import find_factors
 
 ONE = Polynomial.of(1)
 Offset: TypeAlias = tuple[tuple[ir.Index, int], ...]  # how often each index counts
@@ -166,9 +166,9 @@ class _Tables:
                 then = self.open(then, (*guards, condition))
                 return ir.Where(condition, then, self.open(other, (*guards, ir.Not(condition))))
             case ir.Mul(factors):
-                return make_product(self._open_parts(factors, guards, make_product, _guard_parts))
+                return ir.product_of(self._open_parts(factors, guards, ir.product_of, _guard_parts))
             case ir.Add(terms):
-                return make_sum(self._open_parts(terms, guards, make_sum, lambda told, _: told))
+                return ir.sum_of(self._open_parts(terms, guards, ir.sum_of, lambda told, _: told))
             case ir.Pow() | ir.Call() if not is_integer(Polynomial.of(expr)):
                 return map_children(expr, lambda part: self.open(part, guards))
         return expr
@@ -187,13 +187,13 @@ class _Tables:
             if not inner or not mine:
                 continue
             bound = tuple(dict.fromkeys(inner))
-            part = make_product([f for f in factors if f in mine or f in beside])
+            part = ir.product_of([f for f in factors if f in mine or f in beside])
             around_it = _guard_parts(guards, [f for f in others if f not in beside])
             read = self.read(ir.Reduce("sum", bound, ir.TRUE, part), around_it)
             if read is not None:
                 left = [f for f in others if f not in beside]
                 kept = tuple(i for i in expr.bound if i not in bound)
-                body = make_product([*(self.open(f, guards) for f in left), read])
+                body = ir.product_of([*(self.open(f, guards) for f in left), read])
                 return ir.Reduce("sum", kept, condition, body) if kept else body
         return ir.Reduce("sum", expr.bound, condition, self.open(expr.body, guards))
 
@@ -443,10 +443,10 @@ def _write_recurrence(
     own = {i for f in (*powers.first, *inside) for i in find_free(f)}
     inner = tuple(i for i in expr.bound if i in own and i not in around and i is not summed)
     back = (Polynomial.of(edge.extent) - ONE - Polynomial.of(edge)).to_expr()
-    body = make_product([*powers.first, *inside]) if powers.first or inside else ir.ONE
+    body = ir.product_of([*powers.first, *inside]) if powers.first or inside else ir.ONE
     added = ir.Reduce("sum", inner, ir.TRUE, body) if inner else body
     added = substitute(added, {summed: edge if is_upward else back})
-    ratio = make_product(powers.ratio)
+    ratio = ir.product_of(powers.ratio)
     free = (i for part in (added, ratio) for i in find_free(part))
     axes = (*(i for i in dict.fromkeys(free) if i is not edge), edge)
     tensor = ir.Tensor(name, tuple(i.extent for i in axes))
@@ -455,7 +455,7 @@ def _write_recurrence(
     before_all = ir.Where(ir.Compare("<", last, ir.ZERO), ir.ZERO, before)
     value = ir.Add((ir.Mul((ratio, before_all)), added))
     read = ir.Access(tensor, (*axes[:-1], edge if is_upward else back))
-    whole = make_product([*outside, read])
+    whole = ir.product_of([*outside, read])
     kept = tuple(i for i in expr.bound if i not in inner and i is not summed)
     whole = ir.Reduce("sum", kept, ir.TRUE, whole) if kept else whole
     return whole, ir.Equation(ir.Access(tensor, axes), value)

@@ -51,7 +51,7 @@ def flatten_sum(expr: ir.Expr) -> ir.Expr | None:
         return None
     terms: list[ir.Expr] = []
     for term in expr.terms:
-        terms += term.terms if isinstance(term, ir.Add) else [term]
+        terms += ir.split_sum(term)
     return _changed(expr, ir.Add(tuple(terms)))
 
 
@@ -69,7 +69,7 @@ def guard_product(expr: ir.Expr) -> ir.Expr | None:
     if not conditions:
         return None
     rest = [f for f in expr.factors if not is_bracket(f)]
-    return ir.Where(ir.all_of(*conditions), make_product(rest), ir.ZERO)
+    return ir.Where(ir.all_of(*conditions), ir.product_of(rest), ir.ZERO)
 
 
 @rule(
@@ -176,7 +176,7 @@ def distribute_product(expr: ir.Expr) -> ir.Expr | None:
         if not isinstance(factor, ir.Add) or not _is_wide(factor, volume):
             continue
         if any(find_free(f) for f in others):
-            parts = (make_product([*factors[:k], t, *factors[k + 1 :]]) for t in factor.terms)
+            parts = (ir.product_of([*factors[:k], t, *factors[k + 1 :]]) for t in factor.terms)
             return ir.Add(tuple(ir.Reduce("sum", bound, condition, part) for part in parts))
     return None
 
@@ -190,7 +190,7 @@ def _is_wide(wide: ir.Add, volume: set[ir.Index]) -> bool:
 
 def is_negative(term: ir.Expr) -> bool:
     """Is it subtracted?"""
-    factors = term.factors if isinstance(term, ir.Mul) else (term,)
+    factors = ir.split_product(term)
     return any(isinstance(f, ir.Number) and f.value < 0 for f in factors)
 
 
@@ -234,17 +234,6 @@ def rename_bound(
 def is_bracket(expr: ir.Expr) -> TypeGuard[ir.Where]:
     """Is it an Iverson bracket: 1 where a condition holds, else 0?"""
     return isinstance(expr, ir.Where) and expr.then is ir.ONE and expr.other is ir.ZERO
-
-
-def make_product(factors: list[ir.Expr]) -> ir.Expr:
-    """The product, without a wrapper around a single factor."""
-    match factors:
-        case []:
-            return ir.ONE
-        case [factor]:
-            return factor
-        case _:
-            return ir.Mul(tuple(factors))
 
 
 def may_go_in(factors: Sequence[ir.Expr], summed: ir.Reduce) -> bool:

@@ -16,7 +16,7 @@ from derive.ir.functions import is_complex
 from derive.ir.walk import find_brackets, find_free, map_children, rename_apart, substitute, walk
 from derive.rewrite.rows import is_alike, is_filled, is_never_empty, match_index
 from derive.rewrite.rule import rule
-from derive.rewrite.rules import products, squares, sums
+from derive.rewrite.rules import squares, sums
 
 
 @rule(
@@ -33,7 +33,7 @@ def merge_mask(expr: ir.Expr) -> ir.Expr | None:
     rest = [term for term in expr.terms if _added_mask(term) is None]
     if not conditions or not rest:
         return None
-    body = rest[0] if len(rest) == 1 else ir.Add(tuple(rest))
+    body = ir.sum_of(rest)
     return ir.Where(ir.all_of(*conditions), body, ir.MINUS_INFINITY)
 
 
@@ -84,7 +84,7 @@ def find_softmax(expr: ir.Expr) -> ir.Expr | None:
     if not isinstance(expr, ir.Mul) or (found := _find_quotient(expr.factors)) is None:
         return None
     soft, rest, guard = found
-    return products.make_product([*rest, soft]) if soft.condition is guard else None
+    return ir.product_of([*rest, soft]) if soft.condition is guard else None
 
 
 @rule(
@@ -96,7 +96,7 @@ def find_softmax(expr: ir.Expr) -> ir.Expr | None:
 def find_full_softmax(expr: ir.Expr) -> ir.Expr | None:
     """The same where a softmax of nothing is zeros: the quotient would be nan."""
     new = find_softmax(expr)
-    for part in (new.factors if isinstance(new, ir.Mul) else (new,)) if new is not None else ():
+    for part in ir.split_product(new) if new is not None else ():
         if isinstance(part, ir.Along) and part.kind == "softmax":
             full = is_never_empty(part.condition, part.index) and is_finite_where_defined(part.body)
             return new if full else None
@@ -118,7 +118,7 @@ def find_masked_softmax(expr: ir.Expr) -> ir.Expr | None:
             soft, rest, guard = found
             if guard is not ir.TRUE or ir.all_of(condition, soft.condition) is not condition:
                 return None
-            return ir.Where(condition, products.make_product([*rest, soft]), ir.ZERO)
+            return ir.Where(condition, ir.product_of([*rest, soft]), ir.ZERO)
         case _:
             return None
 
@@ -175,7 +175,7 @@ def find_weighted_softmax(expr: ir.Expr) -> ir.Expr | None:
                     found = _find_weighted(over, total)
                     if found is not None:
                         rest = [f for m, f in enumerate(expr.factors) if m not in (k, n)]
-                        return products.make_product([*rest, found])
+                        return ir.product_of([*rest, found])
     return None
 
 
@@ -205,7 +205,7 @@ def _find_weighted(over: ir.Reduce, total: ir.Reduce) -> ir.Expr | None:
             continue  # 0/0 of an empty row, also where nothing of it is added up
         around = left if all(map(is_safe, rest)) else over.condition
         soft = ir.Along("softmax", index, kept, same)
-        return ir.Reduce("sum", over.bound, around, products.make_product([soft, *rest]))
+        return ir.Reduce("sum", over.bound, around, ir.product_of([soft, *rest]))
     return None
 
 
@@ -246,7 +246,7 @@ def drop_largest(expr: ir.Expr) -> ir.Expr | None:
     match expr:
         case ir.Along("softmax" | "log_softmax" as kind, index, condition, ir.Add(terms)):
             for k, term in enumerate(terms):
-                left = sums.make_sum([*terms[:k], *terms[k + 1 :]])
+                left = ir.sum_of([*terms[:k], *terms[k + 1 :]])
                 if _is_largest(term, left, index, condition):
                     return ir.Along(kind, index, condition, left)
     return None
@@ -304,9 +304,9 @@ def return_shift(expr: ir.Expr) -> ir.Expr | None:
             spot = next((m for m, o in enumerate(others) if is_alike(o, negate(logit))), None)
             if spot is None or set(find_free(logit)) & set(bound) or not is_safe(logit):
                 continue
-            left = sums.make_sum([*logits[:n], *logits[n + 1 :]])
+            left = ir.sum_of([*logits[:n], *logits[n + 1 :]])
             whole = ir.Reduce("logsumexp", bound, condition, left)
-            return sums.make_sum([*others[:spot], *others[spot + 1 :], whole])
+            return ir.sum_of([*others[:spot], *others[spot + 1 :], whole])
     return None
 
 
@@ -339,13 +339,13 @@ def _find_normalised(term: ir.Expr, others: Sequence[ir.Expr]) -> ir.Expr | None
                 return None
         case _:
             return None
-    wanted = logit.terms if isinstance(logit, ir.Add) else (logit,)
+    wanted = ir.split_sum(logit)
     for chosen in combinations(range(len(others)), len(wanted)):
-        one = sums.make_sum([others[k] for k in chosen])
+        one = ir.sum_of([others[k] for k in chosen])
         index = match_index(one, logit, summed)
         if index is not None:
             rest = [other for k, other in enumerate(others) if k not in chosen]
-            return sums.make_sum([*rest, ir.Along("log_softmax", index, condition, one)])
+            return ir.sum_of([*rest, ir.Along("log_softmax", index, condition, one)])
     return None
 
 
@@ -417,7 +417,7 @@ def _leave_in_squares(expr: ir.Expr, index: ir.Index) -> ir.Expr:
                 return expr
             kept = [t for t in found[2].terms if index in find_free(t) or not is_safe(t)]
             is_same = len(kept) in {0, len(found[2].terms)}
-            return expr if is_same else products.make_product([*found[0], sums.make_sum(kept)])
+            return expr if is_same else ir.product_of([*found[0], ir.sum_of(kept)])
         case _:
             return expr
 
@@ -437,7 +437,7 @@ def _leave_shift(expr: ir.Expr, index: ir.Index, *, inside: bool = False) -> ir.
             left = [
                 _leave_shift(t, index, inside=inside) if index in find_free(t) else t for t in kept
             ]
-            return sums.make_sum(left) if left != list(terms) else expr
+            return ir.sum_of(left) if left != list(terms) else expr
         case ir.Mul(factors):
             return _leave_in_product(expr, factors, index, inside=inside)
         case ir.Reduce("sum", bound, condition, body):
@@ -494,7 +494,7 @@ def delay_division(expr: ir.Expr) -> ir.Expr | None:
             if _can_wait(factor, expr, rest):
                 weight, total = _split_row(factor)
                 condition = ir.all_of(expr.condition, factor.condition)
-                body = products.make_product([*factors[:k], weight, *factors[k + 1 :]])
+                body = ir.product_of([*factors[:k], weight, *factors[k + 1 :]])
                 over = ir.Reduce("sum", expr.bound, condition, body)
                 return ir.Mul((over, ir.Pow(total, ir.MINUS_ONE)))
     return None

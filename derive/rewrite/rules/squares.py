@@ -20,7 +20,7 @@ from derive.ir.functions import holds_complex
 from derive.ir.walk import find_free
 from derive.rewrite.rule import rule
 from derive.rewrite.rules import chains, sums
-from derive.rewrite.rules.products import make_product, rename_bound
+from derive.rewrite.rules.products import rename_bound
 
 MOST_TERMS = 4  # in a square; so many have ten products
 TWO = ir.Number(Fraction(2))
@@ -49,7 +49,7 @@ def expand_square(expr: ir.Expr) -> ir.Expr | None:
         return None
     outer, rest, terms = found
     whole = ir.Call("max", (terms, ir.ZERO)) if all(map(is_never_negative, rest)) else terms
-    return make_product([*outer, whole])
+    return ir.product_of([*outer, whole])
 
 
 @rule(
@@ -131,7 +131,7 @@ def split_number(term: ir.Expr) -> tuple[Fraction, ir.Expr]:
             number *= factor.value
         else:
             others.append(factor)
-    return number, make_product(others)
+    return number, ir.product_of(others)
 
 
 def _expand(
@@ -141,7 +141,7 @@ def _expand(
 
     def take(number: Fraction, *factors: ir.Expr) -> ir.Expr:
         kept = [f for f in (*rest, *factors) if f is not ir.ONE] or [ir.ONE]
-        whole = ir.Reduce(square.kind, square.bound, square.condition, make_product(kept))
+        whole = ir.Reduce(square.kind, square.bound, square.condition, ir.product_of(kept))
         return whole if number == 1 else ir.Mul((ir.Number(number), whole))
 
     squares = [take(number**2, ir.Pow(term, TWO)) for number, term in terms]

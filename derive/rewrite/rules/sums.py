@@ -5,7 +5,6 @@ sum_j a_i * f_j = a_i * sum_j f_j
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from math import comb, prod
 
@@ -17,7 +16,6 @@ from derive.rewrite.rule import rule
 from derive.rewrite.rules.products import (
     is_bracket,
     is_negative,
-    make_product,
 )
 
 MOST_POWER = 4  # of a difference: it has one term more
@@ -30,11 +28,6 @@ def find_factors(expr: ir.Expr) -> tuple[ir.Expr, ...]:
     if isinstance(expr, ir.Mul):
         return tuple(inner for factor in expr.factors for inner in find_factors(factor))
     return (expr,)
-
-
-def make_sum(terms: Sequence[ir.Expr]) -> ir.Expr:
-    """The sum, without a wrapper around a single term."""
-    return terms[0] if len(terms) == 1 else ir.Add(tuple(terms))
 
 
 def is_number(expr: ir.Expr) -> bool:
@@ -76,7 +69,7 @@ def hoist_factor(expr: ir.Expr) -> ir.Expr | None:
         return None  # a plan puts numbers where they cost least
     guards = [f.condition for f in outside if is_bracket(f)]
     free = [f for f in outside if not is_bracket(f)]
-    whole = make_product([*free, ir.Reduce(kind, bound, condition, make_product(inside))])
+    whole = ir.product_of([*free, ir.Reduce(kind, bound, condition, ir.product_of(inside))])
     # A guard of this sum alone: as a factor it would guard what the sum is multiplied by.
     return ir.Where(ir.all_of(*guards), whole, ir.ZERO) if guards else whole
 
@@ -115,7 +108,9 @@ def open_kink(expr: ir.Expr) -> ir.Expr | None:
                 continue
             terms = [(ir.all_of(condition, c), [*f, *others]) for c, f in _open_kink(*sides, index)]
             order = (index, own[0] if len(own) == 1 and own[0] in bound else index)
-            return make_product([*numbers, make_sum([_sum_apart(t, order, bound) for t in terms])])
+            return ir.product_of(
+                [*numbers, ir.sum_of([_sum_apart(t, order, bound) for t in terms])]
+            )
     return None
 
 
@@ -137,9 +132,9 @@ def _part_kink(factor: ir.Expr, index: ir.Index) -> tuple[str, int, ir.Expr, ir.
             above, below = [one], [other]
         case _:
             return None
-    if not above or len(below) != 1 or index in find_free(make_sum(above)):
+    if not above or len(below) != 1 or index in find_free(ir.sum_of(above)):
         return None
-    return name, power, make_sum(above), below[0]
+    return name, power, ir.sum_of(above), below[0]
 
 
 def _open_kink(
@@ -194,7 +189,7 @@ def _turn(term: ir.Expr) -> ir.Expr:
     factors = find_factors(term)
     number = -prod((f.value for f in factors if isinstance(f, ir.Number)), start=Fraction(1))
     rest = [f for f in factors if not isinstance(f, ir.Number)]
-    return make_product([*([] if number == 1 else [ir.Number(number)]), *rest])
+    return ir.product_of([*([] if number == 1 else [ir.Number(number)]), *rest])
 
 
 def _sum_apart(
@@ -213,16 +208,16 @@ def _sum_apart(
     parts = ir.split_and(condition)
     within = ir.all_of(*(p for p in parts if index in find_free(p)))
     around = ir.all_of(*(p for p in parts if index not in find_free(p)))
-    inner = ir.Reduce("sum", (index,), within, make_product(inside or [ir.ONE]))
+    inner = ir.Reduce("sum", (index,), within, ir.product_of(inside or [ir.ONE]))
     numbers = [f for f in outside if is_number(f)]
     rest = [f for f in outside if not is_number(f)]
     outer = tuple(i for i in bound if i is not index)
-    whole = make_product([*rest, inner])
+    whole = ir.product_of([*rest, inner])
     if outer:
         whole = ir.Reduce("sum", outer, around, whole)
     elif around is not ir.TRUE:
         whole = ir.Where(around, whole, ir.ZERO)
-    return make_product([*numbers, *find_factors(whole)])
+    return ir.product_of([*numbers, *find_factors(whole)])
 
 
 @rule(
@@ -242,7 +237,7 @@ def hoist_term(expr: ir.Expr) -> ir.Expr | None:
     inside = [t for t in terms if t not in outside]
     if not outside or not inside:
         return None
-    return ir.Add((*outside, ir.Reduce(kind, bound, condition, make_sum(inside))))
+    return ir.Add((*outside, ir.Reduce(kind, bound, condition, ir.sum_of(inside))))
 
 
 @rule(
@@ -262,4 +257,4 @@ def hoist_scale(expr: ir.Expr) -> ir.Expr | None:
     inside = [f for f in factors if f not in outside]
     if not outside or not inside:
         return None
-    return ir.Mul((*outside, ir.Reduce(kind, bound, condition, make_product(inside))))
+    return ir.Mul((*outside, ir.Reduce(kind, bound, condition, ir.product_of(inside))))

@@ -13,8 +13,7 @@ from typing import TypeAlias
 
 from derive.ir import nodes as ir
 from derive.ir import polynomial, walk
-from derive.rewrite.rules.products import make_product
-from derive.rewrite.rules.sums import is_number, make_sum
+from derive.rewrite.rules.sums import is_number
 
 Group: TypeAlias = tuple[tuple[int, int], tuple[int, ...], "Term"]
 
@@ -34,7 +33,7 @@ class Term:
         """The sum; equal factors are a power."""
         counts = Counter(self.factors)
         factors = [f if n == 1 else ir.Pow(f, ir.Number(Fraction(n))) for f, n in counts.items()]
-        body = make_product(factors)
+        body = ir.product_of(factors)
         whole: ir.Expr = body
         if self.bound:
             whole = self._sum(factors)
@@ -57,7 +56,7 @@ class Term:
         others = [factor for factor in factors if factor not in counts]
         if self.condition is ir.TRUE and len(others) == 1 and len(factors) == len(counts) + 1:
             return ir.Reduce("mean", self.bound, ir.TRUE, others[0])
-        return ir.Reduce("sum", self.bound, self.condition, make_product(factors))
+        return ir.Reduce("sum", self.bound, self.condition, ir.product_of(factors))
 
     def guard(self, condition: ir.Expr) -> Term:
         """The term where a condition holds too."""
@@ -140,7 +139,7 @@ def to_sum(terms: Sequence[Term]) -> ir.Expr:
         replace(t, number=t.number / number, factors=_without(t.factors, common)) for t in terms
     ]
     inner.sort(key=lambda term: term.number < 0)
-    whole = make_sum([term.to_expr() for term in inner])
+    whole = ir.sum_of([term.to_expr() for term in inner])
     outer = [*([ir.Number(number)] if number != 1 else []), *common.elements()]
     return ir.Mul((*outer, whole)) if outer else whole
 
@@ -285,7 +284,7 @@ def _merge(members: Sequence[Term], common: Counter[ir.Expr], *, deep: bool) -> 
         return None
     if not deep and any(rest.bound and len(_list_tensors(rest)) > 1 for rest in rests):
         return None
-    if any(i not in walk.find_free(make_product(list(r.factors))) for r in rests for i in r.bound):
+    if any(i not in walk.find_free(ir.product_of(list(r.factors))) for r in rests for i in r.bound):
         return None
     lone = {i for rest in rests for i in rest.bound}
     wide = {i for rest in rests for f in rest.factors for i in walk.find_free(f)} - lone
@@ -336,5 +335,5 @@ def _normalize(terms: Sequence[Term]) -> tuple[Fraction, tuple[ir.Expr, ...], ir
     inner = [
         replace(t, number=t.number / first, factors=_without(t.factors, common)) for t in named
     ]
-    whole = make_sum([term.to_expr() for term in inner])
+    whole = ir.sum_of([term.to_expr() for term in inner])
     return first, tuple(common.elements()), whole
