@@ -37,6 +37,7 @@ ESCAPES = {sign: f"\\{sign}" for sign in "{}$&#_%"} | {
     "~": r"\textasciitilde{}",
 }
 
+RIGHT = r" \right)"
 _NUMERAL = re.compile(r"\{?\d|\\frac\{\d")  # what would run together with an index before it
 
 
@@ -79,7 +80,7 @@ def _write_within(expr: ir.Expr, precedence: int) -> str:
 
 
 def _wrap(text: str) -> str:
-    return rf"\left( {text} \right)"
+    return rf"\left( {text}{RIGHT}"
 
 
 def _write(expr: ir.Expr) -> tuple[str, int]:
@@ -205,6 +206,20 @@ def _write_under(bound: Sequence[ir.Index], condition: ir.Expr) -> str:
     return f"_{{{indices}{where}}}"
 
 
+def _write_chains(parts: Sequence[ir.Expr]) -> list[str]:
+    """Each part; a comparison that begins with what the one before ends with goes on with it."""
+    chains: list[str] = []
+    end: ir.Expr | None = None
+    for part in parts:
+        if isinstance(part, ir.Compare) and part.left is end:
+            more = to_latex(part).removeprefix(_write_within(part.left, SUM))
+            chains[-1] = chains[-1].removesuffix(RIGHT) + more + RIGHT
+        else:
+            chains.append(_write_within(part, ATOM))
+        end = part.right if isinstance(part, ir.Compare) else None
+    return chains
+
+
 def _write_condition(expr: ir.Expr) -> tuple[str, int]:
     match expr:
         case ir.Truth(value):
@@ -213,7 +228,7 @@ def _write_condition(expr: ir.Expr) -> tuple[str, int]:
             sign = RELATIONS.get(relation, relation)
             return f"{_write_within(left, SUM)} {sign} {_write_within(right, SUM)}", ANY
         case ir.And(parts):
-            return r" \wedge ".join(_write_within(part, ATOM) for part in parts), ANY
+            return r" \wedge ".join(_write_chains(parts)), ANY
         case ir.Or(parts):
             return r" \vee ".join(_write_within(part, ATOM) for part in parts), ANY
         case ir.Not(part):

@@ -299,10 +299,11 @@ class Printer:
             case _:
                 raise TypeError(f"no text for {type(op).__name__}")
 
-    def _pad(self, op: ops.Op) -> str:
-        """Zeros around the places of one tensor, in one call; torch counts places from the last."""
+    def _pad(self, pad: ops.Pad) -> str:
+        """Numbers around the places of one tensor, in one call; torch counts from the last."""
         pairs: dict[int, tuple[str, str]] = {}
-        while isinstance(op, ops.Pad) and op.place not in pairs:
+        op: ops.Op = pad
+        while isinstance(op, ops.Pad) and op.place not in pairs and op.value is pad.value:
             here = Polynomial.of(ops.axes_of(op.arg)[op.place].extent)
             after = Polynomial.of(op.index.extent) - here - Polynomial.of(op.before)
             pairs[op.place] = to_python(op.before), to_python(after.to_expr())
@@ -310,7 +311,8 @@ class Printer:
         count = len(ops.axes_of(op))
         each = (pairs.get(place, ("0", "0")) for place in reversed(range(min(pairs), count)))
         amounts = ", ".join(", ".join(pair) for pair in each)
-        return f"torch.nn.functional.pad({self.text(op)}, ({amounts}))"
+        told = "" if pad.value is ir.ZERO else f", value={to_python(pad.value)}"
+        return f"torch.nn.functional.pad({self.text(op)}, ({amounts}){told})"
 
     def _is_cut(self, index: ir.Index) -> bool:
         return any(index.extent == ir.Size(name) for name, _ in self.blocks)

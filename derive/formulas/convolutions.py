@@ -97,3 +97,32 @@ pixel_shuffle = parse(
     source="Shi et al. 2016, eq. 4",
     typical=dict(B=8, C=3, R=4, H=64, W=64),
 )
+
+max_pool2d = parse(
+    """
+    x[B, C, H, W]
+    size P = 1, S = 2  # padding, by which the window is wider on both sides, and stride
+    index k, l < 2*P + 1
+    index i < (H - 1)//S + 1
+    index j < (W - 1)//S + 1
+    y[b,c,i,j] = max[k, l, 0 <= S*i + k - P < H and 0 <= S*j + l - P < W](
+        x[b,c,S*i + k - P,S*j + l - P])
+    """,
+    title="The largest entry around each place of an image, a stride apart",
+    source="Krizhevsky et al. 2012, section 3.4; He et al. 2016, ResNet, table 1",
+    typical=dict(B=8, C=64, H=112, W=112, P=1, S=2),
+)
+
+avg_pool2d = parse(
+    """
+    x[B, C, H, W]
+    size K = 2, S = 2  # window, stride
+    index k, l < K
+    index i < (H - K)//S + 1
+    index j < (W - K)//S + 1
+    y[b,c,i,j] = mean[k, l](x[b,c,S*i + k,S*j + l])
+    """,
+    title="The mean of each window of an image",
+    source="torch.nn.AvgPool2d",
+    typical=dict(B=8, C=64, H=112, W=112, K=2, S=2),
+)

@@ -109,3 +109,16 @@ personalized_page_rank = parse(
     source="Page, Brin, Motwani, Winograd 1999, section 6",
     typical=dict(N=65536, E=1048576),
 )
+
+segment_mean = parse(
+    """
+    size G
+    x[N, D]; int seg[N] < G
+    index g < G
+    count[g] = sum[n]([seg[n] == g])
+    y[g,d] = sum[n]([seg[n] == g] * x[n,d]) / max(count[g], 1)
+    """,
+    title="The mean of each segment, zeros where there is none: a readout of many graphs at once",
+    source="Fey, Lenssen 2019, PyTorch Geometric, global_mean_pool",
+    typical=dict(N=65536, D=64, G=2048),
+)

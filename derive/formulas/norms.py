@@ -102,3 +102,16 @@ global_response_norm = parse(
     source="Woo et al. 2023, ConvNeXt V2, algorithm 1",
     typical=dict(B=8, N=1024, C=256),
 )
+
+instance_norm = parse(
+    """
+    x[B, C, H, W]; gamma, beta[C]
+    scalar eps = 1e-5
+    mu[b,c] = mean[h, w](x[b,c,h,w])
+    s2[b,c] = var[h, w](x[b,c,h,w])
+    y[b,c,h,w] = (x[b,c,h,w] - mu[b,c]) / sqrt(s2[b,c] + eps) * gamma[c] + beta[c]
+    """,
+    title="Instance normalisation: each channel of each image by its own statistics",
+    source="Ulyanov, Vedaldi, Lempitsky 2016, eq. 4",
+    typical=dict(B=8, C=64, H=56, W=56),
+)

@@ -54,12 +54,12 @@ def to_expr(op: ops.Op) -> ir.Expr:
             return _read_at(arg, place, ir.Add(back))
         case ops.Unfold(arg, place, outer, inner, step):
             return _read_at(arg, place, ir.Add((ir.Mul((step, outer)), inner)))
-        case ops.Pad(arg, place, index, before):
+        case ops.Pad(arg, place, index, before, value):
             position = to_affine(ir.Add((index, ir.Mul((ir.MINUS_ONE, before))))).to_expr()
             length = ops.axes_of(arg)[place].extent
             inside = find_guard(position, length)
             read = _read_at(arg, place, position)
-            return ir.Where(inside, read, ir.ZERO) if inside is not ir.TRUE else read
+            return ir.Where(inside, read, value) if inside is not ir.TRUE else read
         case ops.Take(arg, places, by):
             taken = [ops.axes_of(arg)[k] for k in places]
             told: dict[ir.Expr, ir.Expr] = dict(zip(taken, map(to_expr, by), strict=True))

@@ -5,7 +5,7 @@
        | NumTensor(value, wide)            the same as a 0-d tensor
        | Iota(index) | Triangle(rows, columns, offset, upper)
        | Select(arg, place, at) | Slice(arg, place, index, start, step) | Flip(arg, place, index)
-       | Pad(arg, place, index, before) | Unfold(arg, place, outer, inner, step)
+       | Pad(arg, place, index, before, value) | Unfold(arg, place, outer, inner, step)
        | Unflatten(arg, place, parts) | Diagonal(arg, first, second)
        | Take(arg, places, by, axes)       the positions of some places are told by tensors
        | Flatten(arg, start, end, index) | Arrange(arg, axes) | Expand(arg, axes)
@@ -104,7 +104,7 @@ class Flip:
 
 @ir.node
 class Pad:
-    """One place with zeros `before` it, and after it up to the extent of the index.
+    """One place with zeros, or others, `before` it, and after it up to the extent of the index.
 
     Where there are fewer than none, positions are cut off.
     """
@@ -113,6 +113,7 @@ class Pad:
     place: int
     index: ir.Index
     before: ir.Expr
+    value: ir.Expr = ir.ZERO
 
 
 @ir.node

@@ -33,7 +33,7 @@ pytestmark = [
 FEW = ("relative_attention", "layer_norm")
 
 # A loop over places is unrolled: compiled once for each length, exported for one.
-UNROLLED = dict(lstm="T", gru="T", selective_scan="L", rwkv="T", delta_net="T")
+UNROLLED = dict(lstm="T", gru="T", selective_scan="L", rwkv="T", delta_net="T", mps_overlap="L")
 REFUSED = {  # by torch, and what it says
     # a pad by a size that is a symbol, outside of torch.compile
     ("s4d", "fake"): "SymIntArrayRef expected to contain only concrete integers",

@@ -127,7 +127,10 @@ def test_first_and_second_derivatives_are_right(call, text):
 
 def is_window(call):
     """Is it a convolution, a pool, a norm of channels, or a sum?"""
-    return any(word in call for word in ("conv", "_pool", "_windows", "batch_norm", "group_norm"))
+    return any(
+        word in call
+        for word in ("conv", "_pool", "_windows", "batch_norm", "group_norm", "instance_norm")
+    )
 
 
 BAG = "functional.embedding_bag("

@@ -3,7 +3,8 @@
 Ba, Kiros, Hinton 2016, eq. 4; Zhang, Sennrich 2019, eq. 4. A weight and a bias over the indices
 that are normalised go with it. Where the entries that are normalised together lie apart, and have
 but one index in common, it is a batch_norm (Ioffe, Szegedy 2015); with a weight for each part of
-what is normalised a group_norm (Wu, He 2018). All compute in float32 what they are given in half
+what is normalised a group_norm (Wu, He 2018), with one for each of these an instance_norm, which
+is traced for any number of them. All compute in float32 what they are given in half
 precision.
 """
 
@@ -33,7 +34,7 @@ from derive.plan.cost import find_strides
 
 LAYER = "torch.nn.functional.layer_norm"
 RMS = "torch.nn.functional.rms_norm"
-BATCH, GROUP = "torch.batch_norm", "torch.group_norm"
+BATCH, GROUP, INSTANCE = "torch.batch_norm", "torch.group_norm", "torch.instance_norm"
 SIGNS = {"weight": "*", "bias": "+"}
 NONE = ops.Local("None")
 TWO = ir.Number(Fraction(2))
@@ -170,10 +171,15 @@ def _make_cell(
             bias = able[0].op
             rest.remove(able[0])
     if norm.call == LAYER and affine != norm.over:
-        norm = replace(norm, call=GROUP)
+        is_single = (
+            not {*affine} & {*norm.over} and norm.eps is not ir.ZERO
+        )  # torch has 0 for 0 / 0
+        norm = replace(norm, call=INSTANCE if is_single else GROUP)
     affines = {"weight": weight, "bias": bias}
     given = {name: ops.arrange(op, affine) for name, op in affines.items() if op is not None}
-    result = (_write_merged if norm.call in {BATCH, GROUP} else _write_call)(norm, affine, given)
+    result = (_write_merged if norm.call in {BATCH, GROUP, INSTANCE} else _write_call)(
+        norm, affine, given
+    )
     over = join_product(factors.over, order)
     if over is not None:
         result = ops.combine("*", (result, over), order)
@@ -244,7 +250,7 @@ def _write_merged(norm: Norm, affine: tuple[ir.Index, ...], given: Mapping[str, 
         weights = tuple(places.get(name, NONE) for name in SIGNS)
         if norm.call == GROUP:
             return ops.TorchCall(GROUP, (ops.Given(0), ops.Given(len(args) - 2), *weights, eps))
-        return ops.TorchCall(BATCH, (ops.Given(0), *weights, NONE, NONE, True, 0.0, eps, False))
+        return ops.TorchCall(norm.call, (ops.Given(0), *weights, NONE, NONE, True, 0.0, eps, False))
 
     inner: ops.Op = arg
     if len(affine) > 1:
@@ -262,7 +268,8 @@ def _write_merged(norm: Norm, affine: tuple[ir.Index, ...], given: Mapping[str, 
     aligned = {
         name: ops.Pick(place, after) if after[1:] else place for name, place in places.items()
     }
-    norm = replace(norm, filled=(*affine, *norm.over))  # or it fails, or its slope is nan
+    batch = axes[:start] if norm.call == INSTANCE else ()
+    norm = replace(norm, filled=(*batch, *affine, *norm.over))  # or it fails, or its slope is nan
     result = _choose(norm, args, (write({}), write(places)), aligned, whole)
     if len(affine) > 1:
         result = ops.Unflatten(result, 1, affine)
@@ -348,6 +355,18 @@ CELLS = (
         refuses=(
             "x[B, C, N]; gamma[N]\n"
             "y[b,c,n] = gamma[n] * (x[b,c,n] - mean[m](x[b,c,m])) / sqrt(var[m](x[b,c,m]) + 1)"
+        ),
+        match=match_norm,
+    ),
+    CellRule(
+        call=INSTANCE,
+        computes=(
+            "x[B, C, N]; gamma, beta[C]\ny[b,c,n] = gamma[c] * (x[b,c,n] - mean[m](x[b,c,m]))"
+            " / sqrt(var[m](x[b,c,m]) + 1e-5) + beta[c]"
+        ),
+        refuses=(
+            "x[B, C, N]; gamma[C]\n"
+            "y[b,c,n] = gamma[c] * (x[b,c,n] - mean[m](x[b,c,m])) / sqrt(var[m](x[b,c,m]))"
         ),
         match=match_norm,
     ),

@@ -3,7 +3,8 @@
 Rows of a table that integers name, summed over one of their two indices, are its embedding_bag.
 
 prod_{j <= i} x_j is its cumprod, log sum_{j <= i} exp(x_j) its logcumsumexp, max_{j <= i} x_j the
-values of its cummax, and from i on the same of what is read backwards.
+values of its cummax, and from i on the same of what is read backwards. Up to i - c these are read
+c places on, after as many neutral numbers.
 
 sum_d q_id (sum_{j <= i} k_jd v_je) takes chunks of places: within one the scores of its own places,
 before it one running sum, so that neither every k_jd v_je nor every score is kept.
@@ -20,8 +21,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from derive.analysis.facts import is_never_negative
 from derive.ir import nodes as ir
-from derive.ir.polynomial import is_same_extent
+from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import rename_apart
 from derive.plan import ops
 from derive.plan.cells.matching import CellRule, Definitions, is_same, join_product, rename, strip
@@ -59,7 +61,8 @@ def match_so_far(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     if not isinstance(triangle, ops.Triangle):
         return None
     edges = [i for i in (triangle.rows, triangle.columns) if i is not bound]
-    if len(edges) != 1 or triangle.offset is not ir.ZERO or bound not in ops.axes_of(value):
+    offset = Polynomial.of(triangle.offset) * Polynomial.of(1 if triangle.upper else -1)
+    if len(edges) != 1 or not is_never_negative(offset) or bound not in ops.axes_of(value):
         return None
     (edge,) = edges
     if edge in ops.axes_of(value) or not is_same_extent(edge.extent, bound.extent):
@@ -75,13 +78,20 @@ def match_so_far(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     call = ops.TorchCall(".flip", (call, place)) if is_backwards else call
     call = ops.TorchCall(SO_FAR[kind], (call, place))
     call = ops.Pick(call, (0,)) if is_extreme else call
+    args: tuple[ops.Op, ...] = (value,)
+    if triangle.offset is not ir.ZERO:  # places so far on read what is there
+        args = (value, ops.Num(offset.to_expr()), ops.Num(edge.extent))
+        empty = {"prod": "1", "min": "torch.inf"}.get(kind, "-torch.inf")
+        amounts: tuple[ops.Operand, ...] = (0,) * (2 * (len(axes) - place - 1)) + (ops.Given(1), 0)
+        call = ops.TorchCall(
+            "torch.nn.functional.pad", (call, amounts), (("value", ops.Local(empty)),)
+        )
+        call = ops.TorchCall(".narrow", (call, place, 0, ops.Given(2)))
     call = ops.TorchCall(".flip", (call, place)) if is_backwards else call
     call = ops.TorchCall(".to", (call, ops.Local("dtype")))
     shown, taken = ops.align((triangle, value), every)
     whole = ops.Reduction(kind, ops.Choose(shown, taken, neutral, every), (bound,))
-    cell = ops.Cell(
-        call, (value,), ops.arrange(whole, axes), axes, note=EQUAL if is_extreme else ""
-    )
+    cell = ops.Cell(call, args, ops.arrange(whole, axes), axes, note=EQUAL if is_extreme else "")
     return ops.arrange(cell, ops.axes_of(op))
 
 
@@ -537,7 +547,7 @@ CELLS = (
     CellRule(
         call=".logcumsumexp",
         computes="x[B, N]; index i < N\ns[b,i] = logsumexp[j, j >= i](x[b,j])",
-        refuses="x[B, N]; index i < N\ns[b,i] = logsumexp[j, j > i](x[b,j])",
+        refuses="x[B, N]; index i < N\ns[b,i] = logsumexp[j, j >= i - 1](x[b,j])",
         match=match_so_far,
     ),
 )

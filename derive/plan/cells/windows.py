@@ -17,12 +17,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from derive.analysis.facts import is_never_negative
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.plan import ops
 from derive.plan.cells.matching import CellRule, Definitions, Signed, join_sum, split_sum, strip
 from derive.plan.cost import find_true_axes
-from derive.plan.lower.places import find_left_over
+from derive.plan.lower.places import find_left_over, to_stride
 
 SUMS = "_sum_windows"  # a function of the file
 WIDE = 8  # entries of a window below which these are added as they stand
@@ -113,15 +114,17 @@ def turn_over(data: ops.Op, kernel: ops.Op) -> tuple[ops.Op, ops.Op]:
 
 
 def split_padding(
-    op: ops.Op, windows: Sequence[Window]
+    op: ops.Op, windows: Sequence[Window], value: ir.Expr = ir.ZERO
 ) -> tuple[ops.Op, list[ir.Expr], list[ir.Index]]:
     """The operand without zeros that stand on both sides alike of windows, and how many these are.
+
+    Or without other numbers of this value.
 
     Also what its places are called without them. None are taken where some are not alike.
     """
     amounts: list[ir.Expr] = [ir.ZERO] * len(windows)
     inside, whole = [w.place for w in windows], op
-    while isinstance(op := _find_padding(op), ops.Pad):
+    while isinstance(op := _find_padding(op), ops.Pad) and op.value is value:
         before, axis = Polynomial.of(op.before), ops.axes_of(op.arg)[op.place]
         after = Polynomial.of(op.index.extent) - Polynomial.of(axis.extent) - before
         if before != after or op.index not in inside:
@@ -138,13 +141,13 @@ def _find_padding(op: ops.Op) -> ops.Op:
     More of them than are kept, as they are written for a size of 0, count as those that are kept.
     """
     match op:
-        case ops.Slice(ops.Pad(arg, at, _, before), place, index, start, apart) if (
+        case ops.Slice(ops.Pad(arg, at, _, before, value), place, index, start, apart) if (
             at == place and start is ir.ZERO and apart is ir.ONE
         ):
-            return ops.Pad(arg, at, index, before)
-        case ops.Unflatten(ops.Pad(arg, at, index, before), place, parts) if at != place:
+            return ops.Pad(arg, at, index, before, value)
+        case ops.Unflatten(ops.Pad(arg, at, index, before, value), place, parts) if at != place:
             inner = ops.Unflatten(arg, place, parts)
-            return ops.Pad(inner, at + (len(parts) - 1 if at > place else 0), index, before)
+            return ops.Pad(inner, at + (len(parts) - 1 if at > place else 0), index, before, value)
         case _:
             return op
 
@@ -366,10 +369,16 @@ def _give(place: int, axes: tuple[ir.Index, ...], lone: Sequence[ir.Index]) -> o
     return ops.Pick(ops.Given(place), (None,) * len(lacking)) if lacking else ops.Given(place)
 
 
-def match_pool(op: ops.Op, _: Definitions) -> ops.Op | None:
-    """The largest, or the mean, of each window."""
+def match_pool(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """The largest, the mean or the sum of each window."""
     match op:
-        case ops.Reduction("max" | "mean" as kind, arg, over):
+        case ops.Apply("*", (total, ops.Num(scale))) if (
+            isinstance(total := definitions.unwrap(total), ops.Reduction)
+            and Polynomial.of(scale) * to_stride(total.over) == ONE
+        ):
+            found = match_pool(ops.Reduction("mean", total.arg, total.over), definitions)
+            return found and ops.arrange(found, ops.axes_of(op))
+        case ops.Reduction("max" | "mean" | "sum" as kind, arg, over):
             arg = turn_windows(arg, over)
             base, windows = split_windows(arg)
         case _:
@@ -378,17 +387,32 @@ def match_pool(op: ops.Op, _: Definitions) -> ops.Op | None:
     others = [i for i in ops.axes_of(base) if i not in {w.place for w in windows}]
     if not windows or len(windows) > MOST or inner != set(over) or len(others) not in {1, 2}:
         return None
-    if kind == "mean" and any(w.dilation is not ir.ONE for w in windows):
+    if kind != "max" and any(w.dilation is not ir.ONE for w in windows):
         return None
-    args: list[ops.Op] = [ops.arrange(base, (*others, *(w.place for w in windows)))]
+    if kind == "sum" and len(windows) == 1:  # torch's function divides it then
+        return None
+    value = ir.MINUS_INFINITY if kind == "max" else ir.ZERO
+    inside, padding, places = split_padding(base, windows, value)
+    half = [
+        to_stride((w.inner,)) - Polynomial.of(2) * Polynomial.of(p)
+        for w, p in zip(windows, padding, strict=True)
+    ]
+    if all(map(is_never_negative, half)):  # torch pads by half a window at most
+        base = inside
+    else:
+        padding, places = [], [w.place for w in windows]
+    args: list[ops.Op] = [ops.arrange(base, (*others, *places))]
     keywords = _write_arguments(
         args,
         kernel_size=[w.inner.extent for w in windows],
         stride=[w.stride for w in windows],
+        padding=padding,
         dilation=[w.dilation for w in windows],
     )
     if not any(name == "stride" for name, _ in keywords):
         keywords = (*keywords, ("stride", 1))
+    if kind == "sum":
+        keywords = (*keywords, ("divisor_override", 1))
     name = f"{'max' if kind == 'max' else 'avg'}_pool{len(windows)}d"
     call = ops.TorchCall(FUNCTIONAL + name, (ops.Given(0),), keywords)
     filled = (others[-1], *over)

@@ -362,14 +362,36 @@ def lower_reduce(reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...
     if parted is not None:
         return parted
     inner = (*(i for i in order if i not in reduce.bound), *reduce.bound)
-    arg = context.lower(context.protect(reduce.body, reduce.condition), inner)
-    if reduce.condition is not ir.TRUE:
-        mask = lower_condition(reduce.condition, context, inner)
-        arg = fill(arg, mask, NEUTRAL[reduce.kind], False, inner)
+    arg, _ = _leave_out(reduce, context, inner)
     arg = spread(arg, reduce.bound, inner)
     if ROWS[reduce.kind].is_matrix:
         arg = ops.arrange(arg, ops.sort_axes(ops.axes_of(arg), inner))
     return ops.Reduction(reduce.kind, arg, reduce.bound)
+
+
+def _leave_out(
+    row: ir.Reduce | ir.Along, context: Context, order: tuple[ir.Index, ...]
+) -> tuple[ops.Op, ops.Op | None]:
+    """The body with the neutral number where the condition does not hold, and the mask, if any.
+
+    What surrounds a tensor is that number then.
+    """
+    arg = context.lower(context.protect(row.body, row.condition), order)
+    if row.condition is ir.TRUE:
+        return arg, None
+    neutral = NEUTRAL[row.kind]
+    condition = drop_padded(row.condition, row.body, context)
+    if condition is not row.condition:
+        arg = _surround(arg, neutral.value)
+    if condition is ir.TRUE:
+        return arg, None
+    mask = lower_condition(condition, context, order)
+    return fill(arg, mask, neutral, False, order), mask
+
+
+def _surround(op: ops.Op, value: ir.Expr) -> ops.Op:
+    op = ops.with_args(op, tuple(_surround(arg, value) for arg in ops.args_of(op)))
+    return replace(op, value=value) if isinstance(op, ops.Pad) else op
 
 
 def _hold_number(op: ops.Op) -> ops.Op:
@@ -418,11 +440,7 @@ def lower_along(along: ir.Along, context: Context, order: tuple[ir.Index, ...]) 
     """A function along an index with that last, where torch is fastest; of a matrix with both."""
     index = along.index
     inner = (*(i for i in order if i not in along.indices), *along.indices)
-    arg = context.lower(context.protect(along.body, along.condition), inner)
-    mask = None
-    if along.condition is not ir.TRUE:
-        mask = lower_condition(along.condition, context, inner)
-        arg = fill(arg, mask, NEUTRAL[along.kind], False, inner)
+    arg, mask = _leave_out(along, context, inner)
     arg = spread(arg, along.indices, inner)
     arg = ops.arrange(arg, ops.sort_axes(ops.axes_of(arg), inner))
     result: ops.Op = ops.Along(along.kind, arg, index, along.columns)
