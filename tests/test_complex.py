@@ -80,18 +80,12 @@ def prove_texts(declared, one, other):
     return prove(*(to_system(parse(text)) for text in texts)) is not None
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    ROWS["identities are proved"],
-)
+@pytest.mark.parametrize(("one", "other"), ROWS["identities are proved"])
 def test_identities_are_proved(one, other):
     assert prove_texts("complex z, w[N]; x[N]; bool m[N]", one, other)
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    ROWS["laws of real numbers do not hold"],
-)
+@pytest.mark.parametrize(("one", "other"), ROWS["laws of real numbers do not hold"])
 def test_laws_of_real_numbers_do_not_hold(one, other):
     assert not prove_texts("complex z, w[N]; x[N]; bool m[N]", one, other)
 

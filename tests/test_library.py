@@ -15,6 +15,7 @@ import pytest
 import torch
 from derivations import LIBRARY as NAMES
 from derivations import built, every_formula
+from texts import read_literals
 
 import derive.formulas
 from derive.errors import DeriveError
@@ -26,6 +27,8 @@ from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs, find_sizes
 from derive.notation.formula import Formula
 from tests.benchmarks.cases import load_by_hand, to_tuple
+
+ROWS = read_literals(Path(__file__).with_name("library_rows.txt"))
 
 WRITTEN = {
     name: text
@@ -251,21 +254,7 @@ def test_a_formula_is_found_by_its_name() -> None:
     assert family_of("relative_attention") == "attention"
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        (
-            "layernorm",
-            "formula-unknown: the library has no formula layernorm\n"
-            "  help: did you mean layer_norm?",
-        ),
-        (
-            "zzz",
-            "formula-unknown: the library has no formula zzz\n"
-            "  help: derive list shows what there is",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("name", "says"), ROWS["an unknown name"])
 def test_an_unknown_name(name: str, says: str) -> None:
     for find in (find_formula, family_of):
         with pytest.raises(DeriveError) as caught:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
+from texts import read_literals
 
 from derive import DeriveError, build, check, evaluate_loops, parse
+
+ROWS = read_literals(Path(__file__).with_name("matrices_rows.txt"))
 
 
 @pytest.mark.parametrize("size", [0, 1])
@@ -30,15 +35,7 @@ def test_the_indices_of_a_matrix_stay_last(body: str) -> None:
     torch.testing.assert_close(build(formula).function(B), evaluate_loops(formula, {"B": B}))
 
 
-REFUSED = {
-    "reduction-form": "y[i,k] = inverse[i](A[i,k])",
-    "matrix-not-square": "y[i,m] = inverse[i, m](b[i,m])",
-    "matrix-condition": "y[i,j] = inverse[i, j, i <= j](A[i,j])",
-    "index-absent": "y[i,j] = inverse[i, j](A[i,i]) * A[i,j]",
-    "solve-right-side": "y[i,j] = solve[i, j](A[i,j], A[j,i])",
-    "argument-count": "y[i] = solve[i, j](A[i,j])",
-    "index-bound-again": "y[i] = det[i, j](A[i,j])",
-}
+REFUSED = dict(ROWS["REFUSED"])
 
 
 @pytest.mark.parametrize("code", REFUSED)
@@ -50,16 +47,8 @@ def test_refusals(code: str) -> None:
     assert caught.value.diagnostic.help
 
 
-DIFFERENT = [
-    ("inverse[i, j](A[i,j])", "inverse[i, j](A[j,i])"),
-    ("cholesky[i, j](A[i,j])", "cholesky[j, i](A[i,j])"),
-    ("sum[k](inverse[i, k](A[i,k]) * A[k,j])", "sum[k](inverse[i, k](A[i,k]) * A[j,k])"),
-    ("A[i,j] * det[k, l](A[k,l])", "A[i,j] * det[k, l](2*A[k,l])"),
-]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("one", "other"), DIFFERENT)
+@pytest.mark.parametrize(("one", "other"), ROWS["DIFFERENT"])
 def test_others_are_told_apart(one: str, other: str) -> None:
     """Code of another formula is no code of this one."""
     formula, another = (parse(f"A[N, N]\ny[i,j] = {each}", "formula") for each in (one, other))

@@ -146,8 +146,7 @@ def test_recurrences_from_the_last_place_and_with_guards(text, agrees):
 
 
 @pytest.mark.parametrize(
-    ("text", "means"),
-    ROWS["places with equations of their own begin or end a recurrence"],
+    ("text", "means"), ROWS["places with equations of their own begin or end a recurrence"]
 )
 def test_places_with_equations_of_their_own_begin_or_end_a_recurrence(text, means):
     one, other = parse(text), parse(means)
@@ -190,14 +189,7 @@ def test_alignments_are_those_of_a_loop_in_a_loop():
     torch.testing.assert_close(build(text).function(c := torch.rand(9, 4)), align(c))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "x[T]; index s < T; R[0] = 0; R[s + 1] = R[s] + x[s]; y[t] = R[t] * x[t]",
-        "r[T]; scalar g; R[T] = 3; R[t] = r[t] + g * R[t + 1]; y[t] = R[t] * r[t]",
-        "x[T]; scalar g; R[T] = 0; R[t] = x[t] + g * R[t + 1]; y[t] = R[t] * exp(x[t])",
-    ],
-)
+@pytest.mark.parametrize("text", ROWS["what has one place more is read by a shorter index"])
 def test_what_has_one_place_more_is_read_by_a_shorter_index(text):
     assert build(text).judge().agrees
 
@@ -209,11 +201,8 @@ def test_what_does_not_recur_place_after_place_is_refused(text, says):
     assert says in caught.value.diagnostic.says
 
 
-MODULES = ROWS["MODULES"]
-
-
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize(("module", "inputs"), MODULES)
+@pytest.mark.parametrize(("module", "inputs"), ROWS["MODULES"])
 def test_recurrent_modules_are_formulas(module, inputs):
     torch.manual_seed(0)
     module = eval(module, {"nn": torch.nn}).double()
@@ -243,24 +232,7 @@ def test_other_recurrent_modules_are_refused(module, inputs, says):
         from_torch(eval(module, {"nn": torch.nn}), inputs)
 
 
-@pytest.mark.parametrize(
-    ("text", "call"),
-    [
-        ("h[-1,d] = g[d]\nh[t,d] = h[t - 1,d] - x[t,d]", ".cumsum("),
-        ("h[t,d] = x[t,d] + h[t - 1,d] * [t >= 1]", ".cumsum("),
-        ("h[t,d] = where(t < T - 1, h[t + 1,d], 0) + x[t,d]", ".cumsum("),
-        ("h[-1,d] = 1\nh[t,d] = h[t - 1,d] * x[t,d] * 2", ".cumprod("),
-        ("h[-1,d] = g[d]\nh[t,d] = min(x[t,d], h[t - 1,d], 2*x[t,d])", ".cummin("),
-        ("h[-1,d] = -oo\nh[t,d] = logaddexp(h[t - 1,d], x[t,d])", ".logcumsumexp("),
-        ("h[-1,d] = g[d]\nh[t,d] = log(exp(h[t - 1,d]) + exp(x[t,d]))", ".logcumsumexp("),
-        ("h[-1,d] = g[d]\nh[t,d] = h[t - 1,d] * x[t,d]", "_recur("),
-        ("h[-1,d] = g[d]\nh[t,d] = h[t - 1,d] + x[t,d] * [t >= 1]", ".cumsum("),
-        ("h[-1,d] = g[d]\nh[t,d] = 2*h[t - 1,d] + x[t,d]", "_recur("),
-        ("h[t,d] = x[t,d] + h[t - 1,d] * [t >= 1 and t != 3]", "_recur("),
-        ("h[-1,d] = g[d]\nh[t,d] = max(h[t - 1,d], h[t - 1,d] + x[t,d])", "h_before"),
-        ("index d < D\nh[-1,d] = g[d]\nh[t,d] = h[t - 1,D - 1 - d] + x[t,d]", "h_before"),
-    ],
-)
+@pytest.mark.parametrize(("text", "call"), ROWS["what sums up is one call"])
 def test_what_sums_up_is_one_call(text, call):
     declared = "x[T, D]; g[D]\n" if "g[" in text else "x[T, D]\n"
     built = build(parse(declared + text))
@@ -304,8 +276,7 @@ def test_recurrences_that_read_one_anothers_places_before(text):
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    "text",
-    ROWS["recurrences at every length, also those shorter than what they begin with"],
+    "text", ROWS["recurrences at every length, also those shorter than what they begin with"]
 )
 def test_recurrences_at_every_length(text):
     built = build(text)

@@ -8,7 +8,7 @@ import pytest
 import sympy
 import torch
 from sympy import Eq, Idx, IndexedBase, Integral, Piecewise, Sum, Symbol, sqrt
-from texts import read_parts, read_tables
+from texts import read_literals, read_parts, read_tables
 
 from derive import (
     DeriveError,
@@ -27,6 +27,8 @@ from derive.analysis.names import check_system
 from derive.frontend.from_sympy import from_sympy
 from derive.judge.compare import judge_source
 from derive.judge.samples import choose_sizes, draw_inputs
+
+ROWS = read_literals(Path(__file__).with_name("mistakes_rows.txt"))
 
 N, M, H, D, V = sizes("N M H D V")
 i, j, k = indices("i j k", N)
@@ -120,18 +122,7 @@ def test_sympy_objects_are_refused_with_this_message(name):
 
 
 # Refused while the text is read; the messages are told elsewhere, the codes must agree with ours.
-EARLY = {
-    "x[N]\nz[i] = sum[i](x[i])": "index-bound-again",
-    "x[N]\nz[i] = y[i]\ny[i] = x[i]": "used-before-defined",
-    "x[N]\nz[i] = x[i]\nz[j] = x[j]": "defined-twice",
-    "x[N]\nz[i] = x[i] * N[i]": "not-a-tensor",
-    "x[N]\nz[i] = foo(x[i])": "unknown-function",
-    "x[N]\nz[i] = x[i] * c": "unknown-name",
-    "x[N, N]\nz[i] = x[i]": "wrong-rank",
-    "x[N]; m[N]\nz[i] = where(m[i], x[i], 0)": "mask-not-boolean",
-    "x[N]; bool m[N]\nz[i] = x[i] * m[i]": "condition-as-number",
-    "x[N]\nz[i] = x[i]\nreturn y": "return-unknown",
-}
+EARLY = dict(ROWS["EARLY"])
 
 
 @pytest.mark.parametrize("text", EARLY)

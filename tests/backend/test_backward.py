@@ -153,12 +153,7 @@ def test_a_gradient_that_does_not_come_is_zero():
 
 
 # Scores of all kinds of terms, S x S of them, and how many dimensions they have.
-SCORES = {
-    "a product": "sum[d](Q[i,d] * K[j,d])",
-    "a table by pairs": "sum[d](Q[i,d] * K[j,d]) + T[i,j]",
-    "keys by pairs": "sum[d](Q[i,d] * (K[j,d] + A[i,j,d])) / 8",
-    "distances": "-sum[d]((Q[i,d] - K[j,d])**2)",
-}
+SCORES = dict(ROWS["SCORES"])
 LONG = dict(S=4096, D=32)
 
 
@@ -226,18 +221,7 @@ def test_the_memory_of_a_training_step():
     assert peak is None or peak < WIDTH * LONG["S"] ** 2
 
 
-@pytest.mark.parametrize(
-    ("text", "is_own"),
-    (
-        ("layer_norm", False),  # torch's call has a short backward of its own
-        (
-            "Q, K, V[S, D]; p[i,j] = softmax[j](sum[d](Q[i,d] * K[j,d]))\n"
-            "z[i,e] = sum[j](p[i,j] * V[j,e])",
-            True,
-        ),
-        ("A[N, K]; B[K, M]; z[n,m] = sum[k](A[n,k] * B[k,m])", True),
-    ),
-)
+@pytest.mark.parametrize(("text", "is_own"), ROWS["a backward that autograd beats is not written"])
 def test_a_backward_that_autograd_beats_is_not_written(text, is_own):
     own, plain = build(text, backward=True), build(text)
     assert (own.passes is not None) is is_own
@@ -256,15 +240,7 @@ def test_what_has_no_backward_is_refused(text, options, code):
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize(
-    "value",
-    [
-        "min[j](sum[d]((q[i,d] - k[j,d])**2))",
-        "max[j](sum[d](q[i,d] * k[j,d]))",
-        "max[j](exp(-sum[d]((q[i,d] - k[j,d])**2)))",
-        "max[j](max(sum[d](q[i,d] * k[j,d]), 0))",
-    ],
-)
+@pytest.mark.parametrize("value", ROWS["a maximum has a place"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_a_maximum_has_a_place(value, dtype):
     """What is compared with it anew would round otherwise, and no entry would have a gradient."""

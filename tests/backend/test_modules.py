@@ -162,10 +162,7 @@ def test_a_module_is_made_as_torch_makes_its_layers():
     assert all(each.grad is not None for each in made.parameters())
 
 
-ODD = ROWS["ODD"]
-
-
-@pytest.mark.parametrize(("text", "asked"), ODD)
+@pytest.mark.parametrize(("text", "asked"), ROWS["ODD"])
 def test_any_formula_may_be_a_module(text, asked):
     build(text, module=asked).judge(2)
 

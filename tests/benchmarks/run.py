@@ -126,11 +126,7 @@ def measure(
     times = measure_pairs([*pair, *passes], runs, backward=True)
     peaks = [find_peaks([to_backward(each) for each in two]) for two in (pair, passes)]
     return replace(
-        row,
-        autograd=times[0],
-        autograd_peak=peaks[0],
-        backward=times[1],
-        backward_peak=peaks[1],
+        row, autograd=times[0], autograd_peak=peaks[0], backward=times[1], backward_peak=peaks[1]
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch  # noqa: F401 - loaded once, for every fork
-from texts import read_sections
+from texts import read_literals, read_sections
 
 from derive import check, parse
 from derive.checker.processes import (
@@ -27,6 +27,8 @@ from derive.checker.processes import (
 from derive.checker.runs.runner import start_runner
 from derive.checker.verdict import Job, Verdict
 from derive.frontend.system import to_system
+
+ROWS = read_literals(Path(__file__).with_name("contained_rows.txt"))
 
 pytestmark = pytest.mark.processes
 DOUBLE = parse("x[N]; y[n] = 2*x[n]")
@@ -149,17 +151,7 @@ def test_what_crosses_comes_back(value):
     assert Reader(classes, _find_nothing).read_frame(frame[16 : 16 + length], b"") == value
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        '[{"make": "Popen", "of": []}, [], []]',
-        '[{"node": 7}, [], []]',
-        '[{"tensor": ["float64", [9], [1], 0]}, [], [8]]',
-        '[{"kept": 0, "kind": "x"}, [], []]',
-        '[1, [["eval", "1"]], []]',
-        "{",
-    ],
-)
+@pytest.mark.parametrize("text", ROWS["what is no data is not read"])
 def test_what_is_no_data_is_not_read(text):
     with pytest.raises(ValueError, match="no answer can be read"):
         Reader(name_classes(), _find_nothing).read_frame(text.encode(), b"\0" * 8)

@@ -22,7 +22,7 @@ from sympy import (
     oo,
     sqrt,
 )
-from texts import read_rows
+from texts import read_literals, read_rows
 
 from derive import Formula, argmax, parse, show, softmax
 from derive.analysis.names import check_system
@@ -36,6 +36,8 @@ from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
 from derive.notation import words
 from derive.notation.words import indices, sizes, tensors
+
+ROWS = read_literals(Path(__file__).with_name("from_sympy_rows.txt"))
 
 B, S, H, D, N, M, V = sizes("B S H D N M V")
 b, h = indices("b", B), indices("h", H)
@@ -247,17 +249,7 @@ def test_the_library_comes_back_as_the_same_system(name):
     check_system(from_sympy(formula))
 
 
-@pytest.mark.parametrize(
-    ("given", "code"),
-    [
-        ({"name": "for"}, "formula-name"),
-        ({"name": "a b"}, "formula-name"),
-        ({"outputs": []}, "outputs-form"),
-        ({"outputs": ["z", "z"]}, "outputs-form"),
-        ({"outputs": 5}, "outputs-form"),
-        ({"scalars": 5}, "scalars-form"),
-    ],
-)
+@pytest.mark.parametrize(("given", "code"), ROWS["what a formula is given is of a form"])
 def test_what_a_formula_is_given_is_of_a_form(given, code):
     with pytest.raises(DeriveError) as refused:
         Formula(**given)

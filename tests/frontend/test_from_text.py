@@ -11,13 +11,15 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from sympy import Add, And, Eq, Idx, Mod, Mul, Piecewise, Pow, Rational, S, Sum, floor
-from texts import read_parts, read_tables
+from texts import read_literals, read_parts, read_tables
 
 from derive.errors import DeriveError
 from derive.frontend.from_sympy import show
 from derive.frontend.from_text import parse
 from derive.judge.loops import evaluate_loops
 from derive.notation.words import clip, indices, sample_var, sizes
+
+ROWS = read_literals(Path(__file__).with_name("from_text_rows.txt"))
 
 ROUND_TRIPS = read_parts(Path(__file__).with_name("round_trips.txt"))["texts"]
 TABLES = read_tables(Path(__file__).with_name("texts.txt"))
@@ -41,29 +43,7 @@ def test_canonical_text_comes_back(text):
     assert show(parse(text)) == text
 
 
-@pytest.mark.parametrize(
-    ("text", "canonical"),
-    [
-        ("x [ N ] ;y[ i ]=x[i]*2 # twice\n", "x[N]\ny[i] = x[i] * 2"),
-        (
-            "x[N]\n\n# a comment; with [ a bracket\ny[i] = (x[i] +  # more\n  1)",
-            "x[N]\ny[i] = x[i] + 1",
-        ),
-        (
-            "x[N]; phi(a) = a**2 + a; y[i] = phi(phi(x[i]))",
-            "x[N]\ny[i] = (x[i]**2 + x[i])**2 + (x[i]**2 + x[i])",
-        ),
-        ("x[N]; x2(a) = a; y[i] = x2(x[i])", "x[N]\ny[i] = x[i]"),
-        ("x[N]; f(x) = x + 1; y[i] = f(2 * x[i])", "x[N]\ny[i] = 2 * x[i] + 1"),
-        ("x[N]; y[i] = (((x[i])))", "x[N]\ny[i] = x[i]"),
-        ("x[N]; y[i] = 0.10 * x[i] + 1_000 - 1e-5", "x[N]\ny[i] = 0.1 * x[i] + 1000 - 1e-5"),
-        ("x[N]; y[i] = x[i]**0.5 + x[i]**(1/2)", "x[N]\ny[i] = sqrt(x[i]) + sqrt(x[i])"),
-        ("x[N]; y[i] = delta(i, 0) * x[i]", "x[N]\ny[i] = [i == 0] * x[i]"),
-        ("y[i] = x[i]; x[N]", "x[N]\ny[i] = x[i]"),
-        ("x[N]; index i < N; y[i] = x[i]", "x[N]\ny[i] = x[i]"),
-        ("x[N]\r\ny[i] = x[i]\r\n", "x[N]\ny[i] = x[i]"),
-    ],
-)
+@pytest.mark.parametrize(("text", "canonical"), ROWS["other texts become canonical"])
 def test_other_texts_become_canonical(text, canonical):
     shown = show(parse(text))
     assert shown == canonical
@@ -215,15 +195,7 @@ def test_every_code_has_a_mistake_in_the_table():
     assert all("help:" in message for _, message in MISTAKES)
 
 
-@pytest.mark.parametrize(
-    ("named", "code"),
-    [
-        ({"name": "a b"}, "formula-name"),
-        ({"name": "lambda"}, "formula-name"),
-        ({"typical": {"M": 3}}, "typical-unknown"),
-        ({"empty_row": "none"}, "empty-row-unknown"),
-    ],
-)
+@pytest.mark.parametrize(("named", "code"), ROWS["arguments that cannot be"])
 def test_arguments_that_cannot_be(named, code):
     with pytest.raises(DeriveError) as caught:
         parse("x[N]; y[i] = x[i]", **named)

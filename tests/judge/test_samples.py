@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from texts import read_literals
 
 from derive.frontend.from_einsum import from_einsum
 from derive.frontend.from_sympy import from_sympy
@@ -16,6 +18,8 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, count_work, draw_inputs, find_sizes, is_possible
+
+ROWS = read_literals(Path(__file__).with_name("samples_rows.txt"))
 
 ATTENTION = (
     "Q, K[B, S, D]; V[B, S, E]; bool m[B, S]\n"
@@ -62,22 +66,7 @@ def test_composite_extents_do_not_coincide(seed: int) -> None:
         assert len({*draw.values(), draw["H"] * draw["D"]}) == 4
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "x[L]; w[K]; index t < (L - K)//2 + 1\ny[t] = sum[k](x[2*t + k] * w[k])",
-        "R[2*S - 1]; index i, j < S\ny[i,j] = R[j - i + S - 1]",
-        "x[S]; index t < S - 4\ny[t] = x[t + 4] + x[5]",
-        "x[S]; index t < S//2\ny[t] = x[2*t] * x[2*t + 1]",
-        "x[S]; index t < S - 9\ny[t] = x[t + 9]",
-        "x[H, W]; index h < (H - 3)//2 + 1; index w < (W - 3)//2 + 1; index k, l < 3\n"
-        "y[h,w] = max[k, l](x[2*h + k,2*w + l])",
-        "x[H, W]; w[K, L]; size S, Z; index h < (H - (K - 1)*Z - 1)//S + 1\n"
-        "index v < (W - (L - 1)*Z - 1)//S + 1\n"
-        "y[h,v] = sum[k, l](x[S*h + Z*k,S*v + Z*l] * w[k,l])",
-        "x[S]; size W; index t < S - 2*W\ny[t] = sum[k, k <= 2*W](x[t + k])",
-    ],
-)
+@pytest.mark.parametrize("text", ROWS["extents are valid"])
 def test_extents_are_valid(text: str) -> None:
     formula = parse(text.replace("; size W", "; size W; index k < 2*W + 1"))
     made = from_sympy(formula)

@@ -42,27 +42,7 @@ def test_what_is_no_einsum_to_judge(text):
 
 # What the string may be.
 
-STRINGS = [
-    ('S = "ij->k"\ny = torch.einsum(S, A)', ["DE002"]),
-    ('S: str = "ij->k"\ny = torch.einsum(S, A)', ["DE002"]),
-    ('S = "ij->k"\ndef f(A):\n    return torch.einsum(S, A)', ["DE002"]),
-    ('S = "ij->k"\nT = S\ny = torch.einsum(T, A)', ["DE002"]),
-    ('y = torch.einsum("ij" "->k", A)', ["DE002"]),
-    ('y = torch.einsum("ij" + "->k", A)', ["DE002"]),
-    ('L = "ij"\ny = torch.einsum(L + "->k", A)', ["DE002"]),
-    ('y = torch.einsum("ij->i" if c else "ij->k", A)', ["DE201", "DE002"]),
-    ('S = "ij->k"\nS = other()\ny = torch.einsum(S, A)', []),
-    ('S = "ij->k"\nS += "l"\ny = torch.einsum(S, A)', []),
-    ('for S in ("ij->k",):\n    y = torch.einsum(S, A)', []),
-    ('S = "ij->k"\ndef f(S):\n    return torch.einsum(S, A)', []),
-    ('S = "ij->k"\ndef f():\n    global S\n    S = 1\ny = torch.einsum(S, A)', []),
-    ('def f(S="ij->k"):\n    return torch.einsum(S, A)', []),
-    ("y = torch.einsum(A, [0, 1], [2])", ["DE002"]),
-    ("y = torch.einsum(A, [0, 1], B, [1, 1], [0, 1])", ["DE101"]),
-    ("y = torch.einsum(A, [..., 1, 2], [..., 3])", ["DE002"]),
-    ("y = torch.einsum(A, [0, 1], B, [1, n], [0, n])", []),
-    ("y = torch.einsum(A, indices, [0])", []),
-]  # fmt: skip
+STRINGS = ROWS["STRINGS"]
 
 
 @pytest.mark.parametrize(("text", "codes"), STRINGS)
@@ -72,10 +52,8 @@ def test_strings(text, codes):
 
 # Shapes, only where the text says them.
 
-SHAPES = ROWS["SHAPES"]
 
-
-@pytest.mark.parametrize(("lines", "arguments", "codes"), SHAPES)
+@pytest.mark.parametrize(("lines", "arguments", "codes"), ROWS["SHAPES"])
 def test_shapes(lines, arguments, codes):
     text = f"import torch, numpy\n{lines}\ny = torch.einsum({arguments})"
     assert [code for code in find_codes(text) if code < "DE1"] == codes

@@ -5,9 +5,12 @@ import os
 from pathlib import Path
 
 import pytest
+from texts import read_literals
 
 from derive.errors import DeriveError
 from derive.linter.lint import find_files, lint, lint_bytes
+
+ROWS = read_literals(Path(__file__).with_name("lint_files_rows.txt"))
 
 BAD = 'import torch\ny = torch.einsum("ij->k", A)\n'
 
@@ -40,18 +43,7 @@ def test_the_end_of_a_cell_is_shown():
     assert [(f.code, f.place.cell, f.place.line) for f in found] == [("DE106", 2, 1)]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "%matplotlib inline",
-        "!pip install x",
-        "files = !ls",
-        "x?",
-        "?x",
-        "%%time",
-        "if x:\n    %run y",
-    ],
-)
+@pytest.mark.parametrize("line", ROWS["lines of ipython are left out"])
 def test_lines_of_ipython_are_left_out(line):
     found = lint_text(
         to_notebook("import torch", f'{line}\ny = torch.einsum("ij->k", A)'), "n.ipynb"

@@ -152,16 +152,7 @@ def test_words_that_are_none(pattern):
     assert isinstance(read_einsum(pattern, has_words=True), Fault)
 
 
-@pytest.mark.parametrize(
-    ("terms", "output", "widest"),
-    [
-        (["ij", "jk", "kl"], "il", 3),
-        (["i", "i", "i"], "", 1),
-        (["ij", "ij", "ij"], "i", 2),
-        (["ijklm", "ijn", "ijn"], "", 5),
-        (["i", "j", "k"], "ijk", 3),
-    ],
-)
+@pytest.mark.parametrize(("terms", "output", "widest"), ROWS["the widest step of the best order"])
 def test_the_widest_step_of_the_best_order(terms, output, widest):
     assert find_widest([frozenset(term) for term in terms], frozenset(output)) == widest
 

@@ -13,7 +13,6 @@ from derive import build
 ROWS = read_literals(Path(__file__).with_name("calls_rows.txt"))
 
 SPELLED = ROWS["SPELLED"]
-OTHERS = ROWS["OTHERS"]
 LINES = "x, w[N]\ny[i] = "
 
 
@@ -26,7 +25,7 @@ def test_what_is_spelt_out_is_one_call(name, text):
     assert built.function(huge, torch.ones(5)).isfinite().all()
 
 
-@pytest.mark.parametrize("text", OTHERS)
+@pytest.mark.parametrize("text", ROWS["OTHERS"])
 def test_what_is_like_it_is_left(text):
     built = build(LINES + text)
     names = ("elu", "silu", "gelu", "softplus", "expm1")

@@ -376,28 +376,14 @@ def test_a_product_of_matrices_is_told_from_the_products_beside_it(text, sizes):
     assert all(each.judge().agrees for each in (built, build(parse(text), sizes, einsum=False)))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "x[B,N]; w[N]; m[N]; v[K]; y[k] = sum[n,b, m[n] > 0](x[b,n] * w[n] * sin(k * n)) + v[k]",
-        "X[N,K,B]; a, m[N]; b, c[K]; y[e] = sum[n,k, m[n] > c[k]](X[n,k,e] * a[n] * b[k])",
-        "X[N,K,B]; a, m[N]; b, c[K]; y[e] = sum[n,k, m[n] > c[k]](X[n,k,e] * m[n] * a[n] * b[k])",
-    ],
-)
+@pytest.mark.parametrize("text", ROWS["a condition goes to the product of any number of factors"])
 def test_a_condition_goes_to_the_product_of_any_number_of_factors(text):
     for sizes in ({"N": 2048, "K": 1024, "B": 1}, {"N": 64, "K": 64, "B": 64}):
         assert build(parse(text), sizes).judge().agrees
 
 
 @pytest.mark.parametrize(
-    ("text", "is_copied"),
-    [
-        ("A[N,N]; y[n,m] = [n != m] * A[n,m]", True),
-        ("A[N,N]; f[N]; y[n,m] = A[n,m] + delta(n,m) * f[n]", True),
-        ("A[N,N]; y[n,m] = softmax[m, n != m](A[n,m])", True),
-        ("A[N]; h[N+N-1]; v[N]; y[k] = sum[n, n != k](A[n] * h[n+k]) * v[k]", True),
-        ("A[N,N]; f[N]; y[n,m] = [n != m] * (A[n,m] * f[n])", False),
-    ],
+    ("text", "is_copied"), ROWS["a diagonal is exchanged where entries share a place in memory"]
 )
 def test_a_diagonal_is_exchanged_where_entries_share_a_place_in_memory(text, is_copied):
     built = build(parse(text), {"N": 1024}, exact=True)  # no transform
@@ -413,18 +399,8 @@ def test_a_diagonal_is_exchanged_where_entries_share_a_place_in_memory(text, is_
         torch.testing.assert_close(given, plain)
 
 
-KINKS = (
-    "relu(u[i] - x[j])",
-    "relu(x[j] - u[i] + 1) * f[j]",
-    "relu(u[i] - x[j])**2 * f[j]",
-    "abs(u[i] - x[j])**3",
-    "max(u[i], x[j]) * f[j]",
-    "min(u[i], x[j])",
-)
-
-
 @pytest.mark.sampled(5)
-@pytest.mark.parametrize("body", KINKS)
+@pytest.mark.parametrize("body", ROWS["KINKS"])
 @pytest.mark.parametrize("head", ["y[i] = sum[j]", "y = mean[i, j]"])
 def test_a_sum_that_an_order_opens_keeps_what_is_nan(body, head):
     text = f"x{', f' * ('f[' in body)}[N]; u[M]; {head}({body})"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from texts import read_parts
+from texts import read_literals, read_parts
 
 from derive import build, parse
 from derive.backend.to_module import Header, to_module
@@ -17,6 +17,8 @@ from derive.judge.samples import draw_inputs
 from derive.plan.blocks import find_body, find_indices, make_tiled, open_region, tile
 from derive.plan.build import make_plan
 from derive.plan.machine import DEFAULT
+
+ROWS = read_literals(Path(__file__).with_name("folds_rows.txt"))
 
 # name: (the formula, the summed indices that have a loop, each with the number of its peaks)
 FOLDS = {
@@ -201,16 +203,7 @@ def test_the_logarithm_of_a_sum_of_exponentials_is_torchs(score):
 
 
 # What somebody could get wrong, as it would stand in the file.
-MISTAKES = {
-    "no rescale": ("rescale = torch.exp(peak - higher)", "rescale = torch.ones_like(peak)"),
-    "rescale upside down": ("torch.exp(peak - higher)", "torch.exp(higher - peak)"),
-    "the sums alone": ("total = total * rescale + ", "total = total + "),
-    "the values alone": ("z_sum = z_sum * rescale[:, None] + ", "z_sum = z_sum + "),
-    "no guard": ("torch.finfo(wide).min", "-torch.inf"),
-    "no peak so far": ("torch.maximum(peak, ", "(lambda _, now: now)(peak, "),
-    "not divided": (" / total[:, None]", ""),
-    "the last block alone": ("peak = higher", "peak = higher; z_sum = z_sum * 0"),
-}
+MISTAKES = dict(ROWS["MISTAKES"])
 
 
 @pytest.mark.sampled(4)

@@ -73,10 +73,7 @@ def test_offsets_are_read_from_a_table_of_any_length(title):
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    ("text", "recurs"),
-    ROWS["sums of powers recur where that is faster"],
-)
+@pytest.mark.parametrize(("text", "recurs"), ROWS["sums of powers recur where that is faster"])
 def test_sums_of_powers_recur_where_that_is_faster(text, recurs):
     """Powers of what has no index of both; no others, and no more of them."""
     declared = "r[B, T]; W[B, D]; a[D]; c[B] > 0; scalar g = 0.9; index t < T\n"

@@ -7,9 +7,11 @@ import re
 import subprocess
 import sys
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 import torch
+from texts import read_literals
 
 from derive import evaluate_loops, parse
 from derive.compiler import build
@@ -20,6 +22,8 @@ from derive.ir.text import to_text
 from derive.plan import ops
 from derive.plan.cost import Storage, find_strides, find_true_axes
 from derive.plan.ops import Along, axes_of, walk_ops
+
+ROWS = read_literals(Path(__file__).with_name("plan_rows.txt"))
 
 CHAIN = (
     "A[K, L]; B[L, M]; C[M, N]; D[N, P]; y[k,p] = sum[l, m, n](A[k,l] * B[l,m] * C[m,n] * D[n,p])"
@@ -56,13 +60,7 @@ def test_softmax_index_is_last() -> None:
     assert axes_of(soft)[-1] is soft.index
 
 
-@pytest.mark.parametrize(
-    ("sizes", "first"),
-    [
-        ({"K": 1000, "L": 1000, "M": 1000, "N": 1000, "P": 1}, "mn,np->"),
-        ({"K": 1, "L": 1000, "M": 1000, "N": 1000, "P": 1000}, "kl,lm->"),
-    ],
-)
+@pytest.mark.parametrize(("sizes", "first"), ROWS["order follows the sizes"])
 def test_order_follows_the_sizes(sizes: dict[str, int], first: str) -> None:
     assert build(parse(CHAIN), sizes=sizes).plan.einsums[0].startswith(first)
 
@@ -132,17 +130,7 @@ def test_elementwise_results_lie_as_torch_lays_them() -> None:
     assert counted > 50
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("A[N, N]; X[N, M]\nu[m] = sum[i](X[i,m] * sin(sum[j](A[i,j] * X[j,m])))", "A_X = A @ X"),
-        (
-            "A[M, K]; C[K, N]; s[N, M]\nz[n,m] = exp(s[n,m]) * sin(sum[k](A[m,k] * C[k,n]))",
-            "A_C = C.mT @ A.mT",
-        ),
-        ("x[N, D]; W[D, E]\ng[n,e] = softmax[e](sum[d](x[n,d] * W[d,e]))", "= x @ W\n"),
-    ],
-)
+@pytest.mark.parametrize(("text", "line"), ROWS["a product of matrices lies as its readers do"])
 def test_a_product_of_matrices_lies_as_its_readers_do(text: str, line: str) -> None:
     built = build(text, sizes=dict.fromkeys(set(re.findall("[NMKDE]", text)), 512))
     assert line in built.source
@@ -160,39 +148,19 @@ def test_large_names_are_let_go_of_before_what_is_as_large_is_made(number: int) 
     built.judge()
 
 
-@pytest.mark.parametrize(
-    ("value", "line"),
-    [
-        ("-sin(x[n,k]) / 2 - c[k]", "torch.sub(-c, torch.sin(x), alpha=0.5)"),
-        ("-sum[j](x[n,j]) - x[n,k]", "-sum_x[:, None] - x"),
-        ("-2 * sin(x[n,k])", "torch.sin(x) * -2"),
-    ],
-)
+@pytest.mark.parametrize(("value", "line"), ROWS["a sign goes to a number or to what is small"])
 def test_a_sign_goes_to_a_number_or_to_what_is_small(value: str, line: str) -> None:
     built = build(f"x[N, K]; c[K]\nindex k < K\ny[n,k] = {value}")
     assert f"return {line}\n" in built.source
     built.judge()
 
 
-@pytest.mark.parametrize(
-    ("value", "call"),
-    (
-        ("A[b,i,k] * C[b,k,j]", "torch.bmm(A, C)"),
-        ("A[b,i,k] * A[b,j,k]", "torch.einsum("),
-        ("A[b,i,k] * C[i,k,j]", "torch.einsum("),
-    ),
-)
+@pytest.mark.parametrize(("value", "call"), ROWS["a batch of products as they lie is one call"])
 def test_a_batch_of_products_as_they_lie_is_one_call(value: str, call: str) -> None:
     assert call in build(f"A, C[N, N, N]\nz[b,i,j] = sum[k]({value})").source
 
 
-@pytest.mark.parametrize(
-    "text",
-    (
-        "index i < T; o[b,i] = sum[j, i < j](where(m[j], x[b,j], -oo))",
-        "index i < T; o[b,i] = sum[j, j < i](where(m[j], x[b,j], -oo) / (1 + i))",
-    ),
-)
+@pytest.mark.parametrize("text", ROWS["what the formula makes infinite is left out"])
 def test_what_the_formula_makes_infinite_is_left_out(text: str) -> None:
     formula = parse(f"x[B, T]; bool m[T]; {text}")
     x = torch.tensor([[1.0, 2, 3, 4]], dtype=torch.float64)

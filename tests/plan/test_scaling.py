@@ -38,7 +38,6 @@ NEAR = 0.02  # what terms of lower degree leave of a degree at the extents below
 
 # Formula, extents, and the degree of its operations in each size there. Where one size outgrows
 # another the leading term changes, and with it the degrees.
-DEGREES = ROWS["DEGREES"]
 
 
 def read(text: str) -> dict[str, int]:
@@ -47,7 +46,7 @@ def read(text: str) -> dict[str, int]:
 
 
 @pytest.mark.sampled(5)
-@pytest.mark.parametrize(("name", "extents", "degrees"), DEGREES)
+@pytest.mark.parametrize(("name", "extents", "degrees"), ROWS["DEGREES"])
 def test_operations_grow_with_the_degree_of_the_algebra(
     name: str, extents: str, degrees: str
 ) -> None:
@@ -232,16 +231,7 @@ def count_by_torch(made: Built, sizes: Mapping[str, int]) -> int:
 
 
 # What is left beside the products of matrices, an operation an element.
-CONTRACTIONS = [
-    ("head_projection", "B3 S5 T7 N2 D4", ""),
-    ("head_projection_merged", "B3 S5 T7 N2 D4", ""),
-    ("matrix_chain", "K9 L2 M8 N3 P7 Q6", ""),
-    ("rotated_stiffness", "N5", ""),
-    ("linear", "B3 I5 O4", "BO"),
-    ("cp_bilinear", "B3 I9 J8 O7 R5", "BR"),
-    ("swiglu", "B2 S3 D5 F7", "BSF BSF"),
-    ("triangle_multiplication", "N4 C3", "NNC"),
-]
+CONTRACTIONS = ROWS["CONTRACTIONS"]
 
 
 @pytest.mark.parametrize(("name", "extents", "beside"), CONTRACTIONS)

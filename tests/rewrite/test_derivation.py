@@ -1,6 +1,7 @@
 """The derivation log: the recipe one use at a time, and what the search took, with costs."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from derivations import LIBRARY, SOFTMAX, as_tensors, built, every_formula, read
 from hypothesis import given
 from strategies import formulas
 from test_random_formulas import check_close, draw_inputs
+from texts import read_literals
 
 from derive import build, evaluate_loops, parse, show
 from derive.backend.to_torch import write_cell
@@ -30,6 +32,8 @@ from derive.plan.search import Request
 from derive.rewrite.recipes import find_uses, prepare
 from derive.rewrite.rule import apply_rules
 from derive.rewrite.rules.products import flatten_product, flatten_sum
+
+ROWS = read_literals(Path(__file__).with_name("derivation_rows.txt"))
 
 BRACKETS = (flatten_sum, flatten_product)
 CHAIN = "A[K, L]; B[L, M]; C[M, N]; y[k,n] = sum[l, m](A[k,l] * B[l,m] * C[m,n])"
@@ -313,16 +317,7 @@ def test_a_plan_without_a_search_has_nothing_to_tell_of_it():
     ]
 
 
-WRITTEN = {
-    "A[I, K]; B[K, J]; y[i,j] = sum[k](A[i,k] * B[k,j])": "2 * I * J * K",
-    "x[N]; y[i] = -x[i] / 2 + exp(x[i])": "3 * N",
-    "x[N]; size D; y[i] = x[i] / sqrt(D)": "N",
-    "x[M, N]; y[i,j] = softmax[j](x[i,j])": "5 * M * N",
-    "x[M, N]; y[i] = logsumexp[j](2 * x[i,j])": "5 * M * N",
-    "x[N]; y = sum[i](sum[j](x[i] * x[j]))": "2 * N**2 + N",
-    "x[N]; index i < N; y[i] = sum[j](x[j] * [j <= i])": "2 * N**2",
-    "x[H, D]; y[h*D + d] = where(h <= d, x[h,d], 1 / x[h,d])": "2 * D * H",
-}
+WRITTEN = dict(ROWS["WRITTEN"])
 
 
 @pytest.mark.parametrize("text", WRITTEN)
@@ -354,15 +349,7 @@ def test_a_form_without_a_plan_has_no_costs(monkeypatch):
     assert replace(first, new=made.derivation.entries[0].new) == made.derivation.entries[0]
 
 
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("r[T]; R[T - 1] = 3; R[t] = tanh(r[t] * R[t + 1])", "turn_upward"),
-        ("c[I, J]; D[i,j] = c[i,j] + max(D[i - 1,j] * [i >= 1], D[i,j - 1] * [j >= 1])", "turn_"),
-        ("x[T]; h[-1] = 2; h[t] = h[t - 1] + x[t]; y[t] = h[t]**2", "close_running"),
-        ("x[T]; scalar g = 0.5; index t < T; y[t] = sum[r, r <= t](g**(t - r) * x[r])", "accumul"),
-    ],
-)
+@pytest.mark.parametrize(("text", "name"), ROWS["forms of what recurs have equal values"])
 def test_forms_of_what_recurs_have_equal_values(text, name):
     made = build(parse(text), sizes={"T": 4096} if "g**" in text else None)
     stages = [(e.name, e.system) for e in made.derivation.entries if e.name.startswith(name)]

@@ -27,10 +27,7 @@ def test_values_and_gradients_are_finite(text: str) -> None:
     assert all(g is None or bool(g.isfinite().all()) for g in gradients)
 
 
-SCALAR_GUARDS = tuple(ROWS["SCALAR_GUARDS"])
-
-
-@pytest.mark.parametrize(("value", "given"), SCALAR_GUARDS)
+@pytest.mark.parametrize(("value", "given"), ROWS["SCALAR_GUARDS"])
 def test_a_guard_by_a_scalar_keeps_gradients_finite(value: str, given: float) -> None:
     function = build(parse(f"x[N]; scalar a; z[i] = {value}")).function
     x = torch.tensor([0.5, 2.0], dtype=torch.float64, requires_grad=True)
@@ -67,11 +64,7 @@ def test_guards_reach_the_steps_that_they_read(lines: str) -> None:
 
 @pytest.mark.parametrize(
     ("other", "is_guarded"),
-    (
-        ("not (x[i] > 0)", False),
-        ("not (x[i] > 0) and y[i] > 0", True),
-        ("y[i] > 0", True),
-    ),
+    (("not (x[i] > 0)", False), ("not (x[i] > 0) and y[i] > 0", True), ("y[i] > 0", True)),
 )
 def test_what_both_branches_read_is_read_everywhere(other: str, is_guarded: bool) -> None:
     built = build(

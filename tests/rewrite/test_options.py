@@ -1,4 +1,4 @@
-"""Each option does what its example says, leaves alone what it must, and leads to equal systems."""
+"""Options leave alone what looks alike, and lead to equal systems."""
 
 import re
 from dataclasses import replace
@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import formulas
 from test_random_formulas import check_close
+from texts import read_literals
 
 from derive.analysis.names import find_mistakes
 from derive.compiler import build
@@ -27,12 +28,12 @@ from derive.judge.samples import choose_sizes, draw_inputs
 from derive.plan.build import make_plan
 from derive.rewrite.naming import settle_indices
 from derive.rewrite.options import LOSSY, OPTIONS, find_rewritings
-from derive.rewrite.recipes import RULES, prepare
-from derive.rewrite.rule import apply_rules
+from derive.rewrite.recipes import prepare
+
+ROWS = read_literals(Path(__file__).with_name("options_rows.txt"))
 
 ALL = (*OPTIONS, *LOSSY)
 RULE = {rule.name: rule for rule in ALL}
-each_rule = pytest.mark.parametrize("rule", ALL, ids=lambda rule: rule.name)
 
 
 def read(text, empty_row="nan"):
@@ -42,16 +43,6 @@ def read(text, empty_row="nan"):
 
 def show(system):
     return [to_text(equation) for equation in system.equations]
-
-
-def apply(system, rule):
-    """The equations of a system after all that one rule can do."""
-    if rule.across is None:
-        values = [(e.target, apply_rules(e.value, (rule,))) for e in system.equations]
-        return [(target, value) for target, value in values]
-    while found := next(iter(find_rewritings(system, (rule,))), None):
-        system = found.system
-    return [(equation.target, equation.value) for equation in system.equations]
 
 
 def evaluate(text, system, inputs):
@@ -68,54 +59,6 @@ def check_values(one, other, system, count=3):
 
 def write(system):
     return "\n".join(to_lines(system))
-
-
-# The examples.
-
-
-def test_rules_have_names_of_their_own():
-    names = [rule.name for rule in (*RULES, *ALL)]
-    assert len(set(names)) == len(names)
-
-
-def test_what_loses_digits_is_no_option():
-    assert not any(rule.loses for rule in (*RULES, *OPTIONS))
-    assert all(rule.loses for rule in LOSSY)
-
-
-@each_rule
-def test_example_is_rewritten(rule):
-    before, after = read(rule.before), read(rule.after)
-    found = apply(before, rule)
-    assert [to_text(value) for _, value in found] == [to_text(e.value) for e in after.equations]
-    assert found == [(e.target, e.value) for e in after.equations]
-    assert show(before) != show(after), "nothing happened"
-
-
-@each_rule
-def test_example_is_settled_after_once(rule):
-    assert apply(read(rule.after), rule) == [
-        (e.target, e.value) for e in read(rule.after).equations
-    ]
-
-
-@each_rule
-def test_refusal_is_left_alone(rule):
-    system = read(rule.refuses)
-    assert apply(system, rule) == [(e.target, e.value) for e in system.equations]
-
-
-@each_rule
-def test_both_sides_have_equal_values(rule):
-    check_values(rule.before, rule.after, read(rule.before))
-
-
-@pytest.mark.sampled(3)
-@each_rule
-def test_both_sides_keep_their_values_under_the_recipe(rule):
-    for text in (rule.before, rule.after, rule.refuses):
-        prepared, _ = prepare(read(text))
-        check_values(text, write(prepared), read(text), count=2)
 
 
 # What looks alike and is not.
@@ -433,16 +376,7 @@ STEEP = "x[N, D]; y[M, D]\nd[i,j] = sum[k]((x[i,k] - y[j,k])**2)\n"
 
 
 @pytest.mark.parametrize(
-    ("end", "found"),
-    [
-        ("z[i,j] = exp(-d[i,j])", True),
-        ("z[i,j] = softmax[j](-d[i,j])", True),
-        ("z[i,j] = sqrt(d[i,j])", False),
-        ("z[i,j] = log(d[i,j] + 1)", False),
-        ("z[i,j] = 1 / (1 + 2 * d[i,j])", True),  # it is cut off at 0, and 1 is far from that
-        ("z[i,j] = 1 / (1/2 + d[i,j])", False),
-        ("w[i] = sum[j](d[i,j])\nz[i] = w[i]**(3/2)", False),
-    ],
+    ("end", "found"), ROWS["no rule that loses digits under a root or a quotient"]
 )
 def test_no_rule_that_loses_digits_under_a_root_or_a_quotient(end, found):
     """A small negative number is nan there, or turns the sign."""

@@ -1,111 +1,92 @@
-"""Each rule does what its example says, leaves alone what it must, and keeps values."""
+"""Each rule and option does what its example says, leaves alone what it must, and keeps values."""
 
 import pytest
 import torch
-from derivations import settle
+from derivations import as_tensors, settle
 from hypothesis import given
 from strategies import formulas
 
 from derive.frontend.from_sympy import from_sympy
 from derive.frontend.from_text import parse
-from derive.ir.nodes import Index, Reduce, Tensor
+from derive.ir.nodes import Index, Reduce
 from derive.ir.text import to_lines, to_text
 from derive.ir.walk import walk
 from derive.judge.loops import evaluate_loops
-from derive.judge.samples import choose_sizes
-from derive.judge.samples import draw_inputs as draw_samples
+from derive.judge.samples import choose_sizes, draw_inputs
+from derive.rewrite.options import LOSSY, OPTIONS, find_rewritings
 from derive.rewrite.recipes import RULES, prepare
 from derive.rewrite.rule import apply_rules
 
-SIZES = (dict(M=3, N=4, D=2), dict(M=4, N=2, D=3), dict(M=2, N=1, D=4), dict(M=1, N=3, D=1))
+ALL = (*RULES, *OPTIONS, *LOSSY)
+each_rule = pytest.mark.parametrize("rule", ALL, ids=lambda rule: rule.name)
 
 
 def read(text):
-    """The system of an example; its comment is for the reader."""
+    """The system of an example, not checked; its comment is for the reader."""
     return from_sympy(parse(text))
 
 
-def rewrite(system, rules):
-    """The values of a system's equations, rewritten by these rules alone."""
-    return [apply_rules(equation.value, rules) for equation in system.equations]
+def write(system):
+    return "\n".join(to_lines(system))
 
 
-def show(values):
-    return [to_text(value) for value in values]
+def list_parts(system):
+    return [(equation.target, equation.value) for equation in system.equations]
 
 
-def draw_inputs(system, sizes, seed):
-    """Random tensors for the inputs; the examples' extents are plain sizes."""
-    generator = torch.Generator().manual_seed(seed)
-    inputs = {}
-    for tensor in system.inputs:
-        assert isinstance(tensor, Tensor), "the examples have no scalars"
-        shape = [sizes[extent.name] for extent in tensor.shape]
-        values = torch.randn(shape, generator=generator, dtype=torch.float64)
-        if tensor.kind == "int":
-            values = torch.randint(-2, 5, shape, generator=generator)
-        inputs[tensor.name] = values > 0 if tensor.kind == "bool" else values
-    return inputs
+def apply(system, rule):
+    """The equations of a system after all that one rule can do."""
+    if rule.across is None:
+        return [(e.target, apply_rules(e.value, (rule,))) for e in system.equations]
+    while found := next(iter(find_rewritings(system, (rule,))), None):
+        system = found.system
+    return list_parts(system)
 
 
-def check_values(one, other, system):
-    """Both texts have the same values at several sizes."""
-    for seed, sizes in enumerate(SIZES):
+def check_values(one, other):
+    """Both texts have the same values at pairwise distinct sizes, and at a size 1."""
+    system = read(one)
+    for seed, sizes in enumerate(choose_sizes(system, count=4)):
         inputs = draw_inputs(system, sizes, seed)
-        expected = evaluate_loops(parse(one), inputs)
-        value = evaluate_loops(parse(other), inputs)
-        torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-12, equal_nan=True)
+        expected, found = (as_tensors(evaluate_loops(parse(each), inputs)) for each in (one, other))
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12, equal_nan=True)
 
 
 def test_rules_have_names_of_their_own():
-    names = [rule.name for rule in RULES]
+    names = [rule.name for rule in ALL]
     assert len(set(names)) == len(names)
 
 
-each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_what_loses_digits_is_no_option():
+    assert not any(rule.loses for rule in (*RULES, *OPTIONS))
+    assert all(rule.loses for rule in LOSSY)
 
 
 @each_rule
 def test_example_is_rewritten(rule):
     before, after = read(rule.before), read(rule.after)
-    rewritten = rewrite(before, (rule,))
-    wanted = [equation.value for equation in after.equations]
-    assert show(rewritten) == show(wanted)
-    assert all(one is other for one, other in zip(rewritten, wanted, strict=True))
-    assert rewritten != [equation.value for equation in before.equations], "nothing happened"
-
-
-@each_rule
-def test_example_is_settled_after_once(rule):
-    once = rewrite(read(rule.before), (rule,))
-    twice = [apply_rules(value, (rule,)) for value in once]
-    assert show(twice) == show(once)
+    found = apply(before, rule)
+    assert [to_text(value) for _, value in found] == [to_text(e.value) for e in after.equations]
+    assert found == list_parts(after)
+    assert found != list_parts(before), "nothing happened"
+    assert apply(after, rule) == found, "it is not settled after once"
 
 
 @each_rule
 def test_refusal_is_left_alone(rule):
     system = read(rule.refuses)
-    values = [equation.value for equation in system.equations]
-    assert show(rewrite(system, (rule,))) == show(values)
+    assert apply(system, rule) == list_parts(system)
 
 
 @each_rule
 def test_both_sides_have_equal_values(rule):
-    check_values(rule.before, rule.after, read(rule.before))
+    check_values(rule.before, rule.after)
 
 
 @each_rule
-def test_refusal_keeps_its_values_under_all_rules(rule):
-    system = read(rule.refuses)
-    prepared, _ = prepare(system)
-    check_values(rule.refuses, "\n".join(to_lines(prepared)), system)
-
-
-@each_rule
-def test_example_keeps_its_values_under_all_rules(rule):
-    system = read(rule.before)
-    prepared, _ = prepare(system)
-    check_values(rule.before, "\n".join(to_lines(prepared)), system)
+def test_all_keep_their_values_under_the_recipe(rule):
+    for text in (rule.before, rule.after, rule.refuses):
+        check_values(text, write(prepare(read(text))[0]))
 
 
 # What a fresh index must not be: a tensor, a size, a scalar, an index of another extent or scope.
@@ -142,9 +123,9 @@ def test_fresh_indices_have_no_other_meaning(text):
     names |= {equation.target.tensor.name for equation in system.equations}
     assert not names & set(indices)
     assert all(len(extents) == 1 for extents in indices.values())
-    after = "\n".join(to_lines(settle(prepared)))
+    after = write(settle(prepared))
     for seed, sizes in enumerate(choose_sizes(system, count=2)):
-        inputs = draw_samples(system, sizes, seed)
+        inputs = draw_inputs(system, sizes, seed)
         expected = evaluate_loops(formula, inputs)
         torch.testing.assert_close(evaluate_loops(parse(after), inputs), expected)
 
@@ -162,5 +143,5 @@ def test_fresh_indices_of_two_equations_have_one_extent():
 @given(formulas(depth=4, equations=3))
 def test_what_the_rules_leave_can_be_read_back(drawn):
     prepared = settle(prepare(from_sympy(parse(drawn.text, empty_row=drawn.empty_row)))[0])
-    again = from_sympy(parse("\n".join(to_lines(prepared)), empty_row=drawn.empty_row))
+    again = from_sympy(parse(write(prepared), empty_row=drawn.empty_row))
     assert [e.target for e in again.equations] == [e.target for e in prepared.equations]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from texts import read_literals
 
 from derive.compiler import build
 from derive.frontend.from_sympy import from_sympy
@@ -18,14 +19,16 @@ from derive.judge.samples import choose_sizes, draw_inputs
 from derive.rewrite.options import LOSSY, OPTIONS, find_rewritings
 from derive.rewrite.recipes import prepare
 
-ROWS = Path(__file__).with_name("softmax_ways.txt").read_text(encoding="utf-8").splitlines()
+ROWS = read_literals(Path(__file__).with_name("ways_rows.txt"))
+
+WAYS = Path(__file__).with_name("softmax_ways.txt").read_text(encoding="utf-8").splitlines()
 HUGE = 1e4
 ALL = (*OPTIONS, *LOSSY)
 
 
 def read_ways():
     """(group, how the notation says it, another way) for each line of the table."""
-    lines = [line for line in ROWS if not line.startswith("#")]
+    lines = [line for line in WAYS if not line.startswith("#")]
     for filled, block in groupby(lines, bool):
         if filled:
             group, first, *others = block
@@ -71,17 +74,9 @@ def test_no_way_overflows(group, first, other):
 
 
 # What is no part of one softmax alone, or would be done twice, keeps its name.
-KEPT = (
-    "x[M, N]; e[i,j] = exp(x[i,j]); y[i,j] = e[i,j] / sum[k](e[i,k]); return y, e",
-    "x[M, N]; e[i,j] = exp(x[i,j]); y[i,j] = e[i,j] / sum[k](e[i,k]) + e[i,0]",
-    "p, q[M, N]; l[i,j] = log_softmax[j](p[i,j]); y = sum[i, j](exp(l[i,j]) * (l[i,j] - q[i,j]))",
-    "x[M, N]; m[i] = max[j](x[i,j]); y[i,j] = x[i,j] - m[i]",
-    "x[M, N]; p[i,j] = softmax[j](x[i,j]); u[i,k] = sum[j](p[i,j] * x[k,j]); y[i] = sum[k](u[i,k])",
-    "x[M, N]; e[i,j] = exp(x[i,j]); y[i,j] = e[i,j] / sum[k](x[i,k])",
-)
 
 
-@pytest.mark.parametrize("text", KEPT)
+@pytest.mark.parametrize("text", ROWS["KEPT"])
 def test_other_names_are_kept(text):
     system = from_sympy(parse(text))
     prepared, _ = prepare(system)
@@ -101,14 +96,7 @@ def test_a_bracket_does_not_guard_what_its_name_stands_beside():
 
 
 # An empty row is 0/0 where it is written so, whatever a softmax of nothing is.
-EMPTY = (
-    "x[M, N]; bool m[M, N]; y[i,j] = where(m[i,j], exp(x[i,j]), 0) / sum[k, m[i,k]](exp(x[i,k]))",
-    "x[M, N]; bool m[M, N]; e[i,j] = [m[i,j]] * exp(x[i,j]); y[i,j] = e[i,j] / sum[k](e[i,k])",
-    "x[M, N]; v[N]; bool m[M, N]; "
-    "y[i] = sum[j, m[i,j]](exp(x[i,j]) * v[j]) / sum[j, m[i,j]](exp(x[i,j]))",
-    "x[M, N]; v[N]; bool m[M, N]; y[i] = sum[j, m[i,j]](x[i,j] * v[j]) / sum[j, m[i,j]](1)",
-    "x[M, N]; v[N]; bool m[M, N]; y[i] = sum[j]([m[i,j]] * v[j]) / sum[j]([m[i,j]]) * x[i,0]",
-)
+EMPTY = tuple(ROWS["EMPTY"])
 
 
 @pytest.mark.parametrize("text", EMPTY)
@@ -125,16 +113,7 @@ def test_quotients_of_nothing_are_nan(text, empty_row):
 
 # Where a factor may not go: past a guard, or into a sum of nothing. Each is a formula whose first
 # row is masked out, and what the value is there.
-GUARDED = (
-    ("y[i] = log(c) * (sum[j]([q[i]] * w[j] * A[i,j]) / sum[j]([m[i,j]]))", "nan"),
-    ("y[i] = sum[j, q[i]](exp(A[i,j]) * w[j]) / sum[j, m[i,j]](exp(A[i,j]))", "nan"),
-    ("y[i] = sum[j, m[i,j] and q[i]](exp(A[i,j]) * w[j]) / sum[j, m[i,j]](exp(A[i,j]))", "nan"),
-    ("y[i] = sum[j, m[i,j]](w[j]) * log(-c)", "nan"),
-    ("y[i] = sum[j, m[i,j]](w[j] * A[i,j]) / sum[j](c - 1)", "nan"),
-    ("y[i] = sum[j](w[j] * clip(A[i,j] / x[i], 0, 1)) * [q[i]]", "0"),
-    ("y[i] = exp(-1 / ([q[i]] * x[i]))", "0"),
-    ("e[i,j] = [m[i,j]] * w[j]; y[i] = sum[j](e[i,j]) / sum[j](e[i,j])", "nan"),
-)
+GUARDED = tuple(ROWS["GUARDED"])
 
 
 @pytest.mark.parametrize(("text", "wanted"), GUARDED)
