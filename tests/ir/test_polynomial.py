@@ -1,11 +1,11 @@
 """Polynomials over sizes and indices, judged by evaluating expressions over fractions."""
 
 from fractions import Fraction
-from math import floor
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from ir_values import evaluate
 
 from derive.errors import DeriveError
 from derive.ir import nodes as ir
@@ -22,35 +22,6 @@ def number(value):
 
 def over(one: ir.Expr, other: ir.Expr) -> ir.Expr:
     return ir.Mul((one, ir.Pow(other, number(-1))))
-
-
-def evaluate(expr, at):
-    """Direct evaluation over fractions, which the polynomials must agree with."""
-    match expr:
-        case ir.Number(value):
-            return value
-        case ir.Size(name) | ir.Index(name):
-            return Fraction(at[name])
-        case ir.Add(terms):
-            return sum((evaluate(t, at) for t in terms), Fraction(0))
-        case ir.Mul(factors):
-            value = Fraction(1)
-            for factor in factors:
-                value *= evaluate(factor, at)
-            return value
-        case ir.Pow(base, ir.Number(power)):
-            return evaluate(base, at) ** int(power)
-        case ir.Call("floordiv", (one, other)):
-            return Fraction(floor(evaluate(one, at) / evaluate(other, at)))
-        case ir.Call("mod", (one, other)):
-            one, other = evaluate(one, at), evaluate(other, at)
-            return one - other * floor(one / other)
-        case ir.Call("max", arguments):
-            return max(evaluate(a, at) for a in arguments)
-        case ir.Call("min", arguments):
-            return min(evaluate(a, at) for a in arguments)
-        case _:
-            raise AssertionError(expr)
 
 
 SIZES = st.fixed_dictionaries({name: st.integers(1, 6) for name in "BDHS"})

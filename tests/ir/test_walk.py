@@ -1,11 +1,11 @@
 """Walking, free indices and substitution, judged by evaluating both sides at all index values."""
 
 from fractions import Fraction
-from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ir_values import all_values, evaluate
 
 from derive.ir import nodes as ir
 from derive.ir.walk import (
@@ -25,52 +25,10 @@ A = ir.Tensor("A", (S, S))
 B = ir.Tensor("B", (S, S))
 x = ir.Tensor("x", (S,))
 i, j, k, l = (ir.Index(name, S) for name in "ijkl")
-EXTENT = 3
 
 
 def sum_over(bound, body, condition=ir.TRUE):
     return ir.Reduce("sum", (bound,), condition, body)
-
-
-def evaluate(expr, at):
-    """The value for given values of the indices; tensors hold what tells their entries apart."""
-    match expr:
-        case ir.Number(value):
-            return value
-        case ir.Index():
-            return Fraction(at[expr])
-        case ir.Access(tensor, places):
-            value = Fraction(sum(map(ord, tensor.name)))
-            for place in places:
-                value = value * 7 + evaluate(place, at) ** 2
-            return value
-        case ir.Add(terms):
-            return sum((evaluate(t, at) for t in terms), Fraction(0))
-        case ir.Mul(factors):
-            value = Fraction(1)
-            for factor in factors:
-                value *= evaluate(factor, at)
-            return value
-        case ir.Compare("<=", left, right):
-            return evaluate(left, at) <= evaluate(right, at)
-        case ir.Reduce("sum", bound, condition, body):
-            total = Fraction(0)
-            for values in product(range(EXTENT), repeat=len(bound)):
-                inner = at | dict(zip(bound, values, strict=True))
-                if condition is ir.TRUE or evaluate(condition, inner):
-                    total += evaluate(body, inner)
-            return total
-        case ir.Along("cumsum", index, _, body):
-            return sum(
-                (evaluate(body, at | {index: n}) for n in range(int(at[index]) + 1)), Fraction(0)
-            )
-        case _:
-            raise AssertionError(expr)
-
-
-def all_values(indices):
-    for values in product(range(EXTENT), repeat=len(indices)):
-        yield dict(zip(indices, values, strict=True))
 
 
 EVERY_KIND = [
@@ -289,5 +247,5 @@ def test_substitution_means_evaluation_elsewhere(expr, new):
         return
     assert set(find_free(after)) <= {i, j, k}
     for at in all_values((i, j, k)):
-        there = at | {index: evaluate(fresh, at) for index, fresh in new.items()}
+        there = at | {index.name: evaluate(fresh, at) for index, fresh in new.items()}
         assert evaluate(after, at) == evaluate(expr, there)
