@@ -4,7 +4,8 @@
     2. by name               Q, then q or _q, then query: the same core
     3. by place              what is left, in order; a truth value goes to an argument named a mask
     4. numbers               an argument that is no tensor is a size or a scalar: by name as above,
-                             else each size may be meant, and running the code decides
+                             else each size may be meant, and running the code decides; one with a
+                             default is the default or a size of its name
 
 The outcome is a list of programs that differ in the numbers alone; `doubt` says how little their
 names tell. An argument lies as the formula has it. Layouts that nobody has stated, `W.T`,
@@ -38,6 +39,7 @@ from derive.checker.program import (
 )
 from derive.checker.relations import Statement
 from derive.checker.slots import (
+    NAMED,
     SAID,
     UNSAID,
     Slot,
@@ -124,12 +126,33 @@ def find_programs(
         names=tuple(tensor.name for tensor in system.results),
         told=tuple(binds),
     )
-    asked_numbers = [s for s in slots if s.required and s.name not in match.arguments]
+    left_slots = [slot for slot in slots if slot.name not in match.arguments]
+    asked_numbers = [slot for slot in left_slots if slot.required]
+    defaults = list(_find_defaults(left_slots, system))
+    optional = tuple(dict.fromkeys(name for given in defaults for name in given))
     found = (
-        replace(base, arguments={**base.arguments, **given}, doubt=doubt)
+        replace(base, arguments={**base.arguments, **given, **own}, doubt=doubt, optional=optional)
         for doubt, given in find_numbers(asked_numbers, match.scalars, system)
+        for own in defaults
     )
     return list(islice(found, MOST_PROGRAMS))
+
+
+def _find_defaults(slots: Sequence[Slot], system: ir.System) -> Iterator[dict[str, str]]:
+    """What arguments are given that have a whole number as default and are called like a size.
+
+    The default stands first, but not for a size that no shape tells: then the code has it from
+    nowhere else.
+    """
+    sizes, untold = find_sizes(system), {size.name for size in system.sizes}
+    choices: list[list[dict[str, str]]] = []
+    for slot in slots:
+        if not slot.required and type(slot.default) is int:
+            named = [size for size in sizes if rank_size(slot.called, size) < NAMED]
+            given = [{}, *({slot.name: size} for size in named)]
+            choices.append(sorted(given, key=lambda one: untold.isdisjoint(one.values())))
+    for pick in islice(product(*choices), MOST_PROGRAMS):
+        yield {name: source for one in pick for name, source in one.items()}
 
 
 def match_slots(match: Match, slots: Sequence[Slot], sizes: Sequence[str]) -> None:

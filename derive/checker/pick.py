@@ -3,7 +3,8 @@
     1. sizes free       what names and places say, at pairwise distinct sizes; a module's sizes are
                         those that it was made for
     2. sizes stated     a product in a view or an assertion of the code that failed: E = H*D
-    3. sizes by name    a number that the code has under the name of a size: H = 3
+    3. sizes by name    a number that the code has under the name of a size: H = 3; at free sizes
+                        it may run, and only happen to fit, or differ
     4. a literal        of the code as a size, where the code does not fit at free sizes
 
 Of several ways to fill in numbers, those whose names tell most decide; of these what runs and has
@@ -78,15 +79,14 @@ class Trial:
     agrees: bool  # and its values
     same_if: Diagnostic | None = None
     is_open: bool = False
-    is_chance: bool = False  # do its related sizes agree at its first sample alone
+    is_chance: bool = False  # does it fit at its first sample alone
     own: Sample | None = None  # a script at its own sizes, where these are others
 
     def is_by_default(self, other: Trial) -> bool:
         """Do they differ in numbers alone that have a default, which may stand or not?"""
-        here, there = self.program, other.program
-        apart = {n for n, s in here.constructor.items() if there.constructor.get(n) != s}
-        is_plain = here.arguments == there.arguments and self.first.fixed == other.first.fixed
-        return is_plain and apart <= {*here.optional}
+        here, there = self.program.numbers, other.program.numbers
+        apart = {n for n in (*here, *there) if here.get(n) != there.get(n)}
+        return self.first.fixed == other.first.fixed and apart <= {*self.program.optional}
 
 
 def pick_program(
@@ -177,10 +177,13 @@ class _Search:
             return best
         names = [name for name in find_sizes(self.task.system) if name not in fixed]
         named = subjects.find_sizes_by_name(subject.numbers, names)
-        runs_freely = best is not None and best.fits and not best.is_chance
-        if named and not runs_freely:
+        if named:
             found = _resolve(self._try_stated(subject, {**fixed, **named}), self.task.sizes)
-            best = found if found is not None and found.fits else best
+            runs_freely = best is not None and best.fits and not best.is_chance
+            untold = {size.name for size in self.task.system.sizes}  # by any shape
+            is_meant = found is not None and (found.agrees or not untold.isdisjoint(named))
+            if found is not None and found.fits and (is_meant or not runs_freely):
+                best = found
         is_open = best is None or not best.fits or best.is_chance
         if is_open and not self._is_incurable():
             values = dict.fromkeys((*subject.numbers.values(), *subject.literals))
@@ -203,8 +206,7 @@ class _Search:
             if samples is None:
                 continue
             statements: list[list[Statement]] = []
-            trials = self._try_samples(subject, samples, statements)
-            trials = [replace(trial, is_chance=_is_chance(trial)) for trial in trials]
+            trials = [*map(_confirm, self._try_samples(subject, samples, statements))]
             if any(not trial.is_open and not trial.is_chance for trial in trials):
                 return trials
             if any(map(runs.is_undefined, self.errors)):
@@ -388,21 +390,24 @@ def _choose(one: Trial | None, other: Trial | None) -> Trial | None:
     return max(one, other, key=lambda trial: (trial.fits, trial.agrees, not trial.is_chance))
 
 
-def _is_chance(trial: Trial) -> bool:
-    """Does it stop wherever the sizes in its relations are others? Then they were a coincidence."""
+def _confirm(trial: Trial) -> Trial:
+    """The trial, with what its further samples say: what it is at the first may be a coincidence.
+
+    It fits by chance if it fits at none where the sizes that it relates are others, and agrees if
+    it does at one of those where it fits.
+    """
     first = trial.first
     names = {name for _, made in first.relations for name in made if isinstance(name, str)}
-    others = [
-        sample
-        for sample in (trial.samples.make_others() if names else ())
-        if all(sample.sizes[name] != first.sizes[name] for name in names)
-    ]
-    for sample in others:
-        with suppress(CannotRunError):
-            fixed = _fix_scalars(trial.program, sample)
-            trial.program.run(fixed.make_inputs(), fixed.sizes)
-            return False
-    return bool(others)
+    runs, fitting = list[bool](), list[bool]()
+    for sample in trial.samples.make_others() if names or trial.agrees else ():
+        if all(sample.sizes[name] != first.sizes[name] for name in names):
+            runs.append(False)
+            with suppress(CannotRunError):
+                _, fits, agrees = _try_program(trial.program, _fix_scalars(trial.program, sample))
+                runs[-1] = fits or bool(names)
+                fitting += [agrees] if fits else []
+    is_chance = bool(runs) and not any(runs)
+    return replace(trial, is_chance=is_chance, agrees=trial.agrees and any(fitting or [True]))
 
 
 def _resolve(trials: Sequence[Trial], told: Collection[str]) -> Trial | None:
@@ -424,9 +429,8 @@ def _resolve(trials: Sequence[Trial], told: Collection[str]) -> Trial | None:
 
 def _ask(trial: Trial, other: Program) -> Trial:
     """The trial, as one that needs to be told what tells it from another program."""
-    sources = {**trial.program.constructor, **trial.program.arguments}
-    others = {**other.constructor, **other.arguments}
-    given = [f"{name}={source}" for name, source in sources.items() if others[name] != source]
+    sources, others = trial.program.numbers, other.numbers
+    given = [f"{name}={source}" for name, source in sources.items() if others.get(name) != source]
     return replace(trial, same_if=_say_bind(given), is_open=True)
 
 

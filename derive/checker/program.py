@@ -201,7 +201,7 @@ class Program:
     names: tuple[str, ...] = ()  # of the formula's results
     told: tuple[str, ...] = ()  # arguments and parameters whose source a person has said
     doubt: int = 0  # how little names tell of the numbers that were filled in; 0: they tell all
-    optional: tuple[str, ...] = ()  # of the constructor's arguments, those with a default
+    optional: tuple[str, ...] = ()  # numbers that have a default
     assumed: tuple[str, ...] = ()  # what nobody has said, "W=W.T"; no verdict of "same" rests on it
     is_compiled: bool = False  # is it what inductor makes of the code that is run
 
@@ -209,6 +209,11 @@ class Program:
     def sources(self) -> dict[str, str]:
         """What arguments and parameters are given."""
         return {**self.arguments, **self.parameters}
+
+    @property
+    def numbers(self) -> dict[str, str]:
+        """What arguments and a constructor's arguments are given."""
+        return {**self.constructor, **self.arguments}
 
     def run(
         self, values: Mapping[str, Any], sizes: Mapping[str, Any], how: runs.How | None = None

@@ -190,7 +190,8 @@ _SAME = {
     "bias": "b",
     "attn": "attention",
 }
-SAID, UNSAID = 1, 4  # how little a number's name says that it is a size: a word of it, nothing
+# How little a number's name says that it is a size: a word of it does, the whole does not, nothing.
+SAID, NAMED, UNSAID = 1, 3, 4
 _COUNTS = {"num", "n", "number", "of", "size", "count"}  # words that say a number, not of what
 
 
@@ -346,4 +347,4 @@ def rank_size(called: str, size: str) -> int:
         return 1
     if words and words[-1].startswith(wanted):
         return 2
-    return 3 if any(word.startswith(wanted) for word in words) else UNSAID
+    return NAMED if any(word.startswith(wanted) for word in words) else UNSAID

@@ -247,7 +247,7 @@ class Stages:
         if choice.is_open:
             return self.say(None, "nobody has said which sizes are meant")
         send.begin("the runs in float64")
-        calls = judge_circumstances(self.program, choice.samples)
+        calls = judge_circumstances(self.program, self.job.formula, choice.samples)
         if calls.is_random or calls.chance:
             return self.say(None, calls.chance or _say_random(self.program))
         floats = self.judge_all_floats()

@@ -22,7 +22,15 @@ from derive.checker.program import Program, evaluate_source, find_indices, find_
 from derive.checker.reading import Script
 from derive.checker.relations import Statement, set_sizes
 from derive.checker.samples import Sample, list_scalars, make_samples
-from derive.checker.slots import UNSAID, Slot, find_arguments, find_slots, parse_text, rank_size
+from derive.checker.slots import (
+    NAMED,
+    UNSAID,
+    Slot,
+    find_arguments,
+    find_slots,
+    parse_text,
+    rank_size,
+)
 from derive.errors import DeriveError
 from derive.ir import nodes as ir
 from derive.ir.walk import walk
@@ -403,7 +411,7 @@ class _Class:
                     constructor=maker.sources,
                     parameters={**each.parameters, **sources},
                     doubt=each.doubt + maker.doubt,
-                    optional=maker.optional,
+                    optional=(*each.optional, *maker.optional),
                 )
             fits += 1
             if fits == MOST_FITTING:
@@ -575,6 +583,6 @@ def find_sizes_by_name(numbers: Mapping[str, int], names: Sequence[str]) -> dict
     found: dict[str, int] = {}
     for rank, called, name in ranked:
         same = {numbers[c] for r, c, n in ranked if n == name and r == rank}
-        if rank < 3 and name not in found and len(same) == 1:
+        if rank < NAMED and name not in found and len(same) == 1:
             found[name] = numbers[called]
     return found

@@ -6,7 +6,8 @@ line of the user's file that led to it.
 
 A tensor is a node up to the order of axes, merged axes, and a factor. Power sums, which no order of
 elements changes, tell what cannot match; what may is compared element by element under each order
-of the indices. Beside the nodes as they are written there are those that code has for them: a
+of the indices. What a turn of a loop makes is looked for among the parts of nodes, at one place of
+an index. Beside the nodes as they are written there are those that code has for them: a
 condition and its negation, the argument of a function along a row with -inf where the condition
 fails, the terms of a sum of products that is distributed.
 """
@@ -19,12 +20,12 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import chain, combinations, islice, permutations
-from typing import Any
+from typing import Any, TypeAlias
 
 from derive.checker.edits.sites import LONGEST, find_kept
 from derive.checker.processes import where_it_lives
 from derive.checker.program import Program
-from derive.checker.runs.modes import find_line_now, make_mode
+from derive.checker.runs.modes import find_site_now, make_mode
 from derive.errors import DeriveError
 from derive.frontend.torch.call import find_tensors
 from derive.ir import nodes as ir
@@ -42,6 +43,8 @@ class Example:
     sizes: Mapping[str, int]
 
 
+Turn: TypeAlias = tuple[int, int]
+
 MOST_EVENTS = 600
 _MOST_RECORDED = 1 << 20
 
@@ -54,6 +57,7 @@ class Event:
     line: int
     value: Any  # in float64, as it was then
     reads: tuple[int, ...]  # the events whose tensors it is made of
+    site: int = -1  # the instruction that made it, which each turn of a loop comes back to
 
 
 @dataclass
@@ -63,6 +67,15 @@ class Trace:
     events: list[Event] = field(default_factory=list)
     results: tuple[Any, ...] = ()
     error: str = ""
+
+    def find_turns(self) -> dict[Event, Turn]:
+        """Of each event of a loop, or of a call that makes several, which of how many it is."""
+        sites: dict[tuple[int, int], list[Event]] = {}
+        for event in self.events:
+            sites.setdefault((event.line, event.site), []).append(event)
+        return {
+            e: (n, len(same)) for same in sites.values() for n, e in enumerate(same) if same[1:]
+        }
 
 
 class _Recorder:
@@ -76,7 +89,7 @@ class _Recorder:
 
     def record(self, given: Any, found: Any, name: str) -> None:
         """The events of one call."""
-        line = find_line_now(self.path)
+        line, site = find_site_now(self.path)
         if line is None or len(self.events) >= MOST_EVENTS:
             return
         read = list(find_tensors(given))
@@ -88,12 +101,14 @@ class _Recorder:
             base = getattr(read[0], "_base", None)
             made = [read[0] if base is None else base]
         for tensor in made:
-            self._add(tensor, line, reads, in_place)
+            self._add(tensor, (line, site), reads, in_place)
 
     def _find_writer(self, tensor: Any) -> int | None:
         return self._by_memory.get(_find_memory(tensor))
 
-    def _add(self, tensor: Any, line: int, reads: tuple[int, ...], in_place: bool) -> None:
+    def _add(
+        self, tensor: Any, at: tuple[int, int], reads: tuple[int, ...], in_place: bool
+    ) -> None:
         import torch
 
         told = tensor.is_floating_point() or tensor.dtype == torch.bool
@@ -102,7 +117,7 @@ class _Recorder:
         number = len(self.events)
         value = tensor.detach().double()
         value = value.clone() if value.data_ptr() == tensor.data_ptr() else value
-        self.events.append(Event(number, line, value, reads))
+        self.events.append(Event(number, at[0], value, reads, at[1]))
         self._by_tensor[tensor] = number
         if in_place:
             self._by_memory[_find_memory(tensor)] = number
@@ -208,11 +223,27 @@ class Node:
     equation: int  # whose part it is; -1 for an input
     whole: bool  # is it the whole of an equation, or an input
     of: str  # the tensor that the equation defines, or the input
+    parts: dict[tuple[int, int], Node] = field(default_factory=dict)  # by an axis and a place of it
 
     @cached_property
     def print(self) -> Print | None:
         """The fingerprint."""
         return find_print(self.value)
+
+    def find_parts(self, turn: Turn) -> Iterator[Node]:
+        """What a turn of a loop may have of it: a place of an index, from either end."""
+        number, count = turn
+        for axis, extent in enumerate(self.value.shape):
+            more = extent - count  # a recurrence has a place more, which is given
+            places = (number, number + 1, extent - 1 - number)
+            for place in dict.fromkeys(places) if more in {0, 1} else ():
+                if 0 <= place < extent:
+                    key = axis, place
+                    if key not in self.parts:
+                        kept = (*self.indices[:axis], *self.indices[axis + 1 :])
+                        value = self.value.select(axis, place)
+                        self.parts[key] = replace(self, value=value, indices=kept, parts={})
+                    yield self.parts[key]
 
 
 @dataclass(frozen=True)
@@ -234,14 +265,20 @@ class Match:
 
 
 def find_match(
-    value: Any, nodes: Iterable[Node], sizes: Mapping[str, int], mark: Print | None = None
+    value: Any,
+    nodes: Iterable[Node],
+    sizes: Mapping[str, int],
+    mark: Print | None = None,
+    turn: Turn | None = None,
 ) -> Match | None:
-    """The node that a tensor is: one without a factor if there is one."""
+    """The node that a tensor is, or in a turn of a loop a part of it: if it can, no multiple."""
     mark = mark or find_print(value)
     if mark is None:
         return None
     scaled: Match | None = None
-    for node in nodes:
+    nodes = list(nodes)
+    parts = (part for node in nodes for part in (node.find_parts(turn) if turn else ()))
+    for node in chain(nodes, parts):
         if node.print is None or not mark.is_like(node.print):
             continue
         found = compare(value, node, sizes)
@@ -413,6 +450,7 @@ class Lines:
     prints: dict[Event, Print] = field(default_factory=dict)  # of those that tell anything
     matches: dict[Event, Match] = field(default_factory=dict)
     good: set[int] = field(default_factory=set)  # events that are nodes or lead to one
+    turns: dict[Event, Turn] = field(default_factory=dict)  # of those in a loop
 
     @property
     def result_line(self) -> int | None:
@@ -439,8 +477,8 @@ class Lines:
 
     def annotate(self, elsewhere: Lines | None) -> tuple[tuple[int, str], ...]:
         """What the values of each line are, in order of the lines, at other sizes too."""
-        events = self.trace.events
-        same = [event.line for event in events]
+        same = [event.line for event in self.trace.events]
+        events = [event for event in self.trace.events if self._is_seen(event)]
         other = elsewhere.trace.events if elsewhere is not None else []
         twins = other if [event.line for event in other] == same else []
         rows: dict[int, list[Event]] = {}
@@ -471,9 +509,20 @@ class Lines:
         return str(match)
 
     @cached_property
+    def _wrong_turn(self) -> int | None:
+        wrong = self.find_first_wrong()
+        return self.turns[wrong][0] if wrong in self.turns else None
+
+    def _is_seen(self, event: Event) -> bool:
+        """Is it in no loop, or in the turn in which something is wrong first, else in the last?"""
+        number, count = self.turns.get(event, (0, 1))
+        seen = count - 1 if self._wrong_turn is None else self._wrong_turn
+        return count == 1 or number == min(seen, count - 1)
+
+    @cached_property
     def last(self) -> dict[int, Event]:
         """The last value of each line that is no constant."""
-        return {event.line: event for event in self.told}
+        return {event.line: event for event in self.told if self._is_seen(event)}
 
     @cached_property
     def made(self) -> dict[int, set[int]]:
@@ -515,7 +564,8 @@ class Lines:
 
     def is_any(self, event: Event, nodes: Sequence[Node]) -> bool:
         """Is a value one of the nodes, and no multiple of one?"""
-        found = find_match(event.value, nodes, self.sizes, self.prints[event])
+        turn = self.turns.get(event)
+        found = find_match(event.value, nodes, self.sizes, self.prints[event], turn)
         return found is not None and not found.factor
 
     def count_parts(self) -> tuple[int, int]:
@@ -538,8 +588,9 @@ class Lines:
         nodes = find_all_nodes(edited, evaluate)
         lost: dict[int, bool] = {}
         met: set[int] = set()
-        for event in self.told:
-            found = find_match(event.value, nodes, self.sizes, self.prints[event])
+        for event in filter(self._is_seen, self.told):
+            turn = self.turns.get(event)
+            found = find_match(event.value, nodes, self.sizes, self.prints[event], turn)
             lost[event.line] = found is None
             if found is not None and found.node.whole and (own := found.node.print):
                 whole = (n for n in nodes if n.whole and n.print)
@@ -571,13 +622,13 @@ def find_lines(system: ir.System, evaluator: Any, trace: Trace, sizes: Mapping[s
         nodes = list(find_nodes(system, evaluator))
     except ERRORS:
         nodes = []
-    lines = Lines(system, trace, sizes, nodes)
+    lines = Lines(system, trace, sizes, nodes, turns=trace.find_turns())
     for event in trace.events:
         mark = find_print(event.value)
         if mark is None:
             continue
         lines.prints[event] = mark
-        found = find_match(event.value, nodes, sizes, mark)
+        found = find_match(event.value, nodes, sizes, mark, lines.turns.get(event))
         if found is not None:
             lines.matches[event] = found
     good = {e.number for e in trace.events if e in lines.matches or e not in lines.prints}

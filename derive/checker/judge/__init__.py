@@ -579,7 +579,7 @@ class _Element:
         except CannotRunError:
             return math.inf
         names = [tensor.name for tensor in self.sample.system.results]
-        found = float(results[names.index(self.apart.name)][self.apart.place])
+        found = float(results[names.index(self.apart.name)].detach()[self.apart.place])
         truth = self.truth(values, most=1)
         if truth is None or not math.isfinite(truth) or not math.isfinite(found):
             return math.inf

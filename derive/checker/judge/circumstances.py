@@ -25,16 +25,18 @@ from itertools import islice, zip_longest
 from types import FrameType, ModuleType
 from typing import Any
 
-from derive.checker.judge import judge_at
+from derive.checker.judge import judge_at, judge_further
 from derive.checker.processes import CannotRunError, EndedError, find_kind, where_it_lives
 from derive.checker.program import Program, check_answer, find_names
 from derive.checker.runs import Answer, Given, How, make_module, precisely, run_target
 from derive.checker.samples import Sample, find_free_sizes
 from derive.errors import Diagnostic
 from derive.judge.compare import compare_values
+from derive.notation.formula import Formula
 
 Planned = tuple[Sample, How, str]
 Values = Mapping[str, Any]
+Judge = tuple[Program, Formula]
 
 PROMISED = {  # circumstances in which code has to give the same, in words
     "strided": "where its arguments are not contiguous",
@@ -308,7 +310,9 @@ _SEED = 101  # from the seed of a sample to that of other values at its sizes
 _AGAIN = "when it is called again, after a call with other values"
 
 
-def judge_circumstances(program: Program, samples: Sequence[Sample]) -> Circumstances:
+def judge_circumstances(
+    program: Program, formula: Formula, samples: Sequence[Sample]
+) -> Circumstances:
     """One object, called with other values in between and in all circumstances."""
     first = samples[0]
     values = first.make_inputs()
@@ -360,26 +364,30 @@ def judge_circumstances(program: Program, samples: Sequence[Sample]) -> Circumst
         for what in calls[-1].asked
     ]
     both = sorted(zip(plan[2:], calls[2:], strict=True), key=lambda each: each[0][2] not in _CALLED)
-    for (sample, _, at), call in both:  # a state that goes wrong is no fault of a circumstance
+    judge = program, formula
+    for planned, call in both:  # a state that goes wrong is no fault of a circumstance
+        at = planned[2]
         if at == "other mode":
             findings += _name_mode(program, usual, call)
             continue
-        where = _find_difference(program, sample, at, usual, call)
+        where = _find_difference(judge, planned, usual, call)
         if where:
             line = _find_other_way(program, first, at) if at in PROMISED else None
             return Circumstances(difference=where, line=line)
-    return _judge_drift(program, plan[-1], calls, Circumstances(findings=tuple(findings)))
+    return _judge_drift(judge, plan[-1], calls, Circumstances(findings=tuple(findings)))
 
 
-def _find_difference(
-    program: Program, sample: Sample, at: str, usual: Sequence[Any], call: RunOutcome
-) -> str:
+def _find_difference(judge: Judge, planned: Planned, usual: Sequence[Any], call: RunOutcome) -> str:
     """What is other at one call than the usual results, or than the formula's at other values."""
+    program, formula = judge
+    sample, _, at = planned
     if isinstance(call.answer, CannotRunError):
         return f"the code stops, {call.answer}, {_AGAIN}" if at in _CALLED else ""
     if at in {"again", "expanded"}:
         outcome = judge_at(program, sample, answer=call.answer)
         where = outcome.describe(sample) if outcome.is_clear else ""
+        if where and judge_further(program, formula, sample, answer=call.answer).same:
+            return ""  # where terms cancel, either side has nothing but rounding
         return where and f"{where}, {_AGAIN if at == 'again' else _EXPANDED}"
     where = _compare(program, usual, call.answer.results)
     return where and f"{where}, {PROMISED.get(at, _AGAIN)}"
@@ -442,7 +450,7 @@ def _find_other_way(program: Program, sample: Sample, at: str) -> int | None:
 
 
 def _judge_drift(
-    program: Program, last: Planned, calls: Sequence[RunOutcome], found: Circumstances
+    judge: Judge, last: Planned, calls: Sequence[RunOutcome], found: Circumstances
 ) -> Circumstances:
     """Code whose state is another one after each call, though the values are the same."""
     one, other = (dict(call.state) for call in calls[-2:])
@@ -450,8 +458,8 @@ def _judge_drift(
     if not moved:
         return found
     usual = calls[0].get_answer().results
-    for call in run_all(program, [last] * MOST_AGAIN, once=True):
-        where = _find_difference(program, last[0], "noted", usual, call)
+    for call in run_all(judge[0], [last] * MOST_AGAIN, once=True):
+        where = _find_difference(judge, last, usual, call)
         if where:
             return Circumstances(difference=where)
     says = f"each call changes what the code keeps: {', '.join(moved)}"

@@ -70,10 +70,15 @@ def watch_gradients(path: str, cuts: dict[tuple[int, str], None]) -> Any:
 
 def find_line_now(path: str) -> int | None:
     """The line of the innermost frame that is in the user's file."""
+    return find_site_now(path)[0]
+
+
+def find_site_now(path: str) -> tuple[int | None, int]:
+    """That line, and the instruction in its function, which a loop comes back to."""
     frame: Any = sys._getframe()
     while frame is not None and frame.f_code.co_filename != path:
         frame = frame.f_back
-    return None if frame is None else int(frame.f_lineno)
+    return (None, -1) if frame is None else (int(frame.f_lineno), int(frame.f_lasti))
 
 
 def watch_failures(failed: list[tuple[str, Any, Any]]) -> Any:
