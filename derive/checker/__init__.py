@@ -3,7 +3,7 @@
     load        the code that a person means: read, mended, loaded             reading
     pick        which argument is which tensor, at which sizes    slots, bind, subjects, relations
     stages      what is asked one after the other, up to the proof        samples, judge/, runs/
-    explain     where code departs from its formula, and the edit                 trace, edits/
+    explain     where code departs from its formula, and the edit          trace, lines, edits/
 
 Three processes, by `processes`: the caller's; the judge, its `child`, which sends the verdict so
 far after each stage; and the `runner`, which alone runs somebody's code and answers the judge.

@@ -26,21 +26,17 @@ from derive.checker.edits import code_operators, sites
 from derive.checker.edits.code import SourceText, exchange
 from derive.checker.edits.search import BaseEvaluator, Budget, Correction, EditSearch, Judge, Mender
 from derive.checker.judge import judge_at
-from derive.checker.pick import Choice
-from derive.checker.program import Program
-from derive.checker.samples import SCALES, Sample, scale, show_sizes, vary_inputs, vary_sizes
-from derive.checker.trace import (
-    ERRORS,
-    Example,
+from derive.checker.lines import (
     Lines,
-    Trace,
     find_changed_line,
     find_lines,
     find_match,
-    is_close,
     is_condition,
-    record_program,
 )
+from derive.checker.pick import Choice
+from derive.checker.program import Program
+from derive.checker.samples import SCALES, Sample, scale, show_sizes, vary_inputs, vary_sizes
+from derive.checker.trace import ERRORS, Example, Trace, is_close, record_program
 from derive.checker.verdict import Job, Verdict
 from derive.ir import nodes as ir
 from derive.ir.polynomial import evaluate_extent

@@ -1,0 +1,517 @@
+"""Which nodes of the formula that is which code computes on its way, line by line.
+
+A tensor is a node up to the order of axes, merged axes, and a factor. What may match by its
+fingerprint is compared element by element under each order of the indices. What a turn of a loop
+makes is looked for among the parts of nodes, at one place of an index. Beside the nodes as they are
+written there are those that code has for them: a condition and its negation, the argument of a
+function along a row with -inf where the condition fails, the terms of a sum of products that is
+distributed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+from itertools import chain, combinations, islice, permutations
+from typing import Any
+
+from derive.checker.edits.sites import LONGEST, find_kept
+from derive.checker.trace import ERRORS, Event, Print, Trace, Turn, find_print
+from derive.ir import nodes as ir
+from derive.ir.text import to_text
+from derive.ir.walk import find_accesses, find_children, find_free, walk
+from derive.judge.evaluate import Evaluator
+
+CLOSE = 1e-8
+MOST_ORDERS = 120
+_LARGEST = 64  # of the numbers in a factor
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """A node of the formula with its value, an axis for each index."""
+
+    expr: ir.Expr
+    name: str  # as it is shown
+    value: Any
+    indices: tuple[ir.Index, ...]
+    equation: int  # whose part it is; -1 for an input
+    whole: bool  # is it the whole of an equation, or an input
+    of: str  # the tensor that the equation defines, or the input
+    parts: dict[tuple[int, int], Node] = field(default_factory=dict)  # by an axis and a place of it
+
+    @cached_property
+    def print(self) -> Print | None:
+        """The fingerprint."""
+        return find_print(self.value)
+
+    def find_parts(self, turn: Turn) -> Iterator[Node]:
+        """What a turn of a loop may have of it: a place of an index, from either end."""
+        number, count = turn
+        for axis, extent in enumerate(self.value.shape):
+            more = extent - count  # a recurrence has a place more, which is given
+            places = (number, number + 1, extent - 1 - number)
+            for place in dict.fromkeys(places) if more in {0, 1} else ():
+                if 0 <= place < extent:
+                    key = axis, place
+                    if key not in self.parts:
+                        kept = (*self.indices[:axis], *self.indices[axis + 1 :])
+                        value = self.value.select(axis, place)
+                        self.parts[key] = replace(self, value=value, indices=kept, parts={})
+                    yield self.parts[key]
+
+
+@dataclass(frozen=True)
+class Match:
+    """A tensor of the code as a node of the formula: the order of the indices, the factor."""
+
+    node: Node
+    order: tuple[int, ...]
+    factor: str  # "" for 1
+
+    def __str__(self) -> str:
+        text: str = self.node.name
+        if self.factor:
+            text = f"({text})" if " + " in text or " - " in text else text
+            text = f"{text} * {self.factor}"
+        if self.order != tuple(range(len(self.order))):
+            text += f", as [{', '.join(self.node.indices[k].name for k in self.order)}]"
+        return text
+
+
+def find_match(
+    value: Any,
+    nodes: Iterable[Node],
+    sizes: Mapping[str, int],
+    mark: Print | None = None,
+    turn: Turn | None = None,
+) -> Match | None:
+    """The node that a tensor is, or in a turn of a loop a part of it: if it can, no multiple."""
+    mark = mark or find_print(value)
+    if mark is None:
+        return None
+    scaled: Match | None = None
+    nodes = list(nodes)
+    parts = (part for node in nodes for part in (node.find_parts(turn) if turn else ()))
+    for node in chain(nodes, parts):
+        if node.print is None or not mark.is_like(node.print):
+            continue
+        found = compare(value, node, sizes)
+        if found is not None and not found.factor:
+            return found
+        scaled = scaled or found
+    return scaled
+
+
+def compare(value: Any, node: Node, sizes: Mapping[str, int]) -> Match | None:
+    """The order and the factor under which a tensor is a node's value, if there are any."""
+    flat = value.reshape(-1)
+    finite = flat.isfinite()
+    probe = int(flat.nan_to_num(0, 0, 0).abs().argmax())
+    for order in islice(permutations(range(node.value.dim())), MOST_ORDERS):
+        turned = node.value.permute(order)
+        if not is_regrouped(turned.shape, value.shape):
+            continue
+        other = turned.reshape(-1)
+        below, above = float(other[probe]), float(flat[probe])
+        if not below or not math.isfinite(below):
+            continue
+        factor = above / below
+        if not bool((other.isfinite() == finite).all()):
+            continue
+        off = (other[finite] * factor - flat[finite]).abs().max()
+        if float(off) > CLOSE * abs(above):
+            continue
+        said = find_factor(factor, sizes)
+        if said is not None:
+            return Match(node, order, said)
+    return None
+
+
+def is_regrouped(one: Iterable[int], other: Iterable[int]) -> bool:
+    """Are the axes of one the other's, some merged, some split, but none torn apart?"""
+    left, right = ([n for n in shape if n != 1] for shape in (one, other))
+    while left and right:
+        taken, given = [left.pop(0)], [right.pop(0)]
+        while math.prod(taken) != math.prod(given):
+            short, rest = (taken, left) if math.prod(taken) < math.prod(given) else (given, right)
+            if not rest:
+                return False
+            short.append(rest.pop(0))
+        if len(taken) > 1 and len(given) > 1:
+            return False
+    return not left and not right
+
+
+def find_factor(factor: float, sizes: Mapping[str, int]) -> str | None:
+    """The factor in words, "" for 1: a fraction or a root of one, by sizes where they tell."""
+    if abs(factor - 1) <= CLOSE:
+        return ""
+    sign, size = ("-" if factor < 0 else ""), abs(factor)
+    for name, number in sizes.items():
+        for value, text in (
+            (number**-0.5, f"1/sqrt({name})"),
+            (number**0.5, f"sqrt({name})"),
+            (1 / number, f"1/{name}"),
+            (float(number), name),
+        ):
+            if number > 1 and abs(value / size - 1) <= CLOSE:
+                return sign + text
+    for power, shown in ((1, "{}"), (2, "sqrt({})")):
+        near = Fraction(size**power).limit_denominator(_LARGEST)
+        if 0 < near.numerator <= _LARGEST and abs(float(near) / size**power - 1) <= CLOSE:
+            return sign + shown.format(near) if near != 1 else sign + "1"
+    return None
+
+
+_MOST_EVALUATED = 1 << 18
+_MOST_PARTS = 5
+
+
+def find_nodes(system: ir.System, evaluator: Evaluator) -> Iterator[Node]:
+    """Every node of a formula that depends on a tensor: inputs, equations, then their parts."""
+    for entry in system.inputs:
+        if isinstance(entry, ir.Tensor) and entry.kind in {"real", "bool"} and entry.shape:
+            own = tuple(ir.Index("_", extent) for extent in entry.shape)
+            reads = (a for e in system.equations for a in find_accesses(e.value))
+            first = next((access for access in reads if access.tensor is entry), None)
+            access = first or ir.Access(entry, own)
+            value, name = evaluator.values[entry.name].double(), entry.name
+            text = to_text(first) if first else name
+            yield Node(access, text, value, _find_indices(access), -1, True, name)
+    for number, equation in enumerate(system.equations):
+        target = equation.target
+        value, name = evaluator.values[target.tensor.name], target.tensor.name
+        if value.is_floating_point() and value.dim():
+            indices = _find_indices(target)
+            yield Node(equation.value, to_text(target), value, indices, number, True, name)
+    for number, equation in enumerate(system.equations):
+        target = equation.target
+        seen = dict.fromkeys(walk(equation.value))
+        for expr in dict.fromkeys(each for here in seen for each in find_forms(here)):
+            node = find_node(expr, evaluator)
+            if node is not None:
+                text = to_text(expr)
+                if len(text) > LONGEST and expr is not equation.value:
+                    text = f"a part of {to_text(target)}"
+                yield replace(node, name=text, equation=number, of=target.tensor.name)
+
+
+def find_node(expr: ir.Expr, evaluator: Evaluator) -> Node | None:
+    """One node with its value, if it has indices and is not too large."""
+    around = (*find_free(expr), *(expr.bound if isinstance(expr, ir.Reduce) else ()))
+    if math.prod(evaluator.extent(index.extent) for index in around) > _MOST_EVALUATED:
+        return None
+    grid = evaluator.find(expr)
+    if not grid.tensor.dim() or not (grid.tensor.is_floating_point() or is_condition(expr)):
+        return None
+    value = grid.tensor.double()
+    value = value.expand([evaluator.extent(index.extent) for index in grid.indices])
+    return Node(expr, "", value, grid.indices, -1, False, "")
+
+
+def find_forms(expr: ir.Expr) -> Iterator[ir.Expr]:
+    """The node if its value tells anything, and what code may have for it."""
+    match expr:
+        case ir.Access(tensor, places):  # that reads no more than a part
+            pairs = zip(places, tensor.shape, strict=True)
+            if not all(isinstance(at, ir.Index) and at.extent == extent for at, extent in pairs):
+                yield expr
+        case ir.Compare() | ir.And() | ir.Or() | ir.Not():
+            yield expr
+            yield expr.part if isinstance(expr, ir.Not) else ir.Not(expr)
+        case _ if find_accesses(expr):
+            yield expr
+    match expr:
+        case ir.Along(_, _, condition, body) if condition != ir.TRUE:
+            yield ir.Where(condition, body, ir.MINUS_INFINITY)
+        case ir.Mul(parts) | ir.Add(parts) if 2 < len(parts) <= _MOST_PARTS:
+            for count in range(2, len(parts)):
+                for some in combinations(parts, count):
+                    part = type(expr)(some)
+                    if find_accesses(part):
+                        yield part
+        case ir.Reduce("sum", bound, condition, ir.Mul(factors)):
+            for at, factor in enumerate(factors):
+                for term in factor.terms if isinstance(factor, ir.Add) else ():
+                    product = ir.Mul((*factors[:at], term, *factors[at + 1 :]))
+                    yield ir.Reduce("sum", bound, condition, product)
+
+
+def _find_indices(access: ir.Access) -> tuple[ir.Index, ...]:
+    """An index for each place: a place that is no index stands for itself."""
+    return tuple(
+        place if isinstance(place, ir.Index) else ir.Index(to_text(place), extent)
+        for place, extent in zip(access.places, access.tensor.shape, strict=True)
+    )
+
+
+def is_condition(expr: ir.Expr) -> bool:
+    """Is it true or false?"""
+    return isinstance(expr, (ir.Compare, ir.And, ir.Or, ir.Not, ir.Truth))
+
+
+_MOST_SAID = 4  # values of one line
+
+
+@dataclass
+class Lines:
+    """The events of a run and the nodes that they are."""
+
+    system: ir.System
+    trace: Trace
+    sizes: Mapping[str, int]
+    nodes: list[Node]
+    prints: dict[Event, Print] = field(default_factory=dict)  # of those that tell anything
+    matches: dict[Event, Match] = field(default_factory=dict)
+    good: set[int] = field(default_factory=set)  # events that are nodes or lead to one
+    turns: dict[Event, Turn] = field(default_factory=dict)  # of those in a loop
+
+    @property
+    def result_line(self) -> int | None:
+        """The line that makes the result."""
+        return self.trace.events[-1].line if self.trace.events else None
+
+    @cached_property
+    def forms(self) -> frozenset[ir.Expr]:
+        """All that the formula's nodes are, and what code may have for them."""
+        values = (equation.value for equation in self.system.equations)
+        return frozenset(form for v in values for node in walk(v) for form in find_forms(node))
+
+    @cached_property
+    def told(self) -> list[Event]:
+        """The events that are no constant."""
+        return [event for event in self.trace.events if event in self.prints]
+
+    @cached_property
+    def exact(self) -> list[Event]:
+        """The events that are a node and no multiple of one."""
+        return [
+            event for event in self.told if event in self.matches and not self.matches[event].factor
+        ]
+
+    def annotate(self, elsewhere: Lines | None) -> tuple[tuple[int, str], ...]:
+        """What the values of each line are, in order of the lines, at other sizes too."""
+        same = [event.line for event in self.trace.events]
+        events = [event for event in self.trace.events if self._is_seen(event)]
+        other = elsewhere.trace.events if elsewhere is not None else []
+        twins = other if [event.line for event in other] == same else []
+        rows: dict[int, list[Event]] = {}
+        for event in events:
+            rows.setdefault(event.line, []).append(event)
+        found = []
+        for line, row in sorted(rows.items()):
+            read = {number for event in row for number in event.reads}
+            made = [event for event in row if event.number not in read][-_MOST_SAID:]
+            said = [self._say(event, elsewhere, twins) for event in made]
+            if all(said):
+                found.append((line, "; ".join(dict.fromkeys(said))))
+                continue
+            inner = [self._say(event, elsewhere, twins) for event in row]
+            parts = [words for words in dict.fromkeys(inner) if words]
+            if parts:
+                found.append((line, f"contains {'; '.join(parts[-_MOST_SAID:])}"))
+        return tuple(found)
+
+    def _say(self, event: Event, elsewhere: Lines | None, twins: list[Event]) -> str:
+        """What an event is; nothing if it is something else at other sizes."""
+        match = self.matches.get(event)
+        twin = elsewhere.matches.get(twins[event.number]) if elsewhere and twins else None
+        factor = twin.factor if twin is not None else ""
+        is_told = elsewhere and twins and twins[event.number] in elsewhere.prints
+        if match is None or (elsewhere and (match.factor != factor or (is_told and not twin))):
+            return ""
+        return str(match)
+
+    @cached_property
+    def _wrong_turn(self) -> int | None:
+        wrong = self.find_first_wrong()
+        return self.turns[wrong][0] if wrong in self.turns else None
+
+    def _is_seen(self, event: Event) -> bool:
+        """Is it in no loop, or in the turn in which something is wrong first, else in the last?"""
+        number, count = self.turns.get(event, (0, 1))
+        seen = count - 1 if self._wrong_turn is None else self._wrong_turn
+        return count == 1 or number == min(seen, count - 1)
+
+    @cached_property
+    def last(self) -> dict[int, Event]:
+        """The last value of each line that is no constant."""
+        return {event.line: event for event in self.told if self._is_seen(event)}
+
+    @cached_property
+    def made(self) -> dict[int, set[int]]:
+        """The lines whose last value is an equation of the formula, by the equation."""
+        made: dict[int, set[int]] = {}
+        for line, event in self.last.items():
+            match = self.matches.get(event)
+            if match is not None and not match.factor and match.node.whole:
+                made.setdefault(match.node.equation, set()).add(line)
+        return made
+
+    def find_standing(self) -> dict[int, str]:
+        """What the last value of each line is, if it is any node."""
+        found: dict[int, str] = {}
+        for line, event in self.last.items():
+            match = self.matches.get(event)
+            if match is None:
+                continue
+            number, whole = match.node.equation, match.node.whole
+            kept = find_kept(self.system.equations[number]) if number >= 0 else ()
+            order = [(match.node.indices[at], match.node.value.shape[at]) for at in match.order]
+            ranks = [(kept.index(index), extent) for index, extent in order if index in kept]
+            if any(a > b and one == two > 1 for (a, one), (b, two) in combinations(ranks, 2)):
+                found[line] = "turned"
+            elif match.factor and whole and number not in self.made:
+                found[line] = "a multiple"
+            elif not match.factor:
+                alone = whole and number >= 0 and len(self.made[number]) == 1
+                found[line] = "an equation" if alone else "a part"
+        return found
+
+    def count_met(self, prints: Sequence[Print]) -> int:
+        """How many nodes have one of these fingerprints; equations count twice."""
+        return sum(
+            1 + node.whole
+            for node in self.nodes
+            if node.print is not None and any(node.print.is_same(each) for each in prints)
+        )
+
+    def is_any(self, event: Event, nodes: Sequence[Node]) -> bool:
+        """Is a value one of the nodes, and no multiple of one?"""
+        turn = self.turns.get(event)
+        found = find_match(event.value, nodes, self.sizes, self.prints[event], turn)
+        return found is not None and not found.factor
+
+    def count_parts(self) -> tuple[int, int]:
+        """How many lines and equations agree; less the values on the way that are no part."""
+        exact = {*self.exact}
+        ends = len(exact & {*self.last.values()})
+        return ends + len(self.made), len(exact) - len(self.told)
+
+    def find_first_wrong(self) -> Event | None:
+        """The first value that is no node and leads to none, though what it reads does."""
+        wrong = (event for event in self.told if event.number not in self.good)
+        return next((event for event in wrong if self.good.issuperset(event.reads)), None)
+
+    def count_unexplained(
+        self, edited: ir.System, evaluate: Callable[[ir.System], Evaluator]
+    ) -> float:
+        """How many lines are no node of the edited formula, and of its equations no line."""
+        if not self.told:
+            return 0.0
+        nodes = find_all_nodes(edited, evaluate)
+        lost: dict[int, bool] = {}
+        met: set[int] = set()
+        for event in filter(self._is_seen, self.told):
+            turn = self.turns.get(event)
+            found = find_match(event.value, nodes, self.sizes, self.prints[event], turn)
+            lost[event.line] = found is None
+            if found is not None and found.node.whole and (own := found.node.print):
+                whole = (n for n in nodes if n.whole and n.print)
+                met |= {n.equation for n in whole if n.print and n.print.is_like(own)}
+        missed = sum(number not in met for number in range(len(edited.equations)))
+        return sum(lost.values()) + missed
+
+    def order_equations(self) -> tuple[tuple[int, ...], ...]:
+        """The first equation that no line computes, the others of these, those that one does."""
+        met = {match.node.equation for match in self.matches.values() if match.node.whole}
+        numbers = range(len(self.system.equations))
+        left, others = (
+            tuple(n for n in numbers if (n in met) is is_met) for is_met in (False, True)
+        )
+        return tuple(filter(None, (left[:1], left[1:], others)))
+
+
+def find_all_nodes(edited: ir.System, evaluate: Callable[[ir.System], Evaluator]) -> list[Node]:
+    """The nodes of an edited formula with their values; none where it has none."""
+    try:
+        return list(find_nodes(edited, evaluate(edited)))
+    except ERRORS:
+        return []
+
+
+def find_lines(system: ir.System, evaluator: Any, trace: Trace, sizes: Mapping[str, int]) -> Lines:
+    """The events of a trace with the nodes that they are."""
+    try:
+        nodes = list(find_nodes(system, evaluator))
+    except ERRORS:
+        nodes = []
+    lines = Lines(system, trace, sizes, nodes, turns=trace.find_turns())
+    for event in trace.events:
+        mark = find_print(event.value)
+        if mark is None:
+            continue
+        lines.prints[event] = mark
+        found = find_match(event.value, nodes, sizes, mark, lines.turns.get(event))
+        if found is not None:
+            lines.matches[event] = found
+    good = {e.number for e in trace.events if e in lines.matches or e not in lines.prints}
+    for event in reversed(trace.events):
+        if event.number in good:
+            good |= set(event.reads)
+    lines.good = good
+    return lines
+
+
+def find_changed_line(
+    lines: Lines, edited: ir.System, evaluate: Callable[[ir.System], Evaluator]
+) -> int | None:
+    """The first line whose value is what the edit changes; else, one that is new with it."""
+    nodes = find_all_nodes(edited, evaluate)
+    before = {e.target.tensor.name: e.value for e in lines.system.equations}
+    apart = {  # what the edit puts in and what is around it, and what code may have for these
+        node
+        for each in edited.equations
+        for node in _find_path(before.get(each.target.tensor.name, each.value), each.value)
+    }
+    changed = ({form for expr in apart for form in find_forms(expr)} - lines.forms) | apart
+    names = {e.target.tensor.name for e in edited.equations if e not in lines.system.equations}
+    mine = [n for n in nodes if n.of in names and (n.whole or n.expr in changed)]
+    events = _find_origins(lines, mine)
+    if events:
+        return events[0].line
+    for event in lines.told:
+        if event not in lines.matches and lines.is_any(event, nodes):
+            return event.line
+    return None
+
+
+def _find_origins(lines: Lines, nodes: Sequence[Node]) -> list[Event]:
+    """The events that are one of the nodes and no mere view of one that is the same."""
+    found: list[Event] = []
+    seen: set[int] = set()
+    for event in lines.told:
+        if not lines.is_any(event, nodes):
+            continue
+        same = seen & set(event.reads)
+        seen.add(event.number)
+        if not same:
+            found.append(event)
+    mine = {node.equation for node in nodes if node.whole}
+    exact = {event: lines.matches[event].node for event in lines.exact}
+    # Where the formula itself has such a value, the line that computes it first is right: what is
+    # made with the wrong weight looks like what is made with that weight rightly.
+    twins = dict.fromkeys(
+        event.line
+        for event in found
+        if event in exact and exact[event].whole and exact[event].equation not in mine
+    )
+    if len(twins) > 1:
+        first = next(iter(twins))
+        return [event for event in found if event.line != first]
+    return found
+
+
+def _find_path(old: ir.Expr, new: ir.Expr) -> Iterator[ir.Expr]:
+    """From the whole down to the smallest part that holds all that differs."""
+    if old is new:
+        return
+    yield new
+    one, two = find_children(old), find_children(new)
+    if type(old) is type(new) and len(one) == len(two):
+        apart = [pair for pair in zip(one, two, strict=True) if pair[0] is not pair[1]]
+        yield from chain.from_iterable(_find_path(*pair) for pair in apart)
