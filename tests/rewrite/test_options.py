@@ -307,6 +307,19 @@ def test_random_masks(text):
     check_rewritings(read(text))
 
 
+@pytest.mark.parametrize(
+    "condition", ["j > i", "j >= i", "j < i", "j <= i", "j < i - 1", "j > i + 1", "j >= i and m[j]"]
+)
+def test_a_running_sum_takes_nothing_off(condition):
+    """An infinity of one place is in no row that does not read it."""
+    formula = parse(f"x[N]; bool m[N]; index i < N; y[i] = sum[j, {condition}](x[j]) + 0 * [m[i]]")
+    built, m = build(formula), torch.tensor([True, True, False, True, True])
+    for place in range(5):
+        x = torch.arange(1.0, 6.0, dtype=torch.float64)
+        x[place] = torch.inf
+        torch.testing.assert_close(built.function(x, m), evaluate_loops(formula, dict(x=x, m=m)))
+
+
 # Few letters, bound again in every equation and beside one another, whatever others read it.
 LETTERS = dict(i="N", j="N", k="N", d="D", e="D", f="D")
 STOCK = dict(A="ND", B="ND", C="NN", W="DD", x="N", y="D")

@@ -90,30 +90,12 @@ def to_chain(expr: ir.Reduce) -> Chain:
 )
 def accumulate_chain(expr: ir.Expr) -> ir.Expr | None:
     """Under a triangle, the factors that have its inner index alone are added up as they come."""
-    return _accumulate_under(expr, 0)
-
-
-@rule(
-    law="sum_{i < j} f_i * g_j = sum_j (cumsum_j(f_j) - f_j) * g_j",
-    before="x, w[N]; s = sum[i, j, i < j](x[i] * w[j])",
-    after="x, w[N]; s = sum[j](w[j] * (cumsum[j](x[j]) - x[j]))",
-    refuses="x, w[N]; s = sum[i, j, i < j](w[j] / x[i])",
-    loses="digits where an entry is larger than the sum of those before it",
-)
-def accumulate_strict_chain(expr: ir.Expr) -> ir.Expr | None:
-    """The same under a triangle without its diagonal, less the entry there."""
-    return _accumulate_under(expr, -1)
-
-
-def _accumulate_under(expr: ir.Expr, offset: int) -> ir.Expr | None:
     for triangle in masks.find_triangles(expr):
-        if triangle.is_upper or triangle.offset != offset:
-            continue
-        assert isinstance(expr, ir.Reduce)
-        flat = _flatten_between(expr, triangle)
-        found = _accumulate(flat, triangle)
-        if found is not None:
-            return found
+        if not triangle.is_upper and triangle.offset <= 0:
+            assert isinstance(expr, ir.Reduce)
+            found = _accumulate(_flatten_between(expr, triangle), triangle)
+            if found is not None:
+                return found
     return None
 
 
@@ -150,18 +132,16 @@ def _accumulate(chain: Chain, triangle: masks.Triangle) -> ir.Expr | None:
     here: dict[ir.Expr, ir.Expr] = {index: edge}
     try:
         condition = substitute(ir.TRUE if alone else ir.all_of(*within), here)
-        running: ir.Expr | None = masks.make_running_sum(edge, condition, substitute(entry, here))
+        running = masks.make_running_sum(edge, condition, substitute(entry, here))
     except ValueError:  # the index of a row stands for itself
         return None
     if running is None or not all(map(is_finite_where_defined, outside)):
         return None
-    if triangle.offset:
-        own = masks.take_edge(running)
-        if own is None:
-            return None
-        running = ir.Add((running, ir.Mul((ir.MINUS_ONE, own))))
+    moved = masks.move_running_sum(running, triangle.offset)
+    if moved is None:
+        return None
     bound = tuple(i for i in chain.bound if i not in alone and i is not index)
-    return Chain(bound, ir.all_of(*around), (*outside, running)).to_expr()
+    return Chain(bound, ir.all_of(*around), (*outside, moved)).to_expr()
 
 
 def _part(parts: Sequence[ir.Expr], index: ir.Index) -> tuple[list[ir.Expr], list[ir.Expr]]:

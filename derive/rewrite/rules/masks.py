@@ -1,6 +1,9 @@
 """Rules on masks over two indices: triangles become running sums, a diagonal is taken off.
 
 sum_{j <= i} f_j = cumsum_i(f_i)          sum_{j != i} f_ij = sum_j f_ij - f_ii
+
+Inputs are taken to be finite where an entry is taken off a sum again, as only rules do that lose
+digits: an infinity less itself is nan. Running sums begin at either end, and nothing is taken off.
 """
 
 from __future__ import annotations
@@ -24,8 +27,10 @@ from derive.ir import nodes as ir
 from derive.ir import walk
 from derive.ir.functions import FUNCTIONS, ROWS
 from derive.ir.polynomial import Polynomial, is_same_extent
+from derive.ir.recurrences import recurs
 from derive.ir.text import to_text
-from derive.rewrite.rule import rule
+from derive.rewrite.guards import find_nonfinite, mark_tensors
+from derive.rewrite.rule import rule, system_rule
 from derive.rewrite.rules import deltas, products, sums
 from derive.rewrite.rules.terms import Term
 
@@ -70,41 +75,87 @@ def strict_prefix_sum(expr: ir.Expr) -> ir.Expr | None:
     """A sum up to a place before another index is a running sum of what stands so far before."""
     for triangle in find_triangles(expr):
         if not triangle.is_upper and triangle.offset < 0:
-            running, edge = to_running_sum(expr, triangle), triangle.edge
-            if isinstance(running, ir.Along):
-                offset = ir.Number(Fraction(triangle.offset))
-                back: dict[ir.Expr, ir.Expr] = {edge: ir.Add((edge, offset))}
-                inside = ir.Compare(">=", edge, ir.Number(Fraction(-triangle.offset)))
-                try:
-                    condition, body = (
-                        walk.substitute(part, back) for part in (running.condition, running.body)
-                    )
-                except ValueError:  # the index of a row stands for itself
-                    return None
-                before = ir.Where(ir.all_of(inside, condition), body, ir.ZERO)
-                return ir.Along("cumsum", edge, ir.TRUE, before)
+            running = to_running_sum(expr, triangle)
+            if running is not None:
+                return move_running_sum(running, triangle.offset)
     return None
 
 
-@rule(
-    law="sum_{j > i} f_j = sum_j f_j - cumsum_i(f_i); sum_{j >= i} f_j is that + f_i",
-    before="x[N]; index i < N; y[i] = sum[j, j > i](x[j])",
-    after="x[N]; y[i] = sum[j](x[j]) - cumsum[i](x[i])",
-    refuses="x[N]; index i < N; y[i] = sum[j, j > i](log(x[j]))",
-    loses="digits where the entries before are larger than the sum of those that follow",
+def move_running_sum(running: ir.Along, offset: int) -> ir.Along | None:
+    """The running sum that ends so far before each place; no entry is taken off again.
+
+    It would have to be finite then: an infinity less itself is nan.
+    """
+    if not offset:
+        return running
+    back: dict[ir.Expr, ir.Expr] = {
+        running.index: ir.Add((running.index, ir.Number(Fraction(offset))))
+    }
+    inside = ir.Compare(">=", running.index, ir.Number(Fraction(-offset)))
+    try:
+        moved = (walk.substitute(part, back) for part in (running.condition, running.body))
+        condition, body = (walk.rewrite_bottom_up(part, _simplify_places) for part in moved)
+    except ValueError:  # the index of a row stands for itself
+        return None
+    before = ir.Where(ir.all_of(inside, condition), body, ir.ZERO)
+    return ir.Along("cumsum", running.index, ir.TRUE, before)
+
+
+def _simplify_places(expr: ir.Expr) -> ir.Expr:
+    """A read at places in a simple form; else the expression itself."""
+    if not isinstance(expr, ir.Access):
+        return expr
+    return ir.Access(expr.tensor, tuple(map(simplify_place, expr.places)))
+
+
+@system_rule(
+    law="sum_{j >= i} f_j = cumsum_k(f_{N - 1 - k}) at k = N - 1 - i",
+    before="x[N]; index i < N; y[i] = sum[j, j > i](exp(x[j]))",
+    after="x[N]; index i < N; y_rest[i] = cumsum[i](where(i >= 1, exp(x[-i + N]), 0)); "
+    "y[i] = y_rest[-i + N - 1]",
+    refuses="x[N]; A[N, N]; y[i] = sum[j, j > i](x[j] * A[i,j])",
 )
-def suffix_sum(expr: ir.Expr) -> ir.Expr | None:
-    """A sum from another index on is the whole sum without the running sum before."""
-    for triangle in find_triangles(expr):
-        if triangle.is_upper and triangle.offset in {0, 1}:
-            running = to_running_sum(expr, triangle)
-            own = take_edge(running)
-            if running is None or own is None:
+def suffix_sum(system: ir.System) -> Iterator[ir.System]:
+    """A sum from another index on is a running sum from the last entry on, under its own name."""
+    nonfinite = find_nonfinite(system)
+    unmarked = {like: tensor for tensor, like in nonfinite.items()}
+    for number, equation in enumerate(system.equations):
+        name = walk.Names.of(system).take(f"{equation.target.tensor.name}_rest")
+        for site in walk.walk(equation.value):
+            running = _find_suffix(mark_tensors(site, nonfinite))
+            if running is None:
                 continue
+            value = mark_tensors(running, unmarked)
+            if any(recurs(a.tensor, equation, system) for a in walk.find_accesses(value)):
+                continue
+            axes = walk.find_free(value)
+            tensor = ir.Tensor(name, tuple(i.extent for i in axes))
+            read = ir.Access(tensor, tuple(_turn(i) if i is running.index else i for i in axes))
+            rest = ir.Equation(ir.Access(tensor, axes), value)
+            whole = ir.Equation(equation.target, walk.exchange(equation.value, site, read))
+            before, after = system.equations[:number], system.equations[number + 1 :]
+            yield replace(system, equations=(*before, rest, whole, *after))
+
+
+def _turn(index: ir.Index) -> ir.Expr:
+    """The place as far from the last one as the index is from the first."""
+    return simplify_place(ir.Add((index.extent, ir.MINUS_ONE, ir.Mul((ir.MINUS_ONE, index)))))
+
+
+def _find_suffix(expr: ir.Expr) -> ir.Along | None:
+    """The sum of all entries from the end, where the expression is the rest of it from an index."""
+    for triangle in find_triangles(expr):
+        if triangle.is_upper and triangle.offset >= 0:
             assert isinstance(expr, ir.Reduce)
-            whole = ir.Reduce("sum", expr.bound, triangle.rest, expr.body)
-            terms = (whole, ir.Mul((ir.MINUS_ONE, running)))
-            return ir.Add(terms if triangle.offset else (*terms, own))
+            back: dict[ir.Expr, ir.Expr] = {triangle.index: _turn(triangle.index)}
+            try:
+                rest, body = (walk.substitute(p, back) for p in (triangle.rest, expr.body))
+            except ValueError:  # the index of a row stands for itself
+                continue
+            turned = replace(triangle, rest=rest)
+            running = to_running_sum(ir.Reduce("sum", expr.bound, rest, body), turned)
+            if running is not None:
+                return move_running_sum(running, -triangle.offset)
     return None
 
 
@@ -137,7 +188,7 @@ def _read_fact(fact: Polynomial, index: ir.Index, rest: ir.Expr) -> Iterator[Tri
             yield Triangle(index, edge, int(-number if is_upper else number), is_upper, rest)
 
 
-def to_running_sum(expr: ir.Expr, triangle: Triangle) -> ir.Expr | None:
+def to_running_sum(expr: ir.Expr, triangle: Triangle) -> ir.Along | None:
     """The sum of all entries up to the edge, if they do not depend on it but by the condition.
 
     All entries of the row are read, also where a guard around the sum keeps the edge from them.
@@ -167,21 +218,13 @@ def make_running_sum(index: ir.Index, condition: ir.Expr, body: ir.Expr) -> ir.A
     return running if is_readable(running) and is_finite_where_defined(running) else None
 
 
-def take_edge(running: ir.Expr | None) -> ir.Expr | None:
-    """The last entry of a running sum, if it is finite for sure."""
-    if not isinstance(running, ir.Along) or not is_safe(running):
-        return None
-    if running.condition is ir.TRUE:
-        return running.body
-    return ir.Where(running.condition, running.body, ir.ZERO)
-
-
 @rule(
     law="sum_{j != i} f_ij = sum_j f_ij - f_ii",
     before="A[N, N]; y[i] = sum[j, j != i](A[i,j])",
     after="A[N, N]; y[i] = sum[j](A[i,j]) - A[i,i]",
     refuses="x[N]; y[i] = sum[j, j != i](1 / (x[i] - x[j]))",
-    loses="digits where the entry that is left out is larger than the sum of the others",
+    loses="digits where the entry that is left out is larger than the sum of the others, and all "
+    "of them where it is infinite",
 )
 def split_diagonal(expr: ir.Expr) -> ir.Expr | None:
     """A sum over all entries but one is the whole sum less that entry, if it has a value there."""
@@ -220,7 +263,8 @@ def _find_unequal(expr: ir.Reduce) -> Iterator[tuple[ir.Expr, ir.Compare, list[i
     after="v[N, F]; x[N]; y = (sum[i, j, f](x[i] * v[i,f] * x[j] * v[j,f]) "
     "- sum[i, f](x[i]**2 * v[i,f]**2)) / 2",
     refuses="v[N, F]; x[N]; y = sum[i, j, f, i < j](x[i] * v[i,f] * v[j,f])",
-    loses="digits where entries of equal indices are larger than the others",
+    loses="digits where entries of equal indices are larger than the others, and all of them where "
+    "one is infinite",
 )
 def open_tuples(expr: ir.Expr) -> ir.Expr | None:
     """A sum over ordered indices of what is the same in every order, by the sums over all of them.
