@@ -18,7 +18,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import TypeAlias
 
-from derive.analysis.extents import FromEquation, FromShape, find_size_sources
+from derive.analysis.extents import FromEquation, FromShape, find_size_sources, is_above_zero
 from derive.backend.lines import INDENT, WIDTH, fit_signature, to_tuple, write_function
 from derive.backend.to_torch import ADD, FOURIER, RECUR, SIGN, UNFOLD, is_growing, to_python
 from derive.ir import nodes as ir
@@ -32,7 +32,6 @@ from derive.plan.cells import attention, scatter, segments, windows
 from derive.plan.plan import Plan
 from derive.plan.steps import free_name
 from derive.rewrite.guards import is_variable
-from derive.rewrite.rows import is_above_zero
 
 CHECK = "_check_shapes"
 KINDS = {  # the test of a dtype that does not fit, and what must be held

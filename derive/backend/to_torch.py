@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from derive.analysis.affine import to_affine
+from derive.analysis.extents import is_above_zero
 from derive.errors import refuse
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS, find_call, is_complex
@@ -16,7 +17,6 @@ from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk
 from derive.plan import meaning, ops, plan
 from derive.plan.cost import find_true_axes
-from derive.rewrite.rows import is_above_zero
 
 ONE = Polynomial.of(1)
 INTEGERS = 2**63  # torch takes no larger ones

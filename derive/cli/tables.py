@@ -271,7 +271,7 @@ def say_at(sizes: Mapping[str, int]) -> str:
 def find_remarks(built: Built, options: Options) -> Iterator[str]:
     """A sentence for each option that changed nothing."""
     from derive.plan.search import FAR, MOST_PRODUCTS
-    from derive.rewrite.options import LOSSY
+    from derive.rewrite.recipes import LOSSY
 
     lossy = {rule.name for rule in LOSSY}
     if options.fast_math and not any(entry.name in lossy for entry in built.plan.log):

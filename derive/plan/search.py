@@ -36,8 +36,7 @@ from derive.plan.path import FEW, FLOPS
 from derive.plan.plan import LARGE, PREPARE, Entry, Plan, Regime
 from derive.plan.scans import Loop, close_recurrences, open_recurrences
 from derive.plan.steps import Step
-from derive.rewrite.options import LOSSY, OPTIONS, Rewriting, find_rewritings
-from derive.rewrite.recipes import prepare
+from derive.rewrite.recipes import LOSSY, OPTIONS, Rewriting, find_rewritings, prepare
 from derive.rewrite.rule import Rule
 from derive.rewrite.rules.offsets import find_offsets, find_recurrent
 

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from derive import build, parse
 from derive.frontend.system import to_system
 from derive.judge.evaluate import evaluate_system
-from derive.rewrite.options import OPTIONS, find_rewritings
-from derive.rewrite.recipes import prepare
+from derive.rewrite.recipes import OPTIONS, find_rewritings, prepare
 
 SHAPES = "a, b[N]; c, d[M]; A, B[N, M]; U, V[N, K]; W[M, K]; x[N, K]; "
 SIZES = dict(N=4, M=3, K=2)

@@ -27,8 +27,7 @@ from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
 from derive.plan.build import make_plan
 from derive.rewrite.naming import settle_indices
-from derive.rewrite.options import LOSSY, OPTIONS, find_rewritings
-from derive.rewrite.recipes import prepare
+from derive.rewrite.recipes import LOSSY, OPTIONS, find_rewritings, prepare
 
 ROWS = read_literals(Path(__file__).with_name("options_rows.txt"))
 

@@ -30,8 +30,7 @@ from derive.judge.fields import (
 )
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
-from derive.rewrite.options import LOSSY, OPTIONS, find_rewritings
-from derive.rewrite.recipes import RULES
+from derive.rewrite.recipes import LOSSY, OPTIONS, RULES, find_rewritings
 
 RULE = {rule.name: rule for rule in (*RULES, *OPTIONS, *LOSSY)}
 

@@ -16,8 +16,7 @@ from derive.ir.text import to_lines
 from derive.judge.evaluate import evaluate_system
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
-from derive.rewrite.options import LOSSY, OPTIONS, find_rewritings
-from derive.rewrite.recipes import prepare
+from derive.rewrite.recipes import LOSSY, OPTIONS, find_rewritings, prepare
 
 ROWS = read_literals(Path(__file__).with_name("ways_rows.txt"))
 

@@ -12,6 +12,7 @@ from fractions import Fraction
 from functools import reduce
 from operator import itemgetter
 
+from derive.analysis.extents import is_above_zero
 from derive.analysis.facts import is_never_negative, is_positive
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
@@ -19,7 +20,6 @@ from derive.ir.walk import find_all_indices, find_children, walk
 from derive.plan import ops
 from derive.plan.cost import find_inner
 from derive.plan.plan import Plan
-from derive.rewrite.rows import is_above_zero
 
 SIZE_BITS = 16  # that a size is taken to have in a product of sizes
 INTEGER_BITS = 64

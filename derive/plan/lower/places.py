@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 
 from derive.analysis.affine import Affine, find_range, to_affine
-from derive.analysis.extents import find_guard
+from derive.analysis.extents import find_guard, is_above_zero
 from derive.analysis.facts import find_facts, is_never_negative, is_positive, negate
 from derive.analysis.places import split_merged
 from derive.ir import nodes as ir
@@ -34,7 +34,6 @@ from derive.plan import ops
 from derive.plan.lower.condition import lower_index
 from derive.plan.lower.context import Context, layout_of
 from derive.plan.steps import free_name
-from derive.rewrite.rows import is_above_zero
 
 _ONE = Polynomial.of(1)
 Left = tuple[tuple[ir.Index, ir.Expr], ...]  # stand-ins for places, and what these are

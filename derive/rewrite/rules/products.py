@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeGuard
 
+from derive.analysis.extents import is_never_empty
 from derive.analysis.facts import is_safe
 from derive.ir import nodes as ir
 from derive.ir.walk import find_brackets, find_free, rename_apart, substitute, walk
-from derive.rewrite.rows import is_never_empty
 from derive.rewrite.rule import rule
 
 

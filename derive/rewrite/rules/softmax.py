@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import combinations
 
+from derive.analysis.extents import is_alike, is_filled, is_never_empty, match_index
 from derive.analysis.facts import is_finite_where_defined, is_safe
 from derive.ir import nodes as ir
 from derive.ir.functions import is_complex
 from derive.ir.walk import find_brackets, find_free, map_children, rename_apart, substitute, walk
-from derive.rewrite.rows import is_alike, is_filled, is_never_empty, match_index
 from derive.rewrite.rule import rule
 from derive.rewrite.rules import squares, sums
 

@@ -3,17 +3,17 @@
 from functools import cache
 
 from derive.frontend.torch.call import Op
-from derive.frontend.torch.ops import arithmetic, composites, nn, views, windows
+from derive.frontend.torch.ops import arithmetic, composites, nn, views
 
 OPS: tuple[Op, ...] = (
     *(
         each
-        for home in (views, arithmetic, windows)
+        for home in (views, arithmetic, nn)
         for each in vars(home).values()
         if isinstance(each, Op)
     ),
     *arithmetic.ROWS,
-    *windows.ROWS,
+    *nn.ROWS,
     *composites.OPS,
     *nn.OPS,
 )
