@@ -29,6 +29,7 @@ from derive.ir.polynomial import Polynomial, evaluate_extent, is_same_extent
 from derive.ir.recurrences import find_start
 from derive.ir.text import find_marks, write_extent
 from derive.ir.walk import (
+    Names,
     find_all_indices,
     find_free,
     find_sizes,
@@ -245,9 +246,7 @@ def join_parts(system: ir.System) -> ir.System:
     groups = group_parts(system)
     if all(len(parts) == 1 and not _is_fixed(parts[0]) for parts in groups.values()):
         return system
-    names = {entry.name for entry in (*system.inputs, *system.sizes)}
-    names |= {tensor.name for tensor in groups} | {i.name for i in find_all_indices(system)}
-    names |= set(find_sizes(system))
+    names = Names.of(system)
     equations: list[ir.Equation] = []
     indices: dict[tuple[str, ir.Expr], ir.Index] = {}
     for tensor, parts in groups.items():

@@ -20,7 +20,7 @@ from derive.frontend.from_text import parse
 from derive.frontend.system import to_system
 from derive.ir import nodes as ir
 from derive.ir.text import to_declaration, to_lines
-from derive.ir.walk import find_all_indices, find_sizes
+from derive.ir.walk import Names, find_sizes
 from derive.notation.formula import Formula, Held
 
 ALL = "all"
@@ -83,7 +83,7 @@ def _name(formula: Formula, words: Iterable[str]) -> Formula:
     system = to_system(formula)
     entries = {entry.name: entry for entry in system.inputs}
     held, lines = [], []
-    taken = _find_taken(system)
+    taken = Names.of(system)
     for word in words:
         found = _NAMED.fullmatch(word.strip())
         if found is None:
@@ -115,7 +115,7 @@ def _name(formula: Formula, words: Iterable[str]) -> Formula:
 def _define(formula: Formula, text: str) -> Formula:
     """The formula of what the text declares, out of which it defines arguments."""
     system = to_system(formula)
-    taken = _find_taken(system)
+    taken = Names.of(system)
     names: dict[str, str] = {}
     for dotted in dict.fromkeys(_DOTTED.findall(text)):
         names[dotted] = _free(dotted, {*taken, *names.values()})
@@ -151,13 +151,6 @@ def _redefine(formula: Formula, lines: list[str]) -> Formula:
     made = parse(text, system.name, empty_row=system.empty_row)
     made.title, made.source, made.typical = formula.title, formula.source, formula.typical
     return made
-
-
-def _find_taken(system: ir.System) -> set[str]:
-    """The names of a formula."""
-    found = {entry.name for entry in (*system.inputs, *system.sizes)} | {*find_sizes(system)}
-    found |= {equation.target.tensor.name for equation in system.equations}
-    return found | {index.name for index in find_all_indices(system)}
 
 
 def _free(dotted: str, taken: Iterable[str]) -> str:

@@ -580,7 +580,7 @@ def _add(*terms: ir.Expr) -> ir.Expr:
     return ir.Add(tuple(flat))
 
 
-def _multiply(*factors: ir.Expr) -> ir.Expr:
+def multiply(*factors: ir.Expr) -> ir.Expr:
     """The product; numbers are multiplied and go first, a factor 1 is let go."""
     flat = [p for f in factors for p in ir.split_product(f)]
     number = prod((f.value for f in flat if isinstance(f, ir.Number)), start=Fraction(1))
@@ -603,7 +603,7 @@ def make_call(name: str, arguments: tuple[ir.Expr, ...]) -> ir.Expr:
     return unfold_call(name, arguments)
 
 
-PLAIN = Maker(ir.Number, _add, _multiply, _power, ir.Compare, ir.Where, make_call)
+PLAIN = Maker(ir.Number, _add, multiply, _power, ir.Compare, ir.Where, make_call)
 
 
 @lru_cache(maxsize=1 << 14)

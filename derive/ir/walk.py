@@ -104,6 +104,30 @@ def exchange(
     return visit(expr)
 
 
+INTEGRAL = {"floordiv", "mod", "abs", "sign", "min", "max", "clip"}  # of integers, as they are
+
+
+def is_whole(expr: ir.Expr) -> bool:
+    """Is it made of indices, sizes, integers and integer tensors alone, without fractions?"""
+    match expr:
+        case ir.Index() | ir.Size():
+            return True
+        case ir.Number(value):
+            return value.denominator == 1
+        case ir.Access(tensor, _):
+            return tensor.kind == "int"
+        case ir.Pow(base, ir.Number(power)):
+            return power.denominator == 1 and power >= 0 and is_whole(base)
+        case ir.Where(_, then, other):
+            return is_whole(then) and is_whole(other)
+        case ir.Add(parts) | ir.Mul(parts):
+            return all(map(is_whole, parts))
+        case ir.Call(function, arguments):
+            return function in INTEGRAL and all(map(is_whole, arguments))
+        case _:
+            return False
+
+
 def find_bound(expr: ir.Expr) -> tuple[ir.Index, ...]:
     """The indices that this node itself binds; an Along's is free outside and no one of them."""
     match expr:
@@ -272,10 +296,14 @@ class Names(set[str]):
         found |= {equation.target.tensor.name for equation in system.equations}
         return cls(found | {i.name for i in find_all_indices(system)} | {*find_sizes(system)})
 
-    def take(self, wanted: str) -> str:
-        """The name, or one like it that nothing has, which is taken from now on."""
+    def propose(self, wanted: str) -> str:
+        """The name, or one like it that nothing has."""
         numbered = (wanted, *(f"{wanted}_{k}" for k in range(2, len(self) + 3)))
-        found = next(name for name in numbered if name not in self)
+        return next(name for name in numbered if name not in self)
+
+    def take(self, wanted: str) -> str:
+        """The same, which is taken from now on."""
+        found = self.propose(wanted)
         self.add(found)
         return found
 

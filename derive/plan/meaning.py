@@ -14,7 +14,7 @@ from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses, map_children, substitute
 from derive.plan import ops
 from derive.plan.steps import Step
-from derive.rewrite.rules.products import rename_bound
+from derive.rewrite.rules.products import is_negative, rename_bound
 
 POWERS = {"sqrt": ir.Number(Fraction(1, 2)), "rsqrt": ir.Number(Fraction(-1, 2))}
 RELATIONS = {"<", "<=", ">", ">=", "==", "!="}
@@ -138,7 +138,7 @@ def _read_at(arg: ops.Op, place: int, position: ir.Expr) -> ir.Expr:
         whole = map_children(expr, sort_terms)
         match whole:
             case ir.Add(terms):
-                return ir.Add(tuple(sorted(terms, key=_is_taken_away)))
+                return ir.Add(tuple(sorted(terms, key=is_negative)))
         return whole
 
     new: dict[ir.Expr, ir.Expr] = {ops.axes_of(arg)[place]: position}
@@ -161,11 +161,6 @@ def _split(position: ir.Expr, parts: tuple[ir.Index, ...]) -> dict[ir.Expr, ir.E
         found[index] = ir.Call("mod", (rest, index.extent))
         length = ir.Mul((index.extent, length)) if length is not ir.ONE else index.extent
     return {**found, parts[0]: rest}
-
-
-def _is_taken_away(term: ir.Expr) -> bool:
-    factors = ir.split_product(term)
-    return any(isinstance(each, ir.Number) and each.value < 0 for each in factors)
 
 
 def _apply(function: str, *args: ir.Expr) -> ir.Expr:

@@ -29,7 +29,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from derive.ir import functions
 from derive.ir import nodes as ir
 from derive.ir.text import to_text
-from derive.ir.walk import find_free, walk
+from derive.ir.walk import find_free, is_whole, walk
 
 
 @ir.node
@@ -582,7 +582,6 @@ def combine(function: str, ops: Sequence[Op], order: tuple[ir.Index, ...]) -> Ap
 
 
 BOOLEANS = ("<", "<=", ">", ">=", "==", "!=", "and", "or", "not")
-INTEGRAL = {"floordiv", "mod", "abs", "sign", "min", "max", "clip"}
 
 
 def is_number(expr: ir.Expr) -> bool:
@@ -601,28 +600,8 @@ def is_integer(expr: ir.Expr) -> bool:
     It is computed in integers throughout, since positions above 256 have no bfloat16.
     """
     if isinstance(expr, ir.Where):  # a choice between numbers may be of any kind
-        return any(map(is_integer, (expr.then, expr.other))) and _is_whole(expr)
-    return bool(find_free(expr)) and _is_whole(expr)
-
-
-def _is_whole(expr: ir.Expr) -> bool:
-    match expr:
-        case ir.Index() | ir.Size():
-            return True
-        case ir.Number(value):
-            return value.denominator == 1
-        case ir.Access(tensor, _):
-            return tensor.kind == "int"
-        case ir.Pow(base, ir.Number(value)):
-            return value.denominator == 1 and value >= 0 and _is_whole(base)
-        case ir.Where(_, then, other):
-            return _is_whole(then) and _is_whole(other)
-        case ir.Add(parts) | ir.Mul(parts):
-            return all(map(_is_whole, parts))
-        case ir.Call(function, parts):
-            return function in INTEGRAL and all(map(_is_whole, parts))
-        case _:
-            return False
+        return any(map(is_integer, (expr.then, expr.other))) and is_whole(expr)
+    return bool(find_free(expr)) and is_whole(expr)
 
 
 def strip_casts(op: Op) -> Op:

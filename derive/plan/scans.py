@@ -27,8 +27,8 @@ from derive.ir.functions import FUNCTIONS, kind_of
 from derive.ir.polynomial import Polynomial
 from derive.ir.recurrences import MOST_BACK, Recurrence, find_groups, find_recurrence
 from derive.ir.walk import (
+    Names,
     find_accesses,
-    find_all_indices,
     find_free,
     is_reading,
     map_children,
@@ -171,18 +171,10 @@ class _Opener:
     def __init__(self, system: ir.System, lengths: Mapping[str, int], *, keywords: bool) -> None:
         self.system, self.lengths, self.keywords = system, lengths, keywords
         self.loops: list[Loop] = []
-        self.names = {entry.name for entry in (*system.inputs, *system.sizes)}
-        self.names |= {equation.target.tensor.name for equation in system.equations}
-        self.names |= {index.name for index in find_all_indices(system)} | {*lengths}
+        self.names = Names.of(system)
+        self.names |= {*lengths}
         self.outside: list[ir.Equation] = []
         self.chunks: dict[str, str] = {}
-
-    def name(self, wanted: str) -> str:
-        """The name, or one like it that nothing has."""
-        numbered = (wanted, *(f"{wanted}_{k}" for k in range(2, len(self.names) + 3)))
-        found = next(name for name in numbered if name not in self.names)
-        self.names.add(found)
-        return found
 
     def add_view(self, equation: ir.Equation, axis: int) -> None:
         """A loop of no turns, which makes a view of a tensor."""
@@ -228,10 +220,10 @@ class _Opener:
             self._begin_all({})
         for equation in recurrence.equations:
             tensor = equation.target.tensor
-            name = self.name(f"{tensor.name}_{recurrence.index.name}")
+            name = self.names.take(f"{tensor.name}_{recurrence.index.name}")
             loop.made[tensor] = self._without(tensor, name)
         for tensor, lag in sorted(self.lags, key=lambda each: (each[0].name, each[1])):
-            name = self.name(f"{tensor.name}_before" + (f"_{lag}" if lag > 1 else ""))
+            name = self.names.take(f"{tensor.name}_before" + (f"_{lag}" if lag > 1 else ""))
             loop.before[tensor, lag] = self._without(tensor, name)
         turn: list[ir.Equation] = []
         for equation, value in zip(recurrence.equations, values, strict=True):
@@ -248,7 +240,7 @@ class _Opener:
         kept = {*read, *self.system.results, *(tensor for tensor, _ in self.lags)}
         for tensor in loop.made:
             if tensor in kept:
-                loop.lists[tensor] = self.name(f"{tensor.name}_each")
+                loop.lists[tensor] = self.names.take(f"{tensor.name}_each")
         return [*self.outside, *turn]
 
     def _split(self, values: list[ir.Expr] | None) -> Linear | None:
@@ -274,14 +266,14 @@ class _Opener:
             here = {*find_free(part), index}
             axes = tuple(i for i in target.places if i in here)
             if word == "decay" and index not in find_free(part):  # the same at all places: one
-                one = ir.Index(self.name(f"{index.name}_once"), ir.ONE)
+                one = ir.Index(self.names.take(f"{index.name}_once"), ir.ONE)
                 axes = tuple(one if i is index else i for i in axes)
             shape = tuple(i.extent for i in axes if isinstance(i, ir.Index))
             if _is_plain(part, axes):
                 made.append(part)
             else:
                 access = ir.Access(
-                    ir.Tensor(self.name(f"{name}_{word}"), shape, kind_of(part)), axes
+                    ir.Tensor(self.names.take(f"{name}_{word}"), shape, kind_of(part)), axes
                 )
                 self.outside.append(ir.Equation(access, part))
                 made.append(access)
@@ -294,7 +286,7 @@ class _Opener:
         if not self.keywords or sizes & {*self.lengths}:
             chunk = str(RECUR_CHUNK)
         elif not chunk:  # those over one index have one keyword
-            chunk = self.name(f"{self.recurrence.index.name}_chunk")
+            chunk = self.names.take(f"{self.recurrence.index.name}_chunk")
             self.chunks[self.recurrence.index.name] = chunk
         return Linear(target, decay, added, start, chunk, low >= -1 and high <= 1)
 
@@ -312,7 +304,7 @@ class _Opener:
 
     def _begin(self, tensor: ir.Tensor, value: ir.Expr, name: str) -> None:
         """One more value of a tensor before the loop."""
-        made = self._without(tensor, self.name(name))
+        made = self._without(tensor, self.names.take(name))
         self.loop.first.setdefault(tensor, []).append(made)
         self.outside.append(ir.Equation(ir.Access(made, self._others(self._target(tensor))), value))
 
@@ -369,7 +361,7 @@ class _Opener:
             if self._recurs(value):
                 return None
             target = equation.target
-            first = self._without(target.tensor, self.name(f"{target.tensor.name}_first"))
+            first = self._without(target.tensor, self.names.take(f"{target.tensor.name}_first"))
             made[target.tensor].append(first)
             firsts.append(ir.Equation(ir.Access(first, self._others(target)), value))
         self.loop.first |= made
@@ -431,7 +423,7 @@ class _Opener:
                 key = (tensor, axis)
                 if key not in self.loop.sliced:
                     shape = (*tensor.shape[:axis], *tensor.shape[axis + 1 :])
-                    name = self.name(f"{tensor.name}_{self.recurrence.index.name}")
+                    name = self.names.take(f"{tensor.name}_{self.recurrence.index.name}")
                     self.loop.sliced[key] = ir.Tensor(name, shape, tensor.kind, tensor.below)
                 return ir.Access(self.loop.sliced[key], others)
         if isinstance(expr, ir.Access) and expr.tensor.kind != "real":
@@ -440,7 +432,7 @@ class _Opener:
         free = find_free(expr)
         axes = (*(i for i in order if i in free), *(i for i in free if i not in order))
         shape = tuple(i.extent for i in axes)
-        made = ir.Tensor(self.name(f"{self.here.tensor.name}_in"), shape, kind_of(expr))
+        made = ir.Tensor(self.names.take(f"{self.here.tensor.name}_in"), shape, kind_of(expr))
         self.outside.append(ir.Equation(ir.Access(made, axes), expr))
         return self._slice(ir.Access(made, axes))
 

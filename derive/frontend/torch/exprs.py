@@ -18,9 +18,10 @@ from fractions import Fraction
 from typing import Any, TypeGuard
 
 from derive.analysis import affine, facts
+from derive.ir import functions
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Monomial, Polynomial
-from derive.ir.walk import map_children, substitute, walk
+from derive.ir.walk import is_whole, map_children, substitute, walk
 
 _DIGITS = 12  # a decimal that a person writes has no more
 _LARGEST = 20_000  # the numerator and denominator of a quotient that is recognised
@@ -99,13 +100,11 @@ def multiply(*factors: ir.Expr) -> ir.Expr:
         mask = _map_mask(flat[0], flat[1], multiply)
         if mask is not None:
             return mask
-    number = math.prod((f.value for f in flat if isinstance(f, ir.Number)), start=Fraction(1))
-    others: list[ir.Expr] = [factor for factor in flat if not isinstance(factor, ir.Number)]
-    if len(others) == 1 and isinstance(others[0], ir.Infinity) and number:
-        return others[0] if number > 0 else ir.Infinity(not others[0].negative)
-    if number != 1 or not others:
-        others.insert(0, ir.Number(number))
-    return ir.product_of(others)
+    match functions.multiply(*flat):
+        case ir.Mul((ir.Number(number), ir.Infinity(negative))) if number:
+            return ir.Infinity(negative == (number > 0))
+        case found:
+            return found
 
 
 def flip_sign(value: ir.Expr) -> ir.Expr:
@@ -229,27 +228,6 @@ def to_number(value: ir.Expr, kind: str) -> ir.Expr:
 def to_condition(value: ir.Expr, kind: str) -> ir.Expr:
     """A number as the condition that it is not 0; a truth value as it is."""
     return value if kind == "bool" else compare("!=", value, ir.ZERO)
-
-
-_WHOLE_CALLS = {"floordiv", "mod", "clip", "max", "min", "abs"}
-
-
-def is_whole(expr: ir.Expr) -> bool:
-    """Is it made of indices, sizes, integers and integer tensors alone, without fractions?"""
-    match expr:
-        case ir.Index() | ir.Size():
-            return True
-        case ir.Number(value):
-            return value.denominator == 1
-        case ir.Access(tensor, _):
-            return tensor.kind == "int"
-        case ir.Add(parts) | ir.Mul(parts):
-            return all(is_whole(part) for part in parts)
-        case ir.Pow(base, ir.Number(power)):
-            return power >= 0 and power.denominator == 1 and is_whole(base)
-        case ir.Call(function, arguments):
-            return function in _WHOLE_CALLS and all(is_whole(part) for part in arguments)
-    return False
 
 
 def tidy(expr: ir.Expr) -> ir.Expr:

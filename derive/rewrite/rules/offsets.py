@@ -28,11 +28,10 @@ from derive.analysis.facts import (
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import (
+    Names,
     find_accesses,
-    find_all_indices,
     find_brackets,
     find_free,
-    find_sizes,
     map_children,
     rename_apart,
     rewrite_bottom_up,
@@ -318,9 +317,7 @@ def tabulate_offsets(system: ir.System) -> Iterator[ir.System]:
     """
     if not any(find_offsets(equation.value) for equation in system.equations):
         return
-    names = {entry.name for entry in (*system.inputs, *system.sizes)} | {*find_sizes(system)}
-    names |= {index.name for index in find_all_indices(system)}
-    names |= {equation.target.tensor.name for equation in system.equations}
+    names = Names.of(system)
     tables = _Tables(names, find_nonfinite(system))
     whole: list[ir.Equation] = []
     equations: list[ir.Equation] = []
@@ -463,9 +460,7 @@ def _write_recurrence(
 
 def find_recurrent(system: ir.System) -> ir.System | None:
     """The system with sums of powers as what recurs: y_t = sum_(r <= t) g**(t - r) * x_r."""
-    names = {entry.name for entry in (*system.inputs, *system.sizes)} | {*find_sizes(system)}
-    names |= {index.name for index in find_all_indices(system)}
-    names |= {equation.target.tensor.name for equation in system.equations}
+    names = Names.of(system)
     equations: list[ir.Equation] = []
     for equation in system.equations:
         made: list[ir.Equation] = []
@@ -473,8 +468,7 @@ def find_recurrent(system: ir.System) -> ir.System | None:
         def visit(here: ir.Expr, made: list[ir.Equation] = made) -> ir.Expr:
             if not isinstance(here, ir.Reduce) or here.kind != "sum":
                 return here
-            numbered = (f"state_{k}" for k in range(2, len(names) + 3))
-            name = next(each for each in ("state", *numbered) if each not in names)
+            name = names.propose("state")
             found = _recur(here, name)
             if found is None:
                 return here

@@ -14,7 +14,7 @@ from derive.frontend.torch.numbers import divide_sizes, is_symbolic, plain, to_e
 from derive.frontend.torch.trace import Shadow, Trace, at, hint_of, kind_of, remap
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, divide_wholly
-from derive.ir.walk import walk
+from derive.ir.walk import is_whole, walk
 
 
 def to_list(value: Any) -> list[Any]:
@@ -355,7 +355,7 @@ def _find_gathered(
         if each.wraps and isinstance(place, ir.Number):
             place = exprs.add(place, extent) if place.value < 0 else place
         elif each.wraps:  # places that may lie below zero count from the end there
-            low = affine.find_range(affine.to_affine(place))[0] if exprs.is_whole(place) else None
+            low = affine.find_range(affine.to_affine(place))[0] if is_whole(place) else None
             is_inside = low is not None and facts.is_never_negative(low)
             place = place if is_inside else ir.Call("mod", (place, extent))
         olds[each.axis] = place
