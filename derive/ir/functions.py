@@ -120,6 +120,11 @@ class Reduction:
     says: str = ""
     examples: tuple[str, ...] = ()
 
+    @property
+    def ignores_shift(self) -> bool:
+        """Is it along a row, whose exponentials are taken less the largest?"""
+        return self.keeps and self.is_slow
+
 
 def _split(parameters: str) -> tuple[tuple[str, str | None], ...]:
     """The parameters, each with its default."""

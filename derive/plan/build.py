@@ -453,7 +453,7 @@ def _find_order(along: ops.Along, memory: Storage) -> tuple[ir.Index, ...] | Non
     order = _sort_stored(along.arg, memory)
     strides = dict(zip(ops.axes_of(along.arg), find_strides(along.arg, memory), strict=True))
     is_dense = memory.find_dense(order) == tuple(strides[i] for i in order)
-    if along.kind not in {"softmax", "log_softmax"} or order[-1] is along.index or not is_dense:
+    if not functions.ROWS[along.kind].ignores_shift or order[-1] is along.index or not is_dense:
         return None
     return order if memory.count(order[order.index(along.index) + 1 :]) >= BESIDE else None
 

@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, combinations
 
 from derive.ir import nodes as ir
+from derive.ir.functions import ROWS
 from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import (
     exchange,
@@ -57,7 +58,6 @@ from derive.rewrite.rules.products import is_bracket, is_negative
 Equations = tuple[ir.Equation, ...]
 MOST = 5  # names that one equation reads, and that are tried in every way
 BARE = ("exp", "log")
-_SOFT = ("softmax", "log_softmax")
 
 
 def open_rows(
@@ -104,7 +104,7 @@ def _holds(value: ir.Expr) -> bool:
     return any(
         (isinstance(part, ir.Call) and part.function in BARE)
         or (isinstance(part, ir.Reduce) and part.kind in {"max", "logsumexp"})
-        or (isinstance(part, ir.Along) and part.kind in _SOFT)
+        or (isinstance(part, ir.Along) and ROWS[part.kind].ignores_shift)
         for part in walk(value)
     )
 
@@ -184,7 +184,7 @@ def _count(values: Sequence[ir.Expr]) -> tuple[int, int, int, int]:
     """(bare functions, rows, other reductions, softmax rows), each value for itself."""
     parts = [part for value in values for part in walk(value)]
     bare = sum(isinstance(part, ir.Call) and part.function in BARE for part in parts)
-    soft = sum(isinstance(part, ir.Along) and part.kind in _SOFT for part in parts)
+    soft = sum(isinstance(part, ir.Along) and ROWS[part.kind].ignores_shift for part in parts)
     reductions = [part.kind for part in parts if isinstance(part, ir.Reduce)]
     rows = sum(kind in {"max", "logsumexp"} for kind in reductions)
     return bare, soft + rows, len(reductions) - rows, soft
@@ -332,7 +332,7 @@ TOLD = (
 
 
 OPEN = ("open_wide_sum", "a wide sum that is only contracted stands where it is contracted")
-ROWS = ("open_row", "the parts of a softmax stand where it is, and not under names of their own")
+OPENED = ("open_row", "the parts of a softmax stand where it is, and not under names of their own")
 GUARD = ("carry_guard", "a tensor that is read only where c holds is computed only where c holds")
 SETTLE = ("settle_indices", "an index that is summed over may have another name")
 
@@ -365,7 +365,7 @@ def prepare(system: ir.System, log: list[Use] | None = None) -> tuple[ir.System,
     opened = replace(system, equations=open_wide_sums(system.equations, system.results))
     logged.replace_each(*OPEN, opened)
     settled = replace(opened, equations=open_parts(opened))
-    logged.replace_each(*ROWS, settled)
+    logged.replace_each(*OPENED, settled)
     nonfinite = guards.find_nonfinite(settled)
     rewrite = _make_rewriter(settled, nonfinite)
     equations = list(settled.equations)

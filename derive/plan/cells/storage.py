@@ -13,6 +13,7 @@ an entry takes 0.7 ns in the cache and 1 beyond, to begin a product of matrices 
 from __future__ import annotations
 
 from derive.ir import nodes as ir
+from derive.ir.functions import ROWS
 from derive.ir.polynomial import Polynomial
 from derive.plan import ops
 from derive.plan.cells.matching import (
@@ -119,7 +120,7 @@ def match_along(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     It is done where they lie, since torch copies a tensor to have them last. What the plan makes it
     rather makes in the order that suits.
     """
-    if not isinstance(op, ops.Along) or op.kind not in {"softmax", "log_softmax"}:
+    if not isinstance(op, ops.Along) or not ROWS[op.kind].ignores_shift:
         return None
     if ops.find_reads(op.arg) & definitions.steps.keys():
         return None

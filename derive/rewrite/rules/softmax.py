@@ -13,7 +13,7 @@ from itertools import combinations
 from derive.analysis.extents import is_alike, is_filled, is_never_empty, match_index
 from derive.analysis.facts import is_finite_where_defined, is_safe
 from derive.ir import nodes as ir
-from derive.ir.functions import is_complex
+from derive.ir.functions import ROWS, is_complex
 from derive.ir.walk import find_brackets, find_free, map_children, rename_apart, substitute, walk
 from derive.rewrite.rule import rule
 from derive.rewrite.rules import squares, sums
@@ -244,7 +244,7 @@ def exponentiate_row(expr: ir.Expr) -> ir.Expr | None:
 def drop_largest(expr: ir.Expr) -> ir.Expr | None:
     """The largest logit of a row is taken off by the softmax itself."""
     match expr:
-        case ir.Along("softmax" | "log_softmax" as kind, index, condition, ir.Add(terms)):
+        case ir.Along(kind, index, condition, ir.Add(terms)) if ROWS[kind].ignores_shift:
             for k, term in enumerate(terms):
                 left = ir.sum_of([*terms[:k], *terms[k + 1 :]])
                 if _is_largest(term, left, index, condition):
@@ -397,7 +397,7 @@ def drop_square_shift(expr: ir.Expr) -> ir.Expr | None:
 
 def _leave_in_row(expr: ir.Expr, leave: Callable[[ir.Expr, ir.Index], ir.Expr]) -> ir.Expr | None:
     match expr:
-        case ir.Along("softmax" | "log_softmax" as kind, index, condition, body):
+        case ir.Along(kind, index, condition, body) if ROWS[kind].ignores_shift:
             left = leave(body, index) if index in find_free(body) else body
             return None if left is body else ir.Along(kind, index, condition, left)
         case _:
