@@ -31,6 +31,7 @@ from derive.plan.cells.matching import (
     strip,
 )
 from derive.plan.cost import find_true_axes
+from derive.plan.lower.product import negate
 from derive.plan.meaning import to_expr
 
 _NN = "torch.nn.functional"
@@ -140,21 +141,11 @@ def match_labels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
                         args.append(ops.arrange(labels, rows))
                     call = _make_call(target, "" if end == "mean" else end)
                     bare = ops.arrange(whole, made)
-                    bare = bare if sign else _negate(bare)
+                    bare = bare if sign else negate(bare)
                     cell: ops.Op = ops.Cell(call, tuple(args), bare, made, scratch=(order,))
                     cell = cell if sign else ops.Apply("neg", (cell,), made)
                     return ops.arrange(cell, ops.axes_of(op))
     return None
-
-
-def _negate(op: ops.Op) -> ops.Op:
-    match op:
-        case ops.Apply("-", (one, other), axes):
-            return ops.Apply("-", (other, one), axes)
-        case ops.Reduction("sum" | "mean" as kind, arg, over):
-            return ops.Reduction(kind, _negate(arg), over)
-        case _:
-            return ops.Apply("neg", (op,), ops.axes_of(op))
 
 
 def _open_entries(op: ops.Op, definitions: Definitions) -> ops.Op:

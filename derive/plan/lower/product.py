@@ -52,12 +52,14 @@ def lower_sum(terms: Sequence[ir.Expr], context: Context, order: tuple[ir.Index,
             result = negate(op) if negative else op
     if result is None:
         return lower_number(ir.Add(tuple(numbers)))
+    return _add_numbers(result, numbers)
+
+
+def _add_numbers(op: ops.Op, numbers: Sequence[ir.Expr]) -> ops.Op:
     for number in numbers:
         negative, size = split_sign(number)
-        result = ops.Apply(
-            "-" if negative else "+", (result, lower_number(size)), ops.axes_of(result)
-        )
-    return result
+        op = ops.Apply("-" if negative else "+", (op, lower_number(size)), ops.axes_of(op))
+    return op
 
 
 def add_small(
@@ -89,9 +91,7 @@ def add_small(
     if negative:
         op = ops.Apply("-", (lower_number(ir.Add(tuple(numbers))), op), ops.axes_of(op))
         numbers = []
-    for number in numbers:
-        below, size = split_sign(number)
-        op = ops.Apply("-" if below else "+", (op, lower_number(size)), ops.axes_of(op))
+    op = _add_numbers(op, numbers)
     found = [(False, op) if pair is least else pair for pair in found]
     return sorted(found, key=lambda pair: pair[0]), []
 
@@ -491,8 +491,10 @@ def contract(
 
 
 def negate(op: ops.Op) -> ops.Op:
-    """With the other sign, which the number has where it is a multiple."""
+    """With the other sign, which the number has where it is a multiple; of a - b it is b - a."""
     match op:
+        case ops.Apply("-", (one, other), axes):
+            return ops.Apply("-", (other, one), axes)
         case ops.Apply("*" | "/" as function, (arg, ops.Num(ir.Number(value))), axes):
             return ops.Apply(function, (arg, ops.Num(ir.Number(-value))), axes)
         case _:
