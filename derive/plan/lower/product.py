@@ -27,7 +27,7 @@ from derive.plan.lower.number import is_steady, lower_number
 from derive.plan.lower.places import drop_padded
 from derive.plan.path import Order, Path, count, find_path
 from derive.rewrite.guards import adds_segments
-from derive.rewrite.rules.products import is_bracket
+from derive.rewrite.rules.products import is_bracket, is_negative
 
 
 def lower_sum(terms: Sequence[ir.Expr], context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
@@ -101,8 +101,8 @@ def split_sign(term: ir.Expr) -> tuple[bool, ir.Expr]:
     match term:
         case ir.Number(value) if value < 0:
             return True, ir.Number(-value)
-        case ir.Mul(factors) if any(_is_negative(f) for f in factors):
-            k = next(k for k, f in enumerate(factors) if _is_negative(f))
+        case ir.Mul(factors) if any(is_negative(f) for f in factors):
+            k = next(k for k, f in enumerate(factors) if is_negative(f))
             _, size = split_sign(factors[k])
             left = [size] if size is not ir.ONE or len(factors) == 1 else []
             return True, ir.product_of([*factors[:k], *left, *factors[k + 1 :]])
@@ -111,10 +111,6 @@ def split_sign(term: ir.Expr) -> tuple[bool, ir.Expr]:
             return negative, ir.Reduce("sum", bound, condition, inside) if negative else term
         case _:
             return False, term
-
-
-def _is_negative(factor: ir.Expr) -> bool:
-    return isinstance(factor, ir.Number) and factor.value < 0
 
 
 FINITE = "mask_factor: 0 * x = 0, so entries that a condition leaves out must be finite"
