@@ -13,8 +13,7 @@ from derive.ir.text import to_lines, to_text
 from derive.ir.walk import walk
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
-from derive.rewrite.options import LOSSY, OPTIONS, find_rewritings
-from derive.rewrite.recipes import RULES, prepare
+from derive.rewrite.recipes import LOSSY, OPTIONS, RULES, find_rewritings, prepare
 from derive.rewrite.rule import apply_rules
 
 ALL = (*RULES, *OPTIONS, *LOSSY)
