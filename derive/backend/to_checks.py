@@ -12,7 +12,7 @@ Below them stand the functions that a file has for what no single call of torch 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import groupby
@@ -458,6 +458,23 @@ _SEGMENT_SUM = '''def {name}(x: Tensor, segments: Tensor, count: int, dim: int =
     shape = (*x.shape[:dim], count, *x.shape[dim + 1 :])
     return x.new_zeros(shape, dtype=wide).index_add(dim, segments, x.to(wide)).to(x.dtype)
 '''
+_PLACES = '''def {name}(
+    x: Tensor, places: tuple[Tensor, ...], shape: tuple[int, ...]
+) -> Tensor:
+    """The sum at each place of the shape of what goes there, in float32 at least.
+
+    Whole numbers tell the places, one for each entry; what has none in the shape is left out.
+    """
+    place, count = places[0].long(), shape[0]
+    inside = (places[0] >= 0) & (places[0] < count)
+    for each, extent in zip(places[1:], shape[1:], strict=True):
+        inside = inside & (each >= 0) & (each < extent)
+        place, count = place * extent + each.long(), count * extent
+    wide = x.to(torch.promote_types(x.dtype, torch.float32)).flatten(0, place.ndim - 1)
+    rows = wide.new_zeros(count + 1, *wide.shape[1:])
+    rows = rows.index_add(0, torch.where(inside, place, count).flatten(), wide)
+    return rows.narrow(0, 0, count).unflatten(0, shape).to(x.dtype)
+'''
 _SEGMENT_EXTREME = '''def {name}(x: Tensor, segments: Tensor, count: int, kind: str) -> Tensor:
     """The largest ("amax"), the least ("amin") or the product of each of so many segments."""
     empty = 1 if kind == "prod" else -torch.inf if kind == "amax" else torch.inf
@@ -537,6 +554,19 @@ _CHECKED = f"""# a product of factors may be too large where no value is, and al
         {_WHOLE} if is_finite else 0"""
 
 
+def _find_called(call: ops.Operand) -> Iterator[str]:
+    """The functions in a call."""
+    match call:
+        case ops.TorchCall(function, args):
+            yield function
+            yield from _find_called(args)
+        case ops.Pick(arg):
+            yield from _find_called(arg)
+        case tuple():
+            for part in call:
+                yield from _find_called(part)
+
+
 def write_helpers(plans: Sequence[Plan]) -> list[str]:
     """The functions that linear recurrences and running sums of products call, if any do."""
     steps = [step.op for plan in plans for step in plan.steps if isinstance(step.op, ops.Recur)]
@@ -550,8 +580,7 @@ def write_helpers(plans: Sequence[Plan]) -> list[str]:
     nests = (each for plan in plans for tile in plan.tiles for each in tile.nest)
     made += [op for each in nests for _, op in each.sliced]
     inside = [part for op in made for part in ops.walk_ops(op)]
-    calls = [op.call for op in inside if isinstance(op, ops.Cell)]
-    called = {call.function for call in calls if isinstance(call, ops.TorchCall)}
+    called = {name for op in inside if isinstance(op, ops.Cell) for name in _find_called(op.call)}
     called |= {FOURIER} if any(isinstance(op, ops.Fourier) for op in inside) else set()
     called |= {UNFOLD} if any(map(is_growing, inside)) else set()
     texts = {
@@ -560,6 +589,7 @@ def write_helpers(plans: Sequence[Plan]) -> list[str]:
         segments.COUNT: _COUNT,
         segments.BELOW: _BELOW,
         scatter.SUMS: _SEGMENT_SUM,
+        scatter.PLACES: _PLACES,
         scatter.EXTREMES: _SEGMENT_EXTREME,
         scatter.LOGSUMEXP: _SEGMENT_LOGSUMEXP,
         windows.SUMS: _WINDOWS,

@@ -88,3 +88,25 @@ linear_upsampling = parse(
     source=f"{OPPENHEIM}, section 4.6.2",
     typical=dict(B=64, N=4096, R=4),
 )
+
+histogram = parse(
+    """
+    0 <= x[N] < 1; w[N]; size M
+    index m < M
+    y[m] = sum[n](w[n] * [floor(x[n]*M) == m])
+    """,
+    title="The weight that lies in each of the equal parts of the unit interval",
+    source="Scott 1992, Multivariate Density Estimation, section 3.1; torch.histogram",
+    typical=dict(N=1048576, M=256),
+)
+
+overlap_add = parse(
+    """
+    x[B, T, K]; w[K]; size Z
+    index s < Z*(T - 1) + K
+    y[b,s] = sum[t, k](w[k] * x[b,t,k] * [s == Z*t + k])
+    """,
+    title="Frames, each under a window, added up a hop apart",
+    source="Allen, Rabiner 1977, eq. 4; Griffin, Lim 1984",
+    typical=dict(B=16, T=256, K=512, Z=128),
+)

@@ -11,3 +11,14 @@ rotated_stiffness = parse(
     source="Nye 1957, Physical Properties of Crystals, chapter 8",
     typical=dict(N=4096),
 )
+
+fem_stiffness = parse(
+    """
+    K[E, M, M]; int node[E, M] < N; size N
+    index i, j < N
+    S[i,j] = sum[e, k, l]([node[e,k] == i] * [node[e,l] == j] * K[e,k,l])
+    """,
+    title="The stiffness matrix of a mesh, assembled from those of its elements",
+    source="Hughes 2000, The Finite Element Method, section 2.8",
+    typical=dict(E=4096, M=4, N=1024),
+)

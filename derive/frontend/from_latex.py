@@ -77,7 +77,8 @@ _SHAPE = re.compile(
 _LISTED = re.compile(rf"^\s*{_NAMED}\s*=\s*[\[(][^\[\]()=]*\\[lc]?dots[^\[\]()=]*[\])]\s*[,.]?\s*$")
 _VECTORS = re.compile(r"\s*vectors are (rows|columns)\s*$")
 _NOTATION = re.compile(
-    r"^\s*(?:int|bool|scalar|size|index|return)\b|^\s*\w+(?:\s*,\s*\w+)*\[[^\]]*\]\s*(?:[<>]=?.*)?$"
+    r"^\s*(?:int|bool|scalar|size|index|return)\b"
+    r"|^\s*(?:[\d./-]+\s*[<>]=?\s*)?\w+(?:\s*,\s*\w+)*\[[^\]]*\]\s*(?:[<>]=?.*)?$"
 )
 
 

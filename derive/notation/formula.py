@@ -16,6 +16,7 @@ _HELPERS = (
     "_reduce_below",
     "_sum_windows",
     "_sum_segments",
+    "_sum_places",
     "_reduce_segments",
     "_segment_logsumexp",
     "_weigh_apart",

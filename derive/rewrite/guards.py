@@ -131,11 +131,15 @@ def _is_positive_there(expr: ir.Expr, condition: ir.Expr) -> bool:
 def _is_needed(expr: ir.Expr, condition: ir.Expr) -> bool:
     """Is it needed all the same, for other values of an index that it lacks?
 
-    As it has but one of two indices that differ, if the other has several values, or not the index
-    that is told by integers, which takes all their values.
+    As it has but one of two indices that differ, if the other has several values, or whose integers
+    are the same, or not the index that is told by integers, which takes all their values.
     """
     match condition:
         case ir.Compare("!=", ir.Index() as left, ir.Index() as right):
+            return not {left, right} <= {*find_free(expr)}
+        case ir.Compare(
+            "==", ir.Access(one, (ir.Index() as left,)), ir.Access(other, (right,))
+        ) if one is other and isinstance(right, ir.Index):
             return not {left, right} <= {*find_free(expr)}
         case _:
             segment = find_segment(condition)
@@ -159,13 +163,18 @@ def find_segment(condition: ir.Expr) -> ir.Index | None:
 def adds_segments(
     condition: ir.Expr, bound: tuple[ir.Index, ...], factors: Collection[ir.Expr]
 ) -> bool:
-    """Are factors of one index summed over it, where an integer for it is that of the result?"""
+    """Are factors summed over all they have, where numbers for that are those of the result?"""
     free = [{*find_free(factor)} for factor in factors]
-    segments = map(find_segment, ir.split_and(condition))
-    return len(bound) == 1 and any(
-        segment is not None and all({*bound} <= own and segment not in own for own in free)
-        for segment in segments
-    )
+    for part in ir.split_and(condition):
+        if not isinstance(part, ir.Compare) or part.relation != "==":
+            continue
+        for numbers, place in ((part.left, part.right), (part.right, part.left)):
+            own, outer = {*find_free(numbers)} & {*bound}, {*find_free(place)}
+            is_told = own and not isinstance(numbers, ir.Index) and not outer & {*bound}
+            is_place = isinstance(place, (ir.Index, ir.Access)) and len(outer) == 1
+            if is_told and is_place and all({*bound} <= f and not outer & f for f in free):
+                return True
+    return False
 
 
 def is_variable(expr: ir.Expr) -> bool:

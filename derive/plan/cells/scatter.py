@@ -2,9 +2,14 @@
 
     sum_n [seg_n = g] x_nd, max_{n: seg_n = g} x_nd, logsumexp_{n: seg_n = g} x_nd
 
-They are torch's index_add and scatter_reduce, and no mask over n and g exists. Only where the
-formula says that the numbers of segments are below the extent of g, as torch wants them. A sum is
-added up one by one, in float32 at least.
+They are torch's index_add and scatter_reduce, and no mask over n and g exists, where the formula
+says that the numbers of segments are below the extent of g, as torch wants them. A sum is added up
+one by one, in float32 at least. What is read at seg_m, sum_n [seg_n = seg_m] x_n, is computed for
+every segment, and taken there.
+
+Numbers that are computed, of one index or of several, say where in the result an entry is added, if
+it is anywhere there: floor(x_n m) counts in bins, z*l + k adds rows that overlap, and those of two
+indices, [seg_ek = i] [seg_el = j], assemble a matrix.
 """
 
 from __future__ import annotations
@@ -18,37 +23,76 @@ from derive.plan.cells.matching import CellRule, Definitions, join_product, stri
 from derive.plan.lower.product import NEUTRAL
 
 SUMS, EXTREMES, LOGSUMEXP = "_sum_segments", "_reduce_segments", "_segment_logsumexp"
+PLACES = "_sum_places"  # another function of the file
 TORCH = {"max": "amax", "min": "amin", "prod": "prod"}  # torch's words in scatter_reduce
 FEW = 8  # segments below which a product with the mask is as fast
 
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """The mask seg_n = g, the tensor seg, and what is left of the others: a weight, or nothing."""
+    """The mask seg_n = g, what seg is, and what is left of the others: a weight, or nothing.
+
+    Or seg_n = seg_m, with `reader` for seg_m, and m for g. `is_told`: seg is a tensor over one
+    index, whose numbers are below the extent.
+    """
 
     mask: ops.Op
-    numbers: ops.Source
+    numbers: ops.Op
     segment: ir.Index
     weight: ops.Op | None
+    extent: ir.Expr
+    reader: ops.Source | None = None
+    is_told: bool = True
 
 
 def match_segment_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A sum over one index, in which a mask leaves to each segment what belongs to it."""
+    """A sum in which masks leave to each segment what belongs to it."""
     match op:
-        case ops.Einsum((one, other), axes):
-            for mask, value in ((one, other), (other, one)):
-                found = _find_segments(mask, definitions)
-                if found is not None:
-                    return _write_sum(found, strip(value), axes)
-            return None
-        case ops.Reduction("sum", mask, over):
-            found = _find_segments(mask, definitions)
-            if found is None or over != found.numbers.axes:
-                return None
-            ones = ops.Expand(ops.NumTensor(ir.ONE), over)  # the number of entries is their sum
-            return _write_sum(found, ones if found.weight is None else None, ops.axes_of(op))
+        case ops.Einsum(args, axes):
+            factors = _split_factors(args, axes, definitions)
+        case ops.Reduction("sum", arg):
+            factors, axes = [arg], ops.axes_of(op)
         case _:
             return None
+    masks: list[Segments] = []
+    others: list[ops.Op] = []
+    for factor in factors:
+        found = _find_segments(factor, axes, definitions)
+        if found is None:
+            others.append(strip(factor))
+            continue
+        masks.append(found)
+        others += [found.weight] if found.weight is not None else []
+    if not masks:
+        return None
+    (first, *more), spans = masks, {i for other in others for i in ops.axes_of(other)}
+    if not others:
+        each = tuple(dict.fromkeys(i for mask in masks for i in ops.axes_of(mask.numbers)))
+        others = [ops.Expand(ops.NumTensor(ir.ONE), each)]  # the number of entries is their sum
+    if not more and first.is_told and not {*ops.axes_of(first.numbers)} & {*axes}:
+        return _write_sum(first, others, axes)
+    if any(mask.reader is not None or mask.segment in spans for mask in masks):
+        return None
+    return _write_places(masks, others, axes)
+
+
+def _split_factors(
+    args: tuple[ops.Op, ...], axes: tuple[ir.Index, ...], definitions: Definitions
+) -> list[ops.Op]:
+    """The factors of a product, and of those products in it that have a mask."""
+    found: list[ops.Op] = []
+    taken = {i for arg in args for i in ops.axes_of(arg)}
+    for arg in args:
+        inner = strip(definitions.unwrap(arg))
+        if isinstance(inner, ops.Einsum) and any(
+            _find_segments(each, axes, definitions) for each in inner.args
+        ):
+            bound = {i for each in inner.args for i in ops.axes_of(each)} - {*inner.axes}
+            if not bound & taken:
+                found += _split_factors(inner.args, axes, definitions)
+                continue
+        found.append(arg)
+    return found
 
 
 def match_segment_extreme(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -60,9 +104,9 @@ def match_segment_extreme(op: ops.Op, definitions: Definitions) -> ops.Op | None
             return None
     if not isinstance(chosen, ops.Choose) or chosen.other != NEUTRAL[kind]:
         return None
-    found = _read_mask(chosen.condition, strip(chosen.then), definitions)
+    found = _read_mask(chosen.condition, strip(chosen.then), ops.axes_of(op), definitions)
     value = found.weight if found else None
-    if found is None or value is None or over != found.numbers.axes:
+    if found is None or value is None or not found.is_told or over != ops.axes_of(found.numbers):
         return None
     kept = [i for i in ops.axes_of(value) if i not in over]
     is_whole = {*ops.axes_of(op)} == {*kept, found.segment}
@@ -77,47 +121,70 @@ def match_segment_extreme(op: ops.Op, definitions: Definitions) -> ops.Op | None
     word = (TORCH[kind],) if kind in TORCH else ()
     name = EXTREMES if kind in TORCH else LOGSUMEXP
     call = ops.TorchCall(name, (*map(ops.Given, range(3)), *word))
-    args = (value, found.numbers, ops.Num(found.segment.extent))
-    cell = ops.Cell(call, args, whole, axes, volume=ops.axes_of(value), scratch=(axes,))
+    cell = _read_back(found, call, value, whole, axes, scratch=(axes,))
     return ops.arrange(cell, ops.axes_of(op))
 
 
-def _find_segments(op: ops.Op, definitions: Definitions) -> Segments | None:
+def _find_segments(
+    op: ops.Op, order: tuple[ir.Index, ...], definitions: Definitions
+) -> Segments | None:
     """What a factor chooses, if it is 0 but where an index is the number of a segment."""
     match strip(definitions.look(strip(op))):
         case ops.Cast(arg):
-            return _read_mask(arg, None, definitions)
+            return _read_mask(arg, None, order, definitions)
+        case ops.Apply("==") as mask:
+            return _read_mask(mask, None, order, definitions)
         case ops.Choose(mask, weight, ops.Num(other)) if other is ir.ZERO and not isinstance(
             weight, ops.Num
         ):
-            return _read_mask(mask, strip(weight), definitions)
+            return _read_mask(mask, strip(weight), order, definitions)
         case _:
             return None
 
 
-def _read_mask(mask: ops.Op, weight: ops.Op | None, definitions: Definitions) -> Segments | None:
-    """The mask, if it compares an index with a tensor whose values are bounded by its extent."""
+def _read_mask(
+    mask: ops.Op, weight: ops.Op | None, order: tuple[ir.Index, ...], definitions: Definitions
+) -> Segments | None:
+    """The mask, if it compares whole numbers with an index of the result, or with others there."""
     opened = strip(definitions.look(strip(mask)))
     if not isinstance(opened, ops.Apply) or opened.function != "==":
         return None
     left, right = (strip(arg) for arg in opened.args)
     for numbers, place in ((left, right), (right, left)):
-        index = definitions.look(place)
-        if not isinstance(numbers, ops.Source) or not isinstance(index, ops.Iota):
+        index, bound = strip(definitions.look(place)), None
+        if isinstance(numbers, ops.Source):
+            bound = definitions.bounds.get(numbers.name)
+        if isinstance(index, ops.Iota):
+            segment, extent, reader = index.index, index.index.extent, None
+        elif bound is not None and isinstance(place, ops.Source) and len(place.axes) == 1:
+            (segment,), extent, reader = place.axes, bound, place
+            if not is_same_extent(bound, definitions.bounds.get(place.name) or ir.ZERO):
+                continue
+        else:
             continue
-        bound = definitions.bounds.get(numbers.name)
-        if bound is None or len(numbers.axes) != 1 or definitions.memory.extent(index.index) < FEW:
+        is_whole = _is_whole(numbers, definitions)
+        if segment not in order or segment in ops.axes_of(numbers) or not is_whole:
             continue
-        if is_same_extent(bound, index.index.extent):
-            whole = ops.Apply("==", ops.align((numbers, index), opened.axes), opened.axes)
-            return Segments(whole, numbers, index.index, weight)
+        if definitions.memory.extent(ir.Index(segment.name, extent)) < FEW:
+            continue
+        is_told = bound is not None and is_same_extent(bound, extent)
+        is_told = is_told and len(ops.axes_of(numbers)) == 1
+        pair = ops.align((numbers, place if reader else index), opened.axes)
+        whole = ops.Apply("==", pair, opened.axes)
+        return Segments(whole, numbers, segment, weight, extent, reader, is_told)
     return None
 
 
-def _write_sum(found: Segments, value: ops.Op | None, order: tuple[ir.Index, ...]) -> ops.Op | None:
+def _is_whole(op: ops.Op, definitions: Definitions) -> bool:
+    """Are its values whole numbers, and not the places of one index as they stand?"""
+    opened = strip(definitions.look(op))
+    is_floor = isinstance(opened, ops.Apply) and opened.function == "floor"
+    return (is_floor or ops.is_integral(opened)) and not isinstance(opened, ops.Iota)
+
+
+def _write_sum(found: Segments, parts: list[ops.Op], order: tuple[ir.Index, ...]) -> ops.Op | None:
     """The call, if what is summed has the index of the tensor of numbers, which alone goes."""
-    (index,) = found.numbers.axes
-    parts = [part for part in (value, found.weight) if part is not None]
+    (index,) = ops.axes_of(found.numbers)
     widest = max(parts, key=lambda part: len(ops.axes_of(part)))
     axes = ops.axes_of(widest)
     exchanged = tuple(found.segment if i is index else i for i in axes)
@@ -129,11 +196,79 @@ def _write_sum(found: Segments, value: ops.Op | None, order: tuple[ir.Index, ...
     whole = ops.Einsum((ops.Cast(found.mask), arg), exchanged)
     place = axes.index(index)
     call = ops.TorchCall(SUMS, (*map(ops.Given, range(3)), *([place] if place else [])))
-    args = (arg, found.numbers, ops.Num(found.segment.extent))
-    return ops.arrange(ops.Cell(call, args, whole, exchanged, (), axes), order)
+    return ops.arrange(_read_back(found, call, arg, whole, exchanged, place=place), order)
+
+
+def _read_back(  # noqa: PLR0913 - the call, and what it computes
+    found: Segments,
+    call: ops.Operand,
+    arg: ops.Op,
+    whole: ops.Op,
+    axes: tuple[ir.Index, ...],
+    *,
+    place: int = 0,
+    scratch: tuple[tuple[ir.Index, ...], ...] = (),
+) -> ops.Op:
+    """The cell of a call on each segment, of which the reader takes what is there."""
+    args: tuple[ops.Op, ...] = (arg, found.numbers, ops.Num(found.extent))
+    if found.reader is not None:
+        args = (*args, found.reader)
+        call = ops.TorchCall(".index_select", (call, place, ops.Given(3)))
+        rest = tuple(i for i in axes if i is not found.segment)
+        scratch = (*scratch, (*rest, ir.Index(f"{found.segment.name}'", found.extent)))
+    return ops.Cell(call, args, whole, axes, volume=ops.axes_of(arg), scratch=scratch)
+
+
+def _write_places(
+    masks: list[Segments],
+    parts: list[ops.Op],
+    order: tuple[ir.Index, ...],
+) -> ops.Op | None:
+    """The call where numbers say the places of several indices, or may say none.
+
+    An index that numbers have and the result keeps is a place of its own.
+    """
+    told = tuple(dict.fromkeys(i for mask in masks for i in ops.axes_of(mask.numbers)))
+    spanned = dict.fromkeys((*told, *(i for part in parts for i in ops.axes_of(part))))
+    rest = tuple(i for i in order if i in spanned and i not in told)
+    segments = tuple(mask.segment for mask in masks)
+    batch = tuple(i for i in told if i in order)
+    axes = (*batch, *segments, *rest)
+    if {*spanned} != {*told, *rest} or len({*axes}) < len(axes) or {*axes} != {*order}:
+        return None
+    if {*told} == {*batch}:  # nothing is added up
+        return None
+    each: list[ops.Op] = [ops.Iota(i) for i in batch]
+    numbers = [ops.arrange(op, told) for op in (*each, *(mask.numbers for mask in masks))]
+    whole_axes = (*told, *rest)
+    arg = join_product(parts, whole_axes)
+    assert arg is not None
+    if {*ops.axes_of(arg)} != {*whole_axes}:
+        arg = ops.Expand(arg, whole_axes)
+    arg = ops.arrange(arg, whole_axes)
+    extents = [i.extent for i in (*batch, *segments)]
+    args = (arg, *numbers, *map(ops.Num, extents))
+    count = len(numbers)
+    given = (tuple(map(ops.Given, range(1 + k * count, 1 + (k + 1) * count))) for k in range(2))
+    shown = [ops.Cast(mask.mask) for mask in masks]
+    whole: ops.Op = ops.Einsum((*shown, arg), axes)
+    call = ops.TorchCall(PLACES, (ops.Given(0), *given))
+    return ops.arrange(ops.Cell(call, args, whole, axes, volume=whole_axes), order)
 
 
 CELLS = (
+    CellRule(
+        call=PLACES,
+        computes=(
+            "A[E, K, K]; int node[E, K] < N; index i, j < N; size N\n"
+            "S[i,j] = sum[e, k, m](A[e,k,m] * [node[e,k] == i] * [node[e,m] == j])"
+        ),
+        refuses=(
+            "A[E, K, K]; int node[E, K] < N; index i, j < N; size N\n"
+            "S[i,j] = sum[e, k, m](A[e,k,m] * [node[e,k] <= i] * [node[e,m] <= j])"
+        ),
+        match=match_segment_sum,
+    ),
     CellRule(
         call=SUMS,
         computes=(

@@ -169,7 +169,9 @@ def lower_product(
     product.under = [context.protect(f, product.condition, whole=True) for f in product.under]
     inner = (*(i for i in order if i not in bound), *bound)
     is_segmented = adds_segments(product.condition, bound, (*product.over, *product.under))
-    inner = (*bound, *inner[:-1]) if is_segmented else inner  # so that it is added up row by row
+    inner = (
+        (*bound, *inner[: -len(bound)]) if is_segmented else inner
+    )  # so that it is added up row by row
     late = [f for f in product.under if not set(find_free(f)) & set(bound)]
     operands = []
     for k, factor in enumerate(product.over):
