@@ -26,10 +26,15 @@ def masked_attention(
 
     Returns z[b,h,n,e] [B, H, N, E], p[b,h,n,m] [B, H, N, M].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*B*C*H*M*N + 2*B*E*H*M*N + B*C*H*N + 7*B*H*M*N operations; 2*B*E*H*N + 2*B*H*M*N +
-        2*H*M*N*block elements alive at once.
+    Cost: 2*B*C*H*M*N + 2*B*E*H*M*N + B*C*H*N + 7*B*H*M*N + 5*B*M*N + 2*B*N operations; 2*B*E*H*N +
+        2*B*H*M*N + 2*H*M*N*block + B*M*N + B*N elements alive at once.
+    By mask_factor: 0 * x = 0, so entries that a condition leaves out must be finite.
     """
     B, H, N, C, M = _check_shapes(query, key, value, mask)
+    # max_mask[b,n] = max[m](mask[b,n,m])  [B, N]
+    max_mask = mask.any(-1)
+    # mask_power_minus[b,n,m] = 1 - 1 / [mask[b,n,m] or not max_mask[b,n]]  [B, N, M]
+    mask_power_minus = 1 - (mask | (~max_mask)[..., None]).to(query.dtype)**-1
     if block is None and torch.compiler.is_compiling():  # it would unroll the loop
         block = B or 1
     elif block is None:
@@ -38,21 +43,20 @@ def masked_attention(
         raise ValueError(f"block must be at least 1, got {block}")
     p_blocks = []
     z_blocks = []
-    for query_b, key_b, mask_b, value_b in zip(
+    for query_b, key_b, mask_power_minus_b, max_mask_b, value_b in zip(
         query.split(block, 0),
         key.split(block, 0),
-        mask.split(block, 0),
+        mask_power_minus.split(block, 0),
+        max_mask.split(block, 0),
         value.split(block, 0),
         strict=True,
     ):
         # query_key[b,h,n,m] = sum[c](query_b[b,h,n,c] / sqrt(C) * key_b[b,h,m,c])  [block, H, N, M]
         query_key = torch.einsum("bhnc,bhmc->bhnm", query_b * C**-0.5, key_b)
-        # query_key_masked[b,h,n,m] = where(mask_b[b,n,m], query_key[b,h,n,m], -oo)
-        #     [block, H, N, M]
-        query_key_masked = torch.where(mask_b[:, None], query_key, -torch.inf)
-        # p[b,h,n,m] = where(mask_b[b,n,m], softmax[m](query_key_masked[b,h,n,m]), 0)
-        #     [block, H, N, M]
-        p = torch.where(mask_b[:, None], torch.softmax(query_key_masked, dim=-1), 0)
+        # p_part[b,h,n,m] = query_key[b,h,n,m] + mask_power_minus_b[b,n,m]  [block, H, N, M]
+        p_part = query_key + mask_power_minus_b[:, None]
+        # p[b,h,n,m] = softmax[m](p_part[b,h,n,m]) * [max_mask_b[b,n]]  [block, H, N, M]
+        p = torch.softmax(p_part, dim=-1) * max_mask_b.to(query.dtype)[:, None, :, None]
         p_blocks.append(p)
         # z[b,h,n,e] = sum[m](p[b,h,n,m] * value_b[b,h,m,e])  [block, H, N, E]
         z_blocks.append(torch.einsum("bhnm,bhme->bhne", p, value_b))

@@ -675,6 +675,8 @@ def _is_finite(expr: ir.Expr, *, strict: bool, zeros: bool = False) -> bool:
             if isinstance(exponent, ir.Number) and exponent.value.denominator == 1:
                 is_defined = is_defined or exponent.value >= 0
             return is_defined and ask(base) and ask(exponent)
+        case ir.Call("exp", (power,)) if is_never_negative(ir.Mul((ir.MINUS_ONE, power))):
+            return ask(power)  # it is never above 1
         case ir.Call(function, arguments):
             row = FUNCTIONS.get(function)
             known = row is not None and not (strict and row.is_partial)

@@ -397,6 +397,8 @@ class Printer:
         if len(places) == len(axes) and op.kind in {"sum", "mean", "max", "min"}:
             where = ""
         row = ROWS[op.kind]
+        if ops.is_boolean(op):
+            return f"{text}.{'any' if op.kind == 'max' else 'all'}({where})"
         keywords = f", {row.keywords}" if row.keywords else ""
         return f"{text}.{row.torch or op.kind}({where}{keywords})"
 

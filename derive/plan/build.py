@@ -22,6 +22,7 @@ from derive.plan.lower import lower, lower_equation
 from derive.plan.lower.context import Context, find_layouts, layout_of
 from derive.plan.lower.product import FINITE
 from derive.plan.machine import DEFAULT
+from derive.plan.masks import use_factors
 from derive.plan.path import FLOPS
 from derive.plan.plan import Entry, Plan
 from derive.plan.steps import Step, free_name, name_op, name_part
@@ -82,6 +83,10 @@ def lower_system(
         )
         if is_changed:
             steps = eliminate_common(drop_unused(steps, results), set(sources), context.names)
+    steps, has_factors = use_factors(steps)
+    if has_factors:
+        context.notes[FINITE] = None
+        steps = eliminate_common(steps, set(sources), context.names)
     steps, results = keep_in_place(steps, results, Storage(sizes))
     steps = match_kinds(split_long(steps, context.names), prepared)
     if not any(_is_mask(part) for step in steps for part in ops.walk_ops(step.op)):

@@ -621,9 +621,11 @@ def is_boolean(op: Op) -> bool:
             return True
         case Apply(function, _, _):
             return function in BOOLEANS
-        case Cast() | Reduction():
+        case Cast():
             return False
-        case Arrange(arg, _) | Take(arg):
+        case Reduction(kind, arg, _) if kind not in {"max", "min"}:
+            return False
+        case Arrange(arg, _) | Take(arg) | Reduction(_, arg, _):
             return is_boolean(arg)
         case _:
             return any(is_boolean(a) for a in args_of(op)) if len(args_of(op)) == 1 else False

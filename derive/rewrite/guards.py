@@ -62,7 +62,9 @@ def protect(
             if not _is_positive_there(base, condition):
                 base = _guard(base, condition)
             inside = ir.Pow(base, exponent)
-        case ir.Call(function, (argument,)) if function in HARMLESS:
+        case ir.Call(function, (argument,)) if function in HARMLESS and not is_harmless(
+            inside, condition, zeros=zeros
+        ):
             harmless = HARMLESS[function]
             if harmless is not ir.ONE or not _is_positive_there(argument, condition):
                 argument = _guard(argument, condition, harmless)
@@ -89,9 +91,9 @@ def protect(
 
 def guard_unless_finite(expr: ir.Expr, condition: ir.Expr, *, zeros: bool = False) -> ir.Expr:
     """A protected expression; it is 1 where the condition is false, if it may be infinite there."""
-    if condition is ir.TRUE or is_harmless(expr, condition, zeros=zeros):
+    if condition is ir.TRUE or not _is_told_of(expr, condition):
         return expr
-    return _guard(expr, condition)
+    return expr if is_harmless(expr, condition, zeros=zeros) else _guard(expr, condition)
 
 
 def _narrow(condition: ir.Expr, expr: ir.Expr) -> ir.Expr:

@@ -181,7 +181,7 @@ def _find_divisors(op: ops.Op) -> Iterator[ir.Expr]:
     match op:
         case ops.Cell(filled=filled):
             yield from (index.extent for index in filled)
-        case ops.Reduction("max" | "min" | "argmax", _, over):
+        case ops.Reduction("max" | "min" | "argmax", _, over) if not ops.is_boolean(op):
             yield from (index.extent for index in over)
         case ops.Apply("/", (_, ops.Num(ir.Call("max")))):
             pass  # a tensor over no entries

@@ -1,0 +1,206 @@
+"""Masks that are told by data, as factors and as reciprocals: what torch chooses it guesses.
+
+    where(m, x, 0) = x * m
+    exp(where(m, x, -oo)) = exp(x * m) * m
+    softmax(where(m, x, -oo)) = softmax(x + 1 - 1 / m)
+
+Where truth values follow no pattern, a choice by them takes 4 ns an entry and a factor 0.7, since
+the processor guesses wrong; exp(-oo) and log(0) take 5 to 8. 0 * inf is nan: this is for values
+that are finite for all finite arguments, and only where no entry of an argument is left out by
+itself: each is read at an index that the mask has and it lacks, so that it has its say elsewhere
+anyhow. A row of a softmax with nothing left, where it is to be zeros, stays as it is and is made
+zeros then: it has a slope.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from derive.analysis.facts import is_finite
+from derive.ir import nodes as ir
+from derive.ir.walk import rewrite_bottom_up
+from derive.plan import ops
+from derive.plan.cost import find_true_axes
+from derive.plan.meaning import to_expr
+from derive.plan.steps import Step
+from derive.rewrite.guards import mark_tensors
+
+Reads = frozenset[frozenset[ir.Index]]  # the indices at which each argument is read
+PLAIN = (ops.Apply, ops.Einsum, ops.Reduction, ops.Along, ops.Fill, ops.Choose, ops.Cast)
+ORDERS = (ops.Arrange, ops.Expand)
+KEPT = (ops.Num, ops.NumTensor, ops.Iota, ops.Triangle)
+
+
+@dataclass(slots=True)
+class Known:
+    """What is known of the names so far."""
+
+    reads: dict[str, tuple[tuple[ir.Index, ...], Reads]] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)  # truth values that are told by data
+    infinite: dict[ir.Tensor, ir.Tensor] = field(default_factory=dict)  # with likenesses
+    soft: dict[str, ops.Op] = field(default_factory=dict)  # the softmaxes by arithmetic, as before
+    is_changed: bool = False
+
+    def find_reads(self, op: ops.Op) -> Reads:
+        """The indices at which an operation reads each argument, those that it sums left out."""
+        axes = frozenset(ops.axes_of(op))
+        match op:
+            case ops.Source(name, own):
+                if name not in self.reads:
+                    return frozenset((axes,))
+                before, reads = self.reads[name]
+                new = dict(zip(before, own, strict=True))
+                return frozenset(frozenset(new[i] for i in each) for each in reads)
+            case ops.Cell(whole=whole):
+                return frozenset(each & axes for each in self.find_reads(whole))
+            case _ if isinstance(op, KEPT):
+                return frozenset()
+            case _ if isinstance(op, (*PLAIN, *ORDERS)):
+                inner = (each for arg in ops.args_of(op) for each in self.find_reads(arg))
+                return frozenset(each & axes for each in inner)
+        return frozenset((axes,))
+
+    def is_told(self, mask: ops.Op) -> bool:
+        """Is it told by data, and neither by positions alone nor by what is infinite?"""
+        parts = list(ops.walk_ops(mask))
+        if any(isinstance(p, ops.Num) and isinstance(p.value, ir.Infinity) for p in parts):
+            return False
+        names = {part.name for part in parts if isinstance(part, ops.Source)}
+        return bool(names & self.told) or not names <= {*self.reads}
+
+    def is_arithmetic(self, arg: ops.Op, mask: ops.Op) -> bool:
+        """May the mask be a factor of this, or its logarithm be added to it?"""
+        if not self.is_told(mask) or ops.is_boolean(arg) or ops.is_integral(arg):
+            return False
+        own = frozenset(find_true_axes(mask))
+        if any(own <= each for each in self.find_reads(arg)) or ops.is_complex(arg):
+            return False
+        return self.is_finite(arg)
+
+    def is_finite(self, op: ops.Op) -> bool:
+        """Is it finite for all finite arguments, and all scalars by which nothing is divided?"""
+
+        def turn(here: ir.Expr) -> ir.Expr:
+            match here:
+                case ir.Pow(base, ir.Number(power)) if power < 0 and ops.is_number(base):
+                    return ir.Pow(base, ir.Number(-power))
+            return here
+
+        return is_finite(rewrite_bottom_up(mark_tensors(to_expr(op), self.infinite), turn))
+
+    def find_mask(self, soft: ops.Op) -> ops.Op | None:
+        """The mask of a softmax that may be arithmetic, of one with a name too."""
+        match self.read(soft):
+            case ops.Along("softmax", ops.Fill(arg, mask, ops.Num(value), False), index):
+                is_row = value is ir.MINUS_INFINITY and index in find_true_axes(mask)
+                return mask if is_row and self.is_arithmetic(arg, mask) else None
+        return None
+
+    def read(self, soft: ops.Op) -> ops.Op:
+        """What a name stands for, if it is a softmax."""
+        if not isinstance(soft, ops.Source) or soft.name not in self.soft:
+            return soft
+        op = self.soft[soft.name]
+        return ops.rename_indices(op, dict(zip(ops.axes_of(op), soft.axes, strict=True)))
+
+    def note(self, step: Step) -> None:
+        """What a step makes."""
+        axes = ops.axes_of(step.op)
+        self.reads[step.name] = axes, self.find_reads(step.op)
+        if self.is_told(step.op):
+            self.told.add(step.name)
+        tensor = ir.Tensor(
+            step.name, tuple(i.extent for i in axes), ops.to_source("", step.op).kind
+        )
+        recurs = any(isinstance(part, ops.Recur) for part in ops.walk_ops(step.op))
+        if recurs or not self.is_finite(step.op):
+            self.infinite[tensor] = replace(tensor, upper=ir.Infinity(False))
+
+
+def use_factors(steps: Sequence[Step]) -> tuple[tuple[Step, ...], bool]:
+    """(the steps with masks told by data as factors and logarithms, were there any)."""
+    known, done = Known(), list[Step]()
+    for place, step in enumerate(steps):
+        op = _visit(step.op, known)
+        mask = known.find_mask(op)
+        if mask is not None and _is_emptied(step, mask, steps[place + 1 :]):
+            op = _keep_empty(op, mask)
+            known.is_changed = True
+            known.soft[step.name] = step.op
+        done.append(Step(step.name, op))
+        known.note(step)
+    return tuple(done), known.is_changed
+
+
+def _is_emptied(soft: Step, mask: ops.Op, later: Sequence[Step]) -> bool:
+    """Does all that reads a softmax make zeros of what its mask leaves out?"""
+    name, axes = soft.name, ops.axes_of(soft.op)
+
+    def reads_bare(op: ops.Op) -> bool:
+        match op:
+            case ops.Fill(ops.Source(own, told), other, ops.Num(value), False) if own == name:
+                new = dict(zip(axes, told, strict=True))
+                is_own = value is ir.ZERO and ops.rename_indices(mask, new) is other
+                return not is_own or reads_bare(other)
+            case ops.Source(own):
+                return own == name
+        return any(map(reads_bare, ops.args_of(op)))
+
+    readers = [step.op for step in later if name in ops.find_reads(step.op)]
+    return bool(readers) and not any(map(reads_bare, readers))
+
+
+def _visit(op: ops.Op, known: Known) -> ops.Op:
+    args = tuple(_visit(arg, known) for arg in ops.args_of(op))
+    here = ops.with_args(op, args) if args and args != ops.args_of(op) else op
+    match op:
+        case ops.Apply("exp", (ops.Fill(arg, mask, ops.Num(value), where),), axes) if (
+            value is ir.MINUS_INFINITY and known.is_arithmetic(arg, mask)
+        ):
+            known.is_changed = True
+            factor = _to_factor(mask, where)
+            power = ops.Apply("exp", (ops.Apply("*", (_visit(arg, known), factor), axes),), axes)
+            return ops.Apply("*", (power, factor), axes)
+        case ops.Fill(arg, mask, ops.Num(value), where) if value is ir.ZERO:
+            assert isinstance(here, ops.Fill)
+            if known.is_arithmetic(arg, mask):
+                known.is_changed = True
+                return ops.Apply("*", (here.arg, _to_factor(mask, where)), ops.axes_of(op))
+            is_named = isinstance(arg, ops.Source) and arg.name in known.soft
+            own = known.find_mask(arg) if is_named or not isinstance(arg, ops.Source) else None
+            if own is mask and not where:
+                known.is_changed = True
+                soft, axes = known.read(arg), ops.axes_of(op)
+                assert isinstance(soft, ops.Along)
+                row = _find_rows(mask, soft.index)
+                made = here.arg if is_named else _keep_empty(here.arg, mask)
+                return ops.Apply("*", (made, ops.arrange(ops.Cast(row), axes)), axes)
+    return here
+
+
+def _to_factor(mask: ops.Op, where: bool) -> ops.Op:
+    """1 where a value is kept, else 0."""
+    return ops.Cast(ops.Apply("not", (mask,), ops.axes_of(mask)) if where else mask)
+
+
+def _strip(mask: ops.Op) -> ops.Op:
+    """The mask without axes that it lacks."""
+    return mask.arg if isinstance(mask, ops.Arrange) else mask
+
+
+def _find_rows(mask: ops.Op, index: ir.Index) -> ops.Op:
+    """The rows of which a mask leaves something."""
+    return ops.Reduction("max", _strip(mask), (index,))
+
+
+def _keep_empty(soft: ops.Op, mask: ops.Op) -> ops.Op:
+    """A softmax by a mask that leaves a row of nothing as it is, so that it has a slope."""
+    assert isinstance(soft, ops.Along) and isinstance(soft.arg, ops.Fill)
+    rows, bare, axes = _find_rows(mask, soft.index), _strip(mask), ops.axes_of(soft)
+    empty = ops.Apply("not", (rows,), ops.axes_of(rows))
+    kept = ops.combine("or", (bare, empty), ops.axes_of(bare))
+    inverse = ops.Apply("pow", (ops.Cast(kept), ops.Num(ir.MINUS_ONE)), kept.axes)
+    added = ops.Apply("-", (ops.Num(ir.ONE), inverse), inverse.axes)
+    logits = ops.Apply("+", (soft.arg.arg, ops.arrange(added, axes)), axes)
+    return ops.Along(soft.kind, logits, soft.index, soft.columns)
