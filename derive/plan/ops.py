@@ -623,9 +623,9 @@ def is_boolean(op: Op) -> bool:
             return function in BOOLEANS
         case Cast():
             return False
-        case Reduction(kind, arg, _) if kind not in {"max", "min"}:
-            return False
-        case Arrange(arg, _) | Take(arg) | Reduction(_, arg, _):
+        case Reduction(kind, arg, _):
+            return kind in {"max", "min"} and is_boolean(arg)
+        case Arrange(arg, _) | Take(arg):
             return is_boolean(arg)
         case _:
             return any(is_boolean(a) for a in args_of(op)) if len(args_of(op)) == 1 else False
@@ -642,10 +642,8 @@ def is_complex(op: Op) -> bool:
             return made or is_complex(arg)
         case Fourier(kind=kind):
             return kind != "irfft"
-        case Apply(function) if function in BOOLEANS:
-            return False
-        case Apply(function) if function in functions.FUNCTIONS and (
-            functions.FUNCTIONS[function].is_real
+        case Apply(function) if function in BOOLEANS or (
+            function in functions.FUNCTIONS and functions.FUNCTIONS[function].is_real
         ):
             return False
         case _:
