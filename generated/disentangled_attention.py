@@ -30,54 +30,61 @@ def disentangled_attention(
 
     Returns z[b,h,i,d] [B, H, N, D].
     Raises ValueError where the shapes do not fit together.
-    Cost: 8*B*D*H*N**2 + B*D*H*N + 8*B*H*N**2 + 8*N - 4 operations; B*D*H*N + B*D*N*block +
-        6*B*N**2*block + 4*D*H*N - 2*D*H + 6*N - 3 elements alive at once.
+    Cost: 12*B*D*H*N**2 - 3*B*D*H*N + 8*B*H*N**2 + 4*N - 2 operations; B*D*H*N + B*D*N*block +
+        11*B*N**2*block - 3*B*N*block + 2*D*N*block - D*block + 6*N - 3 elements alive at once.
+    By multiply_before_offset: sum_d q_id t_(j - i)d = p_i(j - i + N - 1), p_iu = sum_d q_id t_(u -
+        N + 1)d.
     By torch.nn.functional.scaled_dot_product_attention: it may lack second and forward derivatives,
         and give zeros for nan; what --no-cells builds does neither; a row of nothing but -oo in
         what is added gives zeros, not nan.
     """
-    H, N, D, R = _check_shapes(Q_c, K_c, V_c, Q_r, K_r)
-    # shift[shift] = shift  [2*N - 1]
-    shift = torch.arange(max(2 * N - 1, 0), device=Q_c.device)
-    # z_part[shift] = clip(shift[shift] - N + R + 1, 0, 2 * R - 1)  [2*N - 1]
-    z_part = (shift - N + R + 1).clamp(0, 2 * R - 1)
-    # K_r_2[h,i,d,j-] = K_r[h,z_part[i + j-],d]  [H, N, D, N]
-    K_r_2 = _unfold(K_r.index_select(1, z_part), 1, N, 1)
-    # Q_r_2[h,j,d,i-] = Q_r[h,z_part[i- + j],d]  [H, N, D, N]
-    Q_r_2 = _unfold(Q_r.index_select(1, z_part), 1, N, 1)
+    B, H, N, D, R = _check_shapes(Q_c, K_c, V_c, Q_r, K_r)
+    # u[u] = u  [2*N - 1]
+    u = torch.arange(max(2 * N - 1, 0), device=Q_c.device)
+    # clip_u_minus[u] = clip(N + R - 1 - u[u], 0, 2 * R - 1)  [2*N - 1]
+    clip_u_minus = (N + R - 1 - u).clamp(0, 2 * R - 1)
     if block is None and torch.compiler.is_compiling():  # it would unroll the loop
         block = H or 1
     elif block is None:
-        block = 524288 // (D * N**2 or 1) or 1
+        block = 524288 // (2 * B * N**2 or 1) or 1
     elif block < 1:
         raise ValueError(f"block must be at least 1, got {block}")
     z_blocks = []
-    for Q_c_h, K_r_2_h, K_c_h, Q_r_2_h, V_c_h in zip(
+    for Q_c_h, K_r_h, K_c_h, Q_r_h, V_c_h in zip(
         Q_c.split(block, 1),
-        K_r_2.split(block, 0),
+        K_r.split(block, 0),
         K_c.split(block, 1),
-        Q_r_2.split(block, 0),
+        Q_r.split(block, 0),
         V_c.split(block, 1),
         strict=True,
     ):
-        # Q_c_K_r_2[b,h,i,j] = sum[d](Q_c_h[b,h,i,d] * K_r_2_h[h,i,d,j])  [B, block, N, N]
-        Q_c_K_r_2 = torch.einsum("bhid,hidj->bhij", Q_c_h, K_r_2_h)
-        # to_position[b,h,i,j] = Q_c_K_r_2[b,h,i,N - j - 1]  [B, block, N, N]
-        to_position = Q_c_K_r_2.flip(3)
-        # K_c_Q_r_2[b,h,i,j] = sum[d](K_c_h[b,h,j,d] * Q_r_2_h[h,j,d,i])  [B, block, N, N]
-        K_c_Q_r_2 = torch.einsum("bhjd,hjdi->bhij", K_c_h, Q_r_2_h)
-        # from_position[b,h,i,j] = K_c_Q_r_2[b,h,N - i - 1,j]  [B, block, N, N]
-        from_position = K_c_Q_r_2.flip(2)
+        # to_position_of_u[b,h,i,u] = sum[d](Q_c_h[b,h,i,d] * K_r_h[h,clip_u_minus[u],d])
+        #     [B, block, N, 2*N - 1]
+        to_position_of_u = (
+            torch.einsum("bhid,hud->bhiu", Q_c_h, K_r_h.index_select(1, clip_u_minus))
+        )
+        # from_position_of_u[b,h,j,u] = sum[d](K_c_h[b,h,j,d] * Q_r_h[h,clip_u_minus[u],d])
+        #     [B, block, N, 2*N - 1]
+        from_position_of_u = (
+            torch.einsum("bhjd,hud->bhju", K_c_h, Q_r_h.index_select(1, clip_u_minus))
+        )
+        # z_part_part[b,h,j,a] = where(a < 2 * N - 1, from_position_of_u[b,h,j,a], 0)
+        #     [B, block, N, 2*N]
+        z_part_part = torch.nn.functional.pad(from_position_of_u, (0, 1))
+        # to_position_of_u_padded[b,h,i,a] = where(a < 2 * N - 1, to_position_of_u[b,h,i,a], 0)
+        #     [B, block, N, 2*N]
+        to_position_of_u_padded = torch.nn.functional.pad(to_position_of_u, (0, 1))
+        # z_part[b,h,i,j] = to_position_of_u_padded[b,h,i,j + N - i - 1] + z_part_part[b,h,j,i + N -
+        #     j - 1]  [B, block, N, N]
+        z_part = (
+            to_position_of_u_padded.flatten(2, 3)[:, :, N - 1:2 * N**2 - 1].unflatten(2, (N, 2 * N - 1))[:, :, :, :N]
+            + z_part_part.flatten(2, 3)[:, :, N - 1:2 * N**2 - 1].unflatten(2, (N, 2 * N - 1))[:, :, :, :N].mT
+        )
         # z[b,h,i,d] = sum[j](softmax[j](sum[e](Q_c_h[b,h,i,e] / sqrt(3 * D) * K_c_h[b,h,j,e]) +
-        #     (to_position[b,h,i,j] + from_position[b,h,i,j]) / sqrt(3 * D)) * V_c_h[b,h,j,d])
-        #     [B, block, N, D]
+        #     z_part[b,h,i,j] / sqrt(3 * D)) * V_c_h[b,h,j,d])  [B, block, N, D]
         z_blocks.append(
             torch.nn.functional.scaled_dot_product_attention(
-                Q_c_h * (3 * D)**-0.5,
-                K_c_h,
-                V_c_h,
-                attn_mask=(to_position + from_position) * (3 * D)**-0.5,
-                scale=1.0
+                Q_c_h * (3 * D)**-0.5, K_c_h, V_c_h, attn_mask=z_part * (3 * D)**-0.5, scale=1.0
             )
         )
     return torch.cat(z_blocks, dim=1)
@@ -85,7 +92,7 @@ def disentangled_attention(
 
 def _check_shapes(
     Q_c: Tensor, K_c: Tensor, V_c: Tensor, Q_r: Tensor, K_r: Tensor
-) -> tuple[int, int, int, int]:
+) -> tuple[int, int, int, int, int]:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if Q_c.ndim != 4:
         raise ValueError(f"Q_c[b,h,i,d] has 4 places, got {list(Q_c.shape)}")
@@ -117,14 +124,4 @@ def _check_shapes(
         )
     if D < 1:
         raise ValueError(f"D must be at least 1, got {D}")
-    if N < 1:
-        raise ValueError(f"index i must have an extent of 1 at least, got N={N}")
-    return H, N, D, R
-
-
-def _unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
-    """x.unfold(dim, size, step) for any size: traced, its own is a constant."""
-    shape, strides = list(x.shape), list(x.stride())
-    shape[dim:] = [(shape[dim] - size) // step + 1, *shape[dim + 1 :], size]
-    strides[dim:] = [strides[dim] * step, *strides[dim + 1 :], strides[dim]]
-    return x.as_strided(shape, strides)
+    return B, H, N, D, R

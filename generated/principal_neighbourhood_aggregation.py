@@ -21,65 +21,54 @@ from torch import Tensor
 
 
 def principal_neighbourhood_aggregation(
-    X: Tensor, src: Tensor, dst: Tensor, *, block: int | None = None, validate: bool = False
+    X: Tensor, src: Tensor, dst: Tensor, *, validate: bool = False
 ) -> Tensor:
     """Mean, largest value and standard deviation over the neighbours of each node.
 
     X         [src[e],f]  [N, F]
     src       [e]         [E]     integers, 0 <= src < N
     dst       [e]         [E]     integers, 0 <= dst < N
-    block                 int     keyword: positions of f at a time
     validate              bool    keyword: check the ranges of integers, else taken for granted
 
     Returns Y[n,g] [N, 3*F].
     Raises ValueError where the shapes do not fit together.
-    Cost: 4*E*F + 14*F*N + E + 6*F + 3*N operations; E*block + 12*F*N + N*block + 3*N elements alive
-        at once.
+    Cost: 4*E*F + 14*F*N + E + 6*F + 3*N operations; 2*E*F + 2*F*N + 2*N elements alive at once.
     By hoist_factor: sum_j a_i * f_j = a_i * sum_j f_j.
     """
-    N, F, E = _check_shapes(X, src, dst)
+    N, E = _check_shapes(X, src, dst)
     if validate:
         _check_range(f"0 <= src[e] < N={N}", src, N)
         _check_range(f"0 <= dst[e] < N={N}", dst, N)
     # degree[n] = sum[e]([dst[e] == n] * 1)  [N]
     degree = _sum_segments(X.new_full((), 1, dtype=X.dtype).expand(E), dst, N)
+    # X_2[e,f] = X[src[e],f]  [E, F]
+    X_2 = X.index_select(0, src)
+    # X_mask[n,f] = sum[e]([dst[e] == n] * X_2[e,f])  [N, F]
+    X_mask = _sum_segments(X_2, dst, N)
     # max_degree_scaled[n] = 1 / max(degree[n], 1)  [N]
     max_degree_scaled = 1 / torch.clamp(degree, min=1)
-    # mask_2[n] = degree[n] > 0  [N]
-    mask_2 = degree > 0
-    if block is None and torch.compiler.is_compiling():  # it would unroll the loop
-        block = F or 1
-    elif block is None:
-        block = 1048576 // (E or 1) or 1
-    elif block < 1:
-        raise ValueError(f"block must be at least 1, got {block}")
-    X_mask_blocks = []
-    Q_blocks = []
-    largest_blocks = []
-    for X_f in X.split(block, 1):
-        # X_2[e,f] = X_f[src[e],f]  [E, block]
-        X_2 = X_f.index_select(0, src)
-        # X_mask[n,f] = sum[e]([dst[e] == n] * X_2[e,f])  [N, block]
-        X_mask_blocks.append(_sum_segments(X_2, dst, N))
-        # X_power_mask[n,f] = sum[e]([dst[e] == n] * X_2[e,f]**2)  [N, block]
-        X_power_mask = _sum_segments(X_2**2, dst, N)
-        # Q[n,f] = X_power_mask[n,f] * max_degree_scaled[n]  [N, block]
-        Q_blocks.append(X_power_mask * max_degree_scaled[:, None])
-        # largest[n,f] = max[e](where(dst[e] == n, X_2[e,f], -oo))  [N, block]
-        largest_blocks.append(_reduce_segments(X_2, dst, N, "amax"))
-    X_mask = torch.cat(X_mask_blocks, dim=1)
-    Q = torch.cat(Q_blocks, dim=1)
-    largest = torch.cat(largest_blocks, dim=1)
     # M[n,f] = X_mask[n,f] * max_degree_scaled[n]  [N, F]
     M = X_mask * max_degree_scaled[:, None]
+    del X_mask
+    # X_power_mask[n,f] = sum[e]([dst[e] == n] * X_2[e,f]**2)  [N, F]
+    X_power_mask = _sum_segments(X_2**2, dst, N)
+    # Q[n,f] = X_power_mask[n,f] * max_degree_scaled[n]  [N, F]
+    Q = X_power_mask * max_degree_scaled[:, None]
+    del X_power_mask
+    # largest[n,f] = max[e](where(dst[e] == n, X_2[e,f], -oo))  [N, F]
+    largest = _reduce_segments(X_2, dst, N, "amax")
+    del X_2
+    # mask_2[n] = degree[n] > 0  [N]
+    mask_2 = degree > 0
     # largest_masked[n,i] = where(mask_2[n], largest[n,i], 0)  [N, F]
     largest_masked = torch.where(mask_2[:, None], largest, 0)
+    del largest
     # Y[n,g] = where(g < F, M[n,g], where(g < 2 * F, largest_masked[n,g - F], sqrt(relu(Q[n,g - 2*F]
     #     - M[n,g - 2*F]**2) + 1e-5)))  [N, 3*F]
     return torch.cat((M, largest_masked, torch.sqrt(torch.relu(Q - M**2) + 1e-05)), dim=-1)
 
 
-def _check_shapes(X: Tensor, src: Tensor, dst: Tensor) -> tuple[int, int, int]:
+def _check_shapes(X: Tensor, src: Tensor, dst: Tensor) -> tuple[int, int]:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if X.ndim != 2:
         raise ValueError(f"X[src[e],f] has 2 places, got {list(X.shape)}")
@@ -93,7 +82,7 @@ def _check_shapes(X: Tensor, src: Tensor, dst: Tensor) -> tuple[int, int, int]:
         raise ValueError(f"src[e] must hold int64 or int32, got {src.dtype}")
     if dst.dtype not in (torch.int64, torch.int32):
         raise ValueError(f"dst[e] must hold int64 or int32, got {dst.dtype}")
-    return N, F, E
+    return N, E
 
 
 def _check_range(wanted: str, integers: Tensor, below: int) -> None:

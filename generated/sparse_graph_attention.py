@@ -27,7 +27,6 @@ def sparse_graph_attention(
     dst: Tensor,
     slope: float | Tensor = 0.2,
     *,
-    block: int | None = None,
     validate: bool = False,
 ) -> Tensor:
     """Graph attention with heads, a softmax over the edges into each node.
@@ -39,26 +38,25 @@ def sparse_graph_attention(
     src       [e]      [E]        integers, 0 <= src < N
     dst       [e]      [E]        integers, 0 <= dst < N
     slope              number
-    block              int        keyword: positions of c at a time
     validate           bool       keyword: check the ranges of integers, else taken for granted
 
     Returns Y[n,h,c] [N, H, C].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*C*F*H*N + 2*C*E*H + 4*C*H*N + 7*E*H operations; 2*C*H*N + 2*E*H*block + E*H + 3*H*N
-        elements alive at once.
+    Cost: 2*C*F*H*N + 2*C*E*H + 4*C*H*N + 7*E*H operations; 2*C*E*H + C*H*N + E*H + 3*H*N elements
+        alive at once.
     """
-    N, H, C, E = _check_shapes(X, W, a_src, a_dst, src, dst, slope)
+    N = _check_shapes(X, W, a_src, a_dst, src, dst, slope)
     if validate:
         _check_range(f"0 <= src[e] < N={N}", src, N)
         _check_range(f"0 <= dst[e] < N={N}", dst, N)
-    # g[h,n,c] = sum[f](X[n,f] * W[f,h,c])  [H, N, C]
-    g = torch.einsum("nf,fhc->hnc", X, W)
-    # s[n,h] = sum[c](g[h,n,c] * a_src[h,c])  [N, H]
-    s = torch.einsum("hnc,hc->nh", g, a_src)
-    # t[n,h] = sum[c](g[h,n,c] * a_dst[h,c])  [N, H]
-    t = torch.einsum("hnc,hc->nh", g, a_dst)
-    # s_plus_t[e,h] = s[src[e],h] + t[dst[e],h]  [E, H]
-    s_plus_t = s.index_select(0, src) + t.index_select(0, dst)
+    # g[n,h,c] = sum[f](X[n,f] * W[f,h,c])  [N, H, C]
+    g = torch.einsum("nf,fhc->nhc", X, W)
+    # s[n,h] = sum[c](g[n,h,c] * a_src[h,c])  [N, H]
+    s = torch.einsum("nhc,hc->nh", g, a_src)
+    # t[h,n] = sum[c](g[n,h,c] * a_dst[h,c])  [H, N]
+    t = torch.einsum("nhc,hc->hn", g, a_dst)
+    # s_plus_t[e,h] = s[src[e],h] + t[h,dst[e]]  [E, H]
+    s_plus_t = s.index_select(0, src) + t.index_select(1, dst).mT
     # score[e,h] = where(s_plus_t[e,h] > 0, s_plus_t[e,h], slope * s_plus_t[e,h])  [E, H]
     score = (
         torch.nn.functional.leaky_relu(s_plus_t, slope)
@@ -71,19 +69,8 @@ def sparse_graph_attention(
     # alpha[h,e] = exp(score[e,h] - total[dst[e],h])  [H, E]
     alpha = torch.exp(score - total.index_select(0, dst)).mT
     del score
-    if block is None and torch.compiler.is_compiling():  # it would unroll the loop
-        block = C or 1
-    elif block is None:
-        block = 1048576 // (E * H or 1) or 1
-    elif block < 1:
-        raise ValueError(f"block must be at least 1, got {block}")
-    Y_blocks = []
-    for g_c in g.split(block, 2):
-        # Y[n,h,c] = sum[e]([dst[e] == n] * (alpha[h,e] * g_c[h,src[e],c]))  [N, H, block]
-        Y_blocks.append(
-            _sum_segments(alpha.mT[..., None] * g_c.index_select(1, src).transpose(0, 1), dst, N)
-        )
-    return torch.cat(Y_blocks, dim=2)
+    # Y[n,h,c] = sum[e]([dst[e] == n] * (alpha[h,e] * g[src[e],h,c]))  [N, H, C]
+    return _sum_segments(alpha.mT[..., None] * g.index_select(0, src), dst, N)
 
 
 def _check_shapes(
@@ -94,7 +81,7 @@ def _check_shapes(
     src: Tensor,
     dst: Tensor,
     slope: float | Tensor,
-) -> tuple[int, int, int, int]:
+) -> int:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if X.ndim != 2:
         raise ValueError(f"X[n,f] has 2 places, got {list(X.shape)}")
@@ -122,7 +109,7 @@ def _check_shapes(
         raise ValueError(f"slope is a scalar, got {list(slope.shape)}")
     if isinstance(slope, float) and not abs(slope) < torch.inf:
         raise ValueError(f"slope must be finite, got {slope}")
-    return N, H, C, E
+    return N
 
 
 def _check_range(wanted: str, integers: Tensor, below: int) -> None:

@@ -24,6 +24,7 @@ from typing import TypeAlias
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, ROWS
 from derive.ir.polynomial import Polynomial, add_all, evaluate_extent
+from derive.plan import machine as rates
 from derive.plan import ops
 from derive.plan.machine import WIDTH, Machine, time_moved, time_pages, time_transform
 from derive.plan.steps import Step, Tile
@@ -268,6 +269,18 @@ def find_copied(op: ops.Op, memory: Storage) -> tuple[ops.Op, ...]:
             return ()
 
 
+def find_spread(op: ops.Op, memory: Storage) -> tuple[ops.Op, ...]:
+    """The operands that a call goes through entry by entry, as they do not lie in one piece."""
+    match op:
+        case ops.Take(arg, _, (_,)):
+            parts: tuple[ops.Op, ...] = (arg,)
+        case ops.Cell(_, args, volume=volume):
+            parts = tuple(arg for arg in args if ops.axes_of(arg) == volume != ())
+        case _:
+            return ()
+    return tuple(p for p in parts if find_strides(p, memory) != memory.find_dense(ops.axes_of(p)))
+
+
 def find_copies(op: ops.Op, memory: Storage) -> int:
     """Elements that torch copies before it computes this operation, its operands' own aside."""
     return sum(map(memory.count, list_copies(op, memory)))
@@ -350,17 +363,6 @@ def _is_mergeable(
     return all(strides[a] == strides[b] * memory.extent(b) for a, b in pairwise(real))
 
 
-EACH = 2  # bytes of nearby memory in whose time a call does one operation on an element
-NARROW = 16  # rows or columns below which a matrix product does not reach the full rate
-# In whose time one value of exp is found: an element that does not lie beside the one before is
-# read, one is picked by a mask of its own or by that of a row, two are compared or a truth value
-# becomes a number, a row of a reduction is begun, or a call that goes through two rows for each
-# entry of its result does a number of them; it is begun in that of `BEGUN` numbers. Measured as the
-# machine's defaults, the last two by torch.cdist of 3 to 128 dimensions: 0.4 to 0.9 ns a number.
-STRIDED, MASKED, PICKED, COMPARED, ROW, SINGLE, BEGUN = 1, 2, 0.6, 0.5, 4, 0.45, 4
-# The same for a value of a linear recurrence, and the launches of its chunks: 3 to 7 ns a value
-# and 0.15 ms, from 256 rows of 256 places to 64 of 4096.
-RECURRED, CHUNKED = 4, 40
 SLOW = {"pow", *(name for name, row in FUNCTIONS.items() if row.is_slow)}
 SLOW |= {word for word, row in ROWS.items() if row.is_slow}
 
@@ -410,58 +412,62 @@ def _time_copies(op: ops.Op, memory: Storage, machine: Machine) -> float:
             found, strided = [(arg, list(ops.axes_of(arg)))], []
         case _:
             return 0.0
-    seconds = (
-        sum(memory.count(ops.axes_of(arg)) for arg in strided) * STRIDED / machine.exponentials
-    )
+    each = rates.STRIDED / machine.exponentials
+    seconds = sum(memory.count(ops.axes_of(arg)) for arg in strided) * each
     for arg, order in found:
         count = memory.count(ops.axes_of(arg))
         strides = dict(zip(ops.axes_of(arg), find_strides(arg, memory), strict=True))
         last = [strides[i] for i in order if memory.extent(i) > 1][-1:]
-        each = 0.0 if last in ([], [1]) else count * STRIDED / machine.exponentials
+        apart = 0.0 if last in ([], [1]) else count * each
         moved = time_moved(2 * WIDTH * count, machine)
-        seconds += max(moved, each) + time_pages(WIDTH * count, machine)
+        seconds += max(moved, apart) + time_pages(WIDTH * count, machine)
     return seconds
 
 
 def _find_work(op: ops.Op, memory: Storage, machine: Machine) -> float:
     """The arithmetic alone."""
+    each = 1 / machine.exponentials
     match op:
         case ops.Einsum((one, other), axes):
             return _time_product(one, other, axes, memory, machine)
         case ops.Apply("pow", (_, ops.Num(ir.Number(power)))) if power.denominator == 1:
             return 0.0
         case ops.Apply(kind) | ops.Along(kind) if kind in SLOW:
-            return memory.count(find_true_axes(op)) / machine.exponentials
+            return memory.count(find_true_axes(op)) * each
         case ops.Apply(kind) if kind in ops.BOOLEANS:
-            return COMPARED * memory.count(find_true_axes(op)) / machine.exponentials
+            return rates.COMPARED * memory.count(find_true_axes(op)) * each
         case ops.Cast(arg) if ops.is_boolean(arg):
-            return COMPARED * memory.count(find_true_axes(op)) / machine.exponentials
+            return rates.COMPARED * memory.count(find_true_axes(op)) * each
         case ops.Choose() | ops.Fill():
             mask, axes = ops.args_of(op)[0 if isinstance(op, ops.Choose) else 1], ops.axes_of(op)
-            each = MASKED if axes and axes[-1] in find_true_axes(mask) else PICKED
-            return each * memory.count(find_true_axes(op)) / machine.exponentials
+            times = rates.MASKED if axes and axes[-1] in find_true_axes(mask) else rates.PICKED
+            return times * memory.count(find_true_axes(op)) * each
         case ops.Apply() if _is_strided(op, memory):
-            return STRIDED * memory.count(find_true_axes(op)) / machine.exponentials
+            return rates.STRIDED * memory.count(find_true_axes(op)) * each
         case ops.Reduction(kind, arg) if kind in SLOW:
-            return memory.count(ops.axes_of(arg)) / machine.exponentials
+            return memory.count(ops.axes_of(arg)) * each
         case ops.Reduction(_, arg, over) if ops.axes_of(arg)[-1:] == over[-1:]:
-            return ROW * memory.count(ops.axes_of(op)) / machine.exponentials
+            return rates.ROW * memory.count(ops.axes_of(op)) * each
         case ops.Triangle():
-            return memory.count(ops.axes_of(op)) / machine.exponentials
+            return memory.count(ops.axes_of(op)) * each
         case ops.Recur(axes=axes):
-            return CHUNKED * machine.launch + RECURRED * memory.count(axes) / machine.exponentials
+            return rates.CHUNKED * machine.launch + rates.RECURRED * memory.count(axes) * each
         case ops.Fourier():
             count, length = memory.count(find_true_axes(op)), memory.extent(ir.Index("", op.length))
             count = count // max(1, memory.extent(op.to)) * length
             strides = dict(zip(ops.axes_of(op.arg), find_strides(op.arg, memory), strict=True))
-            spread = STRIDED * count / machine.exponentials if strides[op.index] > 1 else 0.0
+            spread = rates.STRIDED * count * each if strides[op.index] > 1 else 0.0
             is_padded = length != memory.extent(op.index) and "i" not in op.kind
             return spread + time_transform(count, length, op.kind, machine, is_padded=is_padded)
+        case ops.Take():
+            is_spread = bool(find_spread(op, memory))
+            return is_spread * rates.TAKEN * memory.count(ops.axes_of(op.by[0])) * each
         case ops.Cell(volume=volume) if volume:
-            return memory.count(volume) / (machine.cached / EACH)
+            strided = rates.STRIDED * each if find_spread(op, memory) else 0.0
+            return memory.count(volume) * (strided + rates.EACH / machine.cached)
         case ops.Cell(single=single) if single:
-            each = SINGLE * (memory.count(single) + BEGUN)
-            return each * memory.count(ops.axes_of(op)) / machine.exponentials
+            times = rates.SINGLE * (memory.count(single) + rates.BEGUN)
+            return times * memory.count(ops.axes_of(op)) * each
         case ops.Cell(_, args, whole):
             return sum(_time_inner(inner, memory, machine) for inner in find_inner(whole, args))
         case _:
@@ -485,7 +491,8 @@ def _time_inner(op: ops.Op, memory: Storage, machine: Machine) -> float:
     if isinstance(op, (*ops.VIEWS, ops.Num)):
         return 0.0
     spanned = ops.axes_of(op.arg) if isinstance(op, ops.Reduction) else find_true_axes(op)
-    return max(_find_work(op, memory, machine), memory.count(spanned) / (machine.cached / EACH))
+    work = _find_work(op, memory, machine)
+    return max(work, memory.count(spanned) / (machine.cached / rates.EACH))
 
 
 def _time_product(
@@ -498,7 +505,7 @@ def _time_product(
     rows = memory.count(i for i in first if i not in second)
     columns = memory.count(i for i in second if i not in first)
     thin = min(rows, columns)
-    rate = machine.flops * min(1.0, (thin + 1) / NARROW)
+    rate = machine.flops * min(1.0, (thin + 1) / rates.NARROW)
     each = 8 if ops.is_complex(one) or ops.is_complex(other) else 2
     return each * memory.count(spanned) / rate + batch * machine.product
 
@@ -688,4 +695,4 @@ def find_time(
 def _time_far(count: int, run: int, machine: Machine) -> float:
     """How much later so many elements come that do not stay near; `run` of them lie together."""
     far = 1 / machine.memory - 1 / machine.cached if WIDTH * count > machine.cache else 0.0
-    return count * (WIDTH * far + ROW / max(1, run) / machine.exponentials)
+    return count * (WIDTH * far + rates.ROW / max(1, run) / machine.exponentials)

@@ -27,7 +27,7 @@ from derive.plan import ops
 from derive.plan.blocks import check_memory, tile
 from derive.plan.build import Form, lower_system
 from derive.plan.chunks import Chunks, chunk_values, close_running
-from derive.plan.cost import Storage, find_copied, find_strides
+from derive.plan.cost import Storage, find_copied, find_spread, find_strides
 from derive.plan.factoring import factor_system
 from derive.plan.lower.calls import fold_sums
 from derive.plan.lower.context import find_layouts
@@ -358,12 +358,13 @@ def _count_tries(plan: Plan) -> int:
 
 
 def _find_copied(plan: Plan) -> set[str]:
-    """The tensors that torch copies to multiply them, by the names in the plan."""
+    """The tensors that torch copies to multiply them, or is slow to go through, by their names."""
     memory = Storage(plan.sizes)
     found: set[str] = set()
     for step in plan.steps:
         for op in ops.walk_ops(step.op):
-            found |= {name for arg in find_copied(op, memory) for name in ops.find_reads(arg)}
+            slow = (*find_copied(op, memory), *find_spread(op, memory))
+            found |= {name for arg in slow for name in ops.find_reads(arg)}
         memory.strides[step.name] = find_strides(step.op, memory)
     return found
 

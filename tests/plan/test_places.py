@@ -72,6 +72,28 @@ def test_offsets_are_read_from_a_table_of_any_length(title):
         torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize(
+    ("text", "is_multiplied"), ROWS["rows are multiplied once for each offset where that is faster"]
+)
+def test_rows_are_multiplied_once_for_each_offset_where_that_is_faster(text, is_multiplied):
+    """No windows, which are thin matrices: a product that is cut anew, of any length."""
+    built = build(text, name="y", sizes={"N": 512})
+    assert ("By multiply_before_offset" in built.source) is is_multiplied
+    for size in (1, 2, 5):
+        sizes = {**dict.fromkeys(built.plan.sizes, size), "K": 3, "D": 2}
+        given = draw_inputs(built.system, sizes, 1, torch.float64)
+        given = {n: 1e4 * e if torch.is_tensor(e) else e for n, e in given.items()}
+        expected, found = evaluate_loops(built.formula, given), built.function(**given)
+        torch.testing.assert_close(found, expected)
+        assert "unfold(" not in built.source or not is_multiplied
+
+
+@pytest.mark.parametrize(("text", "calls"), ROWS["what is taken lies in one piece"])
+def test_what_is_taken_lies_in_one_piece(text, calls):
+    source = build(text, name="y").source
+    assert all(call in source for call in calls)
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("text", "recurs"), ROWS["sums of powers recur where that is faster"])
 def test_sums_of_powers_recur_where_that_is_faster(text, recurs):

@@ -258,6 +258,8 @@ def _pad(op: ops.Op, at: int, form: _Form) -> ops.Op:
     elif is_never_negative(form.low) and not _is_there(length - form.low):
         start, before, long = form.low, Polynomial.of(0), form.low + form.length
     else:
+        start, long = before, form.length
+    if long == form.length:
         return ops.Pad(op, at, index, before.to_expr())
     op = ops.Pad(op, at, ir.Index(f"{axis.name}''", long.to_expr()), before.to_expr())
     return ops.Slice(op, at, index, start.to_expr())
