@@ -16,8 +16,8 @@ from derive.backend.to_shards import to_shards
 from derive.backend.to_torch import write_cell
 from derive.errors import DeriveError, refuse
 from derive.formulas import read_formula
+from derive.frontend.from_sympy import refuse_depth, to_system
 from derive.frontend.modules import hold
-from derive.frontend.system import refuse_depth, to_system
 from derive.ir import nodes as ir
 from derive.ir import polynomial
 from derive.ir.text import to_text

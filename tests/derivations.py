@@ -8,7 +8,7 @@ import torch
 
 from derive import build, parse
 from derive.formulas import find_families, find_formula
-from derive.frontend.system import to_system
+from derive.frontend.from_sympy import to_system
 from derive.ir.nodes import Equation
 from derive.rewrite.naming import settle_indices
 

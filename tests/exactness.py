@@ -4,7 +4,7 @@ from derive import check
 from derive.checker.judge import judge_fields
 from derive.checker.load import load
 from derive.checker.pick import pick_program
-from derive.frontend.system import to_system
+from derive.frontend.from_sympy import to_system
 
 
 def assert_exact(path, formula, *, backward=False, beyond=""):

@@ -12,7 +12,7 @@ from texts import read_literals, read_parts
 import derive
 from derive import Formula, build, parse, show
 from derive.errors import DeriveError
-from derive.frontend.system import to_system
+from derive.frontend.from_sympy import to_system
 from derive.judge.samples import draw_inputs
 from derive.prove import prove
 

@@ -20,9 +20,8 @@ from texts import read_literals
 import derive.formulas
 from derive.errors import DeriveError
 from derive.formulas import FAMILIES, family_of, find_formula, find_in_module, load_formulas
-from derive.frontend.from_sympy import show
+from derive.frontend.from_sympy import show, to_system
 from derive.frontend.from_text import parse
-from derive.frontend.system import to_system
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs, find_sizes
 from derive.notation.formula import Formula

@@ -9,7 +9,7 @@ import torch
 from texts import read_literals, read_parts
 
 from derive import DeriveError, build, evaluate_loops, from_torch, gradient, parse, show
-from derive.frontend.system import to_system
+from derive.frontend.from_sympy import to_system
 from derive.ir.text import to_text
 from derive.judge.samples import choose_sizes, draw_inputs
 

@@ -325,10 +325,10 @@ def _keep_quotient(over: Affine, divisor: Polynomial) -> Affine:
     return Affine({}, Polynomial.of(made))
 
 
-def modulo(value: Affine | ir.Expr, under: ir.Expr | Polynomial | int, facts: Facts = ()) -> Affine:
+def modulo(value: Affine | ir.Expr, under: ir.Expr | Polynomial | int) -> Affine:
     """The value % under: what a quotient leaves."""
     over, divisor = _read(value), _read(under).constant
-    return over - divide(over, divisor, facts).scale(divisor)
+    return over - divide(over, divisor).scale(divisor)
 
 
 def ravel(places: Sequence[Affine | ir.Expr], shape: Sequence[ir.Expr | int]) -> Affine:
@@ -339,15 +339,13 @@ def ravel(places: Sequence[Affine | ir.Expr], shape: Sequence[ir.Expr | int]) ->
     return total
 
 
-def unravel(
-    position: Affine | ir.Expr, shape: Sequence[ir.Expr | int], facts: Facts = ()
-) -> tuple[Affine, ...]:
+def unravel(position: Affine | ir.Expr, shape: Sequence[ir.Expr | int]) -> tuple[Affine, ...]:
     """The places in a tensor of this shape of an element by its position in row-major order."""
     left = _read(position)
     places: list[Affine] = []
     for extent in reversed(shape[1:]):
         length = _read(extent).constant
-        above = divide(left, length, facts)
+        above = divide(left, length)
         places.append(left - above.scale(length))
         left = above
     return (*([left] if shape else []), *reversed(places))

@@ -25,7 +25,7 @@ from derive.checker.load import split_member
 from derive.checker.slots import parse_text
 from derive.checker.stages import judge
 from derive.checker.verdict import Job, Progress, Verdict
-from derive.frontend.system import check_real, to_system
+from derive.frontend.from_sympy import check_real, to_system
 from derive.ir import nodes as ir
 from derive.judge.samples import find_sizes
 

@@ -182,7 +182,7 @@ def _share_sizes(order: Order) -> Mapping[str, Mapping[str, int]]:
     given = order.options.sizes
     if not given:
         return {found.name: {} for found in order.found}
-    from derive.frontend.system import to_system
+    from derive.frontend.from_sympy import to_system
     from derive.ir.walk import find_sizes
 
     shares: dict[str, dict[str, int]] = {}
@@ -285,11 +285,11 @@ def _print_built(outcomes: Sequence[Outcome], asked: int) -> None:
             tables.print_text(remark if asked == 1 else f"{outcome.found.name}: {remark}")
 
 
-def _fold(words: Sequence[str], width: int = 16) -> str:
-    """The words over lines of about this width."""
+def _fold(words: Sequence[str]) -> str:
+    """The words over lines of about 16 columns."""
     lines = [""]
     for word in words:
-        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > 16:
             lines.append("")
         lines[-1] = f"{lines[-1]} {word}".strip()
     return "\n".join(lines)

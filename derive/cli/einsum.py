@@ -11,7 +11,7 @@ def print_einsum(equation: str, sizes: Mapping[str, int], as_json: bool) -> None
     """The string as a formula in the notation, as loops, as steps with costs; and remarks."""
     from derive.compiler import build
     from derive.frontend.from_einsum import from_einsum, read_fixed
-    from derive.frontend.system import to_system
+    from derive.frontend.from_sympy import to_system
     from derive.ir.text import to_lines, to_text
     from derive.ir.walk import find_all_indices
     from derive.judge.loops import to_loops

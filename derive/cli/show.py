@@ -362,7 +362,7 @@ def _print_shards(built: Built) -> None:
 
 def _find_system(found: formulas.Found) -> ir.System:
     """The formula's equations, checked."""
-    from derive.frontend.system import to_system
+    from derive.frontend.from_sympy import to_system
 
     return to_system(found.formula)
 

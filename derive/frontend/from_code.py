@@ -28,8 +28,8 @@ from typing import Any
 
 from derive.analysis.facts import Facts, find_guarded, find_range, is_never_negative
 from derive.errors import DeriveError, refuse
+from derive.frontend.from_sympy import to_system
 from derive.frontend.from_text import parse
-from derive.frontend.system import to_system
 from derive.frontend.torch import code, recurrent, trace
 from derive.frontend.torch.lift import (
     OWN,

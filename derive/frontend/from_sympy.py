@@ -17,6 +17,7 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -25,6 +26,7 @@ import sympy
 from sympy import Equality, Idx, Indexed, IndexedBase, Product, Rational, Sum, Symbol, expand
 from sympy.logic.boolalg import BooleanAtom
 
+from derive.analysis import names, places
 from derive.analysis.extents import find_open_sizes
 from derive.analysis.names import check_names, find_missing
 from derive.errors import DeriveError, refuse, suggest
@@ -39,10 +41,10 @@ from derive.frontend.sympy.nodes import (
     walk,
 )
 from derive.frontend.text.build import to_size
+from derive.ir import functions, pieces, polynomial, recurrences, text
 from derive.ir import nodes as ir
-from derive.ir import pieces, polynomial, text
 from derive.notation import words
-from derive.notation.formula import Formula, check_formula
+from derive.notation.formula import Formula, check_formula, check_name
 
 
 def from_sympy(formula: Formula) -> ir.System:
@@ -351,3 +353,43 @@ def _to_default(name: str, value: Any) -> ir.Expr | None:
     except ValueError:
         says = f"the default of {name} is no number: {value}"
         raise refuse("default-form", says, help="write a finite number, 1e-5") from None
+
+
+def to_system(formula: Formula, name: str | None = None) -> ir.System:
+    """The checked system of a formula; DeriveError for every mistake that it holds."""
+    check_formula(formula)
+    if name is not None:
+        check_name(name)
+    with refuse_depth():
+        system = from_sympy(formula)
+        names.check_system(system)
+        system = places.join_parts(recurrences.open_starts(recurrences.lift_alongs(system)))
+        system = recurrences.order_recurrences(system)
+        for mistake in recurrences.find_recurrence_mistakes(system):
+            raise DeriveError(mistake)
+    return replace(system, name=name) if name else system
+
+
+@contextmanager
+def refuse_depth() -> Iterator[None]:
+    """A diagnostic in place of Python's limit of recursion."""
+    try:
+        yield
+    except RecursionError:
+        raise refuse(
+            "too-deep",
+            "an expression is nested too deeply",
+            help="give its parts names: write them as equations of their own",
+        ) from None
+
+
+def check_real(system: ir.System) -> ir.System:
+    """The system; DeriveError where something in it is complex."""
+    if any(functions.holds_complex(equation.value) for equation in system.equations):
+        raise refuse(
+            "not-yet",
+            "the gradients of complex numbers have no formula yet",
+            help="let autograd go through the generated function, or write the real and the "
+            "imaginary part as real tensors",
+        )
+    return system

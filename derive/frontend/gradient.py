@@ -27,8 +27,8 @@ from derive.analysis.affine import simplify_place, to_affine, unravel
 from derive.analysis.extents import is_always
 from derive.analysis.places import find_reversed, split_merged
 from derive.errors import refuse
+from derive.frontend.from_sympy import check_real, to_system
 from derive.frontend.from_text import parse
-from derive.frontend.system import check_real, to_system
 from derive.frontend.torch.exprs import add, divide, multiply, negate_truth, power, subtract
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, PLAIN, bind, is_norm, read, unfold

@@ -16,8 +16,8 @@ from copy import copy
 from dataclasses import replace
 
 from derive.errors import refuse, suggest
+from derive.frontend.from_sympy import to_system
 from derive.frontend.from_text import parse
-from derive.frontend.system import to_system
 from derive.ir import nodes as ir
 from derive.ir.text import to_declaration, to_lines
 from derive.ir.walk import Names, find_sizes

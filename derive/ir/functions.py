@@ -496,7 +496,7 @@ def find_spelt(name: str, told: Mapping[str, Any]) -> Function | None:
 #
 # `read` knows the grammar, a `Maker` says what comes of each part; `unfold` puts arguments in.
 
-_RELATIONS = {
+RELATIONS = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
 }  # fmt: skip
 
@@ -551,7 +551,7 @@ def read(text: str, values: Mapping[str, Any], make: Maker) -> Any:
             case ast.BinOp(left, ast.Pow(), right):
                 return make.power(go(left), go(right))
             case ast.Compare(left, [relation], [right]):
-                return make.compare(_RELATIONS[type(relation)], go(left), go(right))
+                return make.compare(RELATIONS[type(relation)], go(left), go(right))
             case ast.Call(ast.Name("where"), parts):
                 return make.choose(*map(go, parts))
             case ast.Call(ast.Name(name), parts):

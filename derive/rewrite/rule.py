@@ -15,7 +15,7 @@ each system that applying the law once can lead to. At a single node it never fi
 
 Laws hold for real numbers. A rule whose right side rounds worse than its left side says in `loses`
 what is lost: no more than the rounding of what it adds up. It is used where nothing magnifies that,
-see `options`, and not where `exact` is asked for. With `keeps_sign` no rounding makes a value
+see `recipes`, and not where `exact` is asked for. With `keeps_sign` no rounding makes a value
 negative that is not.
 
 A rule with `nan_rows` takes a softmax row of nothing for 0/0, which is nan; it is not used in a
@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from derive.ir import nodes as ir
 from derive.ir.walk import rewrite_bottom_up
@@ -36,11 +37,11 @@ class Rule:
     """One law of the algebra and the function that applies it to a node."""
 
     name: str
+    act: Callable[[ir.Expr], ir.Expr | None]
     law: str
     before: str
     after: str
     refuses: str
-    act: Callable[[ir.Expr], ir.Expr | None]
     loses: str = ""  # what is rounded worse than before; nothing where it is empty
     across: Callable[[ir.System], Iterator[ir.System]] | None = None  # a law that spans equations
     nan_rows: bool = False  # it holds where an empty row of a softmax is nan, not where it is zeros
@@ -52,55 +53,19 @@ class Rule:
         return self.act(expr)
 
 
-def rule(  # noqa: PLR0913 - what a rule is, each part by its name
-    *,
-    law: str,
-    before: str,
-    after: str,
-    refuses: str,
-    loses: str = "",
-    nan_rows: bool = False,
-    cancels: bool = False,
-    keeps_sign: bool = False,
-) -> Callable[[Callable[[ir.Expr], ir.Expr | None]], Rule]:
-    """A function on one node as a Rule, with its law and its examples."""
-
-    def wrap(act: Callable[[ir.Expr], ir.Expr | None]) -> Rule:
-        name = act.__name__
-        return Rule(
-            name,
-            law,
-            before,
-            after,
-            refuses,
-            act,
-            loses,
-            nan_rows=nan_rows,
-            cancels=cancels,
-            keeps_sign=keeps_sign,
-        )
-
-    return wrap
+def rule(**told: Any) -> Callable[[Callable[[ir.Expr], ir.Expr | None]], Rule]:
+    """A function on one node as a Rule, with its law, its examples and what else is told of it."""
+    return lambda act: Rule(act.__name__, act, **told)
 
 
-def system_rule(
-    *, law: str, before: str, after: str, refuses: str, loses: str = ""
-) -> Callable[[Callable[[ir.System], Iterator[ir.System]]], Rule]:
-    """A function on a system as a Rule, with its law and its examples."""
-
-    def wrap(across: Callable[[ir.System], Iterator[ir.System]]) -> Rule:
-        return Rule(across.__name__, law, before, after, refuses, _never, loses, across)
-
-    return wrap
+def system_rule(**told: Any) -> Callable[[Callable[[ir.System], Iterator[ir.System]]], Rule]:
+    """A function on a system as a Rule."""
+    return lambda across: Rule(across.__name__, lambda _: None, across=across, **told)
 
 
 def find_valid(rules: Sequence[Rule], empty_row: str) -> tuple[Rule, ...]:
     """Those that hold in a formula with this mode for empty rows."""
     return tuple(each for each in rules if empty_row == "nan" or not each.nan_rows)
-
-
-def _never(_: ir.Expr) -> ir.Expr | None:
-    return None
 
 
 def apply_rules(

@@ -14,7 +14,7 @@ from derive import DeriveError, build, parse
 from derive.bench.measure import Candidate, find_peak, to_backward
 from derive.bench.run import draw_moderate
 from derive.formulas import find_formula
-from derive.frontend.system import to_system
+from derive.frontend.from_sympy import to_system
 from derive.ir.walk import find_accesses, find_sizes
 from derive.judge.samples import choose_sizes, draw_inputs
 from derive.plan.machine import WIDTH

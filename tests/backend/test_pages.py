@@ -18,7 +18,7 @@ from derive.backend.to_data import to_plan_data
 from derive.backend.to_html import find_reads, to_mathml, to_svg, write_equations
 from derive.backend.to_latex import to_rows
 from derive.formulas import load_formulas
-from derive.frontend.system import to_system
+from derive.frontend.from_sympy import to_system
 
 ATTENTION = "Q, K, V[B, S, D]; p[b,i,j] = softmax[j](sum[d](Q[b,i,d] * K[b,j,d])); " + (
     "z[b,i,d] = sum[j](p[b,i,j] * V[b,j,d])"

@@ -19,7 +19,7 @@ from torch.func import functional_call, grad, jvp, vmap
 from derive import build, parse
 from derive.backend.to_torch import Printer
 from derive.formulas import find_formula
-from derive.frontend.system import to_system
+from derive.frontend.from_sympy import to_system
 from derive.ir.nodes import Index, Size
 from derive.judge.compare import spell
 from derive.judge.samples import choose_sizes, draw_inputs

@@ -18,7 +18,7 @@ from torch import Tensor
 from derive.bench.measure import Roofline
 from derive.compiler import build
 from derive.formulas import find_families, find_formula
-from derive.frontend.system import to_system
+from derive.frontend.from_sympy import to_system
 from derive.judge.samples import find_sizes, is_possible
 from tests.benchmarks import __main__ as benchmarks
 from tests.benchmarks.cases import Case, find_cases, find_difference, load_by_hand, load_cases

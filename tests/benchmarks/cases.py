@@ -31,7 +31,7 @@ import torch
 
 from derive import Formula, parse
 from derive.formulas import find_formula
-from derive.frontend.system import to_system
+from derive.frontend.from_sympy import to_system
 from derive.judge.compare import compare_values
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs

@@ -25,8 +25,8 @@ from torch.overrides import TorchFunctionMode
 from derive.compiler import build
 from derive.errors import DeriveError
 from derive.frontend.from_code import from_torch
+from derive.frontend.from_sympy import to_system
 from derive.frontend.from_text import parse
-from derive.frontend.system import to_system
 from derive.ir.nodes import Size, Tensor
 from derive.ir.text import to_lines
 from derive.judge.samples import choose_sizes, count_work, draw_inputs

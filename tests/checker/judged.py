@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from derive import check, parse
-from derive.frontend.system import to_system
+from derive.frontend.from_sympy import to_system
 
 
 def write(body, text):

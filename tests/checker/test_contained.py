@@ -26,7 +26,7 @@ from derive.checker.processes import (
 )
 from derive.checker.runs.runner import start_runner
 from derive.checker.verdict import Job, Verdict
-from derive.frontend.system import to_system
+from derive.frontend.from_sympy import to_system
 
 ROWS = read_literals(Path(__file__).with_name("contained_rows.txt"))
 

@@ -10,7 +10,7 @@ from texts import read_literals, read_rows, read_tables
 from derive import check, parse
 from derive.checker.load import find_literals, load
 from derive.checker.samples import SCALES, find_other_sides, make_samples, vary_inputs, vary_sizes
-from derive.frontend.system import to_system
+from derive.frontend.from_sympy import to_system
 from derive.frontend.torch.numbers import Condition
 from derive.ir.nodes import Call, Number, Size
 

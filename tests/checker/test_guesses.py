@@ -10,7 +10,7 @@ from derive import check, parse
 from derive.checker.load import load
 from derive.checker.pick import explain_samples, pick_program
 from derive.checker.samples import Sample
-from derive.frontend.system import to_system
+from derive.frontend.from_sympy import to_system
 
 LINEAR = "x[N, I]; W[O, I]; y[n, o] = sum[i](x[n, i] * W[o, i])"
 LINEAR_IN = "x[N, I]; W[I, O]; y[n, o] = sum[i](x[n, i] * W[i, o])"

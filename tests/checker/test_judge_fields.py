@@ -13,7 +13,7 @@ from derive.checker.pick import pick_program
 from derive.checker.runs import convert_buffers, find_dtype
 from derive.checker.runs.modes import call_compiled
 from derive.formulas import load_formulas
-from derive.frontend.system import to_system
+from derive.frontend.from_sympy import to_system
 from derive.judge.samples import choose_sizes, draw_inputs
 
 

@@ -13,7 +13,7 @@ from derive.checker.processes import CannotRunError
 from derive.checker.relations import Statement, guess_relations, set_sizes
 from derive.checker.runs import describe_error
 from derive.checker.runs.modes import watch_failures
-from derive.frontend.system import to_system
+from derive.frontend.from_sympy import to_system
 
 SIZES = {"B": 2, "S": 7, "E": 13, "H": 3, "D": 5}
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from derive.checker.runs import precisely
+from derive.frontend.from_sympy import to_system
 from derive.frontend.from_text import parse
-from derive.frontend.system import to_system
 from derive.frontend.torch.lift import lift
 from derive.ir.nodes import Size
 from derive.judge.evaluate import evaluate_system

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from derive import DeriveError, check, from_torch, parse, show
 from derive.cli import app
 from derive.frontend.from_code import find_shapes, lift_code
-from derive.frontend.system import to_system
+from derive.frontend.from_sympy import to_system
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
 

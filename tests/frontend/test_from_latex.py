@@ -12,8 +12,8 @@ from derive.backend.to_latex import to_align
 from derive.errors import DeriveError
 from derive.formulas import find_formula
 from derive.frontend.from_latex import from_latex, to_notation
+from derive.frontend.from_sympy import to_system
 from derive.frontend.from_text import parse
-from derive.frontend.system import to_system
 from derive.ir.recurrences import find_groups
 from derive.ir.text import to_lines
 from derive.prove import prove

@@ -9,7 +9,7 @@ from texts import read_parts
 from torch import nn
 
 from derive import DeriveError, check, from_torch, parse
-from derive.frontend.system import to_system
+from derive.frontend.from_sympy import to_system
 from derive.ir.text import to_lines
 from derive.judge.evaluate import evaluate_system
 

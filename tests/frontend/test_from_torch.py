@@ -13,8 +13,8 @@ from lifting import draw_sizes, find_gap, lift_example
 from texts import read_sections
 from torch.nn import functional
 
+from derive.frontend.from_sympy import to_system
 from derive.frontend.from_text import parse
-from derive.frontend.system import to_system
 from derive.ir.text import to_lines
 from derive.prove import prove
 

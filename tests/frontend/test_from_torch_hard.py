@@ -9,8 +9,8 @@ import torch
 from lifting import lift_example
 
 from derive import DeriveError, from_torch
+from derive.frontend.from_sympy import to_system
 from derive.frontend.from_text import parse
-from derive.frontend.system import to_system
 
 SIZES = {"B": 3, "S": 7}
 

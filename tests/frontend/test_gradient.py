@@ -9,7 +9,7 @@ from texts import read_rows
 from derive import build, gradient, parse, show
 from derive.errors import DeriveError
 from derive.formulas import find_families, find_formula
-from derive.frontend.system import to_system
+from derive.frontend.from_sympy import to_system
 from derive.ir.nodes import Tensor
 from derive.judge.evaluate import evaluate_system
 from derive.judge.samples import choose_sizes, draw_inputs

@@ -8,8 +8,7 @@ from texts import read_literals
 
 from derive import DeriveError, evaluate_loops, parse
 from derive.formulas import find_families, find_formula
-from derive.frontend.from_sympy import from_sympy
-from derive.frontend.system import to_system
+from derive.frontend.from_sympy import from_sympy, to_system
 from derive.ir import polynomial
 from derive.judge.compare import compare_values
 from derive.judge.evaluate import Evaluator, evaluate_system

@@ -18,8 +18,8 @@ from texts import read_parts
 
 from derive.errors import DeriveError
 from derive.formulas import find_formula
+from derive.frontend.from_sympy import to_system
 from derive.frontend.from_text import parse
-from derive.frontend.system import to_system
 from derive.judge.loops import evaluate_entries, evaluate_loops, to_loops
 from derive.judge.samples import choose_sizes, draw_inputs
 

@@ -10,7 +10,7 @@ from texts import read_parts
 
 from derive import parse
 from derive.compiler import build
-from derive.frontend.system import to_system
+from derive.frontend.from_sympy import to_system
 from derive.judge.samples import draw_inputs, find_sizes
 from derive.plan.cells import CELLS, attention
 

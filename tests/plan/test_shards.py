@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from strategies import formulas
 
 import derive
-from derive.frontend.system import to_system
+from derive.frontend.from_sympy import to_system
 from derive.ir.nodes import Size
 from derive.ir.text import to_text
 from derive.judge.ranks import draw_worlds, judge_ranks, run_ranks

@@ -6,7 +6,7 @@ import torch
 from derive import build, parse
 from derive.backend.to_module import Header, to_module
 from derive.compiler import Built
-from derive.frontend.system import to_system
+from derive.frontend.from_sympy import to_system
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import draw_inputs
 from derive.plan.blocks import find_body, find_indices, make_tiled, open_region

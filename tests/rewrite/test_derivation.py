@@ -15,7 +15,7 @@ from derive import build, evaluate_loops, parse, show
 from derive.backend.to_torch import write_cell
 from derive.errors import DeriveError, Diagnostic
 from derive.formulas import find_formula
-from derive.frontend.system import to_system
+from derive.frontend.from_sympy import to_system
 from derive.ir.nodes import Size
 from derive.ir.polynomial import Polynomial
 from derive.ir.recurrences import find_groups

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from derive import build, parse
-from derive.frontend.system import to_system
+from derive.frontend.from_sympy import to_system
 from derive.judge.evaluate import evaluate_system
 from derive.rewrite.recipes import OPTIONS, find_rewritings, prepare
 

@@ -3,7 +3,7 @@
 import pytest
 
 from derive import parse
-from derive.frontend.system import to_system
+from derive.frontend.from_sympy import to_system
 from derive.rewrite.recipes import open_wide_sums
 
 INPUTS = "q, k[B, S, D]; a[S, S, D]"

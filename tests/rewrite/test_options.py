@@ -16,9 +16,8 @@ from texts import read_literals
 from derive.analysis.names import find_mistakes
 from derive.compiler import build
 from derive.formulas import find_formula
-from derive.frontend.from_sympy import from_sympy
+from derive.frontend.from_sympy import from_sympy, to_system
 from derive.frontend.from_text import parse
-from derive.frontend.system import to_system
 from derive.ir.nodes import Equation, Reduce
 from derive.ir.text import to_lines, to_text
 from derive.ir.walk import walk

@@ -34,7 +34,7 @@ from derive.errors import DeriveError, suggest
 from derive.frontend.names import Claims, Extents, write_extent
 from derive.frontend.text import build, lines
 from derive.frontend.text.build import BINDING, CONSTANTS, ELEMENTWISE, KEEPING, is_matrix
-from derive.ir.functions import FUNCTIONS
+from derive.ir.functions import FUNCTIONS, RELATIONS
 from derive.ir.text import to_count
 
 FUNCTION_WORDS = (*ELEMENTWISE, "where", *BINDING, *KEEPING)
@@ -282,10 +282,6 @@ LONGEST_ADVICE = 60  # characters of the text that a message repeats
 LARGEST = 50_000  # nodes of one expression, written out as a tree, beyond those that were typed
 TYPED = 10  # nodes that a sign of the text stands for, at most: an index has its range with it
 
-_RELATIONS = {
-    ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
-}  # fmt: skip
-
 
 def to_number(node: ast.expr, scope: Scope) -> Any:
     """The SymPy expression of a number."""
@@ -344,9 +340,9 @@ def _read(node: ast.expr, scope: Scope) -> Any:
             sides = [to_number(side, scope) for side in (node.left, *node.comparators)]
             parts = []
             for op, (left, right) in zip(node.ops, pairwise(sides), strict=True):
-                if type(op) not in _RELATIONS:
+                if type(op) not in RELATIONS:
                     raise not_notation(node, scope)
-                parts.append(build.compare(_RELATIONS[type(op)], left, right))
+                parts.append(build.compare(RELATIONS[type(op)], left, right))
             return build.all_of(parts)
         case ast.BoolOp(op, parts):
             join = build.all_of if isinstance(op, ast.And) else build.any_of
