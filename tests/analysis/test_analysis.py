@@ -230,13 +230,7 @@ def test_a_merged_place_meets_every_position_once_in_the_order_of_its_parts(part
 # --- sizes ----------------------------------------------------------------------------------------
 
 
-SHAPES = {
-    "plain": ("x[N, M]; w[M, K]", "z = sum[i, j](x[i,j])", "N M K"),
-    "merged": ("x[N]; w[N*M]", "z = sum[i](x[i])", "N M"),
-    "chain": ("w[K + M]; v[M*N]; x[N]", "z = sum[i](x[i])", "N M K"),
-    "window": ("x[2*N - 1]; w[M + N - 1]", "z = sum[i](x[i])", None),
-    "keyword": ("x[N*M]; size M", "z = sum[i](x[i])", "M N"),
-}
+SHAPES = dict(ROWS["SHAPES"])
 
 
 @pytest.mark.parametrize("name", SHAPES)

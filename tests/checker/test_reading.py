@@ -2,26 +2,17 @@
 
 import ast
 import json
+from pathlib import Path
 
 import pytest
+from texts import read_literals
 
 from derive import check
 from derive.checker.reading import UnreadableError, find_renames, read_notebook, read_python
 
-MENDED = {
-    "def f(x)  # twice\n    return 2*x\n": (
-        "def f(x):  # twice\n    return 2*x\n",
-        "line 1: a colon",
-    ),
-    "y = x + 1\n}\n": ("y = x + 1\n\n", "line 2: the unmatched }"),
-    "def f(n):\n    assert n > 0,  # why\n": (
-        "def f(n):\n    assert n > 0  # why\n",
-        "line 2: the comma",
-    ),
-    "   y = 1\n   z = 2\n": ("y = 1\nz = 2\n", "line 1: the indentation"),
-    "y = “a”\n": ('y = "a"\n', "line 1: typographic"),
-    "```python\ny = 1\n": ("\ny = 1\n", "line 1: the mark"),
-}
+ROWS = read_literals(Path(__file__).with_name("reading_rows.txt"))
+
+MENDED = dict(ROWS["MENDED"])
 
 
 @pytest.mark.parametrize("text", MENDED)
@@ -38,16 +29,7 @@ def test_repairs_are_told_in_the_order_of_the_lines():
     assert [repair.says[:6] for repair in reading.repairs] == ["line 1", "line 3", "line 5"]
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("y = (1, 2\nz = 3\n", 1),  # where the bracket ends is not plain
-        ("y = [1, 2}\n", 1),
-        ("y = 1\n  z = 2\n", 2),
-        ("def f(x):\nreturn x\n", 2),
-        ("for x in\n    pass\n", 1),
-    ],
-)
+@pytest.mark.parametrize(("text", "line"), ROWS["what is not plain is not mended"])
 def test_what_is_not_plain_is_not_mended(text, line):
     with pytest.raises(UnreadableError) as caught:
         read_python(text)
@@ -113,12 +95,7 @@ def test_the_lines_of_a_notebook_are_told_by_cell():
     ]
 
 
-NOTEBOOK = (
-    ("markdown", None, "# Distances"),
-    ("code", 1, "import torch\nn, m = 4, 5"),
-    ("code", 2, "!ls\nu = torch.randn(n, 3)\nv = torch.randn(m, 3)"),
-    ("code", 5, "gap = u[:, None] - {}[None]\nd = (gap**2).sum(-1)\nd.shape"),
-)
+NOTEBOOK = tuple(ROWS["NOTEBOOK"])
 DISTANCES = "u[N, D]; v[M, D]\nd[i,j] = sum[k]((u[i,k] - v[j,k])**2)"
 
 
@@ -147,11 +124,7 @@ def test_repaired_code_is_called_so_and_never_the_same():
 
 
 @pytest.mark.parametrize(
-    ("line", "error", "names"),
-    [
-        ("return attended(q, k)", "NameError: name 'attended' is not defined", ["attend"]),
-        ("return k + qq", "NameError: name 'qq' is not defined", ["q", "k"]),
-    ],
+    ("line", "error", "names"), ROWS["a name that is called is meant for a function"]
 )
 def test_a_name_that_is_called_is_meant_for_a_function(line, error, names):
     text = f"def attend(a):\n    return a\ndef f(q, k):\n    {line}\n"
@@ -216,11 +189,7 @@ MADE = (
 
 
 @pytest.mark.parametrize(
-    ("end", "name", "same", "said"),
-    [
-        ("y = x @ w\nz = y + u\n", "y", True, "proved"),
-        ("", "u", None, "made from v, which the script draws at random"),
-    ],
+    ("end", "name", "same", "said"), ROWS["what the result is not made from is left out"]
 )
 def test_what_the_result_is_not_made_from_is_left_out(tmp_path, end, name, same, said):
     path = tmp_path / "script.py"

@@ -14,7 +14,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from texts import read_parts
+from texts import read_literals, read_parts
 
 from derive.errors import DeriveError
 from derive.formulas import find_formula
@@ -22,6 +22,8 @@ from derive.frontend.from_sympy import to_system
 from derive.frontend.from_text import parse
 from derive.judge.loops import evaluate_entries, evaluate_loops, to_loops
 from derive.judge.samples import choose_sizes, draw_inputs
+
+ROWS = read_literals(Path(__file__).with_name("loops_rows.txt"))
 
 Arrays = dict[str, Any]
 
@@ -196,38 +198,13 @@ def test_refusal(name: str) -> None:
     assert str(caught.value) == message
 
 
-TEXTS = {
-    "merged": """
-        x[B, H*D]
-        size H
-        index h < H
-        index g < H
-        index d, e < D
-        z[b, h, d] = softmax[d](x[b, h*D + d])
-        y[b, d*H + h] = z[b, h, d] / sum[g, e](x[b, g*D + e])
-    """,
-    "number": """
-        x[N, D]
-        L = sum[n](max[d](x[n, d])) / N
-        y[n] = x[n, 0] - L
-        return L, y
-    """,
-    "gathered": """
-        E[V, D]; int tok[N] < V
-        y[n, d] = E[tok[n], d] - mean[e](E[tok[n], e])
-    """,
-    "guarded": """
-        x[N]
-        index j < N
-        y[i] = sum[j](x[i - j] * [i >= j]) + cumsum[i](x[i])
-    """,
-}
+TEXTS = read_parts(Path(__file__).with_name("entries.txt"))
 NAMES = ("relative_attention", "masked_multi_head_attention", "layer_norm", "cosine_matrix")
 
 
 @pytest.mark.parametrize("name", [*TEXTS, *NAMES])
 def test_entries_are_those_of_the_loop_nest(name):
-    formula = parse(TEXTS[name]) if name in TEXTS else find_formula(name)
+    formula = parse(*TEXTS[name]) if name in TEXTS else find_formula(name)
     system = to_system(formula)
     values = draw_inputs(system, choose_sizes(system, 1)[0])
     found = evaluate_loops(formula, values)
@@ -251,13 +228,7 @@ def test_what_is_beyond_the_steps_is_left_out():
     assert evaluate_entries(formula, values, places, 1000) == {"C": {(499, 0): 400, (0, 499): 400}}
 
 
-@pytest.mark.parametrize(
-    ("text", "place", "code"),
-    [
-        ("x[N]\ny[i] = x[i]", (4,), "reads-outside"),
-        ("x[2*P]\nindex p < P\ny[2*p] = x[2*p]", (1,), "place-not-filled"),
-    ],
-)
+@pytest.mark.parametrize(("text", "place", "code"), ROWS["entries that are not there are refused"])
 def test_entries_that_are_not_there_are_refused(text, place, code):
     with pytest.raises(DeriveError) as caught:
         evaluate_entries(parse(text), {"x": torch.ones(4)}, {"y": [place]}, 100)
@@ -293,17 +264,7 @@ def test_exact_infinities() -> None:
     assert evaluate_loops(formula, {"x": [1, 2, 3, -6]}, exact=True) == (3, INF)
 
 
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("exp(x[i])", "exp"),
-        ("softmax[i](x[i])", "softmax"),
-        ("sqrt(x[i])", "sqrt"),
-        ("pi * x[i]", "pi"),
-        ("x[i]**(1/3)", "the power 1/3"),
-        ("gelu(x[i])", "gelu"),
-    ],
-)
+@pytest.mark.parametrize(("text", "name"), ROWS["not rational"])
 def test_not_rational(text: str, name: str) -> None:
     with pytest.raises(DeriveError) as caught:
         evaluate_loops(parse(f"x[N]\ny[i] = {text}"), {"x": [2, 3]}, exact=True)
