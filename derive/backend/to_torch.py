@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from derive.analysis.affine import to_affine
 from derive.analysis.extents import is_above_zero
+from derive.analysis.facts import is_never_negative
 from derive.errors import refuse
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS, find_call, is_complex
@@ -304,9 +305,10 @@ class Printer:
         pairs: dict[int, tuple[str, str]] = {}
         op: ops.Op = pad
         while isinstance(op, ops.Pad) and op.place not in pairs and op.value is pad.value:
-            here = Polynomial.of(ops.axes_of(op.arg)[op.place].extent)
-            after = Polynomial.of(op.index.extent) - here - Polynomial.of(op.before)
-            pairs[op.place] = to_python(op.before), to_python(after.to_expr())
+            here = ops.axes_of(op.arg)[op.place].extent
+            before = _find_before(op.before, here, op.index.extent)
+            after = Polynomial.of(op.index.extent) - Polynomial.of(here) - Polynomial.of(before)
+            pairs[op.place] = to_python(before), to_python(after.to_expr())
             op = op.arg
         count = len(ops.axes_of(op))
         each = (pairs.get(place, ("0", "0")) for place in reversed(range(min(pairs), count)))
@@ -401,6 +403,22 @@ class Printer:
             return f"{text}.{'any' if op.kind == 'max' else 'all'}({where})"
         keywords = f", {row.keywords}" if row.keywords else ""
         return f"{text}.{row.torch or op.kind}({where}{keywords})"
+
+
+def _find_before(before: ir.Expr, here: ir.Expr, wanted: ir.Expr) -> ir.Expr:
+    """How many numbers go before so many positions, or are cut off, where so many are wanted.
+
+    Where sizes tell which, no more than there are at either end: torch cuts before it pads.
+    """
+    number = Polynomial.of(before)
+    back = Polynomial.of(0) - number
+    if is_never_negative(number) or is_never_negative(back):
+        return before
+    if not is_never_negative(Polynomial.of(wanted) + back):
+        before = ir.Call("min", (before, wanted))
+    if not is_never_negative(Polynomial.of(here) + number):
+        before = ir.Call("max", (before, (Polynomial.of(0) - Polynomial.of(here)).to_expr()))
+    return before
 
 
 def _write_slice(op: ops.Slice) -> str:

@@ -36,6 +36,17 @@ def test_a_shift_may_be_longer_than_the_tensor(title, size):
     assert torch.allclose(built.function(**given), expected)
 
 
+@pytest.mark.parametrize("sizes", [(3, 7, 2), (3, 4, 2), (3, 1, 2), (3, 0, 9), (2, 1, 0)])
+def test_sizes_tell_whether_a_side_is_padded_or_cut(sizes):
+    """Nothing is cut off that is not there, whichever side of the tensor the window is at."""
+    text = "x[N]; size P; size M; index t < M\ny[t] = [0 <= t + 2*P - N < N] * x[t + 2*P - N]"
+    values = dict(zip("NPM", sizes, strict=True))
+    values["x"] = torch.arange(1.0, values.pop("N") + 1, dtype=torch.float64)
+    built = build(text)
+    wanted = evaluate_loops(built.formula, values)
+    torch.testing.assert_close(built.function(**values), wanted)
+
+
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("title", [t for t in FORMULAS if "argmax" not in t and "sum A" not in t])
 def test_gradients_and_arguments_of_any_strides(title):
