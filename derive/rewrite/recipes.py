@@ -299,6 +299,7 @@ RULES: tuple[Rule, ...] = (
     softmax.restrict_softmax,
     softmax.drop_largest,
     softmax.return_shift,
+    softmax.guard_root,
     deltas.split_delta,
     deltas.sift_index,
     deltas.sift_label,

@@ -73,6 +73,26 @@ def restrict_softmax(expr: ir.Expr) -> ir.Expr | None:
 
 
 @rule(
+    law="softmax_{j: c}(e)**p = where(c, softmax_{j: c}(e)**p, softmax_{j: c}(e)) where 0 < p < 1",
+    before="x[M, N]; bool m[N]; y[i,j] = sqrt(softmax[j, m[j]](x[i,j]))",
+    after="x[M, N]; bool m[N]; y[i,j] = "
+    "where(m[j], sqrt(where(m[j], softmax[j, m[j]](x[i,j]), 1)), softmax[j, m[j]](x[i,j]))",
+    refuses="x[M, N]; bool m[N]; y[i,j] = softmax[j, m[j]](x[i,j])**2",
+)
+def guard_root(expr: ir.Expr) -> ir.Expr | None:
+    """No root is taken of what a softmax leaves out: it is 0, where roots have no slope.
+
+    Where it leaves out all of a row it is nan, and so is its root.
+    """
+    match expr:
+        case ir.Pow(ir.Along("softmax", _, condition) as soft, ir.Number(power)):
+            if condition is not ir.TRUE and 0 < power < 1:
+                root = ir.Pow(ir.Where(condition, soft, ir.ONE), expr.exponent)
+                return ir.Where(condition, root, soft)
+    return None
+
+
+@rule(
     law="exp(e_j) / sum_j exp(e_j) = softmax_j(e)",
     before="x[M, N]; y[i,j] = exp(x[i,j]) / sum[k](exp(x[i,k]))",
     after="x[M, N]; y[i,j] = softmax[j](x[i,j])",
