@@ -475,6 +475,14 @@ _PLACES = '''def {name}(
     rows = rows.index_add(0, torch.where(inside, place, count).flatten(), wide)
     return rows.narrow(0, 0, count).unflatten(0, shape).to(x.dtype)
 '''
+_PICK = '''def {name}(x: Tensor, places: Tensor) -> Tensor:
+    """The entries of x at places that whole numbers tell, zeros where it has none."""
+    count, rest = x.shape[0], x.shape[1:]
+    inside = (places >= 0) & (places < count)
+    rows = torch.cat([x, x.new_zeros(1, *rest)])
+    found = rows.index_select(0, torch.where(inside, places, count).long().flatten())
+    return found.reshape(places.shape + rest)
+'''
 _SEGMENT_EXTREME = '''def {name}(x: Tensor, segments: Tensor, count: int, kind: str) -> Tensor:
     """The largest ("amax"), the least ("amin") or the product of each of so many segments."""
     empty = 1 if kind == "prod" else -torch.inf if kind == "amax" else torch.inf
@@ -590,6 +598,7 @@ def write_helpers(plans: Sequence[Plan]) -> list[str]:
         segments.BELOW: _BELOW,
         scatter.SUMS: _SEGMENT_SUM,
         scatter.PLACES: _PLACES,
+        scatter.PICK: _PICK,
         scatter.EXTREMES: _SEGMENT_EXTREME,
         scatter.LOGSUMEXP: _SEGMENT_LOGSUMEXP,
         windows.SUMS: _WINDOWS,

@@ -110,3 +110,28 @@ overlap_add = parse(
     source="Allen, Rabiner 1977, eq. 4; Griffin, Lim 1984",
     typical=dict(B=16, T=256, K=512, Z=128),
 )
+
+uniform_interpolation = parse(
+    """
+    c[K]; 0 <= x[N] < 1
+    cell[n] = floor(x[n] * (K - 1))
+    t[n] = x[n] * (K - 1) - cell[n]
+    left[n] = sum[k](c[k] * [cell[n] == k])
+    right[n] = sum[k](c[k] * [cell[n] + 1 == k])
+    y[n] = (1 - t[n]) * left[n] + t[n] * right[n]
+    """,
+    title="Linear interpolation of samples that lie evenly over the unit interval",
+    source="Press et al. 2007, Numerical Recipes, section 3.1",
+    typical=dict(N=262144, K=4096),
+)
+
+shifted_windows = parse(
+    """
+    x[H*M, W*M, C]; size M = 7, S = 3  # window, shift
+    index h < H; index w < W; index p, q < M
+    y[h*W + w,p*M + q,c] = x[(h*M + p + S) % (H*M),(w*M + q + S) % (W*M),c]
+    """,
+    title="An image that is shifted around its edges, cut into windows",
+    source="Liu et al. 2021, Swin Transformer, section 3.2",
+    typical=dict(H=16, W=16, M=7, C=96, S=3),
+)

@@ -224,3 +224,15 @@ kan_layer = parse(
     source="Liu et al. 2024, KAN, eq. 2.10-2.12",
     typical=dict(B=256, I=64, O=64, G=8),
 )
+
+top_k_gating = parse(
+    """
+    x[N, D]; W[D, E]; size K = 2
+    s[n,e] = sum[d](x[n,d] * W[d,e])
+    rank[n,e] = sum[f]([s[n,f] > s[n,e]])
+    g[n,e] = softmax[e, rank[n,e] < K](s[n,e])
+    """,
+    title="Gates of a mixture of experts: a softmax over the K largest scores, zeros elsewhere",
+    source="Shazeer et al. 2017, Sparsely-gated mixture of experts, eq. 3 and 5",
+    typical=dict(N=8192, D=256, E=16, K=2),
+)

@@ -17,6 +17,7 @@ _HELPERS = (
     "_sum_windows",
     "_sum_segments",
     "_sum_places",
+    "_take_places",
     "_reduce_segments",
     "_segment_logsumexp",
     "_weigh_apart",

@@ -25,6 +25,7 @@ ENTROPY = "functional.cross_entropy("
 CDIST = "torch.cdist("
 SEGMENTS = "_sum_segments("
 PLACES = "_sum_places("
+PICK = "_take_places("
 SO_FAR = "_sum_so_far("
 TRANSPOSED = "functional.conv_transpose1d("
 TEXTS = read_parts(HERE / "cells.txt")

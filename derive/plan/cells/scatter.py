@@ -9,7 +9,8 @@ every segment, and taken there.
 
 Numbers that are computed, of one index or of several, say where in the result an entry is added, if
 it is anywhere there: floor(x_n m) counts in bins, z*l + k adds rows that overlap, and those of two
-indices, [seg_ek = i] [seg_el = j], assemble a matrix.
+indices, [seg_ek = i] [seg_el = j], assemble a matrix. The other way, sum_m [floor(x_n k) = m] c_m
+takes an entry at such a number.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from derive.plan.cells.matching import CellRule, Definitions, join_product, stri
 from derive.plan.lower.product import NEUTRAL
 
 SUMS, EXTREMES, LOGSUMEXP = "_sum_segments", "_reduce_segments", "_segment_logsumexp"
-PLACES = "_sum_places"  # another function of the file
+PLACES, PICK = "_sum_places", "_take_places"  # others
 TORCH = {"max": "amax", "min": "amin", "prod": "prod"}  # torch's words in scatter_reduce
 FEW = 8  # segments below which a product with the mask is as fast
 
@@ -93,6 +94,41 @@ def _split_factors(
                 continue
         found.append(arg)
     return found
+
+
+def match_pick(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """A sum over all places of which a computed number leaves one, or none."""
+    pairs: tuple[tuple[ops.Op, ops.Op | None], ...]
+    match op:
+        case ops.Einsum((one, other), axes):
+            pairs = ((one, other), (other, one))
+        case ops.Reduction("sum", arg):
+            pairs, axes = ((arg, None),), ops.axes_of(op)
+        case _:
+            return None
+    for factor, rest in pairs:
+        summed = tuple(i for i in ops.axes_of(factor) if i not in axes)
+        found = _find_segments(factor, summed, definitions)
+        parts = [part for part in (rest, found.weight if found else None) if part is not None]
+        if found is None or len(parts) != 1:
+            continue
+        (value,) = parts
+        told, own = ops.axes_of(found.numbers), ops.axes_of(value)
+        kept = tuple(i for i in own if i is not found.segment)
+        is_pick = found.reader is None and summed == (found.segment,) and found.segment in own
+        if not is_pick or {*told} & {*own} or {*told, *kept} != {*axes}:
+            continue
+        table = ops.arrange(strip(value), (found.segment, *kept))
+        call = ops.TorchCall(PICK, (ops.Given(0), ops.Given(1)))
+        wide = (*told, found.segment, *kept)
+        shown, taken = ops.align((found.mask, table), wide)
+        chosen = ops.Choose(shown, taken, ops.Num(ir.ZERO), wide)
+        whole = ops.Reduction("sum", chosen, (found.segment,))
+        made = (*told, *kept)
+        args, scratch = (table, found.numbers), (ops.axes_of(table),)
+        cell = ops.Cell(call, args, whole, made, volume=made, scratch=scratch)
+        return ops.arrange(cell, axes)
+    return None
 
 
 def match_segment_extreme(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -178,8 +214,13 @@ def _read_mask(
 def _is_whole(op: ops.Op, definitions: Definitions) -> bool:
     """Are its values whole numbers, and not the places of one index as they stand?"""
     opened = strip(definitions.look(op))
-    is_floor = isinstance(opened, ops.Apply) and opened.function == "floor"
-    return (is_floor or ops.is_integral(opened)) and not isinstance(opened, ops.Iota)
+    match opened:
+        case ops.Apply("floor"):
+            return True
+        case ops.Apply("+" | "-" | "*" | "neg", args):
+            return all(_is_whole(arg, definitions) or ops.is_integral(arg) for arg in args)
+        case _:
+            return ops.is_integral(opened) and not isinstance(opened, (ops.Iota, ops.Num))
 
 
 def _write_sum(found: Segments, parts: list[ops.Op], order: tuple[ir.Index, ...]) -> ops.Op | None:
@@ -257,6 +298,12 @@ def _write_places(
 
 
 CELLS = (
+    CellRule(
+        call=PICK,
+        computes="c[K, D]; 0 <= x[N] < 1\ny[n,d] = sum[k](c[k,d] * [floor(x[n] * K) == k])",
+        refuses="c[K, D]; 0 <= x[N] < 1\ny[n,d] = sum[k](c[k,d] * [floor(x[n] * K) <= k])",
+        match=match_pick,
+    ),
     CellRule(
         call=PLACES,
         computes=(

@@ -53,6 +53,10 @@ def read(
     places = [access.places[k] for k in layout]
     extents = [shape[k] for k in layout]
     parts: list[tuple[ir.Index, ...]] = [stored[k] if stored else () for k in layout]
+    turned = _turn_split(places, extents) if all(len(each) < 2 for each in parts) else ()
+    if turned:
+        places, extents = [places[k] for k in turned], [extents[k] for k in turned]
+        parts = [parts[k] for k in turned]
     _join_split(places, extents, parts)
     axes: list[ir.Index] = []
     merge: list[tuple[int, int, int]] = []  # place, first and last axis
@@ -67,7 +71,9 @@ def read(
         else:
             merge.append((k, len(axes), len(axes) + len(indices) - 1))
             axes += (ir.Index(f"#{k}.{n}", i.extent) for n, i in enumerate(indices))
-    op: ops.Op = ops.Source(access.tensor.name, tuple(axes), access.tensor.kind)
+    lying = tuple(axes[turned.index(k)] for k in range(len(turned))) or tuple(axes)
+    op: ops.Op = ops.Source(access.tensor.name, lying, access.tensor.kind)
+    op = ops.arrange(op, tuple(axes)) if turned else op
     for k, start, end in reversed(merge):
         op = ops.Flatten(op, start, end, _hold_place(k, places[k], extents[k]))
     left: dict[ir.Index, ir.Expr] = {}
@@ -87,6 +93,19 @@ def read(
     for axis, form in sorted(forms.items(), key=lambda entry: entry[1].is_windowed):
         op = _read_form(op, ops.axes_of(op).index(axis), form)
     return _take_diagonals(op), tuple(left.items())
+
+
+def _turn_split(places: list[ir.Expr], extents: list[ir.Expr]) -> tuple[int, ...]:
+    """The order of the places in which each t % L stands behind its t // L; nothing if it does."""
+    order = list(range(len(places)))
+    for k, place in enumerate(places):
+        match place:
+            case ir.Call("floordiv", given) if (rest := ir.Call("mod", given)) in places:
+                after = places.index(rest)
+                if is_same_extent(given[1], extents[after]):
+                    order.remove(after)
+                    order.insert(order.index(k) + 1, after)
+    return tuple(order) if order != sorted(order) else ()
 
 
 def _join_split(
@@ -415,23 +434,36 @@ def _lower_position(
 
 
 def _roll(op: ops.Op, axis: ir.Index, place: ir.Expr, context: Context) -> ops.Op | None:
-    """A whole place that is read from some position on and then from its start: torch.roll."""
+    """A whole place that is read from some position on and then from its start: torch.roll.
+
+    Its positions, from their start, may be those of several indices.
+    """
     match place:
         case ir.Call("mod", (over, under)) if is_same_extent(under, axis.extent):
             form = to_affine(over)
         case _:
             return None
-    (index, step), *more = form.terms.items() or [(ir.ONE, _ONE)]
-    if more or step != _ONE or not isinstance(index, ir.Index):
+    found = _find_form(Affine(form.terms).to_expr(), axis.extent) if form.terms else None
+    length = Polynomial.of(axis.extent)
+    if (
+        found is None
+        or found.low != Polynomial.of(0)
+        or found.length != length
+        or found.is_windowed
+    ):
         return None
-    if not is_same_extent(index.extent, axis.extent):
-        return None
-    at = ops.axes_of(op).index(axis)
-    by = _lower_position(place, axis.extent, context, (index,))
-    whole = take(op, {axis: by}, (index,))
+    at, indices = ops.axes_of(op).index(axis), [index for index, _ in found.steps]
+    run = indices[0]
+    if len(indices) > 1:
+        run = ir.Index(
+            free_name("shift", {*context.names, *(i.name for i in indices)}), axis.extent
+        )
+    run_place = ir.Call("mod", (Affine({run: _ONE}, form.constant).to_expr(), axis.extent))
+    whole = take(op, {axis: _lower_position(run_place, axis.extent, context, (run,))}, (run,))
     shift = negate(form.constant).to_expr()
     call = ops.TorchCall(".roll", (ops.Given(0), ops.Given(1), at))
-    return ops.Cell(call, (op, ops.Num(shift)), whole, ops.axes_of(whole))
+    rolled = ops.Cell(call, (op, ops.Num(shift)), whole, ops.axes_of(whole))
+    return rolled if len(indices) == 1 else _read_form(rolled, at, found)
 
 
 def drop_padded(condition: ir.Expr, factor: ir.Expr, context: Context) -> ir.Expr:
