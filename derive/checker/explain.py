@@ -229,9 +229,9 @@ class _Inquiry:
             return self.add_correction(found, correction)
         if not found.edit:
             found, _ = self.edit_formula(plain, _AFTER)
-        if found.edit or self.faults == 1:
-            return found
-        return self.explain_in_turn(replace(plain, line=found.line))
+        if not found.edit and self.faults > 1:
+            found = self.explain_in_turn(replace(plain, line=found.line))
+        return found if found.line else replace(found, line=lines.result_line)
 
     def edit_formula(self, plain: Explanation, part: float) -> tuple[Explanation, set[int]]:
         """The explanation by an edit of the formula, if one is found, and the lines it suspects."""

@@ -66,6 +66,7 @@ class Choice:
     same_if: Diagnostic | None = None
     is_open: bool = False
     fits: bool = True
+    agrees: bool = True  # at the first sample
 
 
 @dataclass(frozen=True)
@@ -380,6 +381,7 @@ class _Search:
             same_if=trial.same_if,
             is_open=trial.is_open,
             fits=trial.fits,
+            agrees=trial.agrees,
         )
 
 

@@ -590,7 +590,10 @@ class Stages:
 
         choice, verdict = self.choice, self.verdict
         self.send.begin("the explanation", has_own_runs=True)
-        if (choice.failure is not None and choice.same_if is not None) or choice.in_circumstance:
+        is_told = choice.failure is not None and choice.same_if is not None
+        if is_told and not choice.agrees and choice.samples[0].relations:
+            is_told = False  # it runs where sizes are equal, and there more is wrong
+        if is_told or choice.in_circumstance:
             return
         with suppress(CannotRunError):
             own = None if choice.failure is not None else self.send

@@ -157,14 +157,13 @@ def exchange_numbers(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
     if is_axis and isinstance(call, (ast.keyword, ast.Call)):
         for axes in ("(0, 1)", "(1, 2)", "(2, 3)", "(-2, -1)", "(0, 2)", "(1, 3)"):
             yield site.replace(axes, say(axes), SEVERAL)
+    near: list[tuple[Any, float]] = [(old + 1, 0.2), (old - 1, 0.2)] if isinstance(old, int) else []
+    near += [(n, 0.0 if is_axis else 0.6) for n in (-1, -2, -3, -4, 0, 1, 2, 3, 4) if near]
+    near += [(int(n) if n.denominator == 1 else float(n), 0.1) for n in stock.numbers]
+    near += [(-old, 0.1), (old * 2, 0.4), (old / 2, 0.4), (1 / (old or 1), 0.4)]
     tries: dict[Any, float] = {}
-    if isinstance(old, int):
-        tries |= {old + 1: 0.2, old - 1: 0.2}
-        tries |= dict.fromkeys((-1, -2, -3, -4, 0, 1, 2, 3, 4), 0.0 if is_axis else 0.6)
-    for number in stock.numbers:
-        tries.setdefault(int(number) if number.denominator == 1 else float(number), 0.1)
-    for each, extra in ((-old, 0.1), (old * 2, 0.4), (old / 2, 0.4), (1 / (old or 1), 0.4)):
-        tries.setdefault(each, extra)
+    for number, extra in near:
+        tries[number] = min(extra, tries.get(number, extra))
     idle: dict[type, int] = {ast.Mult: 1, ast.Div: 1, ast.Pow: 1, ast.Add: 0, ast.Sub: 0}
     beside = {old, *map(code.read_number, getattr(call, "args", ()))}
     beside.add(idle.get(type(getattr(call, "op", None))))
@@ -299,7 +298,8 @@ def exchange_keywords(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
     """The contrary truth value; a keyword that has another default."""
     match site.node:
         case ast.Constant(value=bool() as value):
-            yield site.replace(repr(not value), f"{not value}, not {value}", EXCHANGED)
+            word = f"{site.parent.arg}=" if isinstance(site.parent, ast.keyword) else ""
+            yield site.replace(repr(not value), f"{word}{not value}, not {value}", EXCHANGED)
         case ast.Call(keywords=keywords, args=args):
             name = code.find_name(site.node)
             given = {keyword.arg for keyword in keywords}
@@ -530,6 +530,7 @@ def insert_factors(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
     yield site.replace(f"{text}.sqrt()", f"ROOT of {bare}", LACKING + 0.2)
     yield site.join(f"{text} ** 0.5", f"ROOT of {bare}", LACKING + 0.3)
     yield site.join(f"1 / {text}", f"INVERT {bare}", INSERTED + 0.3)
+    yield site.join(f"1 - {text}", f"1 - {text}, not {bare}", INSERTED + 0.3)
     scaled: list[tuple[str, str, float]] = []  # what it is, by what, how much less likely
     for size, extent in code.find_spelt_sizes(site):
         extra = 0.0 if extent in stock.sizes.values() else 0.3
@@ -569,7 +570,8 @@ def insert_terms(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
                 yield site.join(f"{text} @ {spelt}", words, LACKING + 0.1)
         spread = {1: ("[:, None]", "[:, None, None]"), 2: ("[:, None]", "[..., None]")}
         for at, spelt in enumerate((name, *(name + each for each in spread.get(axes, ())))):
-            cost = INSERTED + 0.1 * (1 + at)
+            is_unused = is_tensor and name in site.source.unused
+            cost = (LACKING if is_unused else INSERTED) + 0.1 * (1 + at)
             yield site.join(f"{bare} + {spelt}", f"ADD the term {name} to {bare}", cost)
             yield site.join(f"{bare} - {spelt}", f"ADD the term -{name} to {bare}", cost + 0.1)
             if is_tensor:

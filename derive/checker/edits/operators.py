@@ -289,6 +289,8 @@ def leave_out_part(site: sites.Site) -> Iterator[sites.Change]:
                 else:
                     shown = sites.show(factor, "that is missing")
                     words = f"ADD the factor {shown}: MULTIPLY by it in {name}"
+                    if isinstance(factor, ir.Pow) and factor.exponent == ir.MINUS_ONE:
+                        words = f"DIVIDE by {sites.show(factor.base, 'what is missing')} in {name}"
                 if not sites.is_number(factor):  # that is a matter of scale
                     yield site.change(sites.leave_out(node, at), words, 0.1)
         case ir.Call(function, (inner, *_)) if find_accesses(inner):

@@ -398,7 +398,7 @@ def judge_further(
             says = "the code is not the formula at inputs so near 0 that float32 does not hold them"
             return Further(True, findings=(Diagnostic("far-below", says, facts=(said,)),))
         if isinstance(said, str):
-            said = outcome.describe(sample) if sample.change is None else said
+            said = (sample.change is None and outcome.describe(sample)) or said
             return Further(False, said, tuple(findings.values()))
         if said is not None:
             findings.setdefault(said.code, said)
@@ -490,9 +490,11 @@ class _Element:
         truth = self.truth(values)
         is_ordinary = self.sample.change is None
         if truth is None:
-            if is_ordinary:
+            is_told = math.isfinite(found) and math.isfinite(wanted)
+            is_lost = self.sample.is_limit and not is_told  # either side may have left the range
+            if is_ordinary and not (is_lost and self._leaves_range(values)):
                 return str(self.apart)
-            if not math.isfinite(found) or not math.isfinite(wanted):
+            if not is_told:
                 return None
             says = "code and formula differ in float64 far out, where no digits tell which is right"
             return Diagnostic("untold", says, facts=(f"{self.apart}, {self.sample.describe()}",))
