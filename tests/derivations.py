@@ -10,7 +10,7 @@ from derive import build, parse
 from derive.formulas import find_families, find_formula
 from derive.frontend.from_sympy import to_system
 from derive.ir.nodes import Equation
-from derive.rewrite.naming import settle_indices
+from derive.rewrite.rule import settle_indices
 
 LIBRARY = tuple(find_families())
 FIRST = {*{find_families()[name]: name for name in reversed(LIBRARY)}.values()}  # of families

@@ -46,7 +46,7 @@ from derive.ir.walk import (
     substitute,
     walk,
 )
-from derive.rewrite.naming import rename_clashes, settle_indices
+from derive.rewrite.rule import rename_clashes, settle_indices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -37,8 +37,8 @@ from derive.plan.path import OUTER, Order, Path
 from derive.plan.plan import PREPARE, Costs, Entry, Plan
 from derive.plan.scans import Linear
 from derive.plan.search import RECUR, STAGES, open_formula
-from derive.rewrite.naming import settle_indices
 from derive.rewrite.recipes import Use, find_uses, prepare
+from derive.rewrite.rule import settle_indices
 from derive.rewrite.rules.offsets import find_recurrent
 from derive.rewrite.rules.products import flatten_product, flatten_sum, guard_product, is_bracket
 

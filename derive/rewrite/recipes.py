@@ -40,8 +40,8 @@ from derive.ir.walk import (
     substitute,
     walk,
 )
-from derive.rewrite import guards, naming
-from derive.rewrite.rule import Rule, apply_rules, find_valid
+from derive.rewrite import guards
+from derive.rewrite.rule import IndexNames, Rule, apply_rules, find_valid, rename_clashes
 from derive.rewrite.rules import (
     chains,
     deltas,
@@ -378,7 +378,7 @@ def prepare(system: ir.System, log: list[Use] | None = None) -> tuple[ir.System,
     rewritten = replace(settled, equations=tuple(equations))
     guarded = guards.carry_guards(rewritten)
     logged.replace_each(*GUARD, guarded, backwards=True)
-    last = naming.rename_clashes(guarded, system)
+    last = rename_clashes(guarded, system)
     logged.replace_each(*SETTLE, last)
     return last, tuple(f"{each.name}: {each.law}" for each in TOLD if each in told)
 
@@ -511,7 +511,7 @@ def find_rewritings(
     rules may lose digits that keep its sign.
     """
     seen = {system: None}
-    indices = naming.IndexNames(system)
+    indices = IndexNames(system)
     rules = find_valid(rules, system.empty_row)
     inside = _find_in_equations(system, rules, indices, fast_math=fast_math)
     found = chain(inside, _find_across(system, rules, indices))
@@ -522,7 +522,7 @@ def find_rewritings(
 
 
 def _find_in_equations(
-    system: ir.System, rules: Sequence[Rule], indices: naming.IndexNames, *, fast_math: bool
+    system: ir.System, rules: Sequence[Rule], indices: IndexNames, *, fast_math: bool
 ) -> Iterator[Rewriting]:
     nonfinite = guards.find_nonfinite(system)
     unmarked = {likeness: tensor for tensor, likeness in nonfinite.items()}
@@ -551,7 +551,7 @@ def _find_in_equations(
 
 
 def _find_across(
-    system: ir.System, rules: Sequence[Rule], indices: naming.IndexNames
+    system: ir.System, rules: Sequence[Rule], indices: IndexNames
 ) -> Iterator[Rewriting]:
     values = {equation.target: equation for equation in system.equations}
     for rule in rules:

@@ -25,8 +25,8 @@ from derive.judge.evaluate import evaluate_system
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
 from derive.plan.build import make_plan
-from derive.rewrite.naming import settle_indices
 from derive.rewrite.recipes import LOSSY, OPTIONS, find_rewritings, prepare
+from derive.rewrite.rule import settle_indices
 
 ROWS = read_literals(Path(__file__).with_name("options_rows.txt"))
 
