@@ -459,7 +459,7 @@ class _Reverse:
                 seen = (*own, *free)
                 bound, (value, made) = self.apart(more, seen, value, target)
                 shown = multiply(substitute(value, new), substitute(made, new))
-                terms.append(ir.Reduce("sum", bound, ir.TRUE, shown) if bound else shown)
+                terms.append(ir.sum_over(bound, shown))
         return add(*terms) if terms else None
 
     def carry_inverse(self, expr: ir.Along, flow: _Flow) -> None:
@@ -563,9 +563,7 @@ class _Reverse:
         value = _simplify_reads(value, set(find_accesses(flow.value)))
         summed = tuple(index for index in indices if isinstance(index, ir.Index))
         condition = ir.all_of(*rest, *(each for each in conditions if not is_always(each)))
-        if summed:
-            return ir.Reduce("sum", summed, condition, value)
-        return value if condition is ir.TRUE else ir.Where(condition, value, ir.ZERO)
+        return ir.sum_over(summed, value, condition)
 
     def tidy(
         self,

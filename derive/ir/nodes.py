@@ -334,6 +334,13 @@ def product_of(factors: Sequence[Expr]) -> Expr:
     return factors[0] if len(factors) == 1 else Mul(tuple(factors)) if factors else ONE
 
 
+def sum_over(bound: tuple[Index, ...], body: Expr, condition: Expr = TRUE) -> Expr:
+    """The sum over indices where a condition holds; over none, the body there, and else 0."""
+    if bound:
+        return Reduce("sum", bound, condition, body)
+    return body if condition is TRUE else Where(condition, body, ZERO)
+
+
 def split_sum(expr: Expr) -> tuple[Expr, ...]:
     """The terms of a sum; anything else is one by itself."""
     return expr.terms if isinstance(expr, Add) else (expr,)

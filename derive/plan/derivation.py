@@ -180,7 +180,7 @@ def _join(met: Sequence[_Part], needed: Collection[ir.Index]) -> _Part:
     kept = tuple(i for i in spanned if i in needed)
     bound = tuple(i for i in spanned if i not in needed)
     product = ir.Mul(tuple(part.value for part in met)) if len(met) > 1 else met[0].value
-    value = ir.Reduce("sum", bound, ir.TRUE, product) if bound else product
+    value = ir.sum_over(bound, product)
     return _Part(value, spanned, kept)
 
 

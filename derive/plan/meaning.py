@@ -82,7 +82,7 @@ def to_expr(op: ops.Op) -> ir.Expr:
             summed = (i for a in args for i in ops.axes_of(a) if i not in axes)
             bound = tuple(dict.fromkeys(part for i in summed for part in merged.get(i, (i,))))
             body = to_expr(args[0]) if len(args) == 1 else ir.Mul(tuple(map(to_expr, args)))
-            return ir.Reduce("sum", bound, ir.TRUE, body) if bound else body
+            return ir.sum_over(bound, body)
         case ops.Apply(function, args):
             return _apply(function, *map(to_expr, args))
         case ops.Reduction(kind, arg, over):

@@ -40,9 +40,7 @@ class Chain:
     def to_expr(self) -> ir.Expr:
         """The sum; without indices the product where the condition holds, else 0."""
         body = ir.product_of(list(self.factors))
-        if self.bound:
-            return ir.Reduce("sum", self.bound, self.condition, body)
-        return body if self.condition is ir.TRUE else ir.Where(self.condition, body, ir.ZERO)
+        return ir.sum_over(self.bound, body, self.condition)
 
     def open(self, position: int, value: ir.Expr) -> Chain:
         """The chain with a product, or the sum of one, in the place of one factor."""

@@ -45,9 +45,7 @@ def sift_delta(expr: ir.Expr) -> ir.Expr | None:
             continue
         condition = ir.all_of(inside, condition)
         bound = tuple(i for i in sifted.bound if i is not index)
-        if bound:
-            return ir.Reduce("sum", bound, condition, body)
-        return body if condition is ir.TRUE else ir.Where(condition, body, ir.ZERO)
+        return ir.sum_over(bound, body, condition)
     return None
 
 

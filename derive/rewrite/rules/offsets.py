@@ -492,7 +492,7 @@ def _write_recurrence(
     inner = tuple(i for i in expr.bound if i in own and i not in around and i is not summed)
     back = (Polynomial.of(edge.extent) - ONE - Polynomial.of(edge)).to_expr()
     body = ir.product_of([*powers.first, *inside]) if powers.first or inside else ir.ONE
-    added = ir.Reduce("sum", inner, ir.TRUE, body) if inner else body
+    added = ir.sum_over(inner, body)
     added = substitute(added, {summed: edge if is_upward else back})
     ratio = ir.product_of(powers.ratio)
     free = (i for part in (added, ratio) for i in find_free(part))
@@ -505,7 +505,7 @@ def _write_recurrence(
     read = ir.Access(tensor, (*axes[:-1], edge if is_upward else back))
     whole = ir.product_of([*outside, read])
     kept = tuple(i for i in expr.bound if i not in inner and i is not summed)
-    whole = ir.Reduce("sum", kept, ir.TRUE, whole) if kept else whole
+    whole = ir.sum_over(kept, whole)
     return whole, ir.Equation(ir.Access(tensor, axes), value)
 
 
