@@ -16,7 +16,7 @@ from derive.ir import nodes as ir
 from derive.ir.walk import walk
 from derive.plan import ops
 from derive.plan.cells import find_notes, use_cells
-from derive.plan.cells.matching import count_reads, rename, strip
+from derive.plan.cells.matching import count_reads, rename, sort_stored, strip
 from derive.plan.cost import Storage, find_strides, is_matrix_product, time_op
 from derive.plan.lower import lower, lower_equation
 from derive.plan.lower.context import Context, find_layouts, layout_of
@@ -380,7 +380,7 @@ def keep_in_place(
 
     def lay(arg: ops.Op) -> ops.Op:
         arg = strip(arg)
-        return _turn(arg, _sort_stored(arg, memory)) if isinstance(arg, ops.Apply) else arg
+        return _turn(arg, sort_stored(arg, memory)) if isinstance(arg, ops.Apply) else arg
 
     def visit(op: ops.Op) -> ops.Op:
         args = tuple(map(visit, ops.args_of(op)))
@@ -393,7 +393,7 @@ def keep_in_place(
             case ops.Reduction(kind, ops.Apply() as arg, over) if (
                 not functions.ROWS[kind].is_matrix  # rows and columns are its last two
             ):
-                order = _sort_stored(arg, memory)
+                order = sort_stored(arg, memory)
                 if order == ops.axes_of(arg):
                     return here
                 made = ops.Reduction(kind, _turn(arg, order), over)
@@ -455,19 +455,12 @@ BESIDE = 16  # entries that lie beside each other: of fewer torch goes along the
 
 def _find_order(along: ops.Along, memory: Storage) -> tuple[ir.Index, ...] | None:
     """The order in which the argument is stored, if torch would have to copy it for another."""
-    order = _sort_stored(along.arg, memory)
-    strides = dict(zip(ops.axes_of(along.arg), find_strides(along.arg, memory), strict=True))
-    is_dense = memory.find_dense(order) == tuple(strides[i] for i in order)
+    order = sort_stored(along.arg, memory)
+    axes = ops.axes_of(along.arg)
+    is_dense = memory.find_dense(axes, order) == find_strides(along.arg, memory)
     if not functions.ROWS[along.kind].ignores_shift or order[-1] is along.index or not is_dense:
         return None
     return order if memory.count(order[order.index(along.index) + 1 :]) >= BESIDE else None
-
-
-def _sort_stored(op: ops.Op, memory: Storage) -> tuple[ir.Index, ...]:
-    """The axes as they lie, those of one place as they stand."""
-    axes = ops.axes_of(op)
-    strides = dict(zip(axes, find_strides(op, memory), strict=True))
-    return tuple(sorted(axes, key=lambda i: -strides[i]))
 
 
 def _turn(op: ops.Op, order: tuple[ir.Index, ...]) -> ops.Op:

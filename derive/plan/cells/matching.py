@@ -16,7 +16,7 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import rename_apart
 from derive.plan import ops
-from derive.plan.cost import Storage, find_true_axes
+from derive.plan.cost import Storage, find_strides, find_true_axes
 from derive.plan.meaning import to_expr
 from derive.plan.steps import Step
 from derive.prove.definedness import to_key
@@ -235,6 +235,12 @@ def _to_key(expr: ir.Expr) -> str | None:
         return to_key(expr, steps=STEPS)
     except (GivesUp, RecursionError):
         return None
+
+
+def sort_stored(op: ops.Op, memory: Storage) -> tuple[ir.Index, ...]:
+    """Its axes as they lie in memory, the closest one last; those of one place as they stand."""
+    strides = dict(zip(ops.axes_of(op), find_strides(op, memory), strict=True))
+    return tuple(sorted(strides, key=lambda index: -strides[index]))
 
 
 def strip(op: ops.Op) -> ops.Op:

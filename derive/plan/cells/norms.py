@@ -26,11 +26,11 @@ from derive.plan.cells.matching import (
     is_same,
     join_product,
     join_sum,
+    sort_stored,
     split_product,
     split_sum,
     strip,
 )
-from derive.plan.cost import find_strides
 
 LAYER = "torch.nn.functional.layer_norm"
 RMS = "torch.nn.functional.rms_norm"
@@ -119,8 +119,7 @@ def _name_norm(
 ) -> Norm | None:
     """The norm, if the factor is x - mean x and what is spread var x; or x and mean x**2."""
     for arg in dict.fromkeys(_find_tensors(factor, ops.axes_of(factor), definitions)):
-        strides = dict(zip(ops.axes_of(arg), find_strides(arg, definitions.memory), strict=True))
-        stored = ops.arrange(arg, tuple(sorted(strides, key=lambda index: -strides[index])))
+        stored = ops.arrange(arg, sort_stored(arg, definitions.memory))
         axes = ops.axes_of(stored)
         is_close = set(axes[-len(over) :]) == {*over}  # along these its entries lie side by side
         kept = ops.find_reads(arg)

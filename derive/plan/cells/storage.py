@@ -21,6 +21,7 @@ from derive.plan.cells.matching import (
     Definitions,
     Signed,
     join_sum,
+    sort_stored,
     split_sum,
     strip,
 )
@@ -36,10 +37,9 @@ WIDE = 16  # entries beside each other from which torch's softmax needs no copy
 
 def find_stored(op: ops.Op, definitions: Definitions) -> tuple[ir.Index, ...] | None:
     """Its indices as they lie in memory, the closest one last; None where there are gaps."""
-    axes, strides = ops.axes_of(op), find_strides(op, definitions.memory)
-    steps = dict(zip(axes, strides, strict=True))
-    order = tuple(sorted(axes, key=lambda index: -steps[index]))
-    is_dense = strides == definitions.memory.find_dense(axes, order)
+    axes, memory = ops.axes_of(op), definitions.memory
+    order = sort_stored(op, memory)
+    is_dense = find_strides(op, memory) == memory.find_dense(axes, order)
     return order if is_dense and set(find_true_axes(op)) == {*axes} else None
 
 
