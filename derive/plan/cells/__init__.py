@@ -108,7 +108,7 @@ def _match_inside(
     """The operation with the outermost parts that are cells, and those in them, exchanged."""
     for match in matches:
         found = match(op, definitions)
-        if isinstance(found, ops.Cell) and not found.when:
+        if isinstance(found, ops.Cell):
             return ops.with_args(
                 found, tuple(_match_inside(arg, definitions, matches) for arg in found.args)
             )
