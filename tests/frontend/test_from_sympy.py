@@ -118,6 +118,8 @@ def test_plain_symbols_are_indices_sizes_and_scalars_by_use():
     formula = Formula(Eq(IndexedBase("r")[t], Sum(u[p] * u[t], (p, 0, n - 1)) * Symbol("c")),
                       scalars="c")  # fmt: skip
     assert show(formula) == "u[n]; scalar c\nr[t] = c * sum[p](u[p] * u[t])"
+    bounded = Formula(Eq(IndexedBase("r")[t], Sum(u[t] * p, (p, 0, N - 1))), scalars="N")
+    assert show(bounded) == "u[n]; scalar N\nindex p < N\nr[t] = sum[p](u[t] * p)"
 
 
 def test_indexed_bases_without_shape_take_it_from_ranges():

@@ -102,6 +102,7 @@ def test_a_syntax_error_is_shown_at_its_place():
         "    y = torch.einsum('ij', A\n"
         "                    ^"
     )
+    assert (finding.place.column, finding.place.end_column) == (17, 18)
 
 
 # Which files are read.
