@@ -1,5 +1,6 @@
 """Files with a backward of their own: `derive build --backward`."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from derive.formulas import find_formula
 from derive.frontend.from_sympy import to_system
 from derive.ir.walk import find_accesses, find_sizes
 from derive.judge.samples import choose_sizes, draw_inputs
-from derive.plan.machine import WIDTH
+from derive.plan.machine import DEFAULT, WIDTH
 
 ROWS = read_literals(Path(__file__).with_name("backward_rows.txt"))
 
@@ -208,6 +209,17 @@ def test_a_product_is_made_once(text, counts):
     passes = build(formula, sizes=known, backward=True).passes
     kept = set(passes.kept) - {"z"}
     assert (len(kept), len(passes.backward.einsums)) == counts
+
+
+def test_the_time_of_a_backward_grows_with_what_each_gradient_takes():
+    """Of several uses too, one for each gradient that may be asked for alone."""
+    plan = build(parse(ATTENTION), sizes=dict(N=512, M=512, D=32), backward=True).passes.backward
+    plan = replace(plan, uses=tuple((each.name,) for each in plan.system.results))
+    times = [part.find_time(DEFAULT) for part in plan.parts]
+    assert min(times) < plan.find_time(DEFAULT) < max(times) + DEFAULT.launch
+    assert plan.find_time(DEFAULT) < replace(plan, sizes=dict(N=999, M=999, D=99)).find_time(
+        DEFAULT
+    )
 
 
 @pytest.mark.slow
