@@ -475,6 +475,18 @@ _PLACES = '''def {name}(
     rows = rows.index_add(0, torch.where(inside, place, count).flatten(), wide)
     return rows.narrow(0, 0, count).unflatten(0, shape).to(x.dtype)
 '''
+_AVERAGE = '''def {name}(logits: Tensor, x: Tensor, segments: Tensor, count: int) -> Tensor:
+    """The mean of x over each of so many segments by the softmax of the logits; of none nan."""
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    places = segments.long().reshape(-1, *[1] * (wide.ndim - 1)).expand(wide.shape)
+    least = wide.new_full((count, *wide.shape[1:]), -torch.inf)
+    top = least.scatter_reduce(0, places, wide.detach(), "amax")
+    weights = (wide - top.index_select(0, segments)).exp()
+    total = torch.zeros_like(least).index_add(0, segments, weights)
+    parts = weights * x
+    sums = parts.new_zeros(count, *parts.shape[1:]).index_add(0, segments, parts)
+    return (sums / total if x.shape[0] else sums).to(x.dtype)  # a sum of nothing is 0
+'''
 _PICK = '''def {name}(x: Tensor, places: Tensor) -> Tensor:
     """The entries of x at places that whole numbers tell, zeros where it has none."""
     count, rest = x.shape[0], x.shape[1:]
@@ -599,6 +611,7 @@ def write_helpers(plans: Sequence[Plan]) -> list[str]:
         scatter.SUMS: _SEGMENT_SUM,
         scatter.PLACES: _PLACES,
         scatter.PICK: _PICK,
+        scatter.AVERAGE: _AVERAGE,
         scatter.EXTREMES: _SEGMENT_EXTREME,
         scatter.LOGSUMEXP: _SEGMENT_LOGSUMEXP,
         windows.SUMS: _WINDOWS,

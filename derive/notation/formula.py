@@ -18,6 +18,7 @@ _HELPERS = (
     "_sum_segments",
     "_sum_places",
     "_take_places",
+    "_average_segments",
     "_reduce_segments",
     "_segment_logsumexp",
     "_weigh_apart",

@@ -26,6 +26,7 @@ CDIST = "torch.cdist("
 SEGMENTS = "_sum_segments("
 PLACES = "_sum_places("
 PICK = "_take_places("
+AVERAGE = "_average_segments("
 SO_FAR = "_sum_so_far("
 TRANSPOSED = "functional.conv_transpose1d("
 TEXTS = read_parts(HERE / "cells.txt")

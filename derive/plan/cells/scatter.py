@@ -24,7 +24,7 @@ from derive.plan.cells.matching import CellRule, Definitions, join_product, stri
 from derive.plan.lower.product import NEUTRAL
 
 SUMS, EXTREMES, LOGSUMEXP = "_sum_segments", "_reduce_segments", "_segment_logsumexp"
-PLACES, PICK = "_sum_places", "_take_places"  # others
+PLACES, PICK, AVERAGE = "_sum_places", "_take_places", "_average_segments"  # others
 TORCH = {"max": "amax", "min": "amin", "prod": "prod"}  # torch's words in scatter_reduce
 FEW = 8  # segments below which a product with the mask is as fast
 
@@ -94,6 +94,43 @@ def _split_factors(
                 continue
         found.append(arg)
     return found
+
+
+def match_segment_average(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """A mean by a softmax that runs over each segment for itself."""
+    match op:
+        case ops.Einsum((one, other), axes):
+            pairs = ((one, other), (other, one))
+        case _:
+            return None
+    for soft, averaged in pairs:
+        match strip(definitions.unwrap(soft)):
+            case ops.Along("softmax", arg, index, None):
+                chosen = strip(definitions.unwrap(arg))
+            case _:
+                continue
+        if not isinstance(chosen, ops.Choose) or chosen.other != NEUTRAL["softmax"]:
+            continue
+        found = _read_mask(chosen.condition, strip(chosen.then), axes, definitions)
+        if found is None or found.reader is not None or not found.is_told or not found.weight:
+            continue
+        kept = tuple(i for i in ops.axes_of(averaged) if i is not index)
+        made = (found.segment, *kept)
+        own = {*ops.axes_of(found.weight)}
+        is_row = ops.axes_of(found.numbers) == (index,) and index in own and own <= {index, *kept}
+        if not is_row or index not in ops.axes_of(averaged) or {*made} != {*axes}:
+            continue
+        inner = (index, *kept)
+        logits, x = ops.arrange(found.weight, inner), ops.arrange(strip(averaged), inner)
+        wide = (found.segment, *inner)
+        shown, taken = ops.align((found.mask, logits), wide)
+        masked = ops.Along("softmax", ops.Choose(shown, taken, chosen.other, wide), index)
+        args = (logits, x, found.numbers, ops.Num(found.extent))
+        call = ops.TorchCall(AVERAGE, tuple(map(ops.Given, range(4))))
+        whole = ops.Einsum((masked, x), made)
+        cell = ops.Cell(call, args, whole, made, volume=inner, scratch=(inner, made))
+        return ops.arrange(cell, axes)
+    return None
 
 
 def match_pick(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -298,6 +335,18 @@ def _write_places(
 
 
 CELLS = (
+    CellRule(
+        call=AVERAGE,
+        computes=(
+            "s[E, H]; h[E, H, D]; int dst[E] < V; size V; index n < V\n"
+            "y[n,k,d] = sum[e](softmax[e, dst[e] == n](s[e,k]) * h[e,k,d])"
+        ),
+        refuses=(
+            "s[E, H]; h[E, H, D]; int dst[E] < V; size V; index n < V\n"
+            "y[n,k,d] = sum[e](softmax[e, dst[e] <= n](s[e,k]) * h[e,k,d])"
+        ),
+        match=match_segment_average,
+    ),
     CellRule(
         call=PICK,
         computes="c[K, D]; 0 <= x[N] < 1\ny[n,d] = sum[k](c[k,d] * [floor(x[n] * K) == k])",
