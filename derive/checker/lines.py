@@ -267,7 +267,8 @@ class Lines:
     nodes: list[Node]
     prints: dict[Event, Print] = field(default_factory=dict)  # of those that tell anything
     matches: dict[Event, Match] = field(default_factory=dict)
-    good: set[int] = field(default_factory=set)  # events that are nodes or lead to one
+    # Events that are nodes, lead to one, or are constant, which tells nothing of what they read.
+    good: set[int] = field(default_factory=set)
     turns: dict[Event, Turn] = field(default_factory=dict)  # of those in a loop
 
     @property
@@ -449,11 +450,11 @@ def find_lines(system: ir.System, evaluator: Any, trace: Trace, sizes: Mapping[s
         found = find_match(event.value, nodes, sizes, mark, lines.turns.get(event))
         if found is not None:
             lines.matches[event] = found
-    good = {e.number for e in trace.events if e in lines.matches or e not in lines.prints}
+    good = {event.number for event in lines.matches}
     for event in reversed(trace.events):
         if event.number in good:
             good |= set(event.reads)
-    lines.good = good
+    lines.good = good | {e.number for e in trace.events if e not in lines.prints}
     return lines
 
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Any
 
 from derive.checker import load, samples
@@ -641,6 +641,14 @@ def turn(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
             words = f"TRANSPOSE after splitting: {spelt}"
             yield site.replace(f"{site.exchange(a, b)}{spelt}", words, INSERTED)
     given = code.find_receiver(site.node)
+    axes = [code.read_number(each) for each in site.node.args]
+    if code.find_name(site.node) == "permute" and given is not None and None not in axes:
+        for at, to in permutations(range(len(axes)), 2):
+            rest = [axis for axis in axes if axis != axes[at]]
+            order = ", ".join(map(str, (*rest[:to], axes[at], *rest[to:])))
+            if abs(at - to) > 1:  # neighbours are exchanged as any two parts are
+                words = f"PERMUTE by {order}, not {', '.join(map(str, axes))}"
+                yield site.replace(f"{get(given)}.permute({order})", words, INSERTED)
     if code.find_name(site.node) == "repeat" and given is not None:
         for at, part in enumerate(site.node.args):
             if code.read_number(part) != 1:
