@@ -126,3 +126,27 @@ avg_pool2d = parse(
     source="torch.nn.AvgPool2d",
     typical=dict(B=8, C=64, H=112, W=112, K=2, S=2),
 )
+
+causal_conv1d = parse(
+    """
+    x[B, C, T]; w[C, K]; bias[C]
+    index t < T
+    y[b,c,t] = silu(sum[k](w[c,k] * x[b,c,t + k - K + 1] * [t + k - K + 1 >= 0]) + bias[c])
+    """,
+    title="Convolution of each channel with what came before, activated",
+    source="Gu, Dao 2023, Mamba, section 3.4; Dao-AILab causal_conv1d",
+    typical=dict(B=8, C=512, T=2048, K=4),
+)
+
+autocorrelation = parse(
+    """
+    x[B, T]
+    index k < T
+    m[b] = mean[t](x[b,t])
+    v[b] = var[t](x[b,t])
+    r[b,k] = sum[t, t + k < T]((x[b,t] - m[b]) * (x[b,t + k] - m[b])) / (T * v[b])
+    """,
+    title="Autocorrelation of signals at every lag",
+    source="Box, Jenkins 1970, Time Series Analysis, eq. 2.1.11-12",
+    typical=dict(B=64, T=4096),
+)

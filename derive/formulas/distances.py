@@ -42,3 +42,17 @@ mahalanobis = parse(
     source="Mahalanobis 1936",
     typical=dict(N=4096, D=128),
 )
+
+edit_distance = parse(
+    """
+    int x[B, N] < V; int y[B, M] < V; w[V, V]; scalar gap = 1
+    D[b,-1,-1] = 0
+    D[b,-1,j] = gap * (j + 1)
+    D[b,i,-1] = gap * (i + 1)
+    D[b,i,j] = min(D[b,i - 1,j - 1] + w[x[b,i],y[b,j]], D[b,i - 1,j] + gap, D[b,i,j - 1] + gap)
+    cost[b] = D[b,N - 1,M - 1]
+    """,
+    title="Edit distance: the least cost of changing a word into another one, letter by letter",
+    source="Levenshtein 1966; Wagner, Fischer 1974, The String-to-String Correction Problem",
+    typical=dict(B=64, N=128, M=128, V=32),
+)

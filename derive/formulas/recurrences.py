@@ -92,3 +92,28 @@ delta_net = parse(
     source="Schlag, Irie, Schmidhuber 2021, eq. 24; Yang et al. 2024, DeltaNet",
     typical=dict(B=4, H=4, T=512, D=64, E=64),
 )
+
+mamba2 = parse(
+    """
+    x[B, T, G, P]; delta[B, T, G] > 0; A[G] < 0; B_in, C[B, T, N]; skip[G]
+    h[b,-1,g,p,n] = 0
+    h[b,t,g,p,n] = (exp(delta[b,t,g] * A[g]) * h[b,t - 1,g,p,n]
+        + delta[b,t,g] * B_in[b,t,n] * x[b,t,g,p])
+    y[b,t,g,p] = sum[n](C[b,t,n] * h[b,t,g,p,n]) + skip[g] * x[b,t,g,p]
+    """,
+    title="State space model whose decay is one number a head and place",
+    source="Dao, Gu 2024, Mamba-2, eq. 1 and section 7, B by Euler's rule",
+    typical=dict(B=4, T=1024, G=8, P=64, N=64),
+)
+
+gated_linear_attention = parse(
+    """
+    q, k[B, H, T, D]; v[B, H, T, E]; 0 <= alpha[B, H, T, D] < 1
+    S[b,h,-1,d,e] = 0
+    S[b,h,t,d,e] = alpha[b,h,t,d] * S[b,h,t - 1,d,e] + k[b,h,t,d] * v[b,h,t,e]
+    o[b,h,t,e] = sum[d](q[b,h,t,d] * S[b,h,t,d,e])
+    """,
+    title="Linear attention whose state fades row by row",
+    source="Yang et al. 2024, Gated Linear Attention, eq. 3",
+    typical=dict(B=4, H=4, T=1024, D=64, E=64),
+)

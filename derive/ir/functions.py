@@ -245,6 +245,7 @@ COMPOSITES: tuple[Function, ...] = (
         is_smooth=True, confused="erf", examples=("x[S]: x.erfc()",)),
     Function("logaddexp", "a, b", definition="log(exp(a) + exp(b))",
         value="where(a == b, a + log(2), max(a, b) + log1p(exp(-abs(a - b))))",
+        derivative="sigmoid(a - b); sigmoid(b - a)",
         torch="torch.logaddexp", spellings="logaddexp", is_smooth=True, confused="max",
         examples=("x[S]; y[S]: torch.logaddexp(x, y)",)),
     Function("hypot", "a, b", definition="sqrt(a**2 + b**2)", value="hypot", torch="torch.hypot",

@@ -133,7 +133,10 @@ def find_spans(whole: ir.Expr | ir.Equation, part: ir.Expr) -> tuple[tuple[int, 
 
 def _pieces(expr: ir.Expr | ir.Equation, holds: int = OR) -> Pieces:
     if isinstance(expr, ir.Equation):
-        return [*_bare_access(expr.target), (" = ", None), *_pieces(expr.value)]
+        value, truth = _pieces(expr.value), (ir.Compare, ir.And, ir.Or, ir.Not)
+        if expr.target.tensor.kind == "bool" and isinstance(expr.value, truth):
+            value = [("[", None), *value, ("]", None)]
+        return [*_bare_access(expr.target), (" = ", None), *value]
     inner, tightness = _write(expr)
     if tightness < holds:
         inner = [("(", None), *inner, (")", None)]

@@ -48,10 +48,16 @@ def _declare(system: ir.System) -> Iterator[str]:
 def _find_alike(entry: ir.Tensor | ir.ScalarInput) -> tuple[object, ...]:
     """What inputs have in common that one statement declares."""
     match entry:
-        case ir.Tensor(_, shape, kind, below, lower, upper, strict):
-            return (shape, kind, below, lower, upper, strict)
+        case ir.Tensor(_, shape, kind, below, _, _, strict):
+            return (shape, kind, below, *_find_bounds(entry), strict)
         case ir.ScalarInput():
             return ()
+
+
+def _find_bounds(tensor: ir.Tensor) -> tuple[ir.Expr | None, ...]:
+    """The numbers that its values keep between; that it may be infinite the notation cannot say."""
+    ends = tensor.lower, tensor.upper
+    return tuple(None if isinstance(end, ir.Infinity) else end for end in ends)
 
 
 def _write_scalar(entry: ir.ScalarInput) -> str:
@@ -88,12 +94,13 @@ def _declaration(group: tuple[ir.Tensor, ...]) -> str:
     kind = "" if tensor.kind == "real" else f"{tensor.kind} "
     excluded = tensor.strict
     low = high = ""
-    if tensor.upper is not None:
-        high = f" {'<' if excluded[1] else '<='} {to_text(tensor.upper)}"
-    if tensor.lower is not None and high:
-        low = f"{to_text(tensor.lower)} {'<' if excluded[0] else '<='} "
-    elif tensor.lower is not None:
-        high = f" {'>' if excluded[0] else '>='} {to_text(tensor.lower)}"
+    under, over = _find_bounds(tensor)
+    if over is not None:
+        high = f" {'<' if excluded[1] else '<='} {to_text(over)}"
+    if under is not None and high:
+        low = f"{to_text(under)} {'<' if excluded[0] else '<='} "
+    elif under is not None:
+        high = f" {'>' if excluded[0] else '>='} {to_text(under)}"
     below = f" < {to_text(tensor.below)}" if tensor.below is not None else ""
     return f"{kind}{low}{names}[{shape}]{high}{below}"
 

@@ -280,7 +280,10 @@ class _Chunker:
             lengths = (self.n.extent, self.length)
             shape = (*tensor.shape[:axis], *lengths, *tensor.shape[axis + 1 :])
             self.cut[tensor] = ir.Tensor(self.names.take(f"{tensor.name}_chunks"), shape)
-            others = tuple(ir.Index(f"{tensor.name}@{k}", n) for k, n in enumerate(tensor.shape))
+            others = tuple(
+                place if place in find_free(expr) else self.names.take_index(ir.Index("i", extent))
+                for place, extent in zip(read.places, tensor.shape, strict=True)
+            )
             made = (*others[:axis], self.n, self.c, *others[axis + 1 :])
             whole = ir.Add((ir.Mul((self.length, self.n)), self.c))
             source = ir.Access(tensor, (*others[:axis], whole, *others[axis + 1 :]))

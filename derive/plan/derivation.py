@@ -19,7 +19,7 @@ from derive.ir.functions import ROWS
 from derive.ir.polynomial import Polynomial, add_all
 from derive.ir.recurrences import find_groups
 from derive.ir.text import to_text
-from derive.ir.walk import find_free, substitute
+from derive.ir.walk import find_free, find_sizes, substitute
 from derive.plan import ops
 from derive.plan.build import Form, lower_system
 from derive.plan.cost import (
@@ -412,7 +412,17 @@ def find_derivation(
     if names:
         costs = count_costs(plan, request.machine)
         entries.append(Entry(*FREE, names[-1], old=after, new=costs, remarks=(", ".join(names),)))
-    return Derivation(count_written(whole_formula), (*stages, *entries))
+    told = (_declare(entry, opened.chunks.lengths) for entry in (*stages, *entries))
+    return Derivation(count_written(whole_formula), tuple(told))
+
+
+def _declare(entry: Entry, lengths: Mapping[str, int]) -> Entry:
+    """The entry, whose system says how long chunks are where it has any."""
+    if entry.system is None or not lengths:
+        return entry
+    used = {*find_sizes(entry.system)}
+    sizes = tuple(ir.SizeInput(*each) for each in lengths.items() if each[0] in used)
+    return replace(entry, system=replace(entry.system, sizes=(*entry.system.sizes, *sizes)))
 
 
 def _describe_stage(name: str, law: str, old: ir.System, new: ir.System) -> Iterator[Entry]:

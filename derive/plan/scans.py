@@ -21,6 +21,7 @@ from math import inf
 from types import MappingProxyType
 
 from derive.analysis.extents import is_always
+from derive.analysis.names import is_condition
 from derive.errors import refuse
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, kind_of
@@ -41,6 +42,7 @@ from derive.plan import ops
 from derive.plan.lower.condition import settle
 from derive.plan.plan import RECUR_CHUNK, Plan
 from derive.plan.steps import Carried, Scan, Step
+from derive.rewrite.guards import find_nonfinite
 
 
 @dataclass
@@ -147,7 +149,7 @@ def open_recurrences(
     loops = opener.loops
     inputs = [t for loop in loops for t in (*loop.sliced.values(), *loop.before.values())]
     inputs += [tensor for loop in loops for tensor in loop.made]
-    given = {*system.inputs, *inputs}
+    given, marked = {*system.inputs, *inputs}, opener.nonfinite
     wanted = [*system.results]
     for loop in loops:
         wanted += [tensor for tensor, _ in loop.sliced]
@@ -157,7 +159,7 @@ def open_recurrences(
     results = tuple(dict.fromkeys(tensor for tensor in wanted if tensor not in given))
     opened = replace(
         system,
-        inputs=(*system.inputs, *inputs),
+        inputs=(*system.inputs, *(marked.get(tensor, tensor) for tensor in inputs)),
         equations=tuple(equations),
         results=results,
         written=(),
@@ -175,13 +177,17 @@ class _Opener:
         self.names |= {*lengths}
         self.outside: list[ir.Equation] = []
         self.chunks: dict[str, str] = {}
+        self.nonfinite = find_nonfinite(system)
 
     def add_view(self, equation: ir.Equation, axis: int) -> None:
         """A loop of no turns, which makes a view of a tensor."""
         target, value = equation.target, equation.value
         assert isinstance(value, ir.Access)
         tensor = value.tensor
-        axes = [ir.Index(f"{tensor.name}@{k}", extent) for k, extent in enumerate(tensor.shape)]
+        axes = [
+            place if isinstance(place, ir.Index) else ir.Index(f"{tensor.name}@{k}", extent)
+            for k, (place, extent) in enumerate(zip(value.places, tensor.shape, strict=True))
+        ]
         target = ir.Access(target.tensor, find_indices_of(target))
         loop = Loop(axes[axis])
         loop.whole = View(target, ir.Access(tensor, tuple(axes)), axis)
@@ -293,7 +299,7 @@ class _Opener:
     def _without(self, tensor: ir.Tensor, name: str) -> ir.Tensor:
         axis = self.loop.axes[tensor]
         shape = (*tensor.shape[:axis], *tensor.shape[axis + 1 :])
-        return ir.Tensor(name, shape, tensor.kind, tensor.below)
+        return replace(self.nonfinite.get(tensor, tensor), name=name, shape=shape)
 
     def _others(self, access: ir.Access) -> tuple[ir.Expr, ...]:
         axis = self.loop.axes[access.tensor]
@@ -424,7 +430,8 @@ class _Opener:
                 if key not in self.loop.sliced:
                     shape = (*tensor.shape[:axis], *tensor.shape[axis + 1 :])
                     name = self.names.take(f"{tensor.name}_{self.recurrence.index.name}")
-                    self.loop.sliced[key] = ir.Tensor(name, shape, tensor.kind, tensor.below)
+                    marked = self.nonfinite.get(tensor, tensor)
+                    self.loop.sliced[key] = replace(marked, name=name, shape=shape)
                 return ir.Access(self.loop.sliced[key], others)
         if isinstance(expr, ir.Access) and expr.tensor.kind != "real":
             raise self._refuse(f"it reads {expr.tensor.name} in a way that cannot be cut in turns")
@@ -432,7 +439,8 @@ class _Opener:
         free = find_free(expr)
         axes = (*(i for i in order if i in free), *(i for i in free if i not in order))
         shape = tuple(i.extent for i in axes)
-        made = ir.Tensor(self.names.take(f"{self.here.tensor.name}_in"), shape, kind_of(expr))
+        kind = "bool" if is_condition(expr) else kind_of(expr)
+        made = ir.Tensor(self.names.take(f"{self.here.tensor.name}_in"), shape, kind)
         self.outside.append(ir.Equation(ir.Access(made, axes), expr))
         return self._slice(ir.Access(made, axes))
 

@@ -15,6 +15,7 @@ from typing import TypeAlias
 from derive.analysis import facts
 from derive.ir import functions, polynomial
 from derive.ir import nodes as ir
+from derive.ir.recurrences import find_groups
 from derive.ir.walk import (
     find_accesses,
     find_children,
@@ -449,20 +450,30 @@ def _walk_parts(
 def find_nonfinite(system: ir.System, *, signs: bool = False) -> dict[ir.Tensor, ir.Tensor]:
     """The tensors that an equation does not make finite for sure, each with its marked likeness.
 
-    `signs`: those too that are never below 0, which their likenesses tell.
+    `signs`: those too that are never below 0, which their likenesses tell. What recurs is finite if
+    it begins so and each turn leaves it so: all are asked again until no more are found.
     """
-    found: dict[ir.Tensor, ir.Tensor] = {}
-    for equation in system.equations:
-        value, tensor = mark_tensors(equation.value, found), equation.target.tensor
-        is_bounded, is_known = facts.is_finite(value), facts.is_finite_where_defined(value)
-        sign = facts.find_sign(value) if signs and is_known else facts.Sign.UNKNOWN
-        if is_bounded and not sign:
-            continue
-        lower = (ir.ZERO if sign else None) if is_known else ir.MINUS_INFINITY
-        upper = None if is_bounded else ir.Infinity(False)
-        kept = (tensor.name, tensor.shape, tensor.kind, tensor.below)
-        found[tensor] = ir.Tensor(*kept, lower, upper, (sign is facts.Sign.POSITIVE, False))
-    return found
+    inputs = [entry for entry in system.inputs if isinstance(entry, ir.Tensor)]
+    found = {  # a loop leaves what it has made as inputs, which are marked already
+        replace(tensor, lower=None, upper=None): tensor
+        for tensor in inputs
+        if isinstance(tensor.upper, ir.Infinity)
+    }
+    recurs = bool(find_groups(system))
+    while True:
+        known = dict(found)
+        for equation in system.equations:
+            value, tensor = mark_tensors(equation.value, found), equation.target.tensor
+            is_bounded, is_known = facts.is_finite(value), facts.is_finite_where_defined(value)
+            sign = facts.find_sign(value) if signs and is_known else facts.Sign.UNKNOWN
+            if is_bounded and not sign:
+                continue
+            lower = (ir.ZERO if sign else None) if is_known else ir.MINUS_INFINITY
+            upper = None if is_bounded else ir.Infinity(False)
+            kept = (tensor.name, tensor.shape, tensor.kind, tensor.below)
+            found[tensor] = ir.Tensor(*kept, lower, upper, (sign is facts.Sign.POSITIVE, False))
+        if not recurs or found == known:
+            return found
 
 
 def mark_tensors(expr: ir.Expr, likeness: Mapping[ir.Tensor, ir.Tensor]) -> ir.Expr:

@@ -290,6 +290,12 @@ def lower_call(
         source = context.add_step(args[0])
         is_nan = ops.Apply("!=", (source, source), axes)  # whose sign is 0 to torch
         return ops.Choose(is_nan, source, ops.Apply(function, (source,), axes), axes)
+    if function == "logaddexp" and not any(map(context.is_above, arguments)):
+        one, other = map(context.add_step, args)  # where both are -oo, torch has a slope of nan
+        least = ops.Num(ir.MINUS_INFINITY)
+        is_least = ops.Apply("==", (one, least), ops.axes_of(one))
+        none = ops.Choose(is_least, ops.Num(ir.ZERO), one, ops.axes_of(one))
+        return ops.Choose(is_least, other, ops.Apply(function, (none, other), axes), axes)
     return ops.Apply(function, args, axes)
 
 

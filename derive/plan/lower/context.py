@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import prod
 
-from derive.analysis.facts import Facts, is_finite, is_never_negative
+from derive.analysis.facts import Facts, is_finite, is_finite_where_defined, is_never_negative
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.walk import find_all_indices, find_free, walk
@@ -137,6 +137,10 @@ class Context:
     def is_finite(self, expr: ir.Expr) -> bool:
         """Is it finite for all finite inputs?"""
         return is_finite(mark_tensors(expr, self.nonfinite))
+
+    def is_above(self, expr: ir.Expr) -> bool:
+        """Is it never -oo for finite inputs, wherever it is defined?"""
+        return is_finite_where_defined(mark_tensors(expr, self.nonfinite))
 
     def lower(self, expr: ir.Expr, order: tuple[ir.Index, ...]) -> ops.Op:
         """An inner expression as an operation, its heavy parts in steps of their own."""
