@@ -30,7 +30,7 @@ from typing import Unpack
 from derive.errors import Mark, refuse
 from derive.frontend.from_text import parse
 from derive.frontend.latex.names import Choice, MisfitError, Names, Shapes, complete
-from derive.frontend.latex.reading import Reading
+from derive.frontend.latex.reading import NORMS, Reading
 from derive.frontend.latex.tree import (
     Big,
     Call,
@@ -42,6 +42,7 @@ from derive.frontend.latex.tree import (
     Relation,
     Sum,
     Tree,
+    find_function,
     is_label,
     map_parts,
     to_word,
@@ -263,9 +264,11 @@ def inline(equations: Sequence[tuple[str, Tree, Tree]]) -> list[tuple[str, Tree,
     A call with the arguments of the definition is what the definition gives, with the places of
     the arguments; for others the definition is written out.
     """
-    functions = {
-        left.function: (left, right) for _, left, right in equations if isinstance(left, Call)
-    }
+    functions = dict[str, tuple[Call, Tree]]()
+    for line, left, right in equations:
+        if isinstance(left, Call):
+            refuse_unread(line, left, right)
+            functions[left.function] = (left, right)
     read, opened = set[str](), set[str]()
 
     def to_tensor(call: Call) -> Name:
@@ -301,6 +304,25 @@ def inline(equations: Sequence[tuple[str, Tree, Tree]]) -> list[tuple[str, Tree,
         for line, left, right in done
         if not isinstance(left, Call) or left.function in read or left.function not in opened
     ]
+
+
+def refuse_unread(line: str, left: Call, right: Tree) -> None:
+    r"""Refuse a function of the notation on the left whose arguments the right side does not read.
+
+    `\mathrm{Var}(x) = .. x_i ..` says what it is; `\log p_t = \log p_{t-1} + x_t` is about p.
+    """
+    if find_function(left.function) is None and left.function not in {*NORMS, "inner"}:
+        return
+    names = [part for part in walk(right) if isinstance(part, Name)]
+    read = {*names, *(Name(name.base, name.token) for name in names)}
+    if not {*left.arguments} <= read:
+        word = left.function
+        raise refuse(
+            "latex-form",
+            f"the left side is {word} of something that the right side does not read",
+            marks=[Mark(line, left.token.start, left.token.end)],
+            help=f"put the inverse of {word} on the right, or give the left side a name",
+        )
 
 
 def find_bound(tree: Tree) -> set[str]:

@@ -43,8 +43,8 @@ from derive.frontend.latex.tree import Name, Number, Relation, Token, Tree, to_w
 from derive.ir.functions import FUNCTIONS, ROWS
 
 # Norms over the axes of a vector or matrix.
-_NORMS = dict.fromkeys(("norm", "norm_2", "norm_F"), "norm[{}]({})")
-_NORMS |= {"norm_1": "sum[{}](abs({}))", "norm_oo": "max[{}](abs({}))"}
+NORMS = dict.fromkeys(("norm", "norm_2", "norm_F"), "norm[{}]({})")
+NORMS |= {"norm_1": "sum[{}](abs({}))", "norm_oo": "max[{}](abs({}))"}
 _CONCATENATED = "a concatenation stands where no product takes its parts"
 _MARK = re.compile(r"<(\d+)>")  # an index that has no name yet
 
@@ -450,8 +450,8 @@ class Reading:
         if word.startswith("norm") and is_matrix and word not in {"norm", "norm_F"}:
             says = "of the norms of a matrix the Frobenius norm is read"
             raise refuse("latex-form", says, help="write \\|A\\|_F, or the sum")
-        if first.axes and word in _NORMS:
-            return Value(_NORMS[word].format(marks, first.text), ATOM, (), free)
+        if first.axes and word in NORMS:
+            return Value(NORMS[word].format(marks, first.text), ATOM, (), free)
         if word == "trace" and is_matrix:
             self.join(*first.axes)
             return Value(f"sum[<{first.axes[0].mark}>]({first.text})", ATOM, (), free)
