@@ -219,6 +219,7 @@ class Reading:
             case tex.Sum(terms):
                 return self.read_sum([(sign, self.read(term, scope)) for sign, term in terms])
             case tex.Product(factors):
+                self.refuse_open(factors)
                 whole: Value | None = None
                 for sign, factor in factors:
                     value = self.read(factor, scope, is_factor=True)
@@ -243,6 +244,17 @@ class Reading:
             case tex.Cases(rows):
                 return self.read_cases(rows, scope)
         raise MisfitError("a comparison stands where a value is expected")
+
+    @staticmethod
+    def refuse_open(factors: Sequence[tuple[str, Tree]]) -> None:
+        """Refuse `a/2 b`: the quotient may be multiplied by b, or its divisor; 1/2 is a number."""
+        for k, (sign, divisor) in enumerate(factors[:-1]):
+            (_, over), (after, behind) = factors[k - 1], factors[k + 1]
+            is_number = k == 1 and isinstance(over, Number) and isinstance(divisor, Number)
+            is_bare = isinstance(divisor, (Number, Name)) and isinstance(behind, (Number, Name))
+            if sign == "/" and not after and is_bare and not is_number:
+                token = divisor.token if isinstance(divisor, Name) else None
+                raise MisfitError("it is open what / divides", token, "put parentheses")
 
     def read_name(self, name: Name, scope: frozenset[str]) -> Value:
         """A number, an index, a size or a tensor, perhaps to a power or transposed."""
@@ -415,7 +427,15 @@ class Reading:
             return self.read_concat(call, scope)
         is_norm = word.startswith("norm") and not below  # of a matrix it runs over both axes
         if word not in ROWS or is_norm or (len(call.arguments) > 1 and word in FUNCTIONS):
-            return self.read_function(call, [self.read(each, scope) for each in call.arguments])
+            values = [self.read(each, scope) for each in call.arguments]
+            found = self.read_function(call, values)
+            if below and (word != "log" or len(below) > 1):
+                raise MisfitError(f"what stands below {word} is not read", call.token)
+            if not below:
+                return found
+            base = self.read(below[0], scope)
+            free = tuple(dict.fromkeys((*found.free, *base.free)))
+            return replace(found, text=f"{found.text} / log({base.text})", holds=FACTOR, free=free)
         if len(call.arguments) != 1:
             raise MisfitError(f"{word} takes one argument", call.token)
         outside = scope - {*map(to_word, below)} if ROWS[word].keeps else scope

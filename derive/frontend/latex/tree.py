@@ -577,6 +577,9 @@ class Reader:
             if self._starts_factor() and self.peek().lstrip("\\") not in WORDS:
                 says = f"it is open how far the argument of {word} goes"
                 raise self.refuse(says, token, "put parentheses around the argument")
+        if power == Sum((("-", Number("1")),)):
+            says = f"it is open whether this is the inverse of {word} or 1 by it"
+            raise self.refuse(says, token, "write the inverse by its name, or a fraction")
         call = Call(word, token, arguments, below)
         return call if power is None else Power(call, power)
 
