@@ -153,7 +153,8 @@ def test_large_inputs(name: str) -> None:
 
 def test_every_attention_but_kernels_and_the_sigmoid_has_a_softmax() -> None:
     others = {name for name in NAMES if "attention" in name} - set(SOFTMAX)
-    kernels = {"linear_attention", "causal_linear_attention", "random_feature_attention"}
+    kernels = {"random_feature_attention", "linear_attention"}
+    kernels |= {"causal_linear_attention", "gated_linear_attention"}
     assert others == {*kernels, "sigmoid_attention"}
 
 

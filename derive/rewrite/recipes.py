@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import chain, combinations
 
 from derive.ir import nodes as ir
@@ -37,6 +38,7 @@ from derive.ir.walk import (
     find_free,
     is_reading,
     map_children,
+    rewrite_bottom_up,
     substitute,
     walk,
 )
@@ -56,6 +58,7 @@ from derive.rewrite.rules import (
 from derive.rewrite.rules.products import is_bracket, is_negative
 
 Equations = tuple[ir.Equation, ...]
+Counts = tuple[int, int, int, int]
 MOST = 5  # names that one equation reads, and that are tried in every way
 BARE = ("exp", "log")
 
@@ -64,26 +67,31 @@ def open_rows(
     equations: Equations, results: Sequence[ir.Tensor], settle: Callable[[ir.Expr], ir.Expr]
 ) -> Equations:
     """The equations with the parts of each softmax put where they are read."""
+    known = cache(settle)
+    count = cache(lambda value: _count(known(value)))
     found: Equations | None = equations
     while found is not None:
         equations = found
-        found = next(_find_better(equations, results, settle), None)
+        found = next(_find_better(equations, results, known, count), None)
     return equations
 
 
 def _find_better(
-    equations: Equations, results: Sequence[ir.Tensor], settle: Callable[[ir.Expr], ir.Expr]
+    equations: Equations,
+    results: Sequence[ir.Tensor],
+    settle: Callable[[ir.Expr], ir.Expr],
+    count: Callable[[ir.Expr], Counts],
 ) -> Iterator[Equations]:
     """The equations with some of them opened, where that makes a softmax of them."""
     parts = _find_parts(equations, results)
     tried: dict[tuple[ir.Equation, ...], None] = {}
     for reader in equations if parts else ():
         near = _find_near(reader, parts)
-        for count in range(1, len(near) + 1):
-            for chosen in combinations(near, count):
+        for number in range(1, len(near) + 1):
+            for chosen in combinations(near, number):
                 opened = None if chosen in tried else _open(equations, chosen, settle)
                 tried[chosen] = None
-                if opened is not None and _is_better(opened, equations, settle):
+                if opened is not None and _is_better(opened, equations, count):
                     yield opened
 
 
@@ -155,34 +163,37 @@ def _open(
 
 def _put(value: ir.Expr, equation: ir.Equation) -> ir.Expr:
     """The value with the equation's in place of each read of it at indices of its extents."""
-    inside = map_children(value, lambda child: _put(child, equation))
-    if not isinstance(inside, ir.Access) or inside.tensor is not equation.target.tensor:
-        return inside
-    new: dict[ir.Expr, ir.Expr] = {}
-    for index, place in zip(equation.target.places, inside.places, strict=True):
-        if not isinstance(place, ir.Index) or not isinstance(index, ir.Index):
-            return inside
-        if not is_same_extent(place.extent, index.extent):
-            return inside
-        new[index] = place
-    return substitute(equation.value, new)
+    tensor, indices = equation.target.tensor, equation.target.places
+
+    def put(here: ir.Expr) -> ir.Expr:
+        if not isinstance(here, ir.Access) or here.tensor is not tensor:
+            return here
+        new: dict[ir.Expr, ir.Expr] = {}
+        for index, place in zip(indices, here.places, strict=True):
+            if not isinstance(place, ir.Index) or not isinstance(index, ir.Index):
+                return here
+            if not is_same_extent(place.extent, index.extent):
+                return here
+            new[index] = place
+        return substitute(equation.value, new)
+
+    return rewrite_bottom_up(value, put) if is_reading(value, tensor) else value
 
 
-def _is_better(
-    opened: Equations, equations: Equations, settle: Callable[[ir.Expr], ir.Expr]
-) -> bool:
+def _is_better(opened: Equations, equations: Equations, count: Callable[[ir.Expr], Counts]) -> bool:
     """Is more of it a softmax, in fewer passes over the entries, or with no row more?"""
-    before = _count([settle(each.value) for each in equations])
-    after = _count([settle(each.value) for each in opened])
+    more = [count(each.value) for each in opened]
+    less = [count(each.value) for each in equations]
+    before, after = (map(sum, zip(*each, strict=True)) for each in (less, more))
     bare, rows, sums, soft = (new - old for new, old in zip(after, before, strict=True))
-    passes = bare + rows + sums
+    passes: int = bare + rows + sums
     gains = bare < 0 or rows < 0 or soft > 0
     return gains and max(bare, rows + sums, passes) <= 0 and (passes < 0 or rows <= 0)
 
 
-def _count(values: Sequence[ir.Expr]) -> tuple[int, int, int, int]:
-    """(bare functions, rows, other reductions, softmax rows), each value for itself."""
-    parts = [part for value in values for part in walk(value)]
+def _count(value: ir.Expr) -> Counts:
+    """(bare functions, rows, other reductions, softmax rows)."""
+    parts = list(walk(value))
     bare = sum(isinstance(part, ir.Call) and part.function in BARE for part in parts)
     soft = sum(isinstance(part, ir.Along) and ROWS[part.kind].ignores_shift for part in parts)
     reductions = [part.kind for part in parts if isinstance(part, ir.Reduce)]

@@ -73,7 +73,10 @@ def test_what_a_block_repeats_is_as_long_as_the_block_even_the_last():
 
 
 def test_a_loop_has_the_functions_that_its_blocks_are_cut_with():
-    text = "x[L]; size K; size S; index l < L; index k < K\ny[l] = max[k, S*l + k < L](x[S*l + k])"
+    text = (
+        "x[L]; w[K]; size S; index l < L; index k < K\n"
+        "y[l] = max[k, S*l + k < L](abs(x[S*l + k] - w[k]))"
+    )
     built = build(parse(text), sizes=dict(L=65536, K=512, S=2))
     assert built.plan.tiles
     assert built.judge(2).agrees
