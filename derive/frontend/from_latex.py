@@ -22,10 +22,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import fields, replace
 from itertools import combinations, islice, product
-from typing import Unpack
+from typing import Any, Unpack
 
 from derive.errors import Mark, refuse
 from derive.frontend.from_text import parse
@@ -44,7 +44,6 @@ from derive.frontend.latex.tree import (
     Tree,
     find_function,
     is_label,
-    map_parts,
     to_word,
     walk,
     write_name,
@@ -329,6 +328,17 @@ def find_bound(tree: Tree) -> set[str]:
     """The indices that sums and words over an index bind."""
     parts = (part for part in walk(tree) if isinstance(part, (Big, Call)))
     return {to_word(name) for part in parts for name in walk(part.below)} - {""}
+
+
+def map_parts(tree: Tree, change: Callable[[Tree], Tree]) -> Tree:
+    """The tree with each part right below it changed."""
+
+    def visit(part: Any) -> Any:
+        if isinstance(part, tuple):
+            return tuple(map(visit, part))
+        return change(part) if isinstance(part, Tree) else part
+
+    return replace(tree, **{each.name: visit(getattr(tree, each.name)) for each in fields(tree)})
 
 
 def exchange(tree: Tree, given: Mapping[Tree, Tree]) -> Tree:

@@ -347,6 +347,8 @@ class Reading:
                 self.join(*pair)
             return Value(text, FACTOR, a, free, one.is_row)
         of_vectors = len(a) == len(b) == 1
+        if of_vectors and sign == "times":
+            raise MisfitError("the cross product of vectors is not read", help="write its sum")
         if of_vectors and (sign == "otimes" or (not one.is_row and other.is_row)):
             return Value(text, FACTOR, (a[0], b[0]), free)
         if sign == "otimes":
@@ -366,7 +368,7 @@ class Reading:
     def multiply_parts(self, one: Value, sign: str, other: Value) -> Value:
         """A concatenation and a vector or matrix: the sum of the products of the parts."""
         whole, given = (one, other) if one.parts else (other, one)
-        if given.parts or sign not in {"", "cdot"} or not given.axes:
+        if given.parts or sign not in {"", "cdot", "times"} or not given.axes:
             raise MisfitError(_CONCATENATED, help="multiply it by a vector or a matrix")
         place = 0 if whole is one else -1
         axis = given.axes[place]
@@ -501,6 +503,11 @@ class Reading:
     def read_big(self, big: tex.Big, scope: frozenset[str]) -> Value:
         """A sum or a product over what stands below its sign."""
         bound, conditions = self.read_range(big.below, big.above, scope, big.token)
+        if big.kind == "prod" and isinstance(big.body, tex.Product):  # a sum is linear
+            last = big.body.factors[-1][1]
+            if not {*bound} & {to_word(part) for part in walk(last) if isinstance(part, Name)}:
+                says = "it is open how far the product goes"
+                raise MisfitError(says, big.token, "put its body into parentheses, or all of it")
         value = self.read(big.body, scope | {*bound})
         inside = ", ".join([*bound, *([" and ".join(conditions)] if conditions else [])])
         free = tuple(i for i in value.free if i not in bound)

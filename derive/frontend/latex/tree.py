@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from keyword import iskeyword
 from typing import Any, TypeAlias
 
@@ -144,17 +144,6 @@ def walk(tree: Tree | tuple[Tree, ...]) -> Iterator[Tree]:
             stack += [getattr(part, each.name) for each in reversed(fields(part))]
 
 
-def map_parts(tree: Tree, change: Callable[[Tree], Tree]) -> Tree:
-    """The tree with each part right below it changed."""
-
-    def visit(part: Any) -> Any:
-        if isinstance(part, tuple):
-            return tuple(map(visit, part))
-        return change(part) if isinstance(part, Tree) else part
-
-    return replace(tree, **{each.name: visit(getattr(tree, each.name)) for each in fields(tree)})
-
-
 _SPACES = r"\s|\\[ ,;:!]|~|\\text(?:rm)?\{\s*(?:if|for|when|otherwise|else|where|with)\s*\}"
 _LAYOUT = r"quad|qquad|displaystyle|limits|nonumber|notag|bigl?|bigr|Bigl?|Bigr|left|right"
 _TOKEN = re.compile(
@@ -171,7 +160,7 @@ _RELATIONS = {"<": "<", ">": ">", "=": "==", "\\le": "<=", "\\leq": "<=", "\\ge"
 _RELATIONS |= {"\\geq": ">=", "\\ne": "!=", "\\neq": "!=", "\\lt": "<", "\\gt": ">"}
 _RELATIONS |= {"\\leqslant": "<=", "\\geqslant": ">="}
 _LOGIC = {"\\wedge": "and", "\\land": "and", "\\vee": "or", "\\lor": "or"}
-_TIMES = {"\\cdot": "cdot", "\\times": "cdot", "*": "cdot", "\\odot": "odot", "\\circ": "odot"}
+_TIMES = {"\\cdot": "cdot", "\\times": "times", "*": "cdot", "\\odot": "odot", "\\circ": "odot"}
 _TIMES |= {"/": "/", "\\otimes": "otimes"}
 _CLOSING = {"(": ")", "{": "}", "[": "]", "\\{": "\\}"}
 _CLOSING |= {"\\lfloor": "\\rfloor", "\\lvert": "\\rvert"}
@@ -436,8 +425,7 @@ class Reader:
                 continue
             if sign.text == "^":
                 exponent = self._read_group(self.read_sum)
-                is_first = isinstance(tree, Name) and tree.above is None
-                if isinstance(tree, Name) and is_first:
+                if isinstance(tree, Name) and tree.above is None:
                     tree = Name(tree.base, tree.token, exponent, tree.below, tree.label)
                 else:
                     tree = Power(tree, exponent)
@@ -583,6 +571,13 @@ class Reader:
         call = Call(word, token, arguments, below)
         return call if power is None else Power(call, power)
 
+    def _is_one(self, start: int) -> bool:
+        """Is what was read since then one factor?"""
+        end, self.place = self.place, start
+        self.read_factor()
+        is_one, self.place = self.place == end, end
+        return is_one
+
     def _is_alone(self) -> bool:
         """Has a function no argument behind what stands below and above it, as a name has none?"""
         start = self.place
@@ -629,7 +624,10 @@ class Reader:
             if not below:
                 says = "the sign has no index below it"
                 raise self.refuse(says, token, "write \\sum_{j}: summation is never implied")
-            return Big(_BIG[command], token, below, above, self.read_product())
+            start, body = self.place, self.read_product()
+            if command == "\\prod" and isinstance(body, Product) and self._is_one(start):
+                body = Sum((("+", body),))  # in parentheses, which say how far it goes
+            return Big(_BIG[command], token, below, above, body)
         if command == "\\begin{cases}":
             return self._read_cases(token)
         if word in _FONTS or word in _ACCENTS:
