@@ -113,7 +113,10 @@ def _write(expr: ir.Expr) -> tuple[str, int]:
             return rf"\begin{{cases}} {rows} & \text{{otherwise}} \end{{cases}}", ATOM
         case ir.Reduce(kind, bound, condition, body) if kind in BIG:
             sign = functions.ROWS[kind].latex
-            return f"{sign}{_write_under(bound, condition)} {_write_within(body, SIGN)}", SIGN
+            holds = (
+                POWER if kind == "prod" and isinstance(body, ir.Mul) else SIGN
+            )  # how far it goes
+            return f"{sign}{_write_under(bound, condition)} {_write_within(body, holds)}", SIGN
         case ir.Reduce(kind, bound, condition, body):
             return _write_function(kind, bound, condition, body), ATOM
         case ir.Along(kind, _, condition, body):
