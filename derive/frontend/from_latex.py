@@ -6,7 +6,7 @@ r"""From LaTeX to a formula: equations as in a paper, with the shapes of their t
     each W: [H, D, D]
 
     text -> equations and declarations   here
-         -> trees                        latex.tree
+         -> trees                        latex.tree, made of latex.nodes
          -> lines of the notation        latex.reading, one for each way to read them
          -> Formula                      from_text
 
@@ -30,24 +30,23 @@ from typing import Any, Unpack
 from derive.errors import Mark, refuse
 from derive.frontend.from_text import parse
 from derive.frontend.latex.names import Choice, MisfitError, Names, Shapes, complete
-from derive.frontend.latex.reading import NORMS, Reading
-from derive.frontend.latex.tree import (
+from derive.frontend.latex.nodes import (
     Big,
     Call,
     Name,
     Number,
     Power,
     Product,
-    Reader,
     Relation,
     Sum,
     Tree,
-    find_function,
     is_label,
     to_word,
     walk,
     write_name,
 )
+from derive.frontend.latex.reading import NORMS, Reading
+from derive.frontend.latex.tree import Reader, find_function
 from derive.frontend.text import lines as statements
 from derive.notation.formula import About, Formula
 
@@ -74,6 +73,7 @@ _SHAPE = re.compile(
     r"(?::\s*(?:shape\s*)?[\[(](?P<extents>[^\[\]]*)[\])]"
     r"|\\in\s*\\mathbb\s*\{?\s*R\s*\}?\s*\^\s*(?:\{(?P<power>.*)\}|(?P<single>\w)))\s*[,.;]?\s*$"
 )
+_BEGINS = re.compile(rf"^\s*{_NAMED}\s*(?:\([^()=]*\)\s*)?&?=(?!=)")
 _LISTED = re.compile(rf"^\s*{_NAMED}\s*=\s*[\[(][^\[\]()=]*\\[lc]?dots[^\[\]()=]*[\])]\s*[,.]?\s*$")
 _VECTORS = re.compile(r"\s*vectors are (rows|columns)\s*$")
 _NOTATION = re.compile(
@@ -139,11 +139,14 @@ def to_notation(text: str, declarations: str = "") -> str:
 def split_text(text: str) -> tuple[list[str], list[str]]:
     """The equations, a line each, and the declarations."""
     text = re.sub(r"(?<!\\)%.*", "", text)
-    segments = [next(filter(None, found.groups())) for found in _SEGMENT.finditer(text)]
-    prose = _SEGMENT.sub("\n", text) if segments else ""
+    is_marked = _SEGMENT.search(text) is not None
     lines: list[str] = []
-    stated = [line for line in prose.split("\n") if is_stated(line)]
-    for segment in segments or [text]:
+    stated: list[str] = []
+    for segment, is_prose in cut(text):
+        if is_prose:
+            stated += filter(is_stated, segment.split("\n"))
+            continue
+        first = len(lines)
         whole = _IGNORED.sub("", segment)
         cases: list[str] = []  # their rows end as equations do
         while found := _CASES.search(whole):
@@ -157,12 +160,27 @@ def split_text(text: str) -> tuple[list[str], list[str]]:
                 stated.append(line)
             elif "=" in line:
                 lines.append(line)
-            elif line.strip(" &,.") and not segments:
+            elif line.strip(" &,.") and (len(lines) > first or not is_marked):
                 if not lines:
                     marks = [Mark(line, 0, len(line))]
                     raise refuse("latex-form", "there is no = in this line", marks=marks)
                 lines[-1] += f" {line}"
     return lines, stated
+
+
+def cut(text: str) -> Iterator[tuple[str, bool]]:
+    """The parts of a text, and which are prose: those outside of signs for formulas.
+
+    Where a line outside begins as an equation does, what stands between the signs is no prose.
+    """
+    end, found = 0, [*_SEGMENT.finditer(text)]
+    for each in found:
+        between = text[end : each.start()]
+        yield between, not any(map(_BEGINS.match, between.split("\n")))
+        yield next(filter(None, each.groups())), False
+        end = each.end()
+    rest = text[end:]
+    yield rest, bool(found) and not any(map(_BEGINS.match, rest.split("\n")))
 
 
 def is_stated(line: str) -> bool:

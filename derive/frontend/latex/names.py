@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from derive.frontend.latex import tree
+from derive.frontend.latex import nodes as tree
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 

@@ -23,7 +23,7 @@ from dataclasses import replace
 from itertools import chain, count
 
 from derive.errors import refuse
-from derive.frontend.latex import tree as tex
+from derive.frontend.latex import nodes as tex
 from derive.frontend.latex.names import (
     ATOM,
     FACTOR,
@@ -39,7 +39,7 @@ from derive.frontend.latex.names import (
     to_polynomial,
     write_linear,
 )
-from derive.frontend.latex.tree import Name, Number, Relation, Token, Tree, to_word, walk
+from derive.frontend.latex.nodes import Name, Number, Relation, Token, Tree, to_word, walk
 from derive.ir.functions import FUNCTIONS, ROWS
 
 # Norms over the axes of a vector or matrix.
@@ -251,6 +251,7 @@ class Reading:
         for k, (sign, divisor) in enumerate(factors[:-1]):
             (_, over), (after, behind) = factors[k - 1], factors[k + 1]
             is_number = k == 1 and isinstance(over, Number) and isinstance(divisor, Number)
+            is_number &= not (isinstance(behind, Name) and behind.base == "pi")  # 1/2\pi
             is_bare = isinstance(divisor, (Number, Name)) and isinstance(behind, (Number, Name))
             if sign == "/" and not after and is_bare and not is_number:
                 token = divisor.token if isinstance(divisor, Name) else None
@@ -295,6 +296,8 @@ class Reading:
     def read_power(self, base: Value, exponent: Tree, scope: frozenset[str]) -> Value:
         """A number to a power."""
         value = self.read(exponent, scope)
+        if len(base.axes) > 1 and value.text == "-1":
+            return self.read_axes("inverse", base)
         if len(base.axes) > 1 or value.axes:  # of a vector it is that of its elements
             says = "a power of a matrix is not read"
             raise MisfitError(says, help="write its indices, or \\odot for elements")
@@ -445,11 +448,7 @@ class Reading:
         bound, conditions = self.read_range(below, None, outside, call.token, is_listed=keeps)
         value = self.read(call.arguments[0], scope | {*bound})
         if not bound and value.axes:
-            axis, rest = value.axes[-1], value.axes[:-1]
-            inside = f"<{axis.mark}>"
-            axes = value.axes if ROWS[word].keeps else rest
-            is_row = value.is_row if len(value.axes) == 1 or len(axes) != 1 else False
-            return Value(f"{word}[{inside}]({value.text})", ATOM, axes, value.free, is_row)
+            return self.read_axes(word, value, call.token)
         if not bound:
             written = [i for i in value.free if i not in self.batch.values()]
             if not written:
@@ -459,6 +458,19 @@ class Reading:
         free = value.free if ROWS[word].keeps else tuple(i for i in value.free if i not in bound)
         inside = ", ".join([*bound, *([" and ".join(conditions)] if conditions else [])])
         return Value(f"{word}[{inside}]({value.text})", ATOM, value.axes, free, value.is_row)
+
+    def read_axes(self, word: str, value: Value, token: Token | None = None) -> Value:
+        """A word over the last axis of a vector or matrix, or over both axes of a matrix."""
+        row = ROWS[word]
+        if row.is_matrix and len(value.axes) != len(("row", "column")):
+            raise MisfitError(f"{word} is of a matrix", token)
+        over = value.axes if row.is_matrix else value.axes[-1:]
+        if row.is_matrix and over[0].extent != over[1].extent:
+            raise MisfitError(f"{word} is of a matrix with as many rows as columns", token)
+        inside = ", ".join(f"<{axis.mark}>" for axis in over)
+        axes = value.axes if row.keeps else value.axes[: -len(over)]
+        is_row = value.is_row if len(value.axes) == 1 or len(axes) != 1 else False
+        return Value(f"{word}[{inside}]({value.text})", ATOM, axes, value.free, is_row)
 
     def read_function(self, call: tex.Call, values: Sequence[Value]) -> Value:
         """A function of elements, a norm or a trace."""

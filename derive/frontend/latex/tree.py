@@ -16,133 +16,29 @@ part of the name, a power) depends on what is declared, so it is kept as it is w
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
 from keyword import iskeyword
-from typing import Any, TypeAlias
 
 from derive.errors import DeriveError, Mark, refuse
-from derive.ir.functions import FUNCTIONS, ROWS
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A number, a letter, a word, a command or a sign, at its columns."""
-
-    kind: str
-    text: str
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """A decimal."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    """A name with what stands above and below it."""
-
-    base: str
-    token: Token = field(compare=False)  # where it stands says nothing of what it means
-    above: Tree | None = None
-    below: tuple[Tree, ...] = ()
-    label: str = ""  # what stands below, as part of a name
-
-
-@dataclass(frozen=True, slots=True)
-class Sum:
-    """Terms with their signs."""
-
-    terms: tuple[tuple[str, Tree], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """Factors, each after its sign: none, `odot`, `cdot` or `/`."""
-
-    factors: tuple[tuple[str, Tree], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Power:
-    """A power of what is no name."""
-
-    base: Tree
-    exponent: Tree
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A function, or a word over indices: `softmax_j(..)`."""
-
-    function: str
-    token: Token = field(compare=False)  # where it stands says nothing of what it means
-    arguments: tuple[Tree, ...]
-    below: tuple[Tree, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Big:
-    """A sum or product sign with its range."""
-
-    kind: str
-    token: Token = field(compare=False)  # where it stands says nothing of what it means
-    below: tuple[Tree, ...]
-    above: Tree | None
-    body: Tree
-
-
-@dataclass(frozen=True, slots=True)
-class Relation:
-    """A chain of comparisons."""
-
-    first: Tree
-    rest: tuple[tuple[str, Tree], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Logic:
-    """`and` and `or` of parts, `not` of one."""
-
-    word: str
-    parts: tuple[Tree, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Bracket:
-    """1 where the relation holds, else 0."""
-
-    condition: Tree
-
-
-@dataclass(frozen=True, slots=True)
-class Cases:
-    """Values, each with its condition; the last one may have none."""
-
-    rows: tuple[tuple[Tree, Tree | None], ...]
-
-
-Tree: TypeAlias = (
-    Number | Name | Sum | Product | Power | Call | Big | Relation | Logic | Bracket | Cases
+from derive.frontend.latex.nodes import (
+    DOTS,
+    Big,
+    Bracket,
+    Call,
+    Cases,
+    Logic,
+    Name,
+    Number,
+    Power,
+    Product,
+    Relation,
+    Sum,
+    Token,
+    Tree,
+    write_name,
 )
-
-
-def walk(tree: Tree | tuple[Tree, ...]) -> Iterator[Tree]:
-    """A part, or several, and all their parts."""
-    stack: list[Any] = [tree]
-    while stack:
-        part = stack.pop()
-        if isinstance(part, tuple):
-            stack += reversed(part)
-        elif isinstance(part, Tree):
-            yield part
-            stack += [getattr(part, each.name) for each in reversed(fields(part))]
-
+from derive.ir.functions import FUNCTIONS, ROWS
 
 _SPACES = r"\s|\\[ ,;:!]|~|\\text(?:rm)?\{\s*(?:if|for|when|otherwise|else|where|with)\s*\}"
 _LAYOUT = r"quad|qquad|displaystyle|limits|nonumber|notag|bigl?|bigr|Bigl?|Bigr|left|right"
@@ -169,7 +65,19 @@ _GLYPHS = {"infty": "oo", "ell": "l", "varepsilon": "epsilon", "varphi": "phi"}
 _GLYPHS |= {"vartheta": "theta", "varrho": "rho", "varsigma": "sigma"}
 _SEPARATORS = {",", ";", "|", "\\|", "\\mid"}  # of the arguments of a function that is defined
 _DEFINES = {"=", ":", "\\coloneqq", "\\equiv"}
-DOTS = {"ldots", "dots", "cdots"}
+_INVERSE = Sum((("-", Number("1")),))  # above a name
+_MOD = {"\\bmod", "\\mod"}
+# Signs that are no names, and what to write for them.
+_UNREAD = dict.fromkeys(
+    ("\\int", "\\iint", "\\oint", "\\lim"), "write the sum or the value that it stands for"
+)
+_UNREAD |= dict.fromkeys(("\\partial", "\\nabla"), "write the derivative out")
+_UNREAD |= dict.fromkeys(("\\pm", "\\mp"), "write an equation for each sign")
+_UNREAD |= dict.fromkeys(("\\sup", "\\limsup"), "write \\max_i")
+_UNREAD |= dict.fromkeys(("\\inf", "\\liminf"), "write \\min_i")
+_UNREAD |= {"\\binom": "declare it as a tensor or a scalar", "\\pmod": "write \\bmod"}
+_UNREAD |= {"\\lceil": "write -\\lfloor -x \\rfloor", "\\in": "write the range of the index"}
+_ENTRY = "a tensor with its four indices, v_{ijab}, for a two-electron integral"
 _BIG = {"\\sum": "sum", "\\prod": "prod"}
 # Functions by the command or the word that people write, capitals and lines aside.
 WORDS = {name.replace("_", ""): name for name in (*FUNCTIONS, *ROWS)}
@@ -183,37 +91,6 @@ _COMMANDS = [  # \log\det is one function
 ]
 _OPERATORS = {each.latex for each in FUNCTIONS.values()} | {each.latex for each in ROWS.values()}
 _END = "\\end{cases}"
-
-
-def is_label(word: str) -> bool:
-    """Does a word look like part of a name, and not like an index or a number?"""
-    return word[:1].isalpha() and (word[0].isupper() or len(word) > 1)
-
-
-def has_label(name: Name) -> bool:
-    """Is what stands below the name part of it? Capitals side by side are one word."""
-    return is_label(name.label) and (len(name.below) == 1 or name.label.isupper())
-
-
-def to_word(tree: Tree | None) -> str:
-    """The text of a sub- or superscript that may be part of a name."""
-    match tree:
-        case Name(base, _, None, ()):
-            return base
-        case Number(text) if text.isdigit():
-            return text
-    return ""
-
-
-def write_name(name: Name, *, has_places: bool = False) -> tuple[str, tuple[Tree, ...]]:
-    """The name with what stands above and below it, and its places.
-
-    Of one that `has_places` what stands below is a place where it does not look like a label.
-    """
-    is_part = not has_places or has_label(name)
-    label = name.label if is_part else ""
-    word = "_".join(filter(None, (name.base, to_word(name.above), label)))
-    return word, () if is_part else name.below
 
 
 def find_function(word: str) -> str | None:
@@ -369,10 +246,10 @@ class Reader:
         sign = self.take().text if self.peek() in {"+", "-"} else "+"
         while True:
             terms.append((sign, self.read_product()))
-            if self.peek() == "\\bmod":
+            if self.peek() in _MOD:
                 token = self.take()
                 if len(terms) > 1 or sign == "-" or isinstance(terms[0][1], Product):
-                    says = "it is open what \\bmod divides"
+                    says = f"it is open what {token.text} divides"
                     raise self.refuse(says, token, "put parentheses around it")
                 terms = [("+", Call("mod", token, (terms[0][1], self.read_product())))]
             if self.peek() not in {"+", "-"}:
@@ -399,14 +276,17 @@ class Reader:
         if text.startswith("\\"):
             ends = {_END, "\\\\", "\\in", "\\rfloor", "\\rvert", "\\}", "\\mid", "\\rVert"}
             ends |= {"\\|", "\\Vert"} if self.bars or self.is_list else set()
-            ends |= {"\\rangle", "\\bmod", "\\to", "\\quad", "\\ldots", "\\dots"}
+            ends |= {"\\rangle", "\\to", "\\quad", "\\ldots", "\\dots", *_MOD, *_UNREAD}
             return text not in ends
         return text[0].isalnum() or text in {"(", "[", "{"}
 
     def read_factor(self) -> Tree:
         """An atom with what stands above and below it."""
         tree = self._read_atom()
-        while self.peek() in {"^", "_", "'"}:
+        while self.peek() in {"^", "_", "'"} or self._is_called(tree):
+            if isinstance(tree, Name) and self.peek() == "(":
+                tree = self._read_defined(tree)
+                continue
             if self.peek() == "'":
                 prime = self.take()
                 if not isinstance(tree, Name):
@@ -436,12 +316,19 @@ class Reader:
                 elif not isinstance(tree, Name):
                     raise self.refuse("a subscript belongs to a name", sign, "put it at the name")
                 below, label = self._read_places()
+                if isinstance(tree, Name) and tree.above == _INVERSE and len(below) > 1:
+                    says = "it is open whether this is an entry of the inverse or 1 by an entry"
+                    advice = f"write ({base}_{{ij}})^{{-1}}, or B = {base}^{{-1}} and B_{{ij}}"
+                    raise self.refuse(says, sign, advice)
                 kept = tree.below if base == tree.base else ()
                 tree = Name(base, tree.token, tree.above, (*kept, *below), label)
+        return tree
+
+    def _is_called(self, tree: Tree) -> bool:
+        """Is the tree a function that the text defines, with its arguments behind it?"""
         if not isinstance(tree, Name) or self.peek() != "(":
-            return tree
-        is_function = write_name(tree, has_places=True)[0] in self.functions
-        return self._read_defined(tree) if is_function else tree
+            return False
+        return write_name(tree, has_places=True)[0] in self.functions
 
     def _read_group(self, read: Callable[[], Tree]) -> Tree:
         """What stands in braces, or one token without them."""
@@ -507,7 +394,10 @@ class Reader:
                 return self._read_bars(token)
             case _, "\\langle":
                 first = self.read_sum()
-                self.take(",")
+                if self.peek() != ",":
+                    says = "of angle brackets the inner product of two parts is read"
+                    raise self.refuse(says, token, f"write \\langle x, y \\rangle, or {_ENTRY}")
+                self.take()
                 second = self.read_sum()
                 self.take("\\rangle")
                 return Call("inner", token, (first, second))
@@ -539,11 +429,14 @@ class Reader:
         body = self.read_sum()
         self.bars -= 1
         if opened.text == "|":
-            self.take("|")
+            if self.peek() != "|":
+                raise self.refuse("| is missing", opened, f"write |x|, or {_ENTRY}")
+            self.take()
             return Call("abs", opened, (body,))
         closing = self.take()
         if closing.text not in {"\\|", "\\Vert", "\\rVert"}:
-            raise self.refuse(f"\\| is missing before {closing.text}", closing)
+            says = f"\\| is missing before {closing.text}"
+            raise self.refuse(says, closing, f"write \\|x\\|, or {_ENTRY}")
         if self.peek() == "_":
             self.take()
             order = self._read_group(self.read_sum)
@@ -565,7 +458,9 @@ class Reader:
             if self._starts_factor() and self.peek().lstrip("\\") not in WORDS:
                 says = f"it is open how far the argument of {word} goes"
                 raise self.refuse(says, token, "put parentheses around the argument")
-        if power == Sum((("-", Number("1")),)):
+        if power == _INVERSE:
+            if f"a{word}" in FUNCTIONS:  # \\sin^{-1} is asin
+                return Call(f"a{word}", token, arguments, below)
             says = f"it is open whether this is the inverse of {word} or 1 by it"
             raise self.refuse(says, token, "write the inverse by its name, or a fraction")
         call = Call(word, token, arguments, below)
@@ -632,6 +527,8 @@ class Reader:
             return self._read_cases(token)
         if word in _FONTS or word in _ACCENTS:
             return self._read_font(word, token)
+        if command in _UNREAD:
+            raise self.refuse(f"{command} is not read", token, _UNREAD[command])
         if word in _GLYPHS:
             return Name(_GLYPHS[word], token)
         function = find_function(word)
