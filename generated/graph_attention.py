@@ -1,6 +1,7 @@
 """Graph attention, one head, over the neighbours of each node.
 
     h[N, F]; W[F, G]; a_1, a_2[G]; bool A[N, N]; scalar slope = 0.2
+    empty rows are zeros
     g[i,k] = sum[f](h[i,f] * W[f,k])
     e[i,j] = leaky_relu(sum[k](a_1[k] * g[i,k]) + sum[k](a_2[k] * g[j,k]), slope)
     alpha[i,j] = softmax[j, A[i,j]](e[i,j])

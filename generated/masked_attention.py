@@ -1,6 +1,7 @@
 """Scaled dot-product attention with one mask for all heads; empty rows are zeros.
 
     query[B, H, N, C]; key[B, H, M, C]; value[B, H, M, E]; bool mask[B, N, M]
+    empty rows are zeros
     p[b,h,n,m] = softmax[m, mask[b,n,m]](sum[c](query[b,h,n,c] * key[b,h,m,c]) / sqrt(C))
     z[b,h,n,e] = sum[m](p[b,h,n,m] * value[b,h,m,e])
     return z, p

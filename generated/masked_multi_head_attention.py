@@ -6,6 +6,7 @@
     index h < H
     index c < C
     index e < E
+    empty rows are zeros
     Q[b,h,n,c] = sum[d](query[b,n,d] * W_q[d,h*C + c])
     K[b,h,m,c] = sum[d](key[b,m,d] * W_k[d,h*C + c])
     V[b,h,m,e] = sum[d](value[b,m,d] * W_v[d,h*E + e])

@@ -1,6 +1,7 @@
 """Attention to padded sequences, each of its own length; a length of 0 gives zeros.
 
     query[B, H, N, D]; key, value[B, H, M, D]; int length[B] < M + 1
+    empty rows are zeros
     s[b,h,i,j] = sum[d](query[b,h,i,d] * key[b,h,j,d]) / sqrt(D)
     z[b,h,i,d] = sum[j](softmax[j, j < length[b]](s[b,h,i,j]) * value[b,h,j,d])
 

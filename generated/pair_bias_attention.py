@@ -1,6 +1,7 @@
 """Row-wise attention with pair bias, gated, and a padding mask.
 
     q, k, v, gate[S, N, H, C]; bias[H, N, N]; bool mask[S, N]
+    empty rows are zeros
     alpha[s,h,i,j] = softmax[j, mask[s,j]](sum[c](q[s,i,h,c] * k[s,j,h,c]) / sqrt(C) + bias[h,i,j])
     o[s,i,h,c] = gate[s,i,h,c] * sum[j](alpha[s,h,i,j] * v[s,j,h,c])
 

@@ -414,7 +414,11 @@ def _propose_indices(read: Read, index: ir.Index, here: str) -> str:
     origin = find_origin(index, read.system)
     if Polynomial.of(index.extent) == _ONE and origin is not None:
         return f"nothing is stretched silently: write 0 for {index.name} in {origin[0].name}"
-    return f"give one of them a name of its own, or guard {tensor} with [{index.name} < {here}]"
+    own = "give one of them a name of its own, or"
+    if is_never_negative(Polynomial.of(read.extent) - Polynomial.of(index.extent)):
+        extent = write_extent(index.extent)
+        return f"{own} declare index {index.name} < {extent}, which leaves the rest of {tensor} out"
+    return f"{own} guard {tensor} with [{index.name} < {here}]"
 
 
 def _outside(read: Read, *, starts: bool, ends: bool) -> Diagnostic:

@@ -222,6 +222,8 @@ def find_facts(condition: ir.Expr) -> Facts:
     match condition:
         case ir.And(parts):
             return tuple(chain.from_iterable(find_facts(part) for part in parts))
+        case ir.Not(ir.Or(parts)):
+            return tuple(chain.from_iterable(find_facts(ir.negate(part)) for part in parts))
         case ir.Not(ir.Not(part)):
             return find_facts(part)
         case ir.Not(ir.Compare(relation, left, right)):
@@ -507,7 +509,7 @@ Guards = tuple[ir.Expr, ...]
 def find_guarded(expr: ir.Expr, facts: Facts) -> Iterator[tuple[ir.Access, Facts]]:
     """Every access with what the guards around it keep >= 0."""
     for access, guards in find_reads(expr):
-        yield access, (*facts, *(fact for guard in guards for fact in find_facts(guard)))
+        yield access, (*facts, *chain.from_iterable(map(find_facts, guards)))
 
 
 def find_reads(expr: ir.Expr, guards: Guards = ()) -> Iterator[tuple[ir.Access, Guards]]:
@@ -527,9 +529,10 @@ def find_reads(expr: ir.Expr, guards: Guards = ()) -> Iterator[tuple[ir.Access, 
             around = tuple(guard for guard in guards if not bound & {*find_free(guard)})
             yield from find_reads(condition, around)
             yield from find_reads(body, around if condition is ir.TRUE else (*around, condition))
-        case ir.And(parts):
+        case ir.And(parts) | ir.Or(parts):
+            before = parts if isinstance(expr, ir.And) else tuple(map(ir.negate, parts))
             for number, part in enumerate(parts):
-                yield from find_reads(part, (*guards, *parts[:number]))
+                yield from find_reads(part, (*guards, *before[:number]))
         case ir.Mul(factors):
             brackets = [bracket for factor in factors for bracket in find_brackets(factor)]
             for factor in factors:

@@ -17,6 +17,7 @@ from derive.backend.to_data import find_changes
 from derive.ir import functions, walk
 from derive.ir import nodes as ir
 from derive.ir.pieces import find_divisor
+from derive.ir.text import tell_rows
 from derive.plan.plan import Entry
 from derive.rewrite.rules.products import is_bracket
 
@@ -245,7 +246,9 @@ END = " \\\\\n"
 
 def to_rows(system: ir.System) -> str:
     """The equations as they were written, each on a line of an environment."""
-    return END.join(map(to_latex, walk.as_written(system).equations))
+    system = walk.as_written(system)
+    rows = (rf"& \text{{{line}}}" for line in tell_rows(system))
+    return END.join([*map(to_latex, system.equations), *rows])
 
 
 def to_align(system: ir.System, entries: Sequence[Entry]) -> str:

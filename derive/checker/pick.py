@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 
 from derive.checker import load, runs, subjects
-from derive.checker.bind import find_layouts, find_orders, write_order
+from derive.checker.bind import find_constructor, find_layouts, find_orders, write_order
 from derive.checker.judge import MOST_STEPS, count_steps
 from derive.checker.processes import CannotRunError, find_kind
 from derive.checker.program import Program
@@ -156,8 +156,20 @@ class _Search:
             if best is not None and guess is not None and guess.agrees:
                 best = guess if guess.is_open else replace(best, same_if=guess.same_if)
         if best is None:
-            raise error or CannotRunError("no sizes and no arguments were found for it")
+            raise error or CannotRunError(
+                f"no sizes and no arguments were found for it: {self._ask()}"
+            )
         return self._pick(best)
+
+    def _ask(self) -> str:
+        """What would say the arguments that nothing tells."""
+        task = self.task
+        if find_kind(task.code.target) != "class" or task.init:
+            return "say --bind ARGUMENT=NAME for each, and --sizes"
+        slots = find_constructor(task.code, task.system, task.binds)
+        names = [slot.name for slot in slots if slot.name not in task.binds]
+        made = ", ".join(f"{name}=.." for name in names)
+        return f'it is made with {", ".join(names) or "nothing"}: say them, --init "{made}"'
 
     def _is_incurable(self) -> bool:
         """Did the code fail for what no sizes and no arguments cure?"""

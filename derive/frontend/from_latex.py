@@ -77,7 +77,7 @@ _BEGINS = re.compile(rf"^\s*{_NAMED}\s*(?:\([^()=]*\)\s*)?&?=(?!=)")
 _LISTED = re.compile(rf"^\s*{_NAMED}\s*=\s*[\[(][^\[\]()=]*\\[lc]?dots[^\[\]()=]*[\])]\s*[,.]?\s*$")
 _VECTORS = re.compile(r"\s*vectors are (rows|columns)\s*$")
 _NOTATION = re.compile(
-    r"^\s*(?:int|bool|scalar|size|index|return)\b"
+    r"^\s*(?:int|bool|scalar|size|index|return)\b|^\s*(?:&\s*\\text\{)?empty rows are\b"
     r"|^\s*(?:[\d./-]+\s*[<>]=?\s*)?\w+(?:\s*,\s*\w+)*\[[^\]]*\]\s*(?:[<>]=?.*)?$"
 )
 
@@ -236,6 +236,8 @@ def read_shapes(stated: Sequence[str]) -> Shapes:
 
 def to_plain(line: str) -> str:
     r"""A line `int \mu: [N] < C` as the notation writes it; other lines as they are."""
+    if rows := re.search(r"\bempty rows are \w+", line):
+        return rows[0]
     found = re.match(r"\s*(int|bool|scalar|size|index)\b(.*)$", line)
     if found is None:
         return line

@@ -35,6 +35,7 @@ from derive.frontend.text.lines import (
     Line,
     NumberLine,
     ReturnLine,
+    RowsLine,
     Source,
     TensorLine,
     find_places,
@@ -56,7 +57,8 @@ _WORDS = {*build.BINDING, *build.KEEPING}
 def parse(text: str, name: str = "formula", **about: Unpack[About]) -> Formula:
     """The formula of a text in the notation; DeriveError says what is wrong in it, and where.
 
-    `title`, `source`, `typical` and `empty_row` are those of `Formula`.
+    `title`, `source`, `typical` and `empty_row` are those of `Formula`; the last may be a line of
+    the text too, `empty rows are zeros`.
     """
     if not isinstance(text, str):
         raise refuse("text-wanted", f"the notation is text, not {type(text).__name__}")
@@ -66,6 +68,10 @@ def parse(text: str, name: str = "formula", **about: Unpack[About]) -> Formula:
     if not any(isinstance(line, EquationLine) for line in lines):
         advice = "write at least one, y[i] = sum[j](A[i,j] * x[j])"
         raise refuse("formula-empty", "the text has no equation", help=advice)
+    for line in lines:
+        if isinstance(line, RowsLine) and about.setdefault("empty_row", line.value) != line.value:
+            says = f"the softmax of an empty row is to be {about['empty_row']} and {line.value}"
+            raise code.refuse("empty-row-unknown", says, line.place, help="say it once")
     names = _find_names(code, lines)
     names.arguments.update({n: Symbol(n) for n in names.defaults})
     names.extents = Extents(

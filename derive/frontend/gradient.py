@@ -544,6 +544,7 @@ class _Reverse:
         open_reads = [substitute(place, new) for place in read_at]
         value, *conditions = (substitute(each, new) for each in (flow.value, *flow.conditions))
         rest: list[ir.Expr] = []
+        held = tuple(conditions)
         order = sorted(range(len(shape)), key=lambda k: not isinstance(open_reads[k], ir.Index))
         for number in order:
             place, here, extent = open_reads[number], places[number], shape[number]
@@ -562,7 +563,10 @@ class _Reverse:
             indices = [index for index in indices if index not in solved]
         value = _simplify_reads(value, set(find_accesses(flow.value)))
         summed = tuple(index for index in indices if isinstance(index, ir.Index))
-        condition = ir.all_of(*rest, *(each for each in conditions if not is_always(each)))
+        told = [*rest, *(each for each in conditions if not is_always(each))]
+        # A guard stands before what it guards: first what reads nothing, then what stood as it is.
+        told.sort(key=lambda each: bool(find_accesses(each)) * (1 + (each not in held)))
+        condition = ir.all_of(*told)
         return ir.sum_over(summed, value, condition)
 
     def tidy(

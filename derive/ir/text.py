@@ -1,7 +1,8 @@
 """The text of the index language: the notation that all stages print and `derive.parse` reads back.
 
 `to_text` gives a line; `find_span` tells where in it a given node stands, for the carets of an
-error; `to_lines` gives a whole system: declarations, sizes, index lines, equations, results.
+error; `to_lines` gives a whole system: declarations, sizes, index lines, what an empty row
+is, equations, results.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -9,6 +10,7 @@ from itertools import groupby
 
 from derive.errors import Mark
 from derive.ir import nodes as ir
+from derive.ir.functions import ROWS
 from derive.ir.pieces import OR, find_span, find_spans, join, tighten, to_text
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import as_written, find_accesses, find_all_indices, find_free, walk
@@ -24,6 +26,7 @@ def to_lines(system: ir.System) -> tuple[str, ...]:
     for size in system.sizes:
         lines.append(f"size {size.name}" + (f" = {size.default}" if size.default else ""))
     lines += _tell_extents(system)
+    lines += tell_rows(system)
     lines += [to_text(equation) for equation in system.equations]
     last = system.equations[-1].target.tensor if system.equations else None
     if system.results != (last,):
@@ -69,6 +72,14 @@ def _tell_extents(system: ir.System) -> Iterator[str]:
     for extent, group in groupby(find_untold(system), key=lambda index: index.extent):
         names = ", ".join(index.name for index in group)
         yield f"index {names} < {write_extent(_order_terms(extent))}"
+
+
+def tell_rows(system: ir.System) -> Iterator[str]:
+    """What the softmax of an empty row is, where one is taken and it is not nan."""
+    parts = (part for equation in system.equations for part in walk(equation.value))
+    kinds = {part.kind for part in parts if isinstance(part, ir.Along)}
+    if system.empty_row != "nan" and any(ROWS[kind].normalizes for kind in kinds):
+        yield f"empty rows are {system.empty_row}"
 
 
 def _order_terms(extent: ir.Expr) -> ir.Expr:

@@ -119,6 +119,14 @@ def test_the_command_in_a_header_makes_the_same_file(run, tmp_path):
     assert (tmp_path / "o" / "mm.py").read_bytes() == before
 
 
+def test_the_lines_of_a_header_are_read_as_the_formula(run, tmp_path):
+    assert run("build", MATMUL, "--name", "mm", "--backward", "--out", "o").code == 0
+    header = (tmp_path / "o" / "mm.py").read_text().split('"""')[1]
+    lines = "\n".join(line for line in header.splitlines() if line.startswith("    "))
+    assert "# The gradients" in lines
+    assert derive.show(derive.parse(lines)) == derive.show(derive.parse(MATMUL))
+
+
 def test_building_twice_changes_no_byte(run, two):
     before = {path.name: path.read_bytes() for path in two.iterdir()}
     assert sorted(before) == ["one.py", "two.py"]

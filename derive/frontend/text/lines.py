@@ -18,6 +18,7 @@ are read. A statement is a declaration, an equation, a function or the results:
     index u, v < S                                             IndexLine
     y[b, i] = EXPRESSION · L = EXPRESSION                      EquationLine
     phi(x) = EXPRESSION                                        FunctionLine
+    empty rows are zeros                                       RowsLine
     return z, alpha                                            ReturnLine
 """
 
@@ -141,8 +142,14 @@ def split_statements(source: Source) -> list[tuple[Token, ...]]:
         statements.append(tuple(current))
     for statement in statements:
         _check_words(source, statement)
-        _check_neighbours(source, statement)
+        if not _is_of_rows(statement):
+            _check_neighbours(source, statement)
     return statements
+
+
+def _is_of_rows(statement: Sequence[Token]) -> bool:
+    """Does it begin as the line of plain words does?"""
+    return [token.text for token in statement[:2]] == ["empty", "rows"]
 
 
 def split_at(tokens: Sequence[Token], *texts: str) -> tuple[list[Token], list[list[Token]]]:
@@ -313,6 +320,9 @@ def _lacks_operator(here: Token, after: Token) -> bool:
 def _missing_operator(source: Source, here: Token, after: Token, first: str) -> DeriveError:
     if (here.text, after.text) == ("]", "["):
         advice = "write all places in one bracket, x[i, j], or * before an Iverson bracket"
+    elif (here.text, after.text) == (")", "["):
+        advice = "give what stands before [ a name by an equation of its own, p[i] = .., and read "
+        advice += "p there; or write * before an Iverson bracket"
     elif first in _LISTING:
         advice = f"write names with a comma between two: {first} a, b"
     else:
@@ -499,7 +509,17 @@ class ReturnLine:
     names: tuple[Token, ...]
 
 
-Line: TypeAlias = TensorLine | NumberLine | IndexLine | EquationLine | FunctionLine | ReturnLine
+@dataclass(frozen=True, slots=True)
+class RowsLine:
+    """The softmax of a row in which nothing is left: zeros or nan."""
+
+    value: str
+    place: tuple[int, int]
+
+
+Line: TypeAlias = (
+    TensorLine | NumberLine | IndexLine | EquationLine | FunctionLine | RowsLine | ReturnLine
+)
 
 
 def read_statement(source: Source, tokens: Sequence[Token]) -> Line:
@@ -508,6 +528,12 @@ def read_statement(source: Source, tokens: Sequence[Token]) -> Line:
     if first.text == "return":
         says = "after return stand names"
         return ReturnLine(_read_names(source, first, tokens[1:], says, "return z, alpha"))
+    if _is_of_rows(tokens):
+        value = " ".join(token.text for token in tokens[2:]).removeprefix("are ")
+        if len(tokens) != 4 or value not in {"zeros", "nan"}:
+            says = "the softmax of an empty row is zeros or nan"
+            raise _form(source, tokens, says, "empty rows are zeros")
+        return RowsLine(value, find_span(tokens))
     binary = {"and", "or"}
     if len(tokens) > 1 and first.kind == tokens[1].kind == "name" and tokens[1].text not in binary:
         return _read_declaring(source, first, tokens[1:])
@@ -662,7 +688,7 @@ def _no_statement(source: Source, kind: str, tokens: Sequence[Token]) -> errors.
         name = tokens[0].text
         advice = f"write {name}[N] for a tensor, scalar {name} for a number, size {name} for a size"
     elif kind != "real":
-        advice = "write it like int tok[B, S] < V  or  bool m[B, S]  or  complex z[N]"
+        advice = "write it like int src, dst[E] < N  or  bool m[B, S]  or  complex z[N]"
     elif tokens[0].kind == "name" and tokens[-1].text == "]":
         advice = "write it like X[B, S]"
     else:
