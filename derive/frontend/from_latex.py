@@ -29,10 +29,20 @@ from typing import Any, Unpack
 
 from derive.errors import Mark, refuse
 from derive.frontend.from_text import parse
-from derive.frontend.latex.names import Choice, MisfitError, Names, Shapes, complete
+from derive.frontend.latex.names import (
+    Choice,
+    MisfitError,
+    Names,
+    Shapes,
+    add_to,
+    complete,
+    to_polynomial,
+)
 from derive.frontend.latex.nodes import (
     Big,
+    Bracket,
     Call,
+    Cases,
     Name,
     Number,
     Power,
@@ -75,6 +85,7 @@ _SHAPE = re.compile(
 )
 _BEGINS = re.compile(rf"^\s*{_NAMED}\s*(?:\([^()=]*\)\s*)?&?=(?!=)")
 _LISTED = re.compile(rf"^\s*{_NAMED}\s*=\s*[\[(][^\[\]()=]*\\[lc]?dots[^\[\]()=]*[\])]\s*[,.]?\s*$")
+_COUNTED = re.compile(r"\s*(?:indices|places) count from ([01])\s*$")
 _VECTORS = re.compile(r"\s*vectors are (rows|columns)\s*$")
 _NOTATION = re.compile(
     r"^\s*(?:int|bool|scalar|size|index|return)\b|^\s*(?:&\s*\\text\{)?empty rows are\b"
@@ -132,7 +143,7 @@ def to_notation(text: str, declarations: str = "") -> str:
     names = Names(complete(shapes, sides, ranges), sides)
     equations = sort_equations(equations, names)
     sides = [(left, right) for _, left, right in equations]
-    first = find_counted(sides, ranges, names.numbers)
+    first = find_counted(sides, ranges, names.numbers, shapes.counted)
     return choose(sides, names, first, [line for line, _, _ in equations])
 
 
@@ -185,7 +196,7 @@ def cut(text: str) -> Iterator[tuple[str, bool]]:
 
 def is_stated(line: str) -> bool:
     """Does the line declare something?"""
-    return any(form.match(line) for form in (_SHAPE, _NOTATION, _VECTORS))
+    return any(form.match(line) for form in (_SHAPE, _NOTATION, _VECTORS, _COUNTED))
 
 
 def read_shapes(stated: Sequence[str]) -> Shapes:
@@ -195,10 +206,14 @@ def read_shapes(stated: Sequence[str]) -> Shapes:
     scalars: set[str] = set()
     indices: dict[str, str] = {}
     has_rows: bool | None = None
+    counted: int | None = None
     kept, returned = list[str](), list[str]()
     for line in map(to_plain, stated):
         if kind := _VECTORS.match(line):
             has_rows = kind[1] == "rows"
+            continue
+        if kind := _COUNTED.match(line):
+            counted = int(kind[1])
             continue
         shape = _SHAPE.match(line)
         if shape is None and not _NOTATION.match(line):
@@ -230,7 +245,14 @@ def read_shapes(stated: Sequence[str]) -> Shapes:
             word = read_word(each)
             (families if shape["each"] else tensors)[word] = extents
     return Shapes(
-        tensors, families, frozenset(scalars), indices, tuple(kept), tuple(returned), has_rows
+        tensors,
+        families,
+        frozenset(scalars),
+        indices,
+        tuple(kept),
+        tuple(returned),
+        has_rows,
+        counted,
     )
 
 
@@ -396,15 +418,21 @@ def sort_equations(
 
 
 def find_counted(
-    equations: Sequence[tuple[Tree, Tree]], ranges: Iterable[str], numbers: Set[str]
+    equations: Sequence[tuple[Tree, Tree]],
+    ranges: Iterable[str],
+    numbers: Set[str],
+    stated: int | None = None,
 ) -> set[str]:
-    """The indices that count from 1: whose sums start there, and what is one with them.
+    """The indices that count from 1, if it is not stated for all.
 
+    The least place that a sum reads says what its index counts from: 1, or 0 if it is not above.
     Indices that are compared, or stand alone at one place of a tensor, count alike; so does t of
-    `h_t` where `h_0` is given. A sum that starts at 0 says that its index does not.
+    `h_t` where `h_0` is given. Where the least place is above 1 and nothing else tells, it is open.
     """
-    counted, zero, links = set(ranges), set[str](), list[set[str]]()
+    least: dict[str, int] = {}
+    links = list[set[str]]()
     places: dict[tuple[str, int], set[str]] = {}
+    starts = {left.base for left, _ in equations if isinstance(left, Name) and left.label == "0"}
     for tree in (part for sides in equations for part in walk(sides)):
         if isinstance(tree, Name):
             for k, place in enumerate(tree.below):
@@ -415,23 +443,86 @@ def find_counted(
         if not isinstance(tree, Big):
             continue
         for below in tree.below:
-            match below:
-                case Relation(Name() as name, (("==", Number(start)),)):
-                    (counted if start == "1" else zero).add(to_word(name))
+            for index, start in find_starts(below):
+                first = start + min(find_shifts(tree.body, index, starts), default=0)
+                least[index] = min(least.get(index, start), start, first)
             if isinstance(below, Relation) or tree.above is not None:
                 links.append({to_word(part) for part in walk((below, tree.above or below))})
-    starts = {left.base for left, _ in equations if isinstance(left, Name) and left.label == "0"}
+    kept = set(ranges)
     for left, _ in equations:
         if isinstance(left, Name) and left.base in starts and len(left.below) == 1:
-            counted |= {to_word(left.below[0])}
+            kept |= {to_word(left.below[0])}
     links += places.values()
-    indices = {word for link in links for word in link if word[:1].isalpha()} - numbers
-    counted &= indices | {*ranges}
-    while also := {
-        word for link in links if link & counted for word in (link & indices) - counted - zero
-    }:
-        counted |= also
+    indices = {word for link in [*links, {*least}] for word in link if word[:1].isalpha()} - numbers
+    if stated is not None:
+        return indices if stated else set()
+    links = [link & indices for link in links]
+    alike = [place & indices for place in places.values()]
+    zero = spread({index for index, place in least.items() if place < 1}, alike, kept)
+    counted = {index for index, place in least.items() if place == 1} - zero
+    counted = spread((counted | kept) & (indices | {*ranges}), links, zero)
+    zero = spread(zero, links, counted)
+    for index in least:
+        if index not in counted | zero:
+            says = f"it is open whether {index} counts from 0 or from 1"
+            raise refuse("latex-form", says, help="add a line: indices count from 1")
     return counted
+
+
+def spread(found: set[str], links: Sequence[set[str]], kept: Set[str]) -> set[str]:
+    """What is found, and what is linked to it and not kept out."""
+    found = set(found)
+    while also := {word for link in links if link & found for word in link - found - kept}:
+        found |= also
+    return found
+
+
+def find_starts(below: Tree) -> Iterator[tuple[str, int]]:
+    """The indices below a sign that are not less than a number, and the least one of each."""
+    if not isinstance(below, Relation):
+        return
+    sides = [below.first, *(side for _, side in below.rest)]
+    for one, (sign, _), other in zip(sides, below.rest, sides[1:], strict=False):
+        match one, sign, other:
+            case Name() as name, "==" | ">=" | ">", Number(number):
+                pass
+            case Number(number), "<=" | "<", Name() as name:
+                pass
+            case _:
+                continue
+        if number.isdigit():
+            yield to_word(name), int(number) + (sign in {"<", ">"})
+
+
+def find_shifts(body: Tree, index: str, starts: Set[str]) -> Iterator[int]:
+    """How far from an index the places are that are read with it, if no condition guards them.
+
+    An entry before the first one is given for what `starts`.
+    """
+    parts = [*walk(body)]
+    if any(isinstance(part, (Bracket, Cases)) for part in parts):
+        return
+    for part in parts:
+        for place in part.below if isinstance(part, Name) and part.base not in starts else ():
+            match place:
+                case Sum((("+", Name() as name), (sign, Number(number)))) if number.isdigit():
+                    if to_word(name) == index:
+                        yield int(f"{sign}{number}")
+
+
+def find_extent(reading: Reading, name: str, place: int, known: str) -> str:
+    """The extent of a place of an undeclared tensor: it holds all that limits let it read."""
+    for read in sorted(reading.reads[name, place]):
+        found = re.fullmatch(r"(\w+)(?: \+ (\d+))?", read)
+        if found and found[1] in reading.limits:
+            extent = add_to(reading.limits[found[1]], int(found[2] or 0))
+            further = (to_polynomial(extent) - to_polynomial(known)).constant
+            known = extent if further is not None and further > 0 else known
+    if re.search(r"[^\W\d].* - \d+$", known):
+        says = f"it is open whether {name} goes no further than {known}"
+        advice = f"add a line with its shape, {name}: [{', '.join('NMKL'[: place + 1])}]"
+        raise refuse("latex-form", says, help=advice)
+    return known
 
 
 def choose(
@@ -570,10 +661,13 @@ def declare(reading: Reading) -> list[str]:
         upper = index[0].upper() + index[1:]
         is_free = upper not in {*reading.used, *reading.undeclared, *names.defined}
         extents.setdefault(index, known or (upper if is_free else f"N_{index}"))
+    shifted = set[str]()
     for name, indices in reading.undeclared.items():
-        groups.setdefault(tuple(extents[index] for index in indices), []).append(name)
+        shape = tuple(find_extent(reading, name, k, extents[i]) for k, i in enumerate(indices))
+        shifted |= {i for i, extent in zip(indices, shape, strict=True) if extent != extents[i]}
+        groups.setdefault(shape, []).append(name)
     lines += [f"{', '.join(group)}[{', '.join(shape)}]" for shape, group in groups.items()]
-    given = {*plain, *names.shapes.indices}
+    given = ({*plain} - shifted) | {*names.shapes.indices}
     limits = {i: e for i, e in reading.limits.items() if i not in given}
     told = {*reading.choice.extents}
     return lines + [f"index {i} < {extent}" for i, extent in limits.items() if i not in told]

@@ -25,6 +25,7 @@ class Shapes:
     lines: tuple[str, ...] = ()  # declarations in the notation, as they are
     returned: tuple[str, ...] = ()  # likewise what the results are
     has_rows: bool | None = None  # are vectors rows, or columns
+    counted: int | None = None  # what all indices count from
     renamed: Mapping[str, str] = field(default_factory=dict)  # sizes whose names tensors have
 
     def find(self, name: str) -> tuple[str, ...] | None:
@@ -238,6 +239,16 @@ def write_linear(terms: Mapping[str, int], less: int = 0) -> str:
         if factor:
             text += f" {sign} {part}" if text else f"-{part}" if factor < 0 else part
     return text or "0"
+
+
+def add_to(extent: str, number: int) -> str:
+    """The text of an extent and a number more."""
+    found = re.fullmatch(r"(.*?)(?: ([+-]) (\d+))?", extent)
+    assert found is not None
+    number += int(f"{found[2]}{found[3]}") if found[2] else 0
+    if found[1].isdigit():
+        return str(int(found[1]) + number)
+    return f"{found[1]} {'+' if number > 0 else '-'} {abs(number)}" if number else found[1]
 
 
 def to_polynomial(extent: str) -> Polynomial:

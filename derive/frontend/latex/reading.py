@@ -36,6 +36,7 @@ from derive.frontend.latex.names import (
     Names,
     Read,
     Value,
+    add_to,
     to_polynomial,
     write_linear,
 )
@@ -59,6 +60,7 @@ class Reading:
         self.limits: dict[str, str] = {}  # extents that only a sum's limits tell
         self.layouts: dict[str, Layout] = {}
         self.undeclared: dict[str, tuple[str, ...]] = {}  # tensors, by their indices
+        self.reads: dict[tuple[str, int], set[str]] = {}  # what is read there of the undeclared
         self.alike: list[tuple[str, str]] = []  # indices with one extent
         self.used: dict[str, None] = {}  # the declared ones
         self.batch: dict[str, str] = {}  # the index of an extent that is left out
@@ -194,6 +196,8 @@ class Reading:
         if len(known) != len(places):
             raise MisfitError(f"{name} has {len(known)} indices elsewhere", token)
         self.undeclared[name] = tuple(a or b for a, b in zip(known, plain, strict=True))
+        for k, place in enumerate(places):
+            self.reads.setdefault((name, k), set()).add(place)
         for one, other in zip(known, plain, strict=True):  # the same place has one extent
             if one and other and one != other:
                 self.alike.append((one, other))
@@ -556,11 +560,16 @@ class Reading:
                 case Relation(Name() as name, (("==", start),)):
                     if start == Number("1" if to_word(name) in self.first else "0"):
                         continue
+                    if isinstance(start, tex.Sum) and start.terms[0][0] == "-":
+                        advice = "let it start at 0: \\sum_{k=0}^{2K} w_k x_{t+k-K}"
+                        raise MisfitError("a sum starts below zero", name.token, advice)
                     whole = Relation(name, ((">=", start),))
             conditions.append(self.read_condition(whole, scope | {*bound})[0])
         if above is not None:
-            if len(bound) != 1:
-                raise MisfitError("a limit above the sign belongs to one index below it", token)
+            starts = [each for each in below if isinstance(each, Relation)]
+            if len(bound) != 1 or all(each.rest[0][0] != "==" for each in starts):
+                says = "a limit above the sign belongs to one index below it, with its start"
+                raise MisfitError(says, token, "write \\sum_{i=1}^{N}, for each index a sign")
             (index,) = bound
             conditions += self.read_limit(index, above, scope)
         return tuple(bound), conditions
@@ -572,12 +581,16 @@ class Reading:
         shift = 0 if index in self.first else 1
         limit = self.read(above, scope)
         if not limit.free:
-            extent = limit.text if not shift else f"{limit.text} + 1"
-            extent = re.sub(r" - 1 \+ 1$", "", extent)
+            extent = add_to(limit.text, shift)
             known = self.extents.setdefault(index, extent)
             if known == extent:
                 self.limits[index] = extent
                 return []
+            further = (to_polynomial(extent) - to_polynomial(known)).constant
+            if further is not None and further > 0:
+                says = f"{index} runs to a place {limit.text} of an extent {known}"
+                advice = "add a line: indices count from 1, or let the sum end before"
+                raise MisfitError(says, help=advice)
         said = Relation(Name(index, _NOWHERE), (("<=", above),))
         return [self.read_condition(said, scope | {index})[0]]
 
