@@ -29,7 +29,7 @@ def alibi_attention(
         3*B*H*N*block + N**2 + 2*N elements alive at once.
     """
     B, H, N, D = _check_shapes(q, k, v, slope)
-    # i[i] = i  [N]
+    # the positions of i  [N]
     i = torch.arange(N, device=q.device)
     # causal[i,j] = j <= i  [N, N]
     causal = q.new_ones(N, N, dtype=torch.bool).tril()

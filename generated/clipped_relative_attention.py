@@ -36,7 +36,7 @@ def clipped_relative_attention(
     By expand_equations: y = p(x), z = q(y): z = q(p(x)), where p and q are sums of products.
     """
     B, H, N, D, C = _check_shapes(q, k, v, w_K, w_V)
-    # shift[shift] = shift  [2*N - 1]
+    # the positions of shift  [2*N - 1]
     shift = torch.arange(max(2 * N - 1, 0), device=q.device)
     # z_part[shift] = clip(shift[shift] - N + 1, -C, C) + C  [2*N - 1]
     z_part = (shift - N + 1).clamp(-C, C) + C

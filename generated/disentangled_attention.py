@@ -39,7 +39,7 @@ def disentangled_attention(
         what is added gives zeros, not nan.
     """
     B, H, N, D, R = _check_shapes(Q_c, K_c, V_c, Q_r, K_r)
-    # u[u] = u  [2*N - 1]
+    # the positions of u  [2*N - 1]
     u = torch.arange(max(2 * N - 1, 0), device=Q_c.device)
     # clip_u_minus[u] = clip(N + R - 1 - u[u], 0, 2 * R - 1)  [2*N - 1]
     clip_u_minus = (N + R - 1 - u).clamp(0, 2 * R - 1)
@@ -60,13 +60,13 @@ def disentangled_attention(
     ):
         # to_position_of_u[b,h,i,u] = sum[d](Q_c_h[b,h,i,d] * K_r_h[h,clip_u_minus[u],d])
         #     [B, block, N, 2*N - 1]
-        to_position_of_u = (
-            torch.einsum("bhid,hud->bhiu", Q_c_h, K_r_h.index_select(1, clip_u_minus))
+        to_position_of_u = torch.einsum(
+            "bhid,hud->bhiu", Q_c_h, K_r_h.index_select(1, clip_u_minus)
         )
         # from_position_of_u[b,h,j,u] = sum[d](K_c_h[b,h,j,d] * Q_r_h[h,clip_u_minus[u],d])
         #     [B, block, N, 2*N - 1]
-        from_position_of_u = (
-            torch.einsum("bhjd,hud->bhju", K_c_h, Q_r_h.index_select(1, clip_u_minus))
+        from_position_of_u = torch.einsum(
+            "bhjd,hud->bhju", K_c_h, Q_r_h.index_select(1, clip_u_minus)
         )
         # z_part_part[b,h,j,a] = where(a < 2 * N - 1, from_position_of_u[b,h,j,a], 0)
         #     [B, block, N, 2*N]

@@ -44,11 +44,11 @@ def dpo_loss(
     logp = torch.log_softmax(policy, dim=-1)
     # logr[k,b,s,v] = log_softmax[v](reference[k,b,s,v])  [2, B, S, V]
     logr = torch.log_softmax(reference, dim=-1)
-    # k[k] = k  [2]
+    # the positions of k  [2]
     k = torch.arange(2, device=policy.device)
-    # b[b] = b  [B]
+    # the positions of b  [B]
     b = torch.arange(B, device=policy.device)
-    # s[s] = s  [S]
+    # the positions of s  [S]
     s = torch.arange(S, device=policy.device)
     # logp_2[k,b,s] = logp[k[k],b[b],s[s],y[k,b,s]]  [2, B, S]
     logp_2 = logp[k[:, None, None], b[:, None], s, y]

@@ -35,11 +35,11 @@ def edit_distance(
     if validate:
         _check_range(f"0 <= x[b,i] < V={V}", x, V)
         _check_range(f"0 <= y[b,j] < V={V}", y, V)
-    # j[j] = j  [M]
+    # the positions of j  [M]
     j = torch.arange(M, device=w.device)
     # D_start_2[b,j] = (j[j] + 1) * gap  [B, M]
     D_start_2 = ((j + 1).to(w.dtype) * gap).expand(B, M)
-    # i[i] = i  [N]
+    # the positions of i  [N]
     i = torch.arange(N, device=w.device)
     # D_start_3[b,i] = (i[i] + 1) * gap  [B, N]
     D_start_3 = ((i + 1).to(w.dtype) * gap).expand(B, N)
@@ -129,8 +129,8 @@ def edit_distance(
         D_wave_k_part_2 = torch.where(D_wave_in_6_k, D_start_3, D_wave_before) + gap
         # D_wave_k_part_3[b,i] = min(D_wave_in_4_k_plus[b,i], D_wave_k_part[b,i],
         #     D_wave_k_part_2[b,i])  [B, N]
-        D_wave_k_part_3 = (
-            torch.minimum(torch.minimum(D_wave_in_4_k_plus, D_wave_k_part), D_wave_k_part_2)
+        D_wave_k_part_3 = torch.minimum(
+            torch.minimum(D_wave_in_4_k_plus, D_wave_k_part), D_wave_k_part_2
         )
         # D_wave_k[b,i] = where(D_wave_in_k[i], D_wave_k_part_3[b,i], 0)  [B, N]
         D_wave_k = torch.where(D_wave_in_k, D_wave_k_part_3, 0)

@@ -31,7 +31,7 @@ def focal_loss(
         _check_range(f"0 <= t[b] < C={C}", t, C)
     # logp[b,c] = log_softmax[c](x[b,c])  [B, C]
     logp = torch.log_softmax(x, dim=-1)
-    # b[b] = b  [B]
+    # the positions of b  [B]
     b = torch.arange(B, device=x.device)
     # logp_2[b] = logp[b[b],t[b]]  [B]
     logp_2 = logp[b, t]

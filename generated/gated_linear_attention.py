@@ -41,7 +41,7 @@ def gated_linear_attention(
     S_decay_first = q.new_full((), 0, dtype=q.dtype).expand(T // t_chunk + 1, t_chunk, B, H, D)
     # causal[c,s] = s <= c - 1  [t_chunk, t_chunk]
     causal = q.new_ones(t_chunk, t_chunk, dtype=torch.bool).tril(-1)
-    # c[c] = c  [t_chunk]
+    # the positions of c  [t_chunk]
     c = torch.arange(t_chunk, device=q.device)
     # mask[c,s] = c[c] == c[s]  [t_chunk, t_chunk]
     mask = c[:, None] == c
@@ -65,8 +65,8 @@ def gated_linear_attention(
     )
     # S_decay[n,c,s,b,h,d] = S_decay_decay[n,c,s,b,h,d] * S_decay[n,c - 1,s,b,h,d] + S_decay_in[c,s]
     #     [T // t_chunk + 1, t_chunk, t_chunk, B, H, D]
-    S_decay = (
-        _recur(S_decay_decay, S_decay_in[..., None, None, None], S_decay_first, dim=-5, chunk=8)
+    S_decay = _recur(
+        S_decay_decay, S_decay_in[..., None, None, None], S_decay_first, dim=-5, chunk=8
     )
     del S_decay_first, S_decay_decay
     # S_kept[n,c,b,h,d] = alpha_chunks[b,h,n,c,d] * S_kept[n,c - 1,b,h,d] + S_kept_in[c]

@@ -39,8 +39,8 @@ def gaussian_kernel(x: Tensor, y: Tensor, sigma: float | Tensor = 1) -> Tensor:
     sum_y_minus_mean_y_power = (y_minus_mean_y**2).sum(-1)
     # k_part_part[i,j] = sum_x_minus_mean_y_power[i] - sum[d](x_minus_mean_y[i,d] *
     #     y_minus_mean_y[j,d]) * 2  [N, M]
-    k_part_part = (
-        torch.addmm(sum_x_minus_mean_y_power[:, None], x_minus_mean_y, y_minus_mean_y.mT, alpha=-2)
+    k_part_part = torch.addmm(
+        sum_x_minus_mean_y_power[:, None], x_minus_mean_y, y_minus_mean_y.mT, alpha=-2
     )
     # k_part[i,j] = max(k_part_part[i,j] + sum_y_minus_mean_y_power[j], 0)  [N, M]
     k_part = torch.clamp(k_part_part + sum_y_minus_mean_y_power, min=0)

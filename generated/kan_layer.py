@@ -30,7 +30,7 @@ def kan_layer(
     By expand_sum: sum_k (a_k + b_k) * c_k = sum_k a_k * c_k + sum_k b_k * c_k.
     """
     G = _check_shapes(x, c, w, low, step)
-    # g[g] = g  [G]
+    # the positions of g  [G]
     g = torch.arange(G, device=x.device)
     # y_part_3[b,g,i] = abs((x[b,i] - low) / step - g[g])  [B, G, I]
     y_part_3 = torch.abs(((x - low) / step)[:, None] - g.to(x.dtype)[:, None])

@@ -32,7 +32,7 @@ def label_smoothing_cross_entropy(
         _check_range(f"0 <= t[b] < C={C}", t, C)
     # logp[b,c] = log_softmax[c](x[b,c])  [B, C]
     logp = torch.log_softmax(x, dim=-1)
-    # b[b] = b  [B]
+    # the positions of b  [B]
     b = torch.arange(B, device=x.device)
     # mean_logp[b] = mean[c](logp[b,c])  [B]
     mean_logp = logp.mean(-1)

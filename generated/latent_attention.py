@@ -61,9 +61,9 @@ def latent_attention(
         where D > 122, C < 66.
     """
     B, N, H, D, R = _check_shapes(X, W_Q, W_QR, W_DKV, W_UK, W_UV, W_KR, W_O)
-    # i[i] = i  [N]
+    # the positions of i  [N]
     i = torch.arange(N, device=X.device)
-    # r[r] = r  [R]
+    # the positions of r  [R]
     r = torch.arange(R, device=X.device)
     # theta[i,r] = i[i] * 10000**(r[r] * (-1 / R))  [N, R]
     theta = i.to(X.dtype)[:, None] * 10000**(r.to(X.dtype) * (-1 / R))
@@ -89,8 +89,8 @@ def latent_attention(
     q_R_part = u[:, :, :, ::2] * cos_theta - u[:, :, :, 1::2] * sin_theta
     # q_R[b,h,i,r,k] = where(k < 1, q_R_part[b,h,i,r], cos_theta[i,r] * u[b,h,i,2*r + 1] +
     #     sin_theta[i,r] * u[b,h,i,2*r])  [B, H, N, R, 2]
-    q_R = (
-        torch.stack((q_R_part, u[:, :, :, 1::2] * cos_theta + u[:, :, :, ::2] * sin_theta), dim=-1)
+    q_R = torch.stack(
+        (q_R_part, u[:, :, :, 1::2] * cos_theta + u[:, :, :, ::2] * sin_theta), dim=-1
     )
     del u, q_R_part
     # k_R_part[b,j,r] = w[b,j,2*r] * cos_theta[j,r] - w[b,j,2*r + 1] * sin_theta[j,r]  [B, N, R]

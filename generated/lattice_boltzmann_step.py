@@ -33,7 +33,7 @@ def lattice_boltzmann_step(f: Tensor, w: Tensor, omega: float | Tensor = 1.2) ->
     X, Y = _check_shapes(f, w, omega)
     # rho[x,y] = sum[a, b](f[a,b,x,y])  [X, Y]
     rho = f.sum((0, 1))
-    # a[a] = a  [3]
+    # the positions of a  [3]
     a = torch.arange(3, device=f.device)
     # a_minus[a] = a[a] - 1  [3]
     a_minus = (a - 1).to(f.dtype)
@@ -55,9 +55,9 @@ def lattice_boltzmann_step(f: Tensor, w: Tensor, omega: float | Tensor = 1.2) ->
     # g[a,b,x,y] = f[a,b,x,y] + (equilibrium[a,b,x,y] - f[a,b,x,y]) * omega  [3, 3, X, Y]
     g = f + (equilibrium - f) * omega
     del equilibrium
-    # shift[shift] = shift  [X + 2]
+    # the positions of shift  [X + 2]
     shift = torch.arange(X + 2, device=f.device)
-    # shift_2[shift_2] = shift_2  [Y + 2]
+    # the positions of shift_2  [Y + 2]
     shift_2 = torch.arange(Y + 2, device=f.device)
     # g_3[a,b,shift,c] = g[a,b,(shift[shift] - 1)%X,c]  [3, 3, X + 2, Y]
     g_3 = g.index_select(2, (shift - 1) % X)

@@ -29,8 +29,8 @@ def linear_interpolation(c: Tensor, cell: Tensor, t: Tensor, *, validate: bool =
     if validate:
         _check_range(f"0 <= cell[n] < K={K}", cell, K)
     # y[n] = (1 - t[n]) * c[cell[n]] + t[n] * c[min(cell[n] + 1, K - 1)]  [N]
-    return (
-        torch.lerp(c.index_select(0, cell), c.index_select(0, torch.clamp(cell + 1, max=K - 1)), t)
+    return torch.lerp(
+        c.index_select(0, cell), c.index_select(0, torch.clamp(cell + 1, max=K - 1)), t
     )
 
 

@@ -24,9 +24,9 @@ def linear_upsampling(x: Tensor, *, R: int) -> Tensor:
     Cost: 2*B*N*R + B*N + 2*N + 2*R operations; 2*B*N*R + B*N + 2*N + 2*R elements alive at once.
     """
     N = _check_shapes(x, R)
-    # r[r] = r  [R]
+    # the positions of r  [R]
     r = torch.arange(R, device=x.device)
-    # n[n] = n  [N]
+    # the positions of n  [N]
     n = torch.arange(N, device=x.device)
     # x_minus_x[b,n] = x[b,min(n[n] + 1, N - 1)] - x[b,n]  [B, N]
     x_minus_x = x.index_select(1, torch.clamp(n + 1, max=N - 1)) - x

@@ -46,8 +46,8 @@ def luong_concat_attention(
     alpha_blocks = []
     for W_s_s_b, W_h_h_b in zip(W_s_s.split(block, 1), W_h_h.split(block, 1), strict=True):
         # score[b,t,j] = sum[a](v_a[a] * tanh(W_s_s_b[a,b,t] + W_h_h_b[a,b,j]))  [block, T, S]
-        score = (
-            torch.einsum("a,abtj->btj", v_a, torch.tanh(W_s_s_b[..., None] + W_h_h_b[:, :, None]))
+        score = torch.einsum(
+            "a,abtj->btj", v_a, torch.tanh(W_s_s_b[..., None] + W_h_h_b[:, :, None])
         )
         # alpha[b,t,j] = softmax[j](score[b,t,j])  [block, T, S]
         alpha_blocks.append(torch.softmax(score, dim=-1))

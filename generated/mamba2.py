@@ -49,7 +49,7 @@ def mamba2(
     h_decay_first = x.new_full((), 0, dtype=x.dtype).expand(T // t_chunk + 1, t_chunk, B, G)
     # causal[c,s] = s <= c - 1  [t_chunk, t_chunk]
     causal = x.new_ones(t_chunk, t_chunk, dtype=torch.bool).tril(-1)
-    # c[c] = c  [t_chunk]
+    # the positions of c  [t_chunk]
     c = torch.arange(t_chunk, device=x.device)
     # mask[c,s] = c[c] == c[s]  [t_chunk, t_chunk]
     mask = c[:, None] == c
@@ -68,8 +68,8 @@ def mamba2(
     ).unflatten(1, (T // t_chunk + 1, t_chunk))
     # h_decay_decay[n_2,c,s,b,g] = where(causal[c,s], h_in_chunks[b,n_2,c,g], 0)
     #     [T // t_chunk + 1, t_chunk, t_chunk, B, G]
-    h_decay_decay = (
-        torch.where(causal[..., None, None], h_in_chunks.permute(1, 2, 0, 3)[:, :, None], 0)
+    h_decay_decay = torch.where(
+        causal[..., None, None], h_in_chunks.permute(1, 2, 0, 3)[:, :, None], 0
     )
     # h_decay[n_2,c,s,b,g] = h_decay_decay[n_2,c,s,b,g] * h_decay[n_2,c - 1,s,b,g] + h_decay_in[c,s]
     #     [T // t_chunk + 1, t_chunk, t_chunk, B, G]

@@ -39,8 +39,8 @@ def maximum_mean_discrepancy(x: Tensor, y: Tensor, sigma: float | Tensor = 1) ->
     sum_x_minus_mean_x_power = (x_minus_mean_x**2).sum(-1)
     # xx_part_part[i,j] = sum_x_minus_mean_x_power[i] - sum[d](x_minus_mean_x[i,d] *
     #     x_minus_mean_x[j,d]) * 2  [N, N]
-    xx_part_part = (
-        torch.addmm(sum_x_minus_mean_x_power[:, None], x_minus_mean_x, x_minus_mean_x.mT, alpha=-2)
+    xx_part_part = torch.addmm(
+        sum_x_minus_mean_x_power[:, None], x_minus_mean_x, x_minus_mean_x.mT, alpha=-2
     )
     # xx_part[i,j] = max(xx_part_part[i,j] + sum_x_minus_mean_x_power[j], 0)  [N, N]
     xx_part = torch.clamp(xx_part_part + sum_x_minus_mean_x_power, min=0)
@@ -61,8 +61,8 @@ def maximum_mean_discrepancy(x: Tensor, y: Tensor, sigma: float | Tensor = 1) ->
     sum_y_minus_mean_y_power = (y_minus_mean_y**2).sum(-1)
     # yy_part_part[m,n] = sum_y_minus_mean_y_power[m] - sum[d](y_minus_mean_y[m,d] *
     #     y_minus_mean_y[n,d]) * 2  [M, M]
-    yy_part_part = (
-        torch.addmm(sum_y_minus_mean_y_power[:, None], y_minus_mean_y, y_minus_mean_y.mT, alpha=-2)
+    yy_part_part = torch.addmm(
+        sum_y_minus_mean_y_power[:, None], y_minus_mean_y, y_minus_mean_y.mT, alpha=-2
     )
     # yy_part[m,n] = max(yy_part_part[m,n] + sum_y_minus_mean_y_power[n], 0)  [M, M]
     yy_part = torch.clamp(yy_part_part + sum_y_minus_mean_y_power, min=0)
@@ -81,8 +81,8 @@ def maximum_mean_discrepancy(x: Tensor, y: Tensor, sigma: float | Tensor = 1) ->
     sum_x_minus_mean_y_power = (x_minus_mean_y**2).sum(-1)
     # xy_part_part[i,m] = sum_x_minus_mean_y_power[i] - sum[d](x_minus_mean_y[i,d] *
     #     y_minus_mean_y[m,d]) * 2  [N, M]
-    xy_part_part = (
-        torch.addmm(sum_x_minus_mean_y_power[:, None], x_minus_mean_y, y_minus_mean_y.mT, alpha=-2)
+    xy_part_part = torch.addmm(
+        sum_x_minus_mean_y_power[:, None], x_minus_mean_y, y_minus_mean_y.mT, alpha=-2
     )
     # xy_part[i,m] = max(xy_part_part[i,m] + sum_y_minus_mean_y_power[m], 0)  [N, M]
     xy_part = torch.clamp(xy_part_part + sum_y_minus_mean_y_power, min=0)

@@ -48,8 +48,8 @@ def n_body_accelerations(x: Tensor, m: Tensor, eps: float | Tensor = 0.1) -> Ten
     a_part = torch.rsqrt(r_masked) / r_masked
     del r_masked
     # a_part_masked[i,j] = where(j == i, 0, a_part[i,j])  [N, N]
-    a_part_masked = (
-        torch.diagonal_scatter(a_part.contiguous(), x.new_full((), 0, dtype=x.dtype).expand(N))
+    a_part_masked = torch.diagonal_scatter(
+        a_part.contiguous(), x.new_full((), 0, dtype=x.dtype).expand(N)
     )
     # a_part_2_masked_m[i] = sum[j](a_part_masked[i,j] * m[j])  [N]
     a_part_2_masked_m = torch.einsum("ij,j->i", a_part_masked, m)

@@ -26,9 +26,9 @@ def overlap_add(x: Tensor, w: Tensor, *, Z: int) -> Tensor:
         at once.
     """
     T, K = _check_shapes(x, w, Z)
-    # t[t] = t  [T]
+    # the positions of t  [T]
     t = torch.arange(T, device=x.device)
-    # k[k] = k  [K]
+    # the positions of k  [K]
     k = torch.arange(K, device=x.device)
     # y[s,b] = sum[u, l]([t[u] * Z + k[l] == s] * (w[l] * x[b,u,l]))  [T*Z + K - Z, B]
     y = _sum_places(w[:, None] * x.permute(1, 2, 0), ((t * Z)[:, None] + k,), (T * Z + K - Z,))

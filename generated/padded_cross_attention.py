@@ -35,7 +35,7 @@ def padded_cross_attention(
     M = _check_shapes(query, key, value, length)
     if validate:
         _check_range(f"0 <= length[b] < M + 1={M + 1}", length, M + 1)
-    # j[j] = j  [M]
+    # the positions of j  [M]
     j = torch.arange(M, device=query.device)
     # mask[b,j] = j[j] < length[b]  [B, M]
     mask = j < length[:, None]

@@ -33,9 +33,9 @@ def rotary_attention(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
         and give zeros for nan; what --no-cells builds does neither.
     """
     N, P = _check_shapes(Q, K, V)
-    # i[i] = i  [N]
+    # the positions of i  [N]
     i = torch.arange(N, device=Q.device)
-    # p[p] = p  [P]
+    # the positions of p  [P]
     p = torch.arange(P, device=Q.device)
     # theta[i,p] = i[i] * 10000**(p[p] * (-1 / P))  [N, P]
     theta = i.to(Q.dtype)[:, None] * 10000**(p.to(Q.dtype) * (-1 / P))

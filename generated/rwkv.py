@@ -39,7 +39,7 @@ def rwkv(k: Tensor, v: Tensor, w: Tensor, u: Tensor, *, t_chunk: int = 8) -> Ten
     B, T, C = _check_shapes(k, v, w, u)
     # m_first[b,c] = -oo  [B, C]
     m_first = k.new_full((), -torch.inf, dtype=k.dtype).expand(B, C)
-    # t[t] = t  [T]
+    # the positions of t  [T]
     t = torch.arange(T, device=k.device)
     # mask[t] = t[t] - 1 < 0  [T]
     mask = t - 1 < 0
@@ -57,8 +57,8 @@ def rwkv(k: Tensor, v: Tensor, w: Tensor, u: Tensor, *, t_chunk: int = 8) -> Ten
         m_each.append(m_t)
     m = torch.stack(m_each[1:], dim=1) if T else k.new_empty((B, T, C))
     # m_padded_masked[b,t,c] = where(mask[t], -oo, where(t - 1 >= 0, m[b,t - 1,c], 0))  [B, T, C]
-    m_padded_masked = (
-        torch.where(mask[:, None], -torch.inf, torch.nn.functional.pad(m, (0, 0, 1, 0))[:, :T])
+    m_padded_masked = torch.where(
+        mask[:, None], -torch.inf, torch.nn.functional.pad(m, (0, 0, 1, 0))[:, :T]
     )
     # e[b,t,c] = exp(m_padded_masked[b,t,c] - w[c] - m[b,t,c])  [B, T, C]
     e = torch.exp(m_padded_masked - w - m)

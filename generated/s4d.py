@@ -31,7 +31,7 @@ def s4d(
         elements alive at once.
     """
     T, D, N = _check_shapes(u, a, w, p, q, skip)
-    # t[t] = t  [T]
+    # the positions of t  [T]
     t = torch.arange(T, device=u.device)
     # t_2[t] = t[t]  [T]
     t_2 = t.to(u.dtype)

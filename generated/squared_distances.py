@@ -37,8 +37,8 @@ def squared_distances(x: Tensor, y: Tensor) -> Tensor:
     sum_y_minus_mean_y_power = (y_minus_mean_y**2).sum(-1)
     # d2_part[i,j] = sum_x_minus_mean_y_power[i] - sum[d](x_minus_mean_y[i,d] * y_minus_mean_y[j,d])
     #     * 2  [N, M]
-    d2_part = (
-        torch.addmm(sum_x_minus_mean_y_power[:, None], x_minus_mean_y, y_minus_mean_y.mT, alpha=-2)
+    d2_part = torch.addmm(
+        sum_x_minus_mean_y_power[:, None], x_minus_mean_y, y_minus_mean_y.mT, alpha=-2
     )
     # d2[i,j] = max(d2_part[i,j] + sum_y_minus_mean_y_power[j], 0)  [N, M]
     return torch.clamp(d2_part + sum_y_minus_mean_y_power, min=0)

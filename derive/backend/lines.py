@@ -64,7 +64,10 @@ def fit_assignment(name: str, value: str, room: int = WIDTH - len(INDENT)) -> li
     head = f"{name} = " if name else "return "
     if len(head) + len(value) <= room:
         return [f"{head}{value}"]
-    rows = _break(value, (WIDTH - room) // len(INDENT) - 1)
+    depth = (WIDTH - room) // len(INDENT) - 1
+    rows = _break(value, depth)
+    if rows == [value] and (broken := _break_call(value, depth))[-1] == ")":
+        rows = broken
     is_call = rows[0].endswith("(") and all(row.startswith(INDENT) for row in rows[1:-1])
     if is_call and rows[-1].startswith(")"):
         return [f"{head}{rows[0]}", *rows[1:]]  # a call has brackets of its own
@@ -107,13 +110,15 @@ def _break(value: str, depth: int = 0) -> list[str]:
     if len(parts) > 1:
         return [row for part in parts for row in _fit(part, room, depth)]
     rows = _split(value, (" + ", " - ", " * ", " / ", " & ", " | ", " > ", " < "), 0)
-    if len(rows) == 1 and len(value) > room and "(" in value:
+    if len(rows) == 1 and len(value) > room:
         return _break_call(value, depth)
     return rows
 
 
 def _break_call(value: str, depth: int) -> list[str]:
     """The arguments of the first call on a line of their own, or on one each."""
+    if "(" not in value:
+        return [value]
     start, opened = value.index("(") + 1, 1
     end = start
     while opened:

@@ -239,6 +239,7 @@ def write_comment(step: Step, room: int = INNER) -> list[str]:
     new |= {i: ir.Index(next(letters), i.extent) for i in indices if "#" in i.name}
     target, value = (substitute(side, new) for side in (equation.target, equation.value))
     text = f"{to_text(target)} = {to_text(value)}"
+    text = f"the positions of {value.name}" if isinstance(value, ir.Index) else text
     shape = f"[{', '.join(to_python(i.extent) for i in step.axes)}]".replace(" * ", "*")
     lines = wrap_text(f"# {text}", later="#     ", width=room)
     if len(lines[-1]) + 2 + len(shape) <= room:
