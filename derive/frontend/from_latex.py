@@ -440,14 +440,16 @@ def find_counted(
         if isinstance(tree, Relation):
             compared = (tree.first, *(side for _, side in tree.rest))
             links.append({to_word(part) for part in walk(compared)})
-        if not isinstance(tree, Big):
+        if not isinstance(tree, (Big, Call)):
             continue
+        above = tree.above if isinstance(tree, Big) else None
         for below in tree.below:
             for index, start in find_starts(below):
-                first = start + min(find_shifts(tree.body, index, starts), default=0)
+                inside = tree.body if isinstance(tree, Big) else tree.arguments
+                first = start + min(find_shifts(inside, index, starts), default=0)
                 least[index] = min(least.get(index, start), start, first)
-            if isinstance(below, Relation) or tree.above is not None:
-                links.append({to_word(part) for part in walk((below, tree.above or below))})
+            if isinstance(below, Relation) or above is not None:
+                links.append({to_word(part) for part in walk((below, above or below))})
     kept = set(ranges)
     for left, _ in equations:
         if isinstance(left, Name) and left.base in starts and len(left.below) == 1:
@@ -494,7 +496,7 @@ def find_starts(below: Tree) -> Iterator[tuple[str, int]]:
             yield to_word(name), int(number) + (sign in {"<", ">"})
 
 
-def find_shifts(body: Tree, index: str, starts: Set[str]) -> Iterator[int]:
+def find_shifts(body: Tree | tuple[Tree, ...], index: str, starts: Set[str]) -> Iterator[int]:
     """How far from an index the places are that are read with it, if no condition guards them.
 
     An entry before the first one is given for what `starts`.

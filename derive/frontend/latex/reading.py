@@ -647,9 +647,13 @@ class Reading:
         """The text of a place, counted from 0."""
         linear = self.find_linear(tree)
         has_first = bool(self.first) and not isinstance(tree, Name)
-        if linear is not None:
-            counted = self.first & {*linear} or (has_first and not any(linear))
-            return write_linear(linear, bool(counted))
+        if linear is not None:  # `t - k` counts as t does
+            ahead = {word for word, factor in linear.items() if factor > 0} - self.names.sizes
+            known = self.first & ({*linear} if not ahead - {""} else ahead)
+            if known and ahead - {""} - known:
+                says = f"of the indices of a place {min(known)} counts from 1, and others do not"
+                raise MisfitError(says, help="add a line: indices count from 1")
+            return write_linear(linear, bool(known or (has_first and not any(linear))))
         value = self.read(tree, _EVERY)
         is_entry = isinstance(tree, Name) and tree.below  # it counts as it is declared
         if self.first & {*value.free} and not is_entry:
