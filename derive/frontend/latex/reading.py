@@ -9,8 +9,8 @@ Laws:
 - What is written at a tensor once stands at the same of its places everywhere.
 - A function is taken elementwise; a word of rows without an index runs over the last
   axis of the vector or matrix, and where there is none over the index that is written last.
-- A sum that starts at 1 counts from 1: its index, what is compared with it or stands alone at the
-  same place of a tensor, and every number that stands as a place with it, is one less in the
+- A sum whose least place is 1 counts from 1: its index, what is compared with it or stands alone
+  at the same place of a tensor, and every number that stands as a place with it, is one less in the
   notation.
 - Powers, quotients and functions of a vector are those of its elements; a product of such a vector
   and another needs its sign.
