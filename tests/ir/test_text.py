@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import floor
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from ir_values import evaluate
 from sympy import Eq, Float, Integer, Rational
@@ -173,6 +173,10 @@ LEAVES = st.one_of(NUMBERS, st.sampled_from([a, b, c]))
 RELATIONS = st.sampled_from(["<", "<=", ">", ">=", "==", "!="])
 
 
+def negate(expr):
+    return ir.Mul((ir.MINUS_ONE, expr))
+
+
 def extend(inner):
     some = st.lists(inner, min_size=2, max_size=3).map(tuple)
     condition = st.builds(ir.Compare, RELATIONS, inner, inner)
@@ -186,7 +190,7 @@ def extend(inner):
         st.builds(ir.Add, some),
         st.builds(ir.Mul, some),
         st.builds(ir.Pow, inner, st.sampled_from([number(2), number(3), ir.MINUS_ONE])),
-        st.builds(lambda e: ir.Mul((ir.MINUS_ONE, e)), inner),
+        st.builds(negate, inner),
         st.builds(lambda l, r: ir.Call("floordiv", (l, r)), inner, inner),
         st.builds(lambda l, r: ir.Call("mod", (l, r)), inner, inner),
         st.builds(lambda l, r: ir.Call("max", (l, r)), inner, inner),
@@ -237,6 +241,8 @@ def test_the_text_means_what_the_tree_means(expr):
 
 
 @given(EXPRESSIONS)
+@example(negate(negate(ir.Mul((ir.ZERO, ir.ZERO)))))
+@example(ir.Add((a, negate(ir.Mul((ir.ZERO, b))))))
 def test_the_text_is_read_back(expr):
     text = f"scalar a, b, c\ny = {to_text(expr)}"
     try:

@@ -9,7 +9,10 @@ from derive import parse
 FIRST = [texts[0] for texts in FOUND.values()]
 REST = [text for texts in FOUND.values() for text in texts[1:]]
 ATTENTIONS = [(PLAIN[10], "nan"), (MASKED[9], "zeros")]
-BEYOND = {"scatter_reduce(": "amax is not modelled over fields"}  # calls, and what is said of them
+BEYOND = {  # calls, and what is said of them
+    "scatter_reduce(": "amax is not modelled over fields",
+    "floor(": "a number out of the data is not modelled over fields",
+}
 MORE = [(text, "nan") for text in PLAIN] + [(text, "zeros") for text in (*BIASED, *MASKED)]
 
 

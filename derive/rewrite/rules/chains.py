@@ -122,6 +122,7 @@ def _accumulate(chain: Chain, triangle: masks.Triangle) -> ir.Expr | None:
     if any(edge in find_free(part) for part in (*inside, *within)):
         return None
     guarded = bool(within) or around != [ir.TRUE] or any(map(find_brackets, inside))
+    guarded |= triangle.offset < 0  # the first row adds up nothing
     if guarded and not all(map(is_safe, outside)):
         return None
     shared = {i for part in (*outside, *around) for i in find_free(part)} | {edge}
