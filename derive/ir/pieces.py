@@ -271,7 +271,8 @@ def _write_product(factors: tuple[ir.Expr, ...], *, is_negated: bool = False) ->
             value == -1 and len(factors) > 1 and find_divisor(factors[1]) is None
         ):
             rest, _ = _write_product(factors[1:], is_negated=True)
-            if next(text for text, _ in rest if text) != "0":  # -0 would be read as 0
+            start = next(text for text, _ in rest if text)
+            if start != "0" and not start.startswith("-"):  # -0 and --1 would be read as 0 and 1
                 return [("-", None), *rest], SUM
     out: Pieces = []
     for k, factor in enumerate(factors):

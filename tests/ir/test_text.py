@@ -243,6 +243,7 @@ def test_the_text_means_what_the_tree_means(expr):
 @given(EXPRESSIONS)
 @example(negate(negate(ir.Mul((ir.ZERO, ir.ZERO)))))
 @example(ir.Add((a, negate(ir.Mul((ir.ZERO, b))))))
+@example(ir.Mul((negate(ir.ONE), number(-1))))
 def test_the_text_is_read_back(expr):
     text = f"scalar a, b, c\ny = {to_text(expr)}"
     try:
