@@ -47,8 +47,7 @@ def gru(
 
     Returns h[b,t,e] [B, T, E].
     Raises ValueError where the shapes do not fit together.
-    Cost: 6*B*D*E*T + 6*B*E**2*T + 15*B*E*T operations; 5*B*E*T + 4*B*E elements alive at once.
-    By torch.lerp: what is infinite may become nan.
+    Cost: 6*B*D*E*T + 6*B*E**2*T + 15*B*E*T operations; 5*B*E*T + 5*B*E elements alive at once.
     """
     B, T, E = _check_shapes(x, W_r, W_z, W_n, U_r, U_z, U_n, b_r, b_z, b_n, c_n, h0)
     # h_first[b,e] = h0[b,e]  [B, E]
@@ -70,7 +69,7 @@ def gru(
         #     [B, E]
         n_t = torch.tanh(torch.addcmul(n_in_t, r_t, torch.nn.functional.linear(h_before, U_n, c_n)))
         # h_t[b,e] = (1 - z_t[b,e]) * n_t[b,e] + z_t[b,e] * h_before[b,e]  [B, E]
-        h_t = torch.lerp(n_t, h_before, z_t)
+        h_t = torch.addcmul((1 - z_t) * n_t, z_t, h_before)
         h_each.append(h_t)
     h = torch.stack(h_each[1:], dim=1) if T else x.new_empty((B, T, E))
     return h

@@ -23,14 +23,15 @@ def linear_interpolation(c: Tensor, cell: Tensor, t: Tensor, *, validate: bool =
     Returns y[n] [N].
     Raises ValueError where the shapes do not fit together.
     Cost: 6*N operations; 4*N elements alive at once.
-    By torch.lerp: what is infinite may become nan.
     """
     K = _check_shapes(c, cell, t)
     if validate:
         _check_range(f"0 <= cell[n] < K={K}", cell, K)
     # y[n] = (1 - t[n]) * c[cell[n]] + t[n] * c[min(cell[n] + 1, K - 1)]  [N]
-    return torch.lerp(
-        c.index_select(0, cell), c.index_select(0, torch.clamp(cell + 1, max=K - 1)), t
+    return torch.addcmul(
+        (1 - t) * c.index_select(0, cell),
+        t,
+        c.index_select(0, torch.clamp(cell + 1, max=K - 1))
     )
 
 

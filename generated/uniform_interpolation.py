@@ -25,7 +25,6 @@ def uniform_interpolation(c: Tensor, x: Tensor) -> Tensor:
     Returns y[n] [N].
     Raises ValueError where the shapes do not fit together.
     Cost: 10*N operations; K + 5*N elements alive at once.
-    By torch.lerp: what is infinite may become nan.
     """
     K = _check_shapes(c, x)
     # x_scaled[n] = x[n] * (K - 1)  [N]
@@ -41,7 +40,7 @@ def uniform_interpolation(c: Tensor, x: Tensor) -> Tensor:
     right = _take_places(c, cell + 1)
     del cell
     # y[n] = (1 - t[n]) * left[n] + t[n] * right[n]  [N]
-    return torch.lerp(left, right, t)
+    return torch.addcmul((1 - t) * left, t, right)
 
 
 def _check_shapes(c: Tensor, x: Tensor) -> int:

@@ -31,6 +31,7 @@ from derive.plan.cells.matching import (
     split_sum,
     strip,
 )
+from derive.plan.lower.product import negate
 
 LAYER = "torch.nn.functional.layer_norm"
 RMS = "torch.nn.functional.rms_norm"
@@ -44,7 +45,7 @@ TWO = ir.Number(Fraction(2))
 class Norm:
     """What is normalised, over which indices, and the number under the root.
 
-    The indices in `filled` have to have a position.
+    The indices in `filled` have to have a position. It is negative where mean x - x is read.
     """
 
     call: str
@@ -52,6 +53,7 @@ class Norm:
     over: tuple[ir.Index, ...]
     eps: ir.Expr
     filled: tuple[ir.Index, ...] = ()
+    negative: bool = False
 
 
 def match_norm(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -64,7 +66,7 @@ def match_norm(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         norm = _find_norm(factors, definitions)
         if norm is not None:
             others = [*terms[:place], *terms[place + 1 :]]
-            factors.negative ^= term.negative
+            factors.negative ^= term.negative ^ norm.negative
             return _make_cell(norm, factors, others, op.axes)
     return None
 
@@ -117,7 +119,10 @@ def _name_norm(
     eps: ir.Expr,
     definitions: Definitions,
 ) -> Norm | None:
-    """The norm, if the factor is x - mean x and what is spread var x; or x and mean x**2."""
+    """The norm, if the factor is x - mean x or its negative and what is spread var x.
+
+    Or if they are x and mean x**2.
+    """
     for arg in dict.fromkeys(_find_tensors(factor, ops.axes_of(factor), definitions)):
         stored = ops.arrange(arg, sort_stored(arg, definitions.memory))
         axes = ops.axes_of(stored)
@@ -125,13 +130,16 @@ def _name_norm(
         kept = ops.find_reads(arg)
         centred, deviation = definitions.spell(factor, kept), definitions.spell(spread, kept)
         mean, square = ops.Reduction("mean", arg, over), ops.combine("*", (arg, arg), axes)
-        if is_same(deviation, ops.Reduction("var", arg, over)) and is_same(
-            centred, ops.combine("-", (arg, mean), axes)
-        ):
+        difference = ops.combine("-", (arg, mean), axes)
+        ways = (difference, negate(difference))
+        is_spread = is_same(deviation, ops.Reduction("var", arg, over))
+        found = [is_spread and is_same(centred, way) for way in ways]
+        if any(found):
+            negative = not found[0]
             if is_close:
-                return Norm(LAYER, stored, axes[-len(over) :], eps)
+                return Norm(LAYER, stored, axes[-len(over) :], eps, negative=negative)
             is_batch = len(over) == len(axes) - 1 and eps is not ir.ZERO  # torch has 0 for 0 / 0
-            return Norm(BATCH, stored, over, eps) if is_batch else None
+            return Norm(BATCH, stored, over, eps, negative=negative) if is_batch else None
         is_square = is_close and is_same(deviation, ops.Reduction("mean", square, over))
         if is_square and is_same(centred, arg):
             return Norm(RMS, stored, axes[-len(over) :], eps)

@@ -3,17 +3,13 @@
 where(x > 0, x, slope x) is leaky_relu (Maas, Hannun, Ng 2013); torch takes a number as slope and no
 tensor, and a scalar may be either. d_i [i = j] is the diagonal that diag_embed makes, x_ij where
 i != j and else d_i what diagonal_scatter does, as x_ij + d_i [i = j] is, x_ij [j <= i + c] a
-triangle, x y + z an addcmul, x + 2 y an add, w x + (1 - w) y a lerp.
+triangle, x y + z an addcmul, x + 2 y an add.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from fractions import Fraction
-from functools import reduce
-from itertools import product as pairs_of
 
-from derive.analysis.facts import is_finite_where_defined
 from derive.ir import functions
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
@@ -22,14 +18,11 @@ from derive.plan import ops
 from derive.plan.cells.matching import CellRule, Definitions, is_same, join_sum, split_sum, strip
 from derive.plan.cost import find_strides, find_true_axes
 from derive.plan.lower.product import split_sign
-from derive.plan.machine import DEFAULT, WIDTH, time_moved
-from derive.plan.meaning import to_expr
 
 GIVEN = tuple(map(ops.Given, range(4)))
 LONG = 16  # entries of the last index from which addcmul takes half the time if one tensor lacks it
 TWO = ir.Number(Fraction(2))
 LEAKY = "torch.nn.functional.leaky_relu"
-INFINITE = "what is infinite may become nan"
 
 
 def match_leaky_relu(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -300,81 +293,6 @@ def match_scaled_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     return None
 
 
-def match_lerp(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Two tensors between which a number or a third one chooses: x w + y (1 - w)."""
-    axes = ops.axes_of(op)
-    if not isinstance(op, ops.Apply) or op.function != "+" or not axes:
-        return None
-    terms = split_sum(op, lambda each: each)
-    if len(terms) != 2 or any(term.negative for term in terms):
-        return None
-    factors = [list(_list_factors(term.op)) for term in terms]
-    for one, other in (factors, factors[::-1]):
-        for weight, left in pairs_of(one, other):
-            if not _is_rest(left, weight, definitions):
-                continue
-            ends = [
-                [f for f in part if f is not own] for part, own in ((other, left), (one, weight))
-            ]
-            if not all(ends):
-                continue
-            given = [_multiply(each, axes) for each in ends]
-            given += [] if isinstance(weight, ops.Num) else [weight]
-            if any(
-                isinstance(p, ops.Num) or ops.is_boolean(p) or ops.is_integral(p) for p in given
-            ):
-                continue
-            if not all(is_finite_where_defined(to_expr(definitions.spell(p))) for p in given):
-                continue  # from an infinity to another one there is no difference
-            given = [
-                ops.arrange(p, axes)
-                if set(find_true_axes(p)) == set(axes)
-                else ops.Expand(strip(p), axes)
-                for p in given
-            ]
-            told: list[ir.Expr] = []
-            if isinstance(weight, ops.Num):
-                given, told = [*given, weight], list(walk(weight.value))
-            when = GIVEN[2:3] if any(isinstance(part, ir.Scalar) for part in told) else ()
-            if (
-                when
-                and time_moved(WIDTH * definitions.memory.count(axes), DEFAULT) < DEFAULT.launch
-            ):
-                continue  # two ways of what takes no time are more to read
-            call = ops.TorchCall("torch.lerp", GIVEN[:3])
-            return ops.Cell(call, tuple(given), op, axes, when, note=f"torch.lerp: {INFINITE}")
-    return None
-
-
-def _multiply(factors: list[ops.Op], axes: tuple[ir.Index, ...]) -> ops.Op:
-    return reduce(lambda one, other: ops.combine("*", (one, other), axes), factors)
-
-
-def _list_factors(op: ops.Op) -> Iterator[ops.Op]:
-    match op:
-        case ops.Apply("*", args):
-            for arg in args:
-                yield from _list_factors(arg)
-        case ops.Arrange(ops.Apply("*") as inner):
-            yield from _list_factors(inner)
-        case _:
-            yield op
-
-
-def _is_rest(left: ops.Op, weight: ops.Op, definitions: Definitions) -> bool:
-    """Is one what the other lacks to 1?"""
-    match left, weight:
-        case ops.Num(rest), ops.Num(value):
-            is_plain = isinstance(value, ir.Scalar) or Polynomial.of(value).constant is not None
-            return is_plain and (Polynomial.of(rest) + Polynomial.of(value)).constant == 1
-        case ops.Num(), _:
-            return False
-    match definitions.look(strip(left)):
-        case ops.Apply("-", (ops.Num(value), arg)):
-            return Polynomial.of(value).constant == 1 and strip(arg) is strip(weight)
-    return False
-
-
 def match_root(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """A quotient by a root that nothing else reads: torch finds 1/sqrt(x) sooner than sqrt(x)."""
     match op:
@@ -405,20 +323,6 @@ CELLS = (
         computes="x[M, N]; y[M, N, N]\nz[m,i,j] = x[m,i] * [i == j] + y[m,i,j]",
         refuses="x[M, N, N]; y[M, N, N]\nz[m,i,j] = x[m,i,j] * [i <= j] + y[m,i,j]",
         match=match_exchanged,
-    ),
-    CellRule(
-        call="torch.lerp",
-        computes="x, y[N, D]; z[N]\nh[n,d] = z[n] * tanh(x[n,d]) + (1 - z[n]) * y[n,d]",
-        refuses="x, y[N, D]; z[N]\nh[n,d] = z[n] * tanh(x[n,d]) + (2 - z[n]) * y[n,d]",
-        lacks=INFINITE,
-        match=match_lerp,
-    ),
-    CellRule(
-        call="torch.lerp",
-        computes="x, y[B, N, D]; scalar c = 0.9\nz[b,n,d] = c*x[b,n,d] + (1 - c)*y[b,n,d]**2",
-        refuses="x, y[B, N, D]; scalar c = 0.9\nz[b,n,d] = c*x[b,n,d] - (1 - c)*y[b,n,d]**2",
-        lacks=INFINITE,
-        match=match_lerp,
     ),
     CellRule(
         call="torch.addcmul",
