@@ -3,7 +3,7 @@
     run          one choice of sizes, measured: inputs, rows, tables, as data; several, and slopes
     candidates   the generated function, code by hand, one einsum call, torch.compile of the first
                  two; each checked against the first
-    measure      medians over interleaved runs, how fast this machine multiplies and moves, and the
+    timing       medians over interleaved runs, how fast this machine multiplies and moves, and the
                  most that one call takes beyond its inputs; the constants that a plan is made for
     plot         several values of a size as a picture
 
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from derive.bench import plot
 from derive.bench.candidates import load_hand
-from derive.bench.measure import measure_machine, refuse_too_large
 from derive.bench.run import Over, Sweep, Wishes, find_dtype, measure
+from derive.bench.timing import measure_machine, refuse_too_large
 from derive.compiler import Built, build
 from derive.errors import refuse
 from derive.judge.samples import is_possible

@@ -17,7 +17,7 @@ from itertools import repeat
 from string import ascii_letters
 from typing import Any
 
-from derive.bench.measure import (
+from derive.bench.timing import (
     Candidate,
     find_failure,
     say_failure,

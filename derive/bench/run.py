@@ -15,7 +15,7 @@ from statistics import linear_regression, median
 from typing import TYPE_CHECKING, Any
 
 from derive.bench.candidates import find_candidates, find_compiled, quietly, to_compiled_name
-from derive.bench.measure import (
+from derive.bench.timing import (
     Roofline,
     count_moved,
     find_peak,

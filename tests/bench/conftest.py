@@ -10,4 +10,4 @@ QUICK = {"LEAST": 2e-4, "SIDE": 64, "SMALL": 32, "_COPIED": 1 << 16}
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     for name, value in QUICK.items():
-        monkeypatch.setattr(import_module("derive.bench.measure"), name, value)
+        monkeypatch.setattr(import_module("derive.bench.timing"), name, value)

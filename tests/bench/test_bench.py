@@ -14,7 +14,7 @@ from texts import read_sections
 from derive import DeriveError, build, parse
 from derive.bench import Wishes, bench
 from derive.bench.candidates import find_compiled, is_near, load_hand, to_einsum
-from derive.bench.measure import (
+from derive.bench.timing import (
     Candidate,
     Timing,
     find_failure,

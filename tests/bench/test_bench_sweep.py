@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from derive import DeriveError, parse
 from derive.bench import Over, Wishes, calibrate, sweep
-from derive.bench.measure import Roofline, find_knee, measure_machine
 from derive.bench.plot import plot, spread
 from derive.bench.run import BOUND, Report, Row, Sweep, Table, fit_slope
+from derive.bench.timing import Roofline, find_knee, measure_machine
 from derive.plan.machine import Machine, read_machine
 
 VALUES = (64, 128, 256, 512)
@@ -195,12 +195,12 @@ def test_the_knee_is_where_the_rate_falls():
 
 @pytest.mark.slow
 def test_every_constant_of_a_machine_is_measured(tmp_path, monkeypatch):
-    monkeypatch.setattr("derive.bench.measure.SETS", (1 << 16, 1 << 20))
+    monkeypatch.setattr("derive.bench.timing.SETS", (1 << 16, 1 << 20))
     made = calibrate(tmp_path / "m.json")
     assert read_machine(tmp_path / "m.json") == made
     assert all(value > 0 and math.isfinite(value) for value in asdict(made).values())
     assert made.cache in (1 << 16, 1 << 20)
     given = {}
-    monkeypatch.setattr("derive.bench.measure.Machine", lambda **named: given.update(named))
+    monkeypatch.setattr("derive.bench.timing.Machine", lambda **named: given.update(named))
     measure_machine()
     assert list(given) == [field.name for field in fields(Machine)]  # none keeps its default

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from derive.bench.measure import Roofline
+from derive.bench.timing import Roofline
 from derive.compiler import build
 from derive.formulas import find_families, find_formula
 from derive.frontend.from_sympy import to_system

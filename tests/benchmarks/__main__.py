@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from derive.bench.measure import say_failure
+from derive.bench.timing import say_failure
 from tests.benchmarks.cases import find_cases, load_cases
 from tests.benchmarks.run import RUNS, Row, measure, measure_limits
 from tests.benchmarks.tables import COMPILED, TRAINED, USUAL, to_markdown, to_table

@@ -12,7 +12,8 @@ import torch
 
 import derive
 from derive.bench.candidates import find_compiled, quietly, to_compiled_name
-from derive.bench.measure import (
+from derive.bench.run import draw_moderate
+from derive.bench.timing import (
     Candidate,
     Roofline,
     find_bound,
@@ -22,7 +23,6 @@ from derive.bench.measure import (
     to_backward,
     to_forward,
 )
-from derive.bench.run import draw_moderate
 from tests.benchmarks.cases import WEIGHT, Case, to_tuple
 
 RUNS = 3  # of each function in a round, interleaved; their median is the round's
