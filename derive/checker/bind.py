@@ -141,16 +141,14 @@ def find_programs(
 def _find_defaults(slots: Sequence[Slot], system: ir.System) -> Iterator[dict[str, str]]:
     """What arguments are given that have a whole number as default and are called like a size.
 
-    The default stands first, but not for a size that no shape tells: then the code has it from
-    nowhere else.
+    That is a size that no shape tells: the code has it from nowhere else. The default stands last.
     """
-    sizes, untold = find_sizes(system), {size.name for size in system.sizes}
+    untold = [size.name for size in system.sizes]
     choices: list[list[dict[str, str]]] = []
     for slot in slots:
         if not slot.required and type(slot.default) is int:
-            named = [size for size in sizes if rank_size(slot.called, size) < NAMED]
-            given = [{}, *({slot.name: size} for size in named)]
-            choices.append(sorted(given, key=lambda one: untold.isdisjoint(one.values())))
+            named = [size for size in untold if rank_size(slot.called, size) < NAMED]
+            choices.append([*({slot.name: size} for size in named), {}])
     for pick in islice(product(*choices), MOST_PROGRAMS):
         yield {name: source for one in pick for name, source in one.items()}
 

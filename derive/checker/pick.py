@@ -190,13 +190,11 @@ class _Search:
             return best
         names = [name for name in find_sizes(self.task.system) if name not in fixed]
         named = subjects.find_sizes_by_name(subject.numbers, names)
-        if named:
+        runs_freely = best is not None and best.fits and not best.is_chance
+        untold = {size.name for size in self.task.system.sizes}  # by any shape
+        if named and (not runs_freely or not untold.isdisjoint(named)):
             found = _resolve(self._try_stated(subject, {**fixed, **named}), self.task.sizes)
-            runs_freely = best is not None and best.fits and not best.is_chance
-            untold = {size.name for size in self.task.system.sizes}  # by any shape
-            is_meant = found is not None and (found.agrees or not untold.isdisjoint(named))
-            if found is not None and found.fits and (is_meant or not runs_freely):
-                best = found
+            best = found if found is not None and found.fits else best
         is_open = best is None or not best.fits or best.is_chance
         if is_open and not self._is_incurable():
             values = dict.fromkeys((*subject.numbers.values(), *subject.literals))
