@@ -1,11 +1,11 @@
 """The most likely path through a hidden Markov model, and its logarithmic probability.
 
     A[K, K]; E[K, V]; p[K]; int o[B, T] < V
-    index t_, t__ < T - 1
+    index t < T - 1
     m[b,0,j] = p[j] + E[j,o[b,0]]
-    m[b,1 + t_,j] = max[i](m[b,t_,i] + A[i,j]) + E[j,o[b,1 + t_]]
+    m[b,1 + t,j] = max[i](m[b,t,i] + A[i,j]) + E[j,o[b,1 + t]]
     z[b,T - 1] = argmax[i](m[b,T - 1,i])
-    z[b,t__] = argmax[i](m[b,t__,i] + A[i,z[b,1 + t__]])
+    z[b,t] = argmax[i](m[b,t,i] + A[i,z[b,1 + t]])
     score[b] = max[j](m[b,T - 1,j])
     return score, z
 
@@ -28,7 +28,7 @@ def viterbi(
     o         [b,u]       [B, T]  integers, 0 <= o < V
     validate              bool    keyword: check the ranges of integers, else taken for granted
 
-    Returns score[b] [B], z[b,v] [B, T].
+    Returns score[b] [B], z[b,u] [B, T].
     Raises ValueError where the shapes do not fit together.
     Cost: 2*B*K**2*T + 3*B*K*T - 2*B*K**2 operations; 4*B*K*T + B*K + 4*B*T + 5*B elements alive at
         once.
@@ -38,7 +38,7 @@ def viterbi(
         _check_range(f"0 <= o[b,u] < V={V}", o, V)
     # m_first[b,j] = p[j] + E[j,o[b,0]]  [B, K]
     m_first = p + E.index_select(1, o[:, 0]).mT
-    # m_in[b,w,j] = E[j,o[b,w + 1]]  [B, T - 1, K]
+    # m_in[b,v,j] = E[j,o[b,v + 1]]  [B, T - 1, K]
     m_in = E[:, o[:, 1:]].permute(1, 2, 0)
     m_each = [m_first]
     for m_in_u in m_in.unbind(1):
@@ -53,18 +53,18 @@ def viterbi(
     z_1 = m[:, T - 1].argmax(-1)
     # z_back_first[b] = z_1[b]  [B]
     z_back_first = z_1
-    # z_back_in[b,x,i] = m[b,T - x - 2,i]  [B, T - 1, K]
+    # z_back_in[b,w,i] = m[b,T - w - 2,i]  [B, T - 1, K]
     z_back_in = m[:, :T - 1].flip(1)
     # score[b] = max[j](m[b,T - 1,j])  [B]
     score = m[:, T - 1].amax(-1)
     z_back_each = [z_back_first]
-    for z_back_in_v in z_back_in.unbind(1):
+    for z_back_in_u in z_back_in.unbind(1):
         z_back_before = z_back_each[-1]
-        # z_back_v[b] = argmax[i](z_back_in_v[b,i] + A[i,z_back_before[b]])  [B]
-        z_back_v = (z_back_in_v + A.index_select(1, z_back_before).mT).argmax(-1)
-        z_back_each.append(z_back_v)
+        # z_back_u[b] = argmax[i](z_back_in_u[b,i] + A[i,z_back_before[b]])  [B]
+        z_back_u = (z_back_in_u + A.index_select(1, z_back_before).mT).argmax(-1)
+        z_back_each.append(z_back_u)
     z_back = torch.stack(z_back_each, dim=1)
-    # z[b,v] = z_back[b,T - v - 1]  [B, T]
+    # z[b,u] = z_back[b,T - u - 1]  [B, T]
     z = z_back.flip(1)
     return score, z
 

@@ -83,7 +83,9 @@ def from_sympy(formula: Formula) -> ir.System:
         system = replace(system, sizes=tuple(map(ir.SizeInput, find_open_sizes(system))))
         check_names(system)
         return system
-    system = replace(system, declared=text.find_winning(system, declarations.indices))
+    told = {index.name for index in text.find_untold(system)}  # the text has their lines anyway
+    winning = text.find_winning(system, declarations.indices)
+    system = replace(system, declared=tuple(name for name in winning if name not in told))
     check_names(system)
     for mistake in find_missing(system, declarations.indices):
         raise DeriveError(mistake)

@@ -391,17 +391,19 @@ def _begin_recurrences(names: expr.Names, lines: Sequence[Line]) -> dict[int, di
         if isinstance(line, EquationLine):
             shifts[number] = _find_shifts(names, lines, line)
     moved: dict[int, dict[str, Any]] = {}
-    for index, ends in dict.fromkeys(item for each in shifts.values() for item in each.items()):
+    for index in dict.fromkeys(index for each in shifts.values() for index in each):
         users = [k for k, line in enumerate(lines) if _is_naming(line, index)]
-        is_own = all(shifts.get(k, {}).get(index) == ends for k in users)
-        fresh = (f"{index}{'_' * k}" for k in count(1))
-        short = index if is_own else next(n for n in fresh if n not in names.claims)
-        claim = names.claims[index]
-        names.claim(short, "index", claim.how, claim.span)
-        names.extents.known[short] = names.extents.known[index] - sum(ends)
-        place = names.index(short, claim.span or (0, 0)) + ends[0]
-        for number in (k for k in users if shifts.get(k, {}).get(index) == ends):
-            moved.setdefault(number, {})[index] = place
+        ends = {k: shifts.get(k, {}).get(index, (0, 0)) for k in users}
+        extent, claim = names.extents.known[index], names.claims[index]
+        cuts = dict.fromkeys(map(sum, ends.values()))  # lines cut alike have one index
+        for cut in filter(None, cuts):
+            fresh = (f"{index}{'_' * k}" for k in count(1))
+            short = index if len(cuts) == 1 else next(n for n in fresh if n not in names.claims)
+            names.claim(short, "index", claim.how, claim.span)
+            names.extents.known[short] = extent - cut
+            place = names.index(short, claim.span or (0, 0))
+            for number in (k for k in users if sum(ends[k]) == cut):
+                moved.setdefault(number, {})[index] = place + ends[number][0]
     return moved
 
 

@@ -300,7 +300,7 @@ class System:
     equations: tuple[Equation, ...]
     results: tuple[Tensor, ...]
     empty_row: str = "nan"  # nan | zeros: a softmax row with nothing left in it
-    declared: tuple[str, ...] = ()  # indices whose declared extent wins over that of a place
+    declared: tuple[str, ...] = ()  # indices whose extent their line alone tells
     written: tuple[Equation, ...] = ()  # by the user, where `equations` put some together
 
 

@@ -20,8 +20,11 @@ CASES = dict(read_rows(Path(__file__).with_name("gradients.txt")))
 
 
 def compare(formula):
-    """Every gradient against autograd through the loops' tensors, at two sets of sizes."""
-    system, made = to_system(formula), to_system(gradient(formula))
+    """Every gradient against autograd through the loops' tensors, at two sets of sizes.
+
+    An integer result has none, and an argument that autograd does not find is refused.
+    """
+    system = to_system(formula)
     names = [e.name for e in system.inputs if isinstance(e, Tensor) and e.kind == "real"]
     for seed, sizes in enumerate(choose_sizes(system, 2)):
         values = draw_inputs(system, sizes, seed)
@@ -29,15 +32,22 @@ def compare(formula):
         found = evaluate_system(system, real, sizes)
         results = [found[tensor.name] for tensor in system.results]
         torch.manual_seed(seed)
-        upstream = [torch.randn_like(r) for r in results]
+        upstream = [torch.randn(r.shape, dtype=torch.float64) for r in results]
         if len(results) == 1 and not results[0].shape:
             upstream = [torch.ones_like(results[0])]
-        wanted = torch.autograd.grad(results, [real[n] for n in names], upstream)
+        pairs = zip(results, upstream, strict=True)
+        smooth, flows = zip(*(p for p in pairs if p[0].is_floating_point()), strict=True)
+        found = torch.autograd.grad(smooth, [real[n] for n in names], flows, allow_unused=True)
+        wanted = {n: right for n, right in zip(names, found, strict=True) if right is not None}
+        for name in (n for n in names if n not in wanted):
+            with pytest.raises(DeriveError, match="gradient-none"):
+                gradient(formula, name)
+        made = to_system(gradient(formula, [*wanted]))
         given = {n: v.detach() if n in names else v for n, v in real.items()}
         new = [entry.name for entry in made.inputs if entry.name not in given]
         given |= dict(zip(new, upstream, strict=False))
         found = evaluate_system(made, given, sizes)
-        for tensor, right in zip(made.results, wanted, strict=True):
+        for tensor, right in zip(made.results, wanted.values(), strict=True):
             torch.testing.assert_close(
                 found[tensor.name], right, rtol=1e-10, atol=1e-10, equal_nan=True
             )
