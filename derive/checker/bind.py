@@ -5,7 +5,7 @@
     3. by place              what is left, in order; a truth value goes to an argument named a mask
     4. numbers               an argument that is no tensor is a size or a scalar: by name as above,
                              else each size may be meant, and running the code decides; one with a
-                             default is the default or a size of its name
+                             default is the default, or a size of its name that no shape tells
 
 The outcome is a list of programs that differ in the numbers alone; `doubt` says how little their
 names tell. An argument lies as the formula has it. Layouts that nobody has stated, `W.T`,

@@ -21,6 +21,7 @@ from derive.analysis.facts import is_finite
 from derive.ir import nodes as ir
 from derive.ir.walk import rewrite_bottom_up
 from derive.plan import ops
+from derive.plan.cells.matching import strip
 from derive.plan.cost import find_true_axes
 from derive.plan.meaning import to_expr
 from derive.plan.steps import Step
@@ -184,20 +185,15 @@ def _to_factor(mask: ops.Op, where: bool) -> ops.Op:
     return ops.Cast(ops.Apply("not", (mask,), ops.axes_of(mask)) if where else mask)
 
 
-def _strip(mask: ops.Op) -> ops.Op:
-    """The mask without axes that it lacks."""
-    return mask.arg if isinstance(mask, ops.Arrange) else mask
-
-
 def _find_rows(mask: ops.Op, index: ir.Index) -> ops.Op:
     """The rows of which a mask leaves something."""
-    return ops.Reduction("max", _strip(mask), (index,))
+    return ops.Reduction("max", strip(mask), (index,))
 
 
 def _keep_empty(soft: ops.Op, mask: ops.Op) -> ops.Op:
     """A softmax by a mask that leaves a row of nothing as it is, so that it has a slope."""
     assert isinstance(soft, ops.Along) and isinstance(soft.arg, ops.Fill)
-    rows, bare, axes = _find_rows(mask, soft.index), _strip(mask), ops.axes_of(soft)
+    rows, bare, axes = _find_rows(mask, soft.index), strip(mask), ops.axes_of(soft)
     empty = ops.Apply("not", (rows,), ops.axes_of(rows))
     kept = ops.combine("or", (bare, empty), ops.axes_of(bare))
     inverse = ops.Apply("pow", (ops.Cast(kept), ops.Num(ir.MINUS_ONE)), kept.axes)

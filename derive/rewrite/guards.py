@@ -253,7 +253,6 @@ Read: TypeAlias = tuple[ir.Access, facts.Guards]
 def carry_guards(system: ir.System) -> ir.System:
     """The system with each definition protected by the condition under which it is needed."""
     nonfinite, conditions = find_nonfinite(system), _find_conditions(system)
-    unmarked = {likeness: tensor for tensor, likeness in nonfinite.items()}
     equations = []
     for equation in system.equations:
         value, condition = (
@@ -261,7 +260,7 @@ def carry_guards(system: ir.System) -> ir.System:
             conditions[equation.target.tensor],
         )
         value = protect(value, condition, zeros=system.empty_row == "zeros")
-        equations.append(ir.Equation(equation.target, mark_tensors(value, unmarked)))
+        equations.append(ir.Equation(equation.target, unmark_tensors(value, nonfinite)))
     return replace(system, equations=tuple(equations))
 
 
@@ -477,7 +476,7 @@ def find_nonfinite(system: ir.System, *, signs: bool = False) -> dict[ir.Tensor,
 
 
 def mark_tensors(expr: ir.Expr, likeness: Mapping[ir.Tensor, ir.Tensor]) -> ir.Expr:
-    """The expression with tensors exchanged; with the contrary mapping, unmarked again."""
+    """The expression with tensors exchanged."""
     if not any(access.tensor in likeness for access in find_accesses(expr)):
         return expr
 
@@ -487,3 +486,8 @@ def mark_tensors(expr: ir.Expr, likeness: Mapping[ir.Tensor, ir.Tensor]) -> ir.E
         return here
 
     return rewrite_bottom_up(expr, exchange)
+
+
+def unmark_tensors(expr: ir.Expr, likeness: Mapping[ir.Tensor, ir.Tensor]) -> ir.Expr:
+    """The expression with the tensors back that `mark_tensors` exchanged."""
+    return mark_tensors(expr, {like: tensor for tensor, like in likeness.items()})

@@ -415,11 +415,10 @@ def _make_rewriter(
     The rules are told which tensors may hold more than finite numbers.
     """
     rules = find_rules(system)
-    unmarked = {likeness: tensor for tensor, likeness in nonfinite.items()}
 
     def rewrite(value: ir.Expr, used: list[tuple[Rule, ir.Expr, ir.Expr]] | None = None) -> ir.Expr:
         flat = apply_rules(guards.mark_tensors(value, nonfinite), FLAT, used)
-        return guards.mark_tensors(apply_rules(flat, rules, used), unmarked)
+        return guards.unmark_tensors(apply_rules(flat, rules, used), nonfinite)
 
     return rewrite
 
@@ -447,7 +446,6 @@ class _Log:
         """The uses of rules in one equation."""
         if self.uses is None:
             return
-        unmarked = {likeness: tensor for tensor, likeness in nonfinite.items()}
         target, here = self.system.equations[number].target, self.system.equations[number].value
         value = guards.mark_tensors(here, nonfinite)
         for rule, site, new in used:
@@ -455,7 +453,7 @@ class _Log:
             if exchanged is value:
                 continue  # it stood in what another use has taken away
             value = exchanged
-            before, here = here, guards.mark_tensors(value, unmarked)
+            before, here = here, guards.unmark_tensors(value, nonfinite)
             equations = list(self.system.equations)
             equations[number] = ir.Equation(target, here)
             changed = replace(self.system, equations=tuple(equations))
@@ -536,7 +534,6 @@ def _find_in_equations(
     system: ir.System, rules: Sequence[Rule], indices: IndexNames, *, fast_math: bool
 ) -> Iterator[Rewriting]:
     nonfinite = guards.find_nonfinite(system)
-    unmarked = {likeness: tensor for tensor, likeness in nonfinite.items()}
     names = guards.find_sensitive_names(system)
     for number, equation in enumerate(system.equations):
         value = guards.mark_tensors(equation.value, nonfinite)
@@ -550,7 +547,7 @@ def _find_in_equations(
                 if new is None or new is site:
                     continue
                 after = indices.settle(
-                    guards.mark_tensors(exchange(value, site, new, _find_values), unmarked),
+                    guards.unmark_tensors(exchange(value, site, new, _find_values), nonfinite),
                     equation,
                 )
                 if not _is_whole(after):

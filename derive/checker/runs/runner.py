@@ -1,6 +1,6 @@
 """The process that runs somebody's code, and nothing else: it answers what the judge asks of it.
 
-    judge --- socket --- guardian, which has made the namespaces --- runner, the first in them
+    judge --- socket --- guardian, which has made the namespaces --- the first in them --- runner
 
 Whatever the code does in it, to torch or to us, it can but answer: what it answers are values of
 the code, and the judge compares them elsewhere.
@@ -115,26 +115,36 @@ def _be_guardian(end: socket.socket, job: Job, folder: str) -> NoReturn:
     os.closerange(end.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
     processes.be_quiet()
     contained = processes.isolate()
-    runner = os.fork()
-    if runner == 0:
-        code = 1
-        try:
-            processes.end_with_parent()
-            processes.enter(folder)
-            processes.limit_memory(processes.MOST_MEMORY)
-            serve(end, job, contained)
-            code = 0
-        except BaseException as error:  # the last word of this process
-            processes.log_error(error)
-        finally:
-            os._exit(code)
-    end.close()
-    code = os.waitstatus_to_exitcode(os.waitpid(runner, 0)[1])
-    if code < 0:
-        with suppress(OSError, ValueError):
-            signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    os._exit(code)
+    # The first in a namespace is deaf to signals from within: the runner is the second.
+    for _ in range(2):
+        child = os.fork()
+        if child:
+            end.close()
+            _end_as(child)
+        processes.end_with_parent()
+    code = 1
+    try:
+        processes.enter(folder)
+        processes.limit_memory(processes.MOST_MEMORY)
+        serve(end, job, contained)
+        code = 0
+    except BaseException as error:  # the last word of this process
+        processes.log_error(error)
+    finally:
+        os._exit(code)
+
+
+def _end_as(child: int) -> NoReturn:
+    """Wait for a child and end as it does; the one deaf to signals says 128 more, as shells do."""
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    number = -code if code < 0 else code - 128
+    with suppress(OSError, ValueError):
+        if number > 0:
+            signal.signal(number, signal.SIG_DFL)
+    with suppress(OSError):
+        if number > 0:
+            os.kill(os.getpid(), number)
+    os._exit(128 + number if number > 0 else code)
 
 
 def serve(end: socket.socket, job: Job, contained: tuple[str, ...]) -> None:

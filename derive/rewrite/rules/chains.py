@@ -23,7 +23,7 @@ from derive.ir.walk import (
     substitute,
     walk,
 )
-from derive.rewrite.guards import find_nonfinite, mark_tensors
+from derive.rewrite.guards import find_nonfinite, mark_tensors, unmark_tensors
 from derive.rewrite.rule import rule, system_rule
 from derive.rewrite.rules import masks, products
 from derive.rewrite.rules.sums import find_factors
@@ -214,10 +214,11 @@ def split_powers(system: ir.System) -> Iterator[ir.System]:
     No root of a factor is too large where the product is not; powers beyond may be.
     """
     likeness = find_nonfinite(system, signs=True)
-    unmarked = {like: tensor for tensor, like in likeness.items()}
     values = (mark_tensors(equation.value, likeness) for equation in system.equations)
     equations = tuple(
-        ir.Equation(equation.target, mark_tensors(rewrite_bottom_up(value, _split_power), unmarked))
+        ir.Equation(
+            equation.target, unmark_tensors(rewrite_bottom_up(value, _split_power), likeness)
+        )
         for equation, value in zip(system.equations, values, strict=True)
     )
     if any(one.value is not e.value for one, e in zip(equations, system.equations, strict=True)):
@@ -270,7 +271,7 @@ def _inline(
         tensor: like for tensor, like in nonfinite.items() if tensor is not equation.target.tensor
     }
     marked = _open_reads(mark_tensors(reader.value, others), equation)
-    opened = mark_tensors(marked, {like: tensor for tensor, like in others.items()})
+    opened = unmark_tensors(marked, others)
     if not is_reading(opened, equation.target.tensor):
         kept = (each for each in system.equations if each is not equation)
         changed = ir.Equation(reader.target, opened)

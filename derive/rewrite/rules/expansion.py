@@ -452,7 +452,6 @@ def expand_equations(system: ir.System) -> Iterator[ir.System]:
     All equations are expanded at once too. Where the terms cancel, what is left may be one product.
     """
     nonfinite = guards.find_nonfinite(system)
-    unmarked = {like: tensor for tensor, like in nonfinite.items()}
     names = guards.find_sensitive_names(system)
     values = {e.target: guards.mark_tensors(e.value, nonfinite) for e in system.equations}
 
@@ -461,7 +460,7 @@ def expand_equations(system: ir.System) -> Iterator[ir.System]:
     ) -> ir.System:
         kept = (e for e in system.equations if e not in without)
         found = (
-            ir.Equation(e.target, guards.mark_tensors(changed[e.target], unmarked))
+            ir.Equation(e.target, guards.unmark_tensors(changed[e.target], nonfinite))
             if changed[e.target] is not values[e.target]
             else e
             for e in kept

@@ -29,7 +29,7 @@ from derive.ir.functions import FUNCTIONS, ROWS
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.recurrences import recurs
 from derive.ir.text import to_text
-from derive.rewrite.guards import find_nonfinite, mark_tensors
+from derive.rewrite.guards import find_nonfinite, mark_tensors, unmark_tensors
 from derive.rewrite.rule import rule, system_rule
 from derive.rewrite.rules import deltas, products, sums
 from derive.rewrite.rules.terms import Term
@@ -118,14 +118,13 @@ def _simplify_places(expr: ir.Expr) -> ir.Expr:
 def suffix_sum(system: ir.System) -> Iterator[ir.System]:
     """A sum from another index on is a running sum from the last entry on, under its own name."""
     nonfinite = find_nonfinite(system)
-    unmarked = {like: tensor for tensor, like in nonfinite.items()}
     for number, equation in enumerate(system.equations):
         name = walk.Names.of(system).take(f"{equation.target.tensor.name}_rest")
         for site in walk.walk(equation.value):
             running = _find_suffix(mark_tensors(site, nonfinite))
             if running is None:
                 continue
-            value = mark_tensors(running, unmarked)
+            value = unmark_tensors(running, nonfinite)
             if any(recurs(a.tensor, equation, system) for a in walk.find_accesses(value)):
                 continue
             axes = walk.find_free(value)
