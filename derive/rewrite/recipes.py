@@ -29,7 +29,6 @@ from itertools import chain, combinations
 
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
-from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import (
     exchange,
     find_accesses,
@@ -38,12 +37,18 @@ from derive.ir.walk import (
     find_free,
     is_reading,
     map_children,
-    rewrite_bottom_up,
-    substitute,
     walk,
 )
 from derive.rewrite import guards
-from derive.rewrite.rule import IndexNames, Rule, apply_rules, find_valid, rename_clashes
+from derive.rewrite.rule import (
+    IndexNames,
+    Rule,
+    apply_rules,
+    find_valid,
+    find_value,
+    put_value,
+    rename_clashes,
+)
 from derive.rewrite.rules import (
     chains,
     deltas,
@@ -148,36 +153,14 @@ def _open(
         equation = ir.Equation(equation.target, settle(equation.value))
         if find_brackets(equation.value):
             return None
-        try:
-            found = [
-                ir.Equation(e.target, _put(e.value, equation))
-                for e in found
-                if e.target is not equation.target
-            ]
-        except ValueError:  # the index of a row cannot be renamed there
-            return None
+        found = [
+            ir.Equation(e.target, put_value(e.value, equation))
+            for e in found
+            if e.target is not equation.target
+        ]
         if any(is_reading(e.value, equation.target.tensor) for e in found):
             return None
     return tuple(found)
-
-
-def _put(value: ir.Expr, equation: ir.Equation) -> ir.Expr:
-    """The value with the equation's in place of each read of it at indices of its extents."""
-    tensor, indices = equation.target.tensor, equation.target.places
-
-    def put(here: ir.Expr) -> ir.Expr:
-        if not isinstance(here, ir.Access) or here.tensor is not tensor:
-            return here
-        new: dict[ir.Expr, ir.Expr] = {}
-        for index, place in zip(indices, here.places, strict=True):
-            if not isinstance(place, ir.Index) or not isinstance(index, ir.Index):
-                return here
-            if not is_same_extent(place.extent, index.extent):
-                return here
-            new[index] = place
-        return substitute(equation.value, new)
-
-    return rewrite_bottom_up(value, put) if is_reading(value, tensor) else value
 
 
 def _is_better(opened: Equations, equations: Equations, count: Callable[[ir.Expr], Counts]) -> bool:
@@ -263,33 +246,16 @@ def _contract(value: ir.Expr, equation: ir.Equation) -> ir.Expr | None:
 
     def visit(here: ir.Expr) -> ir.Expr:
         nonlocal done
-        if isinstance(here, ir.Reduce) and here.kind == "sum" and isinstance(here.body, ir.Mul):
-            factors = tuple(_put_sum(factor, equation) for factor in here.body.factors)
-            if factors != here.body.factors:
+        if isinstance(here, ir.Reduce) and here.kind == "sum":
+            factors = ir.split_product(here.body)
+            put = tuple(find_value(factor, equation) or factor for factor in factors)
+            if put != factors:
                 done = True
-                return ir.Reduce(here.kind, here.bound, here.condition, ir.Mul(factors))
-        elif isinstance(here, ir.Reduce) and here.kind == "sum":
-            body = _put_sum(here.body, equation)
-            if body is not here.body:
-                done = True
-                return ir.Reduce(here.kind, here.bound, here.condition, body)
+                return ir.Reduce(here.kind, here.bound, here.condition, ir.product_of(put))
         return map_children(here, visit)
 
     new = visit(value)
     return new if done else None
-
-
-def _put_sum(factor: ir.Expr, equation: ir.Equation) -> ir.Expr:
-    """The sum for a read of it at indices alone."""
-    if not isinstance(factor, ir.Access) or factor.tensor is not equation.target.tensor:
-        return factor
-    if not all(isinstance(place, ir.Index) for place in factor.places):
-        return factor
-    pairs = zip(equation.target.places, factor.places, strict=True)
-    try:
-        return substitute(equation.value, dict(pairs))
-    except ValueError:  # an index of the reader is bound inside
-        return factor
 
 
 RULES: tuple[Rule, ...] = (

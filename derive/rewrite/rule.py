@@ -105,6 +105,29 @@ def apply_rules(
     return rewrite_bottom_up(expr, settle)
 
 
+def find_value(factor: ir.Expr, equation: ir.Equation) -> ir.Expr | None:
+    """The value that a read at indices alone has."""
+    target = equation.target
+    if not isinstance(factor, ir.Access) or factor.tensor is not target.tensor:
+        return None
+    new: dict[ir.Expr, ir.Expr] = {}
+    for index, place in zip(target.places, factor.places, strict=True):
+        if not isinstance(place, ir.Index) or not isinstance(index, ir.Index):
+            return None
+        if not is_same_extent(place.extent, index.extent):
+            return None
+        new[index] = place
+    try:
+        return substitute(equation.value, new)
+    except ValueError:  # a diagonal of a row has no index for it
+        return None
+
+
+def put_value(value: ir.Expr, equation: ir.Equation) -> ir.Expr:
+    """The value with the equation's in place of each read at indices."""
+    return rewrite_bottom_up(value, lambda here: find_value(here, equation) or here)
+
+
 def rename_clashes(system: ir.System, start: ir.System) -> ir.System:
     """The system with no index called like something else in `start`, which it was made from."""
     indices = IndexNames(start)

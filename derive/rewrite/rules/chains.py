@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from derive.analysis.facts import is_finite_where_defined, is_never_negative, is_safe
 from derive.ir import nodes as ir
-from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import (
     find_brackets,
     find_free,
@@ -24,7 +23,7 @@ from derive.ir.walk import (
     walk,
 )
 from derive.rewrite.guards import find_nonfinite, mark_tensors, unmark_tensors
-from derive.rewrite.rule import rule, system_rule
+from derive.rewrite.rule import find_value, rule, system_rule
 from derive.rewrite.rules import masks, products
 from derive.rewrite.rules.sums import find_factors
 
@@ -300,21 +299,3 @@ def _open_reads(value: ir.Expr, equation: ir.Equation) -> ir.Expr:
         else:
             chain = chain.open(k, opened)
     return inside if chain.factors == find_factors(inside.body) else chain.to_expr()
-
-
-def find_value(factor: ir.Expr, equation: ir.Equation) -> ir.Expr | None:
-    """The value that a read at indices alone has."""
-    target = equation.target
-    if not isinstance(factor, ir.Access) or factor.tensor is not target.tensor:
-        return None
-    new: dict[ir.Expr, ir.Expr] = {}
-    for index, place in zip(target.places, factor.places, strict=True):
-        if not isinstance(place, ir.Index) or not isinstance(index, ir.Index):
-            return None
-        if not is_same_extent(place.extent, index.extent):
-            return None
-        new[index] = place
-    try:
-        return substitute(equation.value, new)
-    except ValueError:  # a diagonal of a row has no index for it
-        return None

@@ -38,8 +38,8 @@ from derive.ir.walk import (
     walk,
 )
 from derive.rewrite import guards
-from derive.rewrite.rule import apply_rules, rule, system_rule
-from derive.rewrite.rules import chains, deltas, products, squares
+from derive.rewrite.rule import apply_rules, put_value, rule, system_rule
+from derive.rewrite.rules import deltas, products, squares
 from derive.rewrite.rules.sums import find_factors, is_contraction, is_number
 from derive.rewrite.rules.terms import Term, factor_terms, is_composite, opens, to_sum
 
@@ -480,7 +480,7 @@ def expand_equations(system: ir.System) -> Iterator[ir.System]:
         parts = _find_own(reader, system, readers)
         value = values[reader.target]
         for part in reversed(parts):
-            value = put(value, ir.Equation(part.target, values[part.target]))
+            value = put_value(value, ir.Equation(part.target, values[part.target]))
         gone = {p.target.tensor for p in parts}
         gone |= {nonfinite[tensor] for tensor in gone if tensor in nonfinite}
         if not parts or any(access.tensor in gone for access in find_accesses(value)):
@@ -546,15 +546,6 @@ def is_polynomial(expr: ir.Expr) -> bool:
             return expr.tensor.kind == "real"
         case _:
             return False
-
-
-def put(value: ir.Expr, equation: ir.Equation) -> ir.Expr:
-    """The value with the equation's in place of each read at indices."""
-
-    def visit(here: ir.Expr) -> ir.Expr:
-        return chains.find_value(here, equation) or here
-
-    return rewrite_bottom_up(value, visit)
 
 
 @rule(

@@ -39,8 +39,7 @@ from derive.ir.walk import (
     walk,
 )
 from derive.rewrite.guards import find_nonfinite, is_variable, mark_tensors
-from derive.rewrite.rule import system_rule
-from derive.rewrite.rules.expansion import put
+from derive.rewrite.rule import put_value, system_rule
 from derive.rewrite.rules.products import is_bracket, is_negative
 from derive.rewrite.rules.sums import find_factors
 
@@ -375,7 +374,7 @@ def _tabulate(system: ir.System, *, products: bool = False) -> Iterator[ir.Syste
     for equation in system.equations:
         value, tensor = equation.value, equation.target.tensor
         for part in whole:
-            value = put(value, part)
+            value = put_value(value, part)
         tables.target, count = tensor.name, len(tables.made)
         opened = tables.open(value, ())
         changed = ir.Equation(equation.target, opened)
