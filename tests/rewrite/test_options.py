@@ -92,40 +92,6 @@ def test_what_looks_alike_is_left_alone(name, text):
 
 # Rows of nothing.
 
-WEIGHTS = "x[M, 4]; v[4, D]; y[i,d] = sum[j](softmax[j](x[i,j]) * v[j,d])"
-TRIANGLE = "x[4, 4]; v[4, D]; y[i,d] = sum[j, j <= i](softmax[j, j <= i](x[i,j]) * v[j,d])"
-
-
-@pytest.mark.parametrize("text", [WEIGHTS, TRIANGLE])
-@pytest.mark.parametrize("empty_row", ["nan", "zeros"])
-def test_a_row_of_minus_infinity_stays_what_it_is(text, empty_row):
-    """It is nan by a division that waits; where zeros are asked for it does not wait."""
-    system = read(text, empty_row)
-    x = torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    x[1] = -torch.inf
-    inputs = dict(x=x, v=torch.ones(4, 2, dtype=torch.float64))
-    expected = evaluate(text, system, inputs)
-    assert bool(expected[1].isnan().all()) is (empty_row == "nan")
-    found = list(find_rewritings(system, (RULE["delay_division"],)))
-    assert bool(found) is (empty_row == "nan")
-    for rewriting in found:
-        value = evaluate(write(rewriting.system), system, inputs)
-        torch.testing.assert_close(value, expected, equal_nan=True)
-
-
-def test_a_row_without_entries_is_not_divided_late():
-    """There is no largest of nothing in torch: the file that came of it raised IndexError."""
-    text = WEIGHTS.replace("4", "N")
-    system = read(text)
-    assert list(find_rewritings(system, (RULE["delay_division"],))) == []
-    inputs = dict(x=torch.zeros(3, 0), v=torch.zeros(0, 2))
-    expected = evaluate(text, system, inputs)
-    assert not expected.any()
-    for found in [system, *(r.system for r in find_rewritings(system, ALL))]:
-        function = build(parse(write(found))).function
-        torch.testing.assert_close(function(**inputs).double(), expected)
-
-
 # What the search is given.
 
 
@@ -155,16 +121,6 @@ def test_no_system_is_met_twice(name):
         assert len(set(found)) == len(found)
         assert system not in found
         assert [r.system for r in find_rewritings(system, (*ALL, *ALL))] == found
-
-
-def test_fresh_indices_are_no_names_of_tensors_or_of_other_extents():
-    text = (
-        "x[M, 4]; v[4, L]; k[4]; index l < L; y[i,d] = sum[j](softmax[j](x[i,j]) * v[j,d] * k[j])"
-        " + sum[l](v[0,l])"
-    )
-    (found,) = find_rewritings(read(text), (RULE["delay_division"],))
-    assert "max[m](x[i,m])" in to_text(found.after)
-    check_values(text, write(found.system), read(text))
 
 
 def test_a_index_is_not_bound_again_inside_its_scope():

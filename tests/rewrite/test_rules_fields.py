@@ -230,7 +230,6 @@ HUGE = {
     "find_log_softmax": (),
     "hoist_term": (),
     "drop_shift": (),
-    "delay_division": (),
     "inline_row": (),
 }
 

@@ -86,7 +86,10 @@ def to_chain(expr: ir.Reduce) -> Chain:
     refuses="q, k[N, D]; v[N, E]; z[i,e] = sum[j, j <= i](exp(sum[d](q[i,d] * k[j,d])) * v[j,e])",
 )
 def accumulate_chain(expr: ir.Expr) -> ir.Expr | None:
-    """Under a triangle, the factors that have its inner index alone are added up as they come."""
+    """Under a triangle, the factors that have its inner index alone are added up as they come.
+
+    Before a place that is so far off, they begin with as many zeros.
+    """
     for triangle in masks.find_triangles(expr):
         if not triangle.is_upper and triangle.offset <= 0:
             assert isinstance(expr, ir.Reduce)
@@ -114,10 +117,9 @@ def _accumulate(chain: Chain, triangle: masks.Triangle) -> ir.Expr | None:
     """The product of what is free of the inner index and the running sum of the rest."""
     index, edge = triangle.index, triangle.edge
     inside, outside = _part(chain.factors, index)
-    parts = ir.split_and(chain.condition)
-    within, around = _part(parts, index)
-    if not inside or not any(find_free(f) for f in outside):
-        return None
+    if not any(find_free(f) for f in outside):  # numbers alone are added up with the rest
+        inside, outside = list(chain.factors), []
+    within, around = _part(ir.split_and(chain.condition), index)
     if any(edge in find_free(part) for part in (*inside, *within)):
         return None
     guarded = bool(within) or around != [ir.TRUE] or any(map(find_brackets, inside))
@@ -194,7 +196,7 @@ def inline_equation(system: ir.System) -> Iterator[ir.System]:
     "return z, p",
 )
 def inline_row(system: ir.System) -> Iterator[ir.System]:
-    """A softmax goes into the sums of one equation that reads it, where its division can wait."""
+    """A softmax goes into the sums of one equation that reads it: one call may do both."""
     nonfinite = find_nonfinite(system)
     for equation in system.equations:
         if isinstance(equation.value, ir.Along) and equation.value.kind == "softmax":

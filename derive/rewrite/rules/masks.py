@@ -48,39 +48,6 @@ class Triangle:
     rest: ir.Expr  # the condition without it
 
 
-@rule(
-    law="sum_{j <= i} f_j = cumsum_i(f_i)",
-    before="x[N]; A[N, D]; bool m[N]; index i < N; "
-    "y[i,d] = sum[j, j <= i and m[j]](exp(x[j]) * A[j,d])",
-    after="x[N]; A[N, D]; bool m[N]; y[i,d] = cumsum[i, m[i]](exp(x[i]) * A[i,d])",
-    refuses="x[N]; A[N, N]; y[i] = sum[j, j <= i](x[j] * A[i,j])",
-)
-def prefix_sum(expr: ir.Expr) -> ir.Expr | None:
-    """A sum up to another index of what does not depend on that index is a running sum."""
-    for triangle in find_triangles(expr):
-        if not triangle.is_upper and triangle.offset == 0:
-            running = to_running_sum(expr, triangle)
-            if running is not None:
-                return running
-    return None
-
-
-@rule(
-    law="sum_{j <= i - c} f_j = cumsum_i([i >= c] * f_{i - c})",
-    before="x[N]; index i < N; y[i] = sum[j, j < i](tanh(x[j]))",
-    after="x[N]; index i < N; y[i] = cumsum[i](where(i >= 1, tanh(x[i - 1]), 0))",
-    refuses="x[N]; A[N, N]; y[i] = sum[j, j < i](x[j] * A[i,j])",
-)
-def strict_prefix_sum(expr: ir.Expr) -> ir.Expr | None:
-    """A sum up to a place before another index is a running sum of what stands so far before."""
-    for triangle in find_triangles(expr):
-        if not triangle.is_upper and triangle.offset < 0:
-            running = to_running_sum(expr, triangle)
-            if running is not None:
-                return move_running_sum(running, triangle.offset)
-    return None
-
-
 def move_running_sum(running: ir.Along, offset: int) -> ir.Along | None:
     """The running sum that ends so far before each place; no entry is taken off again.
 

@@ -1,8 +1,7 @@
 """Rules that keep exponentials stable: softmax, logsumexp and masks are recognised and kept whole.
 
 A quotient of exponentials overflows where softmax does not, so the written-out forms become the
-functions that shift by the largest logit. A shift of a whole row has no effect, and its division
-can come last; the largest of a row is taken off before an exponential.
+functions that shift by the largest logit. A shift of a whole row has no effect.
 """
 
 from __future__ import annotations
@@ -10,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import combinations
 
-from derive.analysis.extents import is_alike, is_filled, is_never_empty, match_index
+from derive.analysis.extents import is_alike, is_never_empty, match_index
 from derive.analysis.facts import is_finite_where_defined, is_safe
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS, is_complex
-from derive.ir.walk import find_brackets, find_free, map_children, rename_apart, substitute, walk
+from derive.ir.walk import find_free, map_children, substitute
 from derive.rewrite.rule import rule
 from derive.rewrite.rules import squares, sums
 
@@ -489,60 +488,6 @@ def _is_taken_off(term: ir.Expr) -> bool:
             return number < 0
         case _:
             return False
-
-
-@rule(
-    law="sum_j softmax_j(e) * v_j = sum_j exp(e - m) * v_j / sum_j exp(e - m), m = max_j e",
-    before="x[M, N + 1]; v[N + 1, D]; y[i,d] = sum[j](softmax[j](x[i,j]) * v[j,d])",
-    after="x[M, N + 1]; v[N + 1, D]; y[i,d] = "
-    "sum[j](exp(x[i,j] - max[k](x[i,k])) * v[j,d]) / sum[j](exp(x[i,j] - max[k](x[i,k])))",
-    refuses="x[M, N]; v[N, D]; y[i,d] = sum[j](softmax[j](x[i,j]) * v[j,d])   # N may be 0",
-    nan_rows=True,
-)
-def delay_division(expr: ir.Expr) -> ir.Expr | None:
-    """A row that is summed is divided by its total after the sum, not entry by entry.
-
-    Only rows that always hold an entry: torch has no largest of nothing, and the quotient would be
-    nan. It is nan too for a row of nothing but -oo, as the softmax itself where it is not zeros.
-    """
-    if not isinstance(expr, ir.Reduce) or expr.kind != "sum":
-        return None
-    factors = sums.find_factors(expr.body)
-    for k, factor in enumerate(factors):
-        if isinstance(factor, ir.Along) and factor.kind == "softmax":
-            rest = (*factors[:k], *factors[k + 1 :])
-            if _can_wait(factor, expr, rest):
-                weight, total = _split_row(factor)
-                condition = ir.all_of(expr.condition, factor.condition)
-                body = ir.product_of([*factors[:k], weight, *factors[k + 1 :]])
-                over = ir.Reduce("sum", expr.bound, condition, body)
-                return ir.Mul((over, ir.Pow(total, ir.MINUS_ONE)))
-    return None
-
-
-def _can_wait(row: ir.Along, expr: ir.Reduce, rest: Sequence[ir.Expr]) -> bool:
-    """Is the total of the row free of the bound indices, and always a number above 0?"""
-    if row.index not in expr.bound or set(find_free(row)) & set(expr.bound) != {row.index}:
-        return False
-    if not (is_filled(row.index) and is_never_empty(row.condition, row.index)):
-        return False
-    if row.condition is not ir.TRUE and not all(map(is_finite_where_defined, rest)):
-        return False  # where the row is 0 the others are no longer read, and 0 * oo is nan
-    guarded = expr.condition is not ir.TRUE or any(map(find_brackets, rest))
-    return is_safe(row.body) if guarded else is_finite_where_defined(row.body)
-
-
-def _split_row(row: ir.Along) -> tuple[ir.Expr, ir.Expr]:
-    """The weight of an entry before the division, and the total of the weights."""
-    index = row.index
-    indices = {part.name for part in walk(row) if isinstance(part, ir.Index)}
-    indices |= {i.name for part in walk(row) if isinstance(part, ir.Reduce) for i in part.bound}
-    other = rename_apart(index, indices | {index.name})
-    there: dict[ir.Expr, ir.Expr] = {index: other}
-    condition, body = substitute(row.condition, there), substitute(row.body, there)
-    largest = ir.Reduce("max", (other,), condition, body)
-    weight = ir.Call("exp", (ir.Add((row.body, ir.Mul((ir.MINUS_ONE, largest)))),))
-    return weight, ir.Reduce("sum", (index,), row.condition, weight)
 
 
 @rule(
