@@ -26,7 +26,6 @@ from derive.checker.slots import parse_text
 from derive.checker.stages import judge
 from derive.checker.verdict import Job, Progress, Verdict
 from derive.frontend.from_sympy import check_real, to_system
-from derive.ir import nodes as ir
 from derive.judge.samples import find_sizes
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
             facts=(f"its sizes are {', '.join(find_sizes(system))}",),
         )
     binds = program.parse_binds(bind) if isinstance(bind, str) else dict(bind or {})
-    known = {*find_sizes(system), *(e.name for e in system.inputs if isinstance(e, ir.ScalarInput))}
+    known = {*find_sizes(system), *(scalar.name for scalar in system.scalars)}
     made = ast.walk(parse_text(f"_({init}\n)"))  # what cannot be read is told where it is made
     making = init if any(isinstance(n, ast.Name) and n.id in known for n in made) else ""
     init = "" if making else init

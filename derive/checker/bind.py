@@ -35,7 +35,6 @@ from derive.checker.program import (
     evaluate_source,
     find_indices,
     find_names,
-    find_tensors,
 )
 from derive.checker.relations import Statement
 from derive.checker.slots import (
@@ -101,8 +100,8 @@ def find_programs(
                 help=suggest(name, known),
             )
     bound = {name for source in binds.values() for name in find_names(source)}
-    left = [tensor for tensor in find_tensors(system) if tensor.name not in bound]
-    scalars = [s for s in system.inputs if isinstance(s, ir.ScalarInput) and s.name not in bound]
+    left = [tensor for tensor in system.tensors if tensor.name not in bound]
+    scalars = [scalar for scalar in system.scalars if scalar.name not in bound]
     match = Match(dict(binds), left, scalars)
     slots = [slot for slot in arguments if slot.name not in binds]
     match_slots(match, slots, list(sizes))
@@ -113,7 +112,7 @@ def find_programs(
     names = {slot.name for slot in parameters}
     told = {name: source for name, source in binds.items() if name in names}
     lone = {slot.name for slot in parameters if slot.shape == ()}
-    numbers = {each.name for each in system.inputs if isinstance(each, ir.ScalarInput)}
+    numbers = {scalar.name for scalar in system.scalars}
     told |= {n: f"tensor({s})" for n, s in told.items() if n in lone and s in numbers}
     given = {name: s for name, s in match.arguments.items() if name not in told}
     own = {**_match_parameters(match, parameters), **told}
@@ -238,7 +237,7 @@ def rank_source(slot: Slot, source: str, scalars: Sequence[ir.ScalarInput]) -> i
 def find_extents(system: ir.System) -> tuple[str, ...]:
     """The sizes and the merged extents of the formula, as sources."""
     names = list(find_sizes(system))
-    for tensor in (*find_tensors(system), *(e.target.tensor for e in system.equations)):
+    for tensor in (*system.tensors, *(e.target.tensor for e in system.equations)):
         for extent in tensor.shape:
             if not isinstance(extent, ir.Size) and Polynomial.of(extent).constant is None:
                 names.append(to_text(extent))
@@ -277,8 +276,8 @@ def _match_parameters(match: Match, parameters: Sequence[Slot]) -> dict[str, str
 def find_constructor(code: Code, system: ir.System, binds: Mapping[str, str]) -> list[Slot]:
     """What the class of a module has to be told to be made, or is told by name."""
     slots = find_constructor_slots(code.target)
-    scalars = {fold(each.name) for each in system.inputs if isinstance(each, ir.ScalarInput)}
-    tensors = {tensor.name for tensor in find_tensors(system)}
+    scalars = {fold(scalar.name) for scalar in system.scalars}
+    tensors = {tensor.name for tensor in system.tensors}
     told = {n for n, s in binds.items() if not tensors & {*find_names(s)}}
     told |= {slot.name for slot in slots if slot.name in binds and not slot.is_flag}
     needed = [slot for slot in slots if slot.required or slot.name in told]
@@ -292,7 +291,7 @@ MOST_ORDERS = 24
 
 def find_layouts(program: Program, system: ir.System, told: Collection[str]) -> Iterator[Program]:
     """The program with arguments laid anew; those that are told stay what they are."""
-    by_name = {tensor.name: tensor for tensor in find_tensors(system)}
+    by_name = {tensor.name: tensor for tensor in system.tensors}
     given = ((name, by_name.get(source)) for name, source in program.arguments.items())
     plain = {name: t for name, t in given if t is not None and name not in told}
     first, shape = system.results[0], [write_extent(n) for n in system.results[0].shape]
@@ -309,7 +308,7 @@ def find_layouts(program: Program, system: ir.System, told: Collection[str]) -> 
 
     # A mask with an index of extent 1 where the others, or what is made of them, have one more.
     made = (equation.target.tensor for equation in system.equations)
-    most = max((len(tensor.shape) for tensor in (*find_tensors(system), *made)), default=0)
+    most = max((len(tensor.shape) for tensor in (*system.tensors, *made)), default=0)
     for argument, tensor in plain.items():
         rank = len(tensor.shape)
         for places in combinations(range(most), most - rank) if rank < most else ():
@@ -444,7 +443,7 @@ def find_holders(
     orders: Mapping[str, tuple[int, ...]],
 ) -> list[Holder]:
     """The slots that hold a tensor of the formula; `orders` are those that are assumed, by slot."""
-    by_name = {tensor.name: tensor for tensor in find_tensors(system)}
+    by_name = {tensor.name: tensor for tensor in system.tensors}
     given = program.sources
     holders = []
     for slot in slots:

@@ -32,7 +32,7 @@ from derive.checker.relations import (
     find_merged,
     guess_relations,
 )
-from derive.checker.samples import Sample, Samples, list_scalars, make_samples, show_sizes
+from derive.checker.samples import Sample, Samples, make_samples, show_sizes
 from derive.checker.slots import find_slots
 from derive.errors import DeriveError, Diagnostic, refuse
 from derive.ir import nodes as ir
@@ -307,9 +307,9 @@ class _Search:
     def _guess_orders(self, subject: subjects.Subject) -> Iterator[Trial]:
         """Parameters in another order than is stated: one of them, or all of a shape."""
         shapes: dict[tuple[object, ...], list[str]] = {}
-        tensors = {tensor.name: tensor for tensor in self.task.system.inputs}
+        tensors = {tensor.name: tensor for tensor in self.task.system.tensors}
         for name, source in subject.parameters.items():
-            shapes.setdefault(tensors[source].shape, []).append(name)  # type: ignore[union-attr]
+            shapes.setdefault(tensors[source].shape, []).append(name)
         for shape, names in shapes.items():
             for order in find_orders(shape):
                 orders = dict.fromkeys(names, order)
@@ -478,7 +478,7 @@ def _explain_sizes(sample: Sample, task: subjects.Task) -> Iterator[Diagnostic]:
 def _fix_scalars(program: Program, sample: Sample) -> Sample:
     """The sample with the default of each scalar that the code does not take."""
     taken = program.find_taken()
-    scalars = (s for s in list_scalars(sample.system) if s.default is not None)
+    scalars = (s for s in sample.system.scalars if s.default is not None)
     return replace(sample, defaulted=tuple(s.name for s in scalars if s.name not in taken))
 
 
@@ -500,7 +500,7 @@ def _try_program(program: Program, sample: Sample) -> tuple[Program, bool, bool]
         answer = program.run(values, sample.sizes)
     except CannotRunError as error:
         # A scalar is a tensor of one number for code that stops because it is none.
-        scalars = {entry.name for entry in list_scalars(sample.system)}
+        scalars = {entry.name for entry in sample.system.scalars}
         own = {n: f"tensor({s})" if s in scalars else s for n, s in program.arguments.items()}
         if own == program.arguments or not error.is_incurable:
             raise

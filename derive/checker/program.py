@@ -183,11 +183,6 @@ def _parse(source: str) -> ast.expr:
         raise refuse("bind-form", f"{source} cannot be read as a source") from error
 
 
-def find_tensors(system: ir.System) -> tuple[ir.Tensor, ...]:
-    """The tensors that the formula is given."""
-    return tuple(entry for entry in system.inputs if isinstance(entry, ir.Tensor))
-
-
 @dataclass(frozen=True)
 class Program:
     """Code and the source of each of its arguments, parameters and constructor's arguments."""

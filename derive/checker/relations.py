@@ -212,8 +212,7 @@ def find_coincidences(names: Sequence[str], extents: Sequence[Names]) -> Iterato
 
 def find_merged(system: ir.System) -> list[tuple[str, ...]]:
     """The products of sizes that are extents of the formula."""
-    tensors = [entry for entry in system.inputs if isinstance(entry, ir.Tensor)]
-    tensors += [equation.target.tensor for equation in system.equations]
+    tensors = (*system.tensors, *(equation.target.tensor for equation in system.equations))
     extents = (extent for tensor in tensors for extent in tensor.shape)
     merged = (extent.factors for extent in extents if isinstance(extent, ir.Mul))
     names = (tuple(f.name for f in factors if isinstance(f, ir.Size)) for factors in merged)

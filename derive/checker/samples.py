@@ -81,7 +81,7 @@ class Sample:
         for name, value in () if empty_row else values.items():
             if getattr(value, "dtype", None) is torch.bool and 1 in value.shape:
                 values[name] = torch.ones_like(value)  # else a row along that index were empty
-        for number, entry in enumerate(list_scalars(self.system)):
+        for number, entry in enumerate(self.system.scalars):
             if entry.name not in self.defaulted and (entry.default is None or self.seed):
                 values[entry.name] = _SCALARS[(number + self.seed) % len(_SCALARS)]
         return values if self.change is None else self.change(self, values)
@@ -355,13 +355,7 @@ def list_parts(system: ir.System) -> list[ir.Expr]:
 
 def list_tensors(system: ir.System, *kinds: str) -> list[ir.Tensor]:
     """The tensors that a formula is given, of these kinds if any is named."""
-    tensors = (entry for entry in system.inputs if isinstance(entry, ir.Tensor))
-    return [entry for entry in tensors if not kinds or entry.kind in kinds]
-
-
-def list_scalars(system: ir.System) -> list[ir.ScalarInput]:
-    """The scalars that a formula is given."""
-    return [entry for entry in system.inputs if isinstance(entry, ir.ScalarInput)]
+    return [tensor for tensor in system.tensors if not kinds or tensor.kind in kinds]
 
 
 def has_kind(sample: Sample, *kinds: str) -> bool:
@@ -444,7 +438,7 @@ def _vary_scalars(sample: Sample, numbers: Sequence[float]) -> Iterator[Sample]:
     near = [each for n in told for each in (n, 1.5 * n + 0.375)]
     near += [-each for each in near]
     values = dict.fromkeys((0.0, 1.0, -1.0, -0.375, _NEAR, 1 / _NEAR, *near))
-    names = (e.name for e in list_scalars(sample.system) if e.name not in sample.defaulted)
+    names = (e.name for e in sample.system.scalars if e.name not in sample.defaulted)
     for name, value in product(names, values):
         change = partial(lambda own, _, values: values | own, {name: value})
         yield replace(sample, change=change, reason=f"{name} = {value:g}", is_limit=True)

@@ -24,7 +24,7 @@ from derive.checker.judge import (
 from derive.checker.judge.circumstances import judge_circumstances, run_all
 from derive.checker.pick import Choice, pick_program
 from derive.checker.processes import CannotRunError, find_kind, log_error
-from derive.checker.program import Program, evaluate_source, find_tensors, lift_program
+from derive.checker.program import Program, evaluate_source, lift_program
 from derive.checker.reading import say_line
 from derive.checker.runs import TOO_LONG, Answer, How, has_dropout, modes
 from derive.checker.samples import Sample
@@ -54,7 +54,7 @@ def find_remarks(system: ir.System, choice: Choice) -> Iterator[Diagnostic]:
     """What a reader of the verdict has to know about the call that was judged."""
     taken = choice.program.find_read()
     read = {each.tensor for equation in system.equations for each in find_accesses(equation.value)}
-    for tensor in find_tensors(system):
+    for tensor in system.tensors:
         if tensor.name not in taken and tensor in read:
             yield Diagnostic(
                 "not-taken",
@@ -120,7 +120,7 @@ def find_lacking(system: ir.System, choice: Choice) -> str:
 def find_loose_ends(system: ir.System, program: Program, sample: Sample) -> str:
     """Why a difference may be one of bindings alone: both sides have names that nothing binds."""
     taken = program.find_read()
-    tensors = [tensor.name for tensor in find_tensors(system) if tensor.name not in taken]
+    tensors = [tensor.name for tensor in system.tensors if tensor.name not in taken]
     slots = [slot.name for slot in find_unbound(program, sample)]
     if not tensors or not slots:
         return ""

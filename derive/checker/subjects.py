@@ -18,10 +18,10 @@ from types import CodeType
 from typing import Any
 
 from derive.checker import bind, load, processes, runs
-from derive.checker.program import Program, evaluate_source, find_indices, find_names, find_tensors
+from derive.checker.program import Program, evaluate_source, find_indices, find_names
 from derive.checker.reading import Script
 from derive.checker.relations import Statement, set_sizes
-from derive.checker.samples import Sample, list_scalars, make_samples
+from derive.checker.samples import Sample, make_samples
 from derive.checker.slots import (
     NAMED,
     UNSAID,
@@ -305,7 +305,7 @@ def _find_classes(task: Task, orders: Orders) -> Iterator[Subject]:
     slots = [] if task.init else bind.find_constructor(code, system, task.binds)
     told = {slot.name: task.binds[slot.name] for slot in slots if slot.name in task.binds}
     rest = {name: source for name, source in task.binds.items() if name not in told}
-    scalars = list_scalars(system)
+    scalars = system.scalars
     left = [slot for slot in slots if slot.name not in told]
     optional = tuple(slot.name for slot in left if not slot.required)
 
@@ -490,7 +490,7 @@ def _match_script(task: Task, script: Script, result: str) -> tuple[bind.Match, 
         own = None if shape is None else tuple(shape)
         slots.append(Slot(name, required=name not in script.made, shape=own))
     bound = {name for source in told.values() for name in find_names(source)}
-    left = [tensor for tensor in find_tensors(task.system) if tensor.name not in bound]
+    left = [tensor for tensor in task.system.tensors if tensor.name not in bound]
     match, sizes = bind.Match(told, left, []), list(find_sizes(task.system))
     bind.match_slots(match, slots, sizes)
     if not any(s.required for s in slots):
@@ -561,7 +561,7 @@ def _find_number_sizes(
     script: Script, match: bind.Match, system: ir.System, numbers: Sequence[str]
 ) -> dict[str, str]:
     """The sizes that a script's numbers are, by the shapes of the tensors that it makes."""
-    tensors = {tensor.name: tensor for tensor in find_tensors(system)}
+    tensors = {tensor.name: tensor for tensor in system.tensors}
     found: dict[str, set[str]] = {}
     for name, names in script.shapes.items():
         tensor = tensors.get(match.arguments.get(name, ""))

@@ -303,6 +303,16 @@ class System:
     declared: tuple[str, ...] = ()  # indices whose extent their line alone tells
     written: tuple[Equation, ...] = ()  # by the user, where `equations` put some together
 
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The tensors that it is given."""
+        return tuple(entry for entry in self.inputs if isinstance(entry, Tensor))
+
+    @property
+    def scalars(self) -> tuple[ScalarInput, ...]:
+        """The scalars that it is given."""
+        return tuple(entry for entry in self.inputs if isinstance(entry, ScalarInput))
+
 
 ZERO = Number(Fraction(0))
 ONE = Number(Fraction(1))

@@ -52,7 +52,7 @@ def find_sizes(system: ir.System) -> tuple[str, ...]:
     """The names of all sizes, also of those that only bound the values of a tensor."""
     bounds = (
         bound
-        for tensor in _find_tensors(system)
+        for tensor in system.tensors
         for bound in (tensor.below, tensor.lower, tensor.upper)
         if bound is not None
     )
@@ -261,13 +261,9 @@ def _evaluate(extent: Polynomial, sizes: Mapping[str, int]) -> Fraction | int:
     return extent.at(sizes)
 
 
-def _find_tensors(system: ir.System) -> tuple[ir.Tensor, ...]:
-    return tuple(entry for entry in system.inputs if isinstance(entry, ir.Tensor))
-
-
 @lru_cache(maxsize=16)
 def _find_demands(system: ir.System) -> Demands:
-    tensors = (*_find_tensors(system), *(e.target.tensor for e in system.equations))
+    tensors = (*system.tensors, *(e.target.tensor for e in system.equations))
     extents = [extent for tensor in tensors for extent in tensor.shape]
     extents += [tensor.below for tensor in tensors if tensor.below is not None]
     number_of: dict[Polynomial, int] = {}  # each extent of a loop, numbered as it is met

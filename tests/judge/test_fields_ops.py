@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as fn
 
-from derive.checker.runs import precisely
+from derive.checker.runs import How, prepare
 from derive.judge.fields import (
     DEEPEST,
     TooDeepError,
@@ -225,7 +225,7 @@ def differ_over(tower, shapes, one, other):
 
 def run(tower, shapes, function):
     """The value, and the gradients by every tensor."""
-    with precisely(), exact(tower):
+    with prepare(How()), exact(tower):
         given = [
             draw_field(tower, shape, number, positive=positive).requires_grad_()
             for number, (shape, positive) in enumerate(read_shapes(shapes))
@@ -255,7 +255,7 @@ def test_float64_says_the_same(name):
     for shape, positive in read_shapes(shapes):
         value = torch.randn(shape, generator=generator, dtype=torch.float64)
         given.append(value.abs() + 0.1 if positive else value)
-    with precisely():
+    with prepare(How()):
         found, same, mistaken = (function(*given) for function in (one, other, wrong))
     torch.testing.assert_close(found, same, atol=1e-9, rtol=1e-9)
     assert found.shape != mistaken.shape or not torch.allclose(found, mistaken, equal_nan=True)

@@ -31,24 +31,39 @@ class Rewrite:
     words: str
     cost: float
     line: int = 0
-    bare: bool = True  # does it need no brackets, whatever it is?
     is_exchange: bool = False  # is it a tensor's name for another's?
     others: tuple[Rewrite, ...] = ()  # of the same kind, further on
 
     def apply(self, source: str) -> str:
-        """The source with it."""
-        for other in reversed(self.others):
-            source = other.apply(source)
-        text = self.text if self.bare or _is_atom(self.text) else f"({self.text})"
-        return source[: self.start] + text + source[self.end :]
+        """The source with it, in brackets wherever it might need them."""
+        for each in reversed((self, *self.others)):
+            source = source[: each.start] + each.bracketed + source[each.end :]
+        return source
 
+    @property
+    def bracketed(self) -> str:
+        """Its text in brackets, where it is an expression that can stand in them."""
+        try:
+            node = ast.parse(self.text, mode="eval").body
+        except SyntaxError:
+            return self.text
+        atoms = (ast.Name, ast.Call, ast.Attribute, ast.Subscript, ast.Constant)
+        return self.text if isinstance(node, atoms) else f"({self.text})"
 
-def _is_atom(text: str) -> bool:
-    try:
-        node = ast.parse(text, mode="eval").body
-    except SyntaxError:
-        return False
-    return isinstance(node, (ast.Name, ast.Call, ast.Attribute, ast.Subscript, ast.Constant))
+    def apply_tidily(self, source: str) -> str:
+        """The source with it, in no brackets that it does not need."""
+        for each in reversed((self, *self.others)):
+            rest, text = len(source) - each.end, each.bracketed
+            source = source[: each.start] + text + source[each.end :]
+            meant = ast.dump(ast.parse(source))
+            for start in range(len(source) - rest - 1, each.start - 1, -1):
+                if source[start] == "(":
+                    depths = accumulate((c in "([{") - (c in ")]}") for c in source[start:])
+                    end = start + next((at for at, depth in enumerate(depths) if not depth), 0)
+                    less = source[:start] + source[start + 1 : end] + source[end + 1 :]
+                    with suppress(SyntaxError):
+                        source = less if ast.dump(ast.parse(less)) == meant else source
+        return source
 
 
 def repeat_rewrites(rewrites: Sequence[Rewrite], more: float) -> Iterator[Rewrite]:
@@ -247,16 +262,12 @@ class Site:
         text = self.source.text
         left, right = text[c:d], text[a:b]
         if isinstance(self.node, (ast.BinOp, ast.Compare)):
-            left, right = bracket(two, left), bracket(one, right)
+            left, right = f"({left})", f"({right})"
         return text[begin:a] + left + text[b:c] + right + text[d:end]
 
     def replace(self, text: str, words: str, cost: float) -> Rewrite:
         """Another text in its place."""
         return Rewrite(*self.source.span(self.node), text, words, cost, self.line)
-
-    def join(self, text: str, words: str, cost: float) -> Rewrite:
-        """An expression in its place, in brackets where it needs them."""
-        return replace(self.replace(text, words, cost), bare=self.is_open)
 
 
 def read_number(node: ast.expr | None) -> Any:
@@ -267,11 +278,6 @@ def read_number(node: ast.expr | None) -> Any:
         case ast.UnaryOp(ast.USub(), ast.Constant(int() | float() as value)):
             return -value
     return None
-
-
-def bracket(node: ast.expr, text: str) -> str:
-    """The text of a part, in brackets where it needs them beside another."""
-    return f"({text})" if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare)) else text
 
 
 def find_name(call: ast.AST) -> str:

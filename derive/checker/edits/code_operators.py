@@ -174,18 +174,12 @@ def exchange_numbers(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
 
 
 def exchange_names(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
-    """Another name of a like value; a name that is there already instead of an expression."""
+    """Another name of a like value."""
     match site.node:
         case ast.Name(id=old) if old in site.names:
             others, prefix = site.names, ""
         case ast.Attribute(ast.Name(id=owner), old) if isinstance(site.names.get(owner), dict):
             others, prefix = site.names[owner], f"{owner}."
-        case ast.BinOp() | ast.Call() | ast.Compare() | ast.Subscript() if site.may_be_tensor:
-            read = {node.id for node in ast.walk(site.node) if isinstance(node, ast.Name)}
-            for name, value in site.names.items():
-                if hasattr(value, "shape") and name not in read:
-                    yield site.replace(name, f"USE {name}, not {site.text}", INSERTED + 0.3)
-            return
         case _:
             return
     value = others.get(old)
@@ -195,8 +189,6 @@ def exchange_names(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
             cost = (EXCHANGED if same else MISPLACED + 0.1) - 0.5 * (name in site.source.unused)
             found = site.replace(prefix + name, f"USE {prefix}{name}, not {prefix}{old}", cost)
             yield replace(found, is_exchange=hasattr(value, "shape"))
-            if code.is_number(value) and code.is_number(other):
-                yield site.join(f"1 - {name}", f"USE 1 - {name}, not {old}", SEVERAL)
     for text, number in code.find_spelt_sizes(site) if code.is_number(value) else ():
         if number != value:
             yield site.replace(text, f"USE {text}, not {prefix}{old}", EXCHANGED + 0.3)
@@ -259,12 +251,11 @@ def exchange_operators(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
     one, two, text = site.source.get(left), site.source.get(right), site.source.text
     for new in _SIGNS.get(old, "").split():
         words = f"{new}, not {old}, between {one} and {two}"
+        whole, cost = f"({one}) {new} ({two})", SEVERAL
         if _BINDING.get(new, 2) == _BINDING.get(old, 2):
             middle = text[slice(*gap)].replace(old, new, 1)
-            yield site.replace(text[begin : gap[0]] + middle + text[gap[1] : end], words, EXCHANGED)
-        else:
-            whole = f"{code.bracket(left, one)} {new} {code.bracket(right, two)}"
-            yield site.join(whole, words, SEVERAL)
+            whole, cost = text[begin : gap[0]] + middle + text[gap[1] : end], EXCHANGED
+        yield site.replace(whole, words, cost)
 
 
 def exchange_functions(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
@@ -417,145 +408,118 @@ def leave_out_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
             given, name = code.find_receiver(site.node), code.find_name(site.node)
             if given is not None and site.is_value:
                 cost = EXCHANGED if name in _TURNS else MISPLACED
-                yield site.join(get(given), f"DROP {name} of {get(given)}", cost)
+                yield site.replace(get(given), f"DROP {name} of {get(given)}", cost)
             for keyword in keywords:
                 gone = get(keyword)
                 less = re.sub(r",?\s*" + re.escape(gone), "", site.text, count=1)
                 yield site.replace(less, f"DROP {gone}", SEVERAL + 0.1)
         case ast.Attribute(value=inner, attr=name) if name in _TURNS:
             words = f"DROP .{name} of {get(inner)}: TRANSPOSE no more"
-            yield site.join(get(inner), words, EXCHANGED)
+            yield site.replace(get(inner), words, EXCHANGED)
         case ast.BinOp(left, op, right):
             what = "term" if isinstance(op, (ast.Add, ast.Sub)) else "factor"
             sides = [(left, right, 0.3)]
             sides += [] if isinstance(op, ast.Pow) else [(right, left, 0.4)]
             for kept, gone_node, extra in sides:
                 cost = LACKING + (0.0 if code.read_number(gone_node) is not None else extra)
-                yield site.join(get(kept), f"DROP the {what} {get(gone_node)}", cost)
+                yield site.replace(get(kept), f"DROP the {what} {get(gone_node)}", cost)
         case ast.UnaryOp(operand=inner) if code.read_number(site.node) is None:
-            yield site.join(get(inner), f"the SIGN of {get(inner)} is to be turned", EXCHANGED)
-        case ast.IfExp(body=body, orelse=other):
-            for each in (body, other):
-                yield site.join(get(each), f"USE {get(each)} always", SEVERAL + 0.4)
-        case ast.Tuple(elts=parts) | ast.List(elts=parts) if len(parts) > 1:
-            for part in parts if all(code.read_number(part) is not None for part in parts) else ():
-                kept_text = ", ".join(get(each) for each in parts if each is not part)
-                is_list = isinstance(site.node, ast.List)
-                axes = f"[{kept_text}]" if is_list else f"({kept_text},)"
-                yield site.replace(axes, f"over the axes {axes}, not {site.text}", LACKING)
+            yield site.replace(get(inner), f"the SIGN of {get(inner)} is to be turned", EXCHANGED)
 
 
 def move_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
-    """(a + b) / c as a / c + b, f(a + b) as f(a) + b, (a * b) @ c as a * (b @ c); and back."""
-    if isinstance(site.node, ast.BinOp):
-        yield from _move_operands(site, site.node)
-    if isinstance(site.node, ast.Call):
-        given = code.find_receiver(site.node)
-        if isinstance(given, ast.BinOp) and (sign := _show_op(given.op)):
-            (start, end), (begin, stop) = site.source.span(given), site.source.span(site.node)
-            head, tail = site.source.text[begin:start], site.source.text[end:stop]
-            a, b = site.source.get(given.left), site.source.get(given.right)
-            one, two = code.bracket(given.left, a), code.bracket(given.right, b)
-            name = f"the {_ROOTS.get(code.find_name(site.node), code.find_name(site.node))}"
-            yield site.join(f"{head}{a}{tail} {sign} {two}", f"{b} OUTSIDE {name}", MISPLACED)
-            yield site.join(f"{one} {sign} {head}{b}{tail}", f"{a} OUTSIDE {name}", MISPLACED)
+    """(a + b) / c as a / c + b or a + b / c, f(a + b) as f(a) + b or a + f(b); and back."""
+    get, text = site.source.get, site.source.text
+    match site.node:
+        case ast.BinOp(left, op, right) if outer := _show_op(op):
+            for part, rest, is_before in ((left, right, False), (right, left, True)):
+                yield from _move_into(site, part, rest, is_before)
+            match left, right:
+                case ast.Call(f, [a, *_]), ast.Call(g, [b, *_]) if get(f) == get(g):
+                    both, name = f"({get(a)}) {outer} ({get(b)})", code.find_name(left)
+                    tail = text[site.source.span(a)[1] : site.source.span(left)[1]]
+                    words = f"APPLY {name} once, to {get(a)} {outer} {get(b)}"
+                    yield site.replace(f"{get(f)}({both}{tail}", words, LACKING)
+        case ast.Call():
+            given = code.find_receiver(site.node)
+            if isinstance(given, ast.BinOp) and (outer := _show_op(given.op)):
+                (start, end), (begin, stop) = site.source.span(given), site.source.span(site.node)
+                one, two, name = get(given.left), get(given.right), code.find_name(site.node)
+                calls = [f"{text[begin:start]}({part}){text[end:stop]}" for part in (one, two)]
+                name = f"the {_ROOTS.get(name, name)}"
+                yield site.replace(
+                    f"{calls[0]} {outer} ({two})", f"{two} OUTSIDE {name}", MISPLACED
+                )
+                yield site.replace(
+                    f"({one}) {outer} {calls[1]}", f"{one} OUTSIDE {name}", MISPLACED
+                )
 
 
-def _move_operands(site: code.Site, node: ast.BinOp) -> Iterator[code.Rewrite]:
-    get = site.source.get
+def _move_into(
+    site: code.Site, part: ast.expr, rest: ast.expr, is_before: bool
+) -> Iterator[code.Rewrite]:
+    """An operand moved into the part beside it: to one side of an operation, into a function."""
+    assert isinstance(site.node, ast.BinOp)
+    get, text, outer, by = site.source.get, site.source.text, site.node.op, site.source.get(rest)
+    sign, is_scale = _show_op(outer), isinstance(outer, (ast.Mult, ast.Div))
 
-    def spell(node: ast.expr) -> str:
-        return code.bracket(node, get(node))
+    def put(inner: str) -> str:
+        return f"(({by}) {sign} ({inner}))" if is_before else f"(({inner}) {sign} ({by}))"
 
-    two, sums, products = _show_op(node.op), (ast.Add, ast.Sub), (ast.Mult, ast.Div)
-    cases = ((node.left, node.right, False), (node.right, node.left, True))
-    for inner, c, is_before in cases if two else ():  # (a one b) two c, or c two (a one b)
-        if not isinstance(inner, ast.BinOp) or type(inner.op) is type(node.op):
-            continue
-        one, a, b = _show_op(inner.op), inner.left, inner.right
-        at, bt, ct = spell(a), spell(b), spell(c)
-        near, far = (a, b) if is_before else (b, a)
-        if not one:
-            continue
-        if isinstance(inner.op, sums) and isinstance(node.op, products):  # of one term alone
-            for kept in (a, b) if not is_before or two == "*" else ():
-                mine = f"{ct} {two} {spell(kept)}" if is_before else f"{spell(kept)} {two} {ct}"
-                whole = f"{mine} {one} {bt}" if kept is a else f"{at} {one} {mine}"
-                yield site.join(whole, f"{two} {get(c)} concerns {get(kept)} alone", MISPLACED)
-        elif isinstance(node.op, (*sums, *products, ast.MatMult)):  # in another order
-            middle = f"{ct} {two} {at}" if is_before else f"{bt} {two} {ct}"
-            whole = f"({middle}) {one} {bt}" if is_before else f"{at} {one} ({middle})"
-            words = f"{two} {get(c)} concerns {get(near)} alone"
-            if is_before:
-                words = f"{one} {get(b)} concerns all of {get(c)} {two} {get(a)}"
-            yield site.join(whole, words, MISPLACED + 0.1)
-            if not is_before and two in {"+", "-"}:
-                words = f"{two} {get(c)} concerns {get(far)} alone"
-                yield site.join(f"({at} {two} {ct}) {one} {bt}", words, MISPLACED + 0.1)
-    left, right = node.left, node.right
-    match (left, right):
-        case (ast.Call(f, [a, *_]), ast.Call(g, [b, *_])) if two and get(f) == get(g):
-            if code.find_receiver(left) is a:
-                both = f"{spell(a)} {two} {spell(b)}"
-                words = f"APPLY {code.find_name(left)} once, to {both}"
-                tail = site.source.text[site.source.span(a)[1] : site.source.span(left)[1]]
-                yield site.replace(f"{get(f)}({both}{tail}", words, LACKING)
-    for call, rest_node, is_before in ((left, right, False), (right, left, True)):
-        given = code.find_receiver(call) if two else None
-        if given is None or not isinstance(call, ast.Call):
-            continue
-        (start, end), (begin, stop) = site.source.span(given), site.source.span(call)
-        parts = [spell(given), spell(rest_node)]
-        joined = f" {two} ".join(parts[::-1] if is_before else parts)
-        joined = joined if given in call.args else f"({joined})"
-        words = (
-            f"{get(rest_node)} INSIDE the {_ROOTS.get(code.find_name(call), code.find_name(call))}"
-        )
-        if isinstance(node.op, products):
-            by = f"{'1/' * (two == '/')}{get(rest_node)}"
-            words = f"SCALE the argument of {code.find_name(call)} by {by}, not its value"
-        text = site.source.text
-        yield site.replace(text[begin:start] + joined + text[end:stop], words, MISPLACED)
+    given = code.find_receiver(part)
+    if isinstance(part, ast.BinOp) and type(part.op) is not type(outer) and _show_op(part.op):
+        a, inner, b = get(part.left), _show_op(part.op), get(part.right)
+        is_sum = isinstance(part.op, (ast.Add, ast.Sub))
+        cost = MISPLACED if is_sum and is_scale else MISPLACED + 0.1
+        words = f"{sign} {by} concerns {{}} alone"
+        yield site.replace(f"{put(a)} {inner} ({b})", words.format(a), cost)
+        yield site.replace(f"({a}) {inner} {put(b)}", words.format(b), cost)
+    elif given is not None and isinstance(part, ast.Call):
+        (start, end), (begin, stop) = site.source.span(given), site.source.span(part)
+        name = code.find_name(part)
+        words = f"{by} INSIDE the {_ROOTS.get(name, name)}"
+        if is_scale:
+            factor = f"{'1/' * (sign == '/')}{by}"
+            words = f"SCALE the argument of {name} by {factor}, not its value"
+        yield site.replace(text[begin:start] + put(get(given)) + text[end:stop], words, MISPLACED)
 
 
 def insert_factors(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
     """A factor or divisor: a size or its root, a number, a name; the contrary sign; a power."""
     if not site.is_place:
         return
-    bare, text = site.text, code.bracket(site.node, site.text)
-    is_product = isinstance(site.node, ast.BinOp) and _BINDING.get(_show_op(site.node.op)) == 1
-    factor = bare if is_product else text
-    yield site.join(f"-{text}", f"the SIGN of {bare} is to be turned", LACKING + 0.1)
-    yield site.join(f"{text} ** 2", f"SQUARE {bare}", LACKING + 0.2)
+    bare, text = site.text, f"({site.text})"
+    yield site.replace(f"-{text}", f"the SIGN of {bare} is to be turned", LACKING + 0.1)
+    yield site.replace(f"{text} ** 2", f"SQUARE {bare}", LACKING + 0.2)
     yield site.replace(f"{text}.sqrt()", f"ROOT of {bare}", LACKING + 0.2)
-    yield site.join(f"{text} ** 0.5", f"ROOT of {bare}", LACKING + 0.3)
-    yield site.join(f"1 / {text}", f"INVERT {bare}", INSERTED + 0.3)
-    yield site.join(f"1 - {text}", f"1 - {text}, not {bare}", INSERTED + 0.3)
+    yield site.replace(f"{text} ** 0.5", f"ROOT of {bare}", LACKING + 0.3)
+    yield site.replace(f"1 / {text}", f"INVERT {bare}", INSERTED + 0.3)
+    yield site.replace(f"1 - {text}", f"1 - {bare}, not {bare}", INSERTED + 0.3)
     scaled: list[tuple[str, str, float]] = []  # what it is, by what, how much less likely
     for size, extent in code.find_spelt_sizes(site):
         extra = 0.0 if extent in stock.sizes.values() else 0.3
         scaled += [
-            (f"{factor} * {size} ** -0.5", f"1/sqrt({size})", extra),
-            (f"{factor} * {size} ** 0.5", f"sqrt({size})", extra),
-            (f"{factor} / {size}", f"1/{size}", extra + 0.1),
-            (f"{factor} * {size}", size, extra + 0.1),
+            (f"{text} * {size} ** -0.5", f"1/sqrt({size})", extra),
+            (f"{text} * {size} ** 0.5", f"sqrt({size})", extra),
+            (f"{text} / {size}", f"1/{size}", extra + 0.1),
+            (f"{text} * {size}", size, extra + 0.1),
         ]
     for number in stock.numbers:
         is_part = (1 / number).denominator == 1
-        spelt = f"{factor} / {1 / number}" if is_part else f"{show_number(number)} * {text}"
+        spelt = f"{text} / {1 / number}" if is_part else f"{show_number(number)} * {text}"
         scaled.append((spelt, str(number), 0.0))
     for name in (name for name, value in site.names.items() if isinstance(value, float)):
-        scaled += [(f"{factor} / {name}", f"1/{name}", 0.0), (f"{name} * {text}", name, 0.0)]
-        scaled.append((f"(1 - {name}) * {factor}", f"1 - {name}", 0.1))
+        scaled += [(f"{text} / {name}", f"1/{name}", 0.0), (f"{name} * {text}", name, 0.0)]
+        scaled.append((f"(1 - {name}) * {text}", f"1 - {name}", 0.1))
     for spelt, by, extra in scaled:
-        yield site.join(spelt, f"SCALE {bare} by {by}", LACKING + 0.3 + extra)
+        yield site.replace(spelt, f"SCALE {bare} by {by}", LACKING + 0.3 + extra)
 
 
 def insert_terms(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
     """A tensor or a number added, taken away, multiplied by or divided by."""
     if not site.is_place:
         return
-    bare, text = site.text, code.bracket(site.node, site.text)
+    bare, text = site.text, f"({site.text})"
     for name, value in site.names.items():
         is_tensor = hasattr(value, "shape")
         is_size = isinstance(value, int) and value in stock.sizes.values()
@@ -567,20 +531,20 @@ def insert_terms(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
         if name in site.source.unused and axes == 2 and site.may_be_tensor:
             for spelt in (name, f"{name}.T"):
                 words = f"MULTIPLY {bare} by {spelt}, which is unused"
-                yield site.join(f"{text} @ {spelt}", words, LACKING + 0.1)
+                yield site.replace(f"{text} @ {spelt}", words, LACKING + 0.1)
         spread = {1: ("[:, None]", "[:, None, None]"), 2: ("[:, None]", "[..., None]")}
         for at, spelt in enumerate((name, *(name + each for each in spread.get(axes, ())))):
             is_unused = is_tensor and name in site.source.unused
             cost = (LACKING if is_unused else INSERTED) + 0.1 * (1 + at)
-            yield site.join(f"{bare} + {spelt}", f"ADD the term {name} to {bare}", cost)
-            yield site.join(f"{bare} - {spelt}", f"ADD the term -{name} to {bare}", cost + 0.1)
+            yield site.replace(f"{text} + {spelt}", f"ADD the term {name} to {bare}", cost)
+            yield site.replace(f"{text} - {spelt}", f"ADD the term -{name} to {bare}", cost + 0.1)
             if is_tensor:
                 words = f"ADD the factor {name} to {bare}"
-                yield site.join(f"{text} * {spelt}", words, cost + 0.2)
-                yield site.join(f"{text} / {spelt}", f"DIVIDE {bare} by {name}", cost + 0.2)
+                yield site.replace(f"{text} * {spelt}", words, cost + 0.2)
+                yield site.replace(f"{text} / {spelt}", f"DIVIDE {bare} by {name}", cost + 0.2)
     for number in (*stock.numbers, Fraction(1), Fraction(-1)):
-        spelt = f"{bare} {'-' if number < 0 else '+'} {show_number(abs(number))}"
-        yield site.join(spelt, f"ADD the term {number} to {bare}", INSERTED + 0.2)
+        spelt = f"{text} {'-' if number < 0 else '+'} {show_number(abs(number))}"
+        yield site.replace(spelt, f"ADD the term {number} to {bare}", INSERTED + 0.2)
 
 
 def insert_functions(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
@@ -606,12 +570,12 @@ def insert_functions(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
             is_test = isinstance(site.node, (ast.Compare, ast.Call))
             may_be_truth = is_test and not isinstance(site.parent, ast.BinOp)
     if may_be_truth:
-        yield site.join(f"~{code.bracket(site.node, bare)}", f"INVERT {bare}: ~", LACKING)
+        yield site.replace(f"~({bare})", f"INVERT {bare}: ~", LACKING)
 
 
 def turn(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
     """Axes exchanged, after a view of exchanged lengths too; a sequence or an axis from its end."""
-    text, get = code.bracket(site.node, site.text), site.source.get
+    text, get = f"({site.text})", site.source.get
     is_tensor = site.may_be_tensor
     match site.node:
         case ast.Call(func=ast.Name(id="range")) if code.find_name(site.parent) != "reversed":

@@ -93,7 +93,7 @@ def return_others(site: sites.Site) -> Iterator[sites.Change]:
     names = [equation.target.tensor.name for equation in system.equations]
     for at, result in enumerate(system.results):
         for other in formula.tensors(len(system.equations)):
-            if other is result or other.kind != result.kind or other in formula.inputs:
+            if other is result or other.kind != result.kind or other in system.tensors:
                 continue
             results = (*system.results[:at], other, *system.results[at + 1 :])
             words = f"RETURN {result.name}, not {other.name}"
@@ -114,23 +114,13 @@ def return_others(site: sites.Site) -> Iterator[sites.Change]:
     words="mean over k, not n",
 )
 def reduce_other_index(site: sites.Site) -> Iterator[sites.Change]:
-    """A reduction over an index that it should have kept, there or as an equation of its own."""
+    """A reduction over an index that it should have kept, as an equation of its own."""
     node, formula = site.node, site.formula
     if not isinstance(node, ir.Reduce) or not site.is_value:
         return
     free, target = find_free(node), site.equation.target
     for old, kept in product(node.bound, free):
         words = f"{node.kind.upper()} over {old.name}, not {kept.name}"
-        for beside in site.scope:  # where it is part of what has both
-            if formula.extent(beside) != formula.extent(old) or (
-                beside in free and beside is not kept
-            ):
-                continue
-            fresh = sites.find_fresh(kept, node, *site.above[:1])
-            pair: dict[ir.Expr, ir.Expr] = {old: beside, kept: fresh}
-            bound = tuple(fresh if index is old else index for index in node.bound)
-            parts = (sites.exchange_nodes(part, pair) for part in (node.condition, node.body))
-            yield site.change(ir.Reduce(node.kind, bound, *parts), words, -0.1)
         if kept in target.places and formula.extent(old) != formula.extent(kept):
             bound = tuple(kept if index is old else index for index in node.bound)
             value = site.put(ir.Reduce(node.kind, bound, node.condition, node.body))
@@ -184,25 +174,10 @@ def read_other_layout(site: sites.Site) -> Iterator[sites.Change]:
     targets = [place for each in equations for place in each.target.places]
     indices = [place for place in targets if isinstance(place, ir.Index)]
     extents = dict.fromkeys(i.extent for i in indices if not formula.extent(i) % 2)
-    for words, to_other, there, back in (
-        ("INTERLEAVED, not halved", _to_half, _join, _part),
-        ("HALVED, not interleaved", _to_pair, _part, _join),
+    for words, there, back in (
+        ("INTERLEAVED, not halved", _join, _part),
+        ("HALVED, not interleaved", _part, _join),
     ):
-
-        def act(
-            expr: ir.Expr, to_other: Callable[[ir.Expr, ir.Expr], ir.Expr] = to_other
-        ) -> ir.Expr:
-            if not isinstance(expr, ir.Access):
-                return expr
-            pairs = zip(expr.places, expr.tensor.shape, strict=True)
-            return ir.Access(expr.tensor, tuple(to_other(place, extent) for place, extent in pairs))
-
-        made = []
-        for each in equations:
-            target = act(each.target)
-            assert isinstance(target, ir.Access)
-            made.append(ir.Equation(target, rewrite_bottom_up(each.value, act)))
-        yield site.change(formula.with_equations(tuple(made)), words, 0.2)
         for extent in extents:
             turned = tuple(_turn(each, extent, there, back) for each in equations)
             yield site.change(formula.with_equations(turned), words, 0.25)
@@ -245,26 +220,6 @@ def _part(place: ir.Expr, extent: ir.Expr) -> ir.Expr:
     """Where halves have what lies here in pairs of neighbours."""
     odd = ir.Mul((ir.Call("floordiv", (extent, TWO)), ir.Call("mod", (place, TWO))))
     return ir.Add((ir.Call("floordiv", (place, TWO)), odd))
-
-
-def _to_half(place: ir.Expr, _: ir.Expr) -> ir.Expr:
-    """P for 2*p, and p + P for 2*p + 1."""
-    match place:
-        case ir.Mul((ir.Number(2), ir.Index() as index)):
-            return index
-        case ir.Add((ir.Mul((ir.Number(2), ir.Index() as index)), ir.Number(1))):
-            return ir.Add((index, index.extent))
-    return place
-
-
-def _to_pair(place: ir.Expr, extent: ir.Expr) -> ir.Expr:
-    """2*p + 1 for p + P; a plain p is 2*p where its tensor is twice as long there."""
-    match place:
-        case ir.Add((ir.Index() as index, half)) if index.extent == half:
-            return ir.Add((ir.Mul((TWO, index)), ir.ONE))
-        case ir.Index(_, half) if Polynomial.of(extent) == Polynomial.of(ir.Mul((TWO, half))):
-            return ir.Mul((TWO, place))
-    return place
 
 
 OPERATORS = (

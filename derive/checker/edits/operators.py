@@ -52,7 +52,7 @@ def exchange_indices(site: sites.Site) -> Iterator[sites.Change]:
             yield site.change(new, f"TRANSPOSE the mask: {sites.show(node)}, not {sites.show(new)}")
             continue
         kept, words = sites.find_kept(site.equation), f"EXCHANGE {names} of {access.tensor.name}"
-        is_plain = access.tensor in site.formula.inputs and {one, two} <= {*access.places}
+        is_plain = access.tensor in site.formula.system.tensors and {one, two} <= {*access.places}
         if site.is_conditional and access.tensor.kind == "bool":
             words = f"TRANSPOSE the mask: {words}"
         elif is_plain and (one in kept) != (two in kept):  # one is summed away: a matrix
@@ -268,7 +268,7 @@ def _find_comparisons(
     about="a part",
 )
 def leave_out_part(site: sites.Site) -> Iterator[sites.Change]:
-    """A term, a factor, a function or a power left out, here or wherever a tensor is read."""
+    """A term, a factor, a function or a power left out."""
     node, name = site.node, site.name
     if not site.is_value or not (find_accesses(node) or isinstance(node, ir.Add)):
         return
@@ -295,9 +295,6 @@ def leave_out_part(site: sites.Site) -> Iterator[sites.Change]:
                     yield site.change(sites.leave_out(node, at), words, 0.1)
         case ir.Call(function, (inner, *_)) if find_accesses(inner):
             yield site.change(inner, f"APPLY {function} to {sites.show(inner, name)}", 0.2)
-        case ir.Where(_, then, other):
-            for branch in (then, other):
-                yield site.change(branch, f"CHOOSE by {sites.show(node, 'the condition')}", 0.5)
         case ir.Pow(base, exponent):
             says: dict[ir.Expr, str] = {
                 TWO: f"SQUARE {sites.show(base)}",
@@ -305,31 +302,6 @@ def leave_out_part(site: sites.Site) -> Iterator[sites.Change]:
             }
             words = says.get(exponent, f"RAISE {sites.show(base)} to {sites.show(exponent)}")
             yield site.change(base, words, 0.2)
-            for power in (Fraction(1, 2), -1, 2, Fraction(-1, 2), -2):
-                other_power = ir.Number(Fraction(power))
-                if other_power != exponent:
-                    says_other = f"{words}, not to {sites.show(other_power)}"
-                    yield site.change(ir.Pow(base, other_power), says_other, 0.4)
-    if site.parent is None:
-        for tensor in site.formula.tensors(site.number):
-            yield from _leave_out_terms(site, tensor)
-
-
-def _leave_out_terms(site: sites.Site, tensor: ir.Tensor) -> Iterator[sites.Change]:
-    """All the terms that read a tensor left out, if there are others beside them."""
-    dropped: list[ir.Expr] = []
-
-    def act(expr: ir.Expr) -> ir.Expr:
-        if not isinstance(expr, ir.Add):
-            return expr
-        kept = tuple(t for t in expr.terms if all(a.tensor is not tensor for a in find_accesses(t)))
-        dropped.extend(term for term in expr.terms if kept and term not in kept)
-        return sites.join(ir.Add, kept) if kept else expr
-
-    new = rewrite_bottom_up(site.node, act)
-    if dropped:
-        words = f"ADD the term {sites.show(dropped[0])} wherever {site.name} has it"
-        yield site.change(new, words, 0.05)
 
 
 @sites.operator(
@@ -348,11 +320,6 @@ def exchange_kind(site: sites.Site) -> Iterator[sites.Change]:
                 taken = arguments if others else arguments[: len(FUNCTIONS[name].tensors)]
                 if FUNCTIONS[other].counts[0] <= len(taken) <= FUNCTIONS[other].counts[1]:
                     yield site.change(ir.Call(other, taken), f"{name.upper()}, not {other}", 0.4)
-            if name == "exp":
-                yield site.change(ir.Pow(TWO, arguments[0]), "EXP, not exp2", 0.4)
-            for base in (2, 10) if name == "log" else ():
-                under = ir.Pow(ir.Call("log", (ir.Number(Fraction(base)),)), ir.MINUS_ONE)
-                yield site.change(ir.Mul((node, under)), f"LOG to base e, not {base}", 0.4)
         case ir.Reduce(kind, bound, condition, body) if site.is_value:
             indices = ", ".join(index.name for index in bound)
             for other in _KINDS if kind in _KINDS else ():
@@ -386,11 +353,6 @@ def exchange_kind(site: sites.Site) -> Iterator[sites.Change]:
                 other = "log_softmax" if kind == "softmax" else "softmax"
                 new = ir.Along(other, own, condition, body)
                 yield site.change(new, f"{says}, not {other}", 0.1)
-            if kind == "softmax" and len(every := find_free(body)) > 1:
-                over = ir.Call("exp", (body,))
-                total = ir.Pow(ir.Reduce("sum", every, condition, over), ir.MINUS_ONE)
-                words = f"{says} alone, not over all indices"
-                yield site.change(ir.Mul((over, total)), words, 0.5)
 
 
 @sites.operator(
@@ -425,7 +387,7 @@ def leave_out_reduction(site: sites.Site) -> Iterator[sites.Change]:
                     yield site.change(
                         ir.Reduce(kind, rest, kept, new) if rest else new, words, extra
                     )
-        case ir.Along(kind, index, condition, body):
+        case ir.Along(kind, _, condition, body):
             indices = ", ".join(each.name for each in site.node.indices)
             says = f"{kind.upper()} over {indices}"
             yield site.change(body, f"{says} is missing", 0.4)
@@ -437,9 +399,6 @@ def leave_out_reduction(site: sites.Site) -> Iterator[sites.Change]:
                     else ir.Mul((ir.Where(condition, ir.ONE, ir.ZERO), exp))
                 )
                 yield site.change(over, f"{says} is missing: divide exp by its sum", 0.6)
-            if kind == "cumsum" and condition == ir.TRUE:
-                whole = ir.Reduce("sum", (index,), ir.TRUE, body)
-                yield site.change(whole, f"{says}, not its whole sum", 0.6)
 
 
 @sites.operator(
@@ -509,39 +468,16 @@ def exchange_number(site: sites.Site) -> Iterator[sites.Change]:
     words="eps inside the root",
 )
 def move_number(site: sites.Site) -> Iterator[sites.Change]:
-    """A number that is added beside the root, or by a maximum; a mean divided by another count."""
-
-    def split(terms: tuple[ir.Expr, ...]) -> Iterator[tuple[ir.Expr, ir.Expr]]:
-        for at, term in enumerate(terms):
-            if isinstance(term, (ir.Number, ir.Scalar)):
-                yield term, sites.leave_out(ir.Add(terms), at)
-
+    """A number that is added beside the root instead of under it."""
     match site.node if site.is_value else None:
         case ir.Pow(ir.Add(terms), ir.Number(power)) if abs(power) == Fraction(1, 2):
-            for eps, rest in split(terms):
-                new: ir.Expr = ir.Add((ir.Pow(rest, HALF), eps))
-                shown = sites.show(rest, "what is under the root")
-                words = f"{sites.show(eps).upper()} inside the root: ADD it to {shown}"
-                yield site.change(ir.Pow(new, ir.MINUS_ONE) if power < 0 else new, words, 0.1)
-        case ir.Add(terms):
-            for eps, rest in split(terms):
-                if isinstance(rest, ir.Pow) and rest.exponent == HALF:
-                    words = f"{sites.show(eps).upper()} outside the root"
-                    yield site.change(ir.Pow(ir.Add((rest.base, eps)), HALF), words, 0.1)
-                words = f"ADD {sites.show(eps)}: a maximum is something else"
-                yield site.change(ir.Call("max", (rest, eps)), words, 0.3)
-        case ir.Call("max", (one, other)) if sites.is_number(other) and other != ir.ZERO:
-            words = f"MAX with {sites.show(other)}: to add it is something else"
-            yield site.change(ir.Add((one, other)), words, 0.1)
-        case ir.Reduce("mean", bound, condition, body):
-            total = ir.Reduce("sum", bound, condition, body)
-            if condition != ir.TRUE:
-                whole = tuple(ir.Pow(index.extent, ir.MINUS_ONE) for index in bound)
-                words = f"DIVIDE by the count of {sites.show(condition)}, not by all"
-                yield site.change(ir.Mul((total, *whole)), words, 0.8)
-            for index in bound if len(bound) > 1 else ():
-                part = ir.Mul((total, ir.Pow(index.extent, ir.MINUS_ONE)))
-                yield site.change(part, "MEAN over all of its indices", 0.8)
+            for at, eps in enumerate(terms):
+                if isinstance(eps, (ir.Number, ir.Scalar)):
+                    rest = sites.leave_out(ir.Add(terms), at)
+                    new: ir.Expr = ir.Add((ir.Pow(rest, HALF), eps))
+                    shown = sites.show(rest, "what is under the root")
+                    words = f"{sites.show(eps).upper()} inside the root: ADD it to {shown}"
+                    yield site.change(ir.Pow(new, ir.MINUS_ONE) if power < 0 else new, words, 0.1)
 
 
 @sites.operator(

@@ -10,13 +10,12 @@ that are right on all and cost about the same, the one is taken whose lines fit 
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, chain
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -234,20 +233,6 @@ class Correction:
     rewrite: code.Rewrite
     source: str  # all of it, corrected
 
-    @staticmethod
-    def of(rewrite: code.Rewrite, source: str) -> Correction:
-        """The edit made, with no brackets that it does not need."""
-        edited = rewrite.apply(source)
-        meant = ast.dump(ast.parse(edited))
-        for start in [m.start() for m in re.finditer(r"\(", edited)][::-1]:
-            if rewrite.start <= start < rewrite.end + len(edited) - len(source):
-                depths = accumulate((c in "([{") - (c in ")]}") for c in edited[start:])
-                end = start + next((at for at, depth in enumerate(depths) if not depth), 0)
-                bare = edited[:start] + edited[start + 1 : end] + edited[end + 1 :]
-                with suppress(SyntaxError):
-                    edited = bare if ast.dump(ast.parse(bare)) == meant else edited
-        return Correction(rewrite, edited)
-
     def find_changed_lines(self, before: str) -> tuple[tuple[int, str], ...]:
         """The lines that read otherwise than before, with their numbers."""
         pairs = zip(before.splitlines(), self.source.splitlines(), strict=False)
@@ -319,7 +304,7 @@ class Mender:
                 dear = right and rewrite.cost > right[0].rewrite.cost + _LIKE
                 if dear or len(right) >= _MOST_RIGHT:
                     break
-                correction = Correction.of(rewrite, self.source.text)
+                correction = Correction(rewrite, rewrite.apply_tidily(self.source.text))
                 if self.is_right(correction):
                     right.append(correction)
         return self._choose(right)
@@ -383,7 +368,10 @@ class Mender:
             for rewrite, prints in zip(batch, self._try(code.find_prints, batch), strict=True)
         ]
         gains = sorted((each for each in gains if each[0] > 0), key=lambda each: -each[0])
-        return [Correction.of(rewrite, self.source.text) for _, rewrite in gains[:most]]
+        return [
+            Correction(rewrite, rewrite.apply_tidily(self.source.text))
+            for _, rewrite in gains[:most]
+        ]
 
     def is_right(self, correction: Correction) -> bool:
         """Is the code right with an edit, on all samples?"""

@@ -71,11 +71,6 @@ class SizedFormula:
             Site(self, number, equation.value, find_kept(equation), (), lambda new: new)
         )
 
-    @cached_property
-    def inputs(self) -> tuple[ir.Tensor, ...]:
-        """The tensors that the formula is given."""
-        return tuple(entry for entry in self.system.inputs if isinstance(entry, ir.Tensor))
-
     def extent(self, index: ir.Index) -> int:
         """The number of values that an index has."""
         found = self._extents.get(index.extent)
@@ -91,7 +86,7 @@ class SizedFormula:
     def tensors(self, number: int) -> tuple[ir.Tensor, ...]:
         """The tensors that an equation may read: the inputs, and those of equations before."""
         before = (equation.target.tensor for equation in self.system.equations[:number])
-        return (*self.inputs, *dict.fromkeys(before))
+        return (*self.system.tensors, *dict.fromkeys(before))
 
     def with_equations(
         self, equations: tuple[ir.Equation, ...], results: tuple[ir.Tensor, ...] | None = None

@@ -28,7 +28,7 @@ from typing import Any
 from derive.checker.judge import judge_at, judge_further
 from derive.checker.processes import CannotRunError, EndedError, find_kind, where_it_lives
 from derive.checker.program import Program, check_answer, find_names
-from derive.checker.runs import Answer, Given, How, make_module, precisely, run_target
+from derive.checker.runs import Answer, Given, How, make_module, prepare, run_target
 from derive.checker.samples import Sample, find_free_sizes
 from derive.errors import Diagnostic
 from derive.judge.compare import compare_values
@@ -83,7 +83,7 @@ def call_all(
 ) -> tuple[RunOutcome, ...]:
     """The calls in order; where it is said, a class is made once for all of them."""
     if once and isinstance(target, type):
-        with precisely():
+        with prepare(How()):
             target = make_module(target, calls[0].given.constructor)
     return tuple(_call(target, call, path) for call in calls)
 

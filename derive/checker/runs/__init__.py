@@ -429,13 +429,6 @@ def pick_results(found: Any, names: Sequence[str]) -> Any:
 
 
 @contextmanager
-def precisely() -> Iterator[None]:
-    """Single precision that the code asks for by name is double precision in here."""
-    with by_default_double(), make_precise(State(), ""):
-        yield
-
-
-@contextmanager
 def by_default_double(*, is_double: bool = True) -> Iterator[None]:
     """Floats for which no type is asked are float64 in here, if they are to be."""
     import torch
