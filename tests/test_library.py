@@ -241,6 +241,10 @@ def test_it_says_what_it_is(name: str) -> None:
 def test_its_text_reads_back(name: str) -> None:
     text = show(find_formula(name))
     assert show(parse(text, name)) == text
+    made = Path(__file__).parents[1] / "generated" / f"{name}.py"
+    lines = (line for line in made.read_text().split('"""')[1].split("\n"))
+    header = "\n".join(line for line in lines if line.startswith("    "))  # long lines are wrapped
+    assert show(parse(header, name)) == show(parse(text, name))
 
 
 def test_families_are_the_files() -> None:

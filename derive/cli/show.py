@@ -198,16 +198,16 @@ def build_checked(found: formulas.Found, options: Options) -> Built:
 
 
 def print_title(found: formulas.Found, system: ir.System) -> None:
-    """What the formula is, where it is from, and its lines."""
+    """What the formula is and where it is from, as comments of its lines: it can be read back."""
     formula = found.formula
-    tables.print_heading(f"{found.name}: {formula.title}" if formula.title else found.name)
+    tables.print_heading(f"# {found.name}: {formula.title}" if formula.title else f"# {found.name}")
     if formula.source:
-        tables.print_line(f"Source: {formula.source}", "dim")
+        tables.print_line(f"# Source: {formula.source}", "dim")
     if found.origin != formulas.FROM_TEXT:
-        tables.print_line(f"From {found.origin}", "dim")
+        tables.print_line(f"# From {found.origin}", "dim")
     tables.print_line("\n".join(["", *to_lines(system)]))
     for note in found.notes:
-        tables.print_line(f"  {note}")
+        tables.print_line(f"# {note}")
 
 
 def _print_all(found: formulas.Found, options: Options) -> None:

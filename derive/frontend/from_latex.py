@@ -15,7 +15,8 @@ those above, one of the notation (`int t[B] < V`, `scalar eps = 1e-5`), or
 `W \in \mathbb{R}^{D \times E}`; of `W_i`, with i an index of a left side, it is the shape of each.
 Of a tensor whose indices are all written none is needed: index i then has the extent I. Indices
 that are not written are found by their extents; where more than one way to read the equations is
-left, all are listed, and the person has to choose.
+left, all are listed, and the person has to choose. So is what papers mean in two ways: `1/2 x`,
+`\log p / q`, `|A|` of a matrix.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ _SEGMENT = re.compile(
 _CASES = re.compile(r"\\begin\{cases\}(?:(?!\\begin\{cases\}).)*?\\end\{cases\}", re.DOTALL)
 _IGNORED = re.compile(r"\\(?:label|tag)\{[^{}]*\}|\\(?:begin|end)\{(?:aligned|split|gathered)\}")
 _NAMED = (
-    r"(?=[\\\w])(?:\\[A-Za-z]+\s*)?(?:\{[^{}]*\}|[^\W\d]\w*)?'*"
+    r"(?=[\\\w])(?:\\[A-Za-z]+\s*)?(?:\{[^{}]*\}|[^\W\d]\w*(?:(?<!_)|(?![{\\])))?'*"
     r"(?:[_^](?:\{[^{}]*\}|\\[A-Za-z]+|\w))*'*"
 )
 _SHAPE = re.compile(
@@ -432,7 +433,8 @@ def find_counted(
     least: dict[str, int] = {}
     links = list[set[str]]()
     places: dict[tuple[str, int], set[str]] = {}
-    starts = {left.base for left, _ in equations if isinstance(left, Name) and left.label == "0"}
+    targets = [left for left, _ in equations if isinstance(left, Name) and left.below]
+    starts = {left.base for left in targets if to_word(left.below[0]) == "0"}
     for tree in (part for sides in equations for part in walk(sides)):
         if isinstance(tree, Name):
             for k, place in enumerate(tree.below):
@@ -451,9 +453,7 @@ def find_counted(
             if isinstance(below, Relation) or above is not None:
                 links.append({to_word(part) for part in walk((below, above or below))})
     kept = set(ranges)
-    for left, _ in equations:
-        if isinstance(left, Name) and left.base in starts and len(left.below) == 1:
-            kept |= {to_word(left.below[0])}
+    kept |= {to_word(left.below[0]) for left in targets if left.base in starts}
     links += places.values()
     indices = {word for link in [*links, {*least}] for word in link if word[:1].isalpha()} - numbers
     if stated is not None:

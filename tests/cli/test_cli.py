@@ -87,7 +87,7 @@ def test_a_title_that_the_output_cannot_write_is_escaped(tmp_path):
     text = 'from derive import parse\nf = parse("x[N]; y[n] = x[n]", title="Schrödinger")\n'
     (tmp_path / "f.py").write_text(text, encoding="utf-8")
     done = run_process("show", "f.py", cwd=tmp_path, env={"PYTHONIOENCODING": "ascii"})
-    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "f: Schr\\xf6dinger")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "# f: Schr\\xf6dinger")
 
 
 # derive list

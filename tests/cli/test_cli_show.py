@@ -10,6 +10,8 @@ from cli_runs import MATMUL
 from texts import read_literals, read_tables
 
 from derive.frontend.from_einsum import read_fixed
+from derive.frontend.from_sympy import show
+from derive.frontend.from_text import parse
 from derive.linter.calls import find_plain, find_remarks
 
 ROWS = read_literals(Path(__file__).with_name("cli_show_rows.txt"))
@@ -24,8 +26,8 @@ z[n] = max[m](p[n,m])
 """
 
 SHOWN = """\
-attention
-From attention.txt
+# attention
+# From attention.txt
 
 scalar tau; x[N, D]; y[M, D]
 s[n,m] = sum[d](x[n,d] * y[m,d]) / tau
@@ -46,6 +48,7 @@ def test_what_is_shown_of_a_formula(run, tmp_path):
     answer = run("show", "attention.txt", "--sizes", "N=100,M=20")
     above, steps = answer.out.split("steps\n")
     assert (answer.code, answer.err, above) == (0, "", SHOWN)
+    assert show(parse(above.partition("indices\n")[0])) == show(parse(ATTENTION))
     table, costs = steps.split("\n\n")
     assert table.splitlines()[0].split("  ")[0] == "step"
     assert "nd,md->nm" in table

@@ -101,7 +101,7 @@ def test_latex_of_random_formulas_is_balanced(drawn):
 # The command line.
 
 TOLD = """\
-formula
+# formula
 
 x[M, N]
 y[i,j] = exp(x[i,j]) / sum[k](exp(x[i,k]))

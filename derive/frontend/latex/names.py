@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from derive.frontend.latex import nodes as tree
@@ -164,6 +164,34 @@ class Names:
         if name.base in self.sizes and label:
             return Read(name.base, (), power)  # `D_z`: the extent D of z
         return Read(name.base, name.below, power, is_transposed)
+
+    def find_linear(self, part: tree.Tree, first: Set[str]) -> dict[str, int] | None:
+        """Whole multiples of indices and sizes, and of 1 under no name; None for anything else."""
+        match part:
+            case tree.Number(text) if text.isdigit():
+                return {"": int(text)}
+            case tree.Name(_, _, None, ()):
+                return {part.base: 1} | ({"": 1} if part.base in first else {})
+            case tree.Name():
+                read = self.resolve(part)
+                is_plain = not read.places and read.power is None and not read.is_transposed
+                return {read.name: 1} if is_plain and read.name in self.sizes else None
+            case tree.Sum(parts):
+                terms: dict[str, int] = {}
+                for sign, term in parts:
+                    found = self.find_linear(term, first)
+                    if found is None:
+                        return None
+                    for name, factor in found.items():
+                        terms[name] = terms.get(name, 0) + (-factor if sign == "-" else factor)
+                return {name: factor for name, factor in terms.items() if factor}
+            case tree.Product(((_, tree.Number(text)), ("" | "cdot", tree.Name() as name))) if (
+                text.isdigit()
+            ):
+                found = self.find_linear(name, first)
+                return None if found is None else {n: int(text) * k for n, k in found.items()}
+            case _:
+                return None
 
 
 ANY, TERM, FACTOR, ATOM = range(4)  # how tightly a text holds together

@@ -63,6 +63,10 @@ class Reading:
         self.reads: dict[tuple[str, int], set[str]] = {}  # what is read there of the undeclared
         self.alike: list[tuple[str, str]] = []  # indices with one extent
         self.used: dict[str, None] = {}  # the declared ones
+        self.own, self.reads_own = (
+            ("", list[str]()),
+            False,
+        )  # what the equation defines, by its indices
         self.batch: dict[str, str] = {}  # the index of an extent that is left out
         self.pools: dict[str, list[str]] = {}  # the indices of axes, by their extent
         self.marks: dict[int, str] = {}  # extents
@@ -127,7 +131,10 @@ class Reading:
             raise MisfitError("the left side is no tensor", help="write y_{i} = ..")
         places = [self.write_place(place) for place in read.places]
         scope = frozenset(map(to_word, walk(read.places))) - {*self.names.sizes, ""}
+        self.own, self.reads_own = (read.name, places), False
         value = self.read(right, scope)
+        if self.reads_own and value.axes:  # it was read as a number
+            raise self.refuse_undefined(read.name)
         every = list(places)
         inside = [i for i in self.batch.values() if i in value.free and i not in places]
         for index in sorted(inside, key=lambda i: self.order.index(self.extents[i])):
@@ -151,9 +158,11 @@ class Reading:
         if name in self.layouts:
             return self.layouts[name]
         extents = self.names.shapes.find(name)
+        if extents is None and (self.own[0], len(self.own[1])) == (name, written):
+            self.reads_own = True
+            return Layout(("",) * written, tuple(range(written)), 0)
         if extents is None:
-            advice = f"say its shape: {name}: [T, N]"
-            raise MisfitError(f"{name} is read before it is defined", help=advice)
+            raise self.refuse_undefined(name)
         if name in self.names.defined:  # a recurrence reads what it defines
             rest = max(len(extents) - written, 0)
             return Layout(extents, tuple(range(written)), rest)
@@ -161,6 +170,12 @@ class Reading:
         if written == len(extents):
             return Layout(extents, tuple(range(written)), 0)
         return Layout(extents, self.choice.places[name], self.choice.axes[name])
+
+    @staticmethod
+    def refuse_undefined(name: str) -> MisfitError:
+        """The error of a tensor that is read where nothing tells its shape."""
+        advice = f"say its shape: {name}: [T, N]"
+        return MisfitError(f"{name} is read before it is defined", help=advice)
 
     def read_tensor(self, read: Read, name: Name) -> Value:
         """A tensor with the indices that are written and those that are left out."""
@@ -173,6 +188,9 @@ class Reading:
                 f"{read.name} has {len(places)} indices here, and {len(layout.written)} elsewhere"
             )
             raise MisfitError(says, name.token)
+        if self.reads_own and read.name == self.own[0]:
+            pairs = zip(self.own[1], places, strict=True)
+            self.alike += [pair for pair in pairs if all(map(str.isidentifier, pair))]
         inside = [""] * len(layout.extents)
         for k, place in zip(layout.written, places, strict=True):
             inside[k] = place
@@ -223,7 +241,6 @@ class Reading:
             case tex.Sum(terms):
                 return self.read_sum([(sign, self.read(term, scope)) for sign, term in terms])
             case tex.Product(factors):
-                self.refuse_open(factors)
                 whole: Value | None = None
                 for sign, factor in factors:
                     value = self.read(factor, scope, is_factor=True)
@@ -248,18 +265,6 @@ class Reading:
             case tex.Cases(rows):
                 return self.read_cases(rows, scope)
         raise MisfitError("a comparison stands where a value is expected")
-
-    @staticmethod
-    def refuse_open(factors: Sequence[tuple[str, Tree]]) -> None:
-        """Refuse `a/2 b`: the quotient may be multiplied by b, or its divisor; 1/2 is a number."""
-        for k, (sign, divisor) in enumerate(factors[:-1]):
-            (_, over), (after, behind) = factors[k - 1], factors[k + 1]
-            is_number = k == 1 and isinstance(over, Number) and isinstance(divisor, Number)
-            is_number &= not (isinstance(behind, Name) and behind.base == "pi")  # 1/2\pi
-            is_bare = isinstance(divisor, (Number, Name)) and isinstance(behind, (Number, Name))
-            if sign == "/" and not after and is_bare and not is_number:
-                token = divisor.token if isinstance(divisor, Name) else None
-                raise MisfitError("it is open what / divides", token, "put parentheses")
 
     def read_name(self, name: Name, scope: frozenset[str]) -> Value:
         """A number, an index, a size or a tensor, perhaps to a power or transposed."""
@@ -488,6 +493,10 @@ class Reading:
         if word.startswith("norm") and is_matrix and word not in {"norm", "norm_F"}:
             says = "of the norms of a matrix the Frobenius norm is read"
             raise refuse("latex-form", says, help="write \\|A\\|_F, or the sum")
+        if first.axes and call.token.text in {"|", "\\lvert"}:
+            says, sign = ("its determinant", "\\det A") if is_matrix else ("its norm", "\\|x\\|")
+            says = f"it is open whether bars mean {says} or the absolute values of the elements"
+            raise MisfitError(says, call.token, f"write {sign}, or \\mathrm{{abs}}(..)")
         if first.axes and word in NORMS:
             return Value(NORMS[word].format(marks, first.text), ATOM, (), free)
         if word == "trace" and is_matrix:
@@ -564,14 +573,19 @@ class Reading:
                         advice = "let it start at 0: \\sum_{k=0}^{2K} w_k x_{t+k-K}"
                         raise MisfitError("a sum starts below zero", name.token, advice)
                     whole = Relation(name, ((">=", start),))
+                case Relation(first, rest):
+                    sides = zip((first, *(end for _, end in rest)), rest, strict=False)
+                    for index, end in ((to_word(one), end) for one, end in sides):
+                        if end[0] == "<=" and index in {*bound} - self.first:
+                            self.refuse_further(index, self.read(end[1], scope | {*bound}).text)
             conditions.append(self.read_condition(whole, scope | {*bound})[0])
         if above is not None:
-            starts = [each for each in below if isinstance(each, Relation)]
-            if len(bound) != 1 or all(each.rest[0][0] != "==" for each in starts):
-                says = "a limit above the sign belongs to one index below it, with its start"
+            starts = (each for each in below if isinstance(each, Relation))
+            if {to_word(e.first) for e in starts if e.rest[0][0] == "=="} != {*bound}:
+                says = "a limit above the sign belongs to indices below it, each with its start"
                 raise MisfitError(says, token, "write \\sum_{i=1}^{N}, for each index a sign")
-            (index,) = bound
-            conditions += self.read_limit(index, above, scope)
+            for index in bound:
+                conditions += self.read_limit(index, above, scope | {*bound} - {index})
         return tuple(bound), conditions
 
     def read_limit(self, index: str, above: Tree, scope: frozenset[str]) -> list[str]:
@@ -586,20 +600,26 @@ class Reading:
             if known == extent:
                 self.limits[index] = extent
                 return []
-            further = (to_polynomial(extent) - to_polynomial(known)).constant
-            if further is not None and further > 0:
-                says = f"{index} runs to a place {limit.text} of an extent {known}"
-                advice = "add a line: indices count from 1, or let the sum end before"
-                raise MisfitError(says, help=advice)
+            self.refuse_further(index, limit.text)
         said = Relation(Name(index, _NOWHERE), (("<=", above),))
         return [self.read_condition(said, scope | {index})[0]]
+
+    def refuse_further(self, index: str, limit: str) -> None:
+        """Refuse a place after the last one of an index whose extent is known."""
+        if index in self.extents:
+            extent = add_to(limit, 0 if index in self.first else 1)
+            further = to_polynomial(extent) - to_polynomial(self.extents[index])
+            if (further.constant or 0) > 0:
+                says = f"{index} runs to a place {limit} of an extent {self.extents[index]}"
+                advice = "add a line: indices count from 1, or let the sum end before"
+                raise MisfitError(says, help=advice)
 
     def read_condition(self, tree: Tree, scope: frozenset[str]) -> tuple[str, tuple[str, ...]]:
         """The text of a condition, and its free indices."""
         match tree:
             case Relation(first, rest):
                 parts = [first, *(side for _, side in rest)]
-                sums = [self.find_linear(part) for part in parts]
+                sums = [self.names.find_linear(part, self.first) for part in parts]
                 values = [self.read(part, scope) for part in parts]
                 if any(value.axes for value in values):
                     raise MisfitError("vectors or matrices are compared")
@@ -630,9 +650,8 @@ class Reading:
         if any(value.axes for value, _ in found):
             raise MisfitError("a vector or a matrix stands in cases", help="write the indices")
         if found[-1][1] is not None:
-            raise MisfitError(
-                "the last row of cases has a condition", help="write \\text{otherwise}"
-            )
+            says = "the last row of cases has a condition"
+            raise MisfitError(says, help="write \\text{otherwise}")
         text = found[-1][0].text
         for value, condition in reversed(found[:-1]):
             assert condition is not None
@@ -645,7 +664,7 @@ class Reading:
 
     def write_place(self, tree: Tree) -> str:
         """The text of a place, counted from 0."""
-        linear = self.find_linear(tree)
+        linear = self.names.find_linear(tree, self.first)
         has_first = bool(self.first) and not isinstance(tree, Name)
         if linear is not None:  # `t - k` counts as t does
             ahead = {word for word, factor in linear.items() if factor > 0} - self.names.sizes
@@ -660,32 +679,6 @@ class Reading:
             says = "a place is no sum of indices that count from 1"
             raise MisfitError(says, help="let the sums start at 0")
         return value.text
-
-    def find_linear(self, tree: Tree) -> dict[str, int] | None:
-        """Whole multiples of indices and sizes, and of 1 under no name; None for anything else."""
-        match tree:
-            case Number(text) if text.isdigit():
-                return {"": int(text)}
-            case Name(_, _, None, ()):
-                return {tree.base: 1} | ({"": 1} if tree.base in self.first else {})
-            case Name():
-                read = self.names.resolve(tree)
-                is_plain = not read.places and read.power is None and not read.is_transposed
-                return {read.name: 1} if is_plain and read.name in self.names.sizes else None
-            case tex.Sum(parts):
-                terms: dict[str, int] = {}
-                for sign, part in parts:
-                    found = self.find_linear(part)
-                    if found is None:
-                        return None
-                    for name, factor in found.items():
-                        terms[name] = terms.get(name, 0) + (-factor if sign == "-" else factor)
-                return {name: factor for name, factor in terms.items() if factor}
-            case tex.Product(((_, Number(text)), ("" | "cdot", Name() as name))) if text.isdigit():
-                found = self.find_linear(name)
-                return None if found is None else {n: int(text) * k for n, k in found.items()}
-            case _:
-                return None
 
 
 class _Every(frozenset[str]):

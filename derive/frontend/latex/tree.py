@@ -258,6 +258,7 @@ class Reader:
 
     def read_product(self) -> Tree:
         """Factors side by side, or with a sign between them."""
+        starts = [self.place]
         factors: list[tuple[str, Tree]] = [("", self.read_factor())]
         while True:
             sign = _TIMES.get(self.peek(), "")
@@ -265,7 +266,25 @@ class Reader:
                 self.take()
             elif not self._starts_factor():
                 return factors[0][1] if len(factors) == 1 else Product(tuple(factors))
+            starts.append(self.place)
             factors.append((sign, self.read_factor()))
+            if not sign:
+                self._refuse_open(factors, starts)
+
+    def _refuse_open(self, factors: list[tuple[str, Tree]], starts: list[int]) -> None:
+        """Refuse `a/2 b`: b may multiply the quotient or its divisor; a sum ends a divisor."""
+        (sign, divisor), (_, behind) = factors[-2:]
+        is_closed = self.tokens[starts[-2]].text in {"(", "[", "{", "\\{"}
+        if sign != "/" or is_closed or isinstance(divisor, Big) or isinstance(behind, Big):
+            return
+        ends = [*starts[1:], self.place]
+        over, under, rest = (
+            self.line[self.tokens[start].start : self.tokens[end - 1].end].rstrip("/ ")
+            for start, end in list(zip(starts, ends, strict=True))[-3:]
+        )
+        says = f"it is open what / divides: {rest} may stand beside the quotient or in its divisor"
+        advice = f"write \\frac{{{over}}}{{{under}}} {rest}, or {over} / ({under} {rest})"
+        raise self.refuse(says, self.tokens[starts[-2] - 1], advice)
 
     def _starts_factor(self) -> bool:
         text = self.peek()
@@ -454,8 +473,10 @@ class Reader:
             arguments = self._read_list({","})
             self.take(closing)
         else:
+            is_bare = self.peek() not in {"|", "\\|", "\\Vert", "\\lVert", "\\lvert", "\\lfloor"}
             arguments = (self.read_factor(),)
-            if self._starts_factor() and self.peek().lstrip("\\") not in WORDS:
+            goes_on = self._starts_factor() and self.peek().lstrip("\\") not in WORDS
+            if goes_on or (is_bare and self.peek() == "/"):
                 says = f"it is open how far the argument of {word} goes"
                 raise self.refuse(says, token, "put parentheses around the argument")
         if power == _INVERSE:
@@ -519,6 +540,7 @@ class Reader:
             if not below:
                 says = "the sign has no index below it"
                 raise self.refuse(says, token, "write \\sum_{j}: summation is never implied")
+            below, above = _find_limits(below, above)
             start, body = self.place, self.read_product()
             if command == "\\prod" and isinstance(body, Product) and self._is_one(start):
                 body = Sum((("+", body),))  # in parentheses, which say how far it goes
@@ -593,3 +615,25 @@ class Reader:
         if not rows or any(condition is None for _, condition in rows[:-1]):
             raise self.refuse("a row of cases has no condition", token)
         return Cases(tuple(rows))
+
+
+def _find_limits(
+    below: tuple[Tree, ...], above: Tree | None
+) -> tuple[tuple[Tree, ...], Tree | None]:
+    r"""The starts, conditions and limit of `\sum_{i, j = 1}^N` and `\sum_{1 \le i < j \le N}`."""
+    match below[-1]:
+        case Relation(Name(), (("==", least),)) if above is not None:
+            starts = [Relation(i, (("==", least),)) if isinstance(i, Name) else i for i in below]
+            return tuple(starts), above
+        case Relation(Number(least), rest) if above is None and len(below) == 1 < len(rest):
+            inside = [side for _, side in rest[:-1]]
+            signs = [sign for sign, _ in rest]
+            if not {*signs} <= {"<", "<="} or not all(isinstance(each, Name) for each in inside):
+                return below, above
+            first = Number(str(int(least) + (signs[0] == "<")))
+            last = rest[-1][1]
+            above = Sum((("+", last), ("-", Number("1")))) if signs[-1] == "<" else last
+            between = Relation(inside[0], rest[1:-1])
+            starts = [Relation(each, (("==", first),)) for each in inside]
+            return (*starts, *([between] if between.rest else [])), above
+    return below, above

@@ -1,7 +1,8 @@
 """The text cut into statements of tokens, with the place of each in the source.
 
     text      = statement ((newline | ";") statement)*
-    statement = token+           an open bracket goes on over the end of a line
+    statement = token+           over lines inside an open bracket, and where an operator ends a
+                                 line or begins the next one, which is indented
     token     = name | number | operator | bracket
     comment   = "#" up to the end of the line
 
@@ -40,7 +41,8 @@ WIDEST = 160  # columns of a line that a mark shows
 DEEPEST = 100  # brackets in brackets; far above any formula, far below Python's stack
 
 _TOKEN = re.compile(
-    r"""(?P<blank>[^\S\n]+|\#[^\n]*)
+    r"""(?P<blank>(?:(?<=[-+*/%<>=,])|(?<=\band)|(?<=\bor))[^\S\n]*\n[^\S\n]+
+        |[^\S\n]*\n[^\S\n]+(?=[-+*/%<>=!,]|and\b|or\b)|[^\S\n]+|\#[^\n]*)
     |(?P<newline>\n)
     |(?P<number>(?:[0-9]+(?:_[0-9]+)*\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
     |(?P<name>[^\W\d]\w*)
@@ -50,7 +52,7 @@ _TOKEN = re.compile(
 _CLOSING = {"(": ")", "[": "]"}
 _WORDS = {"and", "or", "not"}
 _OPERATORS = {"**", "//", "==", "<=", ">=", "!=", *"+-*/%<>=,"}
-_CALCULATING = {*"+-*/%<>", "**", "//", "<=", ">=", "==", "!="}
+_CALCULATING = _OPERATORS - {"=", ","}
 _LISTING = {"scalar", "size", "index", "int", "bool", "complex", "return"}
 _UNARY = {"+", "-", "not"}
 _INSTEAD = {
@@ -343,7 +345,7 @@ def _missing_value(source: Source, here: Token | None, after: Token | None) -> D
         )
     if after is None and here is not None:
         says, span = f"something is missing after {here.text}", here.span
-        advice = "an equation goes on over a line's end only inside an open bracket"
+        advice = "an equation goes on over a line's end where the next line is indented"
     elif after is not None and here is None:
         says, span = f"something is missing before {after.text}", after.span
         advice = "put a value there, or take it out"
