@@ -19,20 +19,13 @@ def cosine_matrix(x: Tensor, y: Tensor) -> Tensor:
 
     Returns c[i,j] [N, M].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*D*M*N + 3*D*M + 3*D*N + M + N operations; D*M + D*N + M*N + M + N elements alive at
-        once.
+    Cost: 2*D*M*N + 3*D*M + 3*D*N + M + N operations; D*M + D*N + M*N elements alive at once.
     """
     _check_shapes(x, y)
-    # sum_x_power[i] = sum[d](x[i,d]**2)  [N]
-    sum_x_power = (x**2).sum(-1)
-    # sum_y_power[j] = sum[d](y[j,d]**2)  [M]
-    sum_y_power = (y**2).sum(-1)
-    # x_rsqrt_sum_x_power[i,d] = x[i,d] / sqrt(sum_x_power[i])  [N, D]
-    x_rsqrt_sum_x_power = x * torch.rsqrt(sum_x_power)[:, None]
-    # y_rsqrt_sum_y_power[j,d] = y[j,d] / sqrt(sum_y_power[j])  [M, D]
-    y_rsqrt_sum_y_power = y * torch.rsqrt(sum_y_power)[:, None]
-    # c[i,j] = sum[d](x_rsqrt_sum_x_power[i,d] * y_rsqrt_sum_y_power[j,d])  [N, M]
-    return x_rsqrt_sum_x_power @ y_rsqrt_sum_y_power.mT
+    # c[i,j] = sum[d](x[i,d] / sqrt(sum[d](x[i,d]**2)) * (y[j,d] / sqrt(sum[d](y[j,d]**2))))  [N, M]
+    return (
+        x * torch.linalg.vector_norm(x, dim=-1).reciprocal()[:, None]
+    ) @ (y * torch.linalg.vector_norm(y, dim=-1).reciprocal()[:, None]).mT
 
 
 def _check_shapes(x: Tensor, y: Tensor) -> None:

@@ -23,18 +23,15 @@ def dora(x: Tensor, W_0: Tensor, A: Tensor, B: Tensor, m: Tensor) -> Tensor:
 
     Returns y[n,o] [N, O].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*I*N*O + 2*I*O*R + 3*I*O + N*O + 2*O operations; 2*I*O + O elements alive at once.
+    Cost: 2*I*N*O + 2*I*O*R + 3*I*O + N*O + 2*O operations; I*O + 2*N*O + O elements alive at once.
     """
     _check_shapes(x, W_0, A, B, m)
     # V[o,i] = W_0[o,i] + sum[r](B[o,r] * A[r,i])  [O, I]
     V = torch.addmm(W_0, B, A)
-    # sum_V_power[o] = sum[j](V[o,j]**2)  [O]
-    sum_V_power = (V**2).sum(-1)
     # x_V[n,o] = sum[i](x[n,i] * V[o,i])  [N, O]
     x_V = x @ V.mT
-    del V
-    # y[n,o] = m[o] / sqrt(sum_V_power[o]) * x_V[n,o]  [N, O]
-    return m * torch.rsqrt(sum_V_power) * x_V
+    # y[n,o] = m[o] / sqrt(sum[j](V[o,j]**2)) * x_V[n,o]  [N, O]
+    return m * torch.linalg.vector_norm(V, dim=-1).reciprocal() * x_V
 
 
 def _check_shapes(x: Tensor, W_0: Tensor, A: Tensor, B: Tensor, m: Tensor) -> None:

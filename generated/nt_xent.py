@@ -27,18 +27,14 @@ def nt_xent(x: Tensor, y: Tensor, tau: float | Tensor = 0.5) -> Tensor:
 
     Returns loss [].
     Raises ValueError where the shapes do not fit together.
-    Cost: 6*D*N**2 + 8*D*N + 18*N**2 + 8*N + 1 operations; 3*D*N + 5*N**2 + 3*N elements alive at
+    Cost: 6*D*N**2 + 8*D*N + 18*N**2 + 8*N + 1 operations; 3*D*N + 5*N**2 + N elements alive at
         once.
     """
     N = _check_shapes(x, y, tau)
-    # sum_x_power[i] = sum[e](x[i,e]**2)  [N]
-    sum_x_power = (x**2).sum(-1)
-    # a[i,d] = x[i,d] / sqrt(sum_x_power[i])  [N, D]
-    a = x * torch.rsqrt(sum_x_power)[:, None]
-    # sum_y_power[i] = sum[e](y[i,e]**2)  [N]
-    sum_y_power = (y**2).sum(-1)
-    # b[i,d] = y[i,d] / sqrt(sum_y_power[i])  [N, D]
-    b = y * torch.rsqrt(sum_y_power)[:, None]
+    # a[i,d] = x[i,d] / sqrt(sum[e](x[i,e]**2))  [N, D]
+    a = x * torch.linalg.vector_norm(x, dim=-1).reciprocal()[:, None]
+    # b[i,d] = y[i,d] / sqrt(sum[e](y[i,e]**2))  [N, D]
+    b = y * torch.linalg.vector_norm(y, dim=-1).reciprocal()[:, None]
     # a_scaled[i,d] = a[i,d] / tau  [N, D]
     a_scaled = a / tau
     # s[i,j] = sum[d](a_scaled[i,d] * a[j,d])  [N, N]

@@ -26,17 +26,13 @@ def triplet_loss(
 
     Returns loss [].
     Raises ValueError where the shapes do not fit together.
-    Cost: 8*B*D + 6*B operations; 2*B*D + 2*B elements alive at once.
+    Cost: 8*B*D + 6*B operations; 2*B*D + B elements alive at once.
     """
     _check_shapes(a, p, n, margin, eps)
-    # sum_a_minus_p_plus_power[b] = sum[d]((a[b,d] - p[b,d] + eps)**2)  [B]
-    sum_a_minus_p_plus_power = ((a - p + eps)**2).sum(-1)
-    # near[b] = sqrt(sum_a_minus_p_plus_power[b])  [B]
-    near = torch.sqrt(sum_a_minus_p_plus_power)
-    # sum_a_minus_n_plus_power[b] = sum[d]((a[b,d] - n[b,d] + eps)**2)  [B]
-    sum_a_minus_n_plus_power = ((a - n + eps)**2).sum(-1)
-    # far[b] = sqrt(sum_a_minus_n_plus_power[b])  [B]
-    far = torch.sqrt(sum_a_minus_n_plus_power)
+    # near[b] = sqrt(sum[d]((a[b,d] - p[b,d] + eps)**2))  [B]
+    near = torch.linalg.vector_norm(a - p + eps, dim=-1)
+    # far[b] = sqrt(sum[d]((a[b,d] - n[b,d] + eps)**2))  [B]
+    far = torch.linalg.vector_norm(a - n + eps, dim=-1)
     # loss = mean[b](relu(near[b] - far[b] + margin))  []
     return torch.relu(near - far + margin).mean()
 
