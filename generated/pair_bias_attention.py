@@ -38,7 +38,8 @@ def pair_bias_attention(
     Cost: 4*C*H*N**2*S + 2*C*H*N*S + 7*H*N**2*S operations; 2*C*H*N*S + C*H*N*block elements alive
         at once.
     By torch.nn.functional.scaled_dot_product_attention: it may lack second and forward derivatives,
-        and give zeros for nan; what --no-cells builds does neither.
+        and give zeros for nan; what --no-cells builds does neither; a row of nothing but -oo in
+        what is added gives zeros, not nan.
     """
     S, N, H = _check_shapes(q, k, v, gate, bias, mask)
     if block is None and torch.compiler.is_compiling():  # it would unroll the loop

@@ -6,9 +6,11 @@ of the batch, the query's or the key's, the features.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from derive.analysis.extents import is_never_empty
 from derive.ir import nodes as ir
 from derive.plan import ops
 from derive.plan.cells.matching import CellRule, Definitions, strip
@@ -71,13 +73,16 @@ def match_attention(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         places = _find_places(op, soft, scores, value, definitions)
         if places is None:
             continue
-        is_causal = _is_causal(scores.mask, places, definitions) and scores.bias is None
-        # Rows with nothing left are zeros in torch's function; a causal mask leaves none.
+        triangles = _find_triangles(scores.mask, definitions)
+        is_causal = scores.bias is None and triangles == (
+            ops.Triangle(places.row, places.column, ir.ZERO, False),
+        )
+        # Rows with nothing left are zeros in torch's function; some masks leave none.
         is_zeros = scores.mask is None and emptied is strip(soft.arg)
         is_same = emptied is scores.mask or is_zeros
         if not is_zeros and _may_be_infinite(scores.bias, definitions):
             continue
-        if is_same or (is_causal and emptied is None):
+        if is_same or (emptied is None and _leaves_some(triangles, places.column)):
             scores = replace(scores, zeros=is_zeros, causal=is_causal)
             return _make_cell(op, scores, strip(value), places, definitions)
     return None
@@ -179,16 +184,33 @@ def _find_places(
     if not fits or any(heads & set(axes) for axes in others):
         return None  # a mask of heads in two places would have to be copied
     is_square = definitions.memory.extent(found.feature) == definitions.memory.extent(found.result)
-    return found if is_square else None  # else torch falls back to plain steps
+    if not is_square:
+        return None  # torch falls back to plain steps
+    # To hide part of as much as the scores are takes what it takes of the scores.
+    is_more = scores.mask is not None and scores.bias is not None and {*others[0]} == {*kept}
+    return None if is_more else found
 
 
-def _is_causal(mask: ops.Op | None, places: Places, definitions: Definitions) -> bool:
-    """Is the mask j <= i, which torch makes itself?"""
+def _find_triangles(mask: ops.Op | None, definitions: Definitions) -> tuple[ops.Triangle, ...]:
+    """The triangles that a mask is where all of them are; none of another mask."""
     match definitions.look(mask) if mask is not None else None:
-        case ops.Triangle(rows, columns, offset, False):
-            return rows is places.row and columns is places.column and offset is ir.ZERO
+        case ops.Triangle() as triangle:
+            return (triangle,)
+        case ops.Apply("and", parts):
+            each = [_find_triangles(strip(part), definitions) for part in parts]
+            return tuple(one for found in each for one in found) if all(each) else ()
         case _:
-            return False
+            return ()
+
+
+def _leaves_some(triangles: Sequence[ops.Triangle], column: ir.Index) -> bool:
+    """Do they have a column in common in every row?"""
+    if not triangles:
+        return False
+    signs = [">=" if each.upper else "<=" for each in triangles]
+    ends = [ir.Add((each.rows, each.offset)) for each in triangles]
+    within = [ir.Compare(s, t.columns, e) for s, t, e in zip(signs, triangles, ends, strict=True)]
+    return is_never_empty(ir.And(tuple(within)), column)
 
 
 def _make_cell(
@@ -238,7 +260,7 @@ def _make_cell(
     whole: ops.Op = ops.Einsum((soft, worth), (*heads, places.row, places.result))
     if merged is not None:
         whole = ops.Flatten(whole, 1, 2, merged)
-    is_bare = scores.bias is not None and scores.mask is None and not scores.zeros
+    is_bare = scores.bias is not None and not scores.zeros
     note = EMPTY_ROW_NOTE if is_bare else NOTE
     scratch = (
         (find_true_axes(mask),) if mask is not None and ops.is_boolean(mask) else ()
