@@ -51,8 +51,7 @@ MOST_FAULTS = 3
 # edits that may come first, and what is explained behind the first.
 _FORMULA, _CODE, _AFTER, _FIRSTS, _BEHIND = 0.2, 0.6, 0.15, 0.2, 0.6
 _MOST_FIRST = 4  # of the edits that may come first of several
-# What it costs an edit to be on a line that is not suspected, by what its value is.
-_STANDING = {"": 0.2, "a multiple": 0.0, "turned": 0.0, "a part": 0.4, "an equation": 0.8}
+_UNSUSPECTED = 0.2  # what it costs an edit to be on a line that is not suspected
 _ENOUGH = 4  # so long a range shows conditions that are shifted
 # How much a run does that takes a step: calls of torch, and elements that they make.
 _CALLS, _ELEMENTS = 40, 200_000
@@ -260,11 +259,10 @@ class _Inquiry:
             return None
         suspects = mender.source.spread(suspects)
         suspects |= mender.source.find_plain(suspects, {*lines.last})
-        standing = lines.find_standing()
 
         def weigh(line: int) -> float:
             """What it costs an edit to be on a line."""
-            return 0.0 if line in suspects else _STANDING[standing.get(line, "")]
+            return 0.0 if line in suspects else _UNSUSPECTED
 
         with self.budget.part(_CODE if mender.count_unused() < 2 else _FORMULA) as own:
             return mender.find(weigh, own)

@@ -18,7 +18,7 @@ from functools import cached_property
 from itertools import chain, combinations, islice, permutations
 from typing import Any
 
-from derive.checker.edits.sites import LONGEST, find_kept
+from derive.checker.edits.sites import LONGEST
 from derive.checker.trace import ERRORS, Event, Print, Trace, Turn, find_print
 from derive.ir import nodes as ir
 from derive.ir.text import to_text
@@ -343,36 +343,6 @@ class Lines:
         """The last value of each line that is no constant."""
         return {event.line: event for event in self.told if self._is_seen(event)}
 
-    @cached_property
-    def made(self) -> dict[int, set[int]]:
-        """The lines whose last value is an equation of the formula, by the equation."""
-        made: dict[int, set[int]] = {}
-        for line, event in self.last.items():
-            match = self.matches.get(event)
-            if match is not None and not match.factor and match.node.whole:
-                made.setdefault(match.node.equation, set()).add(line)
-        return made
-
-    def find_standing(self) -> dict[int, str]:
-        """What the last value of each line is, if it is any node."""
-        found: dict[int, str] = {}
-        for line, event in self.last.items():
-            match = self.matches.get(event)
-            if match is None:
-                continue
-            number, whole = match.node.equation, match.node.whole
-            kept = find_kept(self.system.equations[number]) if number >= 0 else ()
-            order = [(match.node.indices[at], match.node.value.shape[at]) for at in match.order]
-            ranks = [(kept.index(index), extent) for index, extent in order if index in kept]
-            if any(a > b and one == two > 1 for (a, one), (b, two) in combinations(ranks, 2)):
-                found[line] = "turned"
-            elif match.factor and whole and number not in self.made:
-                found[line] = "a multiple"
-            elif not match.factor:
-                alone = whole and number >= 0 and len(self.made[number]) == 1
-                found[line] = "an equation" if alone else "a part"
-        return found
-
     def count_met(self, prints: Sequence[Print]) -> int:
         """How many nodes have one of these fingerprints; equations count twice."""
         return sum(
@@ -389,9 +359,10 @@ class Lines:
 
     def count_parts(self) -> tuple[int, int]:
         """How many lines and equations agree; less the values on the way that are no part."""
-        exact = {*self.exact}
-        ends = len(exact & {*self.last.values()})
-        return ends + len(self.made), len(exact) - len(self.told)
+        ends = {*self.exact} & {*self.last.values()}
+        nodes = [self.matches[event].node for event in self.told if event in ends]
+        made = {node.equation for node in nodes if node.whole}
+        return len(ends) + len(made), len(self.exact) - len(self.told)
 
     def find_first_wrong(self) -> Event | None:
         """The first value that is no node and leads to none, though what it reads does."""

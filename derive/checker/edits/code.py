@@ -82,44 +82,6 @@ def repeat_rewrites(rewrites: Sequence[Rewrite], more: float) -> Iterator[Rewrit
 
 
 _LIBRARIES = {"torch", "F", "nn", "math", "np", "numpy", "einops"}
-_UNDOES: dict[type, type] = {
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-}
-
-
-def count_contrived(source: str) -> int:
-    """How many signs are doubled in a text, and operations undone, as nobody writes them."""
-
-    def is_same(one: ast.AST, other: ast.AST) -> bool:
-        return ast.dump(one) == ast.dump(other)
-
-    def is_contrived(node: ast.AST) -> bool:
-        match node:
-            case ast.BinOp(_, ast.Add() | ast.Sub(), ast.UnaryOp(ast.USub())):
-                return True
-            case ast.UnaryOp(ast.USub(), ast.UnaryOp(ast.USub())):
-                return True
-            case ast.BinOp(one, ast.Sub() | ast.Div(), other) if is_same(one, other):
-                return True
-            case ast.BinOp(ast.BinOp(first, inner, second), outer, other) if _UNDOES.get(
-                type(inner)
-            ) is type(outer):
-                is_either = isinstance(inner, (ast.Add, ast.Mult)) and is_same(first, other)
-                return is_either or is_same(second, other)
-            case ast.BinOp(ast.Constant(), ast.Mult(), ast.BinOp(ast.Constant(), ast.Mult())):
-                return True
-            case ast.BinOp(
-                ast.BinOp(ast.Constant(), ast.Mult()), ast.Mult() | ast.Div(), ast.Constant()
-            ):
-                return True
-            case ast.Call(ast.Attribute(ast.Call(ast.Attribute(_, inner), one), outer), other):
-                return inner == outer and len(one) == len(other) and all(map(is_same, one, other))
-        return False
-
-    return sum(map(is_contrived, ast.walk(ast.parse(source))))
 
 
 class SourceText:

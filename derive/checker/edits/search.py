@@ -312,11 +312,11 @@ class Mender:
     def _choose(self, right: list[Correction]) -> Correction | None:
         """The best of edits that pass the trials which is right beyond them."""
 
-        def rate(correction: Correction) -> tuple[int, int, int, float]:
-            """How contrived an edit is, how much it leaves without a meaning, what it costs."""
+        def rate(correction: Correction) -> tuple[int, int, float]:
+            """How much an edit leaves without a meaning, and what it costs."""
             with self._put(correction):
                 ends, others = self.count_parts()
-            return code.count_contrived(correction.source), -ends, -others, correction.rewrite.cost
+            return -ends, -others, correction.rewrite.cost
 
         for each in sorted(right, key=rate) if len(right) > 1 else right:
             with suppress(Exception), self._put(each):
