@@ -3,69 +3,21 @@
 Each formula is built at sizes where a transform pays, and judged against the loops at small ones.
 """
 
+from pathlib import Path
+
 import pytest
 import torch
+from texts import read_parts
 
 import derive
 from derive.judge.samples import choose_sizes, draw_inputs
 from derive.plan import ops
 
+TRANSFORMS, OTHERS = (
+    dict(entry.split(":\n", 1) for entry in entries)
+    for entries in read_parts(Path(__file__).with_name("fourier.txt")).values()
+)
 SIZES = dict(B=64, N=512, M=96, T=1024, C=4, K=100)
-WAVE = "x[B, N]\nindex k < {}\ny[b,k] = {}"
-TRANSFORMS = {
-    "forward": WAVE.format("N", "sum[n](x[b,n] * exp(-2*pi*I*k*n/N)) / sqrt(N)"),
-    "back": "complex " + WAVE.format("N", "sum[n](x[b,n] * exp(2*pi*I*k*n/N)) / N"),
-    "back of real": WAVE.format("N//2 + 1", "sum[n](x[b,n] * exp(2*pi*I*k*n/N))"),
-    "power": WAVE.format(
-        "N", "sum[n](x[b,n] * cos(2*pi*k*n/N))**2 + sum[n](x[b,n] * sin(2*pi*k*n/N))**2"
-    ),
-    "hartley": WAVE.format("N", "sum[n](x[b,n] * (cos(2*pi*k*n/N) + sin(2*pi*k*n/N)))"),
-    "cosine transform": WAVE.format("N", "sum[n](x[b,n] * cos(pi*k*(2*n + 1)/(2*N)))"),
-    "of the fourth kind": WAVE.format("N", "sum[n](x[b,n] * cos(pi/N*(n + 1/2)*(k + 1/2)))"),
-    "shifted by half": WAVE.format("N", "sum[n](x[b,n] * exp(-2*pi*I*(k + 1/2)*n/N))"),
-    "two indices": "x[B, N, M]\nindex k < N\nindex l < M\n"
-    "y[b,k,l] = re(sum[n, m](x[b,n,m] * exp(-2*pi*I*(k*n/N + l*m/M))))",
-    "sine of two": "x[C, N, M]\nindex k < N\nindex l < M\n"
-    "y[c,k,l] = sum[n, m](x[c,n,m] * sin(2*pi*(k*n/N - l*m/M)))",
-    "circular": "a, b[B, N]\nindex k < N\ny[c,k] = sum[i](a[c,i] * b[c,(k + i) % N])",
-    "convolved": "a, b[B, N]\nindex k < N\ny[c,k] = sum[i](a[c,i] * b[c,(k - i + 3) % N])",
-    "turned": "a, b[B, N]\nindex k < N\ny[c,k] = sum[i](a[c,i] * b[c,(i - k) % N])",
-    "blocks": "w[C, C, N]; x[B, C, N]\nindex k < N\n"
-    "y[b,p,k] = sum[q, j](w[p,q,(k - j) % N] * x[b,q,j])",
-    "on a torus": "a, b[B, N, M]\nindex k < N\nindex l < M\n"
-    "y[c,k,l] = sum[i, j](a[c,i,j] * b[c,(k - i) % N,(l - j) % M])",
-    "causal": "h[C, T]; x[B, C, T]\nindex t < T\ny[b,c,t] = sum[s, s <= t](h[c,t - s] * x[b,c,s])",
-    "anticausal": "h, x[B, T]\nindex t < T\ny[b,t] = sum[s, s >= t](h[b,s - t] * x[b,s])",
-    "lags": "x[B, T]; size K\nindex k < K\nm[b] = mean[t](x[b,t])\n"
-    "y[b,k] = sum[t]((x[b,t] - m[b]) * (x[b,t + k] - m[b]) * [t + k < T]) / T",
-    "both ways": "x, z[B, T]\nindex k < 2*T - 1\n"
-    "y[b,k] = sum[t](x[b,t] * z[b,t + k - T + 1] * [0 <= t + k - T + 1 < T])",
-    "inside": "x[B, C, T]; w[C, C, K]\nindex t < T - K + 1\n"
-    "y[b,o,t] = sum[c, k](w[o,c,k] * x[b,c,t + k])",
-    "around": "x[B, T]; w[99]\nindex t < T\n"
-    "y[b,t] = sum[k](w[k] * x[b,t + k - 49] * [0 <= t + k - 49 < T])",
-    "masked": "x, h[B, T]; bool m[B, T]\nindex t < T\n"
-    "y[b,t] = sum[s, s <= t](x[b,s] * h[b,t - s] * [m[b,s]])",
-    "table": "a[2*N - 1]; x[B, N]\nindex i < N\ny[b,i] = sum[j](a[i - j + N - 1] * x[b,j])",
-}
-OTHERS = {
-    "another period": "size M\n" + WAVE.format("N", "sum[n](x[b,n] * exp(-2*pi*I*k*n/M))"),
-    "half a period": WAVE.format("N", "sum[n](x[b,n] * exp(-4*pi*I*k*n/N))"),
-    "no unit": WAVE.format("N", "sum[n](x[b,n] * exp(-2*pi*k*n/N))"),
-    "no pi": WAVE.format("N", "sum[n](x[b,n] * exp(-2*I*k*n/N))"),
-    "a square": WAVE.format("N", "sum[n](x[b,n] * exp(-2*pi*I*k*n**2/N))"),
-    "a triangle": WAVE.format("N", "sum[n, n <= k](x[b,n] * exp(-2*pi*I*k*n/N))"),
-    "weights": "w[N, N]\n" + WAVE.format("N", "sum[n](x[b,n] * w[k,n] * exp(-2*pi*I*k*n/N))"),
-    "more frequencies": "w[K]\n" + WAVE.format("K", "w[k] * sum[n](x[b,n] * cos(2*pi*k*n/N))"),
-    "few": "x[B, 8]\nindex k < 8\ny[b,k] = sum[n](x[b,n] * exp(-2*pi*I*k*n/8))",
-    "may be infinite": WAVE.format("N", "sum[n](log(x[b,n]**2) * cos(2*pi*k*n/N))"),
-    "a stride": "a, b[B, N]\nindex k < N\ny[c,k] = sum[i](a[c,i] * b[c,(k + 2*i) % N])",
-    "of both": "x, h[B, T]; w[T, T]\nindex t < T\n"
-    "y[b,t] = sum[s, s <= t](w[t,s] * x[b,s] * h[b,t - s])",
-    "a logarithm": "a, b[B, N]\nindex k < N\ny[c,k] = log(1 + sum[i](a[c,i] * b[c,(k + i) % N]))",
-    "a quotient": "a, b[B, N]\nindex k < N\nd[c,k] = sum[i](a[c,i] * b[c,(k + i) % N])\n"
-    "y[c,k] = a[c,k] / d[c,k]",
-}
 
 
 def build(text, **how):
