@@ -38,28 +38,10 @@ def _repeat_heads(tensor: Any, query: Any) -> Any:
     return tensor.repeat_interleave(count, -3) if count > 1 else tensor
 
 
-def _sum_heads(tensor: Any, given: Any) -> Any:
-    """The sum over the queries of every head of keys."""
-    *batch, _, length, width = tensor.shape
-    return tensor.reshape((*batch, given.shape[-3], -1, length, width)).sum(-3)
-
-
 def _attend(query: Any, key: Any, value: Any, *how: Any, **named: Any) -> tuple[Any, Any]:
     """A dropout and whether it is causal; the weights stand for what torch keeps."""
     weights = _weigh(query, _repeat_heads(key, query), how, **named)
     return weights @ _repeat_heads(value, query), weights
-
-
-def _attend_backward(grad: Any, *given: Any, **named: Any) -> tuple[Any, ...]:
-    """The gradients by query, key and value; what torch keeps is found again."""
-    query, key, value, _, _, *how = given
-    keys, values = _repeat_heads(key, query), _repeat_heads(value, query)
-    weights = _weigh(query, keys, how, **named)
-    weighted = grad @ values.mT * weights
-    scores = weighted - weights * weighted.sum(-1, True)
-    scores = scores * _find_scale(query, named.get("scale"))
-    by_key, by_value = scores.mT @ query, weights.mT @ grad
-    return scores @ keys, _sum_heads(by_key, key), _sum_heads(by_value, value)
 
 
 def _convolve(value: Any, weight: Any, bias: Any, *how: Any) -> Any:
@@ -121,42 +103,6 @@ def _turn(kernel: Any, groups: int) -> Any:
     return joined.flip(tuple(range(2, 2 + len(window))))
 
 
-def _convolve_backward(
-    grad: Any, value: Any, weight: Any, sizes: Any, *how: Any
-) -> tuple[Any | None, ...]:
-    """By the data a convolution of the other kind; by the kernel, sums over all windows."""
-    *how_made, wanted = how
-    stride, padding, dilation, is_transposed, _, groups = _widen(how_made, weight)
-    reach = [(n - 1) * d for n, d in zip(weight.shape[2:], dilation, strict=True)]
-    found: list[Any | None] = [None, None, None]
-    if wanted[0]:
-        lengths = zip(value.shape[2:], grad.shape[2:], stride, padding, reach, strict=True)
-        extra = [n - ((m - 1) * s - 2 * p + far + 1) for n, m, s, p, far in lengths]
-        made = _convolve(
-            grad, weight, None, *(stride, padding, dilation, not is_transposed, extra, groups)
-        )
-        found[0] = made[(..., *(slice(0, n) for n in value.shape[2:]))]  # a border leaves a rest
-    if wanted[1]:
-        wide, narrow = (grad, value) if is_transposed else (value, grad)
-        borders = [(each, each) for each in padding]
-        windows = _find_windows(wide, borders, reach, stride, dilation)
-        places = (slice(0, n) for n in narrow.shape[2:])  # a stride may leave a rest
-        windows = windows[(..., *places, *[slice(None)] * len(reach))]
-        found[1] = _sum_places(windows, narrow, weight, groups)
-    if wanted[2]:
-        found[2] = grad.sum((0, *range(2, grad.dim())))
-    return tuple(found)
-
-
-def _sum_places(windows: Any, narrow: Any, kernel: Any, groups: int) -> Any:
-    """Windows times what they went into, summed over batch and places, in each group."""
-    length, count = prod(kernel.shape[1:]), narrow.shape[0] * prod(narrow.shape[2:])
-    first = windows.movedim(1, 0).flatten(1, kernel.dim() - 1)  # [channels, places, *window]
-    split = first.reshape(groups, -1, *first.shape[1:]).transpose(1, 2)
-    across = narrow.movedim(1, 0).reshape(groups, -1, count)
-    return (across @ split.reshape(groups, count, length)).reshape(kernel.shape)
-
-
 def _average(value: Any, window: Any, *how: Any) -> Any:
     """Means of windows without a border."""
     _check_border(how)
@@ -164,18 +110,6 @@ def _average(value: Any, window: Any, *how: Any) -> Any:
     for size, each in zip(window, step, strict=True):  # the next dimension has moved to its place
         value = value.unfold(-count, size, each)
     return value.mean(tuple(range(-count, 0)))
-
-
-def _average_backward(grad: Any, value: Any, window: Any, *how: Any) -> Any:
-    """Every mean handed back to its window."""
-    _check_border(how)
-    step, count = list(how[0] or window), len(window)
-    flat = grad.reshape(-1, 1, *grad.shape[-count:]) / prod(window)
-    lengths = zip(value.shape[-count:], flat.shape[-count:], step, window, strict=True)
-    extra = [n - ((m - 1) * s + size) for n, m, s, size in lengths]
-    kernel = flat.new_ones((1, 1, *window))
-    found = _convolve(flat, kernel, None, step, [0] * count, [1] * count, True, extra, 1)
-    return found.reshape(value.shape)
 
 
 def _check_border(how: Sequence[Any]) -> None:
@@ -198,11 +132,6 @@ def _multiply_three(*given: Any) -> Any:
     return reduce(torch.mul, wide).sum(given[6])
 
 
-def _softmax_backward(grad: Any, output: Any, dim: int, *_: Any) -> Any:
-    weighted = grad * output
-    return weighted - output * weighted.sum(dim, True)
-
-
 def _cross_entropy(value: Any, target: Any, weight: Any = None, how: int = 1) -> Any:
     """Of probabilities; that torch bounds logarithms by -100 is no part of it."""
     found = -(target * value.log() + (1 - target) * (1 - value).log())
@@ -210,27 +139,10 @@ def _cross_entropy(value: Any, target: Any, weight: Any = None, how: int = 1) ->
     return found.mean() if how == 1 else found.sum() if how else found
 
 
-def _cross_entropy_backward(
-    grad: Any, value: Any, target: Any, weight: Any = None, how: int = 1
-) -> Any:
-    found = grad * ((value - target) / (value * (1 - value)))
-    found = found if weight is None else weight * found
-    return found / value.numel() if how == 1 else found
-
-
-def _refuse_bound(eps: Any) -> None:
+def _logit(value: Any, eps: Any = None) -> Any:
     if eps is not None:
         raise NotModelledError("logit with an epsilon")
-
-
-def _logit(value: Any, eps: Any = None) -> Any:
-    _refuse_bound(eps)
     return (value / (1 - value)).log()
-
-
-def _logit_backward(grad: Any, value: Any, eps: Any = None) -> Any:
-    _refuse_bound(eps)
-    return grad / (value * (1 - value))
 
 
 def _topk(value: Any, k: int, dim: int = -1, largest: bool = True, *_: Any) -> tuple[Any, Any]:
@@ -263,41 +175,74 @@ def _fill_bags(
     return found / count if mode else found, places, offsets, offsets
 
 
-def _empty_bags(grad: Any, places: Any, offsets: Any, *rest: Any) -> Any:
-    """The gradient by the table of embedding_bag."""
-    size, _, mode, _, weights = rest[3:8]
-    count = _split_bags(places, offsets)
-    rows = grad.repeat_interleave(count, 0) / (count if mode else 1)
-    rows = rows if weights is None else rows * weights.unsqueeze(-1)
-    return torch.zeros(size, grad.shape[-1]).index_add(0, places, rows)
+def _pull(grad: Any, forward: Definition, *leaves: Any) -> tuple[Any, ...]:
+    """The gradients by the leaves of what `forward` makes of them, by autograd.
+
+    It is off inside of an operation, and turned on here.
+    """
+    excluded = torch._C._dispatch_tls_local_exclude_set()
+    for key in (torch._C.DispatchKey.AutogradFunctionality, torch._C.DispatchKey.ADInplaceOrView):
+        excluded = excluded.remove(key)
+    included = torch._C._dispatch_tls_local_include_set()
+    with torch._C._ForceDispatchKeyGuard(included, excluded), torch.enable_grad():
+        given = [each.detach().requires_grad_() for each in leaves]
+        return torch.autograd.grad(forward(*given), given, grad)
 
 
-def _weigh_bags(grad: Any, table: Any, places: Any, offsets: Any, *_: Any) -> Any:
-    """The gradient by the weights of embedding_bag."""
-    return (grad.repeat_interleave(_split_bags(places, offsets), 0) * table[places]).sum(-1)
+def _attend_backward(grad: Any, *given: Any, **named: Any) -> tuple[Any, ...]:
+    """By query, key and value; what torch keeps is found again."""
+    return _pull(grad, lambda *each: _attend(*each, *given[5:], **named)[0], *given[:3])
+
+
+def _convolve_backward(grad: Any, value: Any, weight: Any, sizes: Any, *how: Any) -> Any:
+    """By the data, the kernel and the bias, of which the last argument says which are wanted."""
+    *made, wanted = how
+    bias = [grad.new_zeros(sizes)] if wanted[2] else []
+    found = _pull(grad, lambda v, w, b=None: _convolve(v, w, b, *made), value, weight, *bias)
+    return tuple(
+        each if asked else None for each, asked in zip((*found, None), wanted, strict=False)
+    )
+
+
+def _fill_bags_backward(grad: Any, places: Any, offsets: Any, *rest: Any) -> Any:
+    """By the table of embedding_bag, which has so many rows."""
+    size, scale, mode, *weights = rest[3:]
+    table = grad.new_zeros(size, grad.shape[-1])
+    return _pull(grad, lambda t: _fill_bags(t, places, offsets, scale, mode, *weights)[0], table)[0]
+
+
+def _weigh_bags_backward(grad: Any, table: Any, places: Any, offsets: Any, *_: Any) -> Any:
+    """By the weights of embedding_bag."""
+    weights = grad.new_ones(places.shape)
+    return _pull(grad, lambda w: _fill_bags(table, places, offsets, False, 0, 0, w)[0], weights)[0]
+
+
+def _pull_first(forward: Definition) -> Definition:
+    """The gradient by the first argument."""
+    return lambda grad, first, *rest: _pull(grad, lambda one: forward(one, *rest), first)[0]
 
 
 DEFINITIONS: dict[str, Definition] = {
     "_embedding_bag": _fill_bags,
     "_embedding_bag_forward_only": _fill_bags,
-    "_embedding_bag_backward": _empty_bags,
-    "_embedding_bag_per_sample_weights_backward": _weigh_bags,
+    "_embedding_bag_backward": _fill_bags_backward,
+    "_embedding_bag_per_sample_weights_backward": _weigh_bags_backward,
     "_scaled_dot_product_flash_attention_for_cpu": _attend,
     "_scaled_dot_product_flash_attention_for_cpu_backward": _attend_backward,
     "convolution": _convolve,
     "convolution_backward": _convolve_backward,
     "avg_pool2d": _average,
     "avg_pool3d": _average,
-    "avg_pool2d_backward": _average_backward,
-    "avg_pool3d_backward": _average_backward,
+    "avg_pool2d_backward": _pull_first(_average),
+    "avg_pool3d_backward": _pull_first(_average),
     "addbmm": _add_products,
     "_trilinear": _multiply_three,
-    "_softmax_backward_data": _softmax_backward,
     "binary_cross_entropy": _cross_entropy,
-    "binary_cross_entropy_backward": _cross_entropy_backward,
+    "binary_cross_entropy_backward": _pull_first(_cross_entropy),
     "_cdist_forward": _distances,
+    "_cdist_backward": _pull_first(_distances),
     "logcumsumexp": lambda value, dim: value.exp().cumsum(dim).log(),
     "logit": _logit,
-    "logit_backward": _logit_backward,
+    "logit_backward": _pull_first(_logit),
     "topk": _topk,
 }

@@ -314,22 +314,6 @@ def _log_softmax(run: Run, value: Any, dim: int, *_: Any) -> algebra.Parts:
     return algebra.choose(total.state == algebra.ABOVE, run.parts(nan), parts - total)
 
 
-def _distances_backward(run: Run, grad: Any, *given: Any) -> algebra.Parts:
-    """The direction of every difference, none where there is no difference."""
-    one, other, power, found = given
-    if power not in {1, 2}:
-        raise algebra.NotModelledError(f"distances of order {power}")
-    rows = run.parts(one).map(methodcaller("unsqueeze", -2))
-    columns = run.parts(other).map(methodcaller("unsqueeze", -3))
-    if power == 1:
-        signs = functions.find_sign(run, rows - columns)
-        share = run.parts(grad).map(methodcaller("unsqueeze", -1))
-        return algebra.reduce_sum(signs * share, -2)
-    known = run.parts(found)
-    share = algebra.choose(known.residues[0] == 0, run.parts(0), run.parts(grad) / known)
-    return algebra.reduce_sum((rows - columns) * share.map(methodcaller("unsqueeze", -1)), -2)
-
-
 def _read_number(run: Run, value: Any) -> float:
     parts = run.parts(value)
     endless = {algebra.BELOW: -inf, algebra.ABOVE: inf, algebra.NAN: nan}
@@ -397,7 +381,6 @@ ARITHMETIC: dict[str, Handler] = {
     "logsumexp": lambda run, value, dims, keepdim=False: functions.log_sum_exp(
         run, run.parts(value), dims, keepdim
     ),
-    "_cdist_backward": _distances_backward,
     "isinf": lambda run, value: run.parts(value).has_state(algebra.BELOW, algebra.ABOVE),
     "isnan": lambda run, value: run.parts(value).has_state(algebra.NAN),
     "_local_scalar_dense": _read_number,
