@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from texts import read_literals, read_parts
+from texts import Expressions, read_parts
 
 from derive import DeriveError, build, evaluate_loops, from_torch, gradient, parse, show
 from derive.frontend.from_sympy import to_system
 from derive.ir.text import to_text
 from derive.judge.samples import choose_sizes, draw_inputs
 
-ROWS = read_literals(Path(__file__).with_name("recurrences_rows.txt"))
+ROWS = Expressions(Path(__file__).with_name("recurrences_rows.txt"), globals())
 
 LINEAR = "a, x[T]; scalar h0\nh[-1] = h0\nh[t] = a[t] * h[t - 1] + x[t]"
 
@@ -42,14 +42,7 @@ def test_factors_that_may_be_large_are_batched_and_have_shapes_place_after_place
     assert function(a[0].to("meta"), x[0].to("meta"), 0.5).shape == (20,)
 
 
-EXTREMES = {
-    "gates": lambda a: a.sigmoid(),
-    "negative": lambda a: -a.sigmoid(),
-    "zeros": lambda a: a.clamp(min=0),
-    "large": lambda a: a * 1e30,
-    "tiny": lambda a: a * 1e-30,
-    "both": lambda a: a * 10.0 ** torch.randint(-8, 8, a.shape),
-}
+EXTREMES = dict(ROWS["extremes"])
 
 
 @pytest.mark.parametrize("kind", EXTREMES)

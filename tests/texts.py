@@ -8,19 +8,21 @@ import re
 from ast import literal_eval
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+TITLE = re.compile(r"^\[(.*)\]$", re.MULTILINE)
 HEADING = re.compile("^## (.*)$", re.MULTILINE)
 
 
 def read_parts(path: Path) -> dict[str, list[str]]:
     """The entries of each part by its title, in the order of the file."""
     text = re.sub(r"^# .*\n", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    _, *found = re.split(r"^\[(.*)\]$", text, flags=re.MULTILINE)
+    _, *found = TITLE.split(text)
     return {
         title: [entry.strip("\n") for entry in re.split(r"\n\s*\n", body) if entry.strip()]
         for title, body in zip(found[::2], found[1::2], strict=True)
@@ -45,6 +47,26 @@ def read_literals(path: Path) -> dict[str, list[Any]]:
     """The rows of each part by its title, each a line of Python's literals."""
     parts = {title: "\n".join(entries) for title, entries in read_parts(path).items()}
     return {title: list(map(literal_eval, _find_lines(text))) for title, text in parts.items()}
+
+
+class Expressions:
+    """The rows of a part by its title, each a line of Python over names known when it is read.
+
+    A function's code is the line that it stands in.
+    """
+
+    def __init__(self, path: Path, names: dict[str, Any]) -> None:
+        self.path, self.names = path, names
+
+    def __getitem__(self, title: str) -> list[Any]:
+        lines = self.path.read_text(encoding="utf-8").splitlines()
+        first = lines.index(f"[{title}]") + 1
+        part = takewhile(lambda line: not TITLE.match(line), lines[first:])
+        return [
+            eval(compile("\n" * number + line, str(self.path), "eval"), self.names)
+            for number, line in enumerate(part, first)
+            if _find_lines(line)
+        ]
 
 
 def _find_lines(text: str) -> list[str]:

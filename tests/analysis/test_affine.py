@@ -2,10 +2,12 @@
 
 from fractions import Fraction
 from itertools import product
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from texts import Expressions
 
 from derive.analysis.affine import (
     divide,
@@ -20,6 +22,8 @@ from derive.analysis.facts import is_never_negative
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, divide_sizes, evaluate_extent, find_divisors
 from derive.ir.text import to_text
+
+ROWS = Expressions(Path(__file__).with_name("affine_rows.txt"), globals())
 
 B, S, H, D = (ir.Size(name) for name in "BSHD")
 b, h, i, j, d = (ir.Index(n, e) for n, e in zip("bhijd", (B, H, S, S, D), strict=True))
@@ -159,13 +163,7 @@ def test_facts_are_used():
 
 @pytest.mark.parametrize(
     "extent",
-    [
-        add(S, num(-1)),
-        add(mul(S, D), mul(num(-1), D)),
-        add(mul(S, S), num(1), mul(num(-2), S)),
-        add(S, mul(num(-2), floordiv(S, num(2)))),
-        add(num(1), mul(num(2), floordiv(S, num(2))), mul(num(-1), S)),
-    ],
+    ROWS["what is never negative is seen"],
 )
 def test_what_is_never_negative_is_seen(extent):
     assert is_never_negative(Polynomial.of(extent))
@@ -173,13 +171,7 @@ def test_what_is_never_negative_is_seen(extent):
 
 @pytest.mark.parametrize(
     "extent",
-    [
-        add(S, num(-2)),
-        add(S, mul(num(-1), D)),
-        add(ir.Mul((S, ir.Call("floordiv", (num(1), D)))), num(-1)),
-        add(floordiv(S, num(2)), num(-1)),
-        add(mul(num(2), floordiv(S, num(2))), mul(num(-1), S)),
-    ],
+    ROWS["what may be negative is not said to be"],
 )
 def test_what_may_be_negative_is_not_said_to_be(extent):
     assert not is_never_negative(Polynomial.of(extent))

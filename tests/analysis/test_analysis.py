@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from texts import read_literals, read_tables
+from texts import Expressions, read_tables
 
 from derive import parse
 from derive.analysis.extents import (
@@ -26,17 +26,11 @@ from derive.frontend.from_sympy import from_sympy
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
 
-ROWS = read_literals(Path(__file__).with_name("analysis_rows.txt"))
-
+ROWS = Expressions(Path(__file__).with_name("analysis_rows.txt"), globals())
 
 TABLES = read_tables(Path(__file__).with_name("tables.txt"))
 N, M, K = ir.Size("N"), ir.Size("M"), ir.Size("K")
-INDICES = (
-    ir.Index("i", N),
-    ir.Index("j", N),
-    ir.Index("k", M),
-    ir.Index("l", ir.Number(Fraction(3))),
-)
+INDICES = ROWS["indices"]
 
 
 def number(value):
@@ -66,14 +60,7 @@ def value_of(expr, at):
     raise TypeError(expr)
 
 
-FUNCTIONS = {
-    "floordiv": lambda a, b: Fraction(a // b),
-    "mod": lambda a, b: a % b,
-    "clip": lambda a, low, high: min(max(a, low), high),
-    "max": max,
-    "min": min,
-    "abs": abs,
-}
+FUNCTIONS = dict(ROWS["functions"])
 
 
 def holds(condition, at):

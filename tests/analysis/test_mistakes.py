@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import sympy
 import torch
-from sympy import Eq, Idx, IndexedBase, Integral, Piecewise, Sum, Symbol, sqrt
-from texts import read_literals, read_parts, read_tables
+from sympy import Eq, Symbol
+from texts import Expressions, read_parts, read_tables
 
 from derive import (
     DeriveError,
@@ -20,15 +20,13 @@ from derive import (
     parse,
     show,
     sizes,
-    softmax,
+    softmax,  # noqa: F401 - the rows name it
     tensors,
 )
 from derive.analysis.names import check_system
 from derive.frontend.from_sympy import from_sympy
 from derive.judge.compare import judge_source
 from derive.judge.samples import choose_sizes, draw_inputs
-
-ROWS = read_literals(Path(__file__).with_name("mistakes_rows.txt"))
 
 N, M, H, D, V = sizes("N M H D V")
 i, j, k = indices("i j k", N)
@@ -49,6 +47,7 @@ MISTAKES = [
     .split("====\n")
     if block.strip()
 ]
+ROWS = Expressions(Path(__file__).with_name("mistakes_rows.txt"), {**vars(sympy), **globals()})
 
 
 def refuse(formula: Formula) -> str:
@@ -68,49 +67,7 @@ def test_the_table_is_long_enough():
     assert len({text for text, _ in MISTAKES}) == len(MISTAKES)
 
 
-SYMPY = {
-    "nothing": Formula(),
-    "decided by SymPy": Formula(Eq(z[i], x[i]), Eq(x[i], x[i])),
-    "no equation": Formula(x[i] + 1),
-    "left side": Formula(Eq(2 * z[i], x[i])),
-    "two ranges of one index": Formula(Eq(z[i], x[i] * Sum(w[Idx("i", M)], Idx("i", M)))),
-    "two ranges in two equations": Formula(Eq(z[i], x[i]), Eq(q[Idx("i", M)], w[Idx("i", M)])),
-    "a range that starts at 1": Formula(
-        Eq(z[i], x[i] + Sum(x[Idx("r", (1, N))], Idx("r", (1, N))))
-    ),
-    "a range that is no whole number": Formula(Eq(z[Idx("r", N / 2)], w[Idx("r", N / 2)])),
-    "an index without extent": Formula(Eq(z[n], x[n + 1])),
-    "limits beyond the places": Formula(
-        Eq(z[i], x[i] + Sum(x[n], (n, 1, s)) + Sum(x[s], (s, 0, N - 1)))
-    ),
-    "limits from 1 to N": Formula(Eq(z[i], x[i] + Sum(x[n], (n, 1, N)))),
-    "summed twice": Formula(Eq(L, Sum(x[i] * Sum(x[i], i), i))),
-    "summed over what is on the left": Formula(Eq(z[i], Sum(x[i], i))),
-    "mean over what is not there": Formula(Eq(z[i], mean(x[i], j))),
-    "softmax without index": Formula(Eq(z[i], softmax(x[i]))),
-    "softmax over two": Formula(Eq(z[i, j], softmax(A[i, j], i, j))),
-    "unknown name": Formula(Eq(z[i], x[i] * Symbol("etta")), scalars=["eta"]),
-    "unknown function": Formula(Eq(z[i], x[i] + sympy.Heaviside(y[i]))),
-    "misspelt function": Formula(Eq(z[i], sympy.Function("sigmoyd")(x[i]))),
-    "truth value as a number": Formula(Eq(z[i], x[i] * bools[i])),
-    "open Piecewise": Formula(Eq(z[i], Piecewise((x[i], x[i] > 0)))),
-    "no place in the notation": Formula(Eq(z[i], x[i] + Integral(n, n))),
-    "complex": Formula(Eq(z[i], sympy.log(x[i] * sqrt(-1)))),
-    "divided by zero": Formula(Eq(z[i], x[i] * (sympy.Integer(1) / sympy.Integer(0)))),
-    "not defined": Formula(Eq(z[i], q[i])),
-    "shape unknown": Formula(Eq(z[i], x[i] * IndexedBase("u")[i + 1])),
-    "two shapes": Formula(Eq(z[i], x[i] + IndexedBase("x", shape=(N, N))[i, i])),
-    "tensor and size": Formula(Eq(z[i], x[i] * tensors("N", M)[0])),
-    "a name that Python keeps": Formula(Eq(tensors("lambda"), Sum(x[i], i))),
-    "used before defined": Formula(Eq(z[i], q[i] + 1), Eq(q[i], x[i])),
-    "defined twice": Formula(Eq(z[i], x[i]), Eq(z[j], y[j])),
-    "filled in parts": Formula(Eq(z[2 * i], x[i]), Eq(z[i + 1], y[i])),
-    "fixed on the left": Formula(Eq(z[i, 1], x[i])),
-    "recurrence": Formula(Eq(z[i], x[i] + z[i - 1])),
-    "unknown output": Formula(Eq(z[i], x[i]), outputs=["zz"]),
-    "default": Formula(Eq(z[i], x[i] * Symbol("c")), scalars={"c": float("nan")}),
-    "half a place": Formula(Eq(z[i], x[i / 2] + x[i])),
-}
+SYMPY = dict(ROWS["sympy"])
 
 
 MESSAGES = read_parts(Path(__file__).with_name("sympy_mistakes.txt"))

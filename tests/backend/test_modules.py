@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from texts import read_literals
+from texts import Expressions
 from torch import nn
 
 from derive import DeriveError, build, from_torch, parse
 
-ROWS = read_literals(Path(__file__).with_name("modules_rows.txt"))
+ROWS = Expressions(Path(__file__).with_name("modules_rows.txt"), globals())
 
 ATTENTION = {
     "packed": """
@@ -77,22 +77,7 @@ class Tied(nn.Module):
         return self.inner(x) * self.scale + self.shift
 
 
-FROM = [
-    ("nn.Linear(4, 6)", "input[B, I]", (2, 4)),
-    ("nn.Conv2d(4, 6, 3, padding=1, groups=2)", "input[B, 4, H, W]", (2, 4, 7, 8)),
-    ("nn.BatchNorm1d(4).eval()", "input[B, C, L]", (2, 4, 5)),
-    ("nn.BatchNorm1d(4)", "input[B, C, L]", (2, 4, 5)),
-    ("nn.GroupNorm(2, 6)", "input[B, C, L]", (2, 6, 5)),
-    ("nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))", "input[B, I]", (2, 4)),
-    ("nn.Softmax(dim=1)", "input[B, N]", (2, 4)),
-    ("Tied()", "x[B, D]", (2, 5)),
-    pytest.param(
-        "nn.MultiheadAttention(8, 2, batch_first=True)",
-        "query[B, N, E]; key, value[B, M, E]",
-        (2, 5, 8),
-        marks=pytest.mark.slow,
-    ),
-]
+FROM = ROWS["from"]
 
 
 @pytest.mark.parametrize(("text", "inputs", "shape"), FROM)

@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 from house import ROOT
-from texts import read_rows
+from texts import read_literals, read_rows
 
 from derive import DeriveError
 from derive.bench.plot import check_plot
 from derive.cli.bench import count_cores, parse_over, parse_threads
 from derive.cli.tables import to_time
 from derive.plan.machine import DEFAULT, Machine
+
+ROWS = read_literals(Path(__file__).with_name("bench_cli_rows.txt"))
 
 pytestmark = pytest.mark.processes  # as measuring does
 CHAIN = "A[N, M]; B[M, K]; C[K, P]; z[n,p] = sum[m,k](A[n,m] * B[m,k] * C[k,p])"
@@ -184,12 +186,7 @@ finally:
 
 @pytest.mark.parametrize(
     ("text", "values"),
-    [
-        ("S=64..1024", (64, 128, 256, 512, 1024)),
-        ("S=3..20", (3, 6, 12, 20)),
-        (" S = 1 .. 2 ", (1, 2)),
-        ("S=5,7,1_000", (5, 7, 1000)),
-    ],
+    ROWS["values double or are told"],
 )
 def test_values_double_or_are_told(text, values):
     over = parse_over(text)

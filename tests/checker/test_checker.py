@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
 from judged import HEADS, Heads, ScrambledHeads
+from texts import Expressions
 
 from derive import DeriveError, check, parse
 from derive.testing import assert_computes
+
+ROWS = Expressions(Path(__file__).with_name("checker_rows.txt"), globals())
 
 DOUBLE = "x[N]; y[n] = 2*x[n]"
 ATTENTION = """
@@ -222,19 +226,7 @@ def test_assert_computes_raises_with_the_report():
 
 @pytest.mark.parametrize(
     ("arguments", "code"),
-    [
-        ({"code": 3}, "code-kind"),
-        ({"code": "missing.py:f"}, "file-unreadable"),
-        ({"formula": "no_such_formula"}, "formula-unknown"),
-        ({"bind": "query"}, "bind-form"),
-        ({"bind": "nothing=Q"}, "bind-unknown"),
-        ({"bind": "query=X"}, "bind-unknown"),
-        ({"bind": "query=__import__('os')"}, "bind"),
-        ({"bind": "query=Q,query=K"}, "bind-twice"),
-        ({"seconds": 0}, "seconds-range"),
-        ({"seconds": float("nan")}, "seconds-range"),
-        ({"sizes": {"Z": 3}}, "size-unknown"),
-    ],
+    ROWS["what cannot be used is refused"],
 )
 def test_what_cannot_be_used_is_refused(arguments, code):
     given = {"code": attend, "formula": ATTENTION} | arguments

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from texts import Expressions
 
 from derive import check, parse
+
+ROWS = Expressions(Path(__file__).with_name("checker_hostile_rows.txt"), globals())
 
 pytestmark = pytest.mark.processes
 DOUBLE = "x[N]; y[n] = 2*x[n]"
@@ -74,14 +77,7 @@ def test_what_does_not_end_is_stopped(code):
 
 @pytest.mark.parametrize(
     ("code", "said"),
-    [
-        (raise_always, "ValueError: no such luck"),
-        (leave, "SystemExit: 3"),
-        (leave_at_once, "exit code 7"),
-        (recurse, "calls itself without an end"),
-        (allocate, "llocate"),
-        (sample, "random numbers"),
-    ],
+    ROWS["what stops the code is named"],
 )
 def test_what_stops_the_code_is_named(code, said):
     verdict = check(code, parse(DOUBLE))

@@ -1,15 +1,19 @@
 """Where float64 differs far out, many digits say which side is right."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from judged import judge
+from texts import Expressions
 
 from derive import DeriveError, check, from_torch, parse
 from derive.judge.loops import evaluate_loops
 from derive.judge.loops.entries import prepare_entry
+
+ROWS = Expressions(Path(__file__).with_name("digits_rows.txt"), globals())
 
 TEXT = """
 q[S, D]; k[T, D]; bool m[T]; x[B, H*D]; size H
@@ -38,16 +42,7 @@ def test_entries_with_many_digits_are_those_of_the_loops():
 
 @pytest.mark.parametrize(
     ("text", "x", "wanted"),
-    [
-        ("x[N]; y[i] = -log(1 - sigmoid(x[i]))", 60.0, 60.0),
-        ("x[N]; y[i] = -log(1 - sigmoid(x[i]))", 3000.0, 3000.0),
-        ("x[N]; y[i] = -log(1 - sigmoid(x[i]))", 1e6, None),
-        ("x[N]; y[i] = (1 + x[i]) - 1", 1e-30, 1e-30),
-        ("x[N]; y[i] = where(x[i] > 0.1, 1, 0)", 0.1, 0.0),
-        ("x[N]; y[i] = 1/x[i]", 0.0, math.inf),
-        ("x[N]; y[i] = log(x[i])", 0.0, -math.inf),
-        ("x[N]; y[i] = sqrt(x[i])**2", 2.0, 2.0),
-    ],
+    ROWS["as many digits as it takes"],
 )
 def test_as_many_digits_as_it_takes(text, x, wanted):
     entry = prepare_entry(parse(text), "y")

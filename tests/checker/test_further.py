@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from judged import find_codes, judge
-from texts import read_literals, read_rows, read_tables
+from texts import Expressions, read_rows, read_tables
 
 from derive import check, parse
 from derive.checker.load import find_literals, load
@@ -14,7 +14,7 @@ from derive.frontend.from_sympy import to_system
 from derive.frontend.torch.numbers import Condition
 from derive.ir.nodes import Call, Number, Size
 
-ROWS = read_literals(Path(__file__).with_name("further_rows.txt"))
+ROWS = Expressions(Path(__file__).with_name("further_rows.txt"), globals())
 
 TWICE = "x[B, S]; y[b,s] = 2*x[b,s]"
 ITSELF = "x[N]; y[i] = x[i]"
@@ -149,12 +149,7 @@ NESTED = (
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("given", "body", "wrong", "right", "least"),
-    [
-        (PREFIX, ROUNDS, "range(5)", "range(len(x).bit_length())", "N=33"),
-        (ITSELF, NAMED, "__import__('string').ascii_lowercase", "x", "N=27"),
-        ("x[N]; y = sum[i](x[i])", NESTED, "len('abcdefgh')", "len(x)", "N=65"),
-        (TABLE, "return E[{}]", "(t & 15) + 16 * (t // 16 % 256)", "t", "V=4097"),
-    ],
+    ROWS["sizes beyond what no number says are tried"],
 )
 def test_sizes_beyond_what_no_number_says_are_tried(given, body, wrong, right, least):
     verdict = judge(body.format(wrong), given)

@@ -1,9 +1,11 @@
 """A guess is never the same: what names, places and torch say is judged, the rest is only named."""
 
-import math
+import math  # noqa: F401 - the rows name it
+from pathlib import Path
 
 import pytest
 import torch
+from texts import Expressions
 from torch import nn
 
 from derive import check, parse
@@ -11,6 +13,8 @@ from derive.checker.load import load
 from derive.checker.pick import explain_samples, pick_program
 from derive.checker.samples import Sample
 from derive.frontend.from_sympy import to_system
+
+ROWS = Expressions(Path(__file__).with_name("guesses_rows.txt"), globals())
 
 LINEAR = "x[N, I]; W[O, I]; y[n, o] = sum[i](x[n, i] * W[o, i])"
 LINEAR_IN = "x[N, I]; W[I, O]; y[n, o] = sum[i](x[n, i] * W[i, o])"
@@ -113,26 +117,7 @@ def agrees(choice):
 
 @pytest.mark.parametrize(
     ("code", "text", "bind", "if_"),
-    [
-        (lambda x, W: torch.einsum("ni,io->no", x, W), LINEAR, None, "W is given as W.T"),
-        (lambda x, W: torch.einsum("ni,io->no", x, W), LINEAR, {"W": "W"}, "only where"),
-        (lambda x, W: x @ W, LINEAR, None, "W is given as W.T"),
-        (Free, LINEAR, None, "W is given as W.T"),
-        (Free(3, 5), LINEAR, None, "W is given as W.T"),
-        (Free, LINEAR, {"W": "W"}, "only where"),
-        (lambda x, pe: x + pe.unsqueeze(1), PLACES, None, "x.permute(1, 0, 2)"),
-        (lambda x, pe: x + pe[: x.size(0)], PLACES, None, "only where T = B"),
-        (lambda s, m: s.masked_fill(~m, -torch.inf).softmax(-1), MASKED, None, "m.unsqueeze(1)"),
-        (lambda q, k: q @ k, SCORES, None, "k is given as k.permute(0, 1, 3, 2)"),
-        (
-            lambda q, k: torch.tril(torch.ones(q.shape[2], q.shape[2])) * 0 + q @ k.mT,
-            SCORES,
-            None,
-            "T",
-        ),
-        (Exchanged, SPLIT, None, "n_heads is given as D"),
-        (exchange_by_argument, SPLIT, {"n_heads": "H"}, ""),
-    ],
+    ROWS["a guess is named and not judged"],
 )
 def test_a_guess_is_named_and_not_judged(code, text, bind, if_):
     choice = pick(code, text, bind)
@@ -142,37 +127,7 @@ def test_a_guess_is_named_and_not_judged(code, text, bind, if_):
 
 @pytest.mark.parametrize(
     ("code", "text", "bind"),
-    [
-        (nn.functional.linear, LINEAR, {"input": "x", "weight": "W"}),
-        (lambda x, W: x @ W, LINEAR, {"W": "W.T"}),
-        (lambda x, W: x @ W, LINEAR_IN, None),
-        (Free, LINEAR_IN, None),
-        (Free(4, 4), LINEAR_IN, None),
-        (Free, LINEAR, {"W": "W.T"}),
-        (Stated, LINEAR, None),
-        (Stated, LINEAR_IN, None),
-        (Stated(3, 5), LINEAR_IN, None),
-        (Stated(4, 4), LINEAR_IN, None),
-        (nn.Linear(3, 5, bias=False), LINEAR, None),
-        (nn.Embedding(7, 3), "int t[S] < V; E[V, D]; y[s, d] = E[t[s], d]", None),
-        (nn.Embedding(7, 3), "int t[S] < V; E[D, V]; y[s, d] = E[d, t[s]]", None),
-        (Slide, CONVOLVED, None),
-        (Slide(2, 3, 4), CONVOLVED, None),
-        (Split(3), SPLIT, None),
-        (Split, SPLIT, None),
-        (split_by_name, SPLIT, None),
-        (split_by_literal, SPLIT, None),
-        (split_by_argument, SPLIT, None),
-        (lambda x, c: c.exp() * x, SCALED, None),
-        (lambda x, c: torch.exp(c) * x, SCALED, {"c": "c"}),
-        (lambda x, c: torch.exp(c) * x, SCALED, {"c": "tensor(c)"}),
-        (lambda x, c: math.exp(c) * x, SCALED, None),
-        (
-            lambda x, pe: x + pe.unsqueeze(1),
-            PLACES,
-            {"x": "x.mT.mT.transpose(0, 1)", "return": "y.transpose(0, 1)"},
-        ),
-    ],
+    ROWS["what is stated is judged"],
 )
 def test_what_is_stated_is_judged(code, text, bind):
     choice = pick(code, text, bind)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from texts import read_literals, read_sections
+from texts import Expressions, read_sections
 from typer.testing import CliRunner
 
 from derive import DeriveError, check, parse
@@ -17,7 +17,7 @@ from derive.checker.runs import pick_results
 from derive.checker.slots import find_groups, gather
 from derive.cli import app
 
-ROWS = read_literals(Path(__file__).with_name("load_rows.txt"))
+ROWS = Expressions(Path(__file__).with_name("load_rows.txt"), globals())
 
 (CODE,) = (section.text for section in read_sections(Path(__file__).with_name("load.md")))
 LINEAR = "x[B, I]; w[O, I]\ny[b, o] = sum[i](x[b, i] * w[o, i])"
@@ -39,22 +39,7 @@ def path(tmp_path_factory):
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("name", "formula", "named", "same"),
-    [
-        ("Project", LINEAR, {"init": "Config(5, heads=3)"}, True),
-        ("Project", TWICE, {}, False),
-        ("Project.double", TWICE, {}, True),
-        ("project", LINEAR, {}, True),
-        ("Gate", GATED, {"init": "5, o=3"}, True),
-        ("Gate", GATED.replace("sigmoid", "tanh"), {}, False),
-        ("Lazy", LINEAR, {}, True),
-        ("Lazy", TWICE, {}, False),
-        ("Scaled.apply", TWICE, {"init": "2.0"}, True),
-        ("short", LINEAR, {}, True),
-        ("keyed", LINEAR, {}, True),
-        ("keyed", TWICE, {}, False),
-        ("attributes", LINEAR, {}, True),
-        ("keywords", LINEAR, {}, True),
-    ],
+    ROWS["what a file holds is judged"],
 )
 def test_what_a_file_holds_is_judged(path, name, formula, named, same):
     assert check(f"{path}:{name}", formula, **named).same is same

@@ -1,9 +1,12 @@
 """Sizes that code ties together are taken where it says so itself, in a view or an assertion."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from judged import HEADS, Heads, ScrambledHeads
-from torch import nn
+from texts import Expressions
+from torch import nn  # noqa: F401 - the rows name it
 
 from derive import parse
 from derive.checker import pick, subjects
@@ -14,6 +17,8 @@ from derive.checker.relations import Statement, guess_relations, set_sizes
 from derive.checker.runs import describe_error
 from derive.checker.runs.modes import watch_failures
 from derive.frontend.from_sympy import to_system
+
+ROWS = Expressions(Path(__file__).with_name("relations_rows.txt"), globals())
 
 SIZES = {"B": 2, "S": 7, "E": 13, "H": 3, "D": 5}
 
@@ -49,17 +54,7 @@ def find_said(act):
 
 @pytest.mark.parametrize(
     ("act", "said"),
-    [
-        (lambda: make(2, 7, 13).view(2, 7, 3, 5), Statement(13, 15, is_product=True)),
-        (lambda: make(2, 13).reshape((2, 3, 5)), Statement(13, 15, is_product=True)),
-        (lambda: torch.reshape(make(13), (3, 5)), Statement(13, 15, is_product=True)),
-        (lambda: make(13).reshape(shape=(3, 5)), Statement(13, 15, is_product=True)),
-        (lambda: make(2, 13).unflatten(-1, (3, 5)), Statement(13, 15, is_product=True)),
-        (lambda: make(2, 13).view(2, 3, -1), Statement(13, 3, is_product=True, is_multiple=True)),
-        (lambda: assert_product(make(2, 13), 3, 5), Statement(13, 15)),
-        (lambda: refuse_shapes(make(2, 7), make(2, 5)), Statement(7, 5)),
-        (lambda: refuse_remainder(make(2, 13), 3), Statement(13, 3, is_multiple=True)),
-    ],
+    ROWS["what code states is read"],
 )
 def test_what_code_states_is_read(act, said):
     assert find_said(act) == [said]
@@ -67,13 +62,7 @@ def test_what_code_states_is_read(act, said):
 
 @pytest.mark.parametrize(
     "act",
-    [
-        lambda: make(2, 3) + make(2, 5),
-        lambda: make(2, 3) @ make(4, 5),
-        lambda: torch.einsum("ij,jk->ik", make(2, 3), make(4, 5)),
-        lambda: torch.cat([make(2, 3), make(4, 5)], 0),
-        lambda: nn.Linear(6, 2)(make(2, 5)),
-    ],
+    ROWS["operands that do not fit state nothing"],
 )
 def test_operands_that_do_not_fit_state_nothing(act):
     assert find_said(act) == []
@@ -81,18 +70,7 @@ def test_operands_that_do_not_fit_state_nothing(act):
 
 @pytest.mark.parametrize(
     ("together", "told", "relations"),
-    [
-        ([Statement(13, 15)], (), [("E", ("H", "D"))]),
-        ([Statement(182, 210)], (), [("E", ("H", "D"))]),
-        ([Statement(3, 5)], (), [("D", ("H",))]),
-        ([Statement(3, 5, is_product=True)], (), None),
-        ([Statement(3, 5)], ("D",), [("H", ("D",))]),
-        ([Statement(3, 5)], ("H", "D"), None),
-        ([Statement(13, 15)], ("E",), None),
-        ([Statement(11, 17)], (), None),
-        ([Statement(13, 15), Statement(13, 21)], (), [("E", ("H", "D")), ("S", ("D",))]),
-        ([Statement(13, 15), Statement(3, 2)], (), [("E", ("H", "D")), ("B", ("H",))]),
-    ],
+    ROWS["statements name relations"],
 )
 def test_statements_name_relations(together, told, relations):
     found = guess_relations([together], SIZES, (), told)
@@ -169,13 +147,7 @@ class Refusing(Named):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("code", "hint", "raises"),
-    [
-        (Named, "", ""),
-        (Refusing, "", ""),
-        (Unnamed, "n=H", ""),
-        (CalledBatch, "batch=H", ""),
-        (RunsOnSquares, "", "must match the size"),
-    ],
+    ROWS["numbers of a class are told by names and by shapes"],
 )
 def test_numbers_of_a_class_are_told_by_names_and_by_shapes(monkeypatch, code, hint, raises):
     """Those that neither tells are asked for, and no size is related for their sake."""

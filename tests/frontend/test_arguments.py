@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 from examples import EXAMPLES, LOGSUMEXP, MULTI_HEAD, RELATIVE
-from texts import read_literals
+from texts import Expressions
 
 from derive.compiler import build
 from derive.frontend.from_text import parse
 from derive.judge.loops import evaluate_loops
 
-ROWS = read_literals(Path(__file__).with_name("arguments_rows.txt"))
+ROWS = Expressions(Path(__file__).with_name("arguments_rows.txt"), globals())
 
 each_example = pytest.mark.parametrize("example", EXAMPLES, ids=str)
 
@@ -177,23 +177,7 @@ def test_the_range_of_integers_is_told():
 
 @pytest.mark.parametrize(
     ("text", "given", "wrong", "message"),
-    [
-        (SEGMENTS, {"x": 3, "G": 4}, [0, 9, -7], "0 <= s[n] < G=4 must hold, got 9"),
-        (SEGMENTS, {"x": 3, "G": 4}, [3, -1, 9], "0 <= s[n] < G=4 must hold, got -1"),
-        ("int s[N] < 7; y[n] = s[n] + 1", {}, [6, 7], "0 <= s[n] < 7 must hold, got 7"),
-        (
-            "size C; x[2*C + 1]; int s[N] < 2*C + 1; y[n] = sum[k](x[k]*[s[n] == k])",
-            {"x": 5, "C": 2},
-            [4, 5],
-            "0 <= s[n] < 2*C + 1=5 must hold, got 5",
-        ),
-        (
-            "validate[V]; int s[N] < V; y[n] = sum[k](validate[k]*[s[n] == k])",
-            {"validate": 3},
-            [2, 3],
-            "0 <= s[n] < V=3 must hold, got 3",
-        ),
-    ],
+    ROWS["integers out of their range are refused where asked"],
 )
 def test_integers_out_of_their_range_are_refused_where_asked(text, given, wrong, message):
     function = build(parse(text)).function

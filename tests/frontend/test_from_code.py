@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from texts import read_literals
+from texts import Expressions
 from typer.testing import CliRunner
 
 from derive import DeriveError, check, from_torch, parse, show
@@ -16,7 +16,7 @@ from derive.frontend.from_sympy import to_system
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
 
-ROWS = read_literals(Path(__file__).with_name("from_code_rows.txt"))
+ROWS = Expressions(Path(__file__).with_name("from_code_rows.txt"), globals())
 
 CODE = """import math
 import torch
@@ -104,16 +104,7 @@ def test_scalars_stay_scalars_and_sizes_sizes():
 
 @pytest.mark.parametrize(
     ("function", "inputs", "code"),
-    [
-        (attend, "", "lift-shapes"),
-        (attend, "q[B, S, D]; k[B, T, D]", "lift-argument"),
-        (attend, f"{INPUTS}; w[B]", "lift-argument"),
-        (lambda x: x * 2 if x.sum() > 0 else x, "x[B]", "lift-branch"),
-        (lambda x: x + torch.rand(3), "x[3]", "lift-random"),
-        (lambda x: x[x > 0], "x[B]", "lift-op"),
-        (lambda x: 3, "x[B]", "lift-result"),
-        (lambda x: x @ x, "x[B, C]", "lift-run"),
-    ],
+    ROWS["what is no formula is refused"],
 )
 def test_what_is_no_formula_is_refused(function, inputs, code):
     with pytest.raises(DeriveError) as refusal:
@@ -180,30 +171,7 @@ def put_behind(q, k):
     return torch.cat([q[:, -1:], k[:, :-1]], 1)
 
 
-READ_BACK = [
-    ("x[B, S, D]", lambda x: x.flatten(1)),
-    ("x[B, S, D]", lambda x: x.movedim(1, 0).flatten()),
-    ("x[B, S]", lambda x: x.repeat(2, 3)),
-    ("x[B, S]", lambda x: x.roll(1, 1)),
-    ("x[B, S]", lambda x: x.roll(-2)),
-    ("x[B, S]; y[N]", lambda x, y: x[:, torch.arange(y.shape[0]) % x.shape[1]]),
-    ("x[B, S, D]", lambda x: x[..., [0, -1]]),
-    ("x[B, S, H, D]", lambda x: x.transpose(1, 2).reshape(x.shape[0], x.shape[2], -1)),
-    ("x[B, S, D]", lambda x: x.reshape(x.shape[0], x.shape[2], x.shape[1])),
-    ("x[B, 2*D]", lambda x: torch.stack([-x[:, 1::2], x[:, ::2]], -1).flatten(1)),
-    (
-        "x[B, G*C, S]; y[G]",
-        lambda x, y: x.view(len(x), len(y), -1, x.shape[2]).transpose(1, 2).reshape(x.shape),
-    ),
-    (
-        "x[B, H*P, W*P]; y[P]",
-        lambda x, y: (
-            x.view(len(x), -1, len(y), x.shape[2] // len(y), len(y)).transpose(2, 3).flatten(3)
-        ),
-    ),
-    ("x[B, C, S]; w[D, C, K]", lambda x, w: torch.nn.functional.conv1d(x, w, stride=2)),
-    ("q[B, S]; k[B, S]", put_behind),
-]
+READ_BACK = ROWS["read back"]
 
 
 @pytest.mark.parametrize(("inputs", "function"), READ_BACK)
@@ -217,11 +185,7 @@ def test_what_is_lifted_is_read_back_and_gives_what_the_code_gives(inputs, funct
 
 @pytest.mark.parametrize(
     ("slice_of", "line", "note"),
-    [
-        (lambda x: x[:, -2:], "out[b,i] = [S >= 2] * x[b,i + S - 2]", "S >= 2"),
-        (lambda x: x[:, :2], "out[b,i] = [S >= 2] * x[b,i]", "S >= 2"),
-        (lambda x: x[:, -3], "out[b] = [S >= 3] * x[b,S - 3]", "S >= 3"),
-    ],
+    ROWS["what code asks of a size guards the formula"],
 )
 def test_what_code_asks_of_a_size_guards_the_formula(slice_of, line, note):
     found = lift_code(slice_of, "x[B, S]")

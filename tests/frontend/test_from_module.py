@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from texts import read_parts
+from texts import Expressions, read_parts
 from torch import nn
 
 from derive import DeriveError, check, from_torch, parse
 from derive.frontend.from_sympy import to_system
 from derive.ir.text import to_lines
 from derive.judge.evaluate import evaluate_system
+
+ROWS = Expressions(Path(__file__).with_name("from_module_rows.txt"), globals())
 
 
 class Gate(nn.Module):
@@ -120,14 +122,7 @@ def test_a_buffer_is_bound_by_its_name_and_another_statistic_is_different():
     assert check(module, wrong).same is False
 
 
-REFUSED = [
-    (nn.Dropout(0.5), "input[B]", "lift-random"),
-    (nn.Linear(4, 6), "input[B, 5]", "lift-run"),
-    (nn.Linear(4, 6), "x[B, D]", "lift-argument"),
-    (nn.LSTM(4, 6, proj_size=3), "input[S, B, D]", "lift-module"),
-    (nn.MaxPool1d(2, return_indices=True), "input[B, C, L]", "lift-op"),
-    (nn.MaxPool1d(3, 2, ceil_mode=True), "input[B, C, 8]", "lift-op"),
-]
+REFUSED = ROWS["refused"]
 
 
 @pytest.mark.parametrize(("module", "inputs", "code"), REFUSED)

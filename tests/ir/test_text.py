@@ -5,18 +5,22 @@ from __future__ import annotations
 import ast
 from fractions import Fraction
 from math import floor
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from ir_values import evaluate
 from sympy import Eq, Float, Integer, Rational
+from texts import Expressions
 
 from derive import DeriveError, Formula, indices, parse, show, sizes, tensors
 from derive.frontend.from_sympy import from_sympy
 from derive.ir import nodes as ir
 from derive.ir.pieces import is_readable, write_number
 from derive.ir.text import find_span, to_declaration, to_lines, to_text
+
+ROWS = Expressions(Path(__file__).with_name("text_rows.txt"), globals())
 
 N, D = ir.Size("N"), ir.Size("D")
 i, j = ir.Index("i", N), ir.Index("j", N)
@@ -29,59 +33,7 @@ def number(value: str | int) -> ir.Number:
     return ir.Number(Fraction(value))
 
 
-TEXTS = {
-    "a - b": ir.Add((a, ir.Mul((ir.MINUS_ONE, b)))),
-    "-a - 2 * b - 0.5": ir.Add(
-        (ir.Mul((ir.MINUS_ONE, a)), ir.Mul((number(-2), b)), number("-1/2"))
-    ),
-    "a - (b + c)": ir.Add((a, ir.Mul((ir.MINUS_ONE, ir.Add((b, c)))))),
-    "a + (b + c)": ir.Add((a, ir.Add((b, c)))),
-    "a * (b * c)": ir.Mul((a, ir.Mul((b, c)))),
-    "a / b / c": ir.Mul((a, ir.Pow(b, ir.MINUS_ONE), ir.Pow(c, ir.MINUS_ONE))),
-    "a / (b * c)": ir.Mul((a, ir.Pow(ir.Mul((b, c)), ir.MINUS_ONE))),
-    "1 / b * a": ir.Mul((ir.Pow(b, ir.MINUS_ONE), a)),
-    "1 / a**2": ir.Pow(a, number(-2)),
-    "a * (-b)": ir.Mul((a, ir.Mul((ir.MINUS_ONE, b)))),
-    "a * (1 / 3)": ir.Mul((a, number("1/3"))),
-    "(-a)**2": ir.Pow(ir.Mul((ir.MINUS_ONE, a)), number(2)),
-    "-a**2": ir.Mul((ir.MINUS_ONE, ir.Pow(a, number(2)))),
-    "(a**b)**c": ir.Pow(ir.Pow(a, b), c),
-    "a**(b**c)": ir.Pow(a, ir.Pow(b, c)),
-    "2**(-a)": ir.Pow(number(2), ir.Mul((ir.MINUS_ONE, a))),
-    "sqrt(a + b)": ir.Pow(ir.Add((a, b)), number("1/2")),
-    "1e-5": number("1/100000"),
-    "-2.5e-7": number("-25/100000000"),
-    "0.044715": number("44715/1000000"),
-    "12.5": number("25/2"),
-    "0.0001": number("1/10000"),
-    "1 / 3": number("1/3"),
-    "-oo": ir.MINUS_INFINITY,
-    "oo": ir.Infinity(),
-    "a * b // c": ir.Call("floordiv", (ir.Mul((a, b)), c)),
-    "a * (b // c)": ir.Mul((a, ir.Call("floordiv", (b, c)))),
-    "(a + b) % c": ir.Call("mod", (ir.Add((a, b)), c)),
-    "-(a // b) * c": ir.Mul((ir.MINUS_ONE, ir.Call("floordiv", (a, b)), c)),
-    "c - (a % b)": ir.Add((c, ir.Mul((ir.MINUS_ONE, ir.Call("mod", (a, b)))))),
-    "max(a, b, 0)": ir.Call("max", (a, b, ir.ZERO)),
-    "pi": ir.Call("pi", ()),
-    "x[i//2]": ir.Access(X, (ir.Call("floordiv", (i, number(2))),)),
-    "m[2*i + 1,j%N]": ir.Access(
-        M, (ir.Add((ir.Mul((number(2), i)), ir.ONE)), ir.Call("mod", (j, N)))
-    ),
-    "[i <= j]": ir.Where(ir.Compare("<=", i, j), ir.ONE, ir.ZERO),
-    "where(i <= j, a, -oo)": ir.Where(ir.Compare("<=", i, j), a, ir.MINUS_INFINITY),
-    "0 <= i < N": ir.And((ir.Compare("<=", ir.ZERO, i), ir.Compare("<", i, N))),
-    "i == j and not m[i,j]": ir.And((ir.Compare("==", i, j), ir.Not(ir.Access(M, (i, j))))),
-    "(i == j or m[i,j]) and i != 0": ir.And(
-        (ir.Or((ir.Compare("==", i, j), ir.Access(M, (i, j)))), ir.Compare("!=", i, ir.ZERO))
-    ),
-    "not (i == j)": ir.Not(ir.Compare("==", i, j)),
-    "sum[i, j](a)": ir.Reduce("sum", (i, j), ir.TRUE, a),
-    "sum[j, j < i](x[j])": ir.Reduce("sum", (j,), ir.Compare("<", j, i), xj),
-    "var[j](x[j], correction=1)": ir.Reduce("sample_var", (j,), ir.TRUE, xj),
-    "softmax[j, m[i,j]](x[j])": ir.Along("softmax", j, ir.Access(M, (i, j)), xj),
-    "2 * sum[j](x[j] + a)": ir.Mul((number(2), ir.Reduce("sum", (j,), ir.TRUE, ir.Add((xj, a))))),
-}
+TEXTS = dict(ROWS["texts"])
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -103,15 +55,7 @@ def test_span_of_a_node():
 
 @pytest.mark.parametrize(
     ("tensor", "text"),
-    [
-        (ir.Tensor("x", (N, ir.Mul((number(2), D)))), "x[N, 2*D]"),
-        (ir.Tensor("t", (N,), "int", D), "int t[N] < D"),
-        (ir.Tensor("t", (N,), "int"), "int t[N]"),
-        (M, "bool m[N, N]"),
-        (ir.Tensor("x", (N,), lower=ir.ZERO, strict=(True, False)), "x[N] > 0"),
-        (ir.Tensor("x", (N,), lower=ir.ZERO, upper=ir.ONE, strict=(False, True)), "0 <= x[N] < 1"),
-        (ir.Tensor("x", (N,), upper=ir.ONE), "x[N] <= 1"),
-    ],
+    ROWS["declarations"],
 )
 def test_declarations(tensor, text):
     assert to_declaration(tensor) == text
@@ -151,15 +95,7 @@ def test_lines_of_a_system():
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "x[N]; w[K]; index t < K; y[t] = x[t] * w[t]",  # the first plain use tells another extent
-        "x[N]; index t < N; y[t] = x[t]",
-        "x[N]; index t < 2; y[t] = x[t]; z[i] = x[i]; u[t] = w[t]; w2[t] = x[t]".replace(
-            "w[t]", "y[t]"
-        ),
-        "x[N]; index u, v < N - 1; y[u,v] = x[u + v]; z[u] = sum[v](y[u,v])",
-        "a[H, D]; y[h*D + d] = a[h,d]; z[m] = y[m]",
-    ],
+    ROWS["index lines keep the extents"],
 )
 def test_index_lines_keep_the_extents(text):
     first = from_sympy(parse(text))
@@ -260,27 +196,9 @@ def test_the_text_is_read_back(expr):
     assert evaluate_text(shown.splitlines()[-1].removeprefix("y = ")) == expected
 
 
-WRITTEN = {
-    "100000": 10**5,
-    "1e30": 10**30,
-    "-2.5e120": -(25 * 10**119),
-    "12345678901234567890123": 12345678901234567890123,
-    "0.00012345": Fraction(12345, 10**8),
-    "1.5e-20": Fraction(3, 2 * 10**20),
-    "1e-300": Fraction(1, 10**300),
-    "1 / 3e30": Fraction(1, 3 * 10**30),
-    "1 / 1180591620717411303424": Fraction(1, 2**70),
-}
+WRITTEN = dict(ROWS["written"])
 AT_THE_LIMIT = ("1e-300", "1e300", "9.75e-300", "1" * 300, "1" + "0" * 299, "1" * 296 + "e-99")
-BEYOND = (
-    "3e-301",
-    "1e301",
-    "123e300",
-    "0.001e-300",
-    "1" * 301,
-    "1" + "0" * 300,
-    "1e-" + "9" * 5000,
-)
+BEYOND = ROWS["beyond"]
 
 
 @pytest.mark.parametrize("text", WRITTEN)

@@ -1,11 +1,13 @@
 """Walking, free indices and substitution, judged by evaluating both sides at all index values."""
 
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ir_values import all_values, evaluate
+from texts import Expressions
 
 from derive.ir import nodes as ir
 from derive.ir.walk import (
@@ -19,6 +21,8 @@ from derive.ir.walk import (
     substitute,
     walk,
 )
+
+ROWS = Expressions(Path(__file__).with_name("walk_rows.txt"), globals())
 
 S = ir.Size("S")
 A = ir.Tensor("A", (S, S))
@@ -95,18 +99,7 @@ def test_rewriting_goes_from_the_inside_out():
 
 @pytest.mark.parametrize(
     ("expr", "free"),
-    [
-        (ir.Mul((ir.Access(A, (j, i)), ir.Access(x, (k,)))), (j, i, k)),
-        (sum_over(j, ir.Access(A, (i, j))), (i,)),
-        (sum_over(j, ir.Access(x, (i,))), (i,)),
-        (ir.Add((sum_over(j, ir.Access(x, (j,))), ir.Access(x, (j,)))), (j,)),
-        (sum_over(j, ir.ONE, ir.Compare("<=", j, i)), (i,)),
-        (ir.Along("softmax", j, ir.TRUE, ir.Access(A, (i, j))), (i, j)),
-        (ir.Along("softmax", j, ir.TRUE, ir.Access(x, (i,))), (i, j)),
-        (ir.Reduce("sum", (i, j), ir.TRUE, ir.Access(A, (i, j))), ()),
-        (ir.Access(A, (i, ir.Add((j, S)))), (i, j)),
-        (sum_over(ir.Index("j", ir.Size("D")), ir.Access(x, (j,))), (j,)),
-    ],
+    ROWS["free indices"],
 )
 def test_free_indices(expr, free):
     assert find_free(expr) == free
@@ -176,12 +169,7 @@ def test_substitution_captures_nothing(before, new, after):
 
 @pytest.mark.parametrize(
     ("new", "message"),
-    [
-        ({i: j}, "j would be captured by cumsum"),
-        ({i: ir.Add((j, ir.ONE))}, "j would be captured by cumsum"),
-        ({j: i}, "i would be captured by cumsum"),
-        ({j: ir.Add((j, ir.ONE))}, "j of cumsum can only become another index"),
-    ],
+    ROWS["an index that is kept is not captured"],
 )
 def test_an_index_that_is_kept_is_not_captured(new, message):
     with pytest.raises(ValueError, match=message):
@@ -198,16 +186,7 @@ def test_a_fresh_index_is_no_tensor_size_or_scalar():
 
 @pytest.mark.parametrize(
     ("index", "taken", "name"),
-    [
-        (i, set(), "i"),
-        (i, {"j"}, "i"),
-        (i, {"i"}, "j"),
-        (i, {"i", "j", "k"}, "l"),
-        (ir.Index("z", S), {"z"}, "a"),
-        (ir.Index("T", S), {"T"}, "u"),
-        (ir.Index("row", S), {"row", *"abcdefghijklmnopqrstuvwxyz"}, "row1"),
-        (i, {*"abcdefghijklmnopqrstuvwxyz", "i1"}, "i2"),
-    ],
+    ROWS["indices apart"],
 )
 def test_indices_apart(index, taken, name):
     fresh = rename_apart(index, taken)

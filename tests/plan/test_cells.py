@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 from cell_runs import (
-    ADDMM,
+    ADDMM,  # noqa: F401 - the rows name it
     AVERAGE,
     CDIST,
     CLOSE,
-    ENTROPY,
+    ENTROPY,  # noqa: F401 - the rows name it
     FOUND,
     IMPOSTORS,
     LAYER,
@@ -33,14 +33,14 @@ from cell_runs import (
     run,
     spread_out,
 )
-from texts import read_literals
+from texts import Expressions
 from torch.autograd import gradcheck, gradgradcheck
 
 from derive.compiler import build
 from derive.frontend.from_text import parse
 from derive.plan.cells import CELLS
 
-ROWS = read_literals(Path(__file__).with_name("cells_rows.txt"))
+ROWS = Expressions(Path(__file__).with_name("cells_rows.txt"), globals())
 
 FIRST = [(call, texts[0]) for call, texts in FOUND.items()]
 
@@ -227,24 +227,7 @@ ROOT = "r[n,m] = sqrt(sum[d]((x[n,d] - y[m,d])**2))"
 
 @pytest.mark.parametrize(
     ("text", "wide"),
-    [
-        ("s[n,m] = sum[d]((x[n,d] - y[m,d])**2)", False),
-        ("s[n,m] = exp(-sum[d]((x[n,d] - y[m,d]) * (x[n,d] - y[m,d])) / 2)", False),
-        ("s[n,m] = 1 / (1 + sum[d]((x[n,d] - y[m,d])**2))", False),
-        ("s[n,m] = sum[d]((x[n,d] - y[m,d])**2 / (1 + x[n,d]**2))", False),
-        ("s[n,m] = softmax[m](sum[d]((x[n,d] - y[m,d])**2))", False),
-        ("s[n,m] = sqrt(sum[d]((x[n,d] - y[m,d])**2))", True),
-        ("s[n,m] = 1 / (x[n,0] + sum[d]((x[n,d] - y[m,d])**2))", True),
-        ("t[n,m] = sum[d]((x[n,d] - y[m,d])**2); s[n,m] = log(t[n,m])", True),
-        ("t[n,m] = sum[d]((x[n,d] - y[m,d])**2); s[n,m] = 1 / (1 + t[n,m])", False),
-        ("scalar a = 2; s[n,m] = (1 + sum[d]((x[n,d] - y[m,d])**2) / a)**(-a)", False),
-        ("scalar a = 2; s[n,m] = 1 / (1 + sum[d]((x[n,d] - y[m,d])**2) / a)", True),
-        (f"{ROOT} / 2; s[n,m] = (1 + r[n,m]) * exp(-r[n,m])", False),
-        (f"{ROOT}; s[n,m] = (1 + r[n,m] + r[n,m]**2 / 3) * exp(-r[n,m])", False),
-        (f"{ROOT}; s[n,m] = (1 + r[n,m]) * exp(-2 * r[n,m])", True),
-        (f"{ROOT}; s[n,m] = (1 + r[n,m]) * exp(-r[n,m]); return s, r", True),
-        (f"{ROOT}; s[n,m] = log(1.5 - (1 + r[n,m]) * exp(-r[n,m]))", True),
-    ],
+    ROWS["products make a distance where nothing magnifies what they lose"],
 )
 def test_products_make_a_distance_where_nothing_magnifies_what_they_lose(text, wide):
     sizes = {"N": 200, "M": 210, "D": 64}
@@ -337,19 +320,7 @@ def test_calls_that_lack_derivatives_are_named():
     assert "By torch" not in make(FOUND[LINEAR][0]).source
 
 
-COMMENTS = (
-    (
-        FOUND[LAYER][1],
-        "y[b,s,d] = (x[b,s,d] - mean[e](x[b,s,e])) / sqrt(var[e](x[b,s,e]) + 1e-5) * gamma[d]",
-    ),
-    (FOUND[RMS][2], "y[n,d] = x[n,d] / sqrt(mean[e](x[n,e]**2) + 1e-6) * (g[d] + 1)  [N, D]"),
-    (FOUND[ADDMM][1], "y[n,m] = sum[k](A[n,k] * B[k,m]) * 3 - C[n,m] * 2  [N, M]"),
-    (FOUND[ENTROPY][0], "L = -mean[n](sum[c](p[n,c] * log_softmax[c](x[n,c])))  []"),
-    (FOUND[ENTROPY][1], "L = -mean[n](x[n,t[n]] - logsumexp[d](x[n,d]))  []"),
-    (FOUND[ENTROPY][2], "L = -sum[n](l[n,t[n]])  []"),
-    (FOUND[CDIST][0], "s[n,m] = sqrt(sum[d]((x[n,d] - y[m,d])**2))  [N, M]"),
-    (FOUND[SEGMENTS][1], "s[g,d] = sum[n]([seg[n] == g] * x[n,d])  [G, D]"),
-)
+COMMENTS = ROWS["comments"]
 
 
 @pytest.mark.parametrize(("text", "comment"), COMMENTS)

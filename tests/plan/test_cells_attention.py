@@ -2,6 +2,7 @@
 
 import math
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,9 +20,12 @@ from cell_runs import (
     run,
     spread_out,
 )
+from texts import read_literals
 
 from derive import build
 from derive.plan.ops import Cell, axes_of, walk_ops
+
+ROWS = read_literals(Path(__file__).with_name("cells_attention_rows.txt"))
 
 CALL = "functional.scaled_dot_product_attention("
 EMPTY = [(text, "nan") for text in (*PLAIN, *BIASED)]
@@ -198,14 +202,7 @@ def test_a_softmax_of_parts_is_right_however_large_they_are(scale):
 
 @pytest.mark.parametrize(
     ("scale", "said"),
-    [
-        ("/ sqrt(D)", ""),
-        ("* D**(-1/2)", ""),
-        ("/ 8", "scale=0.125"),
-        ("/ sqrt(2*D)", "scale=1.0"),
-        ("/ D", "scale=1.0"),
-        ("/ sqrt(M)", "scale=1.0"),
-    ],
+    ROWS["torch scales where it is right"],
 )
 def test_torch_scales_where_it_is_right(scale: str, said: str) -> None:
     """A scale out of sizes is torch's own or goes to the query, for traced graphs keep it as is."""

@@ -8,21 +8,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from texts import read_literals
 
 from derive.compiler import Built, build
 from derive.frontend.from_text import parse
 from derive.judge.samples import draw_inputs
 from tests.benchmarks.coupled_cluster import find_terms, write_equations
 
+ROWS = read_literals(Path(__file__).with_name("factoring_rows.txt"))
+
 SHAPES = "x, y, z, w, A, B, C, D[N, N]"
 # The pairs of a sum of products, r_ij = sum_k x_ik A_kj + .., and how many products are left.
-PRODUCTS = {
-    "xA xB xC yA yB yC zD": 2,  # (x + y) (A + B + C)
-    "xA xB xC xD yA zA wA": 2,  # x (B + C + D) + (x + y + z + w) A
-    "xA xB xC yA yB zD wC wD": 4,  # x (A + B + C) + y (A + B) + z D + w (C + D)
-    "xx yy zz ww AA BB CC": 7,
-    "xA Ax yB By zC Cz wD Dw": 8,  # each in both orders: nothing stands in the same place twice
-}
+PRODUCTS = dict(ROWS["products"])
 
 
 @pytest.mark.parametrize("pairs", PRODUCTS)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from texts import read_literals, read_parts
+from texts import Expressions, read_parts
 
 from derive import build, parse
 from derive.backend.to_module import Header, to_module
@@ -18,7 +18,7 @@ from derive.plan.blocks import find_body, find_indices, make_tiled, open_region,
 from derive.plan.build import make_plan
 from derive.plan.machine import DEFAULT
 
-ROWS = read_literals(Path(__file__).with_name("folds_rows.txt"))
+ROWS = Expressions(Path(__file__).with_name("folds_rows.txt"), globals())
 
 # name: (the formula, the summed indices that have a loop, each with the number of its peaks)
 FOLDS = {
@@ -262,11 +262,7 @@ def find_allocated(call):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "sizes", "memory"),
-    [
-        (ADDITIVE, LONG, "900KiB"),
-        (ADDITIVE, {**MANY, "N": 64, "B": 1}, "70KiB"),
-        (FOLDS["sum"][0], dict(N=2, M=1 << 16, D=64), "1MiB"),
-    ],
+    ROWS["the elements counted are those that torch allocates"],
 )
 def test_the_elements_counted_are_those_that_torch_allocates(text, sizes, memory):
     built = build(parse(text), sizes, memory=memory)

@@ -20,7 +20,7 @@ import opt_einsum
 import pytest
 import torch
 from opt_einsum.path_random import ssa_path_compute_cost
-from texts import read_literals
+from texts import Expressions
 from torch.utils.flop_counter import FlopCounterMode
 
 from derive.compiler import Built, build
@@ -31,7 +31,7 @@ from derive.judge.samples import draw_inputs
 from derive.plan.machine import DEFAULT
 from derive.plan.path import find_path
 
-ROWS = read_literals(Path(__file__).with_name("scaling_rows.txt"))
+ROWS = Expressions(Path(__file__).with_name("scaling_rows.txt"), globals())
 
 
 NEAR = 0.02  # what terms of lower degree leave of a degree at the extents below
@@ -119,25 +119,7 @@ def draw_chain(count: int, seed: int) -> Network:
     return Network(terms, indices[0] + indices[-1], dict(zip(indices, extents, strict=True)))
 
 
-KNOWN = {
-    "integrals of atomic orbitals to molecular ones": to_network(
-        "pi,qa,rj,sb,pqrs->iajb", 20, 5, 21, 16, 22, 6, 23, 17
-    ),
-    "MP2 from density-fitted integrals": to_network("iax,jbx,iajb->", 5, 13, 31, 6, 14),
-    "CCD, quadratic": to_network("klcd,ijcd,klab->ijab", 5, 6, 13, 14, 7, 8, 15, 16),
-    "CCD, exchange": to_network("klcd,ikac,jlbd->ijab", 5, 6, 13, 14, 7, 15, 8, 16),
-    "CCSD, four singles": to_network("klcd,ic,jd,ka,lb->ijab", 5, 6, 13, 14, 7, 8, 15, 16),
-    "CCSD, singles and doubles": to_network("klcd,ic,jd,klab->ijab", 5, 6, 13, 14, 7, 8, 15, 16),
-    "CCSD, an intermediate used once": to_network(
-        "mnef,jf,nb,imae->ijab", 5, 6, 13, 14, 7, 15, 8, 16
-    ),
-    "Tucker": to_network("pqr,bi,ip,bj,jq,or->bo", 9, 8, 7, 32, 40, 41, 42),
-    "Tucker of four": to_network("pqrs,ip,jq,kr,ls->ijkl", 5, 6, 7, 8, 30, 31, 32, 33),
-    "a ring of tensors": to_network("aib,bjc,ckd,dla->ijkl", 5, 20, 6, 21, 7, 22, 8, 23),
-    "the energy of a matrix product state": to_network(
-        "ip,pjq,qk,iux,xjvy,ykw,ua,avb,bw->", 2, 20, 3, 21, 4, 5, 9, 6, 10, 7, 22, 23
-    ),
-}
+KNOWN = dict(ROWS["known"])
 EXHAUSTIVE = 7  # factors up to which the plan looks at every order
 CHAINS = {f"{n} matrices, {seed}": draw_chain(n, seed) for n in range(4, 9) for seed in range(4)}
 DRAWN = {
@@ -278,14 +260,7 @@ def nest(form: str, depth: int) -> str:
 
 
 # Each of these once took minutes, or did not end.
-LONG = {
-    "a sum of 42 products": to_sum(42),
-    "the square of 20 terms": to_power(20),
-    "60 equations": to_rows(60),
-    "29 differences": nest("-(x[i] - @)", 29),
-    "19 logarithms": nest("log(1 + exp(@))", 19),
-    "7 products of both": nest("(@*(@ + 1))", 7),
-}
+LONG = dict(ROWS["long"])
 
 
 @pytest.mark.sampled(3, 2)

@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 from math import log2
+from pathlib import Path
 
 import pytest
 import torch
+from texts import Expressions
 
 from derive import build
+
+ROWS = Expressions(Path(__file__).with_name("semirings_rows.txt"), globals())
 
 CHAIN = "P[B, I]; Q[I, J]; R[J, K]; u[K]; s[b] = "
 NET = "P[I, J]; Q[J, K]; R[K, I]; s[i] = "
 # A formula, and the degree of its operations where all extents grow together.
-PARTED = [
-    (CHAIN + "max[i, j, k](P[b,i] + Q[i,j] - R[j,k] + 2*u[k])", 2),
-    (CHAIN + "min[i, j, k](P[b,i] + Q[i,j] + R[j,k] + u[k] - 1)", 2),
-    (CHAIN + "logsumexp[i, j, k](P[b,i] + Q[i,j] + R[j,k] + u[k])", 2),
-    (CHAIN + "max[i, j, k](min(P[b,i], min(Q[i,j], min(R[j,k], u[k]))))", 2),
-    (CHAIN + "min[i, j, k](max(min(P[b,i], Q[i,j]), R[j,k]))", 3),
-    (CHAIN + "max[i, j, k](abs(P[b,i]) * sigmoid(Q[i,j]) * R[j,k]**2)", 2),
-    (CHAIN + "max[i, j, k, j <= i and k != j](P[b,i] + Q[i,j] + R[j,k])", 2),
-    (NET + "logsumexp[j, k](P[i,j] + Q[j,k] + R[k,i])", 3),
-    ("P[I, J]; u[I]; s[i] = max[j](P[i,j] + u[i])", 2),
-]
+PARTED = ROWS["parted"]
 # What must stay one reduction, and why.
-WHOLE = [
-    CHAIN + "max[i, j](P[b,i] * Q[i,j])",  # a negative factor turns the largest into the least
-    CHAIN + "logsumexp[i, j, k](min(P[b,i], R[j,k]))",  # exp(min(a, b)) is no product
-    CHAIN + "logsumexp[i, j, j <= i](P[b,i] + Q[i,j] + P[b,i])",  # an empty row has no slope
-    CHAIN + "max[i, j, k](log(P[b,i]) + Q[i,j] + R[j,k])",  # -oo may meet oo
-    CHAIN + "sum[i, j](max(P[b,i], Q[i,j]))",
-]
+WHOLE = ROWS["whole"]
 
 
 def count_degree(text: str) -> float:

@@ -1,10 +1,12 @@
 """Cutting indices over ranks: what is cut, what it costs, what is refused, and random formulas."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from strategies import formulas
+from texts import Expressions
 
 import derive
 from derive.frontend.from_sympy import to_system
@@ -12,6 +14,8 @@ from derive.ir.nodes import Size
 from derive.ir.text import to_text
 from derive.judge.ranks import draw_worlds, judge_ranks, run_ranks
 from derive.plan.shards import find_sharding, list_shardings
+
+ROWS = Expressions(Path(__file__).with_name("shards_rows.txt"), globals())
 
 
 def read(cuts):
@@ -69,15 +73,7 @@ CASES = [  # formula, cuts, forward, backward
 ]
 MATRIX = "S[B, N, N]\nI[b,i,j] = inverse[i, j](S[b,i,j] + 2 * N * delta(i, j))"
 CASES += [(MATRIX, "b=r", [], [])]
-REFUSED = [
-    (MATRIX, "j=r", "shard-nothing"),
-    (PRODUCT, "z=r", "shard-index"),
-    (PRODUCT, "m=N", "shard-dimension"),
-    (PRODUCT, "m=A", "shard-dimension"),
-    ("x[N]\ny[n] = cumsum[n](x[n])", "n=r", "shard-nothing"),
-    ("x[N]\ny = prod[n](x[n])", "n=r", "shard-nothing"),
-    ("a, x[T]\nh[-1] = 0\nh[t] = a[t] * h[t - 1] + x[t]", "t=r", "shard-nothing"),
-]
+REFUSED = ROWS["refused"]
 
 
 @pytest.mark.parametrize(

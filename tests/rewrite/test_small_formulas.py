@@ -6,21 +6,17 @@ from pathlib import Path
 import pytest
 import torch
 from test_random_formulas import check_close, draw_inputs, in_double
-from texts import read_literals
+from texts import Expressions
 
 from derive.compiler import build
 from derive.frontend.from_text import parse
 from derive.judge.loops import evaluate_loops
 
-ROWS = read_literals(Path(__file__).with_name("small_formulas_rows.txt"))
+ROWS = Expressions(Path(__file__).with_name("small_formulas_rows.txt"), globals())
 
 TABLE = Path(__file__).with_name("small_formulas.txt").read_text(encoding="utf-8").splitlines()
 FORMULAS = [line for line in TABLE if line and not line.startswith("#")]
-SIZES = (
-    dict(M=3, N=4, D=2, W=1, tuple=3, len=2, shape=3, ndim=4),
-    dict(M=1, N=3, D=5, W=2, tuple=1, len=2, shape=2, ndim=3),
-    dict(M=4, N=1, D=1, W=0, tuple=2, len=1, shape=2, ndim=1),
-)
+SIZES = ROWS["sizes"]
 # Values that a mask leaves out: no sum, product, maximum or softmax may meet them.
 MASKED = tuple(ROWS["MASKED"])
 
