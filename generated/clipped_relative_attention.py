@@ -29,7 +29,7 @@ def clipped_relative_attention(
     Returns z[b,h,i,d] [B, H, N, D].
     Raises ValueError where the shapes do not fit together.
     Cost: 8*B*D*H*N**2 + 3*B*D*H*N + 6*B*H*N**2 + 8*N - 4 operations; B*D*H*N + 2*D*H*N*block +
-        5*H*N**2*block + 4*D*N - 2*D + 6*N - 3 elements alive at once.
+        5*H*N**2*block + 4*D*N - 2*D + 8*N - 4 elements alive at once.
     By distribute_product: sum_e q * (k + a) = sum_e q * k + sum_e q * a.
     By inline_row: p_ij = softmax_j(x_ij), y_i = sum_j p_ij * v_j: y_i = sum_j softmax_j(x_ij) *
         v_j.

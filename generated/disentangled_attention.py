@@ -31,7 +31,7 @@ def disentangled_attention(
     Returns z[b,h,i,d] [B, H, N, D].
     Raises ValueError where the shapes do not fit together.
     Cost: 12*B*D*H*N**2 - 3*B*D*H*N + 8*B*H*N**2 + 4*N - 2 operations; B*D*H*N + B*D*N*block +
-        11*B*N**2*block - 3*B*N*block + 2*D*N*block - D*block + 6*N - 3 elements alive at once.
+        11*B*N**2*block - 3*B*N*block + 2*D*N*block - D*block + 8*N - 4 elements alive at once.
     By multiply_before_offset: sum_d q_id t_(j - i)d = p_i(j - i + N - 1), p_iu = sum_d q_id t_(u -
         N + 1)d.
     By torch.nn.functional.scaled_dot_product_attention: it may lack second and forward derivatives,

@@ -22,7 +22,7 @@ def linear_interpolation(c: Tensor, cell: Tensor, t: Tensor, *, validate: bool =
 
     Returns y[n] [N].
     Raises ValueError where the shapes do not fit together.
-    Cost: 6*N operations; 4*N elements alive at once.
+    Cost: 6*N operations; 5*N elements alive at once.
     """
     K = _check_shapes(c, cell, t)
     if validate:

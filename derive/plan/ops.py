@@ -666,6 +666,8 @@ def is_integral(op: Op) -> bool:
             return True
         case Apply(function) if function in BOOLEANS or function == "/":
             return False
+        case Num(ir.Add(parts) | ir.Mul(parts)):
+            return all(is_integral(Num(part)) for part in parts)
         case Num(value):
             return isinstance(value, (ir.Size, ir.Number))
         case Cast() | NumTensor() | Fourier():
