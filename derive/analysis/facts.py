@@ -83,8 +83,10 @@ def _is_never_negative(value: Polynomial, facts: Facts) -> bool:
             rest = value
             for fact in chosen:  # as often as the first that both are made of stands in the value
                 shared = (rest.terms[m] / n for m, n in fact.terms.items() if m and m in rest.terms)
-                rest = rest - fact * Polynomial.of(max(next(shared, 1), Fraction(1)))
-            if (low := _find_sum_range(rest).low) is not None and _holds_for_sizes(low):
+                rest = rest - fact * Polynomial.of(next((n for n in shared if n > 0), Fraction(1)))
+            parts = lcm(*(number.denominator for number in rest.terms.values()))
+            slack = Polynomial.of(1 - Fraction(1, parts if is_whole(value) else 1))  # it is > -1
+            if (low := _find_sum_range(rest).low) is not None and _holds_for_sizes(low + slack):
                 return True
     return any(_is_never_negative(each, facts) for each in _open_quotient(value))
 
@@ -220,31 +222,32 @@ def _open_quotient(value: Polynomial) -> Iterator[Polynomial]:
 def find_facts(condition: ir.Expr) -> Facts:
     """What a condition that holds keeps >= 0."""
     match condition:
-        case ir.And(parts):
-            return tuple(chain.from_iterable(find_facts(part) for part in parts))
-        case ir.Not(ir.Or(parts)):
-            return tuple(chain.from_iterable(find_facts(ir.negate(part)) for part in parts))
+        case ir.And(parts) | ir.Not(ir.Or(parts)):
+            kept = parts if isinstance(condition, ir.And) else map(ir.negate, parts)
+            return tuple(chain.from_iterable(map(find_facts, kept)))
         case ir.Not(ir.Not(part)):
             return find_facts(part)
         case ir.Not(ir.Compare(relation, left, right)):
             return find_facts(ir.Compare(ir.NEGATED[relation], left, right))
         case ir.Compare(relation, left, right):
             facts = _compare(relation, Polynomial.of(left), Polynomial.of(right))
-            return tuple(chain.from_iterable(_open_abs(fact) for fact in facts))
+            return tuple(chain.from_iterable(_open_calls(fact) for fact in facts))
     return ()
 
 
-def _open_abs(fact: Polynomial) -> Facts:
-    """What is at least `abs(e)` is at least e and at least -e."""
+def _open_calls(fact: Polynomial) -> Facts:
+    """What is at least `abs(e)` is at least e and -e; `e % n` is e - n*(e // n), <= e >= 0."""
     for atom in fact.atoms:
+        slope, rest = fact.split(atom) or (NOTHING, NOTHING)
         match atom:
-            case ir.Call("abs", (inside,)):
-                split = fact.split(atom)
-                if split is None or split[0].constant is None or split[0].constant > 0:
-                    continue
-                slope, rest = split
-                value = Polynomial.of(inside)
-                return (*_open_abs(rest + slope * value), *_open_abs(rest - slope * value))
+            case ir.Call("abs", (inside,)) if (slope.constant or 0) < 0:
+                value = slope * Polynomial.of(inside)
+                return (*_open_calls(rest + value), *_open_calls(rest - value))
+            case ir.Call("mod", (inside, under)) if slope.constant:
+                value, quotient = Polynomial.of(inside), ir.Call("floordiv", (inside, under))
+                opened = [value - Polynomial.of(under) * Polynomial.atom(quotient)]
+                opened += [value] if slope.constant > 0 and is_never_negative(value) else []
+                return (fact, *chain.from_iterable(_open_calls(rest + slope * e) for e in opened))
     return (fact,)
 
 
@@ -652,7 +655,7 @@ def _is_inside(access: ir.Access, facts: Facts) -> bool:
 
 def is_finite_where_defined(expr: ir.Expr) -> bool:
     """Is it finite wherever its quotients, roots and logarithms are?"""
-    return _is_finite(expr, strict=False)
+    return is_finite(expr, strict=False)
 
 
 def is_safe(expr: ir.Expr) -> bool:
@@ -660,14 +663,12 @@ def is_safe(expr: ir.Expr) -> bool:
     return is_finite(expr) and is_readable(expr)
 
 
-def is_finite(expr: ir.Expr, *, zeros: bool = False) -> bool:
-    """Is it finite for all finite inputs? `zeros`: weights of a row of nothing are 0, not nan."""
-    return _is_finite(expr, strict=True, zeros=zeros)
+def is_finite(expr: ir.Expr, *, strict: bool = True, zeros: bool = False) -> bool:
+    """Is it finite for all finite inputs, the weights of a row of nothing taken as `zeros`?
 
-
-def _is_finite(expr: ir.Expr, *, strict: bool, zeros: bool = False) -> bool:
-    """Is it finite; `strict`: its quotients, roots and logarithms too?"""
-    ask = partial(_is_finite, strict=strict, zeros=zeros)
+    `strict`: its quotients, roots and logarithms too.
+    """
+    ask = partial(is_finite, strict=strict, zeros=zeros)
     match expr:
         case ir.Infinity():
             return False
