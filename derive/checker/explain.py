@@ -59,37 +59,43 @@ _CALLS, _ELEMENTS = 40, 200_000
 
 @dataclass(frozen=True)
 class Case:
-    """Code that differs from its formula, with everything bound.
+    """Code that differs from its formula, with everything bound, at samples of several sizes.
 
-    `sample` gives inputs named as in the formula, by seed. `others` are the same at other sizes:
-    what is true at one size only is no edit. `confirm` says whether a formula is what the code
-    computes beyond all this, `confirm_text` whether the formula is what another text computes.
+    It is explained at the first of them; the others judge an edit: what is true at one size only is
+    none. `confirm` says whether a formula is what the code computes beyond all this, `confirm_text`
+    whether the formula is what another text computes.
     """
 
-    system: ir.System
     program: Program
-    sample: Callable[[int], Mapping[str, Any]]
-    sizes: Mapping[str, int]
-    others: tuple[Case, ...] = ()
+    samples: tuple[Sample, ...]
     confirm: Callable[[ir.System], bool] = lambda _: True
     confirm_text: Callable[[str], bool] = lambda _: True
     report: Callable[[Explanation], None] = lambda _: None
+
+    @property
+    def system(self) -> ir.System:
+        """The formula."""
+        return self.samples[0].system
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """The sizes at which it is explained."""
+        return self.samples[0].sizes
 
     @property
     def source(self) -> str:
         """The text of the code."""
         return self.program.code.source
 
-    def sample_all(self) -> Iterator[tuple[Case, Mapping[str, Any]]]:
-        """The inputs of all samples, each with the case at its sizes."""
-        for seed in DRAWS:
-            yield self, self.sample(seed)
-        for other in self.others:
-            yield other, other.sample(DRAWS[1])
+    def draw(self) -> Iterator[Sample]:
+        """Several inputs at the first sizes, and some at each of the others."""
+        first, *others = self.samples
+        yield from (replace(first, seed=seed) for seed in DRAWS)
+        yield from (replace(other, seed=DRAWS[1]) for other in others)
 
-    def record(self, seed: int) -> Trace:
+    def record(self, sample: Sample) -> Trace:
         """The trace of one run."""
-        return record_program(self.program, self.sample(seed), self.sizes)
+        return record_program(self.program, sample.make_inputs(), sample.sizes)
 
 
 @dataclass(frozen=True)
@@ -138,17 +144,17 @@ class _Inquiry:
     @cached_property
     def trace(self) -> Trace:
         """What the code computes on its way."""
-        return self.case.record(DRAWS[0])
+        return self.case.record(next(self.case.draw()))
 
     @cached_property
     def judge(self) -> Judge:
         """The code's results for each sample."""
         runs = []
-        for each, values in self.case.sample_all():
+        for sample in self.case.draw():
+            values = sample.make_inputs()
             with suppress(Exception):  # a sample that the code does not bear says nothing
-                runs.append(
-                    Example(values, each.program.run(values, each.sizes).results, each.sizes)
-                )
+                results = self.case.program.run(values, sample.sizes).results
+                runs.append(Example(values, results, sample.sizes))
         return Judge(self.case.system, runs)
 
     @cached_property
@@ -174,11 +180,12 @@ class _Inquiry:
         if code.target is None or not code.source:
             return None
         trials = []
-        for each, values in case.sample_all():
+        for sample in case.draw():
+            values = sample.make_inputs()
             with suppress(*ERRORS):
-                base = BaseEvaluator(case.system, values, each.sizes)
+                base = BaseEvaluator(case.system, values, sample.sizes)
                 wanted = tuple(base.values[tensor.name] for tensor in case.system.results)
-                trials.append(Example(values, wanted, each.sizes))
+                trials.append(Example(values, wanted, sample.sizes))
         if not trials:
             return None
         events = self.trace.events
@@ -189,7 +196,8 @@ class _Inquiry:
 
     def count_parts(self) -> tuple[int, int]:
         """How many lines and equations agree in the code as it is now."""
-        trace, case = self.case.record(DRAWS[0]), self.case
+        case = self.case
+        trace = case.record(next(case.draw()))
         if trace.error:
             return 0, 0
         return find_lines(case.system, self.judge.bases[0], trace, case.sizes).count_parts()
@@ -204,10 +212,11 @@ class _Inquiry:
         lines = self.lines
         difference = find_difference(case.system, base, judge.runs[0].results)
         elsewhere: Lines | None = None  # where a number that only happens to be a size is another
-        for other in (each for each in case.others if each.sizes != case.sizes):
+        for other in (each for each in case.samples if each.sizes != case.sizes):
             with suppress(*ERRORS):
-                base = BaseEvaluator(case.system, other.sample(DRAWS[1]), other.sizes)
-                elsewhere = find_lines(case.system, base, other.record(DRAWS[1]), other.sizes)
+                other = replace(other, seed=DRAWS[1])  # noqa: PLW2901
+                base = BaseEvaluator(case.system, other.make_inputs(), other.sizes)
+                elsewhere = find_lines(case.system, base, case.record(other), other.sizes)
                 break
         annotations = lines.annotate(elsewhere)
         if not difference:
@@ -295,12 +304,11 @@ class _Inquiry:
             )
         for first in firsts:
             program = replace(case.program, code=replace(case.program.code, source=first.source))
-            others = tuple(replace(other, program=program) for other in case.others)
-            edited = replace(case, program=program, others=others)
             with (
                 self.budget.part(_BEHIND) as own,
                 exchange(case.program.code, first.source, first.rewrite.line),
             ):
+                edited = replace(case, program=program)
                 rest = _Inquiry(edited, own, self.faults - 1).explain()
             if rest.edit:
                 where = reading.say_line(rest.line or 0, case.program.code.places)
@@ -315,17 +323,16 @@ class _Inquiry:
 
 
 def _find_turns(case: Case) -> Iterator[Case]:
-    """Every case with the others behind it; sizes at which conditions have most to say first."""
+    """The case at each of its sizes; those first at which conditions have most to say."""
     nodes = (node for equation in case.system.equations for node in walk(equation.value))
     extents = {i.extent for node in nodes if is_condition(node) for i in find_free(node)}
 
-    def measure(case: Case) -> int:
-        return min((*(evaluate_extent(extent, case.sizes) for extent in extents), _ENOUGH))
+    def measure(sample: Sample) -> int:
+        return min((*(evaluate_extent(extent, sample.sizes) for extent in extents), _ENOUGH))
 
-    cases = (replace(case, others=()), *case.others)
-    for best in sorted(cases, key=measure, reverse=True):  # equals keep their order
-        others = tuple(other for other in cases if other is not best)
-        yield replace(case, sample=best.sample, sizes=best.sizes, others=others)
+    for best in sorted(case.samples, key=measure, reverse=True):  # equals keep their order
+        others = (sample for sample in case.samples if sample is not best)
+        yield replace(case, samples=(best, *others))
 
 
 def find_difference(system: ir.System, base: BaseEvaluator, results: Sequence[Any]) -> str:
@@ -495,14 +502,8 @@ def explain_verdict(
         far = (*inputs[:MOST_INPUTS], *islice(vary_sizes(start, numbers), MOST_FAR))
         return confirm(system, (*samples, *far)) and _count_infinite(choice) <= infinite
 
-    def make_case(sample: Sample) -> Case:
-        draw = replace(sample, system=system)
-        return Case(system, program, lambda n: replace(draw, seed=n).make_inputs(), sample.sizes)
-
-    case, *others = map(make_case, samples)
-    case = replace(
-        case, others=tuple(others), confirm=confirm, confirm_text=confirm_text, report=report
-    )
+    every = tuple(replace(sample, system=system) for sample in samples)
+    case = Case(program, every, confirm=confirm, confirm_text=confirm_text, report=report)
     return add(explain(case))
 
 

@@ -203,7 +203,7 @@ _TAKES_EXTENTS = {
 def find_numbers_of(target: Any) -> tuple[dict[str, int], list[int]]:
     """Whole numbers of the file, the closure and the defaults, by name, and the literals."""
     functions = _find_functions(target)
-    named = {name: value for function in functions for name, value in _find_reads(function)}
+    named = {name: value for function in functions for name, value in find_reads(function)}
     for function in functions[: len(functions) if isinstance(target, type) else 1]:
         named |= {each.name: each.default for each in find_arguments(function)}
     bodies = (body for function in functions for body in _find_bodies(function))
@@ -214,7 +214,7 @@ def find_numbers_of(target: Any) -> tuple[dict[str, int], list[int]]:
 @processes.where_it_lives
 def find_outside(target: Any) -> tuple[str, ...]:
     """The modules of chance, time and system that code reads, by name."""
-    read = [value for function in _find_functions(target) for _, value in _find_reads(function)]
+    read = [value for function in _find_functions(target) for _, value in find_reads(function)]
     names = (getattr(value, "__name__", "") for value in read if inspect.ismodule(value))
     return tuple(dict.fromkeys(name for name in names if name in _OUTSIDE))
 
@@ -233,12 +233,12 @@ def _find_functions(target: Any) -> list[Any]:
         owners = [each for each in kind.__mro__ if each not in torch.nn.Module.__mro__]
         found = [f for each in owners for f in vars(each).values() if inspect.isfunction(f)]
     for function in found:
-        read = (value for _, value in _find_reads(function))
+        read = (value for _, value in find_reads(function))
         found += [each for each in read if inspect.isfunction(each) and each not in found]
     return found
 
 
-def _find_reads(function: Any) -> list[tuple[str, Any]]:
+def find_reads(function: Any) -> list[tuple[str, Any]]:
     """What a function reads from its file and from around it, by name."""
     inner = inspect.unwrap(function)
     inner = getattr(inner, "__func__", inner)

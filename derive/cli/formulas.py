@@ -181,7 +181,8 @@ def _read_input() -> str:
         raise refuse("file-unreadable", "standard input is not UTF-8 text") from error
 
 
-def _from_file(path: Path) -> tuple[Found, ...]:
+def _from_file(path: Path, member: str = "") -> tuple[Found, ...]:
+    """The formulas of a file, of which one may be meant."""
     shown = show_path(path)
     if path.suffix == NOTEBOOK:
         functions = list_functions(path)
@@ -203,14 +204,9 @@ def _from_file(path: Path) -> tuple[Found, ...]:
             facts=[f"it is from {origin}"],
             help=f"name that, or rebuild it with: derive build {command}",
         )
-    try:
-        formulas = run_file(path, shown)
-    except DeriveError as error:
-        functions = list_functions(path)
-        if error.diagnostic.code != "file-empty" or not functions:
-            raise
-        says = f"{shown} has functions and no formula"
-        raise refuse("file-empty", says, help=_say_lift(path, functions[0])) from error
+    formulas = run_file(path, shown)
+    if not formulas:
+        raise _refuse_empty(path, shown, member)
     alone = len(formulas) == 1
     return tuple(
         Found(name, formula, shown, _to_command(shown if alone else f"{shown}:{name}"))
@@ -218,23 +214,28 @@ def _from_file(path: Path) -> tuple[Found, ...]:
     )
 
 
+def _refuse_empty(path: Path, shown: str, member: str) -> DeriveError:
+    """The refusal of a file without a formula, which may have functions to lift."""
+    functions = list_functions(path)
+    if not functions:
+        return refuse("file-empty", f"{shown} has no formula", help=START)
+    if not member:
+        says = f"{shown} has functions and no formula"
+        return refuse("file-empty", says, help=_say_lift(path, functions[0]))
+    if member in functions:
+        says = f"{shown}:{member} is code, and a formula is wanted"
+        return refuse("formula-code", says, help=_say_lift(path, member))
+    return refuse(
+        "formula-unknown",
+        f"{shown} has no formula and no function {member}",
+        facts=[f"its functions are {', '.join(functions)}"],
+        help=suggest(member, functions) or f"write {shown}:{functions[0]}",
+    )
+
+
 def _find_member(path: Path, member: str) -> Found:
     shown = show_path(path)
-    try:
-        found = {each.name: each for each in _from_file(path)}
-    except DeriveError as error:
-        functions = list_functions(path)
-        if error.diagnostic.code != "file-empty" or not functions:
-            raise
-        if member in functions:
-            says = f"{shown}:{member} is code, and a formula is wanted"
-            raise refuse("formula-code", says, help=_say_lift(path, member)) from error
-        raise refuse(
-            "formula-unknown",
-            f"{shown} has no formula and no function {member or 'without a name'}",
-            facts=[f"its functions are {', '.join(functions)}"],
-            help=suggest(member, functions) or f"write {shown}:{functions[0]}",
-        ) from error
+    found = {each.name: each for each in _from_file(path, member)}
     if member not in found:
         raise refuse(
             "formula-unknown",
@@ -338,8 +339,6 @@ def run_file(path: Path, shown: str) -> dict[str, Formula]:
             says = f"{shown} has two formulas of the name {name}"
             raise refuse("formula-twice", says, help="give one of them another name")
         formulas[name] = value
-    if not formulas:
-        raise refuse("file-empty", f"{shown} has no formula", help=START)
     return formulas
 
 

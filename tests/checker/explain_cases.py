@@ -9,9 +9,10 @@ from texts import read_rows, read_sections
 from derive.checker.explain import STEPS, Case, explain
 from derive.checker.load import Code
 from derive.checker.program import Program
+from derive.checker.samples import Sample
 from derive.compiler import to_system
 from derive.frontend.from_text import parse
-from derive.judge.samples import choose_sizes, draw_inputs
+from derive.judge.samples import choose_sizes
 
 HEAD = "import math\nimport torch\nimport torch.nn.functional as F\n\n\n"
 
@@ -32,11 +33,7 @@ def make_case(formula, code, folder, sizes=None):
     code = Code("code", module.code, str(path), path.read_text(encoding="utf-8"))
     program = Program(code, {name: name for name in names})
 
-    def make(sizes, others=()):
-        return Case(system, program, lambda seed: draw_inputs(system, sizes, seed), sizes, others)
-
-    first, *others = all_sizes
-    return make(first, tuple(make(other) for other in others))
+    return Case(program, tuple(Sample(system, sizes, 0) for sizes in all_sizes))
 
 
 def explain_code(formula, code, folder, sizes=None, steps=STEPS):

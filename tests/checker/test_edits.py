@@ -7,7 +7,7 @@ from explain_cases import explain_code
 from texts import read_parts
 
 from derive import check
-from derive.checker.edits.search import OPERATORS
+from derive.checker.edits.operators import OPERATORS
 
 ROWS = "x[N, D]; y[n, d] = softmax[d](x[n, d] / sqrt(D))"
 NORM = """x[N, D]; scalar eps = 1e-5

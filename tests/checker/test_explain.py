@@ -1,6 +1,7 @@
 """Where code differs from its formula: the difference, the line, the edit, what each line is."""
 
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -28,7 +29,7 @@ def test_wrong_code_is_given_its_edit_and_its_line(wrong, tmp_path):
         assert found.corrected
         return
     for seed in (11, 12):
-        values = case.sample(seed)
+        values = replace(case.samples[0], seed=seed).make_inputs()
         judge = Judge(
             case.system, [Example(values, case.program.run(values, case.sizes).results, case.sizes)]
         )
@@ -128,13 +129,6 @@ def test_the_time_is_kept(tmp_path):
 
 def test_code_that_raises_explains_nothing(tmp_path):
     assert explain_code("x[N]; y[i] = x[i]", "raise ValueError(x)", tmp_path).edit == ""
-
-
-def test_inputs_are_left_alone(tmp_path):
-    case = make_case("x[N]; y[i] = x[i] + 1", "x.zero_()\nreturn x", tmp_path)
-    before = case.sample(0)["x"].clone()
-    explain(case)
-    torch.testing.assert_close(case.sample(0)["x"], before)
 
 
 def test_a_difference_at_some_sizes_only_is_explained_there(tmp_path):

@@ -1,17 +1,19 @@
-"""The operators of edits at one place of a formula, each with an example.
+"""The operators of edits of a formula, each with an example.
 
 exchange    another index, tensor, position, kind, number or scale; two of them for each other
 leave out   a term, a factor, a function, a condition, a sum
 move        a condition, a small number, a scale to where it does not belong
+rearrange   equations as a whole: what is returned, which index is kept, how pairs lie
 
 A change is what the code may be taken to compute; its words say what to do to the code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
-from itertools import combinations, product
+from functools import partial
+from itertools import combinations, permutations, product
 
 from derive.checker.edits import sites
 from derive.ir import nodes as ir
@@ -25,16 +27,6 @@ _LOOSER = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 _FILLED = ("0", "1", "-1", "1e-9", "-1e-9", "1e9", "-10", "-100", "-1e4")
 
 
-def pair_indices(
-    formula: sites.SizedFormula, node: ir.Expr
-) -> Iterator[tuple[ir.Index, ir.Index, str]]:
-    """The pairs of indices of one extent in a node, with their names."""
-    found = sites.find_indices(node) if isinstance(node, ir.Access) else find_free(node)
-    for one, two in combinations(found, 2):
-        if formula.extent(one) == formula.extent(two):
-            yield one, two, " and ".join(sorted((one.name, two.name)))
-
-
 @sites.operator(
     cost=sites.EXCHANGED,
     formula="x[N, D]; A[N, N]; y[i, d] = sum[j](A[i, j] * x[j, d])",
@@ -46,7 +38,7 @@ def exchange_indices(site: sites.Site) -> Iterator[sites.Change]:
     node, access = site.node, site.access
     if access is None and not (site.is_clause and isinstance(node, (ir.Compare, ir.And, ir.Or))):
         return
-    for one, two, names in pair_indices(site.formula, node):
+    for one, two, names in sites.pair_indices(site.formula, node):
         new = sites.exchange_nodes(node, {one: two, two: one})
         if access is None:
             yield site.change(new, f"TRANSPOSE the mask: {sites.show(node)}, not {sites.show(new)}")
@@ -134,12 +126,11 @@ def move_place(site: sites.Site) -> Iterator[sites.Change]:
                     return sites.exchange_nodes(expr, {place: new})
                 return to if expr is access else expr
 
-            moved = ir.Equation(site.equation.target, rewrite_bottom_up(site.equation.value, act))
-            yield site.change(moved, words, extra + 0.005)
+            yield site.change(sites.rewrite_value(site.equation, act), words, extra + 0.005)
             inside = ir.all_of(ir.Compare("<=", ir.ZERO, new), ir.Compare("<", new, extent))
             guarded = ir.Where(inside, other, ir.ZERO)
             yield site.change(guarded, words, extra + 0.01)
-            free = _drop_conditions(site.put(guarded), guarded)
+            free = sites.drop_conditions(site.put(guarded), guarded)
             yield site.change(ir.Equation(site.equation.target, free), words, extra + 0.02)
 
 
@@ -149,10 +140,10 @@ def _find_moves(
     """Other positions, and how much less likely each is."""
     indices, plain = find_free(place), isinstance(place, ir.Index)
     for index in indices if len(indices) > 1 else ():
-        yield _tidy(sites.exchange_nodes(place, {index: ir.Mul((ir.MINUS_ONE, index))})), 0.0
-        yield _tidy(sites.exchange_nodes(place, {index: ir.Mul((TWO, index))})), 0.2
+        yield sites.tidy(sites.exchange_nodes(place, {index: ir.Mul((ir.MINUS_ONE, index))})), 0.0
+        yield sites.tidy(sites.exchange_nodes(place, {index: ir.Mul((TWO, index))})), 0.2
     for step in (1, -1, 2, -2) if indices else ():
-        moved = _tidy(ir.Add((place, ir.Number(Fraction(step)))))
+        moved = sites.tidy(ir.Add((place, ir.Number(Fraction(step)))))
         extra = (0.4 if plain else 0.1) + 0.1 * (abs(step) > 1)
         yield moved, extra
         yield ir.Call("mod", (moved, extent)), extra + 0.1
@@ -162,43 +153,10 @@ def _find_moves(
         for count in range(1, min(blocks, sites.MOST_BLOCKS)):
             for sign in (1, -1) if len(indices) == 1 else ():
                 step_by = ir.Mul((ir.Number(Fraction(sign * count)), index.extent))
-                yield _tidy(ir.Add((place, step_by))), 0.1 * count
+                yield sites.tidy(ir.Add((place, step_by))), 0.1 * count
     if indices and not plain:
         yield ir.Call("mod", (place, extent)), 0.1
         yield ir.Call("clip", (place, ir.ZERO, ir.Add((extent, ir.MINUS_ONE)))), 0.1
-
-
-def _tidy(place: ir.Expr) -> ir.Expr:
-    """The position multiplied out, its indices in the order they had."""
-    order = find_free(place)
-    found = Polynomial.of(place).to_expr()
-    if not isinstance(found, ir.Add):
-        return found
-
-    def rank(term: ir.Expr) -> int:
-        return min((order.index(index) for index in find_free(term)), default=len(order))
-
-    return ir.Add(tuple(sorted(found.terms, key=rank)))
-
-
-def _drop_conditions(value: ir.Expr, kept: ir.Expr) -> ir.Expr:
-    """A value without the conditions of its sums, and without its brackets but for one."""
-
-    def act(expr: ir.Expr) -> ir.Expr:
-        match expr:
-            case ir.Reduce(kind, bound, _, body):
-                return ir.Reduce(kind, bound, ir.TRUE, body)
-            case ir.Mul(factors):
-                left = tuple(f for f in factors if not _is_bracket(f) or f is kept)
-                return sites.join(ir.Mul, left) if left else ir.ONE
-        return expr
-
-    return rewrite_bottom_up(value, act)
-
-
-def _is_bracket(factor: ir.Expr) -> bool:
-    """Is it 1 where a condition holds, else 0?"""
-    return isinstance(factor, ir.Where) and (factor.then, factor.other) == (ir.ONE, ir.ZERO)
 
 
 @sites.operator(
@@ -247,12 +205,8 @@ def _find_comparisons(
             if not find_free(term):
                 rest = sites.leave_out(side, place)
                 yield ir.Compare(relation, *((left, rest) if at else (rest, right))), shift, 0.1
-    for step, words, extra in (
-        (1, by_one, 0.1),
-        (-1, by_one, 0.1),
-        (2, shift, 0.3),
-        (-2, shift, 0.3),
-    ):
+    for step in (1, -1, 2, -2):
+        words, extra = (by_one, 0.1) if abs(step) == 1 else (shift, 0.3)
         yield ir.Compare(relation, left, ir.Add((right, ir.Number(Fraction(step))))), words, extra
     for one, two in product(formula.sizes, repeat=2):
         if one != two:
@@ -283,7 +237,7 @@ def leave_out_part(site: sites.Site) -> Iterator[sites.Change]:
                 yield site.change(rest, words)
         case ir.Mul(factors):
             for at, factor in enumerate(factors):
-                if _is_bracket(factor):
+                if sites.is_bracket(factor):
                     assert isinstance(factor, ir.Where)
                     words = f"ADD the mask [{sites.show(factor.condition)}] to {name}"
                 else:
@@ -392,12 +346,8 @@ def leave_out_reduction(site: sites.Site) -> Iterator[sites.Change]:
             says = f"{kind.upper()} over {indices}"
             yield site.change(body, f"{says} is missing", 0.4)
             if kind == "softmax":
-                exp = ir.Call("exp", (body,))
-                over = (
-                    exp
-                    if condition == ir.TRUE
-                    else ir.Mul((ir.Where(condition, ir.ONE, ir.ZERO), exp))
-                )
+                kept = ir.Where(condition, ir.ONE, ir.ZERO)
+                over = ir.Mul((kept, ir.Call("exp", (body,))))
                 yield site.change(over, f"{says} is missing: divide exp by its sum", 0.6)
 
 
@@ -412,16 +362,14 @@ def rescale(site: sites.Site) -> Iterator[sites.Change]:
     if not site.is_value or sites.is_number(site.node):
         return
     match site.parent:
-        case None | ir.Call() | ir.Add():
-            name = (
-                site.name
-                if site.parent is None
-                else sites.show(site.node, f"a part of {site.name}")
-            )
+        case None:
+            name = site.name
         case ir.Along(kind) as along:
             indices = ", ".join(each.name for each in along.indices)
             name = f"the argument of {kind} over {indices} in {site.name}"
-        case ir.Reduce(kind) if kind not in {"sum", "mean", "max", "min"}:
+        case ir.Reduce("sum" | "mean" | "max" | "min"):
+            return
+        case ir.Call() | ir.Add() | ir.Reduce():
             name = sites.show(site.node, f"a part of {site.name}")
         case _:
             return
@@ -452,8 +400,6 @@ def exchange_number(site: sites.Site) -> Iterator[sites.Change]:
                     words = f"CLIP to {sites.show(low)} and {sites.show(high)}, not to {shown}"
                     yield site.change(ir.Call("clip", (inner, *bounds)), words, 0.3)
         case _ if isinstance(site.parent, ir.Add) and site.is_value and sites.is_number(node):
-            if any(isinstance(part, (ir.Scalar, ir.Size)) for part in walk(node)):
-                return
             value = Polynomial.of(node).constant
             for power in range(1, 13) if value and 0 < value < Fraction(1, 50) else ():
                 other = ir.Number(Fraction(1, 10**power))
@@ -521,8 +467,215 @@ def move_condition(site: sites.Site) -> Iterator[sites.Change]:
     yield site.change(inverted, f"INVERT the mask: keep where {sites.show(mask)}", 0.1)
 
 
+@sites.operator(
+    cost=sites.LACKING,
+    formula="q, k, v[N, D]; z[i, d] = sum[j](sum[e](q[i, e] * k[j, e]) * v[j, d])",
+    code="return (q @ v.T) @ k",
+    words="exchange k and v",
+)
+def exchange_tensors(site: sites.Site) -> Iterator[sites.Change]:
+    """Two tensors exchanged in one equation, and two inputs everywhere."""
+
+    def act(pair: Mapping[ir.Tensor, ir.Tensor], expr: ir.Expr) -> ir.Expr:
+        if isinstance(expr, ir.Access) and expr.tensor in pair:
+            return ir.Access(pair[expr.tensor], expr.places)
+        return expr
+
+    if site.parent is not None:
+        return
+    formula, equations = site.formula, site.formula.system.equations
+    here = {access.tensor for access in find_accesses(site.node)}
+    readable = formula.tensors(site.number)
+    for one, two in combinations(formula.tensors(len(equations)), 2):
+        if formula.is_alike(one, two):
+            words, turn = f"EXCHANGE {one.name} and {two.name}", partial(act, {one: two, two: one})
+            if {one, two} <= here and {one, two} <= {*readable}:
+                yield site.change(
+                    sites.rewrite_value(site.equation, turn), f"{words} in {site.name}"
+                )
+            if site.number == 0:
+                every = tuple(sites.rewrite_value(each, turn) for each in equations)
+                yield site.change(formula.with_equations(every), words)
+
+
+@sites.operator(
+    cost=sites.SEVERAL,
+    formula="a, b[N, N, C]; t[i, j, c] = sum[k](a[i, k, c] * b[j, k, c])",
+    code="return torch.einsum('kic,kjc->ijc', a, b)",
+    words="exchange i and k of a and j and k of b",
+)
+def exchange_indices_twice(site: sites.Site) -> Iterator[sites.Change]:
+    """Two indices exchanged in each of two accesses."""
+
+    def put(new: Mapping[ir.Expr, ir.Expr], expr: ir.Expr) -> ir.Expr:
+        return new.get(expr, expr)
+
+    if site.parent is not None:
+        return
+    accesses = dict.fromkeys(each.access for each in site.formula.sites[site.number] if each.access)
+    turned = [
+        (
+            access,
+            sites.exchange_nodes(access, {one: two, two: one}),
+            f"{names} of {access.tensor.name}",
+        )
+        for access in accesses
+        for one, two, names in sites.pair_indices(site.formula, access)
+    ]
+    for (one, new_one, what), (two, new_two, other) in combinations(turned, 2):
+        if one is not two:
+            new = sites.rewrite_value(site.equation, partial(put, {one: new_one, two: new_two}))
+            yield site.change(new, f"EXCHANGE {what} and {other}")
+
+
+@sites.operator(
+    cost=sites.SEVERAL,
+    formula="x[N, D]; W[D, D]; y[n, e] = sum[d](x[n, d] * W[d, e])\n"
+    "z[n, e] = sum[d](y[n, d] * W[e, d])",
+    code="y = x @ W\nreturn y",
+    words="add the last step",
+)
+def return_others(site: sites.Site) -> Iterator[sites.Change]:
+    """Results of other equations: the last steps left out, or two results exchanged."""
+    formula, system = site.formula, site.formula.system
+    if site.parent is not None or site.number != len(system.equations) - 1:
+        return
+    names = [equation.target.tensor.name for equation in system.equations]
+    for at, result in enumerate(system.results):
+        for other in formula.tensors(len(system.equations)):
+            if other is result or other.kind != result.kind or other in system.tensors:
+                continue
+            results = (*system.results[:at], other, *system.results[at + 1 :])
+            words = f"RETURN {result.name}, not {other.name}"
+            if result.name in names[names.index(other.name) + 1 :]:
+                step = sites.show(system.equations[names.index(result.name)], result.name)
+                words += f": ADD the last step, {step}"
+            yield site.change(formula.with_equations(system.equations, results), words)
+    words = f"EXCHANGE the results: return {', '.join(t.name for t in system.results)}"
+    for order in permutations(system.results):
+        if order != system.results:
+            yield site.change(formula.with_equations(system.equations, order), words)
+
+
+@sites.operator(
+    cost=sites.MISPLACED,
+    formula="x[B, N, D]; m[b, n] = mean[k](x[b, n, k]); y[b, n, d] = x[b, n, d] - m[b, n]",
+    code="m = x.mean(1, keepdim=True)\nreturn x - m",
+    words="mean over k, not n",
+)
+def reduce_other_index(site: sites.Site) -> Iterator[sites.Change]:
+    """A reduction over an index that it should have kept, as an equation of its own."""
+    node, formula = site.node, site.formula
+    if not isinstance(node, ir.Reduce) or not site.is_value:
+        return
+    free, target = find_free(node), site.equation.target
+    for old, kept in product(node.bound, free):
+        words = f"{node.kind.upper()} over {old.name}, not {kept.name}"
+        if kept in target.places and formula.extent(old) != formula.extent(kept):
+            bound = tuple(kept if index is old else index for index in node.bound)
+            value = site.put(ir.Reduce(node.kind, bound, node.condition, node.body))
+            yield from _keep_other_index(site, value, kept, old, words)
+
+
+def _keep_other_index(
+    site: sites.Site, value: ir.Expr, kept: ir.Index, old: ir.Index, words: str
+) -> Iterator[sites.Change]:
+    """An equation that keeps another index, which is read by its extent in all that follow."""
+    formula, target = site.formula, site.equation.target
+    indices = tuple(old if place is kept else place for place in target.places)
+    if not all(isinstance(index, ir.Index) for index in indices):
+        return
+    extents = tuple(index.extent for index in indices if isinstance(index, ir.Index))
+    tensor = ir.Tensor(target.tensor.name, extents, target.tensor.kind)
+
+    def act(scope: tuple[ir.Index, ...], expr: ir.Expr) -> ir.Expr:
+        if not isinstance(expr, ir.Access) or expr.tensor is not target.tensor:
+            return expr
+        instead = next((i for i in scope if formula.extent(i) == formula.extent(old)), None)
+        pairs = zip(target.places, expr.places, strict=True)
+        places = tuple(instead if was is kept and instead else there for was, there in pairs)
+        return ir.Access(tensor, places)
+
+    equations = [
+        *formula.system.equations[: site.number],
+        ir.Equation(ir.Access(tensor, indices), value),
+    ]
+    for equation in formula.system.equations[site.number + 1 :]:
+        scope = tuple(node for node in walk(equation.value) if isinstance(node, ir.Index))
+        equations.append(sites.rewrite_value(equation, partial(act, scope)))
+    results = tuple(tensor if t is target.tensor else t for t in formula.system.results)
+    yield site.change(formula.with_equations(tuple(equations), results), words)
+
+
+@sites.operator(
+    cost=sites.EXCHANGED,
+    formula="x[S, 2*D]; c[S, D]; index m < 2*D\n"
+    "r[t, m] = where(m % 2 == 0, -x[t, 2*(m // 2) + 1], x[t, 2*(m // 2)])\n"
+    "y[t, m] = x[t, m] * c[t, m // 2] + r[t, m]",
+    code="a, b = x.chunk(2, -1)\nreturn torch.cat((a * c - b, b * c + a), -1)",
+    words="interleaved, not halved",
+    about="a place",
+)
+def read_other_layout(site: sites.Site) -> Iterator[sites.Change]:
+    """Pairs of neighbours for pairs of halves, in all places of the formula at once."""
+    formula, equations = site.formula, site.formula.system.equations
+    if site.number or site.parent is not None:
+        return
+    targets = [place for each in equations for place in each.target.places]
+    indices = [place for place in targets if isinstance(place, ir.Index)]
+    extents = dict.fromkeys(i.extent for i in indices if not formula.extent(i) % 2)
+    for words, there, back in (
+        ("INTERLEAVED, not halved", _join, _part),
+        ("HALVED, not interleaved", _part, _join),
+    ):
+        for extent in extents:
+            turned = tuple(_turn(each, extent, there, back) for each in equations)
+            yield site.change(formula.with_equations(turned), words, 0.25)
+
+
+def _turn(
+    equation: ir.Equation,
+    extent: ir.Expr,
+    there: Callable[[ir.Expr, ir.Expr], ir.Expr],
+    back: Callable[[ir.Expr, ir.Expr], ir.Expr],
+) -> ir.Equation:
+    """The equation in the other layout of all that has this extent."""
+    value, whole = equation.value, Polynomial.of(extent)
+    for index in equation.target.places:
+        if not isinstance(index, ir.Index) or index.extent != extent:
+            continue
+
+        def act(expr: ir.Expr, index: ir.Index = index) -> ir.Expr:
+            if not isinstance(expr, ir.Access):
+                return expr
+            places = tuple(
+                back(place, n) if index in find_free(place) and Polynomial.of(n) == whole else place
+                for place, n in zip(expr.places, expr.tensor.shape, strict=True)
+            )
+            return ir.Access(expr.tensor, places)
+
+        value = rewrite_bottom_up(sites.exchange_nodes(value, {index: there(index, extent)}), act)
+    return ir.Equation(equation.target, value)
+
+
+def _join(place: ir.Expr, extent: ir.Expr) -> ir.Expr:
+    """Where pairs of neighbours have what lies here in halves."""
+    half = ir.Call("floordiv", (extent, TWO))
+    return ir.Add(
+        (ir.Mul((TWO, ir.Call("mod", (place, half)))), ir.Call("floordiv", (place, half)))
+    )
+
+
+def _part(place: ir.Expr, extent: ir.Expr) -> ir.Expr:
+    """Where halves have what lies here in pairs of neighbours."""
+    odd = ir.Mul((ir.Call("floordiv", (extent, TWO)), ir.Call("mod", (place, TWO))))
+    return ir.Add((ir.Call("floordiv", (place, TWO)), odd))
+
+
 OPERATORS = (
     *(exchange_indices, read_other_tensor, exchange_kind, change_condition, rescale),
     *(exchange_number, leave_out_part, move_number, move_condition, move_place),
     *(read_other_index, leave_out_reduction),
+    *(exchange_tensors, reduce_other_index, read_other_layout),
+    *(return_others, exchange_indices_twice),
 )

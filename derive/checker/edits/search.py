@@ -14,12 +14,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
 from math import prod
 from typing import Any
 
-from derive.checker.edits import code, code_operators, equations, operators, sites
+from derive.checker.edits import code, code_operators, operators, sites
 from derive.checker.edits.code_operators import Stock
 from derive.checker.processes import EndedError
 from derive.checker.program import Program
@@ -50,18 +50,18 @@ class BaseEvaluator(Evaluator):
 
 
 class EditEvaluator(Evaluator):
-    """An evaluator of an edited formula: `names` are the tensors that have other values now."""
+    """An evaluator of an edited formula: `changed` are the tensors that have other values now."""
 
-    def __init__(self, base: BaseEvaluator, names: TensorNames, system: ir.System) -> None:
+    def __init__(self, base: BaseEvaluator, system: ir.System) -> None:
         super().__init__(base.values, base.sizes, system.empty_row)
-        self._base, self._names = base, names
+        self._base = base
         self.changed: set[str] = set()
         self.count = 0  # of the nodes that are evaluated
 
     def find(self, expr: ir.Expr) -> Grid:
         """The value of a node: what it was, if nothing changed in it."""
         known = self._base.found.get(expr)
-        if known is not None and not self._names.find(expr) & self.changed:
+        if known is not None and not find_names(expr) & self.changed:
             return known
         self.count += 1
         return super().find(expr)
@@ -71,19 +71,11 @@ class EditEvaluator(Evaluator):
         return self._base.extent(extent)
 
 
-class TensorNames:
-    """The names of the tensors in each node."""
-
-    def __init__(self) -> None:
-        self._known: dict[ir.Expr, frozenset[str]] = {}
-
-    def find(self, expr: ir.Expr) -> frozenset[str]:
-        """The names of the tensors in a node."""
-        if expr not in self._known:
-            own = [expr.tensor.name] if isinstance(expr, ir.Access) else []
-            inside = (self.find(child) for child in find_children(expr))
-            self._known[expr] = frozenset(own).union(*inside)
-        return self._known[expr]
+@lru_cache(maxsize=1 << 16)
+def find_names(expr: ir.Expr) -> frozenset[str]:
+    """The names of the tensors in a node."""
+    own = [expr.tensor.name] if isinstance(expr, ir.Access) else []
+    return frozenset(own).union(*map(find_names, find_children(expr)))
 
 
 class Judge:
@@ -91,7 +83,6 @@ class Judge:
 
     def __init__(self, system: ir.System, runs: Sequence[Example]) -> None:
         self.system, self.runs = system, runs
-        self.names = TensorNames()
         self.tried = 0
         self.steps = 0  # of evaluations: as many milliseconds, about
 
@@ -107,7 +98,7 @@ class Judge:
 
     def evaluate(self, edited: ir.System, sample: int = 0) -> EditEvaluator:
         """The values of an edited formula."""
-        found = EditEvaluator(self.bases[sample], self.names, edited)
+        found = EditEvaluator(self.bases[sample], edited)
         old = {equation.target.tensor.name: equation for equation in self.system.equations}
         counts: dict[str, int] = {}
         for equation in edited.equations:
@@ -117,12 +108,12 @@ class Judge:
         try:
             for equation in edited.equations:
                 name = equation.target.tensor.name
-                before = self.names.find(old[name].value) if name in old else frozenset()
-                if self.names.find(equation.value) & later - before:
+                before = find_names(old[name].value) if name in old else frozenset()
+                if find_names(equation.value) & later - before:
                     raise ValueError(f"{name} is made of what is not there yet")
                 later.discard(name)
                 same = old.get(name) is equation and counts[name] == 1
-                if not same or self.names.find(equation.value) & found.changed:
+                if not same or find_names(equation.value) & found.changed:
                     found.define(equation)
                     found.changed.add(name)
         finally:
@@ -139,9 +130,6 @@ class Judge:
         except ERRORS:
             return False
 
-
-OPERATORS = (*operators.OPERATORS, *equations.OPERATORS)
-TEXT_OPERATORS = code_operators.OPERATORS
 
 _UNEXPLAINED = 0.25  # what a line without a meaning costs an edit
 _MOST_HITS = 12
@@ -175,7 +163,7 @@ class EditSearch:
                     yield at, change
 
     def _find_changes(self, group: Sequence[int]) -> Iterator[sites.Change]:
-        for operator in OPERATORS:
+        for operator in operators.OPERATORS:
             for site in (site for number in group for site in self.formula.sites[number]):
                 with suppress(*ERRORS):  # what an operator cannot be applied to, it leaves alone
                     for change in operator.find(site):
@@ -273,7 +261,9 @@ class Mender:
         """All edits of the text."""
         found: dict[tuple[int, int, str], code.Rewrite] = {}
         for site in code.find_sites(self.source, self.ran[0]):
-            for rewrite in chain.from_iterable(act(site, self.stock) for act in TEXT_OPERATORS):
+            for rewrite in chain.from_iterable(
+                act(site, self.stock) for act in code_operators.OPERATORS
+            ):
                 key = (rewrite.start, rewrite.end, rewrite.text)
                 cost = rewrite.cost + _BRANCH * site.is_branch
                 if key not in found or cost < found[key].cost:

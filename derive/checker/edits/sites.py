@@ -17,9 +17,17 @@ from functools import cached_property
 from itertools import combinations, pairwise
 
 from derive.ir import nodes as ir
-from derive.ir.polynomial import evaluate_extent
+from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.text import to_text
-from derive.ir.walk import find_children, find_free, map_children, rename_apart, substitute, walk
+from derive.ir.walk import (
+    find_children,
+    find_free,
+    map_children,
+    rename_apart,
+    rewrite_bottom_up,
+    substitute,
+    walk,
+)
 
 EXCHANGED, LACKING, MISPLACED, SEVERAL = 1.0, 1.2, 1.4, 1.6
 LONGEST = 60  # indices of a node that words quote whole
@@ -221,6 +229,52 @@ def exchange_nodes(expr: ir.Expr, new: Mapping[ir.Expr, ir.Expr]) -> ir.Expr:
 def find_indices(access: ir.Access) -> tuple[ir.Index, ...]:
     """The indices in the places of an access, in order."""
     return tuple(dict.fromkeys(i for place in access.places for i in find_free(place)))
+
+
+def pair_indices(formula: SizedFormula, node: ir.Expr) -> Iterator[tuple[ir.Index, ir.Index, str]]:
+    """The pairs of indices of one extent in a node, with their names."""
+    found = find_indices(node) if isinstance(node, ir.Access) else find_free(node)
+    for one, two in combinations(found, 2):
+        if formula.extent(one) == formula.extent(two):
+            yield one, two, " and ".join(sorted((one.name, two.name)))
+
+
+def rewrite_value(equation: ir.Equation, act: Callable[[ir.Expr], ir.Expr]) -> ir.Equation:
+    """The equation with something done to each node of its value, inner ones first."""
+    return ir.Equation(equation.target, rewrite_bottom_up(equation.value, act))
+
+
+def tidy(place: ir.Expr) -> ir.Expr:
+    """The position multiplied out, its indices in the order they had."""
+    order = find_free(place)
+    found = Polynomial.of(place).to_expr()
+    if not isinstance(found, ir.Add):
+        return found
+
+    def rank(term: ir.Expr) -> int:
+        return min((order.index(index) for index in find_free(term)), default=len(order))
+
+    return ir.Add(tuple(sorted(found.terms, key=rank)))
+
+
+def drop_conditions(value: ir.Expr, kept: ir.Expr) -> ir.Expr:
+    """A value without the conditions of its sums, and without its brackets but for one."""
+
+    def act(expr: ir.Expr) -> ir.Expr:
+        match expr:
+            case ir.Reduce(kind, bound, _, body):
+                return ir.Reduce(kind, bound, ir.TRUE, body)
+            case ir.Mul(factors):
+                left = tuple(f for f in factors if not is_bracket(f) or f is kept)
+                return join(ir.Mul, left) if left else ir.ONE
+        return expr
+
+    return rewrite_bottom_up(value, act)
+
+
+def is_bracket(factor: ir.Expr) -> bool:
+    """Is it 1 where a condition holds, else 0?"""
+    return isinstance(factor, ir.Where) and (factor.then, factor.other) == (ir.ONE, ir.ZERO)
 
 
 def find_kept(equation: ir.Equation) -> tuple[ir.Index, ...]:

@@ -25,6 +25,7 @@ from itertools import islice, zip_longest
 from types import FrameType, ModuleType
 from typing import Any
 
+from derive.checker import subjects
 from derive.checker.judge import judge_at, judge_further
 from derive.checker.processes import CannotRunError, EndedError, find_kind, where_it_lives
 from derive.checker.program import Program, check_answer, find_names
@@ -247,12 +248,9 @@ def _find_state(target: Any, path: str) -> Iterator[tuple[str, str]]:
             defaults = inner.__defaults__ or ()
             own = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
             kept = dict(zip(own, defaults, strict=True)) | (inner.__kwdefaults__ or {})
-            for name, cell in zip(code.co_freevars, inner.__closure__ or (), strict=True):
-                with suppress(ValueError):  # a cell that is empty yet
-                    kept[name] = cell.cell_contents
+            read = subjects.find_reads(inner)
             kept |= inner.__dict__
-            read = {n: inner.__globals__[n] for n in code.co_names if n in inner.__globals__}
-            kept |= {n: each for n, each in read.items() if not isinstance(each, ModuleType)}
+            kept |= {n: each for n, each in read if not isinstance(each, ModuleType)}
             yield from ((name, tell(each)) for name, each in kept.items())
             return
         kind = value if isinstance(value, type) else type(value)
