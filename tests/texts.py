@@ -52,7 +52,8 @@ def read_literals(path: Path) -> dict[str, list[Any]]:
 class Expressions:
     """The rows of a part by its title, each a line of Python over names known when it is read.
 
-    A function's code is the line that it stands in.
+    A function's code is the line that it stands in. A line that begins and ends with square
+    brackets, as a title does, stands in parentheses.
     """
 
     def __init__(self, path: Path, names: dict[str, Any]) -> None:
