@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 from house import (
@@ -20,9 +21,12 @@ from house import (
     parse,
     read_modules,
 )
+from texts import Expressions
 
 import derive
 from derive.ir.functions import PUBLIC
+
+ROWS = Expressions(Path(__file__).with_name("house_rows.txt"), globals())
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 DERIVE = read_modules("derive")
@@ -35,30 +39,14 @@ FILES = {"pyproject.toml", "README.md", "LICENSE", ".gitignore", ".ci", ".pre-co
 
 # Which modules may read a foreign library, by the start of their names.
 OF_TORCH = "derive.judge.fields"  # classes of tensors; itself imported where it is used
-DOORS = {
-    "sympy": ("derive.notation.", "derive.frontend.", "derive.formulas.", "derive.judge.loops"),
-    "opt_einsum": ("derive.plan.path",),
-    "typer": ("derive.cli",),
-    "rich": ("derive.cli",),
-    "pygments": ("derive.backend.to_html",),
-    "matplotlib": ("derive.bench.plot",),
-    "mpmath": ("derive.judge.loops.entries",),
-    "IPython": (),
-    "numpy": (),
-}
+DOORS = dict(ROWS["doors"])
 
 SKIPS = "tests.backend.test_pages:"  # a browser is what pip does not install
 
 # The order in which tensors are declared is no output's order: it only tells which came first. The
 # greedy orders of opt_einsum begin at seeds of their own, and what those do to `random` is undone.
 # How old a folder is says whether its check may still run. Somebody's code runs at seeds, twice.
-ALLOWED = {
-    "derive.notation.words": "a counter of the whole module",
-    "derive.plan.path": "state()",
-    "derive.checker.processes": "time.time()",
-    "derive.checker.runs": "random.seed()",
-    "derive.checker.judge.circumstances": "random.",
-}
+ALLOWED = dict(ROWS["allowed"])
 
 
 def check(places):
@@ -245,33 +233,7 @@ def test_what_is_said_to_install_is_what_is_tested():
     assert install in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
-PLANTED = [
-    # (law, a text that breaks it, what is found)
-    (find_long, "\n" * 701, ["1: 701 lines"]),
-    (find_long, "\n" * 700, []),
-    (find_unstable, "key = id(x)", ["1: id()"]),
-    (find_unstable, "def f():\n    global n", ["2: global n"]),
-    (
-        find_unstable,
-        "from itertools import count\nn = count()",
-        ["2: a counter of the whole module"],
-    ),
-    (find_unstable, "import datetime", ["1: import datetime"]),
-    (find_unstable, "a = time.time()", ["1: time.time()"]),
-    (find_unstable, "a = random.choice(x)", ["1: random.choice()"]),
-    (find_unstable, "a = random.Random()", ["1: random.Random() without a seed"]),
-    (find_unstable, "a = random.Random(0).choice(x)\nb = time.perf_counter()", []),
-    (find_set_orders, "for a in {1, 2}: pass", ["1: {1, 2}"]),
-    (find_set_orders, "a = list(set(x))", ["1: set(x)"]),
-    (find_set_orders, "a = [b for b in {c for c in x}]", ["1: {c for c in x}"]),
-    (find_set_orders, "def f(x: set[str]) -> str:\n    return ', '.join(x)", ["2: x"]),
-    (find_set_orders, "def f(y):\n    x = set(y)\n    return tuple(x | {1})", ["3: x | {1}"]),
-    (find_set_orders, "x = {1}\na = [*x]", ["2: x"]),
-    (find_set_orders, "x = {1}\na = {*x, 2}\nb = sorted(x)\nc = sorted(n for n in x)", []),
-    (find_set_orders, "x = {1}\na = any(n > 0 for n in x)\nb = {n + 1 for n in x}", []),
-    (find_set_orders, "def f():\n    x = {1}\ndef g(x):\n    return list(x)", []),
-    (find_skips, "@pytest.mark.skipif(True)\ndef test(): pass", ["1: skipif"]),
-]
+PLANTED = ROWS["planted"]
 
 
 @pytest.mark.parametrize(("law", "source", "found"), PLANTED)

@@ -282,21 +282,9 @@ def test_a_formula_is_named_by_its_variable() -> None:
 
 
 # The numbers that a reader of the notebook sees: x @ w for two heads, by loop and by reshape.
-NOTEBOOK_X = [
-    [1.5410, -0.2934, -2.1788],
-    [0.5684, -1.0845, -1.3986],
-    [0.4033, 0.8380, -0.7193],
-    [-0.4033, -0.5966, 0.1820],
-    [-0.8567, 1.1006, -1.0712],
-]
-NOTEBOOK_W = [
-    [[-0.3742, -0.2658], [-0.4034, -0.5407], [-0.3370, 0.4963]],
-    [[0.2576, 0.2798], [0.0304, -0.2960], [0.0977, -0.5391]],
-]
-NOTEBOOK_Q = [
-    [[0.2760, -1.3322], [0.6961, -0.2588], [-0.2466, -0.9173], [0.3303, 0.5202], [0.2377, -0.8991]],
-    [[0.1753, 1.6926], [-0.0231, 1.2340], [0.0591, 0.2525], [-0.1042, -0.0344], [-0.2919, 0.0119]],
-]
+NOTEBOOK_X = ROWS["notebook x"]
+NOTEBOOK_W = ROWS["notebook w"]
+NOTEBOOK_Q = ROWS["notebook q"]
 
 
 def test_three_forms_of_a_head_projection_are_equal() -> None:

@@ -15,7 +15,7 @@ from examples import (
     MULTI_HEAD,
     RELATIVE,
 )
-from texts import read_literals
+from texts import Expressions
 
 from derive.compiler import build
 from derive.errors import DeriveError
@@ -23,7 +23,7 @@ from derive.frontend.from_text import parse
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import draw_inputs
 
-ROWS = read_literals(Path(__file__).with_name("awkward_rows.txt"))
+ROWS = Expressions(Path(__file__).with_name("awkward_rows.txt"), globals())
 
 REFUSAL = (RuntimeError, TypeError, NotImplementedError)  # what torch raises for a dtype
 each_example = pytest.mark.parametrize("example", EXAMPLES, ids=str)
@@ -211,23 +211,7 @@ def test_huge_logits_stay_finite(example, dtype):
     assert all(leaf.grad is None or leaf.grad.isfinite().all() for leaf in leaves)
 
 
-WRITTEN_OUT = {
-    "softmax": ("y[i,j] = exp(x[i,j]) / sum[k](exp(x[i,k]))", lambda x: x.softmax(-1)),
-    "logsumexp": ("y[i] = log(sum[j](exp(x[i,j])))", lambda x: x.logsumexp(-1)),
-    "log_softmax": ("y[i,j] = x[i,j] - log(sum[k](exp(x[i,k])))", lambda x: x.log_softmax(-1)),
-    "log of softmax": ("y[i,j] = log(softmax[j](x[i,j]))", lambda x: x.log_softmax(-1)),
-    "average": (
-        "y[i] = sum[j](exp(x[i,j]) * x[i,j]) / sum[k](exp(x[i,k]))",
-        lambda x: (x.softmax(-1) * x).sum(-1),
-    ),
-    "scaled": ("y[i,j] = 2 * exp(x[i,j]) / sum[k](exp(x[i,k]))", lambda x: 2 * x.softmax(-1)),
-    "causal": (
-        "y[i,j] = exp(where(j <= i, x[i,j], -oo)) / sum[k, k <= i](exp(x[i,k]))",
-        lambda x: x.masked_fill(~torch.ones_like(x, dtype=torch.bool).tril(), -torch.inf).softmax(
-            -1
-        ),
-    ),
-}
+WRITTEN_OUT = dict(ROWS["written out"])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -117,42 +117,7 @@ def test_accesses_in_reading_order():
     assert find_accesses(ir.Add((inside, ir.Mul((one, other))))) == (inside, other, one)
 
 
-CAPTURES = [
-    # (before, substitution, after)
-    (ir.Access(A, (i, j)), {i: j, j: i}, ir.Access(A, (j, i))),
-    (ir.Access(A, (i, j)), {i: ir.Add((i, ir.ONE))}, ir.Access(A, (ir.Add((i, ir.ONE)), j))),
-    (sum_over(j, ir.Access(A, (i, j))), {j: k}, sum_over(j, ir.Access(A, (i, j)))),
-    (sum_over(j, ir.Access(A, (i, j))), {i: k}, sum_over(j, ir.Access(A, (k, j)))),
-    (sum_over(j, ir.Access(A, (i, j))), {i: j}, sum_over(k, ir.Access(A, (j, k)))),
-    (sum_over(j, ir.Access(x, (j,))), {i: j}, sum_over(j, ir.Access(x, (j,)))),
-    (
-        sum_over(j, ir.Mul((ir.Access(A, (i, j)), ir.Access(x, (k,))))),
-        {i: j},
-        sum_over(l, ir.Mul((ir.Access(A, (j, l)), ir.Access(x, (k,))))),
-    ),
-    (
-        sum_over(j, ir.ONE, ir.Compare("<=", j, i)),
-        {i: ir.Add((j, ir.ONE))},
-        sum_over(k, ir.ONE, ir.Compare("<=", k, ir.Add((j, ir.ONE)))),
-    ),
-    (
-        sum_over(j, sum_over(k, ir.Mul((ir.Access(A, (i, j)), ir.Access(A, (j, k)))))),
-        {i: j},
-        sum_over(l, sum_over(k, ir.Mul((ir.Access(A, (j, l)), ir.Access(A, (l, k)))))),
-    ),
-    (sum_over(j, ir.Access(A, (i, j))), {ir.Access(A, (i, j)): ir.Access(x, (j,))}, None),
-    (
-        sum_over(j, ir.Access(A, (i, j))),
-        {sum_over(j, ir.Access(A, (i, j))): ir.Access(x, (i,))},
-        "x[i]",
-    ),
-    (ir.Along("cumsum", j, ir.TRUE, ir.Access(A, (i, j))), {j: k}, "cumsum[k]"),
-    (
-        ir.Along("cumsum", j, ir.TRUE, ir.Access(A, (i, j))),
-        {i: j, j: i},
-        ir.Along("cumsum", i, ir.TRUE, ir.Access(A, (j, i))),
-    ),
-]
+CAPTURES = ROWS["captures"]
 
 
 @pytest.mark.parametrize(("before", "new", "after"), CAPTURES)

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from texts import read_literals
+from texts import Expressions
 
 from derive.linter.lint import lint_bytes
 
-ROWS = read_literals(Path(__file__).with_name("lint_rows.txt"))
+ROWS = Expressions(Path(__file__).with_name("lint_rows.txt"), globals())
 
 
 def lint_text(text, path="example.py"):
@@ -67,22 +67,7 @@ def test_an_argument_hides_the_shape_of_a_name_outside():
 # What becomes of the result.
 
 CALL = 'torch.einsum("bihd,bjhd->bhij", q, k)'
-USES = [
-    (CALL, ["DE106"]),
-    (f"def f():\n    {CALL}", ["DE106"]),
-    (f"x = {CALL}", []),
-    (f"f({CALL})", []),
-    (f"def f():\n    return {CALL}", []),
-    (f"lambda: {CALL}", []),
-    (f"{CALL}.backward()", []),
-    (f"try:\n    {CALL}\nexcept RuntimeError:\n    pass", []),
-    ('import numpy\nnumpy.einsum("bihd,bjhd->bhij", q, k, out=x)', []),
-    ('import einops\neinops.rearrange(x, "b c -> b c")', []),
-    ('import einops\neinops.rearrange(x, "b c -> c b")', ["DE106"]),
-    (f"import pytest\nwith pytest.raises(RuntimeError):\n    {CALL}", []),
-    (f"with self.assertRaises(ValueError), torch.no_grad():\n    {CALL}", []),
-    (f"with torch.no_grad():\n    {CALL}", ["DE106"]),
-]
+USES = ROWS["uses"]
 
 
 @pytest.mark.parametrize(("text", "codes"), USES)

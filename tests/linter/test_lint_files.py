@@ -5,12 +5,12 @@ import os
 from pathlib import Path
 
 import pytest
-from texts import read_literals
+from texts import Expressions
 
 from derive.errors import DeriveError
 from derive.linter.lint import find_files, lint, lint_bytes
 
-ROWS = read_literals(Path(__file__).with_name("lint_files_rows.txt"))
+ROWS = Expressions(Path(__file__).with_name("lint_files_rows.txt"), globals())
 
 BAD = 'import torch\ny = torch.einsum("ij->k", A)\n'
 
@@ -66,26 +66,7 @@ def test_what_is_no_notebook(text):
 
 # Files that are strange.
 
-STRANGE = {
-    "empty": (b"", []),
-    "nulls": (b"einsum\0", ["DE901"]),
-    "not UTF-8": (b"# einsum \xff\n", ["DE902"]),
-    "latin": (b"# coding: latin-1\n# \xe9\nimport torch\ny = torch.einsum('ij->k', A)", ["DE002"]),
-    "a mark": (b"\xef\xbb\xbfimport torch\ny = torch.einsum('ij->k', A)", ["DE002"]),
-    "no such coding": (b"# coding: nonsense\n", ["DE902"]),
-    "carriage returns": (b"import torch\ry = torch.einsum('ij->k', A)\r", ["DE002"]),
-    "both": (b"import torch\r\n\r\ny = torch.einsum('ij->k', A)\r\n", ["DE002"]),
-    "form feed": (b"import torch\n\x0c\ny = torch.einsum('ij->k', A)\n", ["DE002"]),
-    "old Python": (b"print 'einsum'\n", ["DE901"]),
-    "unclosed": (b"einsum(\n", ["DE901"]),
-    "deep brackets": (b"einsum = " + b"(" * 5000 + b")" * 5000, ["DE901"]),
-    "deep minus": (b"einsum = " + b"-" * 20000 + b"1", ["DE901"]),
-    "deep attributes": (b"import torch\ntorch" + b".a" * 3000 + b"('ij->k', A)", None),
-    "long sum": (b"import torch\ny = " + b"1 + " * 4000 + b"1", None),
-    "escapes": (b"import torch\ny = '\\d', torch.einsum('ij->k', A)", ["DE002"]),
-    "a long string": (b"import torch\ny = torch.einsum('" + b"i" * 10**5 + b"->i', A)", []),
-    "itself": (b"import torch\na = b\nb = a\ny = a.einsum('ij->k', A)", []),
-}
+STRANGE = dict(ROWS["strange"])
 
 
 @pytest.mark.parametrize("case", STRANGE)
