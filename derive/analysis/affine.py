@@ -50,8 +50,11 @@ class Affine:
             terms[atom] = terms[atom] + each if atom in terms else each
         return Affine(terms, self.constant + other.constant)
 
+    def __neg__(self) -> Affine:
+        return Affine({atom: -each for atom, each in self.terms.items()}, -self.constant)
+
     def __sub__(self, other: Affine) -> Affine:
-        return self + other.scale(Polynomial.of(-1))
+        return self + -other
 
     def scale(self, by: Polynomial) -> Affine:
         """The affine times a polynomial over sizes."""

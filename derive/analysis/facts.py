@@ -52,11 +52,6 @@ from derive.ir.walk import find_brackets, find_children, find_free
 Facts = tuple[Polynomial, ...]
 
 
-def negate(value: Polynomial) -> Polynomial:
-    """The value with the other sign."""
-    return Polynomial({monomial: -number for monomial, number in value.terms.items()})
-
-
 def is_never_negative(value: ir.Expr | Polynomial, facts: Facts = ()) -> bool:
     """Is it >= 0, or nan, for all sizes, indices and inputs, as far as can be shown?
 
@@ -175,7 +170,7 @@ def _relax(value: Polynomial) -> list[Polynomial]:
                 above = Polynomial.of(over)
                 if _has_no_minus(_clear_divisors(times)):
                     above = above + ONE - Polynomial.of(under)
-                elif not _has_no_minus(_clear_divisors(negate(times))):
+                elif not _has_no_minus(_clear_divisors(-times)):
                     continue
                 smaller = split[1] + times * above
                 return [smaller, *_relax(smaller)]
@@ -215,7 +210,7 @@ def _open_quotient(value: Polynomial) -> Iterator[Polynomial]:
                 times, above = Polynomial.of(under), Polynomial.of(over)
                 if slope == ONE:
                     yield times * rest + above
-                elif slope == negate(ONE):
+                elif slope == -ONE:
                     yield times * rest + times - ONE - above
 
 
@@ -400,7 +395,7 @@ def _put_at_worst(value: Polynomial, facts: Facts, *, low: bool) -> Bound:
 
 def _is_rising(slope: Polynomial, facts: Facts) -> bool | None:
     """True where the slope is >= 0, False where it is <= 0, None where it is unknown."""
-    for sign in (slope, negate(slope)):
+    for sign in (slope, -slope):
         if _holds_for_sizes(sign, facts) or _is_never_negative(sign, ()):
             return sign is slope
     return None
@@ -472,7 +467,7 @@ def _find_atom_range(atom: ir.Expr) -> Range:
             return Range(None, _pick(highs, least=True) or next(iter(highs), None))
         case ir.Call("abs", (inside,)):
             ends = find_range(inside)
-            down = None if ends.low is None else negate(ends.low)
+            down = None if ends.low is None else -ends.low
             return Range(NOTHING, _pick([ends.high, down], least=False))
         case ir.Where(_, then, other):
             return _join(find_range(then), find_range(other))

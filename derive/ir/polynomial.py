@@ -69,8 +69,11 @@ class Polynomial:
         )
         return reduce(Polynomial.__add__, products, Polynomial({}))
 
+    def __neg__(self) -> Polynomial:
+        return Polynomial({monomial: -number for monomial, number in self.terms.items()})
+
     def __sub__(self, other: Polynomial) -> Polynomial:
-        return self + other * Polynomial.of(-1)
+        return self + -other
 
     def __hash__(self) -> int:
         return hash(frozenset(self.terms.items()))

@@ -128,15 +128,6 @@ def is_whole(expr: ir.Expr) -> bool:
             return False
 
 
-def find_bound(expr: ir.Expr) -> tuple[ir.Index, ...]:
-    """The indices that this node itself binds; an Along's is free outside and no one of them."""
-    match expr:
-        case ir.Reduce(_, bound, _, _):
-            return bound
-        case _:
-            return ()
-
-
 @lru_cache(maxsize=1 << 14)
 def find_free(expr: ir.Expr) -> tuple[ir.Index, ...]:
     """The free indices, in order of first appearance."""
@@ -152,7 +143,7 @@ def _find_free(expr: ir.Expr, known: dict[ir.Expr, tuple[ir.Index, ...]]) -> tup
             found |= dict.fromkeys(_find_free(child, known))
         if isinstance(expr, ir.Along):
             found |= dict.fromkeys(expr.indices)
-        for index in find_bound(expr):
+        for index in expr.bound if isinstance(expr, ir.Reduce) else ():
             found.pop(index, None)
         known[expr] = tuple(found)
     return known[expr]

@@ -22,9 +22,8 @@ from typing import TypeAlias
 from derive.ir import nodes as ir
 from derive.ir.functions import kind_of
 from derive.ir.polynomial import Polynomial, evaluate_extent
-from derive.ir.walk import find_all_indices, rename_apart
+from derive.ir.walk import Names, find_all_indices, rename_apart
 from derive.plan.path import count, find_path
-from derive.plan.steps import free_name
 from derive.rewrite.guards import find_nonfinite
 from derive.rewrite.rules.chains import split_term
 from derive.rewrite.rules.terms import FEW, Term, to_sum
@@ -419,8 +418,7 @@ class _Reader:
         self, system: ir.System, sums: Sequence[_Sum], parts: Mapping[int, Terms]
     ) -> ir.System:
         """The system with an equation for each part, before the first that reads it."""
-        taken = {each.name for each in (*system.inputs, *system.sizes, *self.indices)}
-        taken |= {equation.target.tensor.name for equation in system.equations}
+        taken = Names.of(system)
         changed = {each.equation: each for each in sums}
         back = {place: index for index, place in self.places.items()}
         equations: list[ir.Equation] = []
@@ -431,8 +429,7 @@ class _Reader:
                     define(parts[tensor])
                     free = self.factoring.parts[tensor][0]
                     names = self._name(free, back)
-                    name = free_name("part", taken)
-                    taken.add(name)
+                    name = taken.take("part")
                     shape = tuple(self.classes[place[0]] for place in free)
                     kind = kind_of(self._write(parts[tensor], names))
                     self.tensors[tensor] = ir.Tensor(name, shape, kind)

@@ -345,8 +345,8 @@ def _find_order(algebra: nf.Algebra, stage: Stage, wanted: Stage) -> tuple[int, 
 def _make_symbol(number: int, stage: Stage) -> ir.Tensor:
     """A tensor that stands for the intermediate; its name is no one else's."""
     shape = tuple(index.extent for index in stage.indices)
-    positive = cond.is_positive_normal(stage.normal)
-    low = ir.ZERO if positive or cond.is_nonnegative_normal(stage.normal) else None
+    positive = cond.is_above(stage.normal)
+    low = ir.ZERO if positive or cond.is_nonnegative(stage.normal) else None
     kind = "complex" if stage.normal.is_complex else "real"
     return ir.Tensor(f"={number}", shape, kind, None, low, None, (positive, False))
 
@@ -424,7 +424,7 @@ def _absorb(poly: nf.Poly) -> nf.Poly:
     infinite = tuple(filter(cond.is_infinite, poly))
     if not infinite or any(term.coefficient > 0 for term in infinite):
         return poly
-    finite, regions = cond.find_regions(poly, negative=True)
+    finite, regions = cond.find_regions(poly)
     return (*cond.guard(regions, finite), *infinite)
 
 

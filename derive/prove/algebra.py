@@ -177,7 +177,7 @@ def _power_term(algebra: nf.Algebra, term: nf.Term, exponent: Fraction) -> nf.Po
         sign = -1 if negative and exponent % 2 else 1
         return collect(algebra, nf.Term(number * sign, power=argument), factors)
     for factor in term.factors:
-        if factor.exponent.denominator != 1 or cond.is_nonnegative_atom(factor.atom):
+        if factor.exponent.denominator != 1 or cond.is_nonnegative(factor.atom):
             factors.append(nf.Factor(factor.atom, factor.exponent * exponent))
         else:
             left.append(factor)
@@ -348,7 +348,7 @@ def find_sign(algebra: nf.Algebra, base: nf.Normal) -> int:
 
 def exponential(algebra: nf.Algebra, poly: nf.Poly) -> nf.Poly:
     """The exp of it: a monomial where it is finite, 0 where it is -oo."""
-    finite, regions = cond.find_regions(poly, negative=True)
+    finite, regions = cond.find_regions(poly)
     found: list[nf.Term] = []
     for region in regions:
         part = cond.by_cases(cond.assume(finite, region), lambda p: _exp_plainly(algebra, p))
@@ -379,7 +379,7 @@ def _find_log(term: nf.Term) -> nf.Normal | None:
         return None
     factor = term.factors[0]
     match factor.atom:
-        case nf.Function("log", (inner,)) if factor.exponent == 1 and cond.is_above(nf.Base(inner)):
+        case nf.Function("log", (inner,)) if factor.exponent == 1 and cond.is_above(inner):
             return inner
     return None
 
@@ -413,7 +413,7 @@ def _log_term(algebra: nf.Algebra, term: nf.Term) -> nf.Poly:
     left: list[nf.Factor] = []
     for factor in term.factors:
         if cond.is_above(factor.atom) or (
-            isinstance(factor.atom, nf.Base) and cond.is_nonnegative_atom(factor.atom)
+            isinstance(factor.atom, nf.Base) and cond.is_nonnegative(factor.atom)
         ):
             inner = _open_base(algebra, factor)
             found += [each.times(factor.exponent) for each in _make_log(inner)]
@@ -517,11 +517,7 @@ def apply(algebra: nf.Algebra, name: str, arguments: tuple[nf.Poly, ...]) -> nf.
         found = cond.by_cases(arguments[0], lambda p: _apply_plainly(algebra, name, p))
         assert found is not None
         return found
-    return _atom(nf.Function(name, tuple(algebra.finish(argument) for argument in arguments)))
-
-
-def _atom(atom: nf.Function | nf.Fold) -> nf.Poly:
-    return nf.single(atom)
+    return nf.single(nf.Function(name, tuple(algebra.finish(argument) for argument in arguments)))
 
 
 def _apply_plainly(algebra: nf.Algebra, name: str, poly: nf.Poly) -> nf.Poly:
@@ -535,17 +531,17 @@ def _apply_plainly(algebra: nf.Algebra, name: str, poly: nf.Poly) -> nf.Poly:
     if parity and find_sign(algebra, inner) < 0:
         inner = algebra.finish(scale(inner.terms, -1))
         sign = -1 if parity == "odd" else 1
-    return scale(_atom(nf.Function(name, (inner,))), sign)
+    return scale(nf.single(nf.Function(name, (inner,))), sign)
 
 
 def _find_size(algebra: nf.Algebra, inner: nf.Normal) -> nf.Poly:
     """The absolute value: what is positive is drawn out, the sign is let go."""
-    if cond.is_nonnegative_atom(nf.Base(inner)):
+    if cond.is_nonnegative(inner):
         return inner.terms
     content, rest = find_content(algebra, inner, whole=False)
     if find_sign(algebra, rest) < 0:
         rest = algebra.finish(scale(rest.terms, -1))
-    found = _atom(nf.Function("abs", (rest,)))
+    found = nf.single(nf.Function("abs", (rest,)))
     if content is None:
         return found
     return multiply(algebra, (content,), found)
@@ -584,10 +580,10 @@ def _share(algebra: nf.Algebra, arguments: tuple[nf.Poly, ...]) -> nf.Poly:
         inner = algebra.finish(case)
         if not inner.terms:
             return ()
-        if cond.is_positive_normal(inner):
+        if cond.is_above(inner):
             return power(algebra, inner.terms, Fraction(-1))
         content, rest = find_content(algebra, inner, whole=False)
-        found = _atom(nf.Function("share", (rest,)))
+        found = nf.single(nf.Function("share", (rest,)))
         if content is None:
             return found
         return multiply(algebra, power(algebra, (content,), Fraction(-1)), found)
@@ -604,14 +600,14 @@ def fold(
     if kind == "min":
         return scale(fold(algebra, "max", bound, scale(poly, -1), cubes), -1)
     if kind in {"max", "argmax"}:
-        finite, regions = cond.find_regions(poly, negative=True)
+        finite, regions = cond.find_regions(poly)
         cubes = cond.all_of(cubes, regions)
         return _fold_order(algebra, kind, bound, finite, cubes)
     cond.refuse_infinite(poly)
     if len(cubes) != 1:
         raise nf.GivesUp("a product over several cases")
     body = algebra.finish(cond.assume(poly, cubes[0]))
-    return _atom(nf.Fold(kind, bound, cubes[0], body))
+    return nf.single(nf.Fold(kind, bound, cubes[0], body))
 
 
 def _fold_order(
@@ -632,7 +628,7 @@ def _fold_order(
         content, rest = None, inner
     asked = {index for each in cube for index in each.free} | rest.free
     kept = tuple(i for i in bound if i in asked or not cond.is_filled((i,), ()))
-    found = _atom(nf.Fold(kind, kept, cube, rest))
+    found = nf.single(nf.Fold(kind, kept, cube, rest))
     if kind == "argmax":
         return found
     drawn = multiply(algebra, (content,), found) if content else found

@@ -22,28 +22,28 @@ from derive.prove import terms as nf
 
 
 @lru_cache(maxsize=50000)
-def find_sign(atom: nf.Atom) -> Sign:
-    """The sign of an atom; what is made of complex numbers has none that is known."""
-    if atom.is_complex and not isinstance(atom, nf.Base):
+def find_sign(piece: nf.Atom | nf.Normal) -> Sign:
+    """The sign for all inputs; what is made of complex numbers has none that is known."""
+    if piece.is_complex and not isinstance(piece, (nf.Base, nf.Normal)):
         return Sign.UNKNOWN
-    match atom:
+    match piece:
         case nf.Symbol(expr):
             return facts.find_sign(expr)
         case nf.Read(tensor, _):
             return facts.find_sign(ir.Access(tensor, ()))
         case nf.Value(affine):
             return facts.find_sign(affine.to_expr())
-        case nf.Base(normal):
-            return facts.add_signs(map(find_term_sign, normal.terms))
-        case nf.Function("sum", (inner,)):
-            return find_sign(nf.Base(inner))
+        case nf.Normal(terms):
+            return facts.add_signs(map(find_term_sign, terms))
+        case nf.Base(inner) | nf.Function("sum", (inner,)):
+            return find_sign(inner)
         case nf.Function("share", (inner,)):
-            return min(find_sign(nf.Base(inner)), Sign.NEVER_NEGATIVE)
+            return min(find_sign(inner), Sign.NEVER_NEGATIVE)
         case nf.Function(name, arguments) if name in functions.FUNCTIONS:
-            return facts.apply_sign(name, (find_sign(nf.Base(each)) for each in arguments))
+            return facts.apply_sign(name, map(find_sign, arguments))
         case nf.Fold(kind, bound, literals, body):
-            inside = find_sign(nf.Base(body))
-            return facts.reduce_sign(kind, inside, is_filled=is_filled(bound, literals))
+            filled = is_filled(bound, literals)
+            return facts.reduce_sign(kind, find_sign(body), is_filled=filled)
     return Sign.UNKNOWN
 
 
@@ -76,14 +76,14 @@ def _is_squared_size(term: nf.Term) -> bool:
     return term.power is None and not any(left.values())
 
 
-def is_above(atom: nf.Atom) -> bool:
-    """Is the atom > 0?"""
-    return find_sign(atom) is Sign.POSITIVE
+def is_above(piece: nf.Atom | nf.Normal) -> bool:
+    """Is it > 0 for all inputs?"""
+    return find_sign(piece) is Sign.POSITIVE
 
 
-def is_nonnegative_atom(atom: nf.Atom) -> bool:
-    """Is the atom >= 0, or not a number?"""
-    return find_sign(atom) >= Sign.NEVER_NEGATIVE
+def is_nonnegative(piece: nf.Atom | nf.Normal) -> bool:
+    """Is it >= 0 for all inputs, or not a number?"""
+    return find_sign(piece) >= Sign.NEVER_NEGATIVE
 
 
 def is_filled(bound: nf.Indices, literals: nf.Cube) -> bool:
@@ -107,16 +107,6 @@ def guard(cubes: Cubes, poly: nf.Poly) -> nf.Poly:
     return tuple(replace(term, guards=guards) for term, guards in united if guards is not None)
 
 
-def is_positive_normal(normal: nf.Normal) -> bool:
-    """Is it > 0 for all inputs?"""
-    return is_above(nf.Base(normal))
-
-
-def is_nonnegative_normal(normal: nf.Normal) -> bool:
-    """Is it >= 0 for all inputs?"""
-    return is_nonnegative_atom(nf.Base(normal))
-
-
 def is_size(factor: nf.Factor) -> bool:
     """Is it a power of a number over sizes that is positive?"""
     return isinstance(factor.atom, nf.Symbol) and is_above(factor.atom)
@@ -132,7 +122,7 @@ def is_size(factor: nf.Factor) -> bool:
 Cubes = tuple[nf.Cube, ...]
 ALWAYS: Cubes = ((),)
 NEVER: Cubes = ()
-_MINUS_ONE = polynomial.Polynomial.of(-1)
+_LESS = Affine({}, polynomial.Polynomial.of(-1))
 _MOST_CUBES = 12
 
 
@@ -147,10 +137,10 @@ def decide_affine(kind: str, subject: Affine, positive: bool = True) -> bool | n
     if high is not None and not high.terms:  # 0 at most
         if kind == "least":
             return decide_affine("zero", subject, positive)
-        if low == _MINUS_ONE:
+        if low == _LESS.constant:
             subject, positive = subject + Affine({}, polynomial.ONE), not positive
     if kind == "least" and _is_lowered(subject.constant):
-        subject = subject.scale(_MINUS_ONE) + Affine({}, _MINUS_ONE)
+        subject = _LESS - subject
         positive = not positive
     return (nf.Literal(kind, subject, positive),)
 
@@ -199,7 +189,7 @@ def split_abs(kind: str, subject: Affine) -> Cubes | None:
                 if each.constant < 0:
                     parts = [rest + slope, rest - slope]
                     return join([to_cubes(decide_affine(kind, part)) for part in parts])
-                contrary = subject.scale(_MINUS_ONE) + Affine({}, _MINUS_ONE)
+                contrary = _LESS - subject
                 inner = split_abs(kind, contrary)
                 return deny(inner) if inner is not None else None
     return None
@@ -261,7 +251,7 @@ def _read(literal: nf.Literal) -> Affine:
     assert isinstance(literal.subject, Affine)
     if literal.positive:
         return literal.subject
-    return literal.subject.scale(_MINUS_ONE) + Affine({}, _MINUS_ONE)
+    return _LESS - literal.subject
 
 
 def compare(known: nf.Literal, asked: nf.Literal) -> str:
@@ -273,23 +263,23 @@ def compare(known: nf.Literal, asked: nf.Literal) -> str:
             return ""
         return "same" if known.positive == asked.positive else "excludes"
     is_zero = known.kind == "zero"
-    if is_zero and asked.kind == "zero" and one in (other, other.scale(_MINUS_ONE)):
+    if is_zero and asked.kind == "zero" and one in (other, -other):
         return "same" if known.positive == asked.positive else "excludes"
     if (is_zero and not known.positive) or (not is_zero and asked.kind == "zero"):
         return ""
-    facts = (one, one.scale(_MINUS_ONE)) if is_zero else (_read(known),)  # what is >= 0
+    facts = (one, -one) if is_zero else (_read(known),)  # what is >= 0
     if asked.kind == "zero":
-        sides = (other, other.scale(_MINUS_ONE))
-        if not any(_is_told(side + Affine({}, _MINUS_ONE), facts) for side in sides):
+        sides = (other, -other)
+        if not any(_is_told(side + _LESS, facts) for side in sides):
             return ""
         return "excludes" if asked.positive else "tells"
     wanted = _read(asked)
     if _is_told(wanted, facts):
         return "same" if not is_zero and wanted == facts[0] else "tells"
-    contrary = wanted.scale(_MINUS_ONE)
+    contrary = -wanted
     if not is_zero and contrary == facts[0]:
         return "equals"
-    return "excludes" if _is_told(contrary + Affine({}, _MINUS_ONE), facts) else ""
+    return "excludes" if _is_told(contrary + _LESS, facts) else ""
 
 
 def _is_told(value: Affine, facts: tuple[Affine, ...]) -> bool:
@@ -405,13 +395,13 @@ def refuse_infinite(poly: nf.Poly) -> None:
         raise nf.GivesUp("infinity as an argument")
 
 
-def find_regions(poly: nf.Poly, *, negative: bool) -> tuple[nf.Poly, Cubes]:
-    """The finite terms, and the cubes where no infinite one counts."""
+def find_regions(poly: nf.Poly) -> tuple[nf.Poly, Cubes]:
+    """The finite terms, and the cubes where no -oo counts; GivesUp where there is an oo."""
     regions = ALWAYS
     for term in filter(is_infinite, poly):
         others = [f for f in term.factors if not isinstance(f.atom, nf.Infinite)]
         plain = not term.bound and term.power is None and len(term.factors) - len(others) == 1
-        if not plain or (term.coefficient < 0) is not negative:
+        if not plain or term.coefficient > 0:
             raise nf.GivesUp("infinity that is not plain")
         if not all(is_above(f.atom) for f in others):
             raise nf.GivesUp("infinity times what may be 0")

@@ -143,9 +143,9 @@ class Definedness:
     def _find_sign(self, factor: ir.Expr, env: Mapping[ir.Index, Affine]) -> int:
         """1 where it is > 0 for all inputs, -1 where it is < 0, else 0."""
         normal = self._algebra.finish(self.reader.read(factor, env))
-        if cond.is_positive_normal(normal):
+        if cond.is_above(normal):
             return 1
-        return -1 if cond.is_positive_normal(self._negate(normal)) else 0
+        return -1 if cond.is_above(self._negate(normal)) else 0
 
     def _negate(self, normal: nf.Normal) -> nf.Normal:
         return self._algebra.finish(scale(normal.terms, -1))
@@ -227,9 +227,7 @@ class Definedness:
                 sign = 1 if expr.kind == "max" else -1
                 lost = "-oo" if sign > 0 else "oo"
                 value = scale(reader.read(expr.body, inner), sign)
-                rows = cond.check_count(
-                    cond.join([cubes, cond.find_regions(value, negative=True)[1]])
-                )
+                rows = cond.check_count(cond.join([cubes, cond.find_regions(value)[1]]))
                 empty = self._collect([(self._find_empty(rows, bound), f"~{lost}")])
                 rest = {key: need for key, need in body.items() if need[1] != lost}
                 rest = _change(rest, lambda what: f"max({what})")
@@ -251,7 +249,7 @@ class Definedness:
             here = env.get(expr.index, to_affine(expr.index))
             before = cond.to_cubes(cond.decide_affine("least", here - row[expr.index]))
             return self._over(body, bound, cond.all_of(cubes, before))
-        regions = cond.find_regions(reader.read(expr.body, row), negative=True)[1]
+        regions = cond.find_regions(reader.read(expr.body, row))[1]
         rows = cond.all_of(cubes, regions)
         rest = {key: need for key, need in body.items() if need[1] != "-oo"}
         found = self._over(_change(rest, lambda what: "nan"), bound, cubes)
@@ -308,7 +306,7 @@ class Definedness:
         """Where it is 0: one of its factors is, or all of its terms that are never negative are."""
         if not value.terms:
             return nf.ONE
-        if any(cond.is_positive_normal(each) for each in (value, self._negate(value))):
+        if any(cond.is_above(each) for each in (value, self._negate(value))):
             return ()
         content, rest = find_content(self._algebra, value, whole=True)
         found: nf.Poly = ()
@@ -324,18 +322,18 @@ class Definedness:
                     found += cond.guard(_own_guards(content), self._zero(inner))
                 case atom:
                     found += cond.guard(_own_guards(content), self._say("zero", atom))
-        if cond.is_positive_normal(rest):
+        if cond.is_above(rest):
             return found
-        if cond.is_nonnegative_normal(rest):
+        if cond.is_nonnegative(rest):
             rest = self._algebra.finish(tuple(map(_find_support, rest.terms)))
-            if cond.is_positive_normal(rest):
+            if cond.is_above(rest):
                 return found
         made = nf.Function("zero", (rest,))
         return (*found, nf.Term(factors=(nf.Factor(made),)))
 
     def _negative(self, value: nf.Normal) -> nf.Poly:
         """Where it is < 0."""
-        if not value.terms or cond.is_nonnegative_normal(value):
+        if not value.terms or cond.is_nonnegative(value):
             return ()
         rest = find_content(self._algebra, value, whole=False)[1]
         return nf.single(nf.Function("negative", (rest,)))
@@ -422,9 +420,3 @@ def to_key(expr: ir.Expr, *, steps: int = nf.MOST_STEPS) -> str:
     needs = Definedness(reader).find(expr, {})
     asked = sorted(f"{what} where {key}" for key, (_, what) in needs.items())
     return "; ".join((reader.algebra.finish(reader.read(expr, {})).key, *asked))
-
-
-def to_normal(expr: ir.Expr, *, steps: int = nf.MOST_STEPS) -> nf.Normal:
-    """The normal form of an expression. GivesUp where it has none, or where it takes too long."""
-    reader = Reader(NormalAlgebra(steps), ir.System("", (), (), (), ()))
-    return reader.algebra.finish(reader.read(expr, {}))

@@ -254,7 +254,7 @@ class Reader:
             return power(self.algebra, self.read(base, env), exponent.value)
         argument = self.read(exponent, env)
         below = self.algebra.finish(self.read(base, env))
-        if not cond.is_positive_normal(below):
+        if not cond.is_above(below):
             return apply(self.algebra, "power", (below.terms, argument))
         log = logarithm(self.algebra, below.terms)
         return exponential(self.algebra, multiply(self.algebra, argument, log))

@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import combinations, permutations
 
 from derive.analysis.affine import Affine, put, to_affine
-from derive.analysis.facts import is_never_negative, is_positive, negate
+from derive.analysis.facts import is_never_negative, is_positive
 from derive.ir import nodes as ir
 from derive.ir.polynomial import NOTHING, Polynomial, divide_wholly
 from derive.ir.polynomial import ONE as UNIT
@@ -253,10 +253,10 @@ def _narrow(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
         assert isinstance(literal.subject, Affine)
         subject = literal.subject
         if not literal.positive:
-            subject = subject.scale(Polynomial.of(-1)) + Affine({}, Polynomial.of(-1))
+            subject = Affine({}, Polynomial.of(-1)) - subject
         extent = Polynomial.of(index.extent)
         rises = subject.terms[index].constant == 1
-        start = negate(subject.constant) if rises else Polynomial({})
+        start = -subject.constant if rises else Polynomial({})
         left = extent - start if rises else subject.constant + UNIT
         if not all(map(is_never_negative, (start, left, extent - start - left))):
             continue
@@ -519,7 +519,7 @@ def decide(algebra: nf.Algebra, literal: nf.Literal) -> bool | nf.Cube:
         return (literal,)
     if not subject.terms:
         return (literal.kind == "equal") is literal.positive
-    if cond.is_positive_normal(subject):
+    if cond.is_above(subject):
         return (literal.kind != "equal") is literal.positive
     rest = find_content(algebra, subject, whole=False)[1]  # what is drawn out is positive
     if literal.kind == "equal" and find_sign(algebra, rest) < 0:

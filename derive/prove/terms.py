@@ -384,7 +384,7 @@ class Labeller:
             return f"{sign}{literal.kind} {self.write(subject, labels)}"
         text = self.write_affine(subject, labels)
         if literal.kind == "zero":
-            other = self.write_affine(subject.scale(polynomial.Polynomial.of(-1)), labels)
+            other = self.write_affine(-subject, labels)
             text = min(text, other)
         return f"{sign}{literal.kind} {text}"
 

@@ -41,11 +41,12 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import (
     find_free,
+    find_indices,
+    find_sizes,
     map_children,
     rename_apart,
     rewrite_bottom_up,
     substitute,
-    walk,
 )
 
 
@@ -148,13 +149,8 @@ class IndexNames:
     """The names of a system: what an index that a rule made must not be called."""
 
     def __init__(self, system: ir.System) -> None:
-        inputs = (*system.inputs, *system.sizes)
-        names = [entry.name for entry in inputs]
-        names += [equation.target.tensor.name for equation in system.equations]
-        shapes = [t.shape for t in inputs if isinstance(t, ir.Tensor)]
-        sizes = (part for shape in shapes for extent in shape for part in walk(extent))
-        names += [part.name for part in sizes if isinstance(part, ir.Size)]
-        self._names = dict.fromkeys(names)
+        named = (*system.inputs, *system.sizes, *(e.target.tensor for e in system.equations))
+        self._names = {*(each.name for each in named), *find_sizes(system)}
         self._extents: dict[str, ir.Expr] = {}
         self._new: dict[str, ir.Expr] = {}  # of indices that got a name here: one each, wherever
         for equation in system.equations:
@@ -162,8 +158,9 @@ class IndexNames:
 
     def meet(self, equation: ir.Equation) -> None:
         """Take note of the indices of an equation: each keeps its extent from now on."""
-        for index in _find_indices((*equation.target.places, equation.value)):
-            self._extents.setdefault(index.name, index.extent)
+        for part in (*equation.target.places, equation.value):
+            for index in find_indices(part):
+                self._extents.setdefault(index.name, index.extent)
 
     def settle(self, value: ir.Expr, equation: ir.Equation) -> ir.Expr:
         """The value with no index bound inside its own scope, or called like something else."""
@@ -182,8 +179,7 @@ class IndexNames:
         for index in expr.bound:
             kept = index
             if index.name in inner or not self._is_free(index):
-                inside = {i.name for i in _find_indices((expr.condition, expr.body))}
-                inside |= {i.name for i in expr.bound}
+                inside = {i.name for i in find_indices(expr)}
                 inside |= {n for n, e in self._new.items() if not is_same_extent(e, index.extent)}
                 kept = rename_apart(index, {*inner, *self._names, *self._extents, *inside})
                 self._new.setdefault(kept.name, kept.extent)
@@ -200,13 +196,3 @@ class IndexNames:
         known = self._extents.get(index.name)
         told = known is None or is_same_extent(known, index.extent)
         return told and index.name not in self._names
-
-
-def _find_indices(exprs: Sequence[ir.Expr]) -> Iterator[ir.Index]:
-    """The indices in order of appearance, bound ones with them."""
-    for expr in exprs:
-        for here in walk(expr):
-            if isinstance(here, ir.Index):
-                yield here
-            elif isinstance(here, (ir.Reduce, ir.Along)):
-                yield from here.indices

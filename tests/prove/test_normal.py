@@ -14,7 +14,8 @@ from derive.frontend.from_text import parse
 from derive.ir import nodes as ir
 from derive.prove import prove
 from derive.prove.algebra import multiply
-from derive.prove.definedness import to_key, to_normal
+from derive.prove.definedness import to_key
+from derive.prove.reader import Reader
 from derive.prove.sums import NormalAlgebra
 from derive.prove.terms import Factor, GivesUp, Read, Term
 
@@ -30,6 +31,11 @@ def monomial(pairs):
         ir.Access(tensor, places) for tensor, *places in pairs for places in [tuple(places)]
     )
     return ir.Reduce("sum", tuple(INDICES), ir.TRUE, ir.Mul(factors))
+
+
+def to_normal(expr, steps=10_000):
+    reader = Reader(NormalAlgebra(steps), ir.System("", (), (), (), ()))
+    return reader.algebra.finish(reader.read(expr, {}))
 
 
 def key(expr):

@@ -275,9 +275,9 @@ def decide(relation: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
     low, high = affine.find_range(gap)
     one = Polynomial.of(1)
     above = low is not None and facts.is_never_negative(low)
-    below = high is not None and facts.is_never_negative(facts.negate(high))
+    below = high is not None and facts.is_never_negative(-high)
     far_above = low is not None and facts.is_never_negative(low - one)
-    far_below = high is not None and facts.is_never_negative(facts.negate(high) - one)
+    far_below = high is not None and facts.is_never_negative(-high - one)
     known = {
         "<=": (above, far_below),
         "<": (far_above, below),
@@ -297,11 +297,11 @@ def decide(relation: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
 def _turn(relation: str, gap: affine.Affine) -> ir.Expr:
     """`left relation right` for right - left: t > s, i < S - 1, and not -s + t >= 1."""
     signs = {a: facts.is_never_negative(each) for a, each in gap.terms.items()}
-    left = affine.Affine({a: facts.negate(each) for a, each in gap.terms.items() if not signs[a]})
+    left = affine.Affine({a: -each for a, each in gap.terms.items() if not signs[a]})
     right = affine.Affine({a: each for a, each in gap.terms.items() if signs[a]}, gap.constant)
     if not left.terms:
         left = affine.Affine(right.terms)
-        right = affine.Affine({}, facts.negate(right.constant))
+        right = affine.Affine({}, -right.constant)
         relation = _TURNED.get(relation, relation)
     step, strict = _STRICT.get(relation, (0, relation))
     if right.terms and right.constant == Polynomial.of(step):

@@ -370,7 +370,7 @@ def find_magnitude(expr: ir.Expr, known: Mapping[ir.Tensor, float]) -> float:
         found = _find_growth(expr, known)
         if ends.low is None or ends.high is None:
             return found
-        return min(found, max(_put_sizes(ends.high), _put_sizes(facts.negate(ends.low))))
+        return min(found, max(_put_sizes(ends.high), _put_sizes(-ends.low)))
     except OverflowError:
         return inf
 

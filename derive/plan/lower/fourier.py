@@ -16,7 +16,7 @@ from fractions import Fraction
 from functools import reduce
 from math import log2
 
-from derive.analysis.facts import is_integer, is_never_negative, negate
+from derive.analysis.facts import is_integer, is_never_negative
 from derive.ir import nodes as ir
 from derive.ir.functions import holds_complex, is_complex
 from derive.ir.polynomial import Polynomial, is_same_extent
@@ -145,7 +145,7 @@ def _find_waves(angle: Polynomial, bound: Sequence[ir.Index]) -> Iterator[Wave]:
                 continue
             inverse = Polynomial.of(ir.Pow(parts[0].to_expr(), ir.MINUS_ONE)) * TURN
             sign = 1 if all(number > 0 for number in inverse.terms.values()) else -1
-            length = inverse if sign > 0 else negate(inverse)
+            length = inverse if sign > 0 else -inverse
             others = [a for each in (*parts, length) for a in each.atoms]
             is_whole = is_integer(length) and not any(
                 isinstance(a, (ir.Index, ir.Access)) for a in others
@@ -177,7 +177,7 @@ def _write_wave(  # noqa: PLR0913, PLR0917 - a wave, what stands beside it, and 
     """The transform as a step, read by what else stands in the sum."""
     inside, outside = factors
     is_turned = bool(part) and wave.sign > 0  # the part is taken of the wave's conjugate
-    rest = negate(wave.rest) if is_turned else wave.rest
+    rest = -wave.rest if is_turned else wave.rest
     inside += [_to_wave(wave.slope * Polynomial.of(wave.index))] if wave.slope.terms else []
     body = ir.product_of(inside)
     is_real, is_forward = not is_complex(body), bool(part) or wave.sign < 0
@@ -380,7 +380,7 @@ def _find_line(  # noqa: PLR0913, PLR0917 - a table, a pair of indices, and what
     mine, its = (Polynomial.of(i.extent) for i in (index, kept))
     both = steps[index], steps[kept]
     turned = {(1, 1): "one", (-1, 1): "", (1, -1): "table"}[both]
-    first = low if turned == "table" else negate(low)
+    first = low if turned == "table" else -low
     last = first + its - ONE
     # What is not 0 before a position is read modulo the length, from `start` to `end`.
     start, end = {
@@ -390,8 +390,8 @@ def _find_line(  # noqa: PLR0913, PLR0917 - a table, a pair of indices, and what
     }[turned]
     if is_never_negative(first):
         moved = Polynomial({})
-    elif is_never_negative(negate(first)):
-        moved = negate(first)
+    elif is_never_negative(-first):
+        moved = -first
     else:
         return None
     longer = mine if turned == "table" else count

@@ -25,7 +25,7 @@ from functools import lru_cache, reduce
 
 from derive.analysis.affine import Affine, find_range, to_affine
 from derive.analysis.extents import find_guard, is_above_zero
-from derive.analysis.facts import find_facts, is_never_negative, is_positive, negate
+from derive.analysis.facts import find_facts, is_never_negative, is_positive
 from derive.analysis.places import split_merged
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
@@ -177,10 +177,10 @@ def _find_form(place: ir.Expr, extent: ir.Expr) -> _Form | None:
     known = {atom: step for atom, step in position.terms.items() if isinstance(atom, ir.Index)}
     if find_accesses(place) or not known or len(known) < len(position.terms):
         return None
-    down = tuple(index for index, step in known.items() if is_positive(negate(step)))
+    down = tuple(index for index, step in known.items() if is_positive(-step))
     if not all(index in down or is_positive(step) for index, step in known.items()):
         return None
-    sizes = {index: negate(step) if index in down else step for index, step in known.items()}
+    sizes = {index: -step if index in down else step for index, step in known.items()}
     low = position.constant
     for index in down:
         low = low - sizes[index] * (Polynomial.of(index.extent) - _ONE)
@@ -375,7 +375,7 @@ def take_places(
             along = exchange_part(place, form, Affine({run: _ONE}, low).to_expr())
             at = ops.axes_of(op).index(axis)
             op = take(op, {axis: _lower_position(along, axis.extent, context, (run,))}, order)
-            rest = ir.Add((form, negate(low).to_expr()))
+            rest = ir.Add((form, (-low).to_expr()))
             found = _find_form(rest, run.extent)
             assert found is not None
             op = _read_form(_pad(op, at, found), at, found)
@@ -407,7 +407,7 @@ def _find_core(place: ir.Expr) -> ir.Expr | None:
         place = parts[0]
     form = to_affine(place)
     is_affine = all(isinstance(atom, ir.Index) for atom in form.terms)
-    signs = [is_positive(step) or is_positive(negate(step)) for step in form.terms.values()]
+    signs = [is_positive(step) or is_positive(-step) for step in form.terms.values()]
     return place if len(form.terms) > 1 and is_affine and all(signs) else None
 
 
@@ -460,7 +460,7 @@ def _roll(op: ops.Op, axis: ir.Index, place: ir.Expr, context: Context) -> ops.O
         )
     run_place = ir.Call("mod", (Affine({run: _ONE}, form.constant).to_expr(), axis.extent))
     whole = take(op, {axis: _lower_position(run_place, axis.extent, context, (run,))}, (run,))
-    shift = negate(form.constant).to_expr()
+    shift = (-form.constant).to_expr()
     call = ops.TorchCall(".roll", (ops.Given(0), ops.Given(1), at))
     rolled = ops.Cell(call, (op, ops.Num(shift)), whole, ops.axes_of(whole))
     return rolled if len(indices) == 1 else _read_form(rolled, at, found)

@@ -34,6 +34,7 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.text import to_text
 from derive.ir.walk import (
+    Names,
     find_accesses,
     find_all_indices,
     find_sizes,
@@ -112,8 +113,7 @@ class Sharding:
 def find_sharding(system: ir.System, cuts: Mapping[str, str]) -> Sharding:
     """The formula with indices cut over dimensions of a mesh; DeriveError where none can be cut."""
     known = {index.name: index for index in find_all_indices(system)}
-    names = {e.name for e in (*system.inputs, *system.sizes)} | {*find_sizes(system)}
-    names |= {equation.target.tensor.name for equation in system.equations}
+    names = Names.of(system)
     for name, axis in cuts.items():
         if name not in known:
             raise refuse(
@@ -122,11 +122,11 @@ def find_sharding(system: ir.System, cuts: Mapping[str, str]) -> Sharding:
                 facts=[f"its indices are {', '.join(known)}"],
                 help=suggest(name, known) or "name one of them: --shard b=dp,h=tp",
             )
-        if not axis.isidentifier() or axis in names or axis in known:
+        if not axis.isidentifier() or axis in names:
             raise refuse(
                 "shard-dimension",
                 f"{axis or 'nothing'} cannot be the name of a dimension of the mesh",
-                facts=["the formula has it for something else"] * (axis in {*names, *known}),
+                facts=["the formula has it for something else"] * (axis in names),
                 help="choose a name like dp, tp or sp",
             )
     found = _cut(system, cuts)

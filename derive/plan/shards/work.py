@@ -18,11 +18,11 @@ from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.recurrences import find_groups
 from derive.ir.text import to_text
 from derive.ir.walk import (
+    Names,
     find_accesses,
     find_all_indices,
     find_children,
     find_free,
-    find_sizes,
     map_children,
     split_guards,
     walk,
@@ -55,11 +55,7 @@ class Opener:
     rigid: set[str] = field(default_factory=set)  # what has no gradient
 
     def __post_init__(self) -> None:
-        entries = (*self.system.inputs, *self.system.sizes)
-        self.taken = {entry.name for entry in entries} | {*find_sizes(self.system)}
-        self.taken |= {e.target.tensor.name for e in self.system.equations}
-        self.taken |= {index.name for index in find_all_indices(self.system)}
-        self.taken |= {*self.cuts.values()}
+        self.taken = Names.of(self.system) | {*self.cuts.values()}
         self.mesh = self.name_free("mesh")
         self.axes: dict[str, list[str]] = {}
         for name, axis in self.cuts.items():
@@ -84,10 +80,6 @@ class Opener:
         names = {n for axis in self.axes for n in self.axes[axis] if axis not in free}
         names |= {index.name for index in free.values()}
         value = self._extract(equation.value, names, target)
-
-        def is_cut(index: ir.Index) -> bool:
-            """Not beside another one of its dimension."""
-            return index.name in names and index not in free.values()
 
         match value:
             case ir.Reduce(kind, bound, _, _) if kind in MADE_OF_SUMS and any(

@@ -308,7 +308,7 @@ def _settle(expr: ir.Expr) -> ir.Expr:
                     return ir.ZERO
                 first = min(value.terms, key=lambda m: [(to_text(a), p) for a, p in m], default=())
                 if value.terms.get(first, 0) < 0:
-                    turned = ir.Call(name, ((Polynomial.of(0) - value).to_expr(),))
+                    turned = ir.Call(name, ((-value).to_expr(),))
                     is_odd = FUNCTIONS[name].parity == "odd"
                     return ir.Mul((ir.MINUS_ONE, turned)) if is_odd else turned
                 return here

@@ -23,7 +23,6 @@ from derive.analysis.facts import (
     is_finite,
     is_integer,
     is_never_negative,
-    negate,
 )
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
@@ -99,7 +98,7 @@ def depend_on(expr: ir.Expr, offset: Offset, value: Polynomial) -> ir.Expr | Non
         return None
     first, step = next(each for each in offset if abs(each[1]) == 1)
     rest = value - to_polynomial(tuple(each for each in offset if each[0] is not first))
-    place = _write(rest if step == 1 else negate(rest))
+    place = _write(rest if step == 1 else -rest)
     try:
         put_in = substitute(expr, {first: place})
     except ValueError:  # a row along the index
@@ -139,7 +138,7 @@ def _guard_parts(guards: Guards, parts: Sequence[ir.Expr]) -> Guards:
 class _Tables:
     """The tables of a system: by what they hold, and the equations that define them."""
 
-    names: set[str]  # that are taken
+    names: Names
     nonfinite: Mapping[ir.Tensor, ir.Tensor]
     target: str = ""
     products: bool = False  # instead: of what one of two indices, and their difference, tell
@@ -274,7 +273,7 @@ class _Tables:
         axes = (*(i for i in find_free(body) if i not in places), *places)
         key = body, axes
         if key not in self.made:
-            name = self._take_name(f"{self.target}_of_{'_'.join(i.name for i in places)}")
+            name = self.names.take(f"{self.target}_of_{'_'.join(i.name for i in places)}")
             tensor = ir.Tensor(name, tuple(axis.extent for axis in axes))
             self.made[key] = ir.Equation(ir.Access(tensor, axes), body)
         tensor = self.made[key].target.tensor
@@ -283,16 +282,8 @@ class _Tables:
     def _make_run(self, length: Polynomial, number: int) -> ir.Index:
         """The index over the values of an offset."""
         if (length, number) not in self.runs:
-            index = rename_apart(ir.Index("u", length.to_expr()), self.names)
-            self.names.add(index.name)
-            self.runs[length, number] = index
+            self.runs[length, number] = self.names.take_index(ir.Index("u", length.to_expr()))
         return self.runs[length, number]
-
-    def _take_name(self, wanted: str) -> str:
-        numbered = (f"{wanted}_{k}" for k in range(2, len(self.names) + 3))
-        name = next(name for name in (wanted, *numbered) if name not in self.names)
-        self.names.add(name)
-        return name
 
 
 def _put(expr: ir.Expr, offset: Offset, index: ir.Index, low: Polynomial) -> ir.Expr:

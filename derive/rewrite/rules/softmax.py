@@ -320,7 +320,7 @@ def return_shift(expr: ir.Expr) -> ir.Expr | None:
             case _:
                 continue
         for n, logit in enumerate(logits):
-            spot = next((m for m, o in enumerate(others) if is_alike(o, negate(logit))), None)
+            spot = next((m for m, o in enumerate(others) if is_alike(o, sums.turn(logit))), None)
             if spot is None or set(find_free(logit)) & set(bound) or not is_safe(logit):
                 continue
             left = ir.sum_of([*logits[:n], *logits[n + 1 :]])
@@ -366,17 +366,6 @@ def _find_normalised(term: ir.Expr, others: Sequence[ir.Expr]) -> ir.Expr | None
             rest = [other for k, other in enumerate(others) if k not in chosen]
             return ir.sum_of([*rest, ir.Along("log_softmax", index, condition, one)])
     return None
-
-
-def negate(term: ir.Expr) -> ir.Expr:
-    """The term with the contrary sign."""
-    match term:
-        case ir.Mul((sign, other)) if sign is ir.MINUS_ONE:
-            return other
-        case ir.Mul((sign, *others)) if sign is ir.MINUS_ONE:
-            return ir.Mul(tuple(others))
-        case _:
-            return ir.Mul((ir.MINUS_ONE, term))
 
 
 def _added_mask(term: ir.Expr) -> ir.Expr | None:

@@ -119,19 +119,7 @@ def _find_terms(factor: ir.Expr) -> _Terms | None:
             return None
     if any(wide <= {*find_free(term)} for term in terms):
         return None
-    return tuple(split_number(term) for term in terms)
-
-
-def split_number(term: ir.Expr) -> tuple[Fraction, ir.Expr]:
-    """(the product of the rational factors, the product of the others)."""
-    number = Fraction(1)
-    others: list[ir.Expr] = []
-    for factor in sums.find_factors(term):
-        if isinstance(factor, ir.Number):
-            number *= factor.value
-        else:
-            others.append(factor)
-    return number, ir.product_of(others)
+    return tuple(sums.split_number(term) for term in terms)
 
 
 def _expand(

@@ -125,7 +125,7 @@ def _part_kink(factor: ir.Expr, index: ir.Index) -> tuple[str, int, ir.Expr, ir.
     match factor:
         case ir.Call("abs" | "relu" as name, (ir.Add(parts),)) if not holds_complex(factor):
             above = [part for part in parts if index not in find_free(part)]
-            below = [_turn(part) for part in parts if part not in above]
+            below = [turn(part) for part in parts if part not in above]
         case ir.Call("max" | "min" as name, (one, other)):
             if index in find_free(one):
                 one, other = other, one
@@ -146,7 +146,7 @@ def _open_kink(
     order: a term without a condition has the one that is summed, and others have the other outside.
     """
     is_turned = is_negative(one) and is_negative(other)  # as it is written: one order serves both
-    sides = (_turn(other), _turn(one)) if is_turned else (other, one)
+    sides = (turn(other), turn(one)) if is_turned else (other, one)
     below: ir.Expr
     above: ir.Expr
     below, above = (ir.Compare(sign, *sides) for sign in ("><" if is_turned else "<>"))
@@ -184,12 +184,23 @@ def _list_number(number: int) -> list[ir.Expr]:
     return [] if number == 1 else [ir.Number(Fraction(number))]
 
 
-def _turn(term: ir.Expr) -> ir.Expr:
-    """The term with the contrary sign."""
+def _part_numbers(term: ir.Expr) -> tuple[Fraction, list[ir.Expr]]:
+    """(the product of the rational factors, the others)."""
     factors = find_factors(term)
-    number = -prod((f.value for f in factors if isinstance(f, ir.Number)), start=Fraction(1))
-    rest = [f for f in factors if not isinstance(f, ir.Number)]
-    return ir.product_of([*([] if number == 1 else [ir.Number(number)]), *rest])
+    numbers = (factor.value for factor in factors if isinstance(factor, ir.Number))
+    return prod(numbers, start=Fraction(1)), [f for f in factors if not isinstance(f, ir.Number)]
+
+
+def turn(term: ir.Expr) -> ir.Expr:
+    """The term with the contrary sign."""
+    number, rest = _part_numbers(term)
+    return ir.product_of([*([] if number == -1 else [ir.Number(-number)]), *rest])
+
+
+def split_number(term: ir.Expr) -> tuple[Fraction, ir.Expr]:
+    """(the product of the rational factors, the product of the others)."""
+    number, rest = _part_numbers(term)
+    return number, ir.product_of(rest)
 
 
 def _sum_apart(
