@@ -12,7 +12,6 @@ from texts import Expressions
 from derive.ir import nodes as ir
 from derive.ir.walk import (
     find_accesses,
-    find_bound,
     find_children,
     find_free,
     map_children,
@@ -103,12 +102,6 @@ def test_rewriting_goes_from_the_inside_out():
 )
 def test_free_indices(expr, free):
     assert find_free(expr) == free
-
-
-def test_bound_indices():
-    assert find_bound(ir.Reduce("sum", (i, j), ir.TRUE, ir.ONE)) == (i, j)
-    assert find_bound(ir.Along("softmax", i, ir.TRUE, ir.ONE)) == ()
-    assert find_bound(ir.ONE) == ()
 
 
 def test_accesses_in_reading_order():

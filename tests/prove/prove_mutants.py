@@ -7,7 +7,7 @@ import torch
 
 from derive.ir import nodes as ir
 from derive.ir.polynomial import is_same_extent
-from derive.ir.walk import find_bound, find_free, map_children, substitute, walk
+from derive.ir.walk import find_free, map_children, substitute, walk
 from derive.judge.evaluate import evaluate_system
 from derive.judge.samples import choose_sizes, draw_inputs
 
@@ -50,9 +50,10 @@ def _put(expr, old, new):
 def _find_indices(equation):
     indices = dict.fromkeys(find_free(equation.target))
     for here in walk(equation.value):
-        indices |= dict.fromkeys(find_bound(here))
-        if isinstance(here, (ir.Index, ir.Along)):
-            indices[here if isinstance(here, ir.Index) else here.index] = None
+        if isinstance(here, (ir.Reduce, ir.Along)):
+            indices |= dict.fromkeys(here.indices)
+        elif isinstance(here, ir.Index):
+            indices[here] = None
     return list(indices)
 
 
@@ -60,13 +61,10 @@ def _is_clear(value):
     """Is no index bound inside its own scope?"""
     for here in walk(value):
         if isinstance(here, (ir.Reduce, ir.Along)):
-            bound = here.bound if isinstance(here, ir.Reduce) else (here.index,)
-            for part in (here.body, here.condition):
-                for inner in walk(part):
-                    if set(bound) & set(find_bound(inner)):
-                        return False
-                    if isinstance(inner, ir.Along) and inner.index in bound and inner is not here:
-                        return False
+            for inner in (*walk(here.body), *walk(here.condition)):
+                is_binder = isinstance(inner, (ir.Reduce, ir.Along)) and inner is not here
+                if is_binder and {*here.indices} & {*inner.indices}:
+                    return False
     return True
 
 
