@@ -103,8 +103,7 @@ def order_atom(atom: ir.Expr) -> tuple[str, str]:
 def _to_product(factor: Polynomial, atom: ir.Expr) -> ir.Expr:
     if factor == ONE:
         return atom
-    made = factor.to_expr()
-    return ir.Mul((*made.factors, atom) if isinstance(made, ir.Mul) else (made, atom))
+    return ir.Mul((*ir.split_product(factor.to_expr()), atom))
 
 
 # Index expressions as linear forms over ranged atoms, and their simplification by ranges.

@@ -277,15 +277,19 @@ def rename_apart(index: ir.Index, taken: set[str]) -> ir.Index:
     return next(ir.Index(name, index.extent) for name in (*indices, *numbered) if name not in taken)
 
 
+def find_entry_names(system: ir.System) -> set[str]:
+    """The names of its arguments, sizes and tensors."""
+    named = (*system.inputs, *system.sizes, *(each.target.tensor for each in system.equations))
+    return {each.name for each in named} | {*find_sizes(system)}
+
+
 class Names(set[str]):
     """The names that are taken in a system, and new ones beside them."""
 
     @classmethod
     def of(cls, system: ir.System) -> Names:
         """Those of its arguments, sizes, tensors and indices."""
-        found = {entry.name for entry in (*system.inputs, *system.sizes)}
-        found |= {equation.target.tensor.name for equation in system.equations}
-        return cls(found | {i.name for i in find_all_indices(system)} | {*find_sizes(system)})
+        return cls(find_entry_names(system) | {i.name for i in find_all_indices(system)})
 
     def propose(self, wanted: str) -> str:
         """The name, or one like it that nothing has."""

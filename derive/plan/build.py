@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 
 from derive.ir import functions
 from derive.ir import nodes as ir
-from derive.ir.walk import walk
+from derive.ir.walk import find_entry_names
 from derive.plan import ops
 from derive.plan.cells import find_notes, use_cells
 from derive.plan.cells.matching import count_reads, rename, sort_stored, strip
@@ -59,7 +59,7 @@ def lower_system(
 ) -> Plan:
     """The plan of a form, its orders of contraction chosen at the given sizes."""
     system, prepared = form.system, form.prepared
-    context = Context(prepared, sizes, _reserved(prepared), lower, minimize=form.minimize)
+    context = Context(prepared, sizes, find_entry_names(prepared), lower, minimize=form.minimize)
     context.layouts = {**find_layouts(prepared), **form.layouts}
     marked = mark_harmful(prepared)
     if form.transforms:
@@ -99,15 +99,6 @@ def lower_system(
 def _is_mask(op: ops.Op) -> bool:
     """Is it a factor of 0 and 1?"""
     return isinstance(op, ops.Cast) and ops.is_boolean(op.arg)
-
-
-def _reserved(system: ir.System) -> set[str]:
-    """The names that the formula itself takes."""
-    names = {entry.name for entry in (*system.inputs, *system.sizes)}
-    names |= {equation.target.tensor.name for equation in system.equations}
-    shapes = (entry.shape for entry in system.inputs if isinstance(entry, ir.Tensor))
-    sizes = (part for shape in shapes for extent in shape for part in walk(extent))
-    return names | {part.name for part in sizes if isinstance(part, ir.Size)}
 
 
 def _result(equation: ir.Equation, source: ops.Source, context: Context) -> ops.Op:

@@ -179,7 +179,7 @@ def _join(met: Sequence[_Part], needed: Collection[ir.Index]) -> _Part:
     spanned = tuple(dict.fromkeys(i for part in met for i in part.kept))
     kept = tuple(i for i in spanned if i in needed)
     bound = tuple(i for i in spanned if i not in needed)
-    product = ir.Mul(tuple(part.value for part in met)) if len(met) > 1 else met[0].value
+    product = ir.product_of([part.value for part in met])
     value = ir.sum_over(bound, product)
     return _Part(value, spanned, kept)
 

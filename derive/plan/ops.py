@@ -466,7 +466,7 @@ def to_place(parts: tuple[ir.Index, ...]) -> ir.Expr:
     for k, index in enumerate(parts):
         strides = tuple(p.extent for p in parts[k + 1 :])
         terms.append(ir.Mul((index, *strides)) if strides else index)
-    return ir.Add(tuple(terms)) if len(terms) > 1 else terms[0]
+    return ir.sum_of(terms)
 
 
 def args_of(op: Op) -> tuple[Op, ...]:

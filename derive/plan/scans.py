@@ -462,7 +462,7 @@ def find_slope(expr: ir.Expr, recurrence: Recurrence) -> tuple[ir.Expr, ir.Expr]
             if len(found) < len(terms):
                 return None
             slopes, rests = zip(*found, strict=True)
-            return _add(slopes), _add(rests)
+            return _add(*slopes), _add(*rests)
         case ir.Mul(factors):
             first, *more = (k for k, each in enumerate(factors) if is_reading(each, target.tensor))
             inner = find(factors[first])
@@ -481,9 +481,9 @@ def find_slope(expr: ir.Expr, recurrence: Recurrence) -> tuple[ir.Expr, ir.Expr]
 
 
 def multiply(*factors: ir.Expr) -> ir.Expr:
-    """Their product, without what changes nothing."""
-    left = tuple(each for each in factors if each is not ir.ONE)
-    return ir.ZERO if ir.ZERO in left else ir.Mul(left) if len(left) > 1 else (left or (ir.ONE,))[0]
+    """Their product, without what changes nothing; a bracket that does not hold makes it 0."""
+    left = [each for each in factors if each is not ir.ONE]
+    return ir.ZERO if ir.ZERO in left else ir.product_of(left)
 
 
 def strip_starts(
@@ -561,9 +561,9 @@ def _is_plain(expr: ir.Expr, axes: Sequence[ir.Expr]) -> bool:
     )
 
 
-def _add(terms: Sequence[ir.Expr]) -> ir.Expr:
-    left = tuple(term for term in terms if term is not ir.ZERO)
-    return ir.Add(left) if len(left) > 1 else (left or (ir.ZERO,))[0]
+def _add(*terms: ir.Expr) -> ir.Expr:
+    """Their sum, without what changes nothing."""
+    return ir.sum_of([term for term in terms if term is not ir.ZERO])
 
 
 def _find_interval(expr: ir.Expr) -> tuple[float, float]:
@@ -599,15 +599,10 @@ def _find_interval(expr: ir.Expr) -> tuple[float, float]:
 
 
 def _settle(expr: ir.Expr) -> ir.Expr:
-    """Choices that are decided taken; a bracket that does not hold makes its product 0."""
-    match settle(expr, ()):
-        case ir.Mul(factors) if ir.ZERO in factors:
-            return ir.ZERO
-        case ir.Mul(factors) if ir.ONE in factors:
-            kept = tuple(factor for factor in factors if factor is not ir.ONE)
-            return ir.Mul(kept) if len(kept) > 1 else (kept or (ir.ONE,))[0]
-        case settled:
-            return settled
+    """Choices that are decided taken."""
+    settled = settle(expr, ())
+    is_product = isinstance(settled, ir.Mul) and {ir.ZERO, ir.ONE} & {*settled.factors}
+    return multiply(*ir.split_product(settled)) if is_product else settled
 
 
 def _map_down(expr: ir.Expr, act: object) -> ir.Expr:

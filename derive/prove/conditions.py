@@ -21,20 +21,24 @@ from derive.ir import nodes as ir
 from derive.prove import terms as nf
 
 
-@lru_cache(maxsize=50000)
 def find_sign(piece: nf.Atom | nf.Normal) -> Sign:
     """The sign for all inputs; what is made of complex numbers has none that is known."""
-    if piece.is_complex and not isinstance(piece, (nf.Base, nf.Normal)):
+    if isinstance(piece, nf.Normal):  # one of the same text may be of tensors of other domains
+        return facts.add_signs(map(find_term_sign, piece.terms))
+    return _find_atom_sign(piece)
+
+
+@lru_cache(maxsize=50000)
+def _find_atom_sign(atom: nf.Atom) -> Sign:
+    if atom.is_complex and not isinstance(atom, nf.Base):
         return Sign.UNKNOWN
-    match piece:
+    match atom:
         case nf.Symbol(expr):
             return facts.find_sign(expr)
         case nf.Read(tensor, _):
             return facts.find_sign(ir.Access(tensor, ()))
         case nf.Value(affine):
             return facts.find_sign(affine.to_expr())
-        case nf.Normal(terms):
-            return facts.add_signs(map(find_term_sign, terms))
         case nf.Base(inner) | nf.Function("sum", (inner,)):
             return find_sign(inner)
         case nf.Function("share", (inner,)):

@@ -267,7 +267,6 @@ RULES: tuple[Rule, ...] = (
     products.contract_mean,
     softmax.find_softmax,
     softmax.find_full_softmax,
-    softmax.find_masked_softmax,
     softmax.find_weighted_softmax,
     softmax.find_logsumexp,
     softmax.find_log_softmax,
@@ -299,7 +298,6 @@ TOLD = (
     deltas.sift_label,
     softmax.find_softmax,
     softmax.find_full_softmax,
-    softmax.find_masked_softmax,
     softmax.find_weighted_softmax,
     softmax.find_logsumexp,
     softmax.find_log_softmax,
@@ -506,7 +504,7 @@ def _find_in_equations(
         sensitive = guards.find_sensitive(ir.Equation(equation.target, value), names)
         for site in _walk_values(value):
             for rule in rules:
-                is_free = not (rule.loses or rule.cancels) or (fast_math and rule.keeps_sign)
+                is_free = not rule.loses or (fast_math and rule.keeps_sign)
                 if not is_free and site in sensitive[rule.keeps_sign]:
                     continue
                 new = rule(site)

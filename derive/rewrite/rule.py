@@ -40,9 +40,9 @@ from typing import Any
 from derive.ir import nodes as ir
 from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import (
+    find_entry_names,
     find_free,
     find_indices,
-    find_sizes,
     map_children,
     rename_apart,
     rewrite_bottom_up,
@@ -63,7 +63,6 @@ class Rule:
     loses: str = ""  # what is rounded worse than before; nothing where it is empty
     across: Callable[[ir.System], Iterator[ir.System]] | None = None  # a law that spans equations
     nan_rows: bool = False  # it holds where an empty row of a softmax is nan, not where it is zeros
-    cancels: bool = False  # it takes a difference apart: not where its sign is of matter
     keeps_sign: bool = False  # what is >= 0 for sure stays so, however it is rounded
 
     def __call__(self, expr: ir.Expr) -> ir.Expr | None:
@@ -149,8 +148,7 @@ class IndexNames:
     """The names of a system: what an index that a rule made must not be called."""
 
     def __init__(self, system: ir.System) -> None:
-        named = (*system.inputs, *system.sizes, *(e.target.tensor for e in system.equations))
-        self._names = {*(each.name for each in named), *find_sizes(system)}
+        self._names = find_entry_names(system)
         self._extents: dict[str, ir.Expr] = {}
         self._new: dict[str, ir.Expr] = {}  # of indices that got a name here: one each, wherever
         for equation in system.equations:

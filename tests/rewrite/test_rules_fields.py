@@ -213,9 +213,6 @@ HUGE = {
     ),
     "restrict_softmax": (),
     "find_softmax": (RULE["find_softmax"].before, RULE["find_softmax"].after) * 2,
-    "find_masked_softmax": (
-        *(RULE["find_masked_softmax"].before, RULE["find_masked_softmax"].after) * 2,
-    ),
     "find_full_softmax": (
         *(RULE["find_full_softmax"].before, RULE["find_full_softmax"].after) * 2,
     ),

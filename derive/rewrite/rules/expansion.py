@@ -417,27 +417,13 @@ def expand_sum(expr: ir.Expr) -> ir.Expr | None:
     after="x[N, D]; w[N, N]; z[i,d] = sum[j](x[i,d] * w[i,j]) - sum[j](x[j,d] * w[i,j])",
     refuses="x[N, D]; w[N, N]; z[i,d] = sum[j]((x[i,d] - 1) * w[i,j])",
     loses="digits where a is near b: it rounds as the larger of the two sums does",
-    cancels=True,
 )
 def expand_difference(expr: ir.Expr) -> ir.Expr | None:
-    """The same where something is subtracted: not where the value must not round below zero."""
-    return expand(expr, differences=True)
+    """The same where something is subtracted: not where the value must not round below zero.
 
-
-@rule(
-    law="sum_k (x_k - y_k) * c_k * (x_k - y_k) = the products of each two, of x and y less a mean",
-    before="x[M, D]; y[N, D]; P[D, D]; "
-    "z[i,j] = sum[d, e]((x[i,d] - y[j,d]) * P[d,e] * (x[i,e] - y[j,e]))",
-    after="x[M, D]; y[N, D]; P[D, D]; "
-    "z[i,j] = sum[d, e]((x[i,d] - mean[k](y[k,d])) * P[d,e] * (x[i,e] - mean[k](y[k,e]))) "
-    "+ sum[d, e]((y[j,d] - mean[k](y[k,d])) * P[d,e] * (y[j,e] - mean[k](y[k,e]))) "
-    "- sum[d, e]((x[i,d] - mean[k](y[k,d])) * (P[d,e] + P[e,d]) * (y[j,e] - mean[k](y[k,e])))",
-    refuses="x[M, D]; y[D]; P[D, D]; z[i] = sum[d, e]((x[i,d] - y[d]) * P[d,e] * (x[i,e] - y[e]))",
-    loses="digits where x is near y: it rounds as the largest of all the products does",
-)
-def expand_product(expr: ir.Expr) -> ir.Expr | None:
-    """The same of products of differences, whose two sides are other points: of no square."""
-    return None if squares.multiply_out(expr) else expand(expr, differences=True, is_lossy=True)
+    Products of differences of other points are taken from a mean; a square stays one.
+    """
+    return expand(expr, differences=True, is_lossy=squares.multiply_out(expr) is None)
 
 
 @system_rule(
@@ -492,8 +478,7 @@ def expand_equations(system: ir.System) -> Iterator[ir.System]:
         forms = [expand_all(ir.Equation(reader.target, factored), names)]
         if whole is not None and not (whole[1] and reader.target.tensor.name in names[0]):
             forms.insert(0, whole[0])
-        opened = map(expand_product, walk(value))
-        if any(new is not None for new in opened):
+        if any(expand_difference(part) is not None for part in walk(value)):
             yield settle({**values, reader.target: value}, parts)  # for a rule that loses digits
         for form in forms:
             if form is not value:

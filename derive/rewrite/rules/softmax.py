@@ -107,39 +107,29 @@ def find_softmax(expr: ir.Expr) -> ir.Expr | None:
 
 
 @rule(
-    law="exp(e_j) / sum_j exp(e_j) = softmax_j(e) where e is finite, and no row empty",
-    before="x[N, N]; y[i,j] = where(j <= i, exp(x[i,j]), 0) / sum[k, k <= i](exp(x[i,k]))",
-    after="x[N, N]; y[i,j] = softmax[j, j <= i](x[i,j])",
-    refuses="x[N, N]; y[i,j] = where(j < i, exp(x[i,j]), 0) / sum[k, k < i](exp(x[i,k]))",
+    law="exp(e_j) / sum_{j: c} exp(e_j) = softmax_{j: c}(e) where no row is empty, or c holds",
+    before="x[M, N]; y[i,j] = where(j <= i, exp(x[i,j]) / sum[k, k <= i](exp(x[i,k])), 0)",
+    after="x[M, N]; y[i,j] = where(j <= i, softmax[j, j <= i](x[i,j]), 0)",
+    refuses="x[M, N]; y[i,j] = where(i <= j, exp(x[i,j]) / sum[k, k <= i](exp(x[i,k])), 0)",
 )
 def find_full_softmax(expr: ir.Expr) -> ir.Expr | None:
-    """The same where a softmax of nothing is zeros: the quotient would be nan."""
+    """The same where a softmax of nothing is zeros: the quotient would be nan.
+
+    The numerator is guarded by the condition of its row, or each row has an entry that is finite.
+    """
+    match expr:
+        case ir.Where(condition, ir.Mul(factors), other) if other is ir.ZERO and (
+            found := _find_quotient(factors)
+        ):
+            soft, rest, guard = found
+            is_guarded = guard is ir.TRUE and ir.all_of(condition, soft.condition) is condition
+            return ir.Where(condition, ir.product_of([*rest, soft]), other) if is_guarded else None
     new = find_softmax(expr)
     for part in ir.split_product(new) if new is not None else ():
         if isinstance(part, ir.Along) and part.kind == "softmax":
             full = is_never_empty(part.condition, part.index) and is_finite_where_defined(part.body)
             return new if full else None
     return None
-
-
-@rule(
-    law="where(c, exp(e_j) / sum_{j: c} exp(e_j), 0) = where(c, softmax_{j: c}(e), 0)",
-    before="x[M, N]; y[i,j] = where(j <= i, exp(x[i,j]) / sum[k, k <= i](exp(x[i,k])), 0)",
-    after="x[M, N]; y[i,j] = where(j <= i, softmax[j, j <= i](x[i,j]), 0)",
-    refuses="x[M, N]; y[i,j] = where(i <= j, exp(x[i,j]) / sum[k, k <= i](exp(x[i,k])), 0)",
-)
-def find_masked_softmax(expr: ir.Expr) -> ir.Expr | None:
-    """The same with entries left out, where the numerator is guarded by the same condition."""
-    match expr:
-        case ir.Where(condition, ir.Mul(factors), other) if other is ir.ZERO:
-            if (found := _find_quotient(factors)) is None:
-                return None
-            soft, rest, guard = found
-            if guard is not ir.TRUE or ir.all_of(condition, soft.condition) is not condition:
-                return None
-            return ir.Where(condition, ir.product_of([*rest, soft]), ir.ZERO)
-        case _:
-            return None
 
 
 def _find_quotient(factors: tuple[ir.Expr, ...]) -> tuple[ir.Along, list[ir.Expr], ir.Expr] | None:

@@ -83,7 +83,6 @@ def hoist_factor(expr: ir.Expr) -> ir.Expr | None:
     refuses="x[M]; A[M, N]; z[i] = sum[j](relu(x[i] - A[i,j]))",
     loses="as many digits as the values are larger than their differences, and than the sum; an "
     "infinity among them may give nan",
-    cancels=True,
 )
 def open_kink(expr: ir.Expr) -> ir.Expr | None:
     """The size of differences of two vectors by which of them are smaller: these can be sorted."""

@@ -42,13 +42,7 @@ class Term:
         if self.number == 1:
             return whole
         number = ir.Number(self.number)
-        if whole is ir.ONE:
-            return number
-        return (
-            ir.Mul((number, *whole.factors))
-            if isinstance(whole, ir.Mul)
-            else ir.Mul((number, whole))
-        )
+        return number if whole is ir.ONE else ir.Mul((number, *ir.split_product(whole)))
 
     def _sum(self, factors: list[ir.Expr]) -> ir.Expr:
         """The sum, or the mean where one factor is divided by the number of entries."""
