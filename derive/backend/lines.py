@@ -49,6 +49,11 @@ def to_tuple(names: Sequence[str]) -> str:
     return f"({', '.join(names)}{',' * (len(names) == 1)})"
 
 
+def write_returns(count: int, kind: str = "Tensor") -> str:
+    """The type of so many results."""
+    return kind if count == 1 else f"tuple[{', '.join([kind] * count)}]"
+
+
 def fit_signature(name: str, arguments: list[str], returns: str, room: int = WIDTH) -> str:
     """The line that begins a function, or as few lines as hold it."""
     line = f"def {name}({', '.join(arguments)}) -> {returns}:"

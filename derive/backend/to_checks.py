@@ -136,6 +136,12 @@ def list_arguments(system: ir.System) -> list[tuple[str, str]]:
     ]
 
 
+def list_keywords(system: ir.System) -> list[str]:
+    """The keywords of the sizes that no shape tells."""
+    defaults = ("" if s.default is None else f" = {s.default}" for s in system.sizes)
+    return [f"{s.name}: int{end}" for s, end in zip(system.sizes, defaults, strict=True)]
+
+
 def _write_body(
     system: ir.System,
     known_sizes: Sequence[SizeSource],

@@ -22,6 +22,7 @@ from derive.backend.lines import (
     fit_signature,
     quote,
     write_function,
+    write_returns,
 )
 from derive.errors import refuse
 from derive.ir import nodes as ir
@@ -107,8 +108,7 @@ def to_class(
     made = ["self", *(_declare(n, "int", numbers[n]) for n in numbers if n not in entries), "*"]
     made += [_declare(n, "float", numbers[n]) for n in numbers if n in entries]
     made += ["device: torch.device | str | None = None", "dtype: torch.dtype | None = None"]
-    results = len(plan.results)
-    returns = "Tensor" if results == 1 else f"tuple[{', '.join(['Tensor'] * results)}]"
+    returns = write_returns(len(plan.results))
     shown = ", ".join(f"{number}={{self.{number}}}" for number in numbers)
     starting = ["super().__init__()", *build, "self.reset_parameters()"]
     call = fit_call(f"return {name}", "", passed, ROOM)

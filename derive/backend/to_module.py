@@ -25,6 +25,7 @@ from derive.backend.lines import (
     to_tuple,
     wrap_text,
     write_function,
+    write_returns,
 )
 from derive.backend.to_torch import ADD, ATOM, Printer, find_matrices, to_python
 from derive.ir import nodes as ir
@@ -674,16 +675,12 @@ def sign(
         f"{entry.name}: Tensor | None" if entry.name in optional else write_argument(entry)
         for entry in order_inputs(system)
     ]
-    keywords = [
-        f"{s.name}: int" + (f" = {s.default}" if s.default is not None else "")
-        for s in system.sizes
-    ]
+    keywords = to_checks.list_keywords(system)
     keywords += [f"{tile.block}: int | None = None" for tile in plan.tiles]
     keywords += [f"{chunk}: int = {usual}" for chunk, (_, usual) in plan.chunks.items()]
     keywords += [*more, *([f"{validate}: bool = False"] if validate else [])]
     given += ["*", *keywords] if keywords else []
-    returns = "Tensor" if results == 1 else f"tuple[{', '.join(['Tensor'] * results)}]"
-    returns = "tuple[Tensor | None, ...]" if optional else returns
+    returns = "tuple[Tensor | None, ...]" if optional else write_returns(results)
     return fit_signature(name, given, returns)
 
 

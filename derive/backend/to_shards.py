@@ -19,6 +19,7 @@ from derive.backend.lines import (
     quote,
     wrap_text,
     write_function,
+    write_returns,
 )
 from derive.backend.to_module import OUTER, More, order_inputs, sign, write_argument, write_body
 from derive.errors import refuse
@@ -240,16 +241,10 @@ def say_transfers(transfers: Sequence[Transfer]) -> str:
 def _write_sharded(sharding: Sharding, name: str, body: Sequence[str]) -> str:
     """The function over the ranks of a mesh."""
     system, mesh = sharding.system, sharding.mesh
-    keywords = [
-        f"{s.name}: int" + (f" = {s.default}" if s.default is not None else "")
-        for s in system.sizes
-    ]
     given = [write_argument(entry) for entry in order_inputs(system)]
-    many = len(system.results) > 1
-    returns = f"tuple[{', '.join(['DTensor'] * len(system.results))}]" if many else "DTensor"
-    head = fit_signature(
-        f"{name}_sharded", [*given, "*", *keywords, f"{mesh}: DeviceMesh"], returns
-    )
+    given += ["*", *to_checks.list_keywords(system), f"{mesh}: DeviceMesh"]
+    returns = write_returns(len(system.results), "DTensor")
+    head = fit_signature(f"{name}_sharded", given, returns)
     cuts = ", ".join(f"{index} over {axis}" for index, axis in sharding.cuts)
     sentences = [
         f"The same over the ranks of a mesh: {cuts} is cut.",

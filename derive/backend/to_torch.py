@@ -569,8 +569,9 @@ def to_matmul(op: ops.Einsum) -> ops.Op:
         return ops.arrange(ops.Reduction("sum", made, summed), op.axes)
     # where there is no batch, a product takes vectors too, and more rows than one index has
     unit = (ir.Index("1", ir.Number(Fraction(1))),) if batch else ()
-    left = _merge(left, batch, rows or unit, summed) if batch else _merge(left, rows, summed)
-    right = _merge(right, batch, summed, columns or unit)
+    each = [(i,) for i in (batch or rows)]
+    left = ops.merge(left, [*each, rows or unit, summed] if batch else [*each, summed])
+    right = ops.merge(right, [*((i,) for i in batch), summed, columns or unit])
     axes = (*ops.axes_of(left)[:-1], *ops.axes_of(right)[len(batch) + 1 :])
     made = ops.Apply("@", (left, right), axes)
     for place, parts in ((len(axes) - 1, columns), (len(batch), rows if batch else unit)):
@@ -590,16 +591,6 @@ def _sum_alone(arg: ops.Op, op: ops.Einsum, number: int) -> ops.Op:
     others = {i for k, other in enumerate(op.args) if k != number for i in find_true_axes(other)}
     alone = tuple(i for i in ops.axes_of(arg) if i not in others and i not in op.axes)
     return ops.Reduction("sum", arg, alone) if alone else arg
-
-
-def _merge(op: ops.Op, *groups: tuple[ir.Index, ...]) -> ops.Op:
-    """The axes in this order, those of the later groups merged into one each."""
-    op = ops.arrange(op, tuple(i for group in groups for i in group))
-    for k, group in reversed(list(enumerate(groups))):
-        start = sum(map(len, groups[:k]))
-        if k and len(group) > 1:
-            op = ops.flatten(op, start, start + len(group) - 1)
-    return op
 
 
 def _has_scalar(*numbers: ops.Num) -> bool:

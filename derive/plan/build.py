@@ -19,7 +19,7 @@ from derive.plan.cells import find_notes, use_cells
 from derive.plan.cells.matching import count_reads, rename, sort_stored, strip
 from derive.plan.cost import Storage, find_strides, is_matrix_product, time_op
 from derive.plan.lower import lower, lower_equation
-from derive.plan.lower.context import Context, find_layouts, layout_of
+from derive.plan.lower.context import Context, find_layouts
 from derive.plan.lower.product import FINITE
 from derive.plan.machine import DEFAULT
 from derive.plan.masks import use_factors
@@ -103,16 +103,7 @@ def _is_mask(op: ops.Op) -> bool:
 
 def _result(equation: ir.Equation, source: ops.Source, context: Context) -> ops.Op:
     """A result with its places in the order of the left side, merged indices merged."""
-    target = equation.target.tensor
-    layout = layout_of(target, context)
-    places = context.stored[target.name]
-    wanted = tuple(i for parts in places for i in parts)
-    op = ops.arrange(source, wanted) if layout != tuple(range(len(layout))) else source
-    for k, parts in reversed(list(enumerate(places))):
-        if len(parts) > 1:
-            start = sum(map(len, places[:k]))
-            op = ops.flatten(op, start, start + len(parts) - 1)
-    return op
+    return ops.merge(source, context.stored[equation.target.tensor.name])
 
 
 def inline_result(

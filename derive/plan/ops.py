@@ -460,6 +460,16 @@ def flatten(op: Op, start: int, end: int, index: ir.Index | None = None) -> Op:
     return Flatten(op, start, end, index)
 
 
+def merge(op: Op, groups: Sequence[tuple[ir.Index, ...]]) -> Op:
+    """The axes in the order of these groups, each of several merged into one."""
+    op = arrange(op, tuple(index for group in groups for index in group))
+    for k, group in reversed(list(enumerate(groups))):
+        if len(group) > 1:
+            start = sum(map(len, groups[:k]))
+            op = flatten(op, start, start + len(group) - 1)
+    return op
+
+
 def to_place(parts: tuple[ir.Index, ...]) -> ir.Expr:
     """The place that merges the indices, slowest first."""
     terms: list[ir.Expr] = []

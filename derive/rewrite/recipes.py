@@ -57,7 +57,6 @@ from derive.rewrite.rules import (
     offsets,
     products,
     softmax,
-    squares,
     sums,
 )
 from derive.rewrite.rules.products import is_bracket, is_negative
@@ -447,7 +446,6 @@ _FAMILIES = (
     sums,
     softmax,
     deltas,
-    squares,
     masks,
     chains,
     products,

@@ -238,6 +238,21 @@ def _split_power(expr: ir.Expr) -> ir.Expr:
     return expr
 
 
+@rule(
+    law="(a * b)**p = a**p * b**p where neither a nor b is negative",
+    before="a[M, D]; b[N, D]; z[i,j] = 1 / sqrt(sum[d](a[i,d]**2) * sum[d](b[j,d]**2))",
+    after="a[M, D]; b[N, D]; z[i,j] = sum[d](a[i,d]**2)**(-1/2) * sum[d](b[j,d]**2)**(-1/2)",
+    refuses="a[M]; b[N, D]; z[i,j] = 1 / sqrt(a[i] * sum[d](b[j,d]**2))",
+)
+def split_power(expr: ir.Expr) -> ir.Expr | None:
+    """A power of a product that is wider than each of its factors, as those of narrow ones."""
+    if not isinstance(expr, ir.Pow):
+        return None
+    parts, wide = part_product(expr.base), {*find_free(expr.base)}
+    is_narrow = all({*find_free(part)} < wide and is_never_negative(part) for part in parts)
+    return ir.Mul(tuple(ir.Pow(p, expr.exponent) for p in parts)) if is_narrow else None
+
+
 def part_product(expr: ir.Expr) -> list[ir.Expr]:
     """What a product is made of; a sum of one is the product of the sums that it falls into."""
     match expr:

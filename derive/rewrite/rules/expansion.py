@@ -39,7 +39,7 @@ from derive.ir.walk import (
 )
 from derive.rewrite import guards
 from derive.rewrite.rule import apply_rules, put_value, rule, system_rule
-from derive.rewrite.rules import deltas, products, squares
+from derive.rewrite.rules import deltas, products, sums
 from derive.rewrite.rules.sums import find_factors, is_contraction, is_number
 from derive.rewrite.rules.terms import Term, factor_terms, is_composite, opens, to_sum
 
@@ -423,7 +423,7 @@ def expand_difference(expr: ir.Expr) -> ir.Expr | None:
 
     Products of differences of other points are taken from a mean; a square stays one.
     """
-    return expand(expr, differences=True, is_lossy=squares.multiply_out(expr) is None)
+    return expand(expr, differences=True, is_lossy=sums.multiply_out(expr) is None)
 
 
 @system_rule(

@@ -15,7 +15,7 @@ from derive.ir import nodes as ir
 from derive.ir.functions import ROWS, is_complex
 from derive.ir.walk import find_free, map_children, substitute
 from derive.rewrite.rule import rule
-from derive.rewrite.rules import squares, sums
+from derive.rewrite.rules import sums
 
 
 @rule(
@@ -410,7 +410,7 @@ def _leave_in_squares(expr: ir.Expr, index: ir.Index) -> ir.Expr:
         case ir.Mul(factors) if sum(index in find_free(factor) for factor in factors) == 1:
             return map_children(expr, lambda part: _leave_in_squares(part, index))
         case ir.Reduce() if index in find_free(expr):
-            found = squares.multiply_out(expr)
+            found = sums.multiply_out(expr)
             if found is None or not isinstance(found[2], ir.Add):
                 return expr
             kept = [t for t in found[2].terms if index in find_free(t) or not is_safe(t)]
