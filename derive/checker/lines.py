@@ -408,10 +408,7 @@ def find_all_nodes(edited: ir.System, evaluate: Callable[[ir.System], Evaluator]
 
 def find_lines(system: ir.System, evaluator: Any, trace: Trace, sizes: Mapping[str, int]) -> Lines:
     """The events of a trace with the nodes that they are."""
-    try:
-        nodes = list(find_nodes(system, evaluator))
-    except ERRORS:
-        nodes = []
+    nodes = find_all_nodes(system, lambda _: evaluator)
     lines = Lines(system, trace, sizes, nodes, turns=trace.find_turns())
     for event in trace.events:
         mark = find_print(event.value)

@@ -79,7 +79,9 @@ class _Recorder:
         if line is None or len(self.events) >= MOST_EVENTS:
             return
         read = list(find_tensors(given))
-        known = (n for t in read for n in (self._by_tensor.get(t), self._find_writer(t)))
+        known = (
+            n for t in read for n in (self._by_tensor.get(t), self._by_memory.get(_find_memory(t)))
+        )
         reads = tuple(dict.fromkeys(n for n in known if n is not None))
         made = list(find_tensors(found))
         in_place = name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
@@ -88,9 +90,6 @@ class _Recorder:
             made = [read[0] if base is None else base]
         for tensor in made:
             self._add(tensor, (line, site), reads, in_place)
-
-    def _find_writer(self, tensor: Any) -> int | None:
-        return self._by_memory.get(_find_memory(tensor))
 
     def _add(
         self, tensor: Any, at: tuple[int, int], reads: tuple[int, ...], in_place: bool
