@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from derive.analysis.affine import simplify_place, to_affine, unravel
 from derive.analysis.extents import is_always
+from derive.analysis.facts import is_whole
 from derive.analysis.places import find_reversed, split_merged
 from derive.errors import refuse
 from derive.frontend.from_sympy import check_real, to_system
@@ -32,7 +33,7 @@ from derive.frontend.from_text import parse
 from derive.frontend.torch.exprs import add, divide, multiply, negate_truth, power, subtract
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, PLAIN, bind, is_norm, read, unfold
-from derive.ir.polynomial import is_same_extent
+from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.recurrences import find_groups
 from derive.ir.text import to_lines
 from derive.ir.walk import (
@@ -57,9 +58,9 @@ if TYPE_CHECKING:
 def gradient(formula: Formula, wrt: str | Iterable[str] = (), name: str = "") -> Formula:
     """The formula of the gradients by some arguments, all real tensors if none is named.
 
-    For each result `z[b,i]` it takes `dz[b,i]`, the gradient of what is minimised by it; a single
-    result that is a number is itself what is minimised. It returns `dX[..]`, of X's shape, for each
-    X in the order of `wrt`.
+    For each result `z[b,i]` but whole numbers it takes `dz[b,i]`, the gradient of what is minimised
+    by it; a single result that is a number is itself what is minimised. It returns `dX[..]`, of X's
+    shape, for each X in the order of `wrt`.
 
     Raises DeriveError for names that are no real arguments, for results that do not depend on one,
     and for what has no derivative in the notation.
@@ -163,11 +164,12 @@ class _Reverse:
             if any(self.is_active(each.value) for each in together.get(equation, (equation,))):
                 self.active.add(equation.target.tensor.name)
         given: list[ir.Tensor | ir.ScalarInput] = []
+        whole = {e.target.tensor for e in system.equations if is_whole(Polynomial.of(e.value))}
         if self.is_backward or len(system.results) > 1 or system.results[0].shape:
-            for made in system.results:
+            for made in (t for t in system.results if self.is_backward or t not in whole):
                 self.given[made.name] = name = self.name(made.name)
                 given.append(ir.Tensor(name, made.shape) if made.shape else ir.ScalarInput(name))
-        seeds = dict(zip(system.results, given, strict=False))
+        seeds = dict(zip((t for t in system.results if t.name in self.given), given, strict=True))
         passed: set[ir.Equation] = set()
         for equation in reversed(system.equations):
             if equation in together and equation not in passed:

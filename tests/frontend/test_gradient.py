@@ -45,7 +45,7 @@ def compare(formula):
         made = to_system(gradient(formula, [*wanted]))
         given = {n: v.detach() if n in names else v for n, v in real.items()}
         new = [entry.name for entry in made.inputs if entry.name not in given]
-        given |= dict(zip(new, upstream, strict=False))
+        given |= dict(zip(new, flows, strict=False))
         found = evaluate_system(made, given, sizes)
         for tensor, right in zip(made.results, wanted.values(), strict=True):
             torch.testing.assert_close(
