@@ -414,28 +414,23 @@ def _clamp(run: Run, value: Any, low: Any = None, high: Any = None) -> algebra.P
     return parts
 
 
-def _amax(least: bool) -> Handler:
-    def act(run: Run, value: Any, dims: Any = (), keepdim: bool = False) -> algebra.Parts:
-        return reduce_order(run, run.parts(value), dims, keepdim, least=least)[0]
-
-    return act
-
-
-def _max(least: bool) -> Handler:
-    def act(run: Run, value: Any, dim: Any = None, keepdim: bool = False) -> Any:
-        if isinstance(dim, torch.Tensor):
-            return find_larger(run, run.parts(value), run.parts(dim), least=least)
-        found = reduce_order(run, run.parts(value), dim, keepdim, least=least)
-        return found[0] if dim is None else found
-
-    return act
+def _amax(
+    run: Run, value: Any, dims: Any = (), keepdim: bool = False, *, least: bool
+) -> algebra.Parts:
+    return reduce_order(run, run.parts(value), dims, keepdim, least=least)[0]
 
 
-def _argmax(least: bool) -> Handler:
-    def act(run: Run, value: Any, dim: Any = None, keepdim: bool = False) -> torch.Tensor:
-        return reduce_order(run, run.parts(value), dim, keepdim, least=least)[1]
+def _max(run: Run, value: Any, dim: Any = None, keepdim: bool = False, *, least: bool) -> Any:
+    if isinstance(dim, torch.Tensor):
+        return find_larger(run, run.parts(value), run.parts(dim), least=least)
+    found = reduce_order(run, run.parts(value), dim, keepdim, least=least)
+    return found[0] if dim is None else found
 
-    return act
+
+def _argmax(
+    run: Run, value: Any, dim: Any = None, keepdim: bool = False, *, least: bool
+) -> torch.Tensor:
+    return reduce_order(run, run.parts(value), dim, keepdim, least=least)[1]
 
 
 def _sort(
@@ -454,14 +449,13 @@ def _search(
     return torch.searchsorted(*ranks, right=right)
 
 
-def _cumulate_extreme(least: bool) -> Handler:
-    def act(run: Run, value: Any, dim: int) -> tuple[algebra.Parts, torch.Tensor]:
-        parts = run.parts(value)
-        ranks = find_ranks(run, parts)
-        places = (ranks.cummin(dim) if least else ranks.cummax(dim)).indices
-        return parts.map(lambda part: part.gather(dim, places)), places
-
-    return act
+def _cumulate_extreme(
+    run: Run, value: Any, dim: int, *, least: bool
+) -> tuple[algebra.Parts, torch.Tensor]:
+    parts = run.parts(value)
+    ranks = find_ranks(run, parts)
+    places = (ranks.cummin(dim) if least else ranks.cummax(dim)).indices
+    return parts.map(lambda part: part.gather(dim, places)), places
 
 
 def _cumulate_product(run: Run, value: Any, dim: int, **_: Any) -> algebra.Parts:
@@ -477,24 +471,20 @@ def _compare(relation: str) -> Handler:
     return lambda run, one, other: compare(run, relation, run.parts(one), run.parts(other))
 
 
+_EXTREMES: dict[str, Handler] = {"": _max, "a": _amax, "arg": _argmax, "cum": _cumulate_extreme}
+
 POINTWISE: dict[str, Handler] = {
     **{name: _opaque(name) for name in _OPAQUE.split()},
     **{name: _row(name) for row in FUNCTIONS.values() for name in row.spellings.split()},
     **{row.backward: _row(row.name, is_slope=True) for row in FUNCTIONS.values() if row.backward},
     **{name: _compare(name) for name in _RELATIONS.values()},
+    **{f"{word}max": partial(act, least=False) for word, act in _EXTREMES.items()},
+    **{f"{word}min": partial(act, least=True) for word, act in _EXTREMES.items()},
     "neg": lambda run, value: -run.parts(value),
     "xlogy": _times_log,
     "log_sigmoid_forward": lambda run, value: (_row("logsigmoid")(run, value), run.parts(value)),
     "clamp": _clamp,
-    "amax": _amax(False),
-    "amin": _amax(True),
-    "max": _max(False),
-    "min": _max(True),
-    "argmax": _argmax(False),
-    "argmin": _argmax(True),
     "sort": _sort,
     "searchsorted": _search,
-    "cummax": _cumulate_extreme(False),
-    "cummin": _cumulate_extreme(True),
     "cumprod": _cumulate_product,
 }

@@ -186,14 +186,6 @@ def _order_groups(formula: Formula, names: Names) -> list[tuple[list[int], dict[
     ordered: list[tuple[list[int], dict[str, bool]]] = []
     met: set[int] = set()
 
-    def reach(number: int) -> set[str]:
-        found, waiting = set[str](), [number]
-        while waiting:
-            new = reads[waiting.pop()] - found
-            found |= new
-            waiting += [k for k, name in left.items() if name in new]
-        return found
-
     def visit(number: int) -> None:
         if number in met:
             return
@@ -202,7 +194,9 @@ def _order_groups(formula: Formula, names: Names) -> list[tuple[list[int], dict[
         own = {name_of_left(equations[each]) for each in group}
         starts = [k for k, e in enumerate(equations) if is_start(e) and name_of_left(e) in own]
         needed = own.union(*(reads[k] for k in (*starts, *group)))
-        for each in [k for k in left if left[k] in needed and not own & reach(k)]:
+        for each in [
+            k for k in left if left[k] in needed and not own & _find_reached(k, reads, left)
+        ]:
             visit(each)
         ordered.append((group, around))
 
@@ -223,21 +217,8 @@ def find_recurring(
     left = {k: name_of_left(e) for k, e in enumerate(equations) if not is_start(e)}
     if number not in left:
         return [number], {}
-    reads = {
-        k: {label_of(read.base) for read in equations[k].rhs.atoms(Indexed)} & {*left.values()}
-        for k in left
-    }
-
-    def reach(start: int) -> set[str]:
-        found: set[str] = set()
-        waiting = [start]
-        while waiting:
-            new = reads[waiting.pop()] - found
-            found |= new
-            waiting += [k for k, name in left.items() if name in new]
-        return found
-
-    whole = {k: reach(k) for k in left}
+    reads = [{label_of(read.base) for read in e.rhs.atoms(Indexed)} for e in equations]
+    whole = {k: _find_reached(k, reads, left) for k in left}
     if left[number] not in whole[number]:
         return [number], {}
     group = [
@@ -256,6 +237,16 @@ def find_recurring(
         if loops is not None:
             return each, loops
     return [number], {}
+
+
+def _find_reached(number: int, reads: Sequence[set[str]], left: Mapping[int, str]) -> set[str]:
+    """What an equation reads, and what the equations of that read."""
+    found, waiting = set[str](), [number]
+    while waiting:
+        new = reads[waiting.pop()] - found
+        found |= new
+        waiting += [k for k, name in left.items() if name in new]
+    return found
 
 
 def _find_loops(group: list[int], formula: Formula, names: Names) -> dict[str, bool] | None:

@@ -353,22 +353,6 @@ def _find_place(call: Call) -> Shadow:
     return call.trace.make(indices, found, "int")
 
 
-@op(
-    "any all",
-    "x[B]; bool m[B, S]: torch.where(m.any(1), x, 0.0)",
-    "x[B, S]: torch.where((x > 0).all(1, keepdim=True), x, 0.0)",
-)
-def _ask(call: Call) -> Shadow:
-    """Of 1 and 0 the largest, the smallest is 1."""
-    shadow = call.shadow(0)
-    axes = call.axes(1, shadow.rank)
-    indices, bound, value = _open_axes(call, axes, call.flag(2, "keepdim"))
-    if shadow.kind != "bool":
-        value = exprs.to_number(exprs.to_condition(value, "real"), "bool")
-    found = exprs.fold("max" if call.name == "any" else "min", bound, value)
-    return call.trace.make(indices, exprs.compare(">", found, ir.ZERO), "bool")
-
-
 @op("var", "x[B, S]: x.var(1)")
 def _variance(call: Call) -> Shadow:
     """Torch's spellings: (dims, correction=, keepdim=), (dims, unbiased, keepdim), (unbiased)."""

@@ -17,7 +17,7 @@ from typing import Any
 from derive.errors import refuse
 from derive.frontend.torch.call import composite
 from derive.frontend.torch.code import apply_to
-from derive.frontend.torch.numbers import SymbolicFloat
+from derive.frontend.torch.numbers import SymbolicFloat, SymbolicInt
 from derive.frontend.torch.ops.views import clamp, to_list
 
 
@@ -65,6 +65,24 @@ def _repeat_each(input: Any, repeats: Any, dim: Any = None, **_: Any) -> Any:
     lengths = [-1] * (input.dim() + 1)
     lengths[axis + 1] = repeats
     return input.unsqueeze(axis + 1).expand(lengths).flatten(axis, axis + 1)
+
+
+def _repeat(input: Any, *counts: Any, **named: Any) -> Any:
+    """Whole copies one after the other along each axis, `tile` of one axis along the last."""
+    given = (*named.values(), *counts)
+    counts = tuple(given[0]) if isinstance(given[0], (tuple, list)) else given
+    input = input[(None,) * (len(counts) - input.dim())]
+    for dim, count in enumerate(counts, -len(counts)):
+        if isinstance(count, SymbolicInt) or count != 1:
+            length = input.shape[dim]
+            input = input.index_select(dim, torch.arange(length * count) % length)
+    return input
+
+
+def _ask(input: Any, dim: Any = None, keepdim: bool = False, *, kind: str) -> Any:
+    """Of truths as 1 and 0 the largest, or the smallest, is 1."""
+    truths = input if input.dtype is torch.bool else input != 0
+    return getattr(truths.long(), kind)(() if dim is None else dim, keepdim) > 0
 
 
 def _flip(input: Any, dim: int) -> Any:
@@ -310,6 +328,7 @@ OPS = (
             else (tensor[..., None] == torch.arange(num_classes)).long()),
         "int t[B] < V; E[V, D]: torch.nn.functional.one_hot(t, E.shape[0])"),
     composite("repeat_interleave", _repeat_each, "x[B, S]: x.repeat_interleave(2, dim=1)"),
+    composite("repeat tile", _repeat, "x[B, S]: x.repeat(1, 2)"),
     composite("flip",
         lambda input, *dims: reduce(_flip, dims[0] if isinstance(dims[0], (tuple, list)) else dims,
             input),
@@ -375,6 +394,10 @@ OPS = (
     composite("xlogy special_xlogy", _log_times, "x, y[S]: torch.xlogy((x - 1).relu(), y.relu())"),
     # reductions
     composite("max", partial(_extreme, kind="max"), "x[B, S]: x.max(1).values", "x[B, S]: x.max()"),
+    composite("any", partial(_ask, kind="amax"),
+        "x[B]; bool m[B, S]: torch.where(m.any(1), x, 0.0)"),
+    composite("all", partial(_ask, kind="amin"),
+        "x[B, S]: torch.where((x > 0).all(1, keepdim=True), x, 0.0)"),
     composite("cummax", partial(_extreme_so_far, kind="max"), "x[B, S]: x.cummax(0).values"),
     composite("cummin", partial(_extreme_so_far, kind="min"), "x[B, S]: x.cummin(1)[0]"),
     composite("min", partial(_extreme, kind="min"), "x[B, S]; y[S]: torch.min(x, y)"),

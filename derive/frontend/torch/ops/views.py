@@ -480,7 +480,7 @@ def _add_at(call: Call) -> Shadow:
     return trace.make(indices, exprs.add(old, exprs.multiply(factor, total)), call.kind)
 
 
-# Joins, repeats, borders, choices.
+# Joins, borders, choices.
 
 
 @op(
@@ -518,25 +518,6 @@ def _concatenate(call: Call) -> Shadow:
         value, end = here, start
     assert value is not None
     return trace.make(indices, value, kind)
-
-
-@op("repeat tile", "x[B, S]: x.repeat(1, 2)")
-def _repeat(call: Call) -> Shadow:
-    """Whole copies one after the other along each axis."""
-    trace, shadow = call.trace, call.shadow(0)
-    counts = list(call.spread_args(1, "repeats" if call.name == "repeat" else "dims"))
-    while shadow.rank < len(counts):
-        shadow = insert_axis(trace, shadow, 0)
-    counts = [1] * (shadow.rank - len(counts)) + counts
-    indices, olds = [], []
-    for index, count in zip(shadow.indices, counts, strict=True):
-        if not is_symbolic(count) and count == 1:
-            indices.append(trace.indices.copy(index))
-            olds.append(at(indices[-1]))
-        else:
-            indices.append(trace.index(trace.extent(trace.to_int(index.extent) * count)))
-            olds.append(ir.Call("mod", (indices[-1], index.extent)))
-    return trace.make(indices, trace.read(shadow, olds), shadow.kind)
 
 
 @op("pad", "x[B, S]: torch.nn.functional.pad(x, (1, 2))")
