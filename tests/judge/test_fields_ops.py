@@ -9,15 +9,8 @@ import torch
 import torch.nn.functional as fn
 
 from derive.checker.runs import How, prepare
-from derive.judge.fields import (
-    DEEPEST,
-    TooDeepError,
-    UnluckyError,
-    draw_field,
-    draw_tower,
-    exact,
-    find_differences,
-)
+from derive.judge.compare import use_tower
+from derive.judge.fields import draw_field, find_differences
 from derive.judge.fields.tensor import pause
 
 SEEDS = range(2)
@@ -206,15 +199,7 @@ def read_shapes(text):
 
 def differ(shapes, one, other, seed):
     """Do the values differ, or the gradients? Deeper towers where exponentials nest deeper."""
-    for depth in range(1, DEEPEST + 1):
-        for attempt in range(5):
-            try:
-                return differ_over(draw_tower(seed + 100 * attempt, depth), shapes, one, other)
-            except UnluckyError:
-                continue
-            except TooDeepError:
-                break
-    raise AssertionError("no tower is deep enough")
+    return use_tower(seed, lambda tower, *_: differ_over(tower, shapes, one, other))
 
 
 def differ_over(tower, shapes, one, other):
@@ -225,7 +210,7 @@ def differ_over(tower, shapes, one, other):
 
 def run(tower, shapes, function):
     """The value, and the gradients by every tensor."""
-    with prepare(How()), exact(tower):
+    with prepare(How()):
         given = [
             draw_field(tower, shape, number, positive=positive).requires_grad_()
             for number, (shape, positive) in enumerate(read_shapes(shapes))

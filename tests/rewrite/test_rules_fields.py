@@ -19,15 +19,8 @@ from derive.frontend.from_sympy import from_sympy
 from derive.frontend.from_text import parse
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.text import to_lines
-from derive.judge.compare import draw_over, evaluate_over
-from derive.judge.fields import (
-    DEEPEST,
-    TooDeepError,
-    UnluckyError,
-    draw_tower,
-    exact,
-    find_differences,
-)
+from derive.judge.compare import draw_over, evaluate_over, use_tower
+from derive.judge.fields import find_differences
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
 from derive.rewrite.recipes import LOSSY, OPTIONS, RULES, find_rewritings
@@ -87,19 +80,11 @@ def are_equal(one, other):
 
 def is_equal_at(meanings, draw):
     """The same at sizes of one draw; over deeper towers where exponentials nest deeper."""
-    for depth in range(1, DEEPEST + 1):
-        for attempt in range(5):
-            try:
-                return is_equal_over(draw_tower(draw.seed + 100 * attempt, depth), meanings, draw)
-            except UnluckyError:
-                continue
-            except TooDeepError:
-                break
-    raise AssertionError("no tower is deep enough")
+    return use_tower(draw.seed, lambda tower, *_: is_equal_over(tower, meanings, draw))
 
 
 def is_equal_over(tower, meanings, draw):
-    with prepare(How()), exact(tower):
+    with prepare(How()):
         values = draw_over(tower, draw.system, draw.make_inputs(), draw.seed)
         found = [
             way(tower, Sample(system, draw.sizes, draw.seed), values)
