@@ -524,10 +524,10 @@ def _pool(call: Call, kind: str, count: int) -> Shadow:
     opened = _open(trace, own, windows)
     rest = trace.like(*value.indices[:-count])
     taken = trace.read_number(value, [*map(at, rest), *opened.places])
-    if kind == "max" or given["count_include_pad"] is False:
-        found = exprs.fold(kind, opened.inner, taken, ir.all_of(*opened.inside))
-    elif given["divisor_override"] is not None:
+    if given.get("divisor_override") is not None:
         found = exprs.divide(opened.sum([], taken), to_expr(given["divisor_override"]))
+    elif kind == "max" or given["count_include_pad"] is False:
+        found = exprs.fold(kind, opened.inner, taken, ir.all_of(*opened.inside))
     else:
         found = opened.sum([], taken, kind="mean")
     return trace.make((*rest, *opened.outer), found, "real")
