@@ -55,15 +55,30 @@ class Rewrite:
         for each in reversed((self, *self.others)):
             rest, text = len(source) - each.end, each.bracketed
             source = source[: each.start] + text + source[each.end :]
-            meant = ast.dump(ast.parse(source))
-            for start in range(len(source) - rest - 1, each.start - 1, -1):
-                if source[start] == "(":
-                    depths = accumulate((c in "([{") - (c in ")]}") for c in source[start:])
-                    end = start + next((at for at, depth in enumerate(depths) if not depth), 0)
-                    less = source[:start] + source[start + 1 : end] + source[end + 1 :]
-                    with suppress(SyntaxError):
-                        source = less if ast.dump(ast.parse(less)) == meant else source
+            meant = _dump(source)
+            start = each.start
+            while start < len(source) - rest:
+                less = _leave_out_brackets(source, start) if source[start] == "(" else source
+                if less == source or _dump(less) != meant:
+                    start += 1
+                else:
+                    source = less
         return source
+
+
+def _leave_out_brackets(source: str, start: int) -> str:
+    """A text without the bracket that opens there and the one that closes it."""
+    depths = accumulate((c in "([{") - (c in ")]}") for c in source[start:])
+    end = start + next((at for at, depth in enumerate(depths) if not depth), 0)
+    return source[:start] + source[start + 1 : end] + source[end + 1 :]
+
+
+def _dump(source: str) -> str:
+    """What a text means to Python; nothing where it is no Python."""
+    try:
+        return ast.dump(ast.parse(source))
+    except SyntaxError:
+        return ""
 
 
 def repeat_rewrites(rewrites: Sequence[Rewrite], more: float) -> Iterator[Rewrite]:
