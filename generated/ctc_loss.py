@@ -36,7 +36,7 @@ def ctc_loss(
     Returns loss[n] [N].
     Raises ValueError where the shapes do not fit together.
     Cost: 5*C*N*T + 72*L*N*T + 6*L*N + 36*N*T + 20*L + 32*N + 2*T + 10 operations; C*N*T + 8*L*N*T +
-        2*L*N + 4*N*T + 10*L + 3*N + 5 elements alive at once.
+        4*L*N + 4*N*T + 10*L + 4*N + 5 elements alive at once.
     """
     T, N, C, L = _check_shapes(x, y, frames, labels)
     if validate:
