@@ -28,7 +28,7 @@ from derive.ir.functions import (
 )
 from derive.ir.text import to_lines
 from derive.ir.walk import walk
-from derive.judge.compare import use_tower
+from derive.judge.compare import evaluate_over, use_tower
 from derive.judge.fields import draw_field, find_differences
 from derive.judge.loops.runtime import make_namespace
 from derive.notation import words as notation
@@ -41,7 +41,9 @@ APART = {"floordiv", "mod", "im", "imag"}
 WORDS = [row for row in FUNCTIONS.values() if row.tensors and row.name not in APART]
 KEPT = [row for row in COMPOSITES if row.is_kept]
 CALLED = [row for row in WORDS if find_call(row.name) and not row.is_variadic]
-EXACT = [row for row in KEPT if row.name not in {"clip"}]
+# A root's sign, a random order that no shift keeps, and products of unknown numbers rest on chance.
+BY_CHANCE = {"clip", "acosh", "selu", "hardsigmoid", "hardswish"}
+EXACT = [row for row in KEPT if row.name not in BY_CHANCE]
 # Arguments: inside every domain of a row, and where sums of exponentials lose their digits.
 INSIDE = {"abs(x) <= 1": (-0.9, 0.3), "abs(x) < 1": (-0.9, 0.3), "x >= 1": (1.5, 30.0)}
 EVERYWHERE = (-3.3, -0.4, -1e-9, 1e-9, 0.7, 2.9)
@@ -169,10 +171,14 @@ def test_torch_is_lifted_and_printed_as_one_call(row):
 def test_over_fields_it_is_its_definition_with_its_gradient(row):
     """The values agree exactly, and what torch's autograd gives."""
     act, words = find_act(row)
-    text = derive.build(derive.parse(write(row))).function
+    system = define(row)
 
     def differs(tower, *_):
-        found = [run(tower, row, way) for way in (lambda *g: act(*g, **words), text)]
+        def unfolded(*given):
+            values = dict(zip("xzw", given, strict=False))
+            return evaluate_over(tower, system, values, {"N": 7})["y"]
+
+        found = [run(tower, row, way) for way in (lambda *g: act(*g, **words), unfolded)]
         return any(bool(find_differences(*pair).any()) for pair in zip(*found, strict=True))
 
     assert not use_tower(5, differs)
