@@ -464,8 +464,8 @@ def write_call(
         case ops.Extents(arg, start, stop):
             places = f"{start or ''}:{'' if stop is None else stop}"
             return f"*{write(arg, ATOM)}.shape[{places}]", ATOM
-        case ops.Largest(kind):
-            return f"torch.finfo({write(kind)}).max", ATOM
+        case ops.Limit(kind, word):
+            return f"torch.finfo({write(kind)}).{word}", ATOM
         case ops.TorchCall(function, (one, other)) if function in INFIX:
             precedence = INFIX[function]
             left = write(one, precedence + (function == "@"))

@@ -317,10 +317,11 @@ class Extents:
 
 
 @ir.node
-class Largest:
-    """The largest finite number of a dtype."""
+class Limit:
+    """A limit of a dtype: `max`, its largest finite number, or `tiny`, its least normal one."""
 
     dtype: Operand
+    word: str
 
 
 @ir.node
@@ -334,7 +335,7 @@ class TorchCall:
 
 # In a call a text stands for itself, in quotes; a tuple is one argument.
 Operand: TypeAlias = (
-    "Given | Local | Pick | Extents | Largest | TorchCall | tuple[Operand, ...] | str | int | float"
+    "Given | Local | Pick | Extents | Limit | TorchCall | tuple[Operand, ...] | str | int | float"
 )
 # The formula's dtype is float32 or float64; it is of real numbers; the argument is no tensor.
 Condition: TypeAlias = Literal["wide", "real"] | Given

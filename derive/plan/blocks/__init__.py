@@ -255,7 +255,9 @@ class _Loop:
         largest = ops.TorchCall(".amax", (ops.TorchCall(".detach", (ops.Given(1),)), where))
         call = ops.TorchCall("torch.maximum", (ops.Given(0), largest))
         if clamp:  # a score of oo leaves a sum of oo
-            call = ops.TorchCall(".clamp", (call,), (("max", ops.Largest(ops.Local(self.wide))),))
+            call = ops.TorchCall(
+                ".clamp", (call,), (("max", ops.Limit(ops.Local(self.wide), "max")),)
+            )
         whole = ops.Apply("max", (peak, ops.Reduction("max", scores, over)), rows)
         higher = self._add("higher", ops.Cell(call, (peak, scores), whole, rows), "wide")
         rescale = self._add(

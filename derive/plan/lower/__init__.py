@@ -236,7 +236,26 @@ def lower_power(
                 product = _multiply_up(arg, int(abs(value)))
                 name, root = ("*", "sqrt") if value > 0 else ("/", "rsqrt")
                 return ops.Apply(name, (ops.Apply(root, (arg,), axes), product), axes)
+            if axes and value < 4 and context.is_never_negative(base):
+                return _multiply_root(context.add_step(arg), value)
     return ops.combine("pow", [arg, lower(exponent, context, order)], order)
+
+
+def _multiply_root(arg: ops.Op, power: Fraction) -> ops.Op:
+    """A half power from 1 on of what is never negative, by a root that has a slope at 0.
+
+    It is of the least normal number at least: such a power of what is less is 0 in any dtype, or in
+    float16 wrong by a unit of the least number.
+    """
+    least = ops.Limit(ops.Local("dtype"), "tiny")
+    root = ops.TorchCall(".clamp", (ops.Given(0),), (("min", least),))
+    times: ops.Operand = ops.Given(0)
+    if power > 2:
+        times = ops.TorchCall("**", (ops.Given(0), int(power)))
+    call = ops.TorchCall("*", (times, ops.TorchCall(".sqrt", (root,))))
+    axes = ops.axes_of(arg)
+    whole = ops.Apply("pow", (arg, ops.Num(ir.Number(power))), axes)
+    return ops.Cell(call, (arg,), whole, axes, scratch=(axes,))
 
 
 def _multiply_up(arg: ops.Op, power: int) -> ops.Op:

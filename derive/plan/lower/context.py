@@ -121,6 +121,7 @@ class Context:
     target: str = ""
     minimize: str = FLOPS  # by an order of contraction
     transforms: bool = False  # are sums to be computed by fast Fourier transforms?
+    exact: bool = True  # is what a condition leaves out to have no say, were it infinite?
     roundable: Set[ir.Expr] = frozenset()  # sums that may lose digits
 
     @cached_property
@@ -137,6 +138,10 @@ class Context:
     def is_finite(self, expr: ir.Expr) -> bool:
         """Is it finite for all finite inputs?"""
         return is_finite(mark_tensors(expr, self.nonfinite))
+
+    def is_never_negative(self, expr: ir.Expr) -> bool:
+        """Is it never below 0, wherever it is defined?"""
+        return is_never_negative(mark_tensors(expr, find_nonfinite(self.system, signs=True)))
 
     def is_above(self, expr: ir.Expr) -> bool:
         """Is it never -oo for finite inputs, wherever it is defined?"""

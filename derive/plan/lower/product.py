@@ -21,7 +21,7 @@ from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_children, find_free, walk
 from derive.plan import ops
 from derive.plan.lower.calls import fold_parts
-from derive.plan.lower.condition import fill, lower_condition
+from derive.plan.lower.condition import FINITE, fill, find_weights, lower_condition
 from derive.plan.lower.context import Context
 from derive.plan.lower.number import is_steady, lower_number
 from derive.plan.lower.places import drop_padded
@@ -113,7 +113,6 @@ def split_sign(term: ir.Expr) -> tuple[bool, ir.Expr]:
             return False, term
 
 
-FINITE = "mask_factor: 0 * x = 0, so entries that a condition leaves out must be finite"
 WORTH = 1 << 18  # products of numbers in a product of matrices from which its form is of any matter
 THIN = 16  # rows below which a matrix product is bound by the way its operands lie
 MOVED = 2  # times as many elements may be moved, so that windows, which grow faster, are not
@@ -169,26 +168,28 @@ def lower_product(
     product.under = [context.protect(f, product.condition, whole=True) for f in product.under]
     inner = (*(i for i in order if i not in bound), *bound)
     is_segmented = adds_segments(product.condition, bound, (*product.over, *product.under))
-    inner = (
-        (*bound, *inner[: -len(bound)]) if is_segmented else inner
-    )  # so that it is added up row by row
+    if is_segmented:  # so that it is added up row by row
+        inner = (*bound, *inner[: -len(bound)])
     late = [f for f in product.under if not set(find_free(f)) & set(bound)]
-    operands = []
+    factors = product.over if late == product.under else []
+    weights = find_weights(product.condition, factors, bound, context)
+    spans = [{*find_free(factor)} for factor in product.over]
+    wider = [w for w in weights if any(not own <= {*find_free(w)} for own in spans)]
+    operands, parts = [], [*product.over, *wider]
     for k, factor in enumerate(product.over):
         natural = inner
-        if bound and len(product.over) > 1 and not is_segmented:
-            others = {i for n, f in enumerate(product.over) if n != k for i in find_free(f)}
+        if bound and len(parts) > 1 and not is_segmented:
             own = find_free(factor)
+            others = {i for n, f in enumerate(parts) if n != k for i in find_free(f)}
             natural = order_operand(inner, own, others, bound)
-            is_vector = others <= {*bound}
-            if is_vector or any(
+            if others <= {*bound} or any(
                 isinstance(part, (ir.Access, ir.Reduce, ir.Along)) and {*own} <= {*find_free(part)}
                 for part in walk(factor)
             ):
                 natural = ()  # any order does, or it lies in memory as that part
         operands.append(lower_operand(factor, context, natural))
-    kept = (p for p in ir.split_and(product.condition) if all(p in ir.split_and(u) for u in untold))
-    product.condition = ir.all_of(*kept)
+    told = [p for p in ir.split_and(product.condition) if p not in weights]
+    product.condition = ir.all_of(*(p for p in told if all(p in ir.split_and(u) for u in untold)))
     for divisor in product.under:
         if divisor not in late:
             divide_operand(operands, lower_operand(divisor, context, inner), context, inner)
@@ -196,6 +197,7 @@ def lower_product(
         operands = [fold(lambda one, other: ops.combine("*", (one, other), inner), operands)]
     if bound:
         operands += mask_operands(operands, product.condition, context, inner)
+        operands += [ops.Cast(lower_condition(part, context, inner)) for part in weights]
     made = {i for op in operands for i in ops.axes_of(op)} - set(bound)
     left = [context.lower(f, order) for f in late]
     if len(operands) > 1:
@@ -327,8 +329,7 @@ def divide_operand(
     """The smallest operand that has the divisor's indices, divided by it; else one over it."""
     k = join_carrier(operands, divisor, context, order)
     if k is None:
-        one = ops.Num(ir.ONE)
-        operands.append(ops.Apply("/", (one, divisor), ops.axes_of(divisor)))
+        operands.append(ops.Apply("/", (ops.Num(ir.ONE), divisor), ops.axes_of(divisor)))
         return
     operands[k] = divide(operands[k], divisor, context, ops.axes_of(operands[k]))
 
@@ -344,9 +345,8 @@ def divide_early(operands: list[ops.Op], divisor: ops.Op, size: int, context: Co
 
 def divide(op: ops.Op, divisor: ops.Op, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
     """The quotient; by what is smaller, a product with its inverse, whose gradient is cheaper."""
-    if ops.axes_of(divisor) and context.count(ops.axes_of(divisor)) < context.count(
-        ops.axes_of(op)
-    ):
+    own = ops.axes_of(divisor)
+    if own and context.count(own) < context.count(ops.axes_of(op)):
         match divisor:
             case ops.Apply("sqrt", args, axes):
                 inverse = ops.Apply("rsqrt", args, axes)
@@ -414,8 +414,7 @@ def mask_operands(
     mask that becomes a factor only multiplies by 0.
     """
     left: list[ops.Op] = []
-    parts = ir.split_and(condition)
-    for part in parts:
+    for part in ir.split_and(condition):
         if part is ir.TRUE:
             continue
         mask = lower_condition(part, context, order)
