@@ -6,16 +6,18 @@ of the batch, the query's or the key's, the features.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from derive.analysis.extents import is_never_empty
+from derive.analysis.extents import is_always, is_never_empty
 from derive.ir import nodes as ir
+from derive.ir.polynomial import is_same_extent
+from derive.ir.walk import substitute
 from derive.plan import ops
 from derive.plan.cells.matching import CellRule, Definitions, strip
 from derive.plan.cost import find_strides, find_true_axes
 from derive.plan.lower.condition import fill
+from derive.plan.meaning import to_expr
 
 NAME = "torch.nn.functional.scaled_dot_product_attention"
 LACKS = (
@@ -73,16 +75,15 @@ def match_attention(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         places = _find_places(op, soft, scores, value, definitions)
         if places is None:
             continue
-        triangles = _find_triangles(scores.mask, definitions)
-        is_causal = scores.bias is None and triangles == (
-            ops.Triangle(places.row, places.column, ir.ZERO, False),
-        )
         # Rows with nothing left are zeros in torch's function; some masks leave none.
         is_zeros = scores.mask is None and emptied is strip(soft.arg)
         is_same = emptied is scores.mask or is_zeros
         if not is_zeros and _may_be_infinite(scores.bias, definitions):
             continue
-        if is_same or (emptied is None and _leaves_some(triangles, places.column)):
+        if is_same or (emptied is None and _leaves_some(scores.mask, places, definitions)):
+            causal = ops.Triangle(places.row, places.column, ir.ZERO, False)
+            mask = None if scores.mask is None else definitions.look(scores.mask)
+            is_causal = scores.bias is None and mask is causal
             scores = replace(scores, zeros=is_zeros, causal=is_causal)
             return _make_cell(op, scores, strip(value), places, definitions)
     return None
@@ -191,26 +192,19 @@ def _find_places(
     return None if is_more else found
 
 
-def _find_triangles(mask: ops.Op | None, definitions: Definitions) -> tuple[ops.Triangle, ...]:
-    """The triangles that a mask is where all of them are; none of another mask."""
-    match definitions.look(mask) if mask is not None else None:
-        case ops.Triangle() as triangle:
-            return (triangle,)
-        case ops.Apply("and", parts):
-            each = [_find_triangles(strip(part), definitions) for part in parts]
-            return tuple(one for found in each for one in found) if all(each) else ()
-        case _:
-            return ()
+def _leaves_some(mask: ops.Op | None, places: Places, definitions: Definitions) -> bool:
+    """Is there a column in every row, say that of the row's own place?"""
+    condition = to_expr(_open(mask, definitions)) if mask is not None else ir.FALSE
+    is_square = is_same_extent(places.row.extent, places.column.extent)
+    own = substitute(condition, {places.column: places.row}) if is_square else ir.FALSE
+    return is_always(own) or is_never_empty(condition, places.column)
 
 
-def _leaves_some(triangles: Sequence[ops.Triangle], column: ir.Index) -> bool:
-    """Do they have a column in common in every row?"""
-    if not triangles:
-        return False
-    signs = [">=" if each.upper else "<=" for each in triangles]
-    ends = [ir.Add((each.rows, each.offset)) for each in triangles]
-    within = [ir.Compare(s, t.columns, e) for s, t, e in zip(signs, triangles, ends, strict=True)]
-    return is_never_empty(ir.And(tuple(within)), column)
+def _open(op: ops.Op, definitions: Definitions) -> ops.Op:
+    """The operation with all steps that it reads written out."""
+    op = definitions.look(op)
+    args = ops.args_of(op)
+    return ops.with_args(op, tuple(_open(arg, definitions) for arg in args)) if args else op
 
 
 def _make_cell(

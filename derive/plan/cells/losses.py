@@ -170,14 +170,23 @@ def match_logits(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     p softplus(-x) + q softplus(x) = q x + (p + q) softplus(-x), which half precision has too few
     digits for. Torch's own has no gradients by weights.
     """
-    if not isinstance(op, ops.Apply) or op.function not in {"+", "-"} or definitions.exact:
+    if not isinstance(op, ops.Apply) or definitions.exact:
         return None
+    if op.function not in {"+", "-", "neg"}:
+        return None
+    match definitions.unwrap(op.args[0]):
+        case ops.Reduction("sum" | "mean" as kind, arg, over) if op.function == "neg":
+            entropy = match_logits(ops.Apply("neg", (arg,), ops.axes_of(arg)), definitions)
+            return entropy and ops.arrange(ops.Reduction(kind, entropy, over), op.axes)
     terms = split_sum(op, definitions.unwrap)
-    if len(terms) != 2 or terms[0].negative != terms[1].negative:
+    if len(terms) != 2:
         return None
     for first, second in (terms, terms[::-1]):
         found, left = (_part_softplus(term.op, definitions) for term in (first, second))
         if found is None or left is None:
+            continue
+        is_negative = first.negative is not found[2]
+        if is_negative is not (second.negative is not left[2]):
             continue
         logits, (one, other) = left[0], (join_product(each[1], op.axes) for each in (found, left))
         if one is None or other is None or not _are_real((logits, one, other)):
@@ -202,19 +211,25 @@ def match_logits(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         when: tuple[ops.Condition, ...] = ("wide",) if name is LOGARITHM else ()
         note = f"{name}: {LACKS}"
         cell = ops.Cell(call, args, whole, op.axes, when, note=note)
-        return ops.Apply("neg", (cell,), op.axes) if first.negative else cell
+        return ops.Apply("neg", (cell,), op.axes) if is_negative else cell
     return None
 
 
-def _part_softplus(op: ops.Op, definitions: Definitions) -> tuple[ops.Op, list[ops.Op]] | None:
-    """(the argument of the softplus that stands in a product, the other factors)."""
+def _part_softplus(
+    op: ops.Op, definitions: Definitions
+) -> tuple[ops.Op, list[ops.Op], bool] | None:
+    """(the argument of the softplus that stands in a product, the other factors, the sign)."""
     factors = split_product(op, definitions.unwrap)
-    if factors.under or factors.negative:
-        return None
-    for k, factor in enumerate(factors.over):
+    for k, factor in enumerate(factors.over if not factors.under else ()):
+        others = [*factors.over[:k], *factors.over[k + 1 :]]
         match factor:
             case ops.Apply("softplus", (arg,)):
-                return arg, [*factors.over[:k], *factors.over[k + 1 :]]
+                return arg, others, factors.negative
+            case ops.Apply("logsigmoid", (arg,), axes):
+                terms = split_sum(arg, definitions.unwrap)
+                is_turned = len(terms) == 1 and terms[0].negative
+                turned = terms[0].op if is_turned else ops.Apply("neg", (arg,), axes)
+                return ops.arrange(turned, axes), others, not factors.negative
     return None
 
 
@@ -273,6 +288,13 @@ CELLS = (
         "L = mean[b, c](y[b,c] * softplus(-x[b,c]) + (1 - y[b,c]) * softplus(x[b,c]))",
         refuses="x, y[B, C]; w[C]\n"
         "L = mean[b, c](w[c] * y[b,c] * softplus(-x[b,c]) + (1 - y[b,c]) * softplus(x[b,c]))",
+        match=match_logits,
+        lacks=LACKS,
+    ),
+    CellRule(
+        call=ENTROPY,
+        computes="x, y[N]\nL = -mean[n](y[n] * logsigmoid(x[n]) + (1 - y[n]) * logsigmoid(-x[n]))",
+        refuses="x, y[N]\nL = -mean[n](y[n] * logsigmoid(x[n]) - (1 - y[n]) * logsigmoid(-x[n]))",
         match=match_logits,
         lacks=LACKS,
     ),

@@ -137,6 +137,12 @@ def match_exchanged(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             pieces = then, other
         case ops.Apply(
             "+",
+            (ops.Cast(mask) | ops.Arrange(ops.Cast(mask)), arg)
+            | (arg, ops.Cast(mask) | ops.Arrange(ops.Cast(mask))),
+        ):
+            pieces = ops.Apply("+", (arg, ops.Num(ir.ONE)), ops.axes_of(op)), arg
+        case ops.Apply(
+            "+",
             (ops.Choose(mask, then, ops.Num(other)), arg)
             | (arg, ops.Choose(mask, then, ops.Num(other))),
         ) if other is ir.ZERO:
@@ -322,6 +328,12 @@ CELLS = (
         call="torch.diagonal_scatter",
         computes="x[M, N]; y[M, N, N]\nz[m,i,j] = x[m,i] * [i == j] + y[m,i,j]",
         refuses="x[M, N, N]; y[M, N, N]\nz[m,i,j] = x[m,i,j] * [i <= j] + y[m,i,j]",
+        match=match_exchanged,
+    ),
+    CellRule(
+        call="torch.diagonal_scatter",
+        computes="A[N, N]; d[N]\nz[i,j] = d[i] * (A[i,j] + [i == j]) * d[j]",
+        refuses="A[N, N]; d[N]\nz[i,j] = d[i] * (A[i,j] + [i <= j]) * d[j]",
         match=match_exchanged,
     ),
     CellRule(

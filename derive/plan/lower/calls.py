@@ -30,6 +30,7 @@ _POINTS = (-3.1, -1.7, -0.6, -0.2, 0.3, 0.9, 1.4, 2.3)
 _NEAR = 1e-9  # by which two functions may differ at a point that the normal forms then tell apart
 _COMPARED = {"<": lt, "<=": le, ">": gt, ">=": ge, "==": eq, "!=": ne}
 SAVED = 2  # operations that a call must save: expm1 takes twice the time of exp and a difference
+STEADY = 1  # the same for a logarithm of a function: where that is 0 to rounding, it has no digits
 _LARGEST = 8  # of the numerators and denominators that scale a function, or are added
 _NAMES = tuple(
     row.name
@@ -142,7 +143,12 @@ def _find_call(expr: ir.Expr) -> ir.Expr | None:
                 whole = ir.Add((scaled, ir.Number(more))) if more else scaled
                 found.append((_count(whole), whole))
     found.sort(key=lambda each: each[0])
-    return next((w for n, w in found if n <= least - SAVED and _is_proved(expr, w)), None)
+    match expr:
+        case ir.Call("log", (value,)) if any(isinstance(part, ir.Call) for part in walk(value)):
+            most = least - STEADY
+        case _:
+            most = least - SAVED
+    return next((w for n, w in found if n <= most and _is_proved(expr, w)), None)
 
 
 def _count(expr: ir.Expr) -> int:
