@@ -292,13 +292,6 @@ CELLS = (
         lacks=LACKS,
     ),
     CellRule(
-        call=ENTROPY,
-        computes="x, y[N]\nL = -mean[n](y[n] * logsigmoid(x[n]) + (1 - y[n]) * logsigmoid(-x[n]))",
-        refuses="x, y[N]\nL = -mean[n](y[n] * logsigmoid(x[n]) - (1 - y[n]) * logsigmoid(-x[n]))",
-        match=match_logits,
-        lacks=LACKS,
-    ),
-    CellRule(
         call=LOGARITHM,
         computes="x, y[B, C]; w[C]\n"
         "z[b,c] = w[c] * y[b,c] * softplus(-x[b,c]) + (1 - y[b,c]) * softplus(x[b,c])",
