@@ -3,9 +3,9 @@
 By differences, which keep the digits of points that lie close together. By products it is faster by
 far, and loses them: that is for a rule that may lose digits, and for a root that is read by nothing
 but what is smooth in the square. torch's function is for float32 and float64, so half precision is
-widened for it, and has no second derivatives. Its slope at a distance of 0 is 0 where a root has
-none: of points' distances from each other those from themselves are then computed as they are
-spelled, and put on the diagonal. The sum of absolute differences is its distance with
+widened for it, and has no second derivatives. Its slope at a distance of 0 is 0, as that of
+any norm. What is made of it may have none there: of points' distances from each other those from
+themselves are then computed as they are spelled, and put on the diagonal. The sum of absolute differences is its distance with
 p = 1. The mean of squared differences of two tensors is its mse_loss.
 
 Any other sqrt(sum x**2) is its vector_norm, whose slope at 0 is 0, where that of a root is not
@@ -255,16 +255,23 @@ def _find_slope(
 def _lacks_slope(total: ops.Op, definitions: Definitions) -> bool:
     """May something have no slope where these squared distances of points from each other are 0?
 
-    Of a distance of 0 torch takes the slope for 0, whatever is made of it. The formula's root has
-    none there, and passes nan on, to each point by its distance from itself: so that distance is
-    computed as it is spelled. Of a squared distance the slope is 0 either way.
+    Of a distance of 0 torch takes the slope for 0, whatever is made of it. That is the slope of
+    their root, a norm, and of themselves. Anything else passes nan on, to each point by its
+    distance from itself: so that distance is computed as it is spelled.
     """
     return any(
         _may_be_zero(arg, definitions) and total in definitions.walk(arg)
         for step in definitions.steps.values()
         for part in ops.walk_ops(step.op)
+        if _find_root(part, definitions) is not total
         for arg in _find_steep(part)
     )
+
+
+def _find_root(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """What it is the root of."""
+    is_root = isinstance(op, ops.Apply) and op.function == "sqrt"
+    return definitions.unwrap(op.args[0]) if is_root else None
 
 
 def _find_steep(op: ops.Op) -> tuple[ops.Op, ...]:
