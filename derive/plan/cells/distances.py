@@ -3,10 +3,11 @@
 By differences, which keep the digits of points that lie close together. By products it is faster by
 far, and loses them: that is for a rule that may lose digits, and for a root that is read by nothing
 but what is smooth in the square. torch's function is for float32 and float64, so half precision is
-widened for it, and has no second derivatives. Its slope at a distance of 0 is 0, as that of
-any norm. What is made of it may have none there: of points' distances from each other those from
-themselves are then computed as they are spelled, and put on the diagonal. The sum of absolute differences is its distance with
-p = 1. The mean of squared differences of two tensors is its mse_loss.
+widened for it, and has no second derivatives. Its slope at a distance of 0 is 0, as that of any
+norm. What is made of it may have none there: of points' distances from each other those from
+themselves are then computed as they are spelled, and put on the diagonal. The sum of absolute
+differences is its distance with p = 1. The mean of squared differences of two tensors is its
+mse_loss.
 
 Any other sqrt(sum x**2) is its vector_norm, whose slope at 0 is 0, where that of a root is not
 finite. Torch takes half the time for it along entries that lie side by side, and up to 50 times as

@@ -230,10 +230,11 @@ def match_sum_of_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         others = [*terms[:place], *terms[place + 1 :]]
         if found is None or set(find_true_axes(term.op)) != set(axes):
             continue
-        if all(each.negative for each in others):
-            continue
         left, right, value = found
-        parts: tuple[ops.Op, ...] = (join_sum(others, axes), left, right)
+        added = join_sum(others, axes)
+        if all(each.negative for each in others) and {*find_true_axes(added)} == {*axes}:
+            continue
+        parts: tuple[ops.Op, ...] = (added, left, right)
         if not is_long and any(axes[-1] not in find_true_axes(part) for part in parts):
             continue
         if any(isinstance(p, ops.Num) or ops.is_boolean(p) or ops.is_integral(p) for p in parts):
