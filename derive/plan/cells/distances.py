@@ -271,8 +271,11 @@ def _lacks_slope(total: ops.Op, definitions: Definitions) -> bool:
 
 def _find_root(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """What it is the root of."""
-    is_root = isinstance(op, ops.Apply) and op.function == "sqrt"
-    return definitions.unwrap(op.args[0]) if is_root else None
+    match op:
+        case ops.Apply("sqrt", (arg,)):
+            return definitions.unwrap(arg)
+        case _:
+            return None
 
 
 def _find_steep(op: ops.Op) -> tuple[ops.Op, ...]:
