@@ -554,7 +554,8 @@ class Reading:
         for each in below:
             parts = [each] if isinstance(each, Name) else walk(each)
             found = [to_word(part) for part in parts if isinstance(part, Name)]
-            new = [word for word in found if word and word not in {*scope, *self.names.numbers}]
+            known = {*scope, *self.names.numbers, "", "oo"}
+            new = [word for word in found if word not in known]
             is_told = is_listed and bound and not isinstance(each, Name)
             bound |= dict.fromkeys(() if is_told else new)
             if isinstance(each, Name) and new:
