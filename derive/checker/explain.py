@@ -491,31 +491,38 @@ def explain_verdict(
         except ERRORS:  # it has no value at one of them
             return False
 
-    infinite = _count_infinite(choice)
+    start = replace(first, system=system)
+    larger = {scale(start, each).reason for each in SCALES[1:]}  # digits are lost there
+
+    def find_special(text: str) -> tuple[list[Sample], Sequence[float]]:
+        """Special inputs, and the numbers of a text."""
+        numbers = load.find_literals(replace(program.code, source=text))
+        inputs = (each for each in vary_inputs([start], numbers) if each.reason not in larger)
+        return [*islice(inputs, MOST_INPUTS)], numbers
+
+    special = find_special(program.code.source)[0]
+    infinite = _count_infinite(program, special)
 
     def confirm_text(text: str) -> bool:
-        """Also at special inputs and beyond the numbers of the text, with no new overflow."""
-        start = replace(first, system=system)
-        larger = {scale(start, each).reason for each in SCALES[1:]}  # digits are lost there
-        numbers = load.find_literals(replace(program.code, source=text))
-        inputs = [each for each in vary_inputs([start], numbers) if each.reason not in larger]
-        far = (*inputs[:MOST_INPUTS], *islice(vary_sizes(start, numbers), MOST_FAR))
-        return confirm(system, (*samples, *far)) and _count_infinite(choice) <= infinite
+        """Also at special inputs and beyond the numbers of the text, finite wherever it was."""
+        inputs, numbers = find_special(text)
+        far = (*inputs, *islice(vary_sizes(start, numbers), MOST_FAR))
+        return confirm(system, (*samples, *far)) and _count_infinite(program, special) <= infinite
 
     every = tuple(replace(sample, system=system) for sample in samples)
     case = Case(program, every, confirm=confirm, confirm_text=confirm_text, report=report)
     return add(explain(case))
 
 
-def _count_infinite(choice: Choice) -> int:
-    """How many results are no finite numbers, though the formula's are, where inputs are large."""
-    sample = scale(choice.samples[0], SCALES[0])
-    values = sample.make_inputs()
-    try:
-        wanted = sample.evaluate(values).values()
-        results = choice.program.run(values, sample.sizes).results
-    except (processes.CannotRunError, *ERRORS):
-        return 0
-    pairs = zip(results, wanted, strict=False)
-    both = ((one, other) for one, other in pairs if one.shape == other.shape)
-    return sum(int((~one.isfinite() & other.isfinite()).sum()) for one, other in both)
+def _count_infinite(program: Program, samples: Sequence[Sample]) -> int:
+    """How many results are no finite numbers, though the formula's are, at all of the samples."""
+    count = 0
+    for sample in samples:
+        values = sample.make_inputs()
+        with suppress(processes.CannotRunError, *ERRORS):
+            wanted = sample.evaluate(values).values()
+            results = program.run(values, sample.sizes).results
+            pairs = zip(results, wanted, strict=False)
+            both = ((one, other) for one, other in pairs if one.shape == other.shape)
+            count += sum(int((~one.isfinite() & other.isfinite()).sum()) for one, other in both)
+    return count

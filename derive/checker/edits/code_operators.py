@@ -423,6 +423,11 @@ def leave_out_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
             for kept, gone_node, extra in sides:
                 cost = LACKING + (0.0 if code.read_number(gone_node) is not None else extra)
                 yield site.replace(get(kept), f"DROP the {what} {get(gone_node)}", cost)
+        case ast.Tuple(elts=parts) | ast.List(elts=parts) if len(parts) > 1:
+            for part in parts if all(code.read_number(part) is not None for part in parts) else ():
+                kept_text = ", ".join(get(each) for each in parts if each is not part)
+                axes = f"[{kept_text}]" if isinstance(site.node, ast.List) else f"({kept_text},)"
+                yield site.replace(axes, f"over the axes {axes}, not {site.text}", LACKING)
         case ast.UnaryOp(operand=inner) if code.read_number(site.node) is None:
             yield site.replace(get(inner), f"the SIGN of {get(inner)} is to be turned", EXCHANGED)
 
