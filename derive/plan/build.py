@@ -19,8 +19,8 @@ from derive.plan.cells import find_notes, use_cells
 from derive.plan.cells.matching import count_reads, rename, sort_stored, strip
 from derive.plan.cost import Storage, find_strides, is_matrix_product, time_op
 from derive.plan.lower import lower, lower_equation
-from derive.plan.lower.condition import FINITE
 from derive.plan.lower.context import Context, find_layouts
+from derive.plan.lower.product import FINITE
 from derive.plan.machine import DEFAULT
 from derive.plan.masks import use_factors
 from derive.plan.path import FLOPS
@@ -60,7 +60,6 @@ def lower_system(
     """The plan of a form, its orders of contraction chosen at the given sizes."""
     system, prepared = form.system, form.prepared
     context = Context(prepared, sizes, find_entry_names(prepared), lower, minimize=form.minimize)
-    context.exact = exact
     context.layouts = {**find_layouts(prepared), **form.layouts}
     marked = mark_harmful(prepared)
     if form.transforms:

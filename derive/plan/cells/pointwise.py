@@ -237,8 +237,8 @@ def match_sum_of_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         parts: tuple[ops.Op, ...] = (added, left, right)
         if not is_long and any(axes[-1] not in find_true_axes(part) for part in parts):
             continue
-        if any(isinstance(p, ops.Num) or ops.is_boolean(p) or ops.is_integral(p) for p in parts):
-            continue
+        if any(not ops.axes_of(p) or ops.is_boolean(p) or ops.is_integral(p) for p in parts):
+            continue  # what has no indices may be a number
         # what has fewer indices torch cannot add up where sizes are symbols of fake tensors
         parts = tuple(
             ops.arrange(part, axes)

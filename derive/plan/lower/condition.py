@@ -12,7 +12,6 @@ from derive.analysis.facts import Facts, find_facts, is_never_negative
 from derive.ir import nodes as ir
 from derive.ir.polynomial import NOTHING, Polynomial
 from derive.ir.walk import (
-    find_accesses,
     find_all_indices,
     find_free,
     rename_apart,
@@ -23,7 +22,6 @@ from derive.ir.walk import (
 from derive.plan import ops
 from derive.plan.lower.context import Context
 
-FINITE = "mask_factor: 0 * x = 0, so entries that a condition leaves out must be finite"
 _UNIT = Polynomial.of(1)
 _ONE = _UNIT.terms
 MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
@@ -335,22 +333,6 @@ def _join(
     given = tuple(ops.Given(k) for k in range(len(args)))
     call = ops.TorchCall("torch.stack" if is_stack else "torch.cat", (given,), (("dim", dim),))
     return ops.Cell(call, tuple(args), whole, axes)
-
-
-def find_weights(
-    condition: ir.Expr, factors: Sequence[ir.Expr], bound: Sequence[ir.Index], context: Context
-) -> list[ir.Expr]:
-    """The parts of a condition that data decide about entries of a finite sum, factors of 0 and 1.
-
-    A choice by data is guessed wrong by the processor: it takes 2 to 7 times as long as a product,
-    its gradient 3 to 9 times, and a contraction need not even write that.
-    """
-    parts = ir.split_and(condition)
-    weights = [p for p in parts if {*find_free(p)} & {*bound} and find_accesses(p)]
-    if context.exact or not weights or not factors or not all(map(context.is_finite, factors)):
-        return []
-    context.notes[FINITE] = None
-    return weights
 
 
 def fill(

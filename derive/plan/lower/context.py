@@ -121,7 +121,6 @@ class Context:
     target: str = ""
     minimize: str = FLOPS  # by an order of contraction
     transforms: bool = False  # are sums to be computed by fast Fourier transforms?
-    exact: bool = True  # is what a condition leaves out to have no say, were it infinite?
     roundable: Set[ir.Expr] = frozenset()  # sums that may lose digits
 
     @cached_property

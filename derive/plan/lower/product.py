@@ -21,7 +21,7 @@ from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_children, find_free, walk
 from derive.plan import ops
 from derive.plan.lower.calls import fold_parts
-from derive.plan.lower.condition import FINITE, fill, find_weights, lower_condition
+from derive.plan.lower.condition import fill, lower_condition
 from derive.plan.lower.context import Context
 from derive.plan.lower.number import is_steady, lower_number
 from derive.plan.lower.places import drop_padded
@@ -113,6 +113,7 @@ def split_sign(term: ir.Expr) -> tuple[bool, ir.Expr]:
             return False, term
 
 
+FINITE = "mask_factor: 0 * x = 0, so entries that a condition leaves out must be finite"
 WORTH = 1 << 18  # products of numbers in a product of matrices from which its form is of any matter
 THIN = 16  # rows below which a matrix product is bound by the way its operands lie
 MOVED = 2  # times as many elements may be moved, so that windows, which grow faster, are not
@@ -171,16 +172,12 @@ def lower_product(
     if is_segmented:  # so that it is added up row by row
         inner = (*bound, *inner[: -len(bound)])
     late = [f for f in product.under if not set(find_free(f)) & set(bound)]
-    factors = product.over if late == product.under else []
-    weights = find_weights(product.condition, factors, bound, context)
-    spans = [{*find_free(factor)} for factor in product.over]
-    wider = [w for w in weights if any(not own <= {*find_free(w)} for own in spans)]
-    operands, parts = [], [*product.over, *wider]
+    operands = []
     for k, factor in enumerate(product.over):
         natural = inner
-        if bound and len(parts) > 1 and not is_segmented:
+        if bound and len(product.over) > 1 and not is_segmented:
             own = find_free(factor)
-            others = {i for n, f in enumerate(parts) if n != k for i in find_free(f)}
+            others = {i for n, f in enumerate(product.over) if n != k for i in find_free(f)}
             natural = order_operand(inner, own, others, bound)
             if others <= {*bound} or any(
                 isinstance(part, (ir.Access, ir.Reduce, ir.Along)) and {*own} <= {*find_free(part)}
@@ -188,8 +185,8 @@ def lower_product(
             ):
                 natural = ()  # any order does, or it lies in memory as that part
         operands.append(lower_operand(factor, context, natural))
-    told = [p for p in ir.split_and(product.condition) if p not in weights]
-    product.condition = ir.all_of(*(p for p in told if all(p in ir.split_and(u) for u in untold)))
+    kept = (p for p in ir.split_and(product.condition) if all(p in ir.split_and(u) for u in untold))
+    product.condition = ir.all_of(*kept)
     for divisor in product.under:
         if divisor not in late:
             divide_operand(operands, lower_operand(divisor, context, inner), context, inner)
@@ -197,7 +194,6 @@ def lower_product(
         operands = [fold(lambda one, other: ops.combine("*", (one, other), inner), operands)]
     if bound:
         operands += mask_operands(operands, product.condition, context, inner)
-        operands += [ops.Cast(lower_condition(part, context, inner)) for part in weights]
     made = {i for op in operands for i in ops.axes_of(op)} - set(bound)
     left = [context.lower(f, order) for f in late]
     if len(operands) > 1:
