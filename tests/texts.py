@@ -58,6 +58,8 @@ class Expressions:
 
     def __init__(self, path: Path, names: dict[str, Any]) -> None:
         self.path, self.names = path, names
+        titles = TITLE.findall(path.read_text(encoding="utf-8"))
+        assert not (rows := [t for t in titles if _is_list(t)]), f"rows taken for titles: {rows}"
 
     def __getitem__(self, title: str) -> list[Any]:
         lines = self.path.read_text(encoding="utf-8").splitlines()
@@ -68,6 +70,14 @@ class Expressions:
             for number, line in enumerate(part, first)
             if _find_lines(line)
         ]
+
+
+def _is_list(title: str) -> bool:
+    try:
+        compile(f"[{title}]", "", "eval")
+    except SyntaxError:
+        return False
+    return not title.isidentifier()
 
 
 def _find_lines(text: str) -> list[str]:

@@ -29,7 +29,7 @@ def test_a_wide_sum_goes_into_its_contraction():
 
 @pytest.mark.parametrize(
     "lines",
-    ROWS["what is kept"],
+    ROWS["what stays"],
 )
 def test_what_is_kept(lines):
     before = to_system(parse("\n".join(lines))).equations
