@@ -101,7 +101,7 @@ def _is_less(term: ir.Expr) -> bool:
 def _declaration(group: tuple[ir.Tensor, ...]) -> str:
     tensor = group[0]
     names = ", ".join(t.name for t in group)
-    shape = write_extent(*tensor.shape) if tensor.shape else "()"
+    shape = write_extent(*tensor.shape) if tensor.shape else ""
     kind = "" if tensor.kind == "real" else f"{tensor.kind} "
     excluded = tensor.strict
     low = high = ""

@@ -168,7 +168,9 @@ def test_the_meaning_is_torchs(text, function):
     formula = parse(text)
     lengths = {"N": 7, "K": 3, "B": 2, "H": 3, "D": 4, "C": 5, "T": 6}
     tensors = {
-        str(base): torch.randn([lengths[str(extent)] for extent in base.shape], dtype=torch.float64)
+        str(base): torch.randn(
+            [lengths[str(extent)] for extent in base.shape or ()], dtype=torch.float64
+        )
         for base in formula.declarations.arguments
     }
     expected = eval(function)(*tensors.values())

@@ -292,11 +292,12 @@ def _check_neighbours(source: Source, statement: tuple[Token, ...]) -> None:
     """Between two values stands an operator, and around an operator stand values."""
     words = len(statement) > 1 and all(_is_name(token) for token in statement[:2])
     tokens = (None, *(statement[1:] if words else statement), None)
+    empty = {"()"} if any(token.text == "=" for token in statement) else {"()", "[]"}
     for here, after in pairwise(tokens):
         if here is not None and after is not None and _lacks_operator(here, after):
             raise _missing_operator(source, here, after, statement[0].text)
         if not _is_value(here, _CLOSING.values()) and not _is_value(after, {*_CLOSING, *_UNARY}):
-            if here is not None and after is not None and (here.text, after.text) == ("(", ")"):
+            if here is not None and after is not None and here.text + after.text in empty:
                 continue
             raise _missing_value(source, here, after)
 
@@ -605,15 +606,14 @@ def _read_tensors(source: Source, kind: str, tokens: Sequence[Token]) -> TensorL
             raise source.refuse("equation-sign", says, sign.span, help=advice)
     if any(sign.text not in _REVERSED for sign in signs):
         raise _form(source, tokens, "an equation begins with no word", "y[b, i] = x[b, i]")
-    middle = None
-    for k, piece in enumerate(pieces):  # the first that reads `names[...]`
-        named = bool(piece) and piece[0].kind == "name" and piece[-1].text == "]"
-        if named and not split_at(piece, "+", "-", "*", "/", "//", "%", "**")[0]:
-            middle = k
-            break
+    named = (k for k, p in enumerate(pieces) if p and p[0].kind == "name" and p[-1].text == "]")
+    plain = (k for k in named if not split_at(pieces[k], "+", "-", "*", "/", "//", "%", "**")[0])
+    middle = next(plain, None)  # the first that reads `names[...]`
     if middle is None or len(signs) > 2 or (len(signs) == 2 and middle != 1):
         raise _no_statement(source, kind, tokens)
     names, shape = _read_shape(source, pieces[middle])
+    if kind == "bool" and not shape:
+        raise _form(source, pieces[middle], "a truth value has a place at least", "bool m[B, S]")
     bounds = []
     for k, sign in enumerate(signs):
         bound = read_expression(source, pieces[k] if k < middle else pieces[k + 1])
@@ -632,7 +632,7 @@ def _read_shape(
         raise _form(source, piece, "a declaration is names and one shape", "W_Q, W_K[H, D]")
     says = "a declaration begins with names"
     names = _read_names(source, piece[0], piece[:opening], says, "W_Q, W_K[H, D]")
-    inside = split_at(piece[opening + 1 : -1], ",")[1]
+    inside = split_at(piece[opening + 1 : -1], ",")[1] if piece[opening + 2 :] else []
     return names, tuple(read_expression(source, part) for part in inside)
 
 
