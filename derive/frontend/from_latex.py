@@ -37,9 +37,11 @@ from derive.frontend.latex.names import (
     Shapes,
     add_to,
     complete,
+    find_states,
     to_polynomial,
 )
 from derive.frontend.latex.nodes import (
+    NORMS,
     Big,
     Bracket,
     Call,
@@ -56,7 +58,7 @@ from derive.frontend.latex.nodes import (
     walk,
     write_name,
 )
-from derive.frontend.latex.reading import NORMS, Reading
+from derive.frontend.latex.reading import Reading
 from derive.frontend.latex.tree import Reader, find_function
 from derive.frontend.text import lines as statements
 from derive.notation.formula import About, Formula
@@ -140,6 +142,7 @@ def to_notation(text: str, declarations: str = "") -> str:
             "formula-empty", "the text has no equation", help="write y_i = \\sum_j A_{ij} x_j"
         )
     equations = inline(equations)
+    equations = [*find_states(equations, shapes), *equations]
     sides = [(left, right) for _, left, right in equations]
     names = Names(complete(shapes, sides, ranges), sides)
     equations = sort_equations(equations, names)
@@ -156,7 +159,7 @@ def split_text(text: str) -> tuple[list[str], list[str]]:
     stated: list[str] = []
     for segment, is_prose in cut(text):
         if is_prose:
-            stated += filter(is_stated, segment.split("\n"))
+            stated += (each for line in segment.split("\n") for each in split_stated(line))
             continue
         first = len(lines)
         whole = _IGNORED.sub("", segment)
@@ -168,14 +171,17 @@ def split_text(text: str) -> tuple[list[str], list[str]]:
             line = " ".join(part.split())
             while found := re.search(r"@(\d+)@", line):
                 line = f"{line[: found.start()]}{cases[int(found[1])]}{line[found.end() :]}"
-            if is_stated(line):
-                stated.append(line)
+            if declared := split_stated(line):
+                stated += declared
             elif "=" in line:
                 lines.append(line)
             elif line.strip(" &,.") and (len(lines) > first or not is_marked):
-                if not lines:
+                is_shape = re.match(rf"\s*{_NAMED}(?:\s*,\s*{_NAMED})*\s*:", line) is not None
+                if is_shape or not lines:
+                    says = "this declares nothing" if is_shape else "there is no = in this line"
+                    advice = "an equation is y_i = ..; the shape of a tensor is X: [B, S, D]"
                     marks = [Mark(line, 0, len(line))]
-                    raise refuse("latex-form", "there is no = in this line", marks=marks)
+                    raise refuse("latex-form", says, marks=marks, help=advice)
                 lines[-1] += f" {line}"
     return lines, stated
 
@@ -195,9 +201,12 @@ def cut(text: str) -> Iterator[tuple[str, bool]]:
     yield rest, bool(found) and not any(map(_BEGINS.match, rest.split("\n")))
 
 
-def is_stated(line: str) -> bool:
-    """Does the line declare something?"""
-    return any(form.match(line) for form in (_SHAPE, _NOTATION, _VECTORS, _COUNTED))
+def split_stated(line: str) -> list[str]:
+    """What the line declares: itself, or shapes with commas between them; else nothing."""
+    if any(form.match(line) for form in (_SHAPE, _NOTATION, _VECTORS, _COUNTED)):
+        return [line]
+    parts = re.split(r"(?<=[\])}])\s*[,;]\s*(?=[^\[\](){}]*(?::|\\in\b))", line.rstrip(" ,;."))
+    return parts if len(parts) > 1 and all(map(_SHAPE.match, parts)) else []
 
 
 def read_shapes(stated: Sequence[str]) -> Shapes:
@@ -405,7 +414,13 @@ def sort_equations(
 ) -> list[tuple[str, Tree, Tree]]:
     """What is read before it is defined comes after its definition, where that is possible."""
     left: list[tuple[tuple[str, Tree, Tree], str, set[str]]] = []
-    for equation in equations:
+
+    def is_first(target: Tree) -> bool:  # an entry of what other equations give a shape
+        found = names.resolve(target, is_target=True) if isinstance(target, Name) else None
+        is_entry = found is not None and [*map(to_word, found.places)] == ["0"]
+        return is_entry and found is not None and names.shapes.find(found.name) is None
+
+    for equation in sorted(equations, key=lambda equation: is_first(equation[1])):
         _, target, body = equation
         own = names.resolve(target, is_target=True).name if isinstance(target, Name) else ""
         reads = {names.resolve(part).name for part in walk(body) if isinstance(part, Name)}

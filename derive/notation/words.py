@@ -94,6 +94,11 @@ class TensorBase(IndexedBase):  # type: ignore[misc]
         places = places if isinstance(places, (tuple, list, Tuple)) else (places,)
         if self.kind == "bool":
             return BooleanElement(self, *places)
+        if self.shape is not None and len(self.shape) != len(places):
+            name, rank, given = str(self.label), len(self.shape), len(places)
+            says = f"{name} has {rank} place{'s' * (rank != 1)}, not {given}"
+            fact = f"{name} is declared with the shape {', '.join(map(str, self.shape))}"
+            raise refuse("wrong-rank", says, facts=[fact], help="write an index for each place")
         return super().__getitem__(tuple(places), **assumptions)
 
 

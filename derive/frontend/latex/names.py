@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from derive.frontend.latex import nodes as tree
@@ -89,6 +89,33 @@ def complete(
     return replace(shapes, tensors=tensors, families=families, indices=indices, renamed=renamed)
 
 
+def find_states(
+    equations: Sequence[tuple[str, tree.Tree, tree.Tree]], shapes: Shapes
+) -> list[tuple[str, tree.Tree, tree.Tree]]:
+    """`h_0 = h_0` for each `h_0` with a shape: the first entry of h is the tensor of that name.
+
+    So it is where `h_t` is defined, `h_{t-1}` is read, and no equation says what `h_0` is.
+    """
+    parts = (
+        part
+        for _, _, right in equations
+        for part in tree.walk(right)
+        if isinstance(part, tree.Name)
+    )
+    before = {part.base for part in parts if part.below and isinstance(part.below[0], tree.Sum)}
+    targets = [
+        (line, left) for line, left, _ in equations if isinstance(left, tree.Name) and left.below
+    ]
+    given = {left.base for _, left in targets if tree.to_word(left.below[0]) == "0"}
+    found: dict[str, tuple[str, tree.Tree, tree.Tree]] = {}
+    for line, left in targets:
+        is_read = left.base in before - given
+        if is_read and f"{left.base}_0" in shapes.tensors:
+            zero = tree.Name(left.base, left.token, None, (tree.Number("0"),), "0")
+            found[left.base] = (line, replace(zero, label=""), zero)
+    return [*found.values()]
+
+
 @dataclass(frozen=True, slots=True)
 class Read:
     """A name as it is meant: its places, a power of it, whether it is transposed."""
@@ -164,6 +191,14 @@ class Names:
         if name.base in self.sizes and label:
             return Read(name.base, (), power)  # `D_z`: the extent D of z
         return Read(name.base, name.below, power, is_transposed)
+
+    def find_beside(self, name: str, right: tree.Tree) -> Iterator[tree.Tree]:
+        """The terms of sums that do not read a tensor."""
+        sums = (part.terms for part in tree.walk(right) if isinstance(part, tree.Sum))
+        for term in (term for terms in sums for _, term in terms):
+            inside = (part for part in tree.walk(term) if isinstance(part, tree.Name))
+            if all(self.resolve(part).name != name for part in inside):
+                yield term
 
     def find_linear(self, part: tree.Tree, first: Set[str]) -> dict[str, int] | None:
         """Whole multiples of indices and sizes, and of 1 under no name; None for anything else."""
@@ -295,3 +330,26 @@ def to_polynomial(extent: str) -> Polynomial:
         return Polynomial.of(ir.Size(ast.unparse(node)))
 
     return read(ast.parse(extent, mode="eval").body)
+
+
+def check_extents(found: Sequence[str], stated: Sequence[str]) -> None:
+    """Refuse extents that are not those that are stated, counted from the last one."""
+    for one, other in zip(found[::-1], stated[::-1], strict=False):
+        if one and other and to_polynomial(one) != to_polynomial(other):
+            raise MisfitError(f"an extent {one} meets an extent {other}", of_extents=True)
+
+
+def refuse_undefined(name: str) -> MisfitError:
+    """The error of a tensor that is read where nothing tells its shape."""
+    advice = f"say its shape: {name}: [T, N]"
+    return MisfitError(f"{name} is read before it is defined", help=advice)
+
+
+class Every(frozenset[str]):
+    """A scope that holds every name: a place may be read by any index."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+EVERY = Every()

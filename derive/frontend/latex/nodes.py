@@ -125,6 +125,10 @@ def walk(tree: Tree | tuple[Tree, ...]) -> Iterator[Tree]:
             stack += [getattr(part, each.name) for each in reversed(fields(part))]
 
 
+# Norms over the axes of a vector or matrix.
+NORMS = dict.fromkeys(("norm", "norm_2", "norm_F"), "norm[{}]({})")
+NORMS |= {"norm_1": "sum[{}](abs({}))", "norm_oo": "max[{}](abs({}))"}
+USUAL = {"sigma": "sigmoid"}  # functions that papers write as a letter
 DOTS = {"ldots", "dots", "cdots"}
 
 

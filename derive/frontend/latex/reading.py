@@ -19,13 +19,16 @@ Laws:
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, count
+from operator import attrgetter
 
 from derive.errors import refuse
 from derive.frontend.latex import nodes as tex
 from derive.frontend.latex.names import (
     ATOM,
+    EVERY,
     FACTOR,
     TERM,
     TRANSPOSED,
@@ -37,15 +40,14 @@ from derive.frontend.latex.names import (
     Read,
     Value,
     add_to,
+    check_extents,
+    refuse_undefined,
     to_polynomial,
     write_linear,
 )
-from derive.frontend.latex.nodes import Name, Number, Relation, Token, Tree, to_word, walk
+from derive.frontend.latex.nodes import NORMS, Name, Number, Relation, Token, Tree, to_word, walk
 from derive.ir.functions import FUNCTIONS, ROWS
 
-# Norms over the axes of a vector or matrix.
-NORMS = dict.fromkeys(("norm", "norm_2", "norm_F"), "norm[{}]({})")
-NORMS |= {"norm_1": "sum[{}](abs({}))", "norm_oo": "max[{}](abs({}))"}
 _CONCATENATED = "a concatenation stands where no product takes its parts"
 _MARK = re.compile(r"<(\d+)>")  # an index that has no name yet
 
@@ -63,10 +65,7 @@ class Reading:
         self.reads: dict[tuple[str, int], set[str]] = {}  # what is read there of the undeclared
         self.alike: list[tuple[str, str]] = []  # indices with one extent
         self.used: dict[str, None] = {}  # the declared ones
-        self.own, self.reads_own = (
-            ("", list[str]()),
-            False,
-        )  # what the equation defines, by its indices
+        self.own, self.reads_own = ("", list[str]()), False  # what is defined, by its indices
         self.batch: dict[str, str] = {}  # the index of an extent that is left out
         self.pools: dict[str, list[str]] = {}  # the indices of axes, by their extent
         self.marks: dict[int, str] = {}  # extents
@@ -74,9 +73,7 @@ class Reading:
         self.parts: set[int] = set()  # marks of parts of a concatenation
         self.taken = {*names.sizes, *names.defined, *names.shapes.tensors, *names.shapes.scalars}
         self.taken |= {word for word in names.words if len(word) == 1}
-        self.order = [
-            e for s in (names.shapes.tensors, names.shapes.families) for e in chain(*s.values())
-        ]
+        self.order = [*chain(*names.shapes.tensors.values(), *names.shapes.families.values())]
 
     def mark(self, extent: str) -> Axis:
         """A new axis."""
@@ -100,9 +97,8 @@ class Reading:
 
     def name_index(self, extent: str) -> str:
         """A new name for an index: the first letter of its extent, or the next that is free."""
-        start = next(
-            (ord(sign.lower()) for sign in extent if sign.isascii() and sign.isalpha()), 105
-        )
+        signs = (sign for sign in extent if sign.isascii() and sign.isalpha())
+        start = ord(next(signs, "i").lower())
         letters = [chr(97 + (start - 97 + k) % 26) for k in range(26)]
         name = next(a for a in chain(letters, (f"i{k}" for k in count())) if a not in self.taken)
         self.taken.add(name)
@@ -132,9 +128,7 @@ class Reading:
         places = [self.write_place(place) for place in read.places]
         scope = frozenset(map(to_word, walk(read.places))) - {*self.names.sizes, ""}
         self.own, self.reads_own = (read.name, places), False
-        value = self.read(right, scope)
-        if self.reads_own and value.axes:  # it was read as a number
-            raise self.refuse_undefined(read.name)
+        value = self.read_right(read.name, places, right, scope)
         every = list(places)
         inside = [i for i in self.batch.values() if i in value.free and i not in places]
         for index in sorted(inside, key=lambda i: self.order.index(self.extents[i])):
@@ -144,14 +138,39 @@ class Reading:
         extents = [self.extents.get(place, "") for place in every]
         extents += [axis.extent for axis in value.axes]
         written = tuple(k for k, place in enumerate(every) if place not in inside)
-        stated = self.names.shapes.find(read.name)
+        known = self.layouts.get(read.name, Layout((), (), 0)).extents or None
+        stated = self.names.shapes.find(read.name) or known
         if stated is not None and not value.axes:  # the same number everywhere
             value = replace(value, axes=tuple(map(self.mark, stated[len(every) :])))
             extents += stated[len(every) :]
+        if value.axes:
+            check_extents(extents, stated or ())
         self.layouts[read.name] = Layout(tuple(extents), written, len(value.axes))
         every += [f"<{axis.mark}>" for axis in value.axes]
         target = f"{read.name}[{','.join(every)}]" if every else read.name
         return self.name_marks(f"{target} = {value.text}")
+
+    def read_right(self, name: str, places: list[str], right: Tree, scope: frozenset[str]) -> Value:
+        """The right side; what is not declared and reads itself is as what is added to it."""
+        try:
+            value = self.read(right, scope)
+        except MisfitError as error:
+            own = (self.names.resolve(p).name == name for p in walk(right) if isinstance(p, Name))
+            is_open = error.token is None and name not in self.layouts
+            if not is_open or self.names.shapes.find(name) is not None or not any(own):
+                raise
+        else:
+            if not (self.reads_own and value.axes):  # it was not read as a number
+                return value
+        with suppress(MisfitError):
+            found = (self.read(term, scope).axes for term in self.names.find_beside(name, right))
+            axes = next(filter(None, found), ())
+            extents = (*(self.extents.get(p, "") for p in places), *map(_EXTENT, axes))
+            self.layouts[name] = Layout(extents, (*range(len(places)),), len(axes))
+            value = self.read(right, scope)
+            if axes and [*map(_EXTENT, value.axes)] == [*map(_EXTENT, axes)] and not self.batch:
+                return value
+        raise refuse_undefined(name)
 
     def lay_out(self, name: str, written: int) -> Layout:
         """What is known of a tensor of which so many indices are written."""
@@ -162,7 +181,7 @@ class Reading:
             self.reads_own = True
             return Layout(("",) * written, tuple(range(written)), 0)
         if extents is None:
-            raise self.refuse_undefined(name)
+            raise refuse_undefined(name)
         if name in self.names.defined:  # a recurrence reads what it defines
             rest = max(len(extents) - written, 0)
             return Layout(extents, tuple(range(written)), rest)
@@ -171,12 +190,6 @@ class Reading:
             return Layout(extents, tuple(range(written)), 0)
         return Layout(extents, self.choice.places[name], self.choice.axes[name])
 
-    @staticmethod
-    def refuse_undefined(name: str) -> MisfitError:
-        """The error of a tensor that is read where nothing tells its shape."""
-        advice = f"say its shape: {name}: [T, N]"
-        return MisfitError(f"{name} is read before it is defined", help=advice)
-
     def read_tensor(self, read: Read, name: Name) -> Value:
         """A tensor with the indices that are written and those that are left out."""
         places = [self.write_place(place) for place in read.places]
@@ -184,10 +197,8 @@ class Reading:
             return self.read_undeclared(read.name, places, name.token)
         layout = self.lay_out(read.name, len(places))
         if len(layout.written) != len(places):
-            says = (
-                f"{read.name} has {len(places)} indices here, and {len(layout.written)} elsewhere"
-            )
-            raise MisfitError(says, name.token)
+            says = f"{len(places)} indices here, and {len(layout.written)} elsewhere"
+            raise MisfitError(f"{read.name} has {says}", name.token)
         if self.reads_own and read.name == self.own[0]:
             pairs = zip(self.own[1], places, strict=True)
             self.alike += [pair for pair in pairs if all(map(str.isidentifier, pair))]
@@ -287,6 +298,8 @@ class Reading:
             says = f"{read.name} is not declared"
             advice = f"declare it: {read.name}: [N, M], or scalar {read.name}"
             advice += f"; a function is defined: {read.name}(x) = .."
+            if word := tex.USUAL.get(read.name):
+                advice = f"write \\operatorname{{{word}}}(..) for the function, or {advice}"
             raise MisfitError(says, name.token, advice)
         else:
             value = self.read_tensor(read, name)
@@ -327,9 +340,8 @@ class Reading:
             if len(value.axes) == 1 and value.is_row != whole.is_row:
                 raise MisfitError("a row and a column are added")
             term = value.within(TERM if not text else FACTOR if sign == "-" else TERM)
-            text += (
-                f" {sign} {term}" if text else term if sign == "+" else f"-{value.within(FACTOR)}"
-            )
+            lead = term if sign == "+" else f"-{value.within(FACTOR)}"
+            text += f" {sign} {term}" if text else lead
             free += value.free
         is_curved = any(value.is_curved or len(value.axes) < len(whole.axes) for _, value in terms)
         return Value(text, TERM, whole.axes, tuple(dict.fromkeys(free)), whole.is_row, is_curved)
@@ -503,8 +515,7 @@ class Reading:
             self.join(*first.axes)
             return Value(f"sum[<{first.axes[0].mark}>]({first.text})", ATOM, (), free)
         if word not in FUNCTIONS and word != "inner":
-            says = f"there is no function {word} here"
-            advice = "define it in an equation before, or write it out"
+            says, advice = f"there is no function {word} here", "define it in an equation before"
             if word == "trace" or word.startswith("norm"):
                 says = f"the {word} needs a vector or a matrix, and no axis is left here"
                 advice = "declare the shapes, or write the sum"
@@ -674,7 +685,7 @@ class Reading:
                 says = f"of the indices of a place {min(known)} counts from 1, and others do not"
                 raise MisfitError(says, help="add a line: indices count from 1")
             return write_linear(linear, bool(known or (has_first and not any(linear))))
-        value = self.read(tree, _EVERY)
+        value = self.read(tree, EVERY)
         is_entry = isinstance(tree, Name) and tree.below  # it counts as it is declared
         if self.first & {*value.free} and not is_entry:
             says = "a place is no sum of indices that count from 1"
@@ -682,12 +693,5 @@ class Reading:
         return value.text
 
 
-class _Every(frozenset[str]):
-    """A scope that holds every name: a place may be read by any index."""
-
-    def __contains__(self, _: object) -> bool:
-        return True
-
-
-_EVERY = _Every()
+_EXTENT = attrgetter("extent")
 _NOWHERE = Token("word", "", 0, 0)

@@ -76,7 +76,9 @@ _UNREAD |= dict.fromkeys(("\\pm", "\\mp"), "write an equation for each sign")
 _UNREAD |= dict.fromkeys(("\\sup", "\\limsup"), "write \\max_i")
 _UNREAD |= dict.fromkeys(("\\inf", "\\liminf"), "write \\min_i")
 _UNREAD |= {"\\binom": "declare it as a tensor or a scalar", "\\pmod": "write \\bmod"}
-_UNREAD |= {"\\lceil": "write -\\lfloor -x \\rfloor", "\\in": "write the range of the index"}
+_UNREAD |= {"\\lceil": "write -\\lfloor -x \\rfloor"}
+_UNREAD["\\in"] = "write the range of the index; of a set, its mask as a factor: \\sum_k A_{ik} x_k"
+_UNREAD["\\in"] += ", with A_{ik} 1 where k is in the set of i and 0 elsewhere"
 _ENTRY = "a tensor with its four indices, v_{ijab}, for a two-electron integral"
 _BIG = {"\\sum": "sum", "\\prod": "prod"}
 # Functions by the command or the word that people write, capitals and lines aside.

@@ -38,6 +38,8 @@ from derive.ir.functions import FUNCTIONS, RELATIONS
 from derive.ir.text import to_count
 
 FUNCTION_WORDS = (*ELEMENTWISE, "where", *BINDING, *KEEPING)
+_OTHER = {"ln": "log", "pow": "**"}
+_ORDERING = {"sort", "argsort", "median", "quantile", "topk", "kthvalue", "mode"}
 MOST_NAMES = 16  # that a message lists
 
 
@@ -69,11 +71,16 @@ class Names(Claims):
             choice = " or ".join(filter(None, (sizes, own)))
             advice = f"say how far it runs: index {name} < .., with the extent that is meant"
             advice += f", {choice}" if choice else ""
+        found = (n for n, claim in self.claims.items() if claim.kind == "index" and n != name)
+        others = [n for n in found if n not in self.extents.known]
         raise self.source.refuse(
             "extent-unknown",
             f"nothing tells the extent of index {name}",
             place,
-            facts=[f"{name} never stands alone in a place of a tensor whose shape is known"],
+            facts=[
+                f"{name} never stands alone in a place of a tensor whose shape is known",
+                *([f"so it is of {', '.join(others)}"] if others else []),
+            ],
             help=advice,
         )
 
@@ -256,8 +263,9 @@ def unknown_function(call: lines.Call, node: ast.expr, scope: Scope) -> DeriveEr
         advice = f"write {word}[..]" if kind == "tensor" else f"write {word} * (..)"
         return scope.refuse("not-a-function", says, node, help=advice)
     known = [*FUNCTION_WORDS, *names.functions]
-    other = {"ln": "log", "pow": "**"}
-    advice = f"write {other[word]}" if word in other else suggest(word, known)
+    advice = f"write {_OTHER[word]}" if word in _OTHER else suggest(word, known)
+    if word in _ORDERING:
+        advice = f"nothing puts elements in order: declare what {word} gives as a tensor"
     return scope.refuse(
         "unknown-function",
         f"there is no function {word}",
@@ -506,6 +514,15 @@ def _read_reduction(call: lines.Call, node: ast.expr, scope: Scope) -> Any:
             check_free(index, scope, bound)
         bound[index.id] = lines.span(index)
     inner = replace(scope, bound=bound)
+    if any(index.id not in scope.names.extents.known for index in given):
+        for part in ast.walk(node):  # what is not declared tells no extent
+            match part:
+                case ast.Subscript(ast.Name(name)) if lines.match_call(part) is None:
+                    if not scope.names.kind(name) and name not in {
+                        *scope.parameters,
+                        *FUNCTION_WORDS,
+                    }:
+                        raise no_tensor(name, lines.read_elements(part.slice), part, inner)
     indices = [scope.names.index(index.id, lines.span(index)) for index in given]
     parts = [to_condition(condition, inner) for condition in conditions]
     body = to_number(call.arguments[0], inner)

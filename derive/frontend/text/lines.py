@@ -61,7 +61,7 @@ _INSTEAD = {
     "²": "**2", "³": "**3",
     "&": "and", "|": "or", "~": "not", "!": "not", "∧": "and", "∨": "or", "¬": "not",
     "@": "sum[k](A[i, k] * B[k, j])", "{": "( or [", "}": ") or ]",
-    ":": "an index, since every place takes one", "?": "where(condition, a, b)",
+    ":": "an index, in a shape an extent: x[N, D]", "?": "where(condition, a, b)",
     ".": "x[j, i] for a transpose, since nothing has attributes", "'": "another name, x2",
 }  # fmt: skip
 _KEYWORD_INSTEAD = {
@@ -262,12 +262,8 @@ def _follow_brackets(source: Source, token: Token, opened: list[Token]) -> None:
 
 
 def _unclosed(source: Source, token: Token) -> DeriveError:
-    return source.refuse(
-        "bracket-unclosed",
-        f"this {token.text} is never closed",
-        token.span,
-        help=f"close it with {_CLOSING[token.text]}",
-    )
+    says, advice = f"this {token.text} is never closed", f"close it with {_CLOSING[token.text]}"
+    return source.refuse("bracket-unclosed", says, token.span, help=advice)
 
 
 def _check_words(source: Source, statement: tuple[Token, ...]) -> None:
@@ -295,7 +291,7 @@ def _check_neighbours(source: Source, statement: tuple[Token, ...]) -> None:
     empty = {"()"} if any(token.text == "=" for token in statement) else {"()", "[]"}
     for here, after in pairwise(tokens):
         if here is not None and after is not None and _lacks_operator(here, after):
-            raise _missing_operator(source, here, after, statement[0].text)
+            raise _missing_operator(source, here, after, statement)
         if not _is_value(here, _CLOSING.values()) and not _is_value(after, {*_CLOSING, *_UNARY}):
             if here is not None and after is not None and here.text + after.text in empty:
                 continue
@@ -320,14 +316,18 @@ def _lacks_operator(here: Token, after: Token) -> bool:
     return after.kind == "number" or _is_name(after) or after.text == "not"
 
 
-def _missing_operator(source: Source, here: Token, after: Token, first: str) -> DeriveError:
+def _missing_operator(
+    source: Source, here: Token, after: Token, statement: Sequence[Token]
+) -> DeriveError:
     if (here.text, after.text) == ("]", "["):
         advice = "write all places in one bracket, x[i, j], or * before an Iverson bracket"
     elif (here.text, after.text) == (")", "["):
         advice = "give what stands before [ a name by an equation of its own, p[i] = .., and read "
         advice += "p there; or write * before an Iverson bracket"
-    elif first in _LISTING:
-        advice = f"write names with a comma between two: {first} a, b"
+    elif statement[0].text in _LISTING:
+        advice = f"write names with a comma between two: {statement[0].text} a, b"
+    elif all(token.text != "=" for token in statement):
+        advice = "write a comma between two extents, * to multiply them"
     else:
         advice = "write * between them to multiply"
     return source.refuse(
