@@ -191,7 +191,7 @@ class _Inquiry:
         events = self.trace.events
         made = sum(event.value.numel() for event in events) // _ELEMENTS
         weight = 1 + (code.script is not None) + len(events) // _CALLS + made  # it compiles whole
-        stock = code_operators.Stock.of(case.system, case.sizes)
+        stock = code_operators.Stock.of(case.system, case.sizes, case.samples[0].defaulted)
         return Mender(case.program, stock, trials, case.confirm_text, self.count_parts, weight)
 
     def count_parts(self) -> tuple[int, int]:
@@ -313,13 +313,31 @@ class _Inquiry:
             if rest.edit:
                 where = reading.say_line(rest.line or 0, case.program.code.places)
                 changed = dict((*first.find_changed_lines(case.source), *rest.corrected))
+                kept = self.leave_out_lines(mender, changed) if rest.corrected else {}
+                needs = [
+                    (line, words)
+                    for line, words in ((first.rewrite.line, first.rewrite.words), (rest.line, ""))
+                    if not rest.corrected or line in kept
+                ]
+                both = f"{first.rewrite.words}; and {where}: {rest.edit}"
+                line, words = needs[0] if len(needs) == 1 else (first.rewrite.line, both)
                 return replace(
                     plain,
-                    line=first.rewrite.line,
-                    edit=f"{first.rewrite.words}; and {where}: {rest.edit}",
-                    corrected=tuple(sorted(changed.items())) if rest.corrected else (),
+                    line=line,
+                    edit=words or rest.edit,
+                    corrected=tuple(sorted(kept.items())),
                 )
         return plain
+
+    def leave_out_lines(self, mender: Mender, changed: Mapping[int, str]) -> dict[int, str]:
+        """The changed lines without those that may stay as they were."""
+        rows, kept = self.case.source.split("\n"), dict(changed)
+        for line in sorted(changed, reverse=True):
+            less = {number: row for number, row in kept.items() if number != line}
+            text = "\n".join(less.get(number, row) for number, row in enumerate(rows, 1))
+            if less and mender.is_right_text(text, {*less}):
+                kept = less
+        return kept
 
 
 def _find_turns(case: Case) -> Iterator[Case]:

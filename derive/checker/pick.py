@@ -33,9 +33,10 @@ from derive.checker.relations import (
     guess_relations,
 )
 from derive.checker.samples import Sample, Samples, make_samples, show_sizes
-from derive.checker.slots import find_slots
+from derive.checker.slots import find_constructor_slots, find_slots
 from derive.errors import DeriveError, Diagnostic, refuse
 from derive.ir import nodes as ir
+from derive.ir.text import to_text
 from derive.judge.compare import compare_values
 from derive.judge.samples import find_sizes
 
@@ -150,7 +151,7 @@ class _Search:
                 lacks = "its parameters have other shapes than the formula's tensors"
                 if not guess.agrees and guess.same_if is not None:  # enough to run, no more
                     says = f"{needs.replace('the same', 'it runs', 1)}, and is still not the same"
-                    guess = replace(guess, same_if=replace(guess.same_if, says=says))
+                    guess = replace(guess, same_if=replace(guess.same_if, says=says, help=""))
                 failure = error or CannotRunError(f"{lacks}: {needs}")
                 return replace(self._pick(guess), failure=failure, failed_at=self.failed_at)
             if best is not None and guess is not None and guess.agrees:
@@ -378,6 +379,7 @@ class _Search:
                 stops.append((fixed, error))
         findings = [*explain_samples(kept, [sample for sample, _ in stops], trial.samples.told)]
         findings += _explain_sizes(trial.first, self.task)
+        findings += _explain_scalars(trial.program, self.task.system)
         if trial.own is not None and count_steps(trial.own) <= MOST_STEPS:
             kept.insert(0, trial.own)
         elif trial.own is not None:
@@ -473,6 +475,41 @@ def _explain_sizes(sample: Sample, task: subjects.Task) -> Iterator[Diagnostic]:
     made = [f"{name} = {'*'.join(map(str, p))}" for name, p in sample.relations if len(p) > 1]
     if made:
         yield Diagnostic("stated-sizes", f"judged where {', '.join(made)}, as the code says itself")
+
+
+def _explain_scalars(program: Program, system: ir.System) -> Iterator[Diagnostic]:
+    """Scalars that the code does not take, or has another default for."""
+    taken, target = program.find_taken() | program.find_read(), program.code.target
+    slots = [] if target is None else find_slots(target)[0]
+    if find_kind(target) == "class":
+        slots = [*slots, *find_constructor_slots(target)]
+    sources = {**program.numbers, **program.sources}
+    for scalar in system.scalars:
+        told = scalar.default.value if isinstance(scalar.default, ir.Number) else None
+        if scalar.name not in taken:
+            says = f"the code takes no {scalar.name}"
+            if scalar.default is None:
+                says, mend = f"{says}, which the formula leaves open", "take it as an argument"
+                mend = f"{mend} if it may vary, or give it a default in the formula"
+            else:
+                says += f": judged with the formula's default, {_show_default(scalar.default)}"
+                mend = "take it as an argument if it may vary"
+            yield Diagnostic("scalar-fixed", says, help=mend)
+        for slot in slots if told is not None else ():
+            own = slot.default
+            has_own = type(own) in {int, float} and not slot.required
+            if sources.get(slot.name) == scalar.name and has_own and own != float(told or 0):
+                says = f"{slot.name} is {own!r} by default in the code, in the formula "
+                says += f"{scalar.name} is {_show_default(scalar.default)}"
+                mend = "judged with equal numbers: where none is given, the values differ"
+                yield Diagnostic("scalar-default", says, facts=(mend,))
+
+
+def _show_default(default: ir.Expr | None) -> str:
+    if isinstance(default, ir.Number):
+        value = default.value
+        return str(value) if value.denominator == 1 else repr(float(value))
+    return "" if default is None else to_text(default)
 
 
 def _fix_scalars(program: Program, sample: Sample) -> Sample:

@@ -7,6 +7,7 @@ done where the code lives.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -81,12 +82,14 @@ def _dump(source: str) -> str:
         return ""
 
 
-def repeat_rewrites(rewrites: Sequence[Rewrite], more: float) -> Iterator[Rewrite]:
-    """The same slip mended wherever it was made, at a higher cost."""
-    groups: dict[str, list[Rewrite]] = {}
+def repeat_rewrites(rewrites: Sequence[Rewrite], more: float, source: str) -> Iterator[Rewrite]:
+    """The same slip mended wherever it was made, or in lines that read alike, at a higher cost."""
+    groups: dict[tuple[object, ...], list[Rewrite]] = {}
     for rewrite in rewrites:
-        groups.setdefault(rewrite.words, []).append(rewrite)
-    for group in groups.values():
+        for key in ((rewrite.words,), _find_likeness(rewrite, source)):
+            groups.setdefault(key, []).append(rewrite)
+    distinct = {tuple((e.start, e.end, e.text) for e in g): g for g in groups.values()}
+    for group in distinct.values():
         apart: list[Rewrite] = []
         for each in sorted(group, key=lambda each: (each.start, each.cost)):
             if not apart or each.start >= apart[-1].end:
@@ -94,6 +97,23 @@ def repeat_rewrites(rewrites: Sequence[Rewrite], more: float) -> Iterator[Rewrit
         if len(apart) > 1:
             cost = min(each.cost for each in apart) + more
             yield replace(apart[0], cost=cost, others=tuple(apart[1:]))
+
+
+_NAME = re.compile(r"[^\W\d]\w*")
+
+
+def _find_likeness(rewrite: Rewrite, source: str) -> tuple[object, ...]:
+    """What edits have in common that are made alike in lines that differ in names alone."""
+    begin = source.rfind("\n", 0, rewrite.start) + 1
+    line = source[begin:].split("\n", 1)[0]
+    numbers: dict[str, str] = {}
+    for name in _NAME.findall(line):
+        numbers.setdefault(name, f"<{len(numbers)}>")
+
+    def number(text: str) -> str:
+        return _NAME.sub(lambda found: numbers.get(found[0], found[0]), text)
+
+    return number(line), number(source[begin : rewrite.start]), number(rewrite.text)
 
 
 _LIBRARIES = {"torch", "F", "nn", "math", "np", "numpy", "einops"}
@@ -361,7 +381,7 @@ class Texts:
         if code.script is not None:
             made = load.compile_script(code, edited)
         else:
-            first, last = _find_block(code.source, line)
+            first, last = find_block(code.source, line)
             last += edited.count("\n") - code.source.count("\n")
             block = "\n".join(edited.split("\n")[first - 1 : last])
             made = compile("\n" * (first - 1) + block, code.path, "exec", dont_inherit=True)
@@ -452,7 +472,7 @@ def _run_edited(
 
 
 @lru_cache(maxsize=64)
-def _find_block(source: str, line: int) -> tuple[int, int]:
+def find_block(source: str, line: int) -> tuple[int, int]:
     """The first and the last line of the statement at the outermost level that has a line."""
     for node in ast.parse(source).body:
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])

@@ -99,8 +99,8 @@ class Stock:
     sizes: Mapping[str, int]
 
     @staticmethod
-    def of(system: ir.System, sizes: Mapping[str, int]) -> Stock:
-        """The functions and numbers of the formula, in its order."""
+    def of(system: ir.System, sizes: Mapping[str, int], defaulted: Sequence[str] = ()) -> Stock:
+        """The functions and numbers of the formula, with the defaults of some of its scalars."""
         functions: dict[str, None] = {}
         numbers: dict[Fraction, None] = {}
         for node in samples.list_parts(system):
@@ -111,6 +111,8 @@ class Stock:
                         functions["relu"] = None  # max(x, 0)
                 case ir.Number(value):
                     numbers |= dict.fromkeys((value, -value, 1 / value if value else value))
+        defaults = [s.default for s in system.scalars if s.name in defaulted]
+        numbers |= dict.fromkeys(n.value for n in defaults if isinstance(n, ir.Number))
         return Stock(tuple(functions), tuple(n for n in numbers if n not in {0, 1}), sizes)
 
 
@@ -256,6 +258,30 @@ def exchange_operators(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
             middle = text[slice(*gap)].replace(old, new, 1)
             whole, cost = text[begin : gap[0]] + middle + text[gap[1] : end], EXCHANGED
         yield site.replace(whole, words, cost)
+
+
+def exchange_bounds(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
+    """A number added that should be the least value, and the reverse."""
+    get = site.source.get
+
+    def is_number(node: ast.expr) -> bool:
+        named = isinstance(node, ast.Name) and code.is_number(site.names.get(node.id))
+        return named or code.read_number(node) is not None
+
+    match site.node:
+        case ast.BinOp(left, ast.Add(), right) if is_number(left) != is_number(right):
+            least, value = (get(e) for e in ((left, right) if is_number(left) else (right, left)))
+            words = f"CLAMP {value} at {least}, not + {least}"
+            yield site.replace(f"({value}).clamp(min={least})", words, EXCHANGED + 0.1)
+        case ast.Call(args=args, keywords=[] | [ast.keyword("min")] as named) if (
+            code.find_name(site.node) in {"clamp", "clamp_min", "clip"}
+            and (given := code.find_receiver(site.node)) is not None
+        ):
+            told = [e for e in args if e is not given] + [each.value for each in named]
+            if len(told) == 1 and is_number(told[0]):
+                words = f"ADD {get(told[0])} to {get(given)}, not a clamp"
+                whole = f"({get(given)}) + {get(told[0])}"
+                yield site.replace(whole, words, EXCHANGED + 0.1)
 
 
 def exchange_functions(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
@@ -626,7 +652,8 @@ def turn(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
 
 
 OPERATORS = (
-    *(exchange_numbers, exchange_names, exchange_parts, exchange_operators, exchange_functions),
+    *(exchange_numbers, exchange_names, exchange_parts, exchange_operators, exchange_bounds),
+    exchange_functions,
     *(leave_out_parts, move_parts, insert_factors, insert_terms, insert_functions, turn),
     *(exchange_indices, exchange_keywords, exchange_slices),
 )

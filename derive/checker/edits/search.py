@@ -268,7 +268,10 @@ class Mender:
                 cost = rewrite.cost + _BRANCH * site.is_branch
                 if key not in found or cost < found[key].cost:
                     found[key] = replace(rewrite, cost=cost)
-        return [*found.values(), *code.repeat_rewrites(list(found.values()), _AGAIN)]
+        return [
+            *found.values(),
+            *code.repeat_rewrites(list(found.values()), _AGAIN, self.source.text),
+        ]
 
     def rank(self, weigh: Callable[[int], float]) -> list[code.Rewrite]:
         """The edits by their cost and that of their line, the likeliest first."""
@@ -313,6 +316,17 @@ class Mender:
                 if self.confirm(each.source):
                     return each
         return None
+
+    def is_right_text(self, text: str, lines: set[int]) -> bool:
+        """Is the code right as a text says that has other lines, all in one statement?"""
+        rewrite = code.Rewrite(0, 0, "", "", 0.0, min(lines))
+        correction = Correction(rewrite, text)
+        together = len({code.find_block(self.source.text, line) for line in lines}) == 1
+        with suppress(Exception):
+            if together and self.is_right(correction):
+                with self._put(correction):
+                    return self.confirm(text)
+        return False
 
     def _put(self, correction: Correction) -> AbstractContextManager[None]:
         """In here the code runs as it is corrected."""
