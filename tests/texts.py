@@ -4,6 +4,7 @@
 comment. In Markdown, what stands between marks has a heading, a story and entries above it.
 """
 
+import ast
 import re
 from ast import literal_eval
 from collections.abc import Iterator, Mapping
@@ -73,11 +74,12 @@ class Expressions:
 
 
 def _is_list(title: str) -> bool:
+    """Is it a list of literals or calls? Words alone may be an expression too."""
     try:
-        compile(f"[{title}]", "", "eval")
+        nodes = ast.walk(ast.parse(f"[{title}]"))
     except SyntaxError:
         return False
-    return not title.isidentifier()
+    return any(isinstance(node, (ast.Constant, ast.Call)) for node in nodes)
 
 
 def _find_lines(text: str) -> list[str]:

@@ -429,7 +429,7 @@ def vary_inputs(samples: Sequence[Sample], numbers: Sequence[float]) -> Iterator
             reason = f"inputs all {what} {sign * abs(number):g}"
             yield replace(first, change=set_signs(sign, abs(number)), reason=reason)
         for factor in _find_factors(first, number) if abs(number) >= _NEAR else ():
-            yield scale(first, factor)
+            yield scale(first, factor, within=True)
 
 
 def _vary_scalars(sample: Sample, numbers: Sequence[float]) -> Iterator[Sample]:
@@ -444,12 +444,20 @@ def _vary_scalars(sample: Sample, numbers: Sequence[float]) -> Iterator[Sample]:
         yield replace(sample, change=change, reason=f"{name} = {value:g}", is_limit=True)
 
 
-def scale(sample: Sample, factor: float) -> Sample:
-    """The sample with its real inputs that have no domain so many times as large."""
+def scale(sample: Sample, factor: float, *, within: bool = False) -> Sample:
+    """The sample with its real inputs that have no domain so many times as large.
+
+    With `within` also those whose domain holds what they are then.
+    """
+
+    def act(_: ir.Tensor, domain: Domain, value: Any) -> Any:
+        ends = (value * factor).aminmax() if within and value.numel() else ()
+        is_held = bool(ends) and all(domain.holds(float(end)) for end in ends)
+        return value * factor if domain.is_everything or is_held else value
+
     if factor == 1:
         return sample
-    change = _alter("real", lambda _, domain, v: v * factor if domain.is_everything else v)
-    return replace(sample, change=change, reason=f"inputs {factor:g} times as large")
+    return replace(sample, change=_alter("real", act), reason=f"inputs {factor:g} times as large")
 
 
 def select_numbers(numbers: Iterable[float]) -> list[float]:
@@ -650,12 +658,12 @@ def _surround(number: float, sample: Sample, entry: ir.Tensor) -> list[float]:
 
 def _find_factors(sample: Sample, number: float) -> list[float]:
     """Factors of the inputs that make parts of the formula as large as a number."""
-    one, two = (find_magnitudes(scale(sample, factor)) for factor in (1.0, 2.0))
+    half, one = (find_magnitudes(scale(sample, factor, within=True)) for factor in (0.5, 1.0))
     found: dict[int, float] = {}
-    for here, there in zip(one, two, strict=True):
+    for there, here in zip(half, one, strict=True):
         if not (0 < here < math.inf and 0 < there < math.inf):
             continue
-        degree = math.log2(there / here)
+        degree = math.log2(here / there)
         if 0.2 < abs(degree) < 8:
             power = math.log10(1.5 * abs(number) / here) / degree
             if 0.3 < abs(power) < 6:

@@ -9,6 +9,7 @@ take too many digits is no number of the notation.
 """
 
 from fractions import Fraction
+from functools import lru_cache
 
 from derive.errors import refuse
 from derive.ir import nodes as ir
@@ -149,6 +150,7 @@ def _bare_access(target: ir.Access) -> Pieces:
     return [("", target), (target.tensor.name, None), ("", target)]
 
 
+@lru_cache(maxsize=1 << 12)  # a product that begins with two signs is looked at twice
 def _write(expr: ir.Expr) -> tuple[Pieces, int]:
     match expr:
         case ir.Number(value):

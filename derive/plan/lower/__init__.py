@@ -244,10 +244,10 @@ def lower_power(
 def _multiply_root(arg: ops.Op, power: Fraction) -> ops.Op:
     """A half power from 1 on of what is never negative, by a root that has a slope at 0.
 
-    It is of the least normal number at least: such a power of what is less is 0 in any dtype, or in
-    float16 wrong by a unit of the least number.
+    It is of the least number of the dtype at least, or of the least that no device takes for 0.
     """
-    least = ops.Limit(ops.Local("dtype"), "tiny")
+    limits = (ops.Limit(ops.Local("dtype"), word) for word in ("tiny", "eps"))
+    least = ops.TorchCall("max", (ops.TorchCall("*", tuple(limits)), 2.0**-126))
     root = ops.TorchCall(".clamp", (ops.Given(0),), (("min", least),))
     times: ops.Operand = ops.Given(0)
     if power > 2:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TypeGuard
 
 from derive.analysis.extents import is_never_empty
-from derive.analysis.facts import is_finite_where_defined, is_safe
+from derive.analysis.facts import is_safe
 from derive.ir import nodes as ir
 from derive.ir.walk import find_brackets, find_free, rename_apart, substitute, walk
 from derive.rewrite.rule import rule
@@ -192,40 +192,6 @@ def is_negative(term: ir.Expr) -> bool:
     """Is it subtracted?"""
     factors = ir.split_product(term)
     return any(isinstance(f, ir.Number) and f.value < 0 for f in factors)
-
-
-@rule(
-    law="(x - m) * a + b = x * a + (b - m * a)",
-    before="x[N, C]; m, a, b[C]; y[n,c] = a[c] * (x[n,c] - m[c]) + b[c]",
-    after="x[N, C]; m, a, b[C]; y[n,c] = a[c] * x[n,c] + (b[c] - a[c] * m[c])",
-    refuses="x[N, C]; m, a[C]; b[N]; y[n,c] = a[c] * (x[n,c] - m[c]) + b[n] * m[c]",
-    loses="digits where x is near m: it rounds as the larger of their products does",
-)
-def fold_offset(expr: ir.Expr) -> ir.Expr | None:
-    """An offset that is scaled goes to what is added: beside x all has the same fewer indices."""
-    wide = {*find_free(expr)}
-    terms = expr.terms if isinstance(expr, ir.Add) else ()
-    for term in terms:
-        factors = ir.split_product(term)
-        sums = [factor for factor in factors if isinstance(factor, ir.Add)]
-        inner = [each for add in sums for each in add.terms if {*find_free(each)} == wide]
-        if len(sums) != 1 or len(inner) != 1 or len(terms) == 1:
-            continue
-        scale = [factor for factor in factors if factor is not sums[0]]
-        offsets = [each for each in sums[0].terms if each is not inner[0]]
-        others = [each for each in terms if each is not term]
-        narrow = {i for each in (*scale, *offsets, *others) for i in find_free(each)}
-        if narrow and narrow < wide and all(map(is_finite_where_defined, (*scale, *offsets))):
-            made = (_scale(each, scale) for each in offsets)
-            return ir.Add((ir.product_of([*scale, inner[0]]), ir.Add((*others, *made))))
-    return None
-
-
-def _scale(term: ir.Expr, by: list[ir.Expr]) -> ir.Expr:
-    """The term times factors, its number before them."""
-    factors = ir.split_product(term)
-    numbers = [factor for factor in factors if isinstance(factor, ir.Number)]
-    return ir.product_of([*numbers, *by, *(f for f in factors if f not in numbers)])
 
 
 @rule(
