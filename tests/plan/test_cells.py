@@ -121,8 +121,8 @@ def test_first_and_second_derivatives_are_right(call, text):
         return found.masked_fill(~found.isfinite(), 0)  # the largest of nothing has no slope
 
     assert gradcheck(call_it, leaves)
-    if call in (CDIST, BAG):
-        with pytest.raises(NotImplementedError, match=r"cdist|embedding_bag"):
+    if call == BAG:
+        with pytest.raises(NotImplementedError, match="embedding_bag"):
             gradgradcheck(call_it, leaves)
     else:
         assert gradgradcheck(call_it, leaves)
@@ -252,12 +252,48 @@ def test_products_make_a_distance_where_nothing_magnifies_what_they_lose(text, w
         ) or wide
 
 
+@pytest.mark.parametrize(("text", "fits"), ROWS["products make a root that nothing magnifies"])
+def test_products_make_a_root_that_nothing_magnifies(text, fits):
+    made, exact = (
+        build(parse(f"x[N, D]; y[M, D]; {text}"), sizes={"N": 200, "M": 210, "D": 64}, exact=each)
+        for each in (False, True)
+    )
+    assert ('"use_mm_for' in made.source) == fits
+    few = build(parse(f"x[N, D]; y[M, D]; {text}"), sizes={"N": 10, "M": 12, "D": 3})
+    assert all('"use_mm_for' not in each.source for each in (exact, few))
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1, 1e3])
+@pytest.mark.parametrize(("offset", "nearness"), [(0, 1), (1000, 1), (1000, 1e-3)])
+def test_the_square_of_a_root_by_products_rounds_as_the_largest_does(scale, offset, nearness):
+    made, exact = (build(parse(f"x[N, D]; y[M, D]; {ROOT}"), exact=e) for e in (False, True))
+    assert '"use_mm_for' in made.source
+    x = torch.randn(60, 8)
+    y = x[torch.randperm(60)] + nearness * torch.randn(60, 8)
+    x, y = scale * (x + offset), scale * (y + offset)
+    found, expected = made.function(x, y).double(), exact.function(x.double(), y.double())
+    assert (found**2 - expected**2).abs().amax() <= 2e-6 * (expected**2).amax()
+
+
+@pytest.mark.parametrize(
+    ("text", "filled"), ROWS["a point is at 0 from itself unless that is but part of a sum"]
+)
+def test_a_point_is_at_0_from_itself_unless_that_is_but_part_of_a_sum(text, filled):
+    lines = f"x[N, D]; index m < N; {ROOT.replace('y[', 'x[')}; {text}"
+    made = build(parse(lines), sizes={"N": 200, "D": 64})
+    assert ('"use_mm_for' in made.source, "diagonal_scatter" in made.source) == (True, filled)
+    inputs = draw(lines, {"N": 40, "D": 3})
+    ours, theirs = (run(build(parse(lines), exact=e).function, inputs) for e in (False, True))
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
+
+
 def test_points_close_together_keep_their_digits():
     text = FOUND[CDIST][0]
     x = 1000 + torch.rand(40, 3)
     y = x + 1e-2 * torch.rand(40, 3)
     exact = make(text, cells=False).function(x.double(), y.double())
-    found = make(text).function(x, y).double()
+    found = build(parse(text), exact=True).function(x, y).double()
     assert ((found - exact).abs() / exact).max() < 1e-6
 
 
@@ -268,7 +304,10 @@ def test_what_is_not_finite_spreads_as_in_the_operations(call, text, value):
     inputs = draw(text, list_sizes(text)[0])
     name = find_leaves(inputs)[0]
     inputs[name].view(-1)[1] = value
-    ours, theirs = (function(**inputs) for function in make_both(text))
+    functions = make_both(text)
+    if call == CDIST:  # by products a point that is infinitely far is nowhere
+        functions = (build(parse(text), exact=True).function, functions[1])
+    ours, theirs = (function(**inputs) for function in functions)
     if call in {SEGMENTS, PLACES, PICK, TRANSPOSED}:  # a product with 0 spreads nan to all places
         assert not (ours.isfinite() < theirs.isfinite()).any()
         theirs = ours.where(~theirs.isfinite(), theirs)
@@ -315,8 +354,11 @@ def test_the_transforms_of_torch_apply(call, text):
 
 
 def test_calls_that_lack_derivatives_are_named():
-    source = make(FOUND[CDIST][0]).source
-    assert "By torch.cdist: it has no second and no forward derivatives" in source
+    exact = build(parse(FOUND[CDIST][0]), exact=True)
+    assert "By torch.cdist: it has no second and no forward derivatives" in exact.source
+    x = torch.rand(3, 2, dtype=torch.float64, requires_grad=True)
+    with pytest.raises(NotImplementedError, match="cdist"):
+        gradgradcheck(exact.function, (x, x + 1))
     assert "--no-cells" not in make(FOUND[CDIST][0], cells=False).source
     assert "By torch" not in make(FOUND[LINEAR][0]).source
 

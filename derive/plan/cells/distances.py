@@ -1,13 +1,14 @@
 """sqrt(sum_d (x_nd - y_md)**2) is torch's cdist, and the squared distance its square.
 
-By differences, which keep the digits of points that lie close together. By products it is faster by
-far, and loses them: that is for a rule that may lose digits, and for a root that is read by nothing
-but what is smooth in the square. torch's function is for float32 and float64, so half precision is
-widened for it, and has no second derivatives. Its slope at a distance of 0 is 0, as that of any
-norm. What is made of it may have none there: of points' distances from each other those from
-themselves are then computed as they are spelled, and put on the diagonal. The sum of absolute
-differences is its distance with p = 1. The mean of squared differences of two tensors is its
-mse_loss.
+A root is made by products, as torch itself does it, of points less their mean, unless something
+magnifies what a small one loses so, or digits must be kept: then by differences, which takes many
+times as long and has no second derivatives. Points' distances from themselves are 0 by products
+too, unless they are but part of a sum. A square by products is for a rule that may lose digits.
+torch's function is for float32 and float64, so half precision is widened for it. Its slope at a
+distance of 0 is 0, as that of any norm. What is made of it may have none there: of points'
+distances from each other those from themselves are then computed as they are spelled, and put on
+the diagonal. The sum of absolute differences is its distance with p = 1. The mean of squared
+differences of two tensors is its mse_loss.
 
 Any other sqrt(sum x**2) is its vector_norm, whose slope at 0 is 0, where that of a root is not
 finite. Torch takes half the time for it along entries that lie side by side, and up to 50 times as
@@ -17,17 +18,17 @@ as their operations do (CPU, float32).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import partial
 
 from derive.analysis.facts import is_finite_where_defined
 from derive.ir import nodes as ir
-from derive.ir.text import to_text
-from derive.ir.walk import rewrite_bottom_up, substitute
 from derive.plan import ops
-from derive.plan.cells.matching import CellRule, Definitions, is_equal, is_same, sort_stored, strip
+from derive.plan.cells.matching import CellRule, Definitions, is_same, sort_stored, strip
 from derive.plan.cells.pointwise import match_exchanged, spell_equal
+from derive.plan.cost import time_op
+from derive.plan.machine import DEFAULT
 from derive.plan.meaning import to_expr
 
 NAME, NORM = "torch.cdist", "torch.linalg.vector_norm"
@@ -35,7 +36,8 @@ MODE, ONE = ("compute_mode", "donot_use_mm_for_euclid_dist"), ("p", 1)
 PRODUCTS = ("compute_mode", "use_mm_for_euclid_dist")
 LACKS = "it has no second and no forward derivatives; what --no-cells builds has them"
 NOTE = f"{NAME}: {LACKS}"
-LOSES = f"{NOTE}; by products: its square rounds as the largest of all does"
+LOSES = "by products, its square rounds as the largest of all does; it has no forward derivatives"
+CALLS = 5  # besides torch's function, that products need: 15 microseconds, of 16 points as of 64
 TWO = ir.Number(Fraction(2))
 
 
@@ -75,23 +77,29 @@ def match_distance(op: ops.Op, definitions: Definitions) -> ops.Op | None:
                 and of is _spell
                 and not definitions.exact
                 and is_finite_where_defined(to_expr(definitions.spell(other)))
-                and _is_even(op, definitions)
+                and not _is_magnified(op, definitions)
             )
-            is_steep = of is _spell and is_self and not forgives
             if ops.is_integral(one) or ops.is_integral(other):
                 return None
             points = (
                 ops.arrange(one, (*batch, *rows, *summed)),
                 ops.arrange(other, (*batch, *columns, *summed)),
             )
-            points = _centre(points) if forgives else points
             bare = of("sum", *points, wide, summed)
             bare = bare if total is op else ops.Apply("sqrt", (bare,), spanned)
-            keyword = ONE if of is _spell_sizes else PRODUCTS if forgives else MODE
+            keyword = ONE if of is _spell_sizes else MODE
             cell: ops.Op = _write_distance(points, bare, summed, keyword, is_square=total is op)
-            if is_steep and _lacks_slope(total, definitions):
+            own: ops.Op | None = None  # the points' distances from themselves, where cdist's differ
+            fast = _write_distance(points, bare, summed, PRODUCTS, is_square=False)
+            direct, by_products = (time_op(c, definitions.memory, DEFAULT) for c in (cell, fast))
+            if forgives and by_products + CALLS * DEFAULT.launch < direct:
+                cell, ends = fast, (rows[0], columns[0])
+                own = ops.Num(ir.ZERO) if is_self and _is_shown(op, ends, definitions) else None
+            elif of is _spell and is_self and _lacks_slope(total, definitions):
+                own = bare
+            if own is not None:
                 equal = spell_equal(rows[0], columns[0], spanned)
-                found = match_exchanged(ops.Choose(equal, bare, cell, spanned), definitions)
+                found = match_exchanged(ops.Choose(equal, own, cell, spanned), definitions)
                 if found is None:
                     return None
                 cell = found
@@ -147,110 +155,69 @@ def _write_distance(
     *,
     is_square: bool,
 ) -> ops.Cell:
-    """The call for the distances; where it does not do they are computed as they are spelled."""
+    """The call for the distances; where it does not do they are computed as they are spelled.
+
+    By products both are less the mean of the others: an offset that they share costs no digits. In
+    half precision they are rounded themselves already.
+    """
     axes, is_square = ops.axes_of(bare), is_square and keyword is not ONE
     scratch = (axes,) if is_square else ()
+    direct = keyword if keyword is ONE else MODE
 
-    def call(*given: ops.Operand) -> ops.TorchCall:
-        distance = ops.TorchCall(NAME, given, (keyword,))
+    def call(given: tuple[ops.Operand, ...], word: tuple[str, ops.Operand]) -> ops.TorchCall:
+        distance = ops.TorchCall(NAME, given, (word,))
         return ops.TorchCall("**", (distance, 2)) if is_square else distance
 
-    def write(made: ops.Operand, whole: ops.Op, when: ops.Condition) -> ops.Cell:
-        if keyword is PRODUCTS:
-            return ops.Cell(made, points, whole, axes, (when,), (*axes, *summed), LOSES)
-        return ops.Cell(made, points, whole, axes, (when,), (), NOTE, scratch, single=summed)
+    both = (ops.Given(0), ops.Given(1))
+    floats = tuple(ops.TorchCall(".float", (point,)) for point in both)
+    cast = ops.TorchCall(".to", (call(floats, direct), ops.Local("dtype")))
+    if keyword is PRODUCTS:
+        mean = ops.Reduction("mean", points[1], (ops.axes_of(points[1])[-2],))
+        row = (
+            ops.TorchCall(".unsqueeze", (ops.Given(2), -2))
+            if ops.axes_of(mean)[1:]
+            else ops.Given(2)
+        )
+        less = tuple(ops.TorchCall("-", (point, row)) for point in both)
+        args, volume, note = (*points, mean), (*axes, *summed), f"{NAME}: {LOSES}"
+        narrow = ops.Cell(cast, args, bare, axes, ("real",), volume, note)
+        return ops.Cell(call(less, keyword), args, narrow, axes, ("wide",), volume, note)
+    narrow = ops.Cell(cast, points, bare, axes, ("real",), (), NOTE, scratch, single=summed)
+    wide = call(both, keyword)
+    return ops.Cell(wide, points, narrow, axes, ("wide",), (), NOTE, scratch, single=summed)
 
-    wide = call(ops.Given(0), ops.Given(1))
-    narrow = call(*(ops.TorchCall(".float", (ops.Given(k),)) for k in (0, 1)))
-    cast = ops.TorchCall(".to", (narrow, ops.Local("dtype")))
-    return write(wide, write(cast, bare, "real"), "wide")
 
-
-def _centre(points: tuple[ops.Op, ops.Op]) -> tuple[ops.Op, ops.Op]:
-    """Both less the mean of the others, so that an offset that they share costs no digits."""
-    mean = ops.Reduction("mean", points[1], (ops.axes_of(points[1])[-2],))
-    one, other = (ops.combine("-", (point, mean), ops.axes_of(point)) for point in points)
-    return one, other
-
-
-def _is_even(root: ops.Op, definitions: Definitions) -> bool:
-    """Is all that reads a root smooth in what the root is of, also where that is 0?
-
-    Then it rounds as that does. Such a function of the root r has no slope by r at 0: that of
-    (1 + r) exp(-r) is -r exp(-r). What is made of it is not to be steep there in turn.
-    """
-    by_name: dict[str, tuple[ir.Expr, ir.Expr]] = {}  # at r = 0: the value and the slope of each
-    for name, step in definitions.steps.items():
-        found = _find_slope(step.op, root, by_name, definitions)
-        if found is None:
-            return False
-        if not is_equal(rewrite_bottom_up(found[1], _name_inverse), ir.ZERO):
-            by_name[name] = found
-    read = {name for op in definitions.results for name in ops.find_reads(op)}
-    if not by_name or read & set(by_name):
-        return False
-    return not any(
-        _may_be_zero(arg, definitions) and root in definitions.walk(arg)
+def _is_magnified(root: ops.Op, definitions: Definitions) -> bool:
+    """Does something divide by it, or take its root or logarithm, where it may be near 0?"""
+    return any(
+        _may_be_zero(arg, definitions, near=True) and root in definitions.walk(arg)
         for step in definitions.steps.values()
         for op in ops.walk_ops(step.op)
         for arg in (_find_steep(op) if op is not root else ())
     )
 
 
-def _name_inverse(expr: ir.Expr) -> ir.Expr:
-    """A power of a divisor as one of a scalar: it cancels, whether it is defined or not."""
-    match expr:
-        case ir.Pow(base, ir.Number(power)) if power < 0:
-            return ir.Pow(ir.Scalar(f"1/({to_text(base)})"), ir.Number(-power))
-        case _:
-            return expr
+def _is_shown(root: ops.Op, ends: tuple[ir.Index, ir.Index], definitions: Definitions) -> bool:
+    """Is a distance part of a result other than in a sum, or a mean, over one of its points?"""
+    shown: dict[str, tuple[int, ...]] = {}  # the places of the points in what is made of it
 
-
-def _find_slope(
-    op: ops.Op,
-    root: ops.Op,
-    by_name: Mapping[str, tuple[ir.Expr, ir.Expr]],
-    definitions: Definitions,
-) -> tuple[ir.Expr, ir.Expr] | None:
-    """The value and the slope by a root where that is 0; None where they are not known."""
-    if op is root:
-        return ir.ZERO, ir.ONE
-    if isinstance(op, ops.Source) and op.name in by_name:
-        axes: tuple[ir.Expr, ...] = definitions.steps[op.name].axes
-        value, slope = (
-            substitute(each, dict(zip(axes, op.axes, strict=True))) for each in by_name[op.name]
+    def find_ends(op: ops.Op) -> set[ir.Index]:
+        if op is root:
+            return {*ends}
+        if isinstance(op, ops.Source):
+            return {op.axes[place] for place in shown.get(op.name, ())}
+        found = {index for arg in ops.args_of(op) for index in find_ends(arg)}
+        is_sum = isinstance(op, ops.Einsum) or (
+            isinstance(op, ops.Reduction) and op.kind in {"sum", "mean"}
         )
-        return value, slope
-    parts = ops.walk_ops(op)
-    if not any(p is root or (isinstance(p, ops.Source) and p.name in by_name) for p in parts):
-        return to_expr(op), ir.ZERO
-    args = [_find_slope(arg, root, by_name, definitions) for arg in ops.args_of(op)]
-    known = [arg for arg in args if arg is not None]
-    if len(known) < len(args):
-        return None
-    if all(slope is ir.ZERO for _, slope in known):
-        return to_expr(op), ir.ZERO
-    match op, known:
-        case (ops.Arrange(), [one]):
-            return one
-        case (ops.Apply("+", _), [(a, s), (b, t)]):
-            return ir.Add((a, b)), ir.Add((s, t))
-        case (ops.Apply("-", _), [(a, s), (b, t)]):
-            return ir.Add((a, ir.Mul((ir.MINUS_ONE, b)))), ir.Add((s, ir.Mul((ir.MINUS_ONE, t))))
-        case (ops.Apply("neg", _), [(a, s)]):
-            return ir.Mul((ir.MINUS_ONE, a)), ir.Mul((ir.MINUS_ONE, s))
-        case (ops.Apply("*", _), [(a, s), (b, t)]):
-            return ir.Mul((a, b)), ir.Add((ir.Mul((s, b)), ir.Mul((a, t))))
-        case (ops.Apply("/", _), [(a, s), (b, t)]) if t is ir.ZERO:
-            under = ir.Pow(b, ir.MINUS_ONE)
-            return ir.Mul((a, under)), ir.Mul((s, under))
-        case (ops.Apply("exp", _), [(a, s)]):
-            value = ir.Call("exp", (a,))
-            return value, ir.Mul((value, s))
-        case (ops.Apply("pow", (_, ops.Num(ir.Number(n)))), [(a, s), _]) if n >= 2:
-            return ir.Pow(a, ir.Number(n)), ir.Mul((ir.Number(n), ir.Pow(a, ir.Number(n - 1)), s))
-        case _:
-            return None
+        return found if not is_sum or found <= {*ops.axes_of(op)} else set()
+
+    for name, step in definitions.steps.items():
+        places = find_ends(step.op)
+        if not places <= {*step.axes}:
+            return True  # the least of them, say
+        shown[name] = tuple(step.axes.index(index) for index in places)
+    return any(shown.get(name) for op in definitions.results for name in ops.find_reads(op))
 
 
 def _lacks_slope(total: ops.Op, definitions: Definitions) -> bool:
@@ -293,19 +260,26 @@ def _find_steep(op: ops.Op) -> tuple[ops.Op, ...]:
             return ()
 
 
-def _may_be_zero(op: ops.Op, definitions: Definitions) -> bool:
-    """May it be 0 where a distance is? Not what a number is added to, or put for a diagonal."""
+def _may_be_zero(op: ops.Op, definitions: Definitions, *, near: bool = False) -> bool:
+    """May it be 0 where a distance is? Not what a number is added to, or put for a diagonal.
+
+    Or may it be `near` that? Not where the number is from 1 on.
+    """
     match definitions.look(strip(op)):
         case ops.Num(number) | ops.NumTensor(number):
             return number == ir.ZERO
-        case ops.Apply("+", args) if any(isinstance(arg, ops.Num) for arg in args):
+        case ops.Apply("+", args) if any(
+            isinstance(arg, ops.Num)
+            and (not near or (isinstance(arg.value, ir.Number) and arg.value.value >= 1))
+            for arg in args
+        ):
             return False
         case ops.Apply("*" | "pow" | "sqrt" | "/" as function, args):
             made = args if function == "*" else args[:1]
-            return any(_may_be_zero(arg, definitions) for arg in made)
+            return any(_may_be_zero(arg, definitions, near=near) for arg in made)
         case ops.Fill(arg, _, value):
-            return _may_be_zero(arg, definitions) or _may_be_zero(value, definitions)
-        case ops.Cell(ops.TorchCall("torch.diagonal_scatter"), (_, given)):
+            return any(_may_be_zero(each, definitions, near=near) for each in (arg, value))
+        case ops.Cell(ops.TorchCall("torch.diagonal_scatter"), (_, given)) if not near:
             inner = given.arg if isinstance(given, ops.Expand) else given
             return _may_be_zero(inner, definitions)
         case _:
@@ -362,7 +336,7 @@ CELLS = (
         call=NAME,
         computes="x[N, D]; y[M, D]\ns[n,m] = sqrt(sum[d]((x[n,d] - y[m,d])**2))",
         refuses="x[N, D]; y[M, D]\ns[n,m] = sum[d]((x[n,d] + y[m,d])**2)",
-        lacks=LACKS,
+        lacks=LOSES,
         match=match_distance,
     ),
     CellRule(
