@@ -297,3 +297,22 @@ def test_recurrences_at_every_length(text):
             return built.function(**dict(zip(names, given, strict=True)), **sizes)
 
         assert not values or torch.autograd.gradcheck(call, values)
+
+
+# The call that a recurrence with gates becomes is the first word of its title.
+GATED = read_parts(Path(__file__).with_name("gates.txt"))
+
+
+@pytest.mark.parametrize("title", GATED)
+def test_recurrences_with_gates_are_one_call_of_torch(title):
+    built, plain = (build(GATED[title][0], cells=cells) for cells in (True, False))
+    called = [name for name in ("lstm", "gru") if f"torch.{name}(" in built.source]
+    assert called == [word for word in [title.split(":")[0]] if word != "none"]
+    assert built.judge().agrees
+    values = draw_inputs(built.system, choose_sizes(built.system)[0])
+    leaves = {k: v.requires_grad_() for k, v in values.items() if torch.is_tensor(v)}
+    results = [each.function(**{**values, **leaves}) for each in (built, plain)]
+    totals = [sum(each.sum() for each in r) if isinstance(r, tuple) else r.sum() for r in results]
+    slopes = [torch.autograd.grad(total, [*leaves.values()]) for total in totals]
+    for one, other in zip(*slopes, strict=True):
+        torch.testing.assert_close(one, other)

@@ -27,7 +27,7 @@ from derive.ir.polynomial import Polynomial
 from derive.ir.recurrences import find_start
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_children, walk
-from derive.plan import ops
+from derive.plan import gates, ops
 from derive.plan.cells import attention, scatter, segments, windows
 from derive.plan.plan import Plan
 from derive.plan.steps import free_name
@@ -571,6 +571,32 @@ _UNFOLD = '''def {name}(x: Tensor, dim: int, size: int, step: int) -> Tensor:
     strides[dim:] = [strides[dim] * step, *strides[dim + 1 :], strides[dim]]
     return x.as_strided(shape, strides)
 '''
+_LSTM = '''def {name}(x: Tensor, h: Tensor, c: Tensor, v: Tensor, u: Tensor, a: Tensor) -> Tensor:
+    """The states h of torch.lstm; what it has no rule for, as for vmap, place by place."""
+    try:
+        given = [v, u, a, torch.zeros_like(a)]
+        return torch.lstm(x, (h[None], c[None]), given, True, 1, 0.0, True, False, True)[0]
+    except RuntimeError:
+        made = []
+    for x_t in torch.nn.functional.linear(x, v, a).unbind(1):
+        i, f, g, o = (x_t + h @ u.mT).chunk(4, -1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        made.append(h := o.sigmoid() * c.tanh())
+    return torch.stack(made, 1) if made else x.new_empty(*h.shape[:1], 0, *h.shape[1:])
+'''
+_GRU = '''def {name}(x: Tensor, h: Tensor, v: Tensor, u: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """The states h of torch.gru; what it has no rule for, as for vmap, place by place."""
+    try:
+        given = [v, u, a, torch.nn.functional.pad(b, (2 * b.shape[0], 0))]
+        return torch.gru(x, h[None], given, True, 1, 0.0, True, False, True)[0]
+    except RuntimeError:
+        made = []
+    for x_t in torch.nn.functional.linear(x, v, a).unbind(1):
+        (r, z, n), (s, y, m) = x_t.chunk(3, -1), (h @ u.mT).chunk(3, -1)
+        n = torch.tanh(n + torch.sigmoid(r + s) * (m + b))
+        made.append(h := torch.lerp(n, h, torch.sigmoid(z + y)))
+    return torch.stack(made, 1) if made else x.new_empty(*h.shape[:1], 0, *h.shape[1:])
+'''
 _WHOLE = "whole = count * chunk"
 _CHECKED = f"""# a product of factors may be too large where no value is, and all after it are then
         try:
@@ -622,6 +648,8 @@ def write_helpers(plans: Sequence[Plan]) -> list[str]:
         scatter.LOGSUMEXP: _SEGMENT_LOGSUMEXP,
         windows.SUMS: _WINDOWS,
         attention.APART: _APART,
+        gates.LSTM: _LSTM,
+        gates.GRU: _GRU,
         FOURIER: _FOURIER,
         UNFOLD: _UNFOLD,
     }

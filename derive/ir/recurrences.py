@@ -444,9 +444,12 @@ def _turn(system: ir.System, recurrence: Recurrence) -> ir.System:
 
 
 def _exchange(system: ir.System, recurrence: Recurrence, new: Sequence[ir.Equation]) -> ir.System:
-    """The system with other equations in place of those that recur."""
+    """The system with other equations in place of those that recur, as far as they are read."""
     first = system.equations.index(recurrence.equations[0])
     rest = [each for each in system.equations if each not in recurrence.equations]
+    read = {*system.results, *(a.tensor for each in rest for a in find_accesses(each.value))}
+    unread = {e.target.tensor for e in recurrence.equations} - read
+    new = [each for each in new if each.target.tensor not in unread]
     return replace(system, equations=(*rest[:first], *new, *rest[first:]))
 
 

@@ -63,10 +63,12 @@ def find_flops(op: ops.Op) -> Polynomial:
             return count_elements(op.axes) * Polynomial.of(RECUR_FLOPS)
         case ops.Fourier(length=length):
             others = (i for i in ops.axes_of(op) if i is not op.to)
-            whole = count_elements(others) * Polynomial.of(length)
-            return whole * Polynomial.of(FOURIER_FLOPS)
+            return count_elements(others) * Polynomial.of(length) * Polynomial.of(FOURIER_FLOPS)
         case ops.Cell(_, args, whole):
             return add_all(map(find_flops, find_inner(whole, args)))
+        case ops.Gated(args, (*places, _)):  # a weight and a sum at each place
+            own = (ops.axes_of(arg) for arg in args if not {*places} & {*ops.axes_of(arg)})
+            return add_all(map(count_elements, own)) * count_elements(places) * Polynomial.of(2)
         case _:
             return Polynomial({})
 
@@ -133,8 +135,8 @@ def find_scratch(op: ops.Op) -> tuple[tuple[ir.Index, ...], ...]:
             return (tuple(i for i in ops.axes_of(arg) if i not in (row, column)),)
         case ops.Fourier(arg, index, to, length, kind):
             others = tuple(i for i in ops.axes_of(op) if i is not to)
-            whole = (*others, ir.Index("", length))
-            return (whole,) if kind == "irfft" or length != index.extent else ()
+            is_made = kind == "irfft" or length != index.extent
+            return ((*others, ir.Index("", length)),) if is_made else ()
         case ops.Reduction("logsumexp", arg, _):
             return (find_true_axes(arg),)
         case ops.Reduction("prod", arg, over):  # one index after the other, the last one first
@@ -378,10 +380,8 @@ def find_seconds(steps: Iterable[Step], memory: Storage, machine: Machine) -> fl
 
 def time_op(op: ops.Op, memory: Storage, machine: Machine) -> float:
     """The time of one operation, that of its operands aside."""
-    if isinstance(op, ops.Num):
-        return 0.0
     copies = _time_copies(op, memory, machine)
-    if isinstance(op, ops.VIEWS) and not copies:
+    if isinstance(op, (*ops.VIEWS, ops.Num)) and not copies:
         return 0.0
     made = memory.count(find_true_axes(op))
     moved = _count_bytes(op, memory) + sum(_count_bytes(arg, memory) for arg in ops.args_of(op))
@@ -450,6 +450,8 @@ def _find_work(op: ops.Op, memory: Storage, machine: Machine) -> float:
             return rates.ROW * memory.count(ops.axes_of(op)) * each
         case ops.Triangle():
             return memory.count(ops.axes_of(op)) * each
+        case ops.Gated():
+            return float(find_flops(op).at(memory.sizes)) / machine.flops
         case ops.Recur(axes=axes):
             return rates.CHUNKED * machine.launch + rates.RECURRED * memory.count(axes) * each
         case ops.Fourier():

@@ -377,9 +377,9 @@ def find_derivation(
         other = find_recurrent(prepare(whole_formula)[0])
         assert other is not None
         stages += _describe_stage(*RECUR, whole_formula, other)
-        opened = open_formula(other, plan.sizes, keywords=request.keywords)
+        opened = open_formula(other, plan.sizes, request)
     else:
-        opened = open_formula(whole_formula, plan.sizes, keywords=request.keywords)
+        opened = open_formula(whole_formula, plan.sizes, request)
     for (name, law), (old, new) in zip(STAGES, pairwise(opened.stages), strict=True):
         stages += _describe_stage(name, law, old, new)
     stages += _describe_turns(opened)

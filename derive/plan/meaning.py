@@ -98,6 +98,8 @@ def to_expr(op: ops.Op) -> ir.Expr:
             meaning = to_expr(whole)
             tensors = {access.tensor.name for access in find_accesses(meaning)}
             return _rename_apart(meaning, tensors | {index.name for index in axes})
+        case ops.Gated(told=meaning):
+            return meaning
         case ops.Fourier():
             return _transform(op)
         case ops.Recur():

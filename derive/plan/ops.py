@@ -12,7 +12,8 @@
        | Einsum(args, axes) | Apply(function, args, axes)
        | Reduction(kind, arg, over) | Along(kind, arg, index)
        | Fill(arg, mask, value, where) | Choose(condition, then, other, axes) | Cast(arg)
-       | Recur(decay, added, first, axes, index, chunk, is_bounded) | Fourier(arg, index, to, ..)
+       | Recur(decay, added, first, axes, index, ..) | Fourier(arg, index, ..)
+       | Gated(args, axes, told)           a recurrence that a cell makes
        | Cell(call, args, whole, axes, ..) one call of torch for several operations
 
 Here, and only from here on, axes have an order: `axes_of(op)` is a tuple of indices. `Arrange` may
@@ -267,6 +268,15 @@ class Recur:
 
 
 @ir.node
+class Gated:
+    """What a recurrence with gates makes of its weights and of what it reads: `told`, over axes."""
+
+    args: tuple[Op, ...]
+    axes: tuple[ir.Index, ...]
+    told: ir.Expr
+
+
+@ir.node
 class Fourier:
     """The Fourier transform, by torch's name of it, along an index, which becomes another one.
 
@@ -390,6 +400,7 @@ Op: TypeAlias = (
     | Choose
     | Cast
     | Recur
+    | Gated
     | Fourier
     | Cell
 )
@@ -405,7 +416,7 @@ def axes_of(op: Op) -> tuple[ir.Index, ...]:
             return axes
         case Einsum(_, axes) | Apply(_, _, axes) | Choose(_, _, _, axes) | Cell(_, _, _, axes):
             return axes
-        case Take(axes=axes) | Recur(axes=axes):
+        case Take(axes=axes) | Recur(axes=axes) | Gated(_, axes):
             return axes
         case Num() | NumTensor():
             return ()
@@ -483,7 +494,7 @@ def to_place(parts: tuple[ir.Index, ...]) -> ir.Expr:
 def args_of(op: Op) -> tuple[Op, ...]:
     """The operations it works on."""
     match op:
-        case Einsum(args, _) | Apply(_, args, _) | Cell(_, args):
+        case Einsum(args, _) | Apply(_, args, _) | Cell(_, args) | Gated(args):
             return args
         case Choose(condition, then, other, _):
             return (condition, then, other)
@@ -505,7 +516,7 @@ def with_args(op: Op, args: tuple[Op, ...], new: Mapping[Op, Op] | None = None) 
         return op
     values: dict[str, Any] = {name: getattr(op, name) for name in op.__match_args__}
     match op:
-        case Einsum() | Apply():
+        case Einsum() | Apply() | Gated():
             values["args"] = args
         case Cell():
             new = {**(new or {}), **dict(zip(op.args, args, strict=True))}
@@ -527,8 +538,7 @@ def exchange(op: Op, new: Mapping[Op, Op]) -> Op:
     """The operation with some of those inside it exchanged."""
     if op in new:
         return new[op]
-    args = args_of(op)
-    return with_args(op, tuple(exchange(arg, new) for arg in args), new) if args else op
+    return with_args(op, tuple(exchange(arg, new) for arg in args_of(op)), new)
 
 
 def rename_indices(op: Op, new: Mapping[ir.Index, ir.Index]) -> Op:
@@ -619,8 +629,7 @@ def strip_casts(op: Op) -> Op:
     """The operation on integers as they are."""
     if isinstance(op, Cast):
         return strip_casts(op.arg)
-    args = args_of(op)
-    return with_args(op, tuple(map(strip_casts, args))) if args else op
+    return with_args(op, tuple(map(strip_casts, args_of(op))))
 
 
 def is_boolean(op: Op) -> bool:

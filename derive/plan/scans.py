@@ -39,6 +39,7 @@ from derive.ir.walk import (
     walk,
 )
 from derive.plan import ops
+from derive.plan.gates import Gated, find_gated
 from derive.plan.lower.condition import settle
 from derive.plan.plan import RECUR_CHUNK, Plan
 from derive.plan.steps import Carried, Scan, Step
@@ -63,7 +64,7 @@ class Loop:
     skipped: int = 0  # of them that are no part of the tensor
     axes: dict[ir.Tensor, int] = field(default_factory=dict)
     lists: dict[ir.Tensor, str] = field(default_factory=dict)
-    whole: Linear | View | None = None  # instead of turns
+    whole: Linear | View | Gated | None = None  # instead of turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,19 +126,20 @@ def open_recurrences(
     lengths: Mapping[str, int] = MappingProxyType({}),
     *,
     keywords: bool = True,
+    cells: bool = False,
 ) -> tuple[ir.System, list[Loop]]:
     """The system in which nothing recurs, and its loops; the system itself where it has none.
 
     `views` are equations that cut a place in chunks or join them, and which place; `lengths` are
     those of such chunks. How long the chunks of a linear recurrence are can be told by keywords, or
-    else stands in the code.
+    else stands in the code. With `cells` a recurrence may be one call of torch.
     """
     found = [find_recurrence(group) for group in find_groups(system)]
     recurrences = {each.equations[0]: each for each in found if each is not None}
     if not recurrences:
         return system, []
     together = {e for each in recurrences.values() for e in each.equations}
-    opener = _Opener(system, lengths, keywords=keywords)
+    opener = _Opener(system, lengths, keywords=keywords, cells=cells)
     equations: list[ir.Equation] = []
     for equation in system.equations:
         if equation in recurrences:
@@ -170,8 +172,10 @@ def open_recurrences(
 class _Opener:
     """The names of a system, and its loops so far."""
 
-    def __init__(self, system: ir.System, lengths: Mapping[str, int], *, keywords: bool) -> None:
-        self.system, self.lengths, self.keywords = system, lengths, keywords
+    def __init__(
+        self, system: ir.System, lengths: Mapping[str, int], *, keywords: bool, cells: bool
+    ) -> None:
+        self.system, self.lengths, self.keywords, self.cells = system, lengths, keywords, cells
         self.loops: list[Loop] = []
         self.names = Names.of(system)
         self.names |= {*lengths}
@@ -220,6 +224,10 @@ class _Opener:
         if len(own) == 1 and (linear := self._split(values)) is not None:
             loop.whole, loop.made = linear, {linear.target.tensor: linear.target.tensor}
             return self.outside
+        if values is not None and self.cells:
+            gated = find_gated(recurrence, values, self._find_shown())
+            if gated is not None:
+                return self._call(gated)
         values = values or self._peel()
         if values is None:  # every read is guarded
             values = [equation.value for equation in recurrence.equations]
@@ -236,18 +244,29 @@ class _Opener:
             self.here = equation.target
             target = ir.Access(loop.made[self.here.tensor], self._others(self.here))
             turn.append(ir.Equation(target, self._place(value)))
-        read = {
-            access.tensor
-            for equation in self.system.equations
-            if equation not in recurrence.equations
-            for access in walk(equation.value)
-            if isinstance(access, ir.Access)
-        }
-        kept = {*read, *self.system.results, *(tensor for tensor, _ in self.lags)}
+        kept = {*self._find_shown(), *(tensor for tensor, _ in self.lags)}
         for tensor in loop.made:
             if tensor in kept:
                 loop.lists[tensor] = self.names.take(f"{tensor.name}_each")
         return [*self.outside, *turn]
+
+    def _find_shown(self) -> set[ir.Tensor]:
+        """What the results are, and what other equations read."""
+        others = [e for e in self.system.equations if e not in self.recurrence.equations]
+        read = {access.tensor for each in others for access in find_accesses(each.value)}
+        return {*self.system.results, *read}
+
+    def _call(self, gated: Gated) -> list[ir.Equation]:
+        """What a call of torch is given in place of a loop."""
+        begun = [self.loop.first.pop(tensor)[-1] for tensor in gated.states]
+        given = [e.target for tensor in begun for e in self.outside if e.target.tensor is tensor]
+        for target, equation in gated.name_parts(self.names):
+            given.append(target)
+            self.outside += [equation] if equation is not None else []
+        tensor = gated.target.tensor
+        self.loop.whole = replace(gated, parts=tuple(given))
+        self.loop.made, self.loop.first = {tensor: tensor}, {}
+        return self.outside
 
     def _split(self, values: list[ir.Expr] | None) -> Linear | None:
         """The recurrence as a factor of what stands one place before, and what is added to that.

@@ -104,11 +104,14 @@ STAGES = (
 )
 
 
-def open_formula(formula: ir.System, sizes: Mapping[str, int], *, keywords: bool = True) -> Opened:
+def open_formula(formula: ir.System, sizes: Mapping[str, int], request: Request) -> Opened:
     """The formula as its loops leave it to be planned, and how it came to that."""
+    keywords, cells = request.keywords, request.cells and not request.is_matmul
     turned = turn_upward(folded := fold_sums(formula))
     chunks = chunk_values(closed := close_running(turned), sizes, keywords=keywords)
-    system, loops = open_recurrences(chunks.system, chunks.views, chunks.lengths, keywords=keywords)
+    system, loops = open_recurrences(
+        chunks.system, chunks.views, chunks.lengths, keywords=keywords, cells=cells
+    )
     stages = (formula if loops else folded, turned, closed, chunks.system)
     return Opened(stages, system, loops, chunks, sizes)
 
@@ -139,7 +142,7 @@ def _search(
     is_real = not any(holds_complex(equation.value) for equation in system.equations)
     if not is_real:  # cells and loops over blocks are of real numbers
         request = replace(request, cells=False)
-    opened = open_formula(system, sizes, keywords=request.keywords)
+    opened = open_formula(system, sizes, request)
     search = _Search({**sizes, **opened.chunks.lengths}, request)
     prepared, notes = search.prepare(opened.system)
     form = Form(opened.system, prepared, notes)

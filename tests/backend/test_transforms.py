@@ -27,7 +27,7 @@ from derive.ir.polynomial import evaluate_extent
 from derive.ir.recurrences import find_groups
 from derive.judge.compare import spell
 from derive.judge.samples import choose_sizes, draw_inputs
-from derive.plan.ops import Einsum, Recur, Source, arrange
+from derive.plan.ops import Cell, Einsum, Gated, Recur, Source, arrange, walk_ops
 
 ROWS = Expressions(Path(__file__).with_name("transforms_rows.txt"), globals())
 
@@ -70,9 +70,11 @@ class Case(torch.nn.Module):
     def find_turns(self, number=0):
         """The turns of its loops over places, which are unrolled: each graph is for so many."""
         sizes = {k: n for k, (_, n) in self.plan.chunks.items()} | self.sizes[number]
-        scans = [step.op for step in self.plan.steps if isinstance(step.op, Recur)]
-        scans += self.plan.scans
-        return tuple(evaluate_extent(scan.index.extent, sizes) for scan in scans)
+        made = [op for step in self.plan.steps for op in walk_ops(step.op)]
+        turns = [op.index for op in made if isinstance(op, Recur)]
+        turns += [op.axes[1] for op in made if isinstance(op, Cell) and isinstance(op.whole, Gated)]
+        turns += [scan.index for scan in self.plan.scans]
+        return tuple(evaluate_extent(index.extent, sizes) for index in turns)
 
     def draw(self, number=0, dtype=torch.float64):
         values = draw_inputs(self.system, self.sizes[number], number)

@@ -1,0 +1,365 @@
+"""Recurrences with gates that one call of torch makes: its lstm and its gru.
+
+A row of KINDS says what each state is, by the gates and by the states a place before, c_ and h_:
+
+    lstm    h = o*tanh(c),  c = f*c_ + i*g
+    gru     h = (1 - z)*n + z*h_
+
+The gates are looked for among the sigmoids and the hyperbolic tangents of the formula, and the
+normal form tells whether they fit: a gate may be one minus what the formula has, and one value may
+be two gates. In each there is a matrix times what all gates read at that place, a matrix times h_,
+and what is the same at all places; in torch's gru the new value is
+n = tanh(V x + a + r*(U h_ + b)).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise, permutations, product
+
+from derive.ir import nodes as ir
+from derive.ir.functions import PLAIN, multiply, read
+from derive.ir.polynomial import is_same_extent
+from derive.ir.recurrences import Recurrence
+from derive.ir.walk import (
+    Names,
+    find_accesses,
+    find_free,
+    map_children,
+    rewrite_bottom_up,
+    substitute,
+)
+from derive.plan import ops
+from derive.plan.cells.matching import is_equal
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A recurrence that torch has: the function of a file that calls it, its states and gates."""
+
+    call: str
+    states: Mapping[str, str]  # what each is; the first one is what the call gives
+    gates: Mapping[str, str]  # in torch's order, the function of each
+    reset: tuple[str, str] = ("", "")  # a gate that scales what another one makes of h_
+
+
+LSTM, GRU = "_lstm", "_gru"
+_KINDS = (
+    Kind(
+        LSTM,
+        {"h": "o*tanh(c)", "c": "f*c_ + i*g"},
+        {"i": "sigmoid", "f": "sigmoid", "g": "tanh", "o": "sigmoid"},
+    ),
+    Kind(
+        GRU,
+        {"h": "(1 - z)*n + z*h_"},
+        {"r": "sigmoid", "z": "sigmoid", "n": "tanh"},
+        ("r", "n"),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a call is given, as an equation: its name, indices in order, and entries."""
+
+    name: str
+    axes: tuple[ir.Index, ...]
+    value: ir.Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Gated:
+    """Such a recurrence.
+
+    The parts are what the gates read, then of each gate in turn the matrix for that, the matrix for
+    h_, and what is added; last what is added to the product that is reset.
+    """
+
+    kind: Kind
+    target: ir.Access
+    states: tuple[ir.Tensor, ...]  # the first one is the target
+    feature: ir.Index
+    told: ir.Expr
+    needed: tuple[Part, ...]
+    parts: tuple[ir.Access, ...] = ()  # the states before the first place, and those, as tensors
+
+    def name_parts(self, names: Names) -> Iterator[tuple[ir.Access, ir.Equation | None]]:
+        """Each part as a tensor, with the equation of one that is new."""
+        known: dict[tuple[tuple[ir.Index, ...], ir.Expr], ir.Access] = {}
+        for part in self.needed:
+            shape = tuple(index.extent for index in part.axes)
+            value = part.value
+            if isinstance(value, ir.Access) and {*value.places} == {*part.axes}:
+                own = [place for place in value.places if isinstance(place, ir.Index)]
+                extents = zip(value.tensor.shape, own, strict=True)
+                is_whole = all(is_same_extent(extent, i.extent) for extent, i in extents)
+                if is_whole and len(own) == len(shape) and value.tensor.kind == "real":
+                    yield value, None
+                    continue
+            if (part.axes, value) in known:
+                yield known[part.axes, value], None
+                continue
+            word = "zero" if value is ir.ZERO else part.name
+            name = names.take(f"{self.target.tensor.name}_{word}")
+            target = known[part.axes, value] = ir.Access(ir.Tensor(name, shape), part.axes)
+            yield target, ir.Equation(target, value)
+
+    def to_op(self, index: ir.Index, *args: ops.Op) -> ops.Op:
+        """The operation on them."""
+        axes = tuple(place for place in self.target.places if isinstance(place, ir.Index))
+        batch = tuple(i for i in axes if i not in (index, self.feature))
+        rows = batch or (ir.Index("1", ir.ONE),)
+        count, gates = len(self.states), len(self.kind.gates)
+        aligned = [ops.arrange(op, p.axes) for op, p in zip(args[count:], self.needed, strict=True)]
+        x, *weights = aligned
+        others = [i for i in ops.axes_of(x) if i not in batch]
+        starts = [ops.merge(_align(op, rows), [rows, (self.feature,)]) for op in args[:count]]
+        x = ops.merge(_align(x, rows), [rows, *((i,) for i in others)])
+        given = (x, *starts, *weights)
+        places = tuple(map(ops.Given, range(len(given))))
+        ends = [1 + count + gates * k for k in range(4)]
+        stacked = (places[a:b] for a, b in pairwise(ends))
+        cats = (ops.TorchCall("torch.cat", (each,)) for each in stacked)
+        call = ops.TorchCall(self.kind.call, (*places[: ends[0]], *cats, *places[ends[-1] :]))
+        inner = (ops.axes_of(x)[0], index, self.feature)
+        whole = ops.Gated(given, inner, self.told)
+        made: ops.Op = ops.Cell(call, given, whole, inner, scratch=(inner,) * gates)
+        if not batch:
+            made = ops.Select(made, 0, ir.ZERO)
+        elif len(batch) > 1:
+            made = ops.Unflatten(made, 0, batch)
+        return ops.arrange(made, axes)
+
+
+def _align(op: ops.Op, rows: tuple[ir.Index, ...]) -> ops.Op:
+    """The operation with the rows first; the one that a formula without them lacks has size 1."""
+    axes = (*rows, *(i for i in ops.axes_of(op) if i not in rows))
+    return ops.arrange(op, axes) if {*rows} <= {*ops.axes_of(op)} else ops.Expand(op, axes)
+
+
+def find_gated(
+    recurrence: Recurrence, values: Sequence[ir.Expr], shown: Collection[ir.Tensor]
+) -> Gated | None:
+    """The recurrence as one that torch has, where nothing but its first state is `shown`.
+
+    `values` are those of its equations, less what stands before the first place.
+    """
+    targets = {equation.target.tensor: equation.target for equation in recurrence.equations}
+    by_tensor = dict(zip(targets, values, strict=True))
+    reads = [a for value in values for a in find_accesses(value) if a.tensor in targets]
+    lags = {(access.tensor, recurrence.find_lag(access)) for access in reads}
+    states = [tensor for tensor in targets if (tensor, 1) in lags]
+    told = [tensor for tensor in targets if tensor in shown]
+    is_plain = all(isinstance(p, ir.Index) for target in targets.values() for p in target.places)
+    if not is_plain or len(told) != 1 or any(lag not in (0, 1) for _, lag in lags):
+        return None
+
+    def inline(expr: ir.Expr) -> ir.Expr:
+        if isinstance(expr, ir.Access) and expr.tensor in targets and expr.tensor not in states:
+            new = dict(zip(targets[expr.tensor].places, expr.places, strict=True))
+            return rewrite_bottom_up(substitute(by_tensor[expr.tensor], new), inline)
+        return expr
+
+    whole = {tensor: rewrite_bottom_up(by_tensor[tensor], inline) for tensor in states}
+    for kind in _KINDS:
+        for order in permutations(states) if len(states) == len(kind.states) else ():
+            if order[0] is told[0]:
+                named = dict(zip(kind.states, order, strict=True))
+                found = _Match(recurrence, kind, named, targets, by_tensor, whole).find()
+                if found is not None:
+                    return found
+    return None
+
+
+@dataclass
+class _Match:
+    """One kind, and which tensor is which of its states."""
+
+    recurrence: Recurrence
+    kind: Kind
+    states: Mapping[str, ir.Tensor]
+    targets: Mapping[ir.Tensor, ir.Access]
+    by_tensor: Mapping[ir.Tensor, ir.Expr]  # as written
+    values: Mapping[ir.Tensor, ir.Expr]  # of the states, the others inlined
+    columns: dict[str, ir.Index] = field(default_factory=dict)  # of the matrices
+    x: ir.Expr | None = None  # what the gates read
+
+    def find(self) -> Gated | None:
+        """The recurrence as one of this kind."""
+        self.target = self.targets[self.states["h"]]
+        feature = self.find_feature()
+        if feature is None:
+            return None
+        self.feature = feature
+        self.others = [place for place in self.target.places if place is not feature]
+        insides: dict[str, ir.Expr] = {}
+        for name, text in self.kind.states.items():
+            found = self.find_insides(name, text)
+            if found is None:
+                return None
+            insides |= found
+        return self.make(insides)
+
+    def find_feature(self) -> ir.Index | None:
+        """The index of the result along which h_ is summed over."""
+        tensor, places = self.target.tensor, self.target.places
+        found = {
+            number
+            for value in self.values.values()
+            for access in find_accesses(value)
+            if access.tensor is tensor and self.recurrence.find_lag(access) == 1
+            for number, place in enumerate(access.places)
+            if isinstance(place, ir.Index) and place is not places[number]
+        }
+        here = places[found.pop()] if len(found) == 1 else None
+        return here if isinstance(here, ir.Index) else None
+
+    def is_own(self, expr: ir.Expr) -> bool:
+        """Does it read what recurs?"""
+        return any(access.tensor in self.targets for access in find_accesses(expr))
+
+    def find_insides(self, state: str, text: str) -> dict[str, ir.Expr] | None:
+        """What is in each gate of a state, if the state is what the kind says by such gates."""
+        names = {tensor: name for name, tensor in self.states.items()}
+        calls: dict[ir.Call, ir.Expr] = {}
+
+        def outline(expr: ir.Expr) -> ir.Expr:
+            if isinstance(expr, ir.Access) and expr.tensor in names:
+                lag, target = self.recurrence.find_lag(expr), self.targets[expr.tensor]
+                back = self.recurrence.find_axis(expr.tensor)
+                pairs = enumerate(zip(expr.places, target.places, strict=True))
+                if all(k == back or one is other for k, (one, other) in pairs):
+                    return ir.Scalar(names[expr.tensor] + "_" * (lag or 0))
+            if isinstance(expr, ir.Call) and expr.function in self.kind.gates.values():
+                inside = map_children(expr, outline)
+                if not find_accesses(inside):
+                    return inside
+                return calls.setdefault(expr, ir.Scalar(f"@{len(calls)}"))
+            return map_children(expr, outline)
+
+        value = outline(self.values[self.states[state]])
+        if len(calls) > len(self.kind.gates):
+            return None
+        wanted = [gate for gate in self.kind.gates if gate in re.findall(r"\w+", text)]
+        scalars = (name + end for name in self.kind.states for end in ("", "_"))
+        given = {name: ir.Scalar(name) for name in scalars}
+        for each in product(*(self.find_choices(gate, calls) for gate in wanted)):
+            gates = {gate: by for gate, (by, _) in zip(wanted, each, strict=True)}
+            if is_equal(read(text, {**given, **gates}, PLAIN), value):
+                return {gate: inside for gate, (_, inside) in zip(wanted, each, strict=True)}
+        return None
+
+    def find_choices(
+        self, gate: str, calls: Mapping[ir.Call, ir.Expr]
+    ) -> Iterator[tuple[ir.Expr, ir.Expr]]:
+        """(what a gate may be, what is in it then)."""
+        for call, named in calls.items():
+            if call.function == self.kind.gates[gate]:
+                (inside,) = call.arguments
+                yield named, inside
+                less = multiply(ir.MINUS_ONE, named)
+                if call.function == "sigmoid":  # 1 - sigmoid(x) = sigmoid(-x)
+                    yield ir.Add((ir.ONE, less)), multiply(ir.MINUS_ONE, inside)
+                else:  # tanh(-x) = -tanh(x)
+                    yield less, multiply(ir.MINUS_ONE, inside)
+
+    def make(self, insides: dict[str, ir.Expr]) -> Gated | None:
+        """The recurrence with the weights of each gate, from what is in the gates."""
+        reset, scaled = self.kind.reset
+        sums: dict[tuple[str, str], list[ir.Expr]] = {}
+        for gate in sorted(self.kind.gates, key=lambda gate: gate == reset):
+            terms = _expand(insides[gate]) if gate in insides else None
+            if terms is None:
+                return None
+            for bound, factors in terms:
+                calls = [f for f in factors if isinstance(f, ir.Call) and self.is_own(f)]
+                rest = [f for f in factors if f not in calls]
+                if calls:
+                    (inside, *_), function = calls[0].arguments, calls[0].function
+                    known = insides.setdefault(reset, inside) is inside
+                    if (
+                        gate != scaled
+                        or len(calls) > 1
+                        or not known
+                        or {*bound} & {*find_free(inside)}
+                    ):
+                        return None
+                    if function != self.kind.gates[reset]:
+                        return None
+                word, weight = self.sort(bound, rest) or ("none", ir.ZERO)
+                if word == "none" or (gate == scaled and word and (word == "h") != bool(calls)):
+                    return None
+                sums.setdefault((gate, word or ("late" if calls else "bias")), []).append(weight)
+        if self.x is None or set(self.columns) != {"x", "h"}:
+            return None
+        e, places = self.feature, self.target.places
+        turns = tuple(i for i in places if isinstance(i, ir.Index) and i is not e)
+        parts = [Part("x", (*turns, self.columns["x"]), self.x)]
+        for word, name in (("x", "input"), ("h", "hidden"), ("bias", "bias")):
+            axes = (e, self.columns[word]) if word in self.columns else (e,)
+            for gate in self.kind.gates:
+                parts.append(Part(f"{gate}_{name}", axes, ir.sum_of(sums.get((gate, word), []))))
+        if scaled:
+            late = ir.sum_of(sums.get((scaled, "late"), []))
+            parts.append(Part(f"{scaled}_{reset}_bias", (e,), late))
+        told = self.by_tensor[self.target.tensor]
+        return Gated(self.kind, self.target, (*self.states.values(),), e, told, tuple(parts))
+
+    def sort(
+        self, bound: tuple[ir.Index, ...], factors: Sequence[ir.Expr]
+    ) -> tuple[str, ir.Expr] | None:
+        """(what a term multiplies: x, h or nothing, its weight); None where it is none of these."""
+        moving = [f for f in factors if self.is_own(f) or {*self.others} & {*find_free(f)}]
+        weight = multiply(*(f for f in factors if f not in moving))
+        if not moving:
+            return "", ir.sum_over(bound, weight)
+        if len(bound) != 1 or any(self.feature in find_free(f) for f in moving):
+            return None
+        (own,), word = bound, "h" if any(map(self.is_own, moving)) else "x"
+        index = self.columns.setdefault(word, own)
+        if not is_same_extent(index.extent, own.extent):
+            return None
+        renamed: dict[ir.Expr, ir.Expr] = {own: index}
+        value = substitute(multiply(*moving), renamed)
+        if word == "x":
+            self.x = self.x or value
+            fits = value is self.x
+        else:
+            fits = isinstance(value, ir.Access) and self.is_before(value, index)
+        return (word, substitute(weight, renamed)) if fits else None
+
+    def is_before(self, access: ir.Access, index: ir.Index) -> bool:
+        """Is it h_, over this index?"""
+        target, here = self.target, [*access.places]
+        if access.tensor is not target.tensor or self.recurrence.find_lag(access) != 1:
+            return False
+        back = self.recurrence.find_axis(target.tensor)
+        here[back] = target.places[back]
+        return here == [index if place is self.feature else place for place in target.places]
+
+
+def _expand(expr: ir.Expr) -> list[tuple[tuple[ir.Index, ...], list[ir.Expr]]] | None:
+    """The terms, each a product and what it is summed over; None where names would meet."""
+    match expr:
+        case ir.Add(terms):
+            each = [_expand(term) for term in terms]
+            known = [found for found in each if found is not None]
+            return [term for found in known for term in found] if len(known) == len(each) else None
+        case ir.Mul(factors):
+            whole: list[tuple[tuple[ir.Index, ...], list[ir.Expr]]] = [((), [])]
+            for factor in factors:
+                found = _expand(factor)
+                pairs = [(one, other) for one in whole for other in found or ()]
+                if found is None or any({*a} & {*b} for (a, _), (b, _) in pairs):
+                    return None
+                whole = [((*a, *b), [*f, *g]) for (a, f), (b, g) in pairs]
+            return whole
+        case ir.Reduce("sum", bound, condition, body) if condition is ir.TRUE:
+            found = _expand(body)
+            if found is None or any({*bound} & {*inner} for inner, _ in found):
+                return None
+            return [((*bound, *inner), factors) for inner, factors in found]
+    return [((), [expr])]
