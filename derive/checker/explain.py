@@ -281,7 +281,7 @@ class _Inquiry:
         source, told = self.case.source, {*self.lines.last}
         here = SourceText(source).spread({correction.rewrite.line})
         is_about = found.placed in here or (found.placed is None and not here & told)
-        is_about &= not (found.about == "a part" and correction.rewrite.is_exchange)
+        is_about &= not found.about or found.about != correction.rewrite.tells
         return replace(
             found,
             line=correction.rewrite.line,

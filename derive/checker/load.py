@@ -302,7 +302,8 @@ def find_candidates(tree: ast.Module) -> list[str]:
             inside = [n.name for n in node.body if isinstance(n, ast.FunctionDef)]
             bases = [ast.unparse(base) for base in node.bases]
             is_step = any(base.endswith("Function") for base in bases)  # of autograd: it is applied
-            if ("forward" in inside and not is_step) or any(b.endswith("Module") for b in bases):
+            is_callable = bool({"forward", "__call__"} & {*inside})
+            if (is_callable and not is_step) or any(b.endswith("Module") for b in bases):
                 found.append(node.name)
         elif isinstance(node, ast.FunctionDef):
             found.append(node.name)

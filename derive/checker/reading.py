@@ -236,6 +236,8 @@ def find_member(names: Mapping[str, Any], member: str, init: str, shown: str) ->
             help = suggest(name, public)
             raise refuse("code-missing", f"{shown}:{first} has no {name}", help=help)
         target = _take(target, name, f"{shown}:{first}")
+    if isinstance(target, type) and not _is_module(target) and "__call__" in vars(target):
+        target = make_object(target, "", names)
     if isinstance(target, type) and not _is_module(target):
         methods = [n for n, each in vars(target).items() if inspect.isfunction(each)]
         public = [name for name in methods if not name.startswith("_")]

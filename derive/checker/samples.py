@@ -64,6 +64,11 @@ class Sample:
     is_limit: bool = False  # are its sizes around a number of the code, which may be a limit of it?
     is_remark: bool = False  # is a difference there no more than a finding?
 
+    @property
+    def is_ordinary(self) -> bool:
+        """Are its inputs such as are drawn, whatever its sizes?"""
+        return self.change is None or not self.reason
+
     def resize(self, **sizes: int) -> Sample | None:
         """The sample at other sizes; None where they are fixed, made of others, or impossible."""
         if any(name in self.fixed or name in dict(self.relations) for name in sizes):

@@ -32,7 +32,7 @@ class Rewrite:
     words: str
     cost: float
     line: int = 0
-    is_exchange: bool = False  # is it a tensor's name for another's?
+    tells: str = ""  # what it is about, which its words tell better than those of the formula
     others: tuple[Rewrite, ...] = ()  # of the same kind, further on
 
     def apply(self, source: str) -> str:

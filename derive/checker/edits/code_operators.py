@@ -49,11 +49,14 @@ _ALIKE = (
     "softmin softmax",
 )
 _UNWRITTEN = {"tril", "triu", "any", "all"}  # the notation has no such functions
-# Functions whose whole number is an axis.
+# Functions that reduce along an axis or, where none is told, all; whose whole number is an axis.
+_REDUCE = (
+    *("mean", "sum", "amax", "amin", "logsumexp", "prod", "var", "std", "norm", "max", "min"),
+    *("argmax", "argmin", "any", "all"),
+)
 _AXES = (
-    *("softmax", "log_softmax", "softmin", "mean", "sum", "amax", "amin", "logsumexp", "prod"),
-    *("cumsum", "cumprod", "var", "std", "norm", "max", "min", "argmax", "argmin", "any", "all"),
-    *("unsqueeze", "squeeze", "gather", "select", "cat", "stack", "chunk", "size"),
+    *(*_REDUCE, "softmax", "log_softmax", "softmin", "cumsum", "cumprod", "unsqueeze", "squeeze"),
+    *("gather", "select", "cat", "stack", "chunk", "size"),
 )
 # The signs between two operands, and those that are taken for each.
 _SIGNS = {
@@ -73,13 +76,10 @@ _ROOTS = {"sqrt": "root", "rsqrt": "root"}
 _TURNS = {"T", "mT", "transpose", "permute", "flip", "t", "swapaxes", "movedim"}
 _ALONG = {"softmax", "log_softmax", "logsumexp", "sum", "mean", "max", "min", "cumsum"}
 # What functions may be told that say no number; of numbers torch's signatures tell.
-_KEYWORDS = {
+_KEYWORDS: dict[str, tuple[str, ...]] = {
     "var": ("correction=0", "correction=1"),
     "std": ("correction=0", "correction=1"),
     "scaled_dot_product_attention": ("scale=1.0", "is_causal=True"),
-    "sum": ("keepdim=True",),
-    "mean": ("keepdim=True",),
-    "norm": ("keepdim=True",),
 }
 _KEYWORDS |= {  # approximations
     row.spellings: (f"{word}={told!r}",)
@@ -96,6 +96,7 @@ class Stock:
 
     functions: tuple[str, ...]
     numbers: tuple[Fraction, ...]
+    bounds: tuple[tuple[str, Fraction | str], ...]  # "min" or "max", and the number or scalar
     sizes: Mapping[str, int]
 
     @staticmethod
@@ -103,17 +104,28 @@ class Stock:
         """The functions and numbers of the formula, with the defaults of some of its scalars."""
         functions: dict[str, None] = {}
         numbers: dict[Fraction, None] = {}
+        bounds: dict[tuple[str, Fraction | str], None] = {}
         for node in samples.list_parts(system):
+            match node:
+                case ir.Call("max" | "min" as side, parts):
+                    functions |= dict.fromkeys((side, "relu"))  # max(x, 0)
+                    ends = [("min" if side == "max" else "max", part) for part in parts]
+                case ir.Call("clip", (_, low, high)):
+                    functions["clip"], ends = None, [("min", low), ("max", high)]
+                case _:
+                    ends = []
+            for which, end in ends:
+                if isinstance(end, ir.Number | ir.Scalar):
+                    bounds[which, end.value if isinstance(end, ir.Number) else end.name] = None
             match node:
                 case ir.Call(name) | ir.Along(name) | ir.Reduce(name):
                     functions[name] = None
-                    if name in {"max", "min"} and isinstance(node, ir.Call):
-                        functions["relu"] = None  # max(x, 0)
                 case ir.Number(value):
                     numbers |= dict.fromkeys((value, -value, 1 / value if value else value))
         defaults = [s.default for s in system.scalars if s.name in defaulted]
         numbers |= dict.fromkeys(n.value for n in defaults if isinstance(n, ir.Number))
-        return Stock(tuple(functions), tuple(n for n in numbers if n not in {0, 1}), sizes)
+        told = tuple(n for n in numbers if n not in {0, 1})
+        return Stock(tuple(functions), told, tuple(bounds), sizes)
 
 
 def show_number(number: Fraction) -> str:
@@ -190,7 +202,7 @@ def exchange_names(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
             same = getattr(value, "shape", 0) == getattr(other, "shape", 0)
             cost = (EXCHANGED if same else MISPLACED + 0.1) - 0.5 * (name in site.source.unused)
             found = site.replace(prefix + name, f"USE {prefix}{name}, not {prefix}{old}", cost)
-            yield replace(found, is_exchange=hasattr(value, "shape"))
+            yield replace(found, tells="a part" if hasattr(value, "shape") else "")
     for text, number in code.find_spelt_sizes(site) if code.is_number(value) else ():
         if number != value:
             yield site.replace(text, f"USE {text}, not {prefix}{old}", EXCHANGED + 0.3)
@@ -325,28 +337,42 @@ def exchange_keywords(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
             numbers = [show_number(each) for each in stock.numbers]
             numbers += [name for name, value in site.names.items() if isinstance(value, float)]
             told = [(each, 0.1) for each in _KEYWORDS.get(name, ())]
-            for at, word in enumerate(_list_signatures().get(name, ())):
+            for at, (word, default) in enumerate(_list_signatures().get(name, ())):
                 if word and at >= len(args):
-                    told += [(f"{word}={number}", 0.2) for number in numbers]
+                    near = [default + 1, default - 1] if isinstance(default, int) else []
+                    told += [(f"{word}={number}", 0.2) for number in (*numbers, *near)]
+            receiver = code.find_receiver(site.node)
+            axes = [each for each in args if each is not receiver]
+            if name in _REDUCE and receiver is not None:
+                is_whole = not axes and not {"dim", "axis"} & given
+                kept, along = "keepdim=True", [f"dim={axis}" for axis in (-1, -2, 0, 1)]
+                if is_whole:
+                    told += [(each, 0.1) for each in along]
+                    told += [(f"{each}, {kept}", 0.2) for each in along]
+                elif len(axes) == 1 or not axes:
+                    told.append((kept, 0.1))
             for each, extra in told:
                 if each.split("=")[0] not in given and not {"unbiased"} & given:
                     text = f"{inner}{comma}{each})"
-                    yield site.replace(text, f"ADD {each} to {name}", EXCHANGED + extra)
+                    found = site.replace(text, f"ADD {each} to {name}", EXCHANGED + extra)
+                    yield replace(found, tells="an index" if "keepdim" in each else "")
 
 
 @cache
-def _list_signatures() -> dict[str, tuple[str, ...]]:
-    """The parameters of torch's functions and modules: "" but for numbers with a default."""
+def _list_signatures() -> dict[str, tuple[tuple[str, Any], ...]]:
+    """The parameters of torch's functions and modules: "" but for numbers, with their default."""
     import torch
     from torch.overrides import get_testing_overrides
 
-    found: dict[str, tuple[str, ...]] = {}
+    found: dict[str, tuple[tuple[str, Any], ...]] = {}
     known: dict[str, Any] = {f.__name__: like for f, like in get_testing_overrides().items()}
     known |= {name: each for name, each in vars(torch.nn).items() if isinstance(each, type)}
     for name, each in known.items():
         parameters = inspect.signature(each).parameters.values()
         found[name] = tuple(
-            p.name if code.is_number(p.default) and p.name not in {"dim", "axis"} else ""
+            (p.name, p.default)
+            if code.is_number(p.default) and p.name not in {"dim", "axis"}
+            else ("", None)
             for p in parameters
         )
     return found
@@ -391,6 +417,12 @@ def exchange_slices(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
         if not isinstance(each, ast.Slice) or each.step is not None:
             continue
         old, (start, end) = site.source.get(each), site.source.span(each)
+        for beside in parts if (each.lower, each.upper) == (None, None) else ():
+            kind = str(getattr(site.names.get(getattr(beside, "id", "")), "dtype", ""))
+            if kind.startswith("torch.int"):  # each row its own entry, and not all of them
+                new = f"torch.arange(len({site.source.get(beside)}))"
+                text = site.text[: start - begin] + new + site.text[end - begin :]
+                yield site.replace(text, f"READ [{new}], not [{old}]", EXCHANGED + 0.1)
         from_end = any(isinstance(p, ast.Constant) and p.value is ... for p in parts[:at])
         shape = getattr(owner, "shape", ())
         axis = at - len(parts) if from_end else at
@@ -454,8 +486,11 @@ def leave_out_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
                 kept_text = ", ".join(get(each) for each in parts if each is not part)
                 axes = f"[{kept_text}]" if isinstance(site.node, ast.List) else f"({kept_text},)"
                 yield site.replace(axes, f"over the axes {axes}, not {site.text}", LACKING)
-        case ast.UnaryOp(operand=inner) if code.read_number(site.node) is None:
-            yield site.replace(get(inner), f"the SIGN of {get(inner)} is to be turned", EXCHANGED)
+        case ast.UnaryOp(op, inner) if code.read_number(site.node) is None:
+            words = f"the SIGN of {get(inner)} is to be turned"
+            if isinstance(op, (ast.Invert, ast.Not)):
+                words = f"INVERT {site.text}: {get(inner)}"
+            yield site.replace(get(inner), words, EXCHANGED)
 
 
 def move_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
@@ -585,10 +620,15 @@ def insert_functions(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
     bare = site.text
     for name in stock.functions:
         spelt, words = spell_free(name), f"ADD {name}: APPLY {name} to {bare}"
-        if name not in _ALONG:
+        if name not in {*_ALONG, "clip"}:
             yield site.replace(f"{spelt}({bare})", words, LACKING + 0.3)
         for axis in (-1, -2, 0, 1) if name in _ALONG - {"sum"} else ():
             yield site.replace(f"{spelt}({bare}, dim={axis})", words, INSERTED + 0.1)
+    for side, end in stock.bounds:
+        spelt = end if isinstance(end, str) else show_number(end)
+        if not isinstance(end, str) or end in site.names:
+            words = f"ADD the clamp: {bare} at {'least' if side == 'min' else 'most'} {spelt}"
+            yield site.replace(f"({bare}).clamp({side}={spelt})", words, LACKING + 0.1)
     for owner, members in site.names.items():
         for name, kind in members.items() if isinstance(members, dict) else ():
             if isinstance(kind, str) and name in site.source.unused:

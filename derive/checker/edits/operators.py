@@ -57,6 +57,7 @@ def exchange_indices(site: sites.Site) -> Iterator[sites.Change]:
     formula="q, k[N, D]; s[i, j] = sum[d](q[i, d] * k[j, d])",
     code="return (q * k).sum(-1)[:, None].expand(-1, q.shape[0])",
     words="read j, not i, in k",
+    about="an index",
 )
 def read_other_index(site: sites.Site) -> Iterator[sites.Change]:
     """Another index of the same extent in one access; one that is summed by itself there."""
@@ -270,6 +271,9 @@ def exchange_kind(site: sites.Site) -> Iterator[sites.Change]:
     match node:
         case ir.Call(name, arguments) if site.is_value and find_accesses(node):
             others = {"max": "min", "min": "max"}.get(name, "").split()
+            inner = arguments[0]
+            if name == "log" and isinstance(inner, ir.Reduce) and inner.kind == "sum":
+                yield from _exchange_logsumexp(site, inner)
             for other in (*find_confused(name), *others):
                 taken = arguments if others else arguments[: len(FUNCTIONS[name].tensors)]
                 if FUNCTIONS[other].counts[0] <= len(taken) <= FUNCTIONS[other].counts[1]:
@@ -307,6 +311,16 @@ def exchange_kind(site: sites.Site) -> Iterator[sites.Change]:
                 other = "log_softmax" if kind == "softmax" else "softmax"
                 new = ir.Along(other, own, condition, body)
                 yield site.change(new, f"{says}, not {other}", 0.1)
+
+
+def _exchange_logsumexp(site: sites.Site, total: ir.Reduce) -> Iterator[sites.Change]:
+    """Another reduction of what stands in a logarithm of a sum of exponentials."""
+    match total.body:
+        case ir.Call("exp", (body,)):
+            indices = ", ".join(index.name for index in total.bound)
+            for other in (kind for kind in _KINDS if kind not in {"prod", "logsumexp"}):
+                new = ir.Reduce(other, total.bound, total.condition, body)
+                yield site.change(new, f"LOGSUMEXP over {indices}, not {other}", 0.1)
 
 
 @sites.operator(

@@ -380,7 +380,7 @@ def judge_further(
         return _judge_error(program, sample, outcome.error)
     if not outcome.apart:
         return Further(outcome.same, outcome.difference)
-    soft = _find_finite_mask(program, sample) if sample.change is not None else None
+    soft = None if sample.is_ordinary else _find_finite_mask(program, sample)
     if soft is not None:
         return Further(True, findings=(soft,))
     findings: dict[str, Diagnostic] = {}  # by code, the first of each
@@ -398,7 +398,7 @@ def judge_further(
             says = "the code is not the formula at inputs so near 0 that float32 does not hold them"
             return Further(True, findings=(Diagnostic("far-below", says, facts=(said,)),))
         if isinstance(said, str):
-            said = (sample.change is None and outcome.describe(sample)) or said
+            said = (sample.is_ordinary and outcome.describe(sample)) or said
             return Further(False, said, tuple(findings.values()))
         if said is not None:
             findings.setdefault(said.code, said)
@@ -454,7 +454,7 @@ def _judge_error(program: Program, sample: Sample, error: CannotRunError) -> Fur
     if sample.is_limit or (said and said[0].strip("(").startswith(("raise", "assert"))):
         says = f"the code does not run with {sample.describe()}"
         return Further(None, findings=(Diagnostic("stops", says, facts=(str(error),)),))
-    if sample.change is not None and "ValueError: " in str(error) and _overflows(sample):
+    if not sample.is_ordinary and "ValueError: " in str(error) and _overflows(sample):
         says = "the code leaves the range of float64 where the formula does not, and stops there"
         fact = f"{error}; {sample.describe()}"
         return Further(None, findings=(Diagnostic("out-of-range", says, facts=(fact,)),))
@@ -488,7 +488,7 @@ class _Element:
         """A finding, the difference in words, or None where nothing can be said."""
         found, wanted = self.apart.found, self.apart.wanted
         truth = self.truth(values)
-        is_ordinary = self.sample.change is None
+        is_ordinary = self.sample.is_ordinary
         if truth is None:
             is_told = math.isfinite(found) and math.isfinite(wanted)
             is_lost = self.sample.is_limit and not is_told  # either side may have left the range
@@ -551,7 +551,7 @@ class _Element:
         sizes = [[evaluate_extent(n, self.sample.sizes) for n in shape] for shape in shapes]
         steps_of_one = count_steps(self.sample) / max(1, sum(map(prod, sizes)))
         # What cancels at ordinary inputs, whatever they are, leaves a rounding of its parts.
-        parts = find_magnitudes(self.sample) if self.sample.change is None else ()
+        parts = find_magnitudes(self.sample) if self.sample.is_ordinary else ()
         reach = max(filter(math.isfinite, parts), default=0.0)
         return _UNIT * max(1.0, steps_of_one) * (steps[0] + abs(truth) + reach)
 

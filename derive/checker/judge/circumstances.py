@@ -339,7 +339,7 @@ def judge_circumstances(
     plan = [(first, How(seed=seed), "") for seed in (1, 2)]
     plan += [(sample, How(), "again") for sample in others]
     plan += [(first, How(), at) for at in PROMISED]
-    plan.append((replace(first, change=_repeat), How(), "expanded"))
+    plan.append((replace(first, change=_repeat, reason=_EXPANDED), How(), "expanded"))
     if find_kind(program.code.target) != "function":
         plan.append((first, How(), "other mode"))
     plan += [(first, How(), "noted")] * 2
@@ -386,7 +386,7 @@ def _find_difference(judge: Judge, planned: Planned, usual: Sequence[Any], call:
         where = outcome.describe(sample) if outcome.is_clear else ""
         if where and judge_further(program, formula, sample, answer=call.answer).same:
             return ""  # where terms cancel, either side has nothing but rounding
-        return where and f"{where}, {_AGAIN if at == 'again' else _EXPANDED}"
+        return where if at == "expanded" else where and f"{where}, {_AGAIN}"
     where = _compare(program, usual, call.answer.results)
     return where and f"{where}, {PROMISED.get(at, _AGAIN)}"
 

@@ -139,6 +139,8 @@ class Recorder:
 
     def meet(self, function: Any, args: Any, named: Any) -> Any:
         """What a call gives, noted."""
+        import torch
+
         line = find_line_now(self.path)  # none where it is no call of the code
         if line is None or len(self.calls) >= MOST_CALLS:
             return function(*args, **named)
@@ -147,12 +149,13 @@ class Recorder:
         name = getattr(function, "__name__", "")
         self.calls.append((name, line))
         given = (*args, *named.values())
-        self.left_range |= _leaves_range(name, args, found)
-        self.numbers += [float(each) for each in given if isinstance(each, (int, float))]
-        read = [*find_tensors(given)]
-        for tensor in find_tensors(found):
-            what = Lowering(str(tensor.dtype).removeprefix("torch."), line, name)
-            self._note(what, find_values(tensor), read, wide)
+        with torch._C.DisableTorchFunction():  # the modes around this one
+            self.left_range |= _leaves_range(name, args, found)
+            self.numbers += [float(each) for each in given if isinstance(each, (int, float))]
+            read = [*find_tensors(given)]
+            for tensor in find_tensors(found):
+                what = Lowering(str(tensor.dtype).removeprefix("torch."), line, name)
+                self._note(what, find_values(tensor), read, wide)
         return found
 
     def _note(self, what: Lowering, made: Any, read: list[Any], wide: Any) -> None:
