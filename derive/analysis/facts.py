@@ -676,6 +676,8 @@ def is_finite(expr: ir.Expr, *, strict: bool = True, zeros: bool = False) -> boo
             return is_defined and ask(base) and ask(exponent)
         case ir.Call("exp", (power,)) if is_never_negative(ir.Mul((ir.MINUS_ONE, power))):
             return ask(power)  # it is never above 1
+        case ir.Call("log", (value,)) if is_positive(value):
+            return ask(value)
         case ir.Call(function, arguments):
             row = FUNCTIONS.get(function)
             known = row is not None and not (strict and row.is_partial)

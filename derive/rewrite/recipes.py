@@ -263,6 +263,8 @@ RULES: tuple[Rule, ...] = (
     softmax.merge_mask,
     softmax.exponentiate_mask,
     products.guard_product,
+    softmax.turn_sigmoid,
+    products.choose_argument,
     products.contract_mean,
     softmax.find_softmax,
     softmax.find_full_softmax,

@@ -76,6 +76,9 @@ def fold_parts(
     for argument in arguments:
         if of_sums and not any(isinstance(part, ir.Reduce) for part in walk(argument)):
             continue
+        match argument:
+            case ir.Mul((sign, value)) if sign is ir.MINUS_ONE and value in atoms:
+                continue  # log(sigmoid(-x)) is -softplus(x): the sign may be outside
         own = [part for part in parts if _is_of(exchange(part, argument, _ARGUMENT))]
         if not own or all(isinstance(part, ir.Number) for part in own) or ops.is_integer(argument):
             continue
@@ -132,7 +135,7 @@ def _find_call(expr: ir.Expr) -> ir.Expr | None:
     if values is None or len({*values}) < len(_POINTS) // 2:
         return None
     least, expr = _count(expr), _turn_edges(expr)
-    found: list[tuple[int, ir.Expr]] = []
+    found: list[tuple[int, bool, ir.Expr]] = []
     for name in _NAMES:
         for argument in (_ARGUMENT, ir.Mul((ir.MINUS_ONE, _ARGUMENT))):
             call = ir.Call(name, (argument,))
@@ -141,14 +144,14 @@ def _find_call(expr: ir.Expr) -> ir.Expr | None:
                 scale, more = fit
                 scaled = call if scale == 1 else ir.Mul((ir.Number(scale), call))
                 whole = ir.Add((scaled, ir.Number(more))) if more else scaled
-                found.append((_count(whole), whole))
-    found.sort(key=lambda each: each[0])
+                found.append((_count(whole), argument is not _ARGUMENT, whole))
+    found.sort(key=lambda each: each[:2])
     match expr:
         case ir.Call("log", (value,)) if any(isinstance(part, ir.Call) for part in walk(value)):
             most = least - STEADY
         case _:
             most = least - SAVED
-    return next((w for n, w in found if n <= most and _is_proved(expr, w)), None)
+    return next((w for n, _, w in found if n <= most and _is_proved(expr, w)), None)
 
 
 def _count(expr: ir.Expr) -> int:
@@ -235,7 +238,11 @@ def _turn_edges(expr: ir.Expr) -> ir.Expr:
 
 
 def _is_proved(one: ir.Expr, other: ir.Expr) -> bool:
-    """Have both one normal form?"""
+    """Have both one normal form, or a logarithm's argument and the exponential of the other?"""
+    match one:
+        case ir.Call("log", (value,)) if value is not _ARGUMENT:
+            if _is_proved(value, ir.Call("exp", (other,))):
+                return True
     ours, theirs = (
         ir.System("y", (_ARGUMENT.tensor,), (), (ir.Equation(_RESULT, each),), (_RESULT.tensor,))
         for each in (one, other)

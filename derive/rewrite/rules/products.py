@@ -73,6 +73,30 @@ def guard_product(expr: ir.Expr) -> ir.Expr | None:
 
 
 @rule(
+    law="where(c, f(a), f(b)) = f(where(c, a, b)), and so for powers",
+    before="x, y[N]; bool m[N]; z[i] = where(m[i], log(x[i]), log(1 - y[i]))",
+    after="x, y[N]; bool m[N]; z[i] = log(where(m[i], x[i], 1 - y[i]))",
+    refuses="x[M]; y[N]; bool m[M, N]; z[i,j] = where(m[i,j], exp(x[i]), exp(y[j]))",
+)
+def choose_argument(expr: ir.Expr) -> ir.Expr | None:
+    """A choice between two values of a function is one value, unless that is of more entries."""
+    match expr:
+        case ir.Where(condition, ir.Call(name, (one,)), ir.Call(other_name, (other,))) if (
+            name == other_name
+        ):
+            own = {*find_free(one)}
+            if own and own == {*find_free(other)} and own >= {*find_free(condition)}:
+                return ir.Call(name, (ir.Where(condition, one, other),))
+        case ir.Where(condition, ir.Pow(one, power), ir.Pow(other, same)) if (
+            power is same and isinstance(power, ir.Number)
+        ):
+            own = {*find_free(one)}
+            if own and own == {*find_free(other)} and own >= {*find_free(condition)}:
+                return ir.Pow(ir.Where(condition, one, other), power)
+    return None
+
+
+@rule(
     law="sum_j where(c, f, 0) = sum_{j: c} f",
     before="x[N]; s = sum[j, j >= 1](where(x[j] > 0, x[j], 0))",
     after="x[N]; s = sum[j, j >= 1 and x[j] > 0](x[j])",

@@ -6,15 +6,16 @@ functions that shift by the largest logit. A shift of a whole row has no effect.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from derive.analysis.extents import is_alike, is_never_empty, match_index
 from derive.analysis.facts import is_finite_where_defined, is_safe
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS, is_complex
-from derive.ir.walk import find_free, map_children, substitute
-from derive.rewrite.rule import rule
+from derive.ir.walk import find_free, is_reading, map_children, rewrite_bottom_up, substitute
+from derive.rewrite.rule import find_value, put_value, rule, system_rule
 from derive.rewrite.rules import sums
 
 
@@ -336,6 +337,86 @@ def find_log_softmax(expr: ir.Expr) -> ir.Expr | None:
                 if found is not None:
                     return found
     return None
+
+
+@system_rule(
+    law="l = logsumexp_j(e): e_j - l = log_softmax_j(e)",
+    before="x[M, N]; l[i] = logsumexp[j](x[i,j]); p[i,j] = exp(x[i,j] - l[i]); return l, p",
+    after="x[M, N]; l[i] = logsumexp[j](x[i,j]); p[i,j] = exp(log_softmax[j](x[i,j])); return l, p",
+    refuses="x, z[M, N]; l[i] = logsumexp[j](z[i,j]); p[i,j] = exp(x[i,j] - l[i]); return l, p",
+)
+def find_named_softmax(system: ir.System) -> Iterator[ir.System]:
+    """What a logsumexp with a name is taken off is a log_softmax, which reads its row itself."""
+    for equation in system.equations:
+        if not isinstance(equation.value, ir.Reduce) or equation.value.kind != "logsumexp":
+            continue
+
+        def open_read(here: ir.Expr, named: ir.Equation = equation) -> ir.Expr:
+            match here:
+                case ir.Add(terms):
+                    values = [find_value(sums.turn(term), named) for term in terms]
+                    pairs = zip(terms, values, strict=True)
+                    opened = [term if value is None else sums.turn(value) for term, value in pairs]
+                    return (any(values) and find_log_softmax(ir.sum_of(opened))) or here
+            return here
+
+        values = [(e, rewrite_bottom_up(e.value, open_read)) for e in system.equations]
+        if any(new is not e.value for e, new in values):
+            equations = tuple(ir.Equation(e.target, new) for e, new in values)
+            yield replace(system, equations=equations)
+
+
+@rule(
+    law="log(1 - sigmoid(x)) = log(sigmoid(-x))",
+    before="x[N]; y[i] = log(1 - sigmoid(x[i]))",
+    after="x[N]; y[i] = log(sigmoid(-x[i]))",
+    refuses="x[N]; y[i] = log(2 - sigmoid(x[i])) + (1 - sigmoid(x[i]))",
+)
+def turn_sigmoid(expr: ir.Expr) -> ir.Expr | None:
+    """What a sigmoid lacks of 1 is the sigmoid of the contrary, whose logarithm has its digits."""
+    match expr:
+        case ir.Call("log", (value,)):
+            turned = _turn_sigmoid(value)
+            return None if turned is value else ir.Call("log", (turned,))
+    return None
+
+
+def _turn_sigmoid(value: ir.Expr) -> ir.Expr:
+    match value:
+        case ir.Where(condition, then, other):
+            return ir.Where(condition, _turn_sigmoid(then), _turn_sigmoid(other))
+        case ir.Add((one, other)):
+            for number, term in ((one, other), (other, one)):
+                match sums.turn(term):
+                    case ir.Call("sigmoid", (argument,)) if number is ir.ONE:
+                        return ir.Call("sigmoid", (sums.turn(argument),))
+    return value
+
+
+@system_rule(
+    law="p = sigmoid(x): log(f(p)) = log(f(sigmoid(x)))",
+    before="x[N]; p[i] = sigmoid(x[i]); y = sum[i](log(p[i]))",
+    after="x[N]; y = sum[i](log(sigmoid(x[i])))",
+    refuses="x[N]; p[i] = sigmoid(x[i]); y = sum[i](exp(p[i]))",
+)
+def open_sigmoid(system: ir.System) -> Iterator[ir.System]:
+    """A sigmoid with a name stands in the logarithms that read it: one call may do both."""
+    for named in system.equations:
+        if not isinstance(named.value, ir.Call) or named.value.function != "sigmoid":
+            continue
+
+        def open_log(here: ir.Expr, named: ir.Equation = named) -> ir.Expr:
+            is_log = isinstance(here, ir.Call) and here.function == "log"
+            return put_value(here, named) if is_log else here
+
+        opened = [
+            ir.Equation(e.target, rewrite_bottom_up(e.value, open_log)) for e in system.equations
+        ]
+        tensor = named.target.tensor
+        if any(new.value is not e.value for e, new in zip(system.equations, opened, strict=True)):
+            is_kept = tensor in system.results or any(is_reading(e.value, tensor) for e in opened)
+            kept = (e for e in opened if is_kept or e.target is not named.target)
+            yield replace(system, equations=tuple(kept))
 
 
 def _find_normalised(term: ir.Expr, others: Sequence[ir.Expr]) -> ir.Expr | None:
