@@ -241,6 +241,7 @@ DEFINITIONS: dict[str, Definition] = {
     "binary_cross_entropy_backward": _pull_first(_cross_entropy),
     "_cdist_forward": _distances,
     "_cdist_backward": _pull_first(_distances),
+    "_euclidean_dist": _distances,  # its slope is made of operations
     "logcumsumexp": lambda value, dim: value.exp().cumsum(dim).log(),
     "logit": _logit,
     "logit_backward": _pull_first(_logit),
