@@ -412,13 +412,15 @@ def _find_shifts(
 ) -> dict[str, tuple[int, int]]:
     """The indices of a recurrence whose first or last places have equations of their own."""
     every = names.equations[line.name.text]
+    if len(every) == 1:
+        return {}
     reads: list[str] = []
     waiting = [*every]
     while waiting:
         new = [t for t, _, _ in find_places(waiting.pop().value) if t not in reads]
         reads += new
         waiting += [each for tensor in new for each in names.equations.get(tensor, ())]
-    if len(every) == 1 or line.name.text not in reads:
+    if line.name.text not in reads:
         return {}
     bodies = [line.value, *(each.value for each in lines if isinstance(each, FunctionLine))]
     calls = (match_call(n) for body in bodies for n in ast.walk(body) if isinstance(n, ast.expr))

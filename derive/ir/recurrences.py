@@ -171,7 +171,7 @@ def lift_alongs(system: ir.System) -> ir.System:
         """An access of an equation of its own."""
         if not isinstance(expr, ir.Along) or expr.index not in find_free(equation.target):
             return expr
-        if any(recurs(access.tensor, equation, system) for access in find_accesses(expr)):
+        if not recurs_in(equation.value) or recurs_in(expr):
             return expr
         name = names.take(f"{equation.target.tensor.name}_{expr.kind}")
         axes = find_free(expr)
@@ -179,10 +179,12 @@ def lift_alongs(system: ir.System) -> ir.System:
         made.append(ir.Equation(whole, expr))
         return whole
 
+    def recurs_in(expr: ir.Expr) -> bool:
+        """Does what is read in it lead back to the equation?"""
+        return any(recurs(access.tensor, equation, system) for access in find_accesses(expr))
+
     for equation in system.equations:
-        value = equation.value
-        if any(recurs(access.tensor, equation, system) for access in find_accesses(value)):
-            value = rewrite_bottom_up(value, lift)
+        value = rewrite_bottom_up(equation.value, lift)
         made.append(equation if value is equation.value else ir.Equation(equation.target, value))
     return (
         replace(system, equations=tuple(made), written=system.written or system.equations)

@@ -86,7 +86,6 @@ def suffix_sum(system: ir.System) -> Iterator[ir.System]:
     """A sum from another index on is a running sum from the last entry on, under its own name."""
     nonfinite = find_nonfinite(system)
     for number, equation in enumerate(system.equations):
-        name = walk.Names.of(system).take(f"{equation.target.tensor.name}_rest")
         for site in walk.walk(equation.value):
             running = _find_suffix(mark_tensors(site, nonfinite))
             if running is None:
@@ -95,6 +94,7 @@ def suffix_sum(system: ir.System) -> Iterator[ir.System]:
             if any(recurs(a.tensor, equation, system) for a in walk.find_accesses(value)):
                 continue
             axes = walk.find_free(value)
+            name = walk.Names.of(system).take(f"{equation.target.tensor.name}_rest")
             tensor = ir.Tensor(name, tuple(i.extent for i in axes))
             read = ir.Access(tensor, tuple(_turn(i) if i is running.index else i for i in axes))
             rest = ir.Equation(ir.Access(tensor, axes), value)
