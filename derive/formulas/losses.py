@@ -58,6 +58,27 @@ label_smoothing_cross_entropy = parse(
     typical=dict(B=1024, C=1000),
 )
 
+ctc_loss = parse(
+    """
+    x[T, N, C]; int y[N, L] < C; int frames[N] < T + 1; int labels[N] < L + 1
+    index s < 2*L + 1
+    index k < 3
+    index u < 2
+    p[t,n,c] = log_softmax[c](x[t,n,c])
+    e[t,n,s] = where(s % 2 == 1, p[t,n,y[n,s//2]], p[t,n,0])
+    skips[n,s] = [s % 2 == 1 and s >= 3 and y[n,s//2] != y[n,s//2 - 1]]
+    a[-1,n,s] = where(s == 0, 0, -oo)
+    a[t,n,s] = e[t,n,s] + logsumexp[k, k <= s and k <= 1 + skips[n,s] and a[t - 1,n,s - k] > -oo](
+        a[t - 1,n,s - k])
+    z[n] = logsumexp[u, u <= 2*labels[n] and a[frames[n] - 1,n,2*labels[n] - u] > -oo](
+        a[frames[n] - 1,n,2*labels[n] - u])
+    loss[n] = where(z[n] > -oo, -z[n], 0)
+    """,
+    title="Connectionist temporal classification, blank 0, no loss where the labels do not fit",
+    source="Graves et al. 2006, eq. 5-8, in logarithms; torch.nn.CTCLoss(zero_infinity=True)",
+    typical=dict(T=128, N=32, C=64, L=24),
+)
+
 focal_loss = parse(
     """
     x[B, C]; int t[B] < C; scalar gamma = 2

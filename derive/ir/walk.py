@@ -86,6 +86,12 @@ def rewrite_bottom_up(expr: ir.Expr, act: Callable[[ir.Expr], ir.Expr]) -> ir.Ex
     return visit(expr)
 
 
+def rewrite_top_down(expr: ir.Expr, act: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:
+    """`act` on every node, outer ones first; what it changed is not looked into."""
+    new = act(expr)
+    return map_children(expr, lambda part: rewrite_top_down(part, act)) if new is expr else new
+
+
 def exchange(
     expr: ir.Expr,
     site: ir.Expr,

@@ -105,6 +105,12 @@ class TensorBase(IndexedBase):  # type: ignore[misc]
 class BooleanElement(Indexed, Boolean):  # type: ignore[misc]
     """An element of a Boolean tensor: stands wherever SymPy asks for a condition."""
 
+    def __new__(cls, base: TensorBase, *places: Any) -> BooleanElement:
+        """The element at these places; the only one of a tensor without indices."""
+        make = super().__new__ if places else Expr.__new__
+        element: BooleanElement = make(cls, base, *places)
+        return element
+
 
 def find_complex(equations: Sequence[Any]) -> set[str]:
     """The tensors that are declared complex, and those that equations make of such."""

@@ -30,11 +30,13 @@ from derive.ir.recurrences import MOST_BACK, Recurrence, find_groups, find_recur
 from derive.ir.walk import (
     Names,
     find_accesses,
+    find_children,
     find_free,
     is_reading,
     map_children,
     rename_apart,
     rewrite_bottom_up,
+    rewrite_top_down,
     substitute,
     walk,
 )
@@ -532,22 +534,25 @@ def strip_starts(
                 ir.Compare("<", place, bound), start, ir.Access(tensor, places) as read
             ) if bound is ir.ZERO and tensor in targets:
                 lag, axis = recurrence.find_lag(read), recurrence.find_axis(tensor)
-                others = [p for k, p in enumerate(places) if k != axis]
-                is_plain = all(isinstance(p, ir.Index) for p in others)
-                if not lag or not is_plain or len({*others}) < len(others):
+                others, own, lengths = (
+                    [*each[:axis], *each[axis + 1 :]]
+                    for each in (places, targets[tensor], tensor.shape)
+                )
+                marks = tuple(ir.Index(f"@{k}", length) for k, length in enumerate(lengths))
+                start = substitute(start, dict(zip(others, marks, strict=True)))
+                is_told = {*find_free(start)} <= {*marks, index}  # by what is read
+                if not lag or not is_told or places[axis] is not place or len({*others}) < len(own):
                     return expr
-                new: dict[ir.Expr, ir.Expr] = dict(zip(places, targets[tensor], strict=True))
-                new.pop(places[axis])
-                for turn in range(lag if places[axis] is place else 0):
+                for turn in range(lag):
                     at: dict[ir.Expr, ir.Expr] = {index: ir.Number(Fraction(turn))}
                     value = rewrite_bottom_up(substitute(start, at), _settle)
-                    value = substitute(value, new)
+                    value = substitute(value, dict(zip(marks, own, strict=True)))
                     if starts.setdefault((tensor, lag - turn), value) is not value:
                         return expr
-                return read if places[axis] is place else expr
+                return read
         return expr
 
-    values = [_map_down(equation.value, strip) for equation in recurrence.equations]
+    values = [rewrite_top_down(equation.value, strip) for equation in recurrence.equations]
     read = [access for value in values for access in find_accesses(value)]
     lags = {(a.tensor, recurrence.find_lag(a) or 0) for a in read if a.tensor in targets}
     if any(lag and (tensor, lag) not in starts for tensor, lag in lags):
@@ -564,10 +569,17 @@ def begins(condition: ir.Expr, index: ir.Index) -> bool:
 
 
 def find_conditions(values: Sequence[ir.Expr], index: ir.Index) -> Iterator[ir.Expr]:
-    """The conditions on the index that decide about parts of the values."""
+    """The conditions on the index itself, not on what is read at it, that decide about parts."""
     for part in (part for value in values for part in walk(value)):
-        if isinstance(part, (ir.Compare, ir.And, ir.Or, ir.Not)) and index in find_free(part):
+        if isinstance(part, (ir.Compare, ir.And, ir.Or, ir.Not)) and index in _find_named(part):
             yield part
+
+
+def _find_named(expr: ir.Expr) -> Iterator[ir.Expr]:
+    """The parts that stand outside of the places of tensors."""
+    yield expr
+    for part in () if isinstance(expr, ir.Access) else find_children(expr):
+        yield from _find_named(part)
 
 
 def _is_plain(expr: ir.Expr, axes: Sequence[ir.Expr]) -> bool:
@@ -622,13 +634,6 @@ def _settle(expr: ir.Expr) -> ir.Expr:
     settled = settle(expr, ())
     is_product = isinstance(settled, ir.Mul) and {ir.ZERO, ir.ONE} & {*settled.factors}
     return multiply(*ir.split_product(settled)) if is_product else settled
-
-
-def _map_down(expr: ir.Expr, act: object) -> ir.Expr:
-    """`act` on every node, outer ones first; what it changed is not looked into."""
-    assert callable(act)
-    new: ir.Expr = act(expr)
-    return map_children(expr, lambda part: _map_down(part, act)) if new is expr else new
 
 
 def close_recurrences(plan: Plan, system: ir.System, loops: list[Loop]) -> Plan:

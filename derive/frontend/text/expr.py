@@ -36,6 +36,7 @@ from derive.frontend.text import build, lines
 from derive.frontend.text.build import BINDING, CONSTANTS, ELEMENTWISE, KEEPING, is_matrix
 from derive.ir.functions import FUNCTIONS, RELATIONS
 from derive.ir.text import to_count
+from derive.notation.words import BooleanElement
 
 FUNCTION_WORDS = (*ELEMENTWISE, "where", *BINDING, *KEEPING)
 _OTHER = {"ln": "log", "pow": "**"}
@@ -421,7 +422,8 @@ def _read_bare(name: str, node: ast.expr, scope: Scope) -> Any:
             help=f"write {name}[..], an index for each place",
         )
     check_order(name, node, scope)
-    return scope.names.bases[name]
+    base = scope.names.bases[name]
+    return BooleanElement(base) if getattr(base, "kind", "") == "bool" else base
 
 
 def _read_access(name: str, places: tuple[ast.expr, ...], node: ast.expr, scope: Scope) -> Any:

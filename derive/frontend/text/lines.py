@@ -612,8 +612,6 @@ def _read_tensors(source: Source, kind: str, tokens: Sequence[Token]) -> TensorL
     if middle is None or len(signs) > 2 or (len(signs) == 2 and middle != 1):
         raise _no_statement(source, kind, tokens)
     names, shape = _read_shape(source, pieces[middle])
-    if kind == "bool" and not shape:
-        raise _form(source, pieces[middle], "a truth value has a place at least", "bool m[B, S]")
     bounds = []
     for k, sign in enumerate(signs):
         bound = read_expression(source, pieces[k] if k < middle else pieces[k + 1])

@@ -105,7 +105,7 @@ def _(value: Any, scope: Scope) -> Text:
 @write.register(Indexed)
 def _(value: Any, scope: Scope) -> Text:
     places = ", ".join(put(place, scope) for place in value.indices)
-    return f"{scope.names.python[label_of(value.base)]}[{places}]", ATOM
+    return scope.names.python[label_of(value.base)] + (f"[{places}]" if places else ""), ATOM
 
 
 @write.register(sympy.Integer)
