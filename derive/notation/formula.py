@@ -17,6 +17,7 @@ _HELPERS = (
     "_sum_windows",
     "_sum_segments",
     "_sum_places",
+    "_sum_kept",
     "_take_places",
     "_average_segments",
     "_reduce_segments",

@@ -54,19 +54,21 @@ OPERANDS = (
     storage.match_summed,
 )
 PRODUCTS = (storage.match_summed, storage.match_matmul)  # by where their operands lie then
+LATE = (scatter.match_kept,)  # by masks that are no factors
 MATCHES = (
     storage.match_negated,
-    *dict.fromkeys(rule.match for rule in CELLS if rule.match not in PRODUCTS),
+    *dict.fromkeys(rule.match for rule in CELLS if rule.match not in (*PRODUCTS, *LATE)),
     storage.match_along,
 )
 
 
-def use_cells(  # noqa: PLR0913 - the steps, and what is known and asked of them
+def use_cells(  # noqa: PLR0913, PLR0917 - the steps, and what is known and asked of them
     steps: Sequence[Step],
     results: Sequence[ops.Op],
     memory: Storage,
     inputs: Sequence[ir.Tensor | ir.ScalarInput] = (),
     taken: Collection[str] = (),
+    matches: Sequence[Match] = MATCHES,
     *,
     chunks: bool = True,
     exact: bool = True,
@@ -82,14 +84,14 @@ def use_cells(  # noqa: PLR0913 - the steps, and what is known and asked of them
     definitions = Definitions(done, results, memory, inputs, chunks=chunks, exact=exact)
     for place in reversed(range(len(done))):
         step = done[place]
-        found = _match_inside(step.op, definitions)
+        found = _match_inside(step.op, definitions, matches)
         if found is not step.op:
             made = _name_parts(found, step.name, names)
             done = (*done[:place], *made, *done[place + 1 :])
             memory.note((step.name, step.op) for step in made)
             definitions = Definitions(done, results, memory, inputs, chunks=chunks, exact=exact)
     memory.note((step.name, step.op) for step in done)
-    for place, step in enumerate(done):
+    for place, step in enumerate(done if matches is MATCHES else ()):
         found = _match_inside(step.op, definitions, PRODUCTS)
         done = (*done[:place], Step(step.name, found), *done[place + 1 :])
         memory.note([(step.name, found)])
@@ -102,9 +104,7 @@ def find_notes(steps: Iterable[Step]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(cell.note for cell in cells if cell.note))
 
 
-def _match_inside(
-    op: ops.Op, definitions: Definitions, matches: Sequence[Match] = MATCHES
-) -> ops.Op:
+def _match_inside(op: ops.Op, definitions: Definitions, matches: Sequence[Match]) -> ops.Op:
     """The operation with the outermost parts that are cells, and those in them, exchanged."""
     for match in matches:
         found = match(op, definitions)
