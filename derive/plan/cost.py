@@ -277,8 +277,7 @@ def find_spread(op: ops.Op, memory: Storage) -> tuple[ops.Op, ...]:
         case ops.Take(arg, _, (_,)):
             parts: tuple[ops.Op, ...] = (arg,)
         case ops.Cell(_, args, volume=volume):
-            whole = (arg for arg in args if {*find_true_axes(arg)} == {*volume})
-            parts = tuple(arg for arg in whole if ops.axes_of(arg) == volume)
+            parts = tuple(a for a in args if {*find_true_axes(a)} == {*volume})
         case _:
             return ()
     return tuple(p for p in parts if find_strides(p, memory) != memory.find_dense(ops.axes_of(p)))
