@@ -58,12 +58,7 @@ class DeriveError(Exception):
 
 
 def refuse(
-    code: str,
-    says: str,
-    *,
-    marks: Iterable[Mark] = (),
-    facts: Iterable[str] = (),
-    help: str = "",
+    code: str, says: str, *, marks: Iterable[Mark] = (), facts: Iterable[str] = (), help: str = ""
 ) -> DeriveError:
     """The error to raise for one refusal."""
     return DeriveError(Diagnostic(code, says, tuple(marks), tuple(facts), help))

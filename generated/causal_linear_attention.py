@@ -25,8 +25,8 @@ def causal_linear_attention(Q: Tensor, K: Tensor, V: Tensor, *, i_chunk: int = 6
 
     Returns z[b,h,i,e] [B, H, N, E].
     Raises ValueError where the shapes do not fit together.
-    Cost: B*D*E*H*N + 11*B*D*H*N + B*E*H*N + B*H*N operations; 3*B*D*H*N + 2*B*E*H*N + B*H*N
-        elements alive at once.
+    Cost: B*D*E*H*N + 7*B*D*H*N + B*E*H*N + B*H*N operations; 3*B*D*H*N + 2*B*E*H*N + B*H*N elements
+        alive at once.
     By accumulate_chain: sum_{j <= i} (sum_d q_id * k_jd) * v_je = sum_d q_id * cumsum_i(k_id *
         v_ie).
     By sums so far, in chunks: 0 * x = 0, so entries that come later must be finite.

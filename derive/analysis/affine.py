@@ -133,8 +133,7 @@ def _read(value: Affine | ir.Expr | Polynomial | int) -> Affine:
             return Affine({}, value)
         case int():
             return Affine({}, Polynomial.of(value))
-        case _:
-            return to_affine(value)
+    return to_affine(value)
 
 
 def _of_atom(atom: ir.Expr) -> Affine:

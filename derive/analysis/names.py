@@ -14,7 +14,7 @@ from derive.analysis import extents
 from derive.analysis.places import fills_once, find_cover_mistakes
 from derive.errors import DeriveError, Diagnostic, suggest
 from derive.ir import nodes as ir
-from derive.ir.functions import FUNCTIONS, ROWS, is_complex
+from derive.ir.functions import COUNTING, FUNCTIONS, REDUCTIONS, ROWS, is_complex
 from derive.ir.polynomial import is_same_extent
 from derive.ir.recurrences import find_start, find_start_mistakes, recurs, recurs_itself
 from derive.ir.text import find_free_marks, find_marks, to_count, to_text, write_extent
@@ -27,9 +27,6 @@ from derive.ir.walk import (
     walk,
 )
 from derive.notation.formula import FUNCTION_WORDS
-
-# Reductions that an index can be counted by: what does not hold it is only multiplied, or raised.
-_COUNTING = {"sum", "prod", "logsumexp"}
 
 
 def find_scope_mistakes(system: ir.System) -> Iterator[Diagnostic]:
@@ -159,7 +156,7 @@ def _find_absent(
     expr: ir.Reduce | ir.Along, kind: str, bound: tuple[ir.Index, ...], equation: ir.Equation
 ) -> Iterator[Diagnostic]:
     """An index that is reduced over and does not occur in what is reduced."""
-    if kind in _COUNTING:
+    if kind in COUNTING:
         return
     inside = {index.name for index in (*find_free(expr.body), *find_free(expr.condition))}
     for index in bound:
@@ -276,7 +273,7 @@ def find_idle_sums(equation: ir.Equation) -> tuple[ir.Reduce, ...]:
         here
         for here in walk(equation.value)
         if isinstance(here, ir.Reduce)
-        and here.kind in _COUNTING
+        and here.kind in COUNTING
         and not set(here.bound) & {*find_free(here.body), *find_free(here.condition)}
     )
 
@@ -411,9 +408,7 @@ def _find_bad_call(
     if not fewest <= count <= most:
         wanted = to_count(fewest, "argument") if fewest == most else f"{fewest} to {most} arguments"
         yield Diagnostic(
-            "argument-count",
-            f"{function} takes {wanted}, not {count}",
-            find_marks(equation, here),
+            "argument-count", f"{function} takes {wanted}, not {count}", find_marks(equation, here)
         )
 
 
@@ -524,7 +519,8 @@ def _say_kind(expr: ir.Expr, equation: ir.Equation, *, wants_condition: bool) ->
 
 
 _KINDS = {"int": "integers", "bool": "truth values", "complex": "complex numbers"}
-_OF_COMPLEX = {"sum", "prod", "mean", "cumsum"}  # the others ask which entry is larger, or for more
+# The others ask which entry is larger, or for more.
+_OF_COMPLEX = {"prod", *(row.name for row in REDUCTIONS if row.is_linear)}
 
 
 def find_complex_mistakes(system: ir.System) -> Iterator[Diagnostic]:

@@ -215,8 +215,8 @@ def _find_scalars(system: ir.System) -> list[ir.ScalarInput]:
 def find_finite(system: ir.System) -> set[str]:
     """The scalars of which an infinity would reach a product or a sum.
 
-    It may stand in a comparison, a bound, a divisor or the exponent of a softmax: there it means
-    the same in whatever order the work is done.
+    It may stand in a comparison, a bound, a divisor or the exponent of a normalized row: there it
+    means the same in whatever order the work is done.
     """
     found: set[str] = set()
     reached: dict[ir.Tensor, set[str]] = {}  # the scalars with which a tensor is infinite
@@ -493,28 +493,6 @@ _AVERAGE = '''def {name}(logits: Tensor, x: Tensor, segments: Tensor, count: int
     sums = parts.new_zeros(count, *parts.shape[1:]).index_add(0, segments, parts)
     return (sums / total if x.shape[0] else sums).to(x.dtype)  # a sum of nothing is 0
 '''
-_KEPT = '''def {name}(equation: str, mask: Tensor, x: Tensor, *others: Tensor) -> Tensor:
-    """The einsum of what a mask keeps of x; what it leaves out has no say, nor a row of that.
-
-    Zeros and ones are factors, and a choice by the mask where they leave more than numbers.
-    """
-    own, made = equation.split("->")[0].split(",")[0], equation.split("->")[1]
-    try:
-        if not torch.compiler.is_compiling():
-            factor = mask.to(x.dtype)
-            some = torch.einsum(f"{{own}}->{{''.join(i for i in made if i in own)}}", factor) > 0
-            some = some[tuple(slice(None) if i in own else None for i in made)]
-            if mask.shape == x.shape:
-                parts = factor * x if x.requires_grad else factor.mul_(x)
-                total = torch.einsum(equation, parts, *others)
-            else:
-                total = torch.einsum(f"{{own}},{{equation}}", factor, x)
-            if bool(total.detach().sum().isfinite()):
-                return torch.where(some, total, 0)
-    except RuntimeError:  # torch batches, or knows shapes alone
-        pass
-    return torch.einsum(equation, torch.where(mask, x, 0), *others)
-'''
 _PICK = '''def {name}(x: Tensor, places: Tensor) -> Tensor:
     """The entries of x at places that whole numbers tell, zeros where it has none."""
     count, rest = x.shape[0], x.shape[1:]
@@ -664,7 +642,6 @@ def write_helpers(plans: Sequence[Plan]) -> list[str]:
         segments.BELOW: _BELOW,
         scatter.SUMS: _SEGMENT_SUM,
         scatter.PLACES: _PLACES,
-        scatter.KEPT: _KEPT,
         scatter.PICK: _PICK,
         scatter.AVERAGE: _AVERAGE,
         scatter.EXTREMES: _SEGMENT_EXTREME,

@@ -2,7 +2,7 @@
 
 What each index does in which equation:
 
-    free        the left side has it; `alpha (softmax)` where something is taken along it
+    free        the left side has it; `total (cumsum)` where something is taken along it
     summed      the right side adds up over it; `y (max)` where it is reduced otherwise
     shared      several tensors on the right are read by it
     broadcast   a term of a sum, or the whole right side, is repeated along it

@@ -174,9 +174,7 @@ def _place(row: Sequence[_Key], boxes: Mapping[_Key, _Box], wanted: Mapping[_Key
 
 
 def _draw(
-    rows: Sequence[Sequence[_Key]],
-    boxes: Mapping[_Key, _Box],
-    links: Sequence[tuple[_Key, _Key]],
+    rows: Sequence[Sequence[_Key]], boxes: Mapping[_Key, _Box], links: Sequence[tuple[_Key, _Key]]
 ) -> str:
     left = min(box.x - box.width / 2 for box in boxes.values()) - _PAD
     width = max(box.x + box.width / 2 for box in boxes.values()) + _PAD - left

@@ -122,8 +122,7 @@ def _write(expr: ir.Expr) -> tuple[str, int]:
             return _write_function(kind, bound, condition, body), ATOM
         case ir.Along(kind, _, condition, body):
             return _write_function(kind, expr.indices, condition, body), ATOM
-        case _:
-            return _write_condition(expr)
+    return _write_condition(expr)
 
 
 def _write_access(access: ir.Access) -> str:

@@ -436,10 +436,7 @@ def to_module(
         calls += [f"if {each}:", *indent(call)]
     validate = to_checks.name_validate(plan)
     ranges = to_checks.write_ranges(system, validate)
-    bodies = [
-        [*ranges, *calls, *write_body(plan)],
-        *(write_body(each.plan) for _, each in others),
-    ]
+    bodies = [[*ranges, *calls, *write_body(plan)], *(write_body(each.plan) for _, each in others)]
     code = [line for body in bodies for line in body]
     plans = [plan, *(each.plan for _, each in others)]
     sizes, check = to_checks.write_check(
@@ -458,9 +455,7 @@ def to_module(
     lines = more.write(*(["import torch"] if has_torch else []))
     functions = [
         write_function(
-            sign(plan, name, validate),
-            write_docstring(plan, header, remarks=remarks),
-            bodies[0],
+            sign(plan, name, validate), write_docstring(plan, header, remarks=remarks), bodies[0]
         )
     ]
     for (other, each), body in zip(others, bodies[1:], strict=True):

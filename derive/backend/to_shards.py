@@ -143,12 +143,7 @@ _MOVES = (  # the name, what it is, what it makes of a tensor, what its gradient
         "return _gather(tensor, dim, group)",
         "_Split",
     ),
-    (
-        "_Split",
-        "A rank's share of a tensor that is the same on every rank.",
-        _SPLIT,
-        "_Collect",
-    ),
+    ("_Split", "A rank's share of a tensor that is the same on every rank.", _SPLIT, "_Collect"),
 )
 FUNCTIONS = {name: _write_move_class(name, *rest) for name, *rest in _MOVES} | {
     "_Extreme": '''class _Extreme(torch.autograd.Function):

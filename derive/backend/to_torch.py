@@ -240,8 +240,7 @@ class Printer:
                     return text, precedence
                 test = write_conditions(when, given, self.dtype)
                 return f"{text} if {test} else {self.text(whole)}", OR
-            case _:
-                return self._view(op), ATOM
+        return self._view(op), ATOM
 
     def _transform(self, op: ops.Fourier) -> str:
         axes = ops.axes_of(op.arg)
@@ -483,8 +482,7 @@ def write_call(
             return f"({', '.join(map(write, call))}{',' * (len(call) == 1)})", ATOM
         case str():
             return f'"{call}"', ATOM
-        case _:
-            return repr(call), ATOM
+    return repr(call), ATOM
 
 
 def write_cell(cell: ops.Cell) -> tuple[str, str]:

@@ -1,8 +1,8 @@
 """One choice of sizes, or several values of one size, measured: rows, tables and lines as data.
 
 Values and memory are looked at on one thread; both are the same on any number of them. Inputs are
-of the order that they have in a network: sums over many normal numbers grow, and a softmax of
-logits in the hundreds is made of numbers so small that a processor multiplies them many times
+of the order that they have in a network: sums over many normal numbers grow, and exponentials of
+logits far below the largest are numbers so small that a processor multiplies them many times
 slower than others. On logarithmic scales a time that grows like n**k is a straight line of slope k.
 """
 

@@ -29,13 +29,7 @@ from math import prod
 from typing import Any
 
 from derive.checker.load import Code
-from derive.checker.program import (
-    Program,
-    check_source,
-    evaluate_source,
-    find_indices,
-    find_names,
-)
+from derive.checker.program import Program, check_source, evaluate_source, find_indices, find_names
 from derive.checker.relations import Statement
 from derive.checker.slots import (
     NAMED,

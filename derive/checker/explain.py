@@ -26,13 +26,7 @@ from derive.checker.edits import code_operators, sites
 from derive.checker.edits.code import SourceText, exchange
 from derive.checker.edits.search import BaseEvaluator, Budget, Correction, EditSearch, Judge, Mender
 from derive.checker.judge import judge_at
-from derive.checker.lines import (
-    Lines,
-    find_changed_line,
-    find_lines,
-    find_match,
-    is_condition,
-)
+from derive.checker.lines import Lines, find_changed_line, find_lines, find_match, is_condition
 from derive.checker.pick import Choice
 from derive.checker.program import Program
 from derive.checker.samples import SCALES, Sample, scale, show_sizes, vary_inputs, vary_sizes
@@ -322,10 +316,7 @@ class _Inquiry:
                 both = f"{first.rewrite.words}; and {where}: {rest.edit}"
                 line, words = needs[0] if len(needs) == 1 else (first.rewrite.line, both)
                 return replace(
-                    plain,
-                    line=line,
-                    edit=words or rest.edit,
-                    corrected=tuple(sorted(kept.items())),
+                    plain, line=line, edit=words or rest.edit, corrected=tuple(sorted(kept.items()))
                 )
         return plain
 

@@ -281,10 +281,7 @@ class Reader:
     """One frame turned into a value; `find` gives what lives here by its number."""
 
     def __init__(
-        self,
-        classes: dict[str, type],
-        find: Callable[[Kept], Any] | None = None,
-        tower: Any = None,
+        self, classes: dict[str, type], find: Callable[[Kept], Any] | None = None, tower: Any = None
     ) -> None:
         self.classes, self.find, self.tower = classes, find, tower
         self.buffers: list[bytes] = []

@@ -201,8 +201,7 @@ def read_build(words: Sequence[str]) -> Mapping[str, Any]:
 
 @app.command("new")
 def _new(
-    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)],
-    out: Out = Path(),
+    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)], out: Out = Path()
 ) -> None:
     """A commented formula file to start from."""
     from derive.cli.new import write_new

@@ -48,11 +48,7 @@ def print_bench(
 ) -> None:
     """Measure the formula that is named, and print what was found."""
     wishes = run.Wishes(
-        timed.backward,
-        timed.compiled,
-        parse_threads(timed.threads or ()),
-        timed.runs,
-        timed.dtype,
+        timed.backward, timed.compiled, parse_threads(timed.threads or ()), timed.runs, timed.dtype
     )
     run.find_dtype(wishes.dtype)
     over = parse_over(timed.over) if timed.over else None
@@ -122,7 +118,7 @@ def _print_table(title: str, table: Data) -> None:
     tables.print_text(
         f"this machine: {flops:.3g} GFLOP/s, {moved:.3g} GB/s; by them the estimate of its limit "
         f"is {tables.to_time(bound)}, the generated function takes "
-        f"{tables.to_ratio(rows[0]['forward'] / bound)} times that",
+        f"{tables.to_ratio(rows[0]['forward'] / bound)} times that"
     )
 
 

@@ -41,12 +41,7 @@ _RULES = (
 
 
 def print_verdicts(  # noqa: PLR0913, PLR0917 - what is judged, and where it is written
-    code: str,
-    formula: str,
-    judged: Judged,
-    as_json: bool,
-    html: Path | None,
-    sarif: Path | None,
+    code: str, formula: str, judged: Judged, as_json: bool, html: Path | None, sarif: Path | None
 ) -> int:
     """Print a report for each code that is meant; the exit code: 0 same, 1 different, 2 unknown."""
     if code == "-":

@@ -70,7 +70,7 @@ def parse(text: str, name: str = "formula", **about: Unpack[About]) -> Formula:
         raise refuse("formula-empty", "the text has no equation", help=advice)
     for line in lines:
         if isinstance(line, RowsLine) and about.setdefault("empty_row", line.value) != line.value:
-            says = f"the softmax of an empty row is to be {about['empty_row']} and {line.value}"
+            says = f"empty rows are to be {about['empty_row']} and {line.value}"
             raise code.refuse("empty-row-unknown", says, line.place, help="say it once")
     names = _find_names(code, lines)
     names.arguments.update({n: Symbol(n) for n in names.defaults})

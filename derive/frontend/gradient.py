@@ -5,10 +5,10 @@
 
 Equations are passed from the last to the first. The gradient by a left side goes down the right
 side to each tensor that is read there: through a sum unchanged, through a product times the other
-factors, through a function times its row's derivative, through a softmax by its short form. What
-arrives at `T[places]` is summed over all indices in sight that no element of T tells: where a place
-is an index or merged indices, they name the element of dT; else the place is solved for an index,
-`x[2*i + k]` at l for `i = (l - k)//2` where that is whole and inside; else it is compared,
+factors, through a function times its row's derivative, through a normalized row by its short form.
+What arrives at `T[places]` is summed over all indices in sight that no element of T tells: where a
+place is an index or merged indices, they name the element of dT; else the place is solved for an
+index, `x[2*i + k]` at l for `i = (l - k)//2` where that is whole and inside; else it is compared,
 `[t[n] == v]`, as a gather is.
 
 Where a function has no derivative (abs or a norm at 0, ties of max) it is what torch takes: 0, and
@@ -32,7 +32,7 @@ from derive.frontend.from_sympy import check_real, to_system
 from derive.frontend.from_text import parse
 from derive.frontend.torch.exprs import add, divide, multiply, negate_truth, power, subtract
 from derive.ir import nodes as ir
-from derive.ir.functions import FUNCTIONS, PLAIN, bind, is_norm, read, unfold
+from derive.ir.functions import EXPONENTIALS, FUNCTIONS, PLAIN, ROWS, bind, is_norm, read, unfold
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.recurrences import find_groups
 from derive.ir.text import to_lines
@@ -405,17 +405,18 @@ class _Reverse:
             (index,), flow.value, made, expr.condition, ir.all_of(*flow.conditions)
         )
         over = partial(ir.Reduce, "sum", (other,), ir.all_of(where, held))
+        row = ROWS[expr.kind]
         match expr.kind:
-            case "softmax":
+            case _ if row.normalizes:
                 total = self.find_total(expr) if self.is_backward else None
                 total = over(multiply(value, there)) if total is None else total
                 value = multiply(made, subtract(flow.value, total))
-            case "log_softmax":
-                row: ir.Expr = ir.Call("exp", (made,))
+            case _ if row.ignores_shift:
+                raised: ir.Expr = ir.Call("exp", (made,))
                 if made is expr:
-                    row = ir.Along("softmax", index, expr.condition, expr.body)
-                value = subtract(flow.value, multiply(row, over(value)))
-            case "cumsum":
+                    raised = ir.Along(EXPONENTIALS[expr.kind], index, expr.condition, expr.body)
+                value = subtract(flow.value, multiply(raised, over(value)))
+            case _ if row.is_linear:
                 later = ir.all_of(ir.Compare(">=", other, index), held)
                 value = ir.Reduce("sum", (other,), later, value)
                 inner = replace(inner, conditions=())
@@ -424,7 +425,7 @@ class _Reverse:
         self.carry(expr.body, self.keep(replace(inner, value=value), expr.body))
 
     def find_total(self, expr: ir.Along) -> ir.Expr | None:
-        """sum_j dp_j * p_j for a softmax p, by what reads it; None where that is not all linear.
+        """sum_j dp_j * p_j for such a row p, by what reads it; None where that is not all linear.
 
         Where z[i,e] = sum[j](p[i,j] * V[j,e]) it is sum[e](dz[i,e] * z[i,e]), which needs no p.
         """
@@ -555,7 +556,7 @@ class _Reverse:
             try:
                 tried = [substitute(e, solved) for e in (value, *conditions, *rest)]
                 others = [substitute(e, solved) for e in open_reads]
-            except ValueError:  # the index of a softmax is no number
+            except ValueError:  # the index of a row is no number
                 tried, others = [value, *conditions, *rest], open_reads
                 solved, bounds = {}, [ir.Compare("==", place, here)]
             value, changed = tried[0], tried[1:]
@@ -617,8 +618,7 @@ def _is_linear(expr: ir.Expr, part: ir.Expr) -> bool:
             return part not in walk(condition) and _is_linear(body, part)
         case ir.Where(condition, then, other) if other is ir.ZERO:
             return part not in walk(condition) and _is_linear(then, part)
-        case _:
-            return False
+    return False
 
 
 def _refuse(says: str) -> Exception:

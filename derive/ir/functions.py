@@ -109,6 +109,8 @@ class Reduction:
     keeps_sign: bool = False  # >= 0 where no entry is below, > 0 where all are above
     is_linear: bool = False  # in its entries
     normalizes: bool = False  # entries add up to 1; of no entry they are what the formula says
+    logarithm: str = ""  # the row that is its logarithm
+    passes: str = ""  # how parts may be joined that it is taken of before: + is max_j(a_i + b_j)
     sympy: str = ""  # the class under another name
     torch: str = ""  # the method under another name
     keywords: str = ""  # that the method is told
@@ -124,6 +126,11 @@ class Reduction:
     def ignores_shift(self) -> bool:
         """Is it along a row, whose exponentials are taken less the largest?"""
         return self.keeps and self.is_slow
+
+    @property
+    def is_fold(self) -> bool:
+        """Is it made of one entry after the other, and of nothing what leaves it as it is?"""
+        return not self.keeps and self.left_out == self.nothing
 
 
 def _split(parameters: str) -> tuple[tuple[str, str | None], ...]:
@@ -367,9 +374,10 @@ REDUCTIONS: tuple[Reduction, ...] = (
     Reduction("prod", left_out="1", nothing="1", keeps_sign=True, spellings="prod", latex=r"\prod",
         examples=("x[B, S]: x.prod(1)",)),
     Reduction("max", left_out="-oo", nothing="-oo", keeps_sign=True, sympy="amax", torch="amax",
-        spellings="amax", latex=r"\max", examples=("x[B, S]: x.amax(1)",)),
+        passes="+ min max *", spellings="amax", latex=r"\max", examples=("x[B, S]: x.amax(1)",)),
     Reduction("min", left_out="oo", nothing="oo", keeps_sign=True, sympy="amin", torch="amin",
-        spellings="amin", latex=r"\min", examples=("x[B, S]: x.amin(1, keepdim=True)",)),
+        passes="+ max min *", spellings="amin", latex=r"\min",
+        examples=("x[B, S]: x.amin(1, keepdim=True)",)),
     Reduction("mean", definition="sum[j](x)/sum[j](1)", keeps_sign=True, is_linear=True,
         spellings="mean", says="the sum over j, over the number of entries",
         examples=("x[B, S]: x.mean(-1, keepdim=True)",)),
@@ -380,21 +388,23 @@ REDUCTIONS: tuple[Reduction, ...] = (
         range=(0, None), keywords="correction=1", latex=r"\operatorname{var}", operations=3,
         says="the variance that divides by one less than the number of entries"),
     Reduction("logsumexp", definition="log(sum[j](exp(x)))", left_out="-oo", nothing="-oo",
-        operations=4, is_slow=True, spellings="logsumexp",
+        operations=4, is_slow=True, passes="+", spellings="logsumexp",
         examples=("x[B, S]: x.logsumexp(1)",)),
     Reduction("argmax", left_out="-oo", says="the place of the first of the largest entries"),
     Reduction("softmax", "exp(x)/sum[j](exp(x))", keeps=True, left_out="-oo", is_slow=True,
-        range=(0, 1), normalizes=True, spellings="softmax _safe_softmax", examples=(
+        operations=5, range=(0, 1), normalizes=True, logarithm="log_softmax",
+        spellings="softmax _safe_softmax", examples=(
             "x[B, S]: x.softmax(-1)",
             "x[B, S]; bool m[B, S]: torch._safe_softmax(x.masked_fill(~m, -torch.inf), -1)")),
     Reduction("log_softmax", "x - logsumexp[j](x)", keeps=True, left_out="-oo", is_slow=True,
-        spellings="log_softmax", examples=("x[B, S]: x.log_softmax(-1)",)),
+        operations=5, spellings="log_softmax", examples=("x[B, S]: x.log_softmax(-1)",)),
     Reduction("cumsum", keeps=True, left_out="0", nothing="0", keeps_sign=True, is_linear=True,
         spellings="cumsum",
         examples=("x[B, S]: x.cumsum(1)", "x[B, S]; bool m[B, S]: x * m.cumsum(1)")),
     # of a square matrix; the first index counts the rows, the second the columns
     Reduction("det", is_matrix=True, torch="linalg.det", nothing="1", latex=r"\det",
-        spellings="linalg_det det", says="the determinant of the matrix in rows i and columns j",
+        logarithm="logdet", spellings="linalg_det det",
+        says="the determinant of the matrix in rows i and columns j",
         examples=("x[B, S, S]: torch.linalg.det(x)", "x[S, S]: x.det()")),
     Reduction("logdet", "log(det[j](x))", is_matrix=True, torch="logdet", nothing="0",
         spellings="logdet", latex=r"\log\det", says="the logarithm of the determinant",
@@ -420,6 +430,11 @@ REDUCTIONS: tuple[Reduction, ...] = (
 
 FUNCTIONS: dict[str, Function] = {row.name: row for row in (*PRIMITIVES, *COMPOSITES)}
 ROWS: dict[str, Reduction] = {row.name: row for row in REDUCTIONS}
+FOLDS = tuple(row.name for row in REDUCTIONS if row.is_fold)
+# Those that an index can be counted by: what does not hold it is only multiplied, or raised.
+COUNTING = tuple(kind for kind in FOLDS if kind not in FUNCTIONS)
+# The rows that are the exponentials of others, by these.
+EXPONENTIALS = {row.logarithm: row.name for row in REDUCTIONS if row.logarithm}
 # What a person imports beside SymPy's own.
 PUBLIC: tuple[str, ...] = tuple(
     dict.fromkeys(

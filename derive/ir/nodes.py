@@ -5,9 +5,8 @@
           | Add(terms) | Mul(factors) | Pow(base, exponent)
           | Call(function, arguments)              exp(x), floordiv(i, r), mod(i, n), clip(x, a, b)
           | Where(condition, then, other)          lazy: the branch not taken has no say
-          | Reduce(kind, bound, condition, body)   kind: sum prod max min mean var sample_var
-                                                         logsumexp argmax det logdet
-          | Along(kind, index, condition, body)    kind: softmax log_softmax cumsum; keeps its index
+          | Reduce(kind, bound, condition, body)   kind: a row of `functions`, sum or det
+          | Along(kind, index, condition, body)    kind: cumsum and others that keep their index
           | Along(kind, rows, TRUE, body, columns) kind: inverse cholesky; keeps both
     cond  = Truth(value) | Compare(relation, left, right) | Access(Boolean tensor, places)
           | And(parts) | Or(parts) | Not(part)
@@ -299,7 +298,7 @@ class System:
     sizes: tuple[SizeInput, ...]
     equations: tuple[Equation, ...]
     results: tuple[Tensor, ...]
-    empty_row: str = "nan"  # nan | zeros: a softmax row with nothing left in it
+    empty_row: str = "nan"  # nan | zeros: a normalized row with nothing left in it
     declared: tuple[str, ...] = ()  # indices whose extent their line alone tells
     written: tuple[Equation, ...] = ()  # by the user, where `equations` put some together
 
@@ -330,8 +329,7 @@ def negate(condition: Expr) -> Expr:
     match condition:
         case Compare("==" | "!=" as relation, left, right):
             return Compare(NEGATED[relation], left, right)
-        case _:
-            return Not(condition)
+    return Not(condition)
 
 
 def sum_of(terms: Sequence[Expr]) -> Expr:

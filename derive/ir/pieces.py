@@ -200,8 +200,7 @@ def _write(expr: ir.Expr) -> tuple[Pieces, int]:
             return [(kind, None), *head, *_parens((body,))], ATOM
         case ir.Along(kind, _, condition, body):
             return [(kind, None), *_over(expr.indices, condition), *_parens((body,))], ATOM
-        case _:
-            return _write_condition(expr)
+    return _write_condition(expr)
 
 
 def _write_whole_quotient(left: ir.Expr, infix: str, right: ir.Expr) -> Pieces:
@@ -302,8 +301,7 @@ def find_divisor(factor: ir.Expr) -> ir.Expr | None:
     match factor:
         case ir.Pow(base, ir.Number(value)) if value < 0:
             return base if value == -1 else ir.Pow(base, ir.Number(-value))
-        case _:
-            return None
+    return None
 
 
 def _over(bound: tuple[ir.Index, ...], condition: ir.Expr) -> Pieces:

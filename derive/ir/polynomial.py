@@ -52,8 +52,7 @@ class Polynomial:
                 )
             case ir.Pow(base, ir.Number(power)) if power.denominator == 1:
                 return _invert(Polynomial.of(base), int(power)) or Polynomial.atom(value)
-            case _:
-                return Polynomial.atom(value)
+        return Polynomial.atom(value)
 
     def __add__(self, other: Polynomial) -> Polynomial:
         terms = dict(self.terms)
@@ -131,8 +130,7 @@ class Polynomial:
                 return ir.Number(Fraction(0))
             case (term,):
                 return term
-            case _:
-                return ir.Add(terms)
+        return ir.Add(terms)
 
 
 def add_all(parts: Iterable[Polynomial]) -> Polynomial:

@@ -161,8 +161,8 @@ def _find_back(equation: ir.Equation, access: ir.Access, number: int) -> int:
 def lift_alongs(system: ir.System) -> ir.System:
     """The system in which no recurrence holds what goes along an index of it and does not recur.
 
-    h[t] = h[t - 1] + softmax[t](x[t])    becomes    h_softmax[t] = softmax[t](x[t])
-                                                     h[t] = h[t - 1] + h_softmax[t]
+    h[t] = h[t - 1] * cumsum[t](x[t])    becomes    h_cumsum[t] = cumsum[t](x[t])
+                                                    h[t] = h[t - 1] * h_cumsum[t]
     """
     names = Names.of(system)
     made: list[ir.Equation] = []

@@ -75,7 +75,7 @@ def _tell_extents(system: ir.System) -> Iterator[str]:
 
 
 def tell_rows(system: ir.System) -> Iterator[str]:
-    """What the softmax of an empty row is, where one is taken and it is not nan."""
+    """What a normalized row of nothing is, where one is taken and it is not nan."""
     parts = (part for equation in system.equations for part in walk(equation.value))
     kinds = {part.kind for part in parts if isinstance(part, ir.Along)}
     if system.empty_row != "nan" and any(ROWS[kind].normalizes for kind in kinds):

@@ -130,8 +130,7 @@ def is_whole(expr: ir.Expr) -> bool:
             return all(map(is_whole, parts))
         case ir.Call(function, arguments):
             return function in INTEGRAL and all(map(is_whole, arguments))
-        case _:
-            return False
+    return False
 
 
 @lru_cache(maxsize=1 << 14)
@@ -380,8 +379,7 @@ def resize_system(
             case ir.Along(kind, _, condition, body):
                 own, *more = (ir.Index(i.name, resize(i.extent)) for i in expr.indices)
                 return ir.Along(kind, own, visit(condition), visit(body), *more)
-            case _:
-                return sizes.get(expr) or map_children(expr, visit)
+        return sizes.get(expr) or map_children(expr, visit)
 
     equations = []
     for equation in system.equations:

@@ -40,11 +40,7 @@ Calls: TypeAlias = "Sequence[Callable[[Mapping[str, Any]], Sequence[Any]]]"
 
 
 def judge_exactly(
-    calls: Calls,
-    system: ir.System,
-    values: Mapping[str, Any],
-    sizes: Mapping[str, int],
-    seed: int,
+    calls: Calls, system: ir.System, values: Mapping[str, Any], sizes: Mapping[str, int], seed: int
 ) -> str:
     """The first element in which a call differs from the formula, in words; else nothing."""
     from derive.judge import fields

@@ -631,10 +631,8 @@ def _reduce_along(evaluator: Evaluator, expr: ir.Along) -> Grid:
         return Grid(torch.where(mask, body, torch.zeros_like(body)).cumsum(-1), order)
     if expr.condition != ir.TRUE:
         body = torch.where(mask, body, torch.full_like(body, -inf))
-    if expr.kind == "log_softmax":
-        return Grid(torch.log_softmax(body, -1), order)
-    found = torch.softmax(body, -1)
-    if evaluator.empty_row == "zeros":
+    found = getattr(torch, expr.kind)(body, -1)
+    if ROWS[expr.kind].normalizes and evaluator.empty_row == "zeros":
         nothing = (body == -inf).all(-1, keepdim=True)
         found = torch.where(nothing, torch.zeros_like(found), found)
     return Grid(found, order)

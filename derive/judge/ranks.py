@@ -296,11 +296,7 @@ class _Run:
 
 
 def run_ranks(
-    source: str,
-    name: str,
-    system: ir.System,
-    axes: Mapping[str, int],
-    inputs: Mapping[str, Any],
+    source: str, name: str, system: ir.System, axes: Mapping[str, int], inputs: Mapping[str, Any]
 ) -> tuple[float, str, tuple[list[tuple[str, int]], list[tuple[str, int]]]]:
     """How far off the ranks are, the first difference, and what rank 0 sent, there and back."""
     import torch

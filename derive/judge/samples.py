@@ -246,8 +246,7 @@ def _only_atom(extent: Polynomial) -> ir.Expr | Fraction | int | None:
     match tuple(extent.terms.items()):
         case ((((atom, 1),), 1),):
             return atom
-        case _:
-            return extent.constant
+    return extent.constant
 
 
 def _find_length(extent: Polynomial, sizes: Sizes) -> float:
@@ -434,8 +433,7 @@ def _draw_tensor(
         case "complex":
             parts = (_draw_real(tensor, shape, sizes, generator) for _ in range(2))
             return torch.complex(*parts).to((dtype or torch.float64).to_complex())
-        case _:
-            return _draw_real(tensor, shape, sizes, generator).to(dtype or torch.float64)
+    return _draw_real(tensor, shape, sizes, generator).to(dtype or torch.float64)
 
 
 @dataclass(frozen=True)

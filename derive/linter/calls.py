@@ -454,8 +454,7 @@ def find_plain(spec: Spec, names: Sequence[str]) -> str:
         case [first, second] if not any(map(_has_twice, operands)):
             given = (first, second, output, names[0], names[1])
             return _find_matmul(*given) or _find_product(*given)
-        case _:
-            return ""
+    return ""
 
 
 def _has_twice(operand: str) -> bool:

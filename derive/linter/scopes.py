@@ -93,8 +93,7 @@ def find_only(name: str, scope: Scope) -> tuple[ast.expr, Scope] | None:
     match find_values(name, scope):
         case [(ast.expr() as value, home)]:
             return value, home
-        case _:
-            return None
+    return None
 
 
 def find_dotted(expr: ast.expr, scope: Scope, depth: int = 0) -> frozenset[str]:
@@ -116,8 +115,7 @@ def find_dotted(expr: ast.expr, scope: Scope, depth: int = 0) -> frozenset[str]:
                     # `einsum = None` where an import failed: such a name is not called
                     found |= find_dotted(bound, home, depth + 1)
             return found or unknown
-        case _:
-            return unknown
+    return unknown
 
 
 class _Walk:
@@ -254,8 +252,7 @@ def _is_raises(item: ast.withitem) -> bool:
     match called:
         case ast.Attribute(attr=name) | ast.Name(id=name):
             return "raises" in name.lower()
-        case _:
-            return False
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,8 +292,7 @@ def find_texts(node: ast.expr, scope: Scope, depth: int = 0) -> list[Text]:
         case ast.Name(id=name) if depth < _DEEPEST and (only := find_only(name, scope)):
             found = find_texts(*only, depth + 1)
             return [Text(text.value, text.pieces, node) for text in found]
-        case _:
-            return []
+    return []
 
 
 def find_characters(text: Text, lines: Sequence[str]) -> list[tuple[int, int]]:
@@ -366,8 +362,7 @@ def find_shape(expr: ast.expr, scope: Scope) -> Shape | None:
             if len(targets) != 1:
                 return None
             return _find_made(next(iter(targets)), expr, scope)
-        case _:
-            return None
+    return None
 
 
 def _find_made(target: str, made: ast.Call, scope: Scope) -> Shape | None:
@@ -391,8 +386,7 @@ def _find_made(target: str, made: ast.Call, scope: Scope) -> Shape | None:
             return tuple(_find_extent(extent, scope) for extent in extents)
         case ast.Constant(value=int(extent)) if not isinstance(extent, bool):
             return (extent,)
-        case _:
-            return None
+    return None
 
 
 def _find_extent(expr: ast.expr, scope: Scope) -> int | None:
@@ -402,5 +396,4 @@ def _find_extent(expr: ast.expr, scope: Scope) -> int | None:
         case ast.Name(id=name) if only := find_only(name, scope):
             value = only[0]
             return _find_extent(value, only[1]) if isinstance(value, ast.Constant) else None
-        case _:
-            return None
+    return None

@@ -17,7 +17,6 @@ _HELPERS = (
     "_sum_windows",
     "_sum_segments",
     "_sum_places",
-    "_sum_kept",
     "_take_places",
     "_average_segments",
     "_reduce_segments",
@@ -85,7 +84,7 @@ class Formula:
     typical     sizes for which the plan is made, `dict(B=8, S=512)`
     outputs     names of the results in order; without them the last equation's
     scalars     number arguments: names, or a mapping of names to defaults (None for no default)
-    empty_row   "nan" or "zeros": the softmax of a row in which nothing is left
+    empty_row   "nan" or "zeros": the weights of a row in which nothing is left
 
     Raises DeriveError where an argument is not of this form; what the equations themselves say is
     judged when the formula is first used.

@@ -4,7 +4,7 @@
 Boolean tensors, and tensors whose values have known bounds, need `tensors(..., dtype=...)`, since
 SymPy has no place to say so.
 
-A reduction is written `softmax(e, j)`, `mean(e, i, j)`, and with a condition last,
+A reduction is written `cumsum(e, j)`, `mean(e, i, j)`, and with a condition last,
 `mean(e, j, m[b, j])`: entries where the condition fails are left out. Each row of `ir.functions`
 that SymPy has no class for is a function here, under its name.
 """

@@ -1,8 +1,8 @@
 """What a forward pass keeps for the backward one, and the plans of both.
 
 Of the tensors that the gradients read, one is kept if it is small beside the largest argument or
-result of a batch; what a softmax runs along, or makes, only if it is no larger than what is made
-out of the softmax. What is not kept is computed again, from what is. Nor is anything kept where
+result of a batch; what a normalized row runs along, or makes, only if it is no larger than what is
+made out of the row. What is not kept is computed again, from what is. Nor is anything kept where
 that takes more time, by the model of the machine: it may keep torch's own call for several steps
 from being used. Both are weighed against what autograd makes of the plan of the results alone.
 """
@@ -20,13 +20,7 @@ from derive.ir.functions import ROWS
 from derive.ir.polynomial import Polynomial, add_all, evaluate_extent
 from derive.ir.recurrences import find_groups, turn_upward
 from derive.ir.text import to_text
-from derive.ir.walk import (
-    Names,
-    find_accesses,
-    find_free,
-    rewrite_bottom_up,
-    walk,
-)
+from derive.ir.walk import Names, find_accesses, find_free, rewrite_bottom_up, walk
 from derive.plan import ops
 from derive.plan.build import make_plan, to_product
 from derive.plan.chunks import close_running
@@ -266,7 +260,7 @@ def _find_kept(
     def count(tensor: ir.Tensor) -> int:
         return prod(evaluate_extent(extent, sizes) for extent in tensor.shape)
 
-    rows: dict[str, int | None] = {}  # what a softmax makes, or runs along: how large it may be
+    rows: dict[str, int | None] = {}  # what a row makes, or runs along: how large it may be
     for equation in system.equations:
         for part in walk(equation.value):
             if isinstance(part, ir.Along):

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 
 from derive.ir import functions
 from derive.ir import nodes as ir
 from derive.ir.walk import find_entry_names
 from derive.plan import ops
-from derive.plan.cells import LATE, MATCHES, Match, find_notes, use_cells
+from derive.plan.cells import find_notes, use_cells
 from derive.plan.cells.matching import count_reads, rename, sort_stored, strip
 from derive.plan.cost import Storage, find_strides, is_matrix_product, time_op
 from derive.plan.lower import lower, lower_equation
@@ -76,13 +76,17 @@ def lower_system(
     ):
         pass  # what has a name now is one operand, in whatever order of axes
     steps = move_scales(steps, results, Storage(sizes), context.names)
-    called = partial(_call, context, results, set(sources), chunks=chunks, exact=exact)
-    steps = called(steps, MATCHES) if cells else steps
+    if cells:
+        memory = Storage(sizes)
+        steps, is_changed = use_cells(
+            steps, results, memory, system.inputs, context.names, chunks=chunks, exact=exact
+        )
+        if is_changed:
+            steps = eliminate_common(drop_unused(steps, results), set(sources), context.names)
     steps, has_factors = use_factors(steps)
     if has_factors:
         context.notes[FINITE] = None
         steps = eliminate_common(steps, set(sources), context.names)
-    steps = called(steps, LATE) if cells else steps
     steps, results = keep_in_place(steps, results, Storage(sizes))
     steps = match_kinds(split_long(steps, context.names), prepared)
     if not any(_is_mask(part) for step in steps for part in ops.walk_ops(step.op)):
@@ -90,24 +94,6 @@ def lower_system(
     notes = (*form.notes, *context.notes, *find_notes(steps))
     orders = tuple(context.orders)
     return Plan(system, steps, results, dict(sizes), notes, log=form.log, orders=orders)
-
-
-def _call(  # noqa: PLR0913 - the plan so far, and what is asked of its calls
-    context: Context,
-    results: tuple[ops.Op, ...],
-    kept: Collection[str],
-    steps: tuple[Step, ...],
-    matches: Sequence[Match],
-    *,
-    chunks: bool,
-    exact: bool,
-) -> tuple[Step, ...]:
-    """The steps with calls of torch in them."""
-    given = (Storage(context.sizes), context.system.inputs, context.names, matches)
-    steps, is_changed = use_cells(steps, results, *given, chunks=chunks, exact=exact)
-    return (
-        eliminate_common(drop_unused(steps, results), kept, context.names) if is_changed else steps
-    )
 
 
 def _is_mask(op: ops.Op) -> bool:
@@ -407,8 +393,7 @@ def keep_in_place(
                 return ops.arrange(strip(arg), axes)
             case ops.Einsum() if here is not op:
                 return ops.with_args(op, tuple(map(lay, args)))
-            case _:
-                return here
+        return here
 
     done: list[Step] = []
     for step in steps:
@@ -467,8 +452,7 @@ def _turn(op: ops.Op, order: tuple[ir.Index, ...]) -> ops.Op:
         case ops.Apply(function, args):
             parts = [a if isinstance(a, ops.Num) else _turn(a, order) for a in args]
             return ops.combine(function, parts, order)
-        case _:
-            return ops.arrange(op, ops.sort_axes(ops.axes_of(op), order))
+    return ops.arrange(op, ops.sort_axes(ops.axes_of(op), order))
 
 
 def move_scales(

@@ -3,8 +3,8 @@
 Where the elements of each result lie in memory says what torch copies on the way. torch.einsum
 brings two operands into the form of a batched matrix product: indices that both have and the result
 keeps (batch), those of one operand alone, and those summed, each group merged into one. A group
-whose indices cannot be merged as a view makes it copy the whole operand; a softmax and a flatten
-copy what does not lie in order. A copy of a large operand costs more than the product.
+whose indices cannot be merged as a view makes it copy the whole operand; a normalized row and a
+flatten copy what does not lie in order. A copy of a large operand costs more than the product.
 
 Seconds by the roofline: the operations at the machine's rate or the bytes at that of the memory
 they lie in, whichever is longer; besides, the copies, and a launch for each operation. Williams,
@@ -31,7 +31,6 @@ from derive.plan.steps import Step, Tile
 
 RECUR_FLOPS = 5  # a chunk's decay, its end, and its values, of which the last two are sums
 FOURIER_FLOPS = 25  # 2.5 log2 of the length for each of so many real numbers, which is of 1024
-SOFTMAX_FLOPS = 5  # a maximum, a difference, an exponential, a sum, a quotient for each element
 
 
 def count_elements(indices: Iterable[ir.Index]) -> Polynomial:
@@ -51,9 +50,7 @@ def find_flops(op: ops.Op) -> Polynomial:
             "det" | "logdet", _, (ir.Index(_, extent), _)
         ):
             return count_elements(ops.axes_of(op.arg)) * Polynomial.of(extent)  # an elimination
-        case ops.Along():
-            return count_elements(ops.axes_of(op)) * Polynomial.of(SOFTMAX_FLOPS)
-        case ops.Reduction(kind, arg, _):
+        case ops.Along(kind, arg) | ops.Reduction(kind, arg):
             return count_elements(ops.axes_of(arg)) * Polynomial.of(ROWS[kind].operations)
         case ops.Apply() | ops.Choose() | ops.Fill() | ops.Cast():
             return count_elements(find_true_axes(op))
@@ -69,8 +66,7 @@ def find_flops(op: ops.Op) -> Polynomial:
         case ops.Gated(args, (*places, _)):  # a weight and a sum at each place
             own = (ops.axes_of(arg) for arg in args if not {*places} & {*ops.axes_of(arg)})
             return add_all(map(count_elements, own)) * count_elements(places) * Polynomial.of(2)
-        case _:
-            return Polynomial({})
+    return Polynomial({})
 
 
 def find_inner(whole: ops.Op, given: tuple[ops.Op, ...]) -> tuple[ops.Op, ...]:
@@ -94,8 +90,7 @@ def find_true_axes(op: ops.Op) -> tuple[ir.Index, ...]:
         case ops.Apply() | ops.Choose() | ops.Fill():
             parts = (i for arg in ops.args_of(op) for i in find_true_axes(arg))
             return tuple(dict.fromkeys(parts))
-        case _:
-            return ops.axes_of(op)
+    return ops.axes_of(op)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -145,8 +140,7 @@ def find_scratch(op: ops.Op) -> tuple[tuple[ir.Index, ...], ...]:
             return ((*axes[:last], *axes[last + 1 :]),) if len(over) > 1 else ()
         case ops.Apply("/", (ops.Num(), under)):  # the reciprocal, times the number
             return (find_true_axes(under),)
-        case _:
-            return ()
+    return ()
 
 
 Strides: TypeAlias = tuple[int, ...]  # in elements, one for each of the axes
@@ -225,8 +219,7 @@ def find_strides(op: ops.Op, memory: Storage) -> Strides:
             return memory.find_dense(axes, order)
         case ops.Along() | ops.Recur() | ops.Cell(whole=ops.Arrange()):
             return memory.find_dense(axes)
-        case _:
-            return _follow(op, memory)
+    return _follow(op, memory)
 
 
 def _follow(op: ops.Op, memory: Storage) -> Strides:
@@ -267,8 +260,7 @@ def find_copied(op: ops.Op, memory: Storage) -> tuple[ops.Op, ...]:
                 for arg, each in groups
                 if _copied(arg, each, memory) or _overlaps(arg, each, memory)
             )
-        case _:
-            return ()
+    return ()
 
 
 def find_spread(op: ops.Op, memory: Storage) -> tuple[ops.Op, ...]:
@@ -277,7 +269,7 @@ def find_spread(op: ops.Op, memory: Storage) -> tuple[ops.Op, ...]:
         case ops.Take(arg, _, (_,)):
             parts: tuple[ops.Op, ...] = (arg,)
         case ops.Cell(_, args, volume=volume):
-            parts = tuple(a for a in args if {*find_true_axes(a)} == {*volume})
+            parts = tuple(arg for arg in args if ops.axes_of(arg) == volume != ())
         case _:
             return ()
     return tuple(p for p in parts if find_strides(p, memory) != memory.find_dense(ops.axes_of(p)))
@@ -298,8 +290,7 @@ def list_copies(op: ops.Op, memory: Storage) -> tuple[tuple[ir.Index, ...], ...]
             return (ops.axes_of(arg),) if _copied(arg, (merged,), memory) else ()
         case ops.Along(_, arg) if find_strides(arg, memory) != memory.find_dense(ops.axes_of(arg)):
             return (ops.axes_of(arg),)
-        case _:
-            return ()
+    return ()
 
 
 Groups: TypeAlias = tuple[tuple["ir.Index", ...], ...]
@@ -323,8 +314,7 @@ def is_matrix_product(op: ops.Op) -> bool:
             own = {row, column}, {*find_true_axes(one)} ^ {*find_true_axes(other)}
             is_whole = all(len(find_true_axes(a)) == len(ops.axes_of(a)) == 2 for a in op.args)
             return is_whole and own[0] == own[1]
-        case _:
-            return False
+    return False
 
 
 def _order_product(args: tuple[ops.Op, ...], axes: tuple[ir.Index, ...]) -> tuple[ir.Index, ...]:
@@ -472,8 +462,7 @@ def _find_work(op: ops.Op, memory: Storage, machine: Machine) -> float:
             return times * memory.count(ops.axes_of(op)) * each
         case ops.Cell(_, args, whole):
             return sum(_time_inner(inner, memory, machine) for inner in find_inner(whole, args))
-        case _:
-            return 0.0
+    return 0.0
 
 
 def _is_strided(op: ops.Op, memory: Storage) -> bool:

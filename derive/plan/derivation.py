@@ -23,7 +23,6 @@ from derive.ir.walk import find_free, find_sizes, substitute
 from derive.plan import ops
 from derive.plan.build import Form, lower_system
 from derive.plan.cost import (
-    SOFTMAX_FLOPS,
     Storage,
     count_elements,
     find_copied,
@@ -92,9 +91,8 @@ def _count_expr(expr: ir.Expr) -> Polynomial:
         case ir.Reduce(kind, bound, _, body):
             return count_elements(bound) * (_count_expr(body) + _of(ROWS[kind].operations))
         case ir.Along(kind, _, _, body):
-            return _count_expr(body) + _of(1 if ROWS[kind].is_linear else SOFTMAX_FLOPS)
-        case _:
-            return NONE
+            return _count_expr(body) + _of(ROWS[kind].operations)
+    return NONE
 
 
 def _count_product(factors: tuple[ir.Expr, ...]) -> Polynomial:

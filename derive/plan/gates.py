@@ -52,12 +52,7 @@ _KINDS = (
         {"h": "o*tanh(c)", "c": "f*c_ + i*g"},
         {"i": "sigmoid", "f": "sigmoid", "g": "tanh", "o": "sigmoid"},
     ),
-    Kind(
-        GRU,
-        {"h": "(1 - z)*n + z*h_"},
-        {"r": "sigmoid", "z": "sigmoid", "n": "tanh"},
-        ("r", "n"),
-    ),
+    Kind(GRU, {"h": "(1 - z)*n + z*h_"}, {"r": "sigmoid", "z": "sigmoid", "n": "tanh"}, ("r", "n")),
 )
 
 

@@ -2,13 +2,13 @@
 
     where(m, x, 0) = x * m
     exp(where(m, x, -oo)) = exp(x * m) * m
-    softmax(where(m, x, -oo)) = softmax(x + 1 - 1 / m)
+    exp(where(m, x, -oo)) / sum = exp(x + 1 - 1 / m) / sum
 
 Where truth values follow no pattern, a choice by them takes 4 ns an entry and a factor 0.7, since
 the processor guesses wrong; exp(-oo) and log(0) take 5 to 8. 0 * inf is nan: this is for values
 that are finite for all finite arguments, and only where no entry of an argument is left out by
 itself: each is read at an index that the mask has and it lacks, so that it has its say elsewhere
-anyhow. A row of a softmax with nothing left, where it is to be zeros, stays as it is and is made
+anyhow. A normalized row with nothing left, where it is to be zeros, stays as it is and is made
 zeros then: it has a slope.
 """
 
@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from derive.analysis.facts import is_finite
 from derive.ir import nodes as ir
+from derive.ir.functions import ROWS
 from derive.ir.walk import rewrite_bottom_up
 from derive.plan import ops
 from derive.plan.cells.matching import strip
@@ -40,7 +41,9 @@ class Known:
     reads: dict[str, tuple[tuple[ir.Index, ...], Reads]] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)  # truth values that are told by data
     infinite: dict[ir.Tensor, ir.Tensor] = field(default_factory=dict)  # with likenesses
-    soft: dict[str, ops.Op] = field(default_factory=dict)  # the softmaxes by arithmetic, as before
+    soft: dict[str, ops.Op] = field(
+        default_factory=dict
+    )  # the normalized rows by arithmetic, as before
     is_changed: bool = False
 
     def find_reads(self, op: ops.Op) -> Reads:
@@ -91,15 +94,16 @@ class Known:
         return is_finite(rewrite_bottom_up(mark_tensors(to_expr(op), self.infinite), turn))
 
     def find_mask(self, soft: ops.Op) -> ops.Op | None:
-        """The mask of a softmax that may be arithmetic, of one with a name too."""
+        """The mask of a normalized row that may be arithmetic, of one with a name too."""
         match self.read(soft):
-            case ops.Along("softmax", ops.Fill(arg, mask, ops.Num(value), False), index):
-                is_row = value is ir.MINUS_INFINITY and index in find_true_axes(mask)
+            case ops.Along(kind, ops.Fill(arg, mask, ops.Num(value), False), index):
+                is_row = ROWS[kind].normalizes and value is ir.MINUS_INFINITY
+                is_row = is_row and index in find_true_axes(mask)
                 return mask if is_row and self.is_arithmetic(arg, mask) else None
         return None
 
     def read(self, soft: ops.Op) -> ops.Op:
-        """What a name stands for, if it is a softmax."""
+        """What a name stands for, if it is such a row."""
         if not isinstance(soft, ops.Source) or soft.name not in self.soft:
             return soft
         op = self.soft[soft.name]
@@ -135,7 +139,7 @@ def use_factors(steps: Sequence[Step]) -> tuple[tuple[Step, ...], bool]:
 
 
 def _is_emptied(soft: Step, mask: ops.Op, later: Sequence[Step]) -> bool:
-    """Does all that reads a softmax make zeros of what its mask leaves out?"""
+    """Does all that reads a normalized row make zeros of what its mask leaves out?"""
     name, axes = soft.name, ops.axes_of(soft.op)
 
     def reads_bare(op: ops.Op) -> bool:
@@ -191,7 +195,7 @@ def _find_rows(mask: ops.Op, index: ir.Index) -> ops.Op:
 
 
 def _keep_empty(soft: ops.Op, mask: ops.Op) -> ops.Op:
-    """A softmax by a mask that leaves a row of nothing as it is, so that it has a slope."""
+    """A normalized row by a mask that leaves a row of nothing as it is, so that it has a slope."""
     assert isinstance(soft, ops.Along) and isinstance(soft.arg, ops.Fill)
     rows, bare, axes = _find_rows(mask, soft.index), strip(mask), ops.axes_of(soft)
     empty = ops.Apply("not", (rows,), ops.axes_of(rows))

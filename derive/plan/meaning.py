@@ -187,8 +187,7 @@ def _apply(function: str, *args: ir.Expr) -> ir.Expr:
             return ir.Not(arg)
         case relation, (left, right) if relation in RELATIONS:
             return ir.Compare(relation, left, right)
-        case _:
-            return ir.Call(function, args)
+    return ir.Call(function, args)
 
 
 def _rename_apart(expr: ir.Expr, taken: set[str]) -> ir.Expr:

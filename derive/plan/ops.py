@@ -506,8 +506,7 @@ def args_of(op: Op) -> tuple[Op, ...]:
             return (decay, added, first)
         case Source() | Num() | NumTensor() | Iota() | Triangle():
             return ()
-        case _:
-            return (op.arg,)
+    return (op.arg,)
 
 
 def with_args(op: Op, args: tuple[Op, ...], new: Mapping[Op, Op] | None = None) -> Op:
@@ -647,8 +646,7 @@ def is_boolean(op: Op) -> bool:
             return kind in {"max", "min"} and is_boolean(arg)
         case Arrange(arg, _) | Take(arg):
             return is_boolean(arg)
-        case _:
-            return any(is_boolean(a) for a in args_of(op)) if len(args_of(op)) == 1 else False
+    return any(is_boolean(a) for a in args_of(op)) if len(args_of(op)) == 1 else False
 
 
 def is_complex(op: Op) -> bool:
@@ -666,8 +664,7 @@ def is_complex(op: Op) -> bool:
             function in functions.FUNCTIONS and functions.FUNCTIONS[function].is_real
         ):
             return False
-        case _:
-            return any(map(is_complex, args_of(op)))
+    return any(map(is_complex, args_of(op)))
 
 
 def to_source(name: str, op: Op) -> Source:
@@ -696,5 +693,4 @@ def is_integral(op: Op) -> bool:
             return is_integral(whole)
         case Choose(_, then, other):
             return is_integral(then) and is_integral(other)
-        case _:
-            return bool(args_of(op)) and all(map(is_integral, args_of(op)))
+    return bool(args_of(op)) and all(map(is_integral, args_of(op)))

@@ -15,14 +15,7 @@ from derive.errors import refuse
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, add_all
 from derive.plan import ops
-from derive.plan.cost import (
-    Storage,
-    find_flops,
-    find_inner,
-    find_peak,
-    find_time,
-    find_true_axes,
-)
+from derive.plan.cost import Storage, find_flops, find_inner, find_peak, find_time, find_true_axes
 from derive.plan.machine import WIDTH, Machine, time_returned
 from derive.plan.path import Order
 from derive.plan.steps import Scan, Step, Tile

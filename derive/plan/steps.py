@@ -155,7 +155,7 @@ def name_op(op: ops.Op, target: str) -> str:
 
 
 def name_part(part: ops.Op, whole: ops.Op, target: str) -> str:
-    """What a part of a long line might be called: the logits of a softmax, else by itself."""
+    """What a part of a long line might be called: what a row is taken of, else by itself."""
     inside = whole
     while isinstance(inside, (ops.Along, ops.Fill)):
         inside = ops.args_of(inside)[0]
@@ -200,8 +200,7 @@ def _find_words(op: ops.Op) -> str:
             return _describe_apply(function, args)
         case ops.Num():
             return ""
-        case _:
-            return _describe(ops.args_of(op)[0]) if ops.args_of(op) else ""
+    return _describe(ops.args_of(op)[0]) if ops.args_of(op) else ""
 
 
 def _describe_apply(function: str, args: tuple[ops.Op, ...]) -> str:
@@ -230,5 +229,4 @@ def _role(op: ops.Op) -> str:
             return "product"
         case ops.Reduction(kind, _, _) | ops.Along(kind, _, _):
             return kind
-        case _:
-            return "part"
+    return "part"

@@ -1,11 +1,11 @@
 """Sums of terms as numbers: products, powers, exp, log, other functions, and reductions.
 
-A guard covers all of its term; a condition that came in by a number (a softmax entry left out, say)
+A guard covers all of its term; a condition that came in by a number (a -oo under exp, say)
 covers what was finite beside it, and stays a number beside what may not be.
 
 What can be drawn out of a power of a sum is: its number, sizes, factors that all terms share, and
-what all their exps share that is free of the summed indices. So the shift of a softmax cancels, and
-`1 + exp(x)` and `1 + exp(-x)` are one base.
+what all their exps share that is free of the summed indices. So the shift of a normalized row
+cancels, and `1 + exp(x)` and `1 + exp(-x)` are one base.
 """
 
 from __future__ import annotations

@@ -431,10 +431,7 @@ def along(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> nf.
     if expr.kind == "log_softmax":
         left_out = scale(nf.single(nf.Infinite()), -1)
         logs = (*entry, *scale(logarithm(algebra, total), -1))
-        return (
-            *cond.guard(own, logs),
-            *cond.guard(cond.none_of(own), left_out),
-        )
+        return (*cond.guard(own, logs), *cond.guard(cond.none_of(own), left_out))
     chosen = cond.guard(own, exponential(algebra, entry))
     if reader.empty_row == "nan":
         return multiply(algebra, chosen, power(algebra, total, Fraction(-1)))

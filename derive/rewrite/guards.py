@@ -42,8 +42,8 @@ def protect(
 
     The arguments of partial functions become 1, or another at which they are finite. So does the
     expression itself, with `whole`: it is a divisor then.
-    What may still be infinite, or nan as the softmax of nothing is, becomes 1 wherever a gradient
-    is multiplied by it. `zeros`: the softmax of nothing is 0.
+    What may still be infinite, or nan as a row of nothing is, becomes 1 wherever a gradient
+    is multiplied by it. `zeros`: a row of nothing is 0.
     """
     asked = ir.Pow(expr, ir.MINUS_ONE) if whole else expr  # a divisor may be 0
     if condition is ir.TRUE or _is_needed(expr, condition):
@@ -198,8 +198,7 @@ def _is_count(expr: ir.Expr) -> bool:
             return True
         case ir.Access(tensor):
             return tensor.kind == "bool"
-        case _:
-            return not isinstance(expr, ir.Scalar) and all(map(_is_count, find_children(expr)))
+    return not isinstance(expr, ir.Scalar) and all(map(_is_count, find_children(expr)))
 
 
 def _is_told_of(expr: ir.Expr, condition: ir.Expr) -> bool:
@@ -222,8 +221,7 @@ def is_natural(exponent: ir.Expr) -> bool:
     match exponent:
         case ir.Number(value):
             return value >= 0 and value.denominator == 1
-        case _:
-            return False
+    return False
 
 
 def _guard(expr: ir.Expr, condition: ir.Expr, harmless: ir.Expr = ir.ONE) -> ir.Expr:
@@ -419,8 +417,7 @@ def _is_one_sided(expr: ir.Expr, positive: set[str], *, scalars: bool = False) -
             return True
         case ir.Access(tensor) if tensor.name in positive:
             return True
-        case _:
-            return facts.is_never_negative(expr)
+    return facts.is_never_negative(expr)
 
 
 def _walk_parts(

@@ -11,12 +11,12 @@ another sign or nan. Through sums, products and names a value is made of others;
 forgive what is small, and so does a quotient by 1 and more that is never negative, if rounding
 leaves it so. A rule that keeps the sign may stand anywhere where speed is asked for before digits.
 
-A softmax may have parts with names of their own:
+A normalized row may have parts with names of their own:
 
     e[i,j] = exp(s[i,j])     p[i,j] = e[i,j] / sum[k](e[i,k])
 
-An exponential overflows where a softmax does not. Equations that hold exponentials, logarithms or
-the largest of a row are put where they are read, if there the rules then find a softmax, or a
+An exponential overflows where such a row does not. Equations that hold exponentials, logarithms or
+the largest of a row are put where they are read, if there the rules then find a row, or a
 logsumexp: when all is done with fewer exponentials, logarithms and reductions than before.
 """
 
@@ -28,7 +28,7 @@ from functools import cache
 from itertools import chain, combinations
 
 from derive.ir import nodes as ir
-from derive.ir.functions import ROWS
+from derive.ir.functions import COUNTING, ROWS
 from derive.ir.walk import (
     exchange,
     find_accesses,
@@ -53,10 +53,10 @@ from derive.rewrite.rules import (
     chains,
     deltas,
     expansion,
+    exponentials,
     masks,
     offsets,
     products,
-    softmax,
     sums,
 )
 from derive.rewrite.rules.products import is_bracket, is_negative
@@ -70,7 +70,7 @@ BARE = ("exp", "log")
 def open_rows(
     equations: Equations, results: Sequence[ir.Tensor], settle: Callable[[ir.Expr], ir.Expr]
 ) -> Equations:
-    """The equations with the parts of each softmax put where they are read."""
+    """The equations with the parts of each normalized row put where they are read."""
     known = cache(settle)
     count = cache(lambda value: _count(known(value)))
     found: Equations | None = equations
@@ -86,7 +86,7 @@ def _find_better(
     settle: Callable[[ir.Expr], ir.Expr],
     count: Callable[[ir.Expr], Counts],
 ) -> Iterator[Equations]:
-    """The equations with some of them opened, where that makes a softmax of them."""
+    """The equations with some of them opened, where that makes a normalized row of them."""
     parts = _find_parts(equations, results)
     tried: dict[tuple[ir.Equation, ...], None] = {}
     for reader in equations if parts else ():
@@ -100,7 +100,7 @@ def _find_better(
 
 
 def _find_parts(equations: Equations, results: Sequence[ir.Tensor]) -> Equations:
-    """The equations that may be part of a softmax, and that nothing returns."""
+    """The equations that may be part of a normalized row, and that nothing returns."""
     parts: dict[ir.Equation, None] = {}
     for equation in equations:
         indices = equation.target.places
@@ -163,7 +163,7 @@ def _open(
 
 
 def _is_better(opened: Equations, equations: Equations, count: Callable[[ir.Expr], Counts]) -> bool:
-    """Is more of it a softmax, in fewer passes over the entries, or with no row more?"""
+    """Is more of it normalized rows, in fewer passes over the entries, or with no row more?"""
     more = [count(each.value) for each in opened]
     less = [count(each.value) for each in equations]
     before, after = (map(sum, zip(*each, strict=True)) for each in (less, more))
@@ -174,7 +174,7 @@ def _is_better(opened: Equations, equations: Equations, count: Callable[[ir.Expr
 
 
 def _count(value: ir.Expr) -> Counts:
-    """(bare functions, rows, other reductions, softmax rows)."""
+    """(bare functions, rows, other reductions, rows that ignore a shift)."""
     parts = list(walk(value))
     bare = sum(isinstance(part, ir.Call) and part.function in BARE for part in parts)
     soft = sum(isinstance(part, ir.Along) and ROWS[part.kind].ignores_shift for part in parts)
@@ -221,8 +221,7 @@ def _is_delta(condition: ir.Expr) -> bool:
     match condition:
         case ir.Compare("==", ir.Index(_, one), ir.Index(_, other)):
             return one is other
-        case _:
-            return False
+    return False
 
 
 def _is_wide_sum(equation: ir.Equation) -> bool:
@@ -260,23 +259,23 @@ def _contract(value: ir.Expr, equation: ir.Equation) -> ir.Expr | None:
 RULES: tuple[Rule, ...] = (
     products.flatten_sum,
     products.flatten_product,
-    softmax.merge_mask,
-    softmax.exponentiate_mask,
+    exponentials.merge_mask,
+    exponentials.exponentiate_mask,
     products.guard_product,
-    softmax.turn_sigmoid,
+    exponentials.turn_sigmoid,
     products.choose_argument,
     products.contract_mean,
-    softmax.find_softmax,
-    softmax.find_full_softmax,
-    softmax.find_weighted_softmax,
-    softmax.find_logsumexp,
-    softmax.find_log_softmax,
-    softmax.find_logdet,
-    softmax.exponentiate_row,
-    softmax.restrict_softmax,
-    softmax.drop_largest,
-    softmax.return_shift,
-    softmax.guard_root,
+    exponentials.find_softmax,
+    exponentials.find_full_softmax,
+    exponentials.find_weighted_softmax,
+    exponentials.find_logsumexp,
+    exponentials.find_log_softmax,
+    exponentials.find_logdet,
+    exponentials.exponentiate_row,
+    exponentials.restrict_softmax,
+    exponentials.drop_largest,
+    exponentials.return_shift,
+    exponentials.guard_root,
     deltas.split_delta,
     deltas.sift_index,
     deltas.sift_label,
@@ -297,19 +296,22 @@ TOLD = (
     deltas.split_delta,
     deltas.sift_index,
     deltas.sift_label,
-    softmax.find_softmax,
-    softmax.find_full_softmax,
-    softmax.find_weighted_softmax,
-    softmax.find_logsumexp,
-    softmax.find_log_softmax,
-    softmax.exponentiate_row,
-    softmax.drop_largest,
-    softmax.return_shift,
+    exponentials.find_softmax,
+    exponentials.find_full_softmax,
+    exponentials.find_weighted_softmax,
+    exponentials.find_logsumexp,
+    exponentials.find_log_softmax,
+    exponentials.exponentiate_row,
+    exponentials.drop_largest,
+    exponentials.return_shift,
 )
 
 
 OPEN = ("open_wide_sum", "a wide sum that is only contracted stands where it is contracted")
-OPENED = ("open_row", "the parts of a softmax stand where it is, and not under names of their own")
+OPENED = (
+    "open_row",
+    "the parts of a normalized row stand where it is, and not under names of their own",
+)
 GUARD = ("carry_guard", "a tensor that is read only where c holds is computed only where c holds")
 SETTLE = ("settle_indices", "an index that is summed over may have another name")
 
@@ -367,7 +369,7 @@ def find_uses(system: ir.System) -> tuple[Use, ...]:
 
 
 def open_parts(system: ir.System) -> tuple[ir.Equation, ...]:
-    """The equations with the parts of each softmax put where they are read."""
+    """The equations with the parts of each normalized row put where they are read."""
     rewrite = _make_rewriter(system, guards.find_nonfinite(system))
     return open_rows(system.equations, system.results, rewrite)
 
@@ -443,16 +445,7 @@ class _Log:
         self.system = goal
 
 
-_FAMILIES = (
-    expansion,
-    sums,
-    softmax,
-    deltas,
-    masks,
-    chains,
-    products,
-    offsets,
-)
+_FAMILIES = (expansion, sums, exponentials, deltas, masks, chains, products, offsets)
 _FOUND = dict.fromkeys(
     each
     for family in _FAMILIES
@@ -545,7 +538,7 @@ def _is_whole(value: ir.Expr) -> bool:
     return all(
         set(part.indices) <= {*find_free(part.body), *find_free(part.condition)}
         for part in walk(value)
-        if isinstance(part, (ir.Reduce, ir.Along)) and part.kind not in {"sum", "prod", "logsumexp"}
+        if isinstance(part, (ir.Reduce, ir.Along)) and part.kind not in COUNTING
     )
 
 
@@ -562,8 +555,7 @@ def _find_values(expr: ir.Expr) -> tuple[ir.Expr, ...]:
             return (then, other)
         case ir.Reduce(_, _, _, body) | ir.Along(_, _, _, body):
             return (body,)
-        case _:
-            return find_children(expr)
+    return find_children(expr)
 
 
 def _walk_values(expr: ir.Expr) -> Iterator[ir.Expr]:

@@ -18,7 +18,7 @@ what is lost: no more than the rounding of what it adds up. It is used where not
 see `recipes`, and not where `exact` is asked for. With `keeps_sign` no rounding makes a value
 negative that is not.
 
-A rule with `nan_rows` takes a softmax row of nothing for 0/0, which is nan; it is not used in a
+A rule with `nan_rows` takes a normalized row of nothing for 0/0, which is nan; it is not used in a
 formula that asks for zeros there.
 
 A rule looks at one node, and knows of no names but those in it. What it leaves is settled at the
@@ -62,7 +62,7 @@ class Rule:
     refuses: str
     loses: str = ""  # what is rounded worse than before; nothing where it is empty
     across: Callable[[ir.System], Iterator[ir.System]] | None = None  # a law that spans equations
-    nan_rows: bool = False  # it holds where an empty row of a softmax is nan, not where it is zeros
+    nan_rows: bool = False  # it holds where an empty row is nan, not where it is zeros
     keeps_sign: bool = False  # what is >= 0 for sure stays so, however it is rounded
 
     def __call__(self, expr: ir.Expr) -> ir.Expr | None:

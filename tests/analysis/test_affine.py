@@ -161,18 +161,12 @@ def test_facts_are_used():
     assert show([divide(k, S, (fact,))]) == ["0"]
 
 
-@pytest.mark.parametrize(
-    "extent",
-    ROWS["what is never negative is seen"],
-)
+@pytest.mark.parametrize("extent", ROWS["what is never negative is seen"])
 def test_what_is_never_negative_is_seen(extent):
     assert is_never_negative(Polynomial.of(extent))
 
 
-@pytest.mark.parametrize(
-    "extent",
-    ROWS["what may be negative is not said to be"],
-)
+@pytest.mark.parametrize("extent", ROWS["what may be negative is not said to be"])
 def test_what_may_be_negative_is_not_said_to_be(extent):
     assert not is_never_negative(Polynomial.of(extent))
 

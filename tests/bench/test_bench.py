@@ -74,8 +74,7 @@ def test_the_limit_counts_the_operations_and_what_is_moved_once():
 
 
 @pytest.mark.parametrize(
-    ("function", "code", "says"),
-    ROWS["code that cannot be compared is refused"],
+    ("function", "code", "says"), ROWS["code that cannot be compared is refused"]
 )
 def test_code_that_cannot_be_compared_is_refused(file, function, code, says):
     sizes = SIZES | {"N": 64}
@@ -160,10 +159,7 @@ def test_a_module_is_made_once_and_has_the_formulas_tensors(file):
     assert report.tables[0].rows[1].backward > 0
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    ROWS["one einsum where the formula is one product"],
-)
+@pytest.mark.parametrize(("text", "expected"), ROWS["one einsum where the formula is one product"])
 def test_one_einsum_where_the_formula_is_one_product(text, expected):
     assert to_einsum(build(parse(text))) == expected
 
@@ -171,10 +167,7 @@ def test_one_einsum_where_the_formula_is_one_product(text, expected):
 NAN, INF = math.nan, math.inf
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    ROWS["values are near or not"],
-)
+@pytest.mark.parametrize(("one", "other", "expected"), ROWS["values are near or not"])
 def test_values_are_near_or_not(one, other, expected):
     assert is_near(torch.tensor(one), torch.tensor(other), 1e-2) is expected
 

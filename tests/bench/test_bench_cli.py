@@ -184,10 +184,7 @@ finally:
     assert (done.stderr, done.stdout.splitlines()[-1]) == ("", "False")
 
 
-@pytest.mark.parametrize(
-    ("text", "values"),
-    ROWS["values double or are told"],
-)
+@pytest.mark.parametrize(("text", "values"), ROWS["values double or are told"])
 def test_values_double_or_are_told(text, values):
     over = parse_over(text)
     assert (over.size, over.values) == ("S", values)

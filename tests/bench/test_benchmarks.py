@@ -69,10 +69,7 @@ def of(name: str, change: Any) -> Any:
     return lambda **inputs: change(BY_HAND[name](**inputs))
 
 
-@pytest.mark.parametrize(
-    ("name", "wrong", "says"),
-    ROWS["a wrong function is refused"],
-)
+@pytest.mark.parametrize(("name", "wrong", "says"), ROWS["a wrong function is refused"])
 def test_a_wrong_function_is_refused(name: str, wrong: Any, says: str) -> None:
     assert find_difference(wrong, find_formula(name)).startswith(says)
 
@@ -119,10 +116,7 @@ def test_ratios_are_how_much_less_the_generated_function_takes() -> None:
     assert losses == "| below 0.95 |  |  |  | 0 | 1 | 1 |  |"
 
 
-@pytest.mark.parametrize(
-    ("asked", "heads"),
-    ROWS["the command writes what it measures"],
-)
+@pytest.mark.parametrize(("asked", "heads"), ROWS["the command writes what it measures"])
 def test_the_command_writes_what_it_measures(
     asked: tuple[str, ...],
     heads: tuple[str, ...],

@@ -224,10 +224,7 @@ def test_assert_computes_raises_with_the_report():
         assert_computes("2 * x", DOUBLE, at_least="sure")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    ROWS["what cannot be used is refused"],
-)
+@pytest.mark.parametrize(("arguments", "code"), ROWS["what cannot be used is refused"])
 def test_what_cannot_be_used_is_refused(arguments, code):
     given = {"code": attend, "formula": ATTENTION} | arguments
     with pytest.raises(DeriveError) as caught:

@@ -75,10 +75,7 @@ def test_what_does_not_end_is_stopped(code):
     assert "still running after 2 s" in str(verdict)
 
 
-@pytest.mark.parametrize(
-    ("code", "said"),
-    ROWS["what stops the code is named"],
-)
+@pytest.mark.parametrize(("code", "said"), ROWS["what stops the code is named"])
 def test_what_stops_the_code_is_named(code, said):
     verdict = check(code, parse(DOUBLE))
     assert verdict.same is None

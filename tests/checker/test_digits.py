@@ -40,10 +40,7 @@ def test_entries_with_many_digits_are_those_of_the_loops():
             assert entry(values, tuple(place)) == pytest.approx(float(result[tuple(place)]))
 
 
-@pytest.mark.parametrize(
-    ("text", "x", "wanted"),
-    ROWS["as many digits as it takes"],
-)
+@pytest.mark.parametrize(("text", "x", "wanted"), ROWS["as many digits as it takes"])
 def test_as_many_digits_as_it_takes(text, x, wanted):
     entry = prepare_entry(parse(text), "y")
     assert entry({"x": torch.tensor([x], dtype=torch.float64)}, (0,)) == wanted

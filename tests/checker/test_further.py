@@ -148,8 +148,7 @@ NESTED = (
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
-    ("given", "body", "wrong", "right", "least"),
-    ROWS["sizes beyond what no number says are tried"],
+    ("given", "body", "wrong", "right", "least"), ROWS["sizes beyond what no number says are tried"]
 )
 def test_sizes_beyond_what_no_number_says_are_tried(given, body, wrong, right, least):
     verdict = judge(body.format(wrong), given)

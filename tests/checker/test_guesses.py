@@ -115,20 +115,14 @@ def agrees(choice):
     return _try_program(choice.program, choice.samples[0])[1:] == (True, True)
 
 
-@pytest.mark.parametrize(
-    ("code", "text", "bind", "if_"),
-    ROWS["a guess is named and not judged"],
-)
+@pytest.mark.parametrize(("code", "text", "bind", "if_"), ROWS["a guess is named and not judged"])
 def test_a_guess_is_named_and_not_judged(code, text, bind, if_):
     choice = pick(code, text, bind)
     assert not agrees(choice)
     assert if_ in (choice.same_if.says if choice.same_if else "")
 
 
-@pytest.mark.parametrize(
-    ("code", "text", "bind"),
-    ROWS["what is stated is judged"],
-)
+@pytest.mark.parametrize(("code", "text", "bind"), ROWS["what is stated is judged"])
 def test_what_is_stated_is_judged(code, text, bind):
     choice = pick(code, text, bind)
     assert agrees(choice), (choice.failure, choice.same_if)

@@ -37,10 +37,7 @@ def path(tmp_path_factory):
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize(
-    ("name", "formula", "named", "same"),
-    ROWS["what a file holds is judged"],
-)
+@pytest.mark.parametrize(("name", "formula", "named", "same"), ROWS["what a file holds is judged"])
 def test_what_a_file_holds_is_judged(path, name, formula, named, same):
     assert check(f"{path}:{name}", formula, **named).same is same
 

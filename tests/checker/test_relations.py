@@ -52,26 +52,17 @@ def find_said(act):
     return list(error.statements)
 
 
-@pytest.mark.parametrize(
-    ("act", "said"),
-    ROWS["what code states is read"],
-)
+@pytest.mark.parametrize(("act", "said"), ROWS["what code states is read"])
 def test_what_code_states_is_read(act, said):
     assert find_said(act) == [said]
 
 
-@pytest.mark.parametrize(
-    "act",
-    ROWS["operands that do not fit state nothing"],
-)
+@pytest.mark.parametrize("act", ROWS["operands that do not fit state nothing"])
 def test_operands_that_do_not_fit_state_nothing(act):
     assert find_said(act) == []
 
 
-@pytest.mark.parametrize(
-    ("together", "told", "relations"),
-    ROWS["statements name relations"],
-)
+@pytest.mark.parametrize(("together", "told", "relations"), ROWS["statements name relations"])
 def test_statements_name_relations(together, told, relations):
     found = guess_relations([together], SIZES, (), told)
     assert [{*each} for each in found] == ([{*relations}] if relations else [])
@@ -146,8 +137,7 @@ class Refusing(Named):
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    ("code", "hint", "raises"),
-    ROWS["numbers of a class are told by names and by shapes"],
+    ("code", "hint", "raises"), ROWS["numbers of a class are told by names and by shapes"]
 )
 def test_numbers_of_a_class_are_told_by_names_and_by_shapes(monkeypatch, code, hint, raises):
     """Those that neither tells are asked for, and no size is related for their sake."""

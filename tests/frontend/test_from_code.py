@@ -102,10 +102,7 @@ def test_scalars_stay_scalars_and_sizes_sizes():
     assert "sqrt(N)" in show(from_torch(take_root, "x[N]"))
 
 
-@pytest.mark.parametrize(
-    ("function", "inputs", "code"),
-    ROWS["what is no formula is refused"],
-)
+@pytest.mark.parametrize(("function", "inputs", "code"), ROWS["what is no formula is refused"])
 def test_what_is_no_formula_is_refused(function, inputs, code):
     with pytest.raises(DeriveError) as refusal:
         from_torch(function, inputs)
@@ -184,8 +181,7 @@ def test_what_is_lifted_is_read_back_and_gives_what_the_code_gives(inputs, funct
 
 
 @pytest.mark.parametrize(
-    ("slice_of", "line", "note"),
-    ROWS["what code asks of a size guards the formula"],
+    ("slice_of", "line", "note"), ROWS["what code asks of a size guards the formula"]
 )
 def test_what_code_asks_of_a_size_guards_the_formula(slice_of, line, note):
     found = lift_code(slice_of, "x[B, S]")

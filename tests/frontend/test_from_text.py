@@ -225,9 +225,7 @@ def read(text: str) -> None:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    "text",
-    ROWS["hostile texts are read or refused"],
-    ids=lambda text: ascii(text[:24]),
+    "text", ROWS["hostile texts are read or refused"], ids=lambda text: ascii(text[:24])
 )
 def test_hostile_texts_are_read_or_refused(text):
     read(text)  # that it comes back at all is the test

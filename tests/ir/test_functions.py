@@ -238,10 +238,7 @@ def test_what_is_said_of_its_values_holds(row):
             assert plain[row.name](*(-each for each in point)) == pytest.approx(sign * value)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "wanted"),
-    ROWS["far out and near zero"],
-)
+@pytest.mark.parametrize(("name", "value", "wanted"), ROWS["far out and near zero"])
 def test_far_out_and_near_zero(name, value, wanted):
     """No digit is lost, and nothing overflows that has a value; gradients are finite as well."""
     given = (value, 0.0)[: len(FUNCTIONS[name].tensors)]

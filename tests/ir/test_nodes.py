@@ -43,10 +43,7 @@ def test_equal_nodes_are_one_object():
     assert ir.Infinity(True) is ir.MINUS_INFINITY
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    ROWS["what differs anywhere is another object"],
-)
+@pytest.mark.parametrize(("one", "other"), ROWS["what differs anywhere is another object"])
 def test_what_differs_anywhere_is_another_object(one, other):
     assert one is not other
     assert one != other
@@ -58,10 +55,7 @@ def test_nothing_is_simplified_when_a_node_is_built():
     assert ir.Mul(()).factors == ()
 
 
-@pytest.mark.parametrize(
-    "remake",
-    ROWS["copies are the same object"],
-)
+@pytest.mark.parametrize("remake", ROWS["copies are the same object"])
 def test_copies_are_the_same_object(remake):
     system = make_system()
     assert remake(system) is system
@@ -113,10 +107,7 @@ def test_shared_subtrees_cost_nothing_to_compare():
     assert len({double(500), double(500), double(499)}) == 2
 
 
-@pytest.mark.parametrize(
-    "make",
-    ROWS["wrong fields are refused"],
-)
+@pytest.mark.parametrize("make", ROWS["wrong fields are refused"])
 def test_wrong_fields_are_refused(make):
     with pytest.raises(TypeError, match="takes"):
         make()

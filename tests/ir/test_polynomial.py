@@ -109,19 +109,13 @@ def test_split_is_linear_in_the_atom(expr, atom, at):
     assert step == slope
 
 
-@pytest.mark.parametrize(
-    ("expr", "text"),
-    ROWS["one form for what is equal"],
-)
+@pytest.mark.parametrize(("expr", "text"), ROWS["one form for what is equal"])
 def test_one_form_for_what_is_equal(expr, text):
     got = to_text(Polynomial.of(expr).to_expr())
     assert got.replace("D**-1", "1 / D") == text
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    ROWS["extents"],
-)
+@pytest.mark.parametrize(("one", "other", "same"), ROWS["extents"])
 def test_extents(one, other, same):
     assert is_same_extent(one, other) is same
 

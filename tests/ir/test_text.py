@@ -53,10 +53,7 @@ def test_span_of_a_node():
     assert find_span(equation, b) is None
 
 
-@pytest.mark.parametrize(
-    ("tensor", "text"),
-    ROWS["declarations"],
-)
+@pytest.mark.parametrize(("tensor", "text"), ROWS["declarations"])
 def test_declarations(tensor, text):
     assert to_declaration(tensor) == text
 
@@ -93,10 +90,7 @@ def test_lines_of_a_system():
     )
 
 
-@pytest.mark.parametrize(
-    "text",
-    ROWS["index lines keep the extents"],
-)
+@pytest.mark.parametrize("text", ROWS["index lines keep the extents"])
 def test_index_lines_keep_the_extents(text):
     first = from_sympy(parse(text))
     assert from_sympy(parse("\n".join(to_lines(first)))) == first

@@ -96,10 +96,7 @@ def test_rewriting_goes_from_the_inside_out():
     assert rewrite_bottom_up(ir.Mul((three, i)), fold) is ir.Mul((ir.Number(Fraction(3)), i))
 
 
-@pytest.mark.parametrize(
-    ("expr", "free"),
-    ROWS["free indices"],
-)
+@pytest.mark.parametrize(("expr", "free"), ROWS["free indices"])
 def test_free_indices(expr, free):
     assert find_free(expr) == free
 
@@ -125,10 +122,7 @@ def test_substitution_captures_nothing(before, new, after):
     assert substitute(before, new) is after
 
 
-@pytest.mark.parametrize(
-    ("new", "message"),
-    ROWS["an index that is kept is not captured"],
-)
+@pytest.mark.parametrize(("new", "message"), ROWS["an index that is kept is not captured"])
 def test_an_index_that_is_kept_is_not_captured(new, message):
     with pytest.raises(ValueError, match=message):
         substitute(ir.Along("cumsum", j, ir.TRUE, ir.Access(A, (i, j))), new)
@@ -142,10 +136,7 @@ def test_a_fresh_index_is_no_tensor_size_or_scalar():
     assert [index.name for index in bound] == ["o"]
 
 
-@pytest.mark.parametrize(
-    ("index", "taken", "name"),
-    ROWS["indices apart"],
-)
+@pytest.mark.parametrize(("index", "taken", "name"), ROWS["indices apart"])
 def test_indices_apart(index, taken, name):
     fresh = rename_apart(index, taken)
     assert (fresh.name, fresh.extent) == (name, S)

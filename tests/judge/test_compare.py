@@ -97,10 +97,7 @@ def test_raising() -> None:
 INF, NAN = math.inf, math.nan
 
 
-@pytest.mark.parametrize(
-    ("found", "expected", "agrees"),
-    ROWS["elements"],
-)
+@pytest.mark.parametrize(("found", "expected", "agrees"), ROWS["elements"])
 def test_elements(found: list[float], expected: list[float], agrees: bool) -> None:
     values = (torch.tensor(v, dtype=torch.float64) for v in (found, expected))
     off, where = compare_values("y", *values)

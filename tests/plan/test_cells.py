@@ -227,8 +227,7 @@ ROOT = "r[n,m] = sqrt(sum[d]((x[n,d] - y[m,d])**2))"
 
 
 @pytest.mark.parametrize(
-    ("text", "wide"),
-    ROWS["products make a distance where nothing magnifies what they lose"],
+    ("text", "wide"), ROWS["products make a distance where nothing magnifies what they lose"]
 )
 def test_products_make_a_distance_where_nothing_magnifies_what_they_lose(text, wide):
     sizes = {"N": 200, "M": 210, "D": 64}

@@ -200,10 +200,7 @@ def test_a_softmax_of_parts_is_right_however_large_they_are(scale):
     torch.testing.assert_close(each[:, 0], wanted)
 
 
-@pytest.mark.parametrize(
-    ("scale", "said"),
-    ROWS["torch scales where it is right"],
-)
+@pytest.mark.parametrize(("scale", "said"), ROWS["torch scales where it is right"])
 def test_torch_scales_where_it_is_right(scale: str, said: str) -> None:
     """A scale out of sizes is torch's own or goes to the query, for traced graphs keep it as is."""
     text = f"""

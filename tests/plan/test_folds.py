@@ -261,8 +261,7 @@ def find_allocated(call):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("text", "sizes", "memory"),
-    ROWS["the elements counted are those that torch allocates"],
+    ("text", "sizes", "memory"), ROWS["the elements counted are those that torch allocates"]
 )
 def test_the_elements_counted_are_those_that_torch_allocates(text, sizes, memory):
     built = build(parse(text), sizes, memory=memory)

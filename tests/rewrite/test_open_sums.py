@@ -27,10 +27,7 @@ def test_a_wide_sum_goes_into_its_contraction():
     assert equation.target.tensor.name == "s"
 
 
-@pytest.mark.parametrize(
-    "lines",
-    ROWS["what stays"],
-)
+@pytest.mark.parametrize("lines", ROWS["what stays"])
 def test_what_is_kept(lines):
     before = to_system(parse("\n".join(lines))).equations
     assert open_text(*lines) == before

@@ -17,7 +17,7 @@ from itertools import combinations, permutations, product
 
 from derive.checker.edits import sites
 from derive.ir import nodes as ir
-from derive.ir.functions import FUNCTIONS, find_confused
+from derive.ir.functions import EXPONENTIALS, FUNCTIONS, ROWS, find_confused
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_accesses, find_free, rewrite_bottom_up, walk
 
@@ -162,9 +162,8 @@ def _find_moves(
 
 @sites.operator(
     cost=sites.EXCHANGED,
-    formula="e[N, N]; p[i, j] = softmax[j, j <= i](e[i, j])",
-    code="m = torch.ones_like(e).triu(2).bool()\n"
-    "return e.masked_fill(m, float('-inf')).softmax(-1)",
+    formula="e[N, N]; y[i] = sum[j, j <= i](e[i, j])",
+    code="return e.tril(1).sum(-1)",
     words="shift the mask by one",
 )
 def change_condition(site: sites.Site) -> Iterator[sites.Change]:
@@ -266,7 +265,7 @@ def leave_out_part(site: sites.Site) -> Iterator[sites.Change]:
     words="gelu, not relu",
 )
 def exchange_kind(site: sites.Site) -> Iterator[sites.Change]:
-    """Another function, another reduction, a softmax over another index."""
+    """Another function, another reduction, a row along another index."""
     node = site.node
     match node:
         case ir.Call(name, arguments) if site.is_value and find_accesses(node):
@@ -307,8 +306,7 @@ def exchange_kind(site: sites.Site) -> Iterator[sites.Change]:
                 words = f"{says}, not {index.name}"
                 if index is not own:
                     yield site.change(ir.Along(kind, index, condition, body), words)
-            if kind in {"softmax", "log_softmax"}:
-                other = "log_softmax" if kind == "softmax" else "softmax"
+            if other := ROWS[kind].logarithm or EXPONENTIALS.get(kind, ""):
                 new = ir.Along(other, own, condition, body)
                 yield site.change(new, f"{says}, not {other}", 0.1)
 
@@ -330,7 +328,7 @@ def _exchange_logsumexp(site: sites.Site, total: ir.Reduce) -> Iterator[sites.Ch
     words="sum over h",
 )
 def leave_out_reduction(site: sites.Site) -> Iterator[sites.Change]:
-    """Only the first or the last entry of a sum, or a diagonal; no softmax, or not all of it."""
+    """Only the first or the last entry of a sum, or a diagonal; no row, or not all of it."""
     match site.node:
         case ir.Reduce(kind, bound, condition, body) if site.is_value:
             for old in bound:
@@ -359,7 +357,7 @@ def leave_out_reduction(site: sites.Site) -> Iterator[sites.Change]:
             indices = ", ".join(each.name for each in site.node.indices)
             says = f"{kind.upper()} over {indices}"
             yield site.change(body, f"{says} is missing", 0.4)
-            if kind == "softmax":
+            if ROWS[kind].normalizes:
                 kept = ir.Where(condition, ir.ONE, ir.ZERO)
                 over = ir.Mul((kept, ir.Call("exp", (body,))))
                 yield site.change(over, f"{says} is missing: divide exp by its sum", 0.6)
@@ -442,12 +440,12 @@ def move_number(site: sites.Site) -> Iterator[sites.Change]:
 
 @sites.operator(
     cost=sites.LACKING,
-    formula="e[N, M]; bool m[N, M]; p[i, j] = softmax[j, m[i, j]](e[i, j])",
-    code="return e.softmax(-1) * m",
-    words="mask before softmax",
+    formula="e[N, M]; bool m[N, M]; p[i, j] = log_softmax[j, m[i, j]](e[i, j])",
+    code="return e.log_softmax(-1) * m",
+    words="mask before log_softmax",
 )
 def move_condition(site: sites.Site) -> Iterator[sites.Change]:
-    """A mask put on the softmax's result, or on its argument as a number or as an addend."""
+    """A mask put on the result of a row, or on its argument as a number or as an addend."""
     if not isinstance(row := site.node, ir.Along):
         return
     mask, body = row.condition, row.body

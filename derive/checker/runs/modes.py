@@ -96,11 +96,12 @@ def watch_failures(failed: list[tuple[str, Any, Any]]) -> Any:
 
 MOST_CALLS = 4000  # of torch, that are noted in one run
 _LARGE = 700.0  # the exponential of more than this is infinite in float64
-_POLES = {
+_NORMALIZED = {w for row in REDUCTIONS if row.normalizes for w in row.spellings.split()}
+_POLES = _NORMALIZED | {
     *("div", "truediv", "rtruediv", "divide", "true_divide", "reciprocal", "rsqrt", "log", "log2"),
-    *("log10", "log1p", "where", "fill", "full", "masked_fill", "softmax"),
+    *("log10", "log1p", "where", "fill", "full", "masked_fill"),
 }
-_VANISHING = {"exp", "exp2", "sigmoid", "softmax", "erfc"}
+_VANISHING = _NORMALIZED | {"exp", "exp2", "sigmoid", "erfc"}
 _FACTORS = {"mul", "multiply", "pow", "square", "div", "truediv", "divide", "prod", "cumprod"}
 _CASTS = {"to", "type", "type_as", "long", "int", "short", "char", "byte"}
 
@@ -332,7 +333,7 @@ class Masks:
 
 
 def _intercept(meet: Callable[[Any, bool], Any]) -> Any:
-    """A mode that gives the scores of each softmax, or of what one is made of, to `meet` first."""
+    """A mode that gives the scores of each row, or of what one is made of, to `meet` first."""
     import torch
 
     def act(function: Any, args: Any, named: Any) -> Any:

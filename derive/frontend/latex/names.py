@@ -225,8 +225,7 @@ class Names:
             ):
                 found = self.find_linear(name, first)
                 return None if found is None else {n: int(text) * k for n, k in found.items()}
-            case _:
-                return None
+        return None
 
 
 ANY, TERM, FACTOR, ATOM = range(4)  # how tightly a text holds together

@@ -243,8 +243,7 @@ def is_arithmetic(node: ast.expr) -> bool:
             return True
         case ast.Constant(value):
             return not isinstance(value, bool)
-        case _:
-            return isinstance(node, ast.BinOp)
+    return isinstance(node, ast.BinOp)
 
 
 def read_arithmetic(source: lines.Source, node: ast.expr, read: Callable[[ast.expr], Any]) -> Any:
@@ -296,8 +295,7 @@ def find_value(expr: Any) -> Fraction | None:
             if under is None or over is None or over.denominator != 1 or (not under and over < 0):
                 return None
             return under ** int(over) if _is_small(under, over) else None
-        case _:
-            return None
+    return None
 
 
 def check_expandable(source: lines.Source, node: ast.expr, expr: Any) -> None:

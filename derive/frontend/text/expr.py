@@ -34,7 +34,7 @@ from derive.errors import DeriveError, suggest
 from derive.frontend.names import Claims, Extents, write_extent
 from derive.frontend.text import build, lines
 from derive.frontend.text.build import BINDING, CONSTANTS, ELEMENTWISE, KEEPING, is_matrix
-from derive.ir.functions import FUNCTIONS, RELATIONS
+from derive.ir.functions import FUNCTIONS, RELATIONS, ROWS
 from derive.ir.text import to_count
 from derive.notation.words import BooleanElement
 
@@ -100,12 +100,7 @@ class Scope:
     measures: dict[Any, tuple[int, int]] = field(default_factory=dict)  # expression: depth, nodes
 
     def refuse(
-        self,
-        code: str,
-        says: str,
-        *nodes: ast.expr,
-        facts: tuple[str, ...] = (),
-        help: str = "",
+        self, code: str, says: str, *nodes: ast.expr, facts: tuple[str, ...] = (), help: str = ""
     ) -> DeriveError:
         """The error at these nodes, and at the call that led into a user's function."""
         places = [lines.span(node) for node in nodes] + [place for _, place in self.calls[-1:]]
@@ -561,14 +556,15 @@ def _split_bracket(
     elif call.word in {*KEEPING, "argmax"} and len(indices) > 1:
         says = f"{call.word} runs along one index"
         advice = f"write {call.word}[j](..)"
-        if call.word in {"softmax", "log_softmax"} and not conditions:
+        row = ROWS.get(call.word)
+        if row is not None and row.ignores_shift and not conditions:
             body, fresh = ast.unparse(call.arguments[0]), list[str]()
             inner = body
             for index in indices:
                 fresh.append(_find_fresh(index.id, {*scope.names.claims, *fresh}))
                 inner = re.sub(rf"\b{index.id}\b", fresh[-1], inner)
             less = f"{body} - logsumexp[{', '.join(fresh)}]({inner})"
-            advice = f"write exp({less})" if call.word == "softmax" else f"write {less}"
+            advice = f"write exp({less})" if row.normalizes else f"write {less}"
         raise scope.refuse("reduction-form", says, indices[1], help=advice)
     return indices, conditions
 

@@ -421,8 +421,7 @@ def match_call(node: ast.expr) -> Call | None:
             return Call(word, read_elements(bracket), tuple(arguments), tuple(keywords), name)
         case ast.Call(ast.Name(word) as name, arguments, keywords):
             return Call(word, None, tuple(arguments), tuple(keywords), name)
-        case _:
-            return None
+    return None
 
 
 def walk_in_order(node: ast.expr) -> Iterator[ast.expr]:
@@ -514,7 +513,7 @@ class ReturnLine:
 
 @dataclass(frozen=True, slots=True)
 class RowsLine:
-    """The softmax of a row in which nothing is left: zeros or nan."""
+    """What the weights of a row are in which nothing is left: zeros or nan."""
 
     value: str
     place: tuple[int, int]
@@ -534,7 +533,7 @@ def read_statement(source: Source, tokens: Sequence[Token]) -> Line:
     if _is_of_rows(tokens):
         value = " ".join(token.text for token in tokens[2:]).removeprefix("are ")
         if len(tokens) != 4 or value not in {"zeros", "nan"}:
-            says = "the softmax of an empty row is zeros or nan"
+            says = "empty rows are zeros or nan"
             raise _form(source, tokens, says, "empty rows are zeros")
         return RowsLine(value, find_span(tokens))
     binary = {"and", "or"}

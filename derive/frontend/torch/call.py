@@ -2,8 +2,8 @@
 
 An op is a row of a table: the names under which torch knows it, what it means, and examples:
 
-    @op("softmax", "x[B, S]: torch.softmax(x, -1)")
-    def _softmax(call): ..
+    @op("cumsum", "x[B, S]: torch.cumsum(x, -1)")
+    def _cumsum(call): ..
     composite("dist", lambda x, y: (x - y).norm(), "x, y[S]: torch.dist(x, y)")
 
 A composite is a definition over other ops, run in place of the call and judged beside it. In an

@@ -21,6 +21,7 @@ from derive.analysis.affine import divide, ravel
 from derive.frontend.torch.exprs import add, count_nodes, multiply, put, write_guards, write_place
 from derive.frontend.torch.trace import Shadow, Step, Trace, View, hint_of
 from derive.ir import nodes as ir
+from derive.ir.functions import REDUCTIONS
 from derive.ir.polynomial import Polynomial, divide_wholly
 from derive.ir.walk import (
     find_accesses,
@@ -265,7 +266,9 @@ def split_sums(trace: Trace, draft: Draft) -> None:
     draft.values = {tensor: visit(value) for tensor, value in draft.values.items()}
 
 
-_WORDS = "sum prod max min mean var softmax cumsum exp log sqrt oo pi where delta index size"
+# Words of the notation, which name nothing that code makes.
+_WORDS = (*(row.name for row in REDUCTIONS if row.is_kept), "exp", "log", "sqrt", "oo", "pi")
+_WORDS += ("where", "delta", "index", "size")
 _NEXT = 3  # indices after the first one that are tried before numbers
 
 
@@ -273,7 +276,7 @@ class _Names:
     """One namespace: tensors, sizes, scalars, and indices, of which each has one extent."""
 
     def __init__(self, taken: Sequence[str], sizes: Sequence[str]) -> None:
-        self.taken = dict.fromkeys((*taken, *_WORDS.split()))
+        self.taken = dict.fromkeys((*taken, *_WORDS))
         self.wishes = dict.fromkeys((*(size.lower() for size in sizes), "i"))
         self.extents: dict[str, ir.Expr] = {}
 

@@ -135,7 +135,7 @@ def _finish(
     for mistake in find_complex_mistakes(system):
         raise refuse("lift-complex", mistake.says, facts=mistake.facts, help=mistake.help)
     if len(trace.empty_rows) > 1:
-        says = "a softmax row with nothing left is zeros in one place and nan in another"
+        says = "an empty row is zeros in one place and nan in another"
         raise refuse("lift-rows", says)
     system = replace(system, empty_row="".join(trace.empty_rows) or "nan")
     return Lifted(system, lines, numbers, tuple(trace.watch.notes))
@@ -191,10 +191,7 @@ class Run:
 
 
 def _run(
-    trace: Trace,
-    function: Callable[..., Any],
-    arguments: Mapping[str, Argument],
-    path: str,
+    trace: Trace, function: Callable[..., Any], arguments: Mapping[str, Argument], path: str
 ) -> Run:
     """One run of the code, every call seen."""
     import torch

@@ -21,13 +21,7 @@ from typing import Any
 
 from derive.errors import DeriveError
 from derive.frontend.torch import code, numbers, ops
-from derive.frontend.torch.call import (
-    Call,
-    Op,
-    find_tensors,
-    is_reading_what_it_writes,
-    write,
-)
+from derive.frontend.torch.call import Call, Op, find_tensors, is_reading_what_it_writes, write
 from derive.frontend.torch.trace import Poison, PoisonedError, Shadow, Trace, find_address, kind_of
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial

@@ -151,7 +151,7 @@ def opaque(run: Run, name: str, *given: algebra.Parts) -> algebra.Parts:
     return given[0].make(residues, state)
 
 
-def softmax(run: Run, parts: algebra.Parts, dim: int) -> algebra.Parts:
+def normalize(run: Run, parts: algebra.Parts, dim: int) -> algebra.Parts:
     """exp(x) over its sum; a row of nothing but finite masks is a row of finite numbers."""
     parts = soften(run, parts, dim)
     raised = exp(run, parts)
@@ -166,7 +166,7 @@ def soften(run: Run, parts: algebra.Parts, dim: int) -> algebra.Parts:
     NotModelledError where one stands for plus infinity: what is left then is a matter of sizes.
     """
     if bool((parts.state == algebra.HIGH).any()):
-        raise algebra.NotModelledError("a softmax of large numbers")
+        raise algebra.NotModelledError("exponentials of large numbers")
     soft = parts.state == algebra.LOW
     if not bool(soft.any()):
         return parts
@@ -180,7 +180,7 @@ def soften(run: Run, parts: algebra.Parts, dim: int) -> algebra.Parts:
 def log_sum_exp(run: Run, parts: algebra.Parts, dims: Any, keepdim: bool) -> algebra.Parts:
     """The logarithm of the sum of exponentials."""
     if bool((parts.state == algebra.HIGH).any()):
-        raise algebra.NotModelledError("a softmax of large numbers")
+        raise algebra.NotModelledError("exponentials of large numbers")
     return log(run, algebra.reduce_sum(exp(run, parts), dims, keepdim))
 
 

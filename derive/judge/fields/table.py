@@ -305,7 +305,7 @@ def _norm(
 def _safe_softmax(run: Run, value: Any, dim: int, *_: Any) -> algebra.Parts:
     parts = run.parts(value)
     empty = (parts.state == algebra.BELOW).all(dim, keepdim=True)
-    return algebra.choose(empty, run.parts(0), functions.softmax(run, parts, dim))
+    return algebra.choose(empty, run.parts(0), functions.normalize(run, parts, dim))
 
 
 def _log_softmax(run: Run, value: Any, dim: int, *_: Any) -> algebra.Parts:
@@ -375,7 +375,7 @@ ARITHMETIC: dict[str, Handler] = {
     "var": lambda *args, **named: _variance_and_mean(*args, **named)[0],
     "var_mean": _variance_and_mean,
     "linalg_vector_norm": _norm,
-    "_softmax": lambda run, value, dim, *_: functions.softmax(run, run.parts(value), dim),
+    "_softmax": lambda run, value, dim, *_: functions.normalize(run, run.parts(value), dim),
     "_safe_softmax": _safe_softmax,
     "_log_softmax": _log_softmax,
     "logsumexp": lambda run, value, dims, keepdim=False: functions.log_sum_exp(

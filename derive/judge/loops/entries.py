@@ -5,9 +5,9 @@ by solving for the one size that is not known yet. What does not fit is refused 
 
 Single entries of a formula's results are computed alone where all of them would take too long:
 
-    q = entries_(B, S, H, D)
-    row_1 = keep_(lambda b, i, h: softmax([... q[b, i, h, e] ... for j in range(S)]))
-    fill_(alpha, lambda b, i, j, h: row_1(b, i, h)[j], (B, S, S, H), ...)
+    x = entries_(B, S)
+    row_1 = keep_(lambda b: cumsum([x[b, j] for j in range(S)]))
+    fill_(y, lambda b, j: row_1(b)[j], (B, S), ...)
 
 The text has the same expressions as the loop nest of `loops`; each element is computed when it is
 read first, and kept. It is run in floats, or with as many digits as an entry takes: numbers are

@@ -2,14 +2,14 @@
 
     Sum(f, (j, 0, S - 1))             sum(f for j in range(S))
     Sum(Piecewise((f, c), (0, True))) sum(f for j in range(S) if c)
-    softmax(f, j)                     softmax([f for j in range(S)])[j]
+    cumsum(f, j)                      cumsum([f for j in range(S)])[j]
     Piecewise((a, c), (b, True))      a if c else b
     [c] * f, with [c] 1 or 0          f if c else 0
 
 A bracket among the factors of a product or quotient, at any depth of nested products, guards all
 the others: they are not even read where it is false. A Kronecker delta is such a bracket.
 
-A reduction that an equation would compute again and again (a softmax row for each of its entries, a
+A reduction that an equation would compute again and again (a row for each of its entries, a
 mean for each element) gets a line of its own in the loop where its indices are known. It stays
 where it is under a guard, in a condition, or where its indices run inside the expression. A line
 that is too long is broken at its outermost bracket, as people break them.
@@ -379,7 +379,7 @@ def _(value: Any, scope: Scope) -> Text:
 
 
 def find_row_indices(value: Any, names: Names) -> dict[str, None]:
-    """The free indices of a reduction's row: for softmax(e, j) those besides j."""
+    """The free indices of a reduction's row: for cumsum(e, j) those besides j."""
     free = find_indices(value, names)
     if isinstance(value, Reduction):
         for index in value.bound:
@@ -416,7 +416,7 @@ def write_reduction(value: Any, scope: Scope) -> str:
     text = f"{body}{''.join(loops)}{tail}"
     if not is_kept(value):
         return f"{kind}({text})"
-    empty = ", empty=0" if kind == "softmax" and scope.empty_row == "zeros" else ""
+    empty = ", empty=0" if row.normalizes and scope.empty_row == "zeros" else ""
     return f"{kind}([{text}]{empty})"
 
 

@@ -110,7 +110,7 @@ def find_body(
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The names that belong to one softmax."""
+    """The names that belong to one normalized row."""
 
     peak: ops.Source
     rescale: ops.Source
@@ -130,7 +130,7 @@ class _Loop:
     inside: list[Step] = field(default_factory=list)
     after: list[Step] = field(default_factory=list)
     running: list[Running] = field(default_factory=list)
-    peaks: dict[str, Peak] = field(default_factory=dict)  # by the name of the softmax
+    peaks: dict[str, Peak] = field(default_factory=dict)  # by the name of the row
     renamed: dict[str, str] = field(default_factory=dict)
     wide: str = ""
 
@@ -317,7 +317,7 @@ class _Loop:
         return ops.Cast(ops.Apply("+", (peak.peak, logarithm), rows))
 
     def _find_peak(self, closer: ops.Op) -> Peak | None:
-        """That of the softmax whose weights an operation reads."""
+        """That of the row whose weights an operation reads."""
         reads = ops.find_reads(closer)
         roots = {name: root for name, root in self.members.roots.items() if root in self.peaks}
         found = [root for name, root in roots.items() if self.renamed.get(name, name) in reads]
@@ -428,10 +428,7 @@ def _fit(plan: Plan, machine: Machine, most: int) -> Plan:
 
 
 def _find_tiled(
-    plan: Plan,
-    is_summed: bool,
-    targets: Sequence[int],
-    most: int | None,
+    plan: Plan, is_summed: bool, targets: Sequence[int], most: int | None
 ) -> Iterator[Plan]:
     """The plan tiled along each index that allows it, by blocks of each size worth trying.
 

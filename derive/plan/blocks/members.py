@@ -2,7 +2,8 @@
 
 A step in the loop has the index among those of its result, and computes a block of that from
 blocks. Where the loop is to sum over the index, the last steps of it need not have it; what a
-softmax over it gives may be read by nothing that is not proportional to it and summed in the end.
+normalized row over it gives may be read by nothing that is not proportional to it and summed in the
+end.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 from derive.ir import nodes as ir
+from derive.ir.functions import FOLDS, ROWS
 from derive.plan import ops
 from derive.plan.cost import Storage, find_copies, find_strides, find_true_axes
 from derive.plan.steps import Step
 
 LARGE = 1 << 19  # elements from which a tensor is worth a loop: 2 MiB of float32
 _ANY = ir.Index("_", ir.ONE)
-CLOSING = ("sum", "mean", "prod", "max", "min", "logsumexp")
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Region:
     read: Set[str]  # what is read after them
     taken: Set[str]  # names
     sizes: Mapping[str, int]
-    empty_row: str  # what a softmax of nothing is: zeros, nan
+    empty_row: str  # what a normalized row of nothing is: zeros, nan
 
     @cached_property
     def work(self) -> dict[str, tuple[int, int]]:
@@ -57,9 +58,9 @@ class Members:
     is_summed: bool  # may the last steps sum over the index?
     empty_row: str  # where rows of nothing are nan, zeros put there would be lost in a quotient
     inside: dict[str, int] = field(default_factory=dict)  # the place in which each has the index
-    rows: dict[str, tuple[ir.Index, ...]] = field(default_factory=dict)  # of each softmax, its rows
-    scores: dict[str, ops.Op] = field(default_factory=dict)  # what it is the softmax of
-    roots: dict[str, str] = field(default_factory=dict)  # what is proportional to which softmax
+    rows: dict[str, tuple[ir.Index, ...]] = field(default_factory=dict)  # of each that normalizes
+    scores: dict[str, ops.Op] = field(default_factory=dict)  # what it is taken of
+    roots: dict[str, str] = field(default_factory=dict)  # what is proportional to which of them
     axes: dict[str, tuple[ir.Index, ...]] = field(default_factory=dict)  # of those
     closing: dict[str, tuple[ops.Op, ...]] = field(
         default_factory=dict
@@ -156,16 +157,14 @@ def _is_view(op: ops.Op, leaves: Collection[ops.Op]) -> bool:
 
 
 def find_scores(op: ops.Op, index: ir.Index, members: Members) -> ops.Op | None:
-    """What an operation is the softmax of along the index, be empty rows nan or zeros; or None."""
+    """What an operation normalizes along the index, be empty rows nan or zeros; or None."""
     match op:
-        case ops.Along("softmax", scores, over) if over is index:
+        case ops.Along(kind, scores, over) if over is index and ROWS[kind].normalizes:
             return scores
-        case ops.Fill(ops.Along("softmax", scores, over)) if over is index and _is_own(
-            op, scores, members
-        ):
-            return scores
-        case _:
-            return None
+        case ops.Fill(ops.Along() as row):
+            given = find_scores(row, index, members)
+            return given if given is not None and _is_own(op, given, members) else None
+    return None
 
 
 def _is_own(fill: ops.Fill, scores: ops.Op, members: Members) -> bool:
@@ -179,8 +178,7 @@ def _is_own(fill: ops.Fill, scores: ops.Op, members: Members) -> bool:
     match _look(scores, members):
         case ops.Fill(_, mask, ops.Num(value), False) if value is ir.MINUS_INFINITY:
             return _look(mask, members) is _look(fill.mask, members)
-        case _:
-            return False
+    return False
 
 
 def _look(op: ops.Op, members: Members) -> ops.Op:
@@ -194,7 +192,7 @@ def _look(op: ops.Op, members: Members) -> ops.Op:
 
 
 def find_root(op: ops.Op, members: Members) -> str | None:
-    """The softmax that an operation is proportional to, row by row; None if it reads none.
+    """The normalized row that an operation is proportional to, row by row; None if it reads none.
 
     BoundError where it reads one in another way.
     """
@@ -234,7 +232,7 @@ def _find_closers(op: ops.Op, index: ir.Index) -> Iterator[ops.Op]:
         raise BoundError
     if any(index in ops.axes_of(arg) for arg in ops.args_of(op)):
         is_closing = isinstance(op, ops.Einsum) or (
-            isinstance(op, ops.Reduction) and op.kind in CLOSING
+            isinstance(op, ops.Reduction) and op.kind in {*FOLDS, "mean"}
         )
         if not is_closing or ops.is_boolean(op) or ops.is_integral(op):
             raise BoundError

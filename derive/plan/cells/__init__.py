@@ -47,28 +47,21 @@ CELLS: tuple[CellRule, ...] = (
     *storage.CELLS,
 )
 # They change what a call is given alone.
-OPERANDS = (
-    pointwise.match_root,
-    storage.match_negated,
-    storage.match_turned,
-    storage.match_summed,
-)
+OPERANDS = (pointwise.match_root, storage.match_negated, storage.match_turned, storage.match_summed)
 PRODUCTS = (storage.match_summed, storage.match_matmul)  # by where their operands lie then
-LATE = (scatter.match_kept,)  # by masks that are no factors
 MATCHES = (
     storage.match_negated,
-    *dict.fromkeys(rule.match for rule in CELLS if rule.match not in (*PRODUCTS, *LATE)),
+    *dict.fromkeys(rule.match for rule in CELLS if rule.match not in PRODUCTS),
     storage.match_along,
 )
 
 
-def use_cells(  # noqa: PLR0913, PLR0917 - the steps, and what is known and asked of them
+def use_cells(  # noqa: PLR0913 - the steps, and what is known and asked of them
     steps: Sequence[Step],
     results: Sequence[ops.Op],
     memory: Storage,
     inputs: Sequence[ir.Tensor | ir.ScalarInput] = (),
     taken: Collection[str] = (),
-    matches: Sequence[Match] = MATCHES,
     *,
     chunks: bool = True,
     exact: bool = True,
@@ -84,14 +77,14 @@ def use_cells(  # noqa: PLR0913, PLR0917 - the steps, and what is known and aske
     definitions = Definitions(done, results, memory, inputs, chunks=chunks, exact=exact)
     for place in reversed(range(len(done))):
         step = done[place]
-        found = _match_inside(step.op, definitions, matches)
+        found = _match_inside(step.op, definitions)
         if found is not step.op:
             made = _name_parts(found, step.name, names)
             done = (*done[:place], *made, *done[place + 1 :])
             memory.note((step.name, step.op) for step in made)
             definitions = Definitions(done, results, memory, inputs, chunks=chunks, exact=exact)
     memory.note((step.name, step.op) for step in done)
-    for place, step in enumerate(done if matches is MATCHES else ()):
+    for place, step in enumerate(done):
         found = _match_inside(step.op, definitions, PRODUCTS)
         done = (*done[:place], Step(step.name, found), *done[place + 1 :])
         memory.note([(step.name, found)])
@@ -104,7 +97,9 @@ def find_notes(steps: Iterable[Step]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(cell.note for cell in cells if cell.note))
 
 
-def _match_inside(op: ops.Op, definitions: Definitions, matches: Sequence[Match]) -> ops.Op:
+def _match_inside(
+    op: ops.Op, definitions: Definitions, matches: Sequence[Match] = MATCHES
+) -> ops.Op:
     """The operation with the outermost parts that are cells, and those in them, exchanged."""
     for match in matches:
         found = match(op, definitions)
@@ -166,5 +161,4 @@ def _count_given(call: ops.Operand, place: int) -> int:
             return _count_given(args, place) + _count_given(tuple(v for _, v in keywords), place)
         case ops.Pick(arg) | ops.Extents(arg):
             return _count_given(arg, place)
-        case _:
-            return 0
+    return 0

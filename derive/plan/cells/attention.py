@@ -108,8 +108,7 @@ def _find_gone(mask: ops.Op, definitions: Definitions) -> ops.Op | None:
     match definitions.unwrap(mask):
         case ops.Apply("==", (logits, ops.Num(value))) if value is ir.MINUS_INFINITY:
             return strip(logits)
-        case _:
-            return None
+    return None
 
 
 def _open_logits(soft: ops.Along, emptied: ops.Op | None, definitions: Definitions) -> ops.Op:
@@ -148,8 +147,7 @@ def _find_scores(op: ops.Op, definitions: Definitions) -> Scores | None:
             return replace(scores, query=query, bias=bias)
         case ops.Einsum((query, key), _):
             return Scores(strip(query), strip(key))
-        case _:
-            return None
+    return None
 
 
 def _add(bias: ops.Op | None, rest: ops.Op) -> ops.Op:
@@ -278,8 +276,7 @@ def _unscale(query: ops.Op, feature: ir.Index, definitions: Definitions) -> tupl
             return one, usual
         case ops.Apply("*", (one, ops.Num(ir.Number() as scale))):
             return one, scale
-        case _:
-            return query, ir.ONE
+    return query, ir.ONE
 
 
 def _may_be_infinite(bias: ops.Op | None, definitions: Definitions) -> bool:

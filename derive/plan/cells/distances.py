@@ -118,8 +118,7 @@ def _find_total(op: ops.Op, definitions: Definitions) -> tuple[ops.Op, ops.Num |
                     return definitions.unwrap(total), ops.Num(root)
                 case total:
                     return total, None
-        case _:
-            return op, None
+    return op, None
 
 
 def _find_differences(whole: ops.Op) -> Iterator[ops.Apply]:
@@ -241,8 +240,7 @@ def _find_root(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     match op:
         case ops.Apply("sqrt", (arg,)):
             return definitions.unwrap(arg)
-        case _:
-            return None
+    return None
 
 
 def _find_steep(op: ops.Op) -> tuple[ops.Op, ...]:
@@ -256,8 +254,7 @@ def _find_steep(op: ops.Op) -> tuple[ops.Op, ...]:
             return () if isinstance(under, ops.Num) else (under,)
         case ops.Apply("sqrt" | "rsqrt" | "log" | "pow", args):
             return args
-        case _:
-            return ()
+    return ()
 
 
 def _may_be_zero(op: ops.Op, definitions: Definitions, *, near: bool = False) -> bool:
@@ -282,8 +279,7 @@ def _may_be_zero(op: ops.Op, definitions: Definitions, *, near: bool = False) ->
         case ops.Cell(ops.TorchCall("torch.diagonal_scatter"), (_, given)) if not near:
             inner = given.arg if isinstance(given, ops.Expand) else given
             return _may_be_zero(inner, definitions)
-        case _:
-            return True
+    return True
 
 
 def match_squared_loss(op: ops.Op, definitions: Definitions) -> ops.Op | None:

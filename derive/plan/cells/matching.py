@@ -265,8 +265,7 @@ def split_sum(op: ops.Op, see: Callable[[ops.Op], ops.Op]) -> tuple[Signed, ...]
             return (*split_sum(one, see), *_turn(split_sum(other, see)))
         case ops.Apply("neg", (arg,)):
             return _turn(split_sum(arg, see))
-        case _:
-            return (Signed(strip(op)),)
+    return (Signed(strip(op)),)
 
 
 def _turn(terms: Sequence[Signed]) -> tuple[Signed, ...]:

@@ -108,8 +108,7 @@ def _split_number(op: ops.Op, definitions: Definitions) -> tuple[ops.Op, ir.Expr
             constant := Polynomial.of(value).constant
         ) is not None:
             return rest, ir.Number(constant)
-        case _:
-            return rest, None
+    return rest, None
 
 
 def _name_norm(
@@ -214,10 +213,7 @@ def _find_affine(norm: Norm, parts: Sequence[ops.Op]) -> tuple[ir.Index, ...]:
 def _write_call(norm: Norm, affine: tuple[ir.Index, ...], given: Mapping[str, ops.Op]) -> ops.Op:
     """The call on tensors whose normalised indices stand last."""
     axes = (*(i for i in ops.axes_of(norm.arg) if i not in affine), *affine)
-    args: list[ops.Op] = [
-        ops.arrange(norm.arg, axes),
-        *(ops.Num(index.extent) for index in affine),
-    ]
+    args: list[ops.Op] = [ops.arrange(norm.arg, axes), *(ops.Num(index.extent) for index in affine)]
     plain: tuple[ops.Operand, ...] = (
         ops.Given(0),
         tuple(ops.Given(k) for k in range(1, len(args))),

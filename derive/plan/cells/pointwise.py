@@ -211,8 +211,7 @@ def _read_diagonal(
         case ops.Reduction(kind, arg, over) if not functions.ROWS[kind].is_matrix:
             inside = _read_diagonal(arg, ends, (*kept, *over))
             return None if inside is None else ops.Reduction(kind, inside, over)
-        case _:
-            return None
+    return None
 
 
 def match_sum_of_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -272,8 +271,7 @@ def _read_product(op: ops.Op) -> tuple[ops.Op, ops.Op, Fraction] | None:
             return base, base, Fraction(1)
         case ops.Apply("*", (left, right)):
             return left, right, Fraction(1)
-        case _:
-            return None
+    return None
 
 
 def match_scaled_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -308,8 +306,7 @@ def match_root(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             parts = (root, over) if isinstance(over, ops.Num) else (over, root)
             is_plain = isinstance(over, ops.Num) and over.value is ir.ONE
             return root if is_plain else ops.combine("*", parts, axes)
-        case _:
-            return None
+    return None
 
 
 CELLS = (

@@ -11,10 +11,6 @@ Numbers that are computed, of one index or of several, say where in the result a
 it is anywhere there: floor(x_n m) counts in bins, z*l + k adds rows that overlap, and those of two
 indices, [seg_ek = i] [seg_el = j], assemble a matrix. The other way, sum_m [floor(x_n k) = m] c_m
 takes an entry at such a number.
-
-A sum over what a mask of data keeps, sum_n [m_bn] x_bnd, or of products with it, has zeros and ones
-as factors: torch makes a choice by data in six times their time. 0 * inf is nan, and seen in the
-sum, which is then a choice.
 """
 
 from __future__ import annotations
@@ -25,16 +21,12 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import is_same_extent
 from derive.plan import ops
 from derive.plan.cells.matching import CellRule, Definitions, join_product, strip
-from derive.plan.cost import find_true_axes
 from derive.plan.lower.product import NEUTRAL
-from derive.plan.plan import to_equation
 
 SUMS, EXTREMES, LOGSUMEXP = "_sum_segments", "_reduce_segments", "_segment_logsumexp"
 PLACES, PICK, AVERAGE = "_sum_places", "_take_places", "_average_segments"  # others
 TORCH = {"max": "amax", "min": "amin", "prod": "prod"}  # torch's words in scatter_reduce
-KEPT = "_sum_kept"  # a sum by a mask of data
 FEW = 8  # segments below which a product with the mask is as fast
-WORTH = 1 << 14  # entries below which a choice costs less than the calls of a product
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,55 +198,6 @@ def match_segment_extreme(op: ops.Op, definitions: Definitions) -> ops.Op | None
     return ops.arrange(cell, ops.axes_of(op))
 
 
-def match_kept(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A sum of what a mask of data keeps, perhaps times another factor."""
-    match op:
-        case ops.Reduction("sum", arg):
-            pairs: tuple[tuple[ops.Op, ...], ...] = ((arg,),)
-        case ops.Einsum((one, other)):
-            pairs = ((one, other), (other, one))
-        case _:
-            return None
-    order = ops.axes_of(op)
-    for first, *others in pairs:
-        x, mask = _split_kept(first, definitions)
-        if x is None or mask is None or ops.is_integral(x) or ops.is_boolean(x):
-            continue
-        axes, told = ops.axes_of(x), find_true_axes(mask)
-        is_inside = {*told} <= {*axes} and not {*told} <= {*order}
-        is_told = others and axes[-1] not in told  # a row is left out as fast
-        if not is_inside or is_told or definitions.memory.count(axes) < WORTH:
-            continue
-        names = {p.name for p in definitions.walk(mask) if isinstance(p, ops.Source)}
-        if names <= {*definitions.steps}:
-            continue  # positions alone tell it
-        equation = to_equation(ops.Einsum((x, *others), order), {})
-        given = map(ops.Given, range(2 + len(others)))
-        call = ops.TorchCall(KEPT, (equation, *given))
-        spanned = tuple(dict.fromkeys(i for part in (x, *others) for i in ops.axes_of(part)))
-        scratch = (axes,) if others or {*told} == {*axes} else (told,)
-        shown = ops.arrange(mask, axes)
-        args = (shown, x, *others)
-        chosen = ops.Choose(shown, x, ops.Num(ir.ZERO), axes)
-        whole = ops.with_args(op, tuple(chosen if arg is first else arg for arg in ops.args_of(op)))
-        volume = () if others else spanned
-        return ops.Cell(call, args, whole, order, volume=volume, scratch=scratch)
-    return None
-
-
-def _split_kept(op: ops.Op, definitions: Definitions) -> tuple[ops.Op | None, ops.Op | None]:
-    """(what a mask keeps, and the mask), or nothing."""
-    match definitions.open(op):
-        case ops.Fill(x, mask, ops.Num(value), where) if value is ir.ZERO:
-            return x, ops.Apply("not", (mask,), ops.axes_of(mask)) if where else mask
-        case ops.Choose(mask, x, ops.Num(value)) if value is ir.ZERO:
-            return x, mask
-        case ops.Arrange(arg, axes):
-            kept, told = _split_kept(arg, definitions)
-            return (ops.arrange(kept, axes) if kept else None), told
-    return None, None
-
-
 def _find_segments(
     op: ops.Op, order: tuple[ir.Index, ...], definitions: Definitions
 ) -> Segments | None:
@@ -268,8 +211,7 @@ def _find_segments(
             weight, ops.Num
         ):
             return _read_mask(mask, strip(weight), order, definitions)
-        case _:
-            return None
+    return None
 
 
 def _read_mask(
@@ -313,8 +255,7 @@ def _is_whole(op: ops.Op, definitions: Definitions) -> bool:
             return True
         case ops.Apply("+" | "-" | "*" | "neg", args):
             return all(_is_whole(arg, definitions) or ops.is_integral(arg) for arg in args)
-        case _:
-            return ops.is_integral(opened) and not isinstance(opened, (ops.Iota, ops.Num))
+    return ops.is_integral(opened) and not isinstance(opened, (ops.Iota, ops.Num))
 
 
 def _write_sum(found: Segments, parts: list[ops.Op], order: tuple[ir.Index, ...]) -> ops.Op | None:
@@ -355,9 +296,7 @@ def _read_back(  # noqa: PLR0913 - the call, and what it computes
 
 
 def _write_places(
-    masks: list[Segments],
-    parts: list[ops.Op],
-    order: tuple[ir.Index, ...],
+    masks: list[Segments], parts: list[ops.Op], order: tuple[ir.Index, ...]
 ) -> ops.Op | None:
     """The call where numbers say the places of several indices, or may say none.
 
@@ -429,12 +368,6 @@ CELLS = (
         ),
         refuses=("size G\nx[N, D]; int seg[N]; index g < G\ns[g,d] = sum[n, seg[n] == g](x[n,d])"),
         match=match_segment_sum,
-    ),
-    CellRule(
-        call=KEPT,
-        computes="x[B, N, D]; bool m[B, N]\ny[b,d] = sum[n](x[b,n,d] * [m[b,n]])",
-        refuses="x[B, N, D]; bool m[B, D]\ny[b,d] = sum[n](x[b,n,d] * [m[b,d]])",
-        match=match_kept,
     ),
     CellRule(
         call=EXTREMES,

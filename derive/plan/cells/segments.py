@@ -23,6 +23,7 @@ from fractions import Fraction
 
 from derive.analysis.facts import is_never_negative
 from derive.ir import nodes as ir
+from derive.ir.functions import FOLDS
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import rename_apart
 from derive.plan import ops
@@ -34,7 +35,6 @@ from derive.plan.steps import free_name
 RUNNING = "_sum_so_far"  # a function of the file
 LATER = "sums so far, in chunks: 0 * x = 0, so entries that come later must be finite"
 RANKS, COUNT, BELOW = "_find_ranks", "_count_below", "_reduce_below"  # others
-ORDERED = ("sum", "prod", "max", "min", "logsumexp")  # what runs along an order
 SO_FAR = {
     "prod": ".cumprod",
     "logsumexp": ".logcumsumexp",
@@ -179,9 +179,7 @@ def match_below(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """A reduction of the entries whose key is on one side of a bound, or their number."""
     parts: tuple[ops.Op, ...]
     match op:
-        case ops.Reduction(
-            "sum" | "mean" | "prod" | "max" | "min" | "logsumexp" as kind, arg, over
-        ):
+        case ops.Reduction(kind, arg, over) if kind in {*FOLDS, "mean"}:
             parts = (definitions.unwrap(arg),)
         case ops.Einsum((_, _) as parts, axes):
             spanned = dict.fromkeys(i for part in parts for i in ops.axes_of(part))

@@ -2,7 +2,7 @@
 
     matmul    sum_s W[r, s] x[.., s, c], a matrix for each of the places before; einsum copies x
     stack     x[.., a, b] with two short indices exchanged, beside what has them in that order
-    softmax   along an index that is not stored last, where torch would copy the tensor
+    row       along an index that is not stored last, where torch would copy the tensor
     @         a sum over a few entries beside each other is their product with ones
 
 Measured as the machine's defaults: a row of a sum takes 6 ns, one of a product with ones 1. To copy
@@ -32,7 +32,7 @@ MANY = 1 << 12  # sums from which the form is of any matter
 LEAST = 1 << 8  # entries of each matrix from which to multiply it takes longer than to begin that
 THIN = 16  # columns below which a batched product is a loop over vectors
 FEW = 5  # entries from which a tensor that lies the other way round is read as fast
-WIDE = 16  # entries beside each other from which torch's softmax needs no copy
+WIDE = 16  # entries beside each other from which torch's rows need no copy
 
 
 def find_stored(op: ops.Op, definitions: Definitions) -> tuple[ir.Index, ...] | None:
@@ -115,7 +115,7 @@ def _count_copies(op: ops.Einsum, definitions: Definitions) -> int:
 
 
 def match_along(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A softmax, or its logarithm, along an index with many entries beside each one.
+    """A normalized row, or its logarithm, along an index with many entries beside each one.
 
     It is done where they lie, since torch copies a tensor to have them last. What the plan makes it
     rather makes in the order that suits.

@@ -109,8 +109,7 @@ def turn_over(data: ops.Op, kernel: ops.Op) -> tuple[ops.Op, ops.Op]:
         case ops.Unfold(arg) | ops.Slice(arg):
             below, kernel = turn_over(arg, kernel)
             return ops.with_args(data, (below,)), kernel
-        case _:
-            return data, kernel
+    return data, kernel
 
 
 def split_padding(
@@ -148,8 +147,7 @@ def _find_padding(op: ops.Op) -> ops.Op:
         case ops.Unflatten(ops.Pad(arg, at, index, before, value), place, parts) if at != place:
             inner = ops.Unflatten(arg, place, parts)
             return ops.Pad(inner, at + (len(parts) - 1 if at > place else 0), index, before, value)
-        case _:
-            return op
+    return op
 
 
 def _write_arguments(
@@ -177,8 +175,7 @@ def match_convolution(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             return _convolve(one, other, axes) or _convolve(other, one, axes)
         case ops.Apply("+" | "-", _, axes):
             return _convolve_and_add(op, axes, definitions)
-        case _:
-            return None
+    return None
 
 
 def _open_turned(product: ops.Einsum, definitions: Definitions) -> list[ops.Op]:

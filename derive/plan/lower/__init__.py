@@ -116,8 +116,7 @@ def _number_bound(expr: ir.Expr, depth: int = 0) -> ir.Expr:
                 _number_bound(substitute(condition, new), depth + 1),
                 _number_bound(substitute(body, new), depth + 1),
             )
-        case _:
-            return map_children(expr, lambda child: _number_bound(child, depth))
+    return map_children(expr, lambda child: _number_bound(child, depth))
 
 
 def lower_inside(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:

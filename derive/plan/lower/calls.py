@@ -124,8 +124,7 @@ def _is_of(expr: ir.Expr) -> bool:
             return True
         case ir.Add() | ir.Mul() | ir.Pow() | ir.Where() | ir.Compare() | ir.Call():
             return all(map(_is_of, find_children(expr)))
-        case _:
-            return expr is _ARGUMENT
+    return expr is _ARGUMENT
 
 
 @lru_cache(maxsize=1 << 12)

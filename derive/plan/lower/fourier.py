@@ -406,8 +406,7 @@ def _find_line(  # noqa: PLR0913, PLR0917 - a table, a pair of indices, and what
     ]
     facts = tuple(each - ONE for each in (mine, its, count))  # else there is nothing to compute
     length = next(
-        (e for e in least if all(is_never_negative(e - other, facts) for other in least[:-1])),
-        None,
+        (e for e in least if all(is_never_negative(e - other, facts) for other in least[:-1])), None
     )
     if length is None:
         return None

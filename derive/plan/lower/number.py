@@ -107,8 +107,7 @@ def _is_safe(expr: ir.Expr) -> bool:
             return False
         case ir.Call("floordiv" | "mod", (_, under)):
             return _is_tensor(under) or is_positive(under)
-        case _:
-            return True
+    return True
 
 
 def _is_tensor(expr: ir.Expr) -> bool:
@@ -134,8 +133,7 @@ def _count_bits(expr: ir.Expr) -> int:
             return _count_bits(base) * int(power)
         case ir.Call("floordiv" | "mod", (left, _)):
             return _count_bits(left)
-        case _:
-            return 0
+    return 0
 
 
 def find_positive(plan: Plan) -> tuple[str, ...]:

@@ -109,8 +109,7 @@ def split_sign(term: ir.Expr) -> tuple[bool, ir.Expr]:
         case ir.Reduce("sum", bound, condition, ir.Mul() as body):
             negative, inside = split_sign(body)
             return negative, ir.Reduce("sum", bound, condition, inside) if negative else term
-        case _:
-            return False, term
+    return False, term
 
 
 FINITE = "mask_factor: 0 * x = 0, so entries that a condition leaves out must be finite"
@@ -490,12 +489,9 @@ def negate(op: ops.Op) -> ops.Op:
             return ops.Apply("-", (other, one), axes)
         case ops.Apply("*" | "/" as function, (arg, ops.Num(ir.Number(value))), axes):
             return ops.Apply(function, (arg, ops.Num(ir.Number(-value))), axes)
-        case _:
-            return ops.Apply("neg", (op,), ops.axes_of(op))
+    return ops.Apply("neg", (op,), ops.axes_of(op))
 
 
-# What is combined by one of these may be reduced before: max_j(a + b_j) = a + max_j(b_j).
-DISTRIBUTES = {"max": ("+", "min", "max", "*"), "min": ("+", "max", "min", "*"), "logsumexp": "+"}
 _NUMBERS: dict[str, ir.Expr] = {
     "0": ir.ZERO,
     "1": ir.ONE,
@@ -516,7 +512,7 @@ def split_combined(reduce: ir.Reduce) -> tuple[str, tuple[ir.Expr, ...]] | None:
             parts = tuple(_flatten_calls(function, parts))
         case _:
             return None
-    return (function, parts) if function in DISTRIBUTES.get(reduce.kind, ()) else None
+    return (function, parts) if function in ROWS[reduce.kind].passes.split() else None
 
 
 def _flatten_calls(function: str, parts: Sequence[ir.Expr]) -> Iterator[ir.Expr]:
@@ -614,8 +610,7 @@ def scale(op: ops.Op, number: ir.Expr) -> ops.Op:
     match number:
         case ir.Pow(base, ir.Number(power)) if power == -1 and not isinstance(base, ir.Pow):
             return ops.Apply("/", (op, lower_number(base)), ops.axes_of(op))
-        case _:
-            return ops.Apply("*", (op, lower_number(number)), ops.axes_of(op))
+    return ops.Apply("*", (op, lower_number(number)), ops.axes_of(op))
 
 
 def sum_alone(

@@ -3,16 +3,16 @@
     h=tp   each rank of the mesh's dimension tp has an equal share of the positions of h
 
 An equation whose result carries the index is computed in shares. One that adds up over it is, too:
-the shares of the sum are added up over the ranks. A softmax over it needs the largest entry and the
-sum of all ranks; mean, var and logsumexp are sums and such. Any other equation that meets the index
-(a running sum, a product, a recurrence along it) is computed whole on every rank.
+the shares of the sum are added up over the ranks. A normalized row over it needs the largest entry
+and the sum of all ranks; mean, var and logsumexp are sums and such. Any other equation that meets
+the index (a running sum, a product, a recurrence along it) is computed whole on every rank.
 
 A tensor is cut along a place, or whole and the same on every rank. What stands between two
 equations is a move:
 
     copy       whole, for work that differs by rank      its gradients are added up over the ranks
     add        the shares of a sum, added up             no communication backward
-    largest    of the shares, for a softmax              it has no gradient
+    largest    of the shares, for a normalized row       it has no gradient
     max, min   of the shares                             the ranks that hold it are counted backward
     gather     cut to whole, for work in shares          its gradients are reduced and scattered
     collect    cut to whole, for the same work on all    each rank keeps its share of the gradient
@@ -44,14 +44,7 @@ from derive.ir.walk import (
 )
 from derive.plan.meaning import to_expr, to_step_equation
 from derive.plan.plan import Plan
-from derive.plan.shards.work import (
-    Move,
-    Mover,
-    Opener,
-    find_made,
-    find_read,
-    find_smooth,
-)
+from derive.plan.shards.work import Move, Mover, Opener, find_made, find_read, find_smooth
 
 RANKS = 2  # of each dimension, where a plan needs a number
 # What a move sends forward and backward.
@@ -290,7 +283,7 @@ def _find_levels(
 def count_transfers(sharding: Sharding, plans: Sequence[Plan | None]) -> Sharding:
     """The sharding with its collectives, forward and backward, as these plans of its stages do.
 
-    What a rule finds not to matter, a term of a softmax that is the same for all entries, no
+    What a rule finds not to matter, a term of a row that is the same for all entries, no
     gradient reaches, and none is sent.
     """
     system = sharding.system

@@ -1,9 +1,10 @@
 """Equations in forms of which each rank of a mesh computes a share.
 
 An equation whose result carries a cut index is such a form already, and so is one that is a sum, a
-largest or a smallest entry over it. A softmax over it becomes exp(x - the largest) over the sum of
-these; mean, var and logsumexp are made of sums. Sums inside an equation become tensors. Then it is
-known where tensors are cut over the ranks of a mesh, and what moves before an equation reads them.
+largest or a smallest entry over it. A normalized row over it becomes exp(x - the largest) over the
+sum of these; mean, var and logsumexp are made of sums. Sums inside an equation become tensors. Then
+it is known where tensors are cut over the ranks of a mesh, and what moves before an equation reads
+them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TypeAlias
 
 from derive.analysis.extents import find_left
 from derive.ir import nodes as ir
+from derive.ir.functions import ROWS
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.recurrences import find_groups
 from derive.ir.text import to_text
@@ -40,7 +42,7 @@ class Work:
 
     equation: ir.Equation
     active: Mapping[str, ir.Index]
-    is_largest: bool = False  # it only keeps a softmax finite
+    is_largest: bool = False  # it only keeps exponentials finite
 
 
 @dataclass
@@ -87,9 +89,10 @@ class Opener:
             ):
                 self._open(ir.Equation(target, self._to_sums(value, target)))
                 return
-            case ir.Along("softmax" | "log_softmax", index, _, _) if index in free.values():
-                if value.kind == "softmax" or value.condition is ir.TRUE:
-                    self._open_softmax(target, value)
+            case ir.Along(kind, index, condition) if index in free.values():
+                row = ROWS[kind]
+                if row.normalizes or (row.ignores_shift and condition is ir.TRUE):
+                    self._open_row(target, value)
                     return
         active = dict(free)
         if isinstance(value, ir.Reduce) and value.kind in SHARED:
@@ -246,8 +249,8 @@ class Opener:
         largest = ir.Reduce("max", bound, condition, body)
         return self._name(largest, f"{target.tensor.name}_max", target, is_largest=True)
 
-    def _open_softmax(self, target: ir.Access, value: ir.Along) -> None:
-        """A softmax along a cut index: exp(x - the largest) over its sum, of all ranks."""
+    def _open_row(self, target: ir.Access, value: ir.Along) -> None:
+        """A row along a cut index: exp(x - the largest) over its sum, of all ranks, or its log."""
         index, condition, stem = value.index, value.condition, target.tensor.name
         body = self._name(value.body, f"{stem}_terms", target)
         most = self._find_largest((index,), condition, body, target)
@@ -256,7 +259,7 @@ class Opener:
         left: ir.Expr = _subtract(body, shift)
         if condition is not ir.TRUE:
             left = ir.Where(condition, left, ir.MINUS_INFINITY)
-        if value.kind == "log_softmax":
+        if not ROWS[value.kind].normalizes:
             terms = ir.Reduce("sum", (index,), ir.TRUE, ir.Call("exp", (left,)))
             total = self._name(terms, f"{stem}_sum", target)
             self._open(ir.Equation(target, _subtract(left, ir.Call("log", (total,)))))
@@ -430,8 +433,7 @@ class Mover:
                 case ir.Reduce(kind, bound, condition, body):
                     inner = tuple(new.get(index, index) for index in bound)
                     return ir.Reduce(kind, inner, visit(condition), visit(body))
-                case _:
-                    return map_children(expr, lambda part: visit(part, local))
+            return map_children(expr, lambda part: visit(part, local))
 
         made = visit(value)
         layout = self.layouts[target.tensor.name]

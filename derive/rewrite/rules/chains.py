@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from derive.analysis.facts import is_finite_where_defined, is_never_negative, is_safe
 from derive.ir import nodes as ir
+from derive.ir.functions import ROWS
 from derive.ir.walk import (
     find_brackets,
     find_free,
@@ -196,10 +197,10 @@ def inline_equation(system: ir.System) -> Iterator[ir.System]:
     "return z, p",
 )
 def inline_row(system: ir.System) -> Iterator[ir.System]:
-    """A softmax goes into the sums of one equation that reads it: one call may do both."""
+    """A normalized row goes into the sums of one equation that reads it: one call may do both."""
     nonfinite = find_nonfinite(system)
     for equation in system.equations:
-        if isinstance(equation.value, ir.Along) and equation.value.kind == "softmax":
+        if isinstance(equation.value, ir.Along) and ROWS[equation.value.kind].normalizes:
             yield from _inline(equation, system, nonfinite)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from derive.analysis.facts import is_finite_where_defined, is_never_negative, is_whole
 from derive.ir import nodes as ir
+from derive.ir.functions import ROWS
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free, find_indices, rename_apart, rewrite_bottom_up, substitute
 from derive.rewrite.rule import rule
@@ -102,21 +103,21 @@ def split_delta(expr: ir.Expr) -> ir.Expr | None:
 
 
 def _open_rows(expr: ir.Expr, index: ir.Index) -> ir.Expr:
-    """The expression with the rows of a softmax along an index, and their logarithms, written out.
+    """The expression with normalized rows along an index, and their logarithms, written out.
 
-    The one entry of a softmax is exp(x[i] - logsumexp_j x[j]).
+    One entry of such a row is exp(x[i] - logsumexp_j x[j]).
     """
 
     def act(here: ir.Expr) -> ir.Expr:
         match here:
-            case ir.Along("softmax" | "log_softmax" as kind, along, ir.Truth(True), body) if (
-                along is index and is_finite_where_defined(body)
+            case ir.Along(kind, along, ir.Truth(True), body) if (
+                along is index and ROWS[kind].ignores_shift and is_finite_where_defined(body)
             ):
                 taken = {i.name for i in find_indices(expr)}
                 fresh = rename_apart(index, taken)
                 whole = ir.Reduce("logsumexp", (fresh,), ir.TRUE, substitute(body, {index: fresh}))
                 row: ir.Expr = ir.Add((body, ir.Mul((ir.MINUS_ONE, whole))))
-                return ir.Call("exp", (row,)) if kind == "softmax" else row
+                return ir.Call("exp", (row,)) if ROWS[kind].normalizes else row
         return here
 
     return rewrite_bottom_up(expr, act)

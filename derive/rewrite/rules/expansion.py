@@ -101,8 +101,7 @@ class Reader:
                 return [term.guard(condition) for term in terms], degree
             case ir.Call("cos" | "sin" as name, (argument,)) if self.steps:
                 return self._read_angle(expr, name, argument)
-            case _:
-                return _keep(expr)
+        return _keep(expr)
 
     def read_root(self, expr: ir.Expr) -> tuple[list[Term], int]:
         """The terms of a sum over some indices, which keep their names, or of several."""
@@ -148,8 +147,7 @@ class Reader:
                 return opens(base, self.bound, deep=self.steps > 1)
             case ir.Reduce("sum"):
                 return self.steps > 1 or is_composite(base)
-            case _:
-                return False
+        return False
 
     def _read_factor(self, factor: ir.Expr, others: Sequence[ir.Expr]) -> tuple[list[Term], int]:
         """A factor; a sum that may be one of nothing stays, unless all others may go into it."""
@@ -360,8 +358,7 @@ def expand(expr: ir.Expr, *, differences: bool, is_lossy: bool = False) -> ir.Ex
         case ir.Reduce() if _adds_up(expr) and not _is_square(expr.body):
             found = _expand(expr, steps=1, is_lossy=is_lossy)
             return found[0] if found is not None and (found[1] > 0) == differences else None
-        case _:
-            return None
+    return None
 
 
 @lru_cache(maxsize=1 << 10)
@@ -395,8 +392,7 @@ def _is_square(body: ir.Expr) -> bool:
     match [factor for factor in find_factors(body) if not is_number(factor)]:
         case [ir.Pow(ir.Add(terms), ir.Number(power))]:
             return power == 2 and not any(map(is_composite, terms))
-        case _:
-            return False
+    return False
 
 
 @rule(
@@ -529,8 +525,7 @@ def is_polynomial(expr: ir.Expr) -> bool:
             return other is ir.ZERO and is_polynomial(then)
         case ir.Access():
             return expr.tensor.kind == "real"
-        case _:
-            return False
+    return False
 
 
 @rule(

@@ -17,13 +17,7 @@ from itertools import permutations
 from typing import TypeAlias
 
 from derive.analysis.extents import is_told
-from derive.analysis.facts import (
-    find_facts,
-    find_range,
-    is_finite,
-    is_integer,
-    is_never_negative,
-)
+from derive.analysis.facts import find_facts, find_range, is_finite, is_integer, is_never_negative
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import (

@@ -107,8 +107,7 @@ def restrict_sum(expr: ir.Expr) -> ir.Expr | None:
     match expr:
         case ir.Reduce("sum", bound, condition, ir.Where(guard, body, other)) if other is ir.ZERO:
             return ir.Reduce("sum", bound, ir.all_of(condition, guard), body)
-        case _:
-            return None
+    return None
 
 
 @rule(
@@ -150,8 +149,7 @@ def merge_sums(expr: ir.Expr) -> ir.Expr | None:
             taken = {i.name for i in outer} | {i.name for i in find_free(condition)}
             bound, inside, body = rename_bound(inner, taken)
             return ir.Reduce("sum", outer + bound, ir.all_of(condition, inside), body)
-        case _:
-            return None
+    return None
 
 
 @rule(
@@ -173,8 +171,7 @@ def count_unused(expr: ir.Expr) -> ir.Expr | None:
             if not left and condition is not ir.TRUE:
                 inner = ir.Where(condition, body, ir.ZERO)
             return ir.Mul((*(i.extent for i in idle), inner))
-        case _:
-            return None
+    return None
 
 
 @rule(
@@ -233,8 +230,7 @@ def contract_mean(expr: ir.Expr) -> ir.Expr | None:
                 return None  # nothing to contract: the mean of an elementwise product
             total = ir.Reduce("sum", bound, ir.TRUE, body)
             return ir.Mul((total, *(ir.Pow(i.extent, ir.MINUS_ONE) for i in bound)))
-        case _:
-            return None
+    return None
 
 
 def rename_bound(

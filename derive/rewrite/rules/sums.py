@@ -10,21 +10,16 @@ from itertools import combinations
 from math import comb, prod
 from typing import TypeAlias
 
-from derive.analysis.facts import (
-    is_finite_where_defined,
-    is_never_negative,
-    is_positive,
-    is_safe,
-)
+from derive.analysis.facts import is_finite_where_defined, is_never_negative, is_positive, is_safe
 from derive.ir import nodes as ir
-from derive.ir.functions import holds_complex
+from derive.ir.functions import REDUCTIONS, holds_complex
 from derive.ir.walk import find_accesses, find_brackets, find_free, substitute
 from derive.rewrite.rule import rule
 from derive.rewrite.rules.products import is_bracket, is_negative, rename_bound
 
 MOST_POWER = 4  # of a difference: it has one term more
 _LINEAR = ("sum", "mean")
-_SHIFTED = ("max", "min", "mean", "logsumexp")
+_SHIFTED = ("mean", *(row.name for row in REDUCTIONS if "+" in row.passes.split()))
 
 
 def find_factors(expr: ir.Expr) -> tuple[ir.Expr, ...]:
@@ -179,8 +174,7 @@ def _open_kink(
             return [*when(below, 2), *when(ir.TRUE, -1)]
         case "max":
             return [*when(below, 1), (ir.TRUE, [other])]
-        case _:
-            return [*when(above, 1), (ir.TRUE, [other])]
+    return [*when(above, 1), (ir.TRUE, [other])]
 
 
 def _list_number(number: int) -> list[ir.Expr]:

@@ -98,8 +98,7 @@ def list_factors(term: ir.Expr) -> tuple[ir.Expr, ...]:
             return list_factors(base)
         case ir.Where(_, then, other) if other is ir.ZERO:
             return (term,) if then is ir.ONE else list_factors(then)
-        case _:
-            return (term,)
+    return (term,)
 
 
 def _is_tied(term: ir.Expr, bound: set[ir.Index]) -> bool:
@@ -114,8 +113,7 @@ def _is_tied(term: ir.Expr, bound: set[ir.Index]) -> bool:
                         if {one, other_index} & bound and one.extent is other_index.extent:
                             return True
             return False
-        case _:
-            return False
+    return False
 
 
 def to_sum(terms: Sequence[Term]) -> ir.Expr:

@@ -48,8 +48,7 @@ def exponentiate_mask(expr: ir.Expr) -> ir.Expr | None:
     match expr:
         case ir.Call("exp", (ir.Where(condition, then, other),)) if other is ir.MINUS_INFINITY:
             return ir.Where(condition, ir.Call("exp", (then,)), ir.ZERO)
-        case _:
-            return None
+    return None
 
 
 @rule(
@@ -240,8 +239,7 @@ def exponentiate_row(expr: ir.Expr) -> ir.Expr | None:
     match expr:
         case ir.Call("exp", (ir.Along("log_softmax", index, condition, body),)):
             return ir.Along("softmax", index, condition, body)
-        case _:
-            return None
+    return None
 
 
 @rule(
@@ -290,8 +288,7 @@ def find_logsumexp(expr: ir.Expr) -> ir.Expr | None:
     match expr:
         case ir.Call("log", (ir.Reduce("sum", bound, condition, ir.Call("exp", (logit,))),)):
             return ir.Reduce("logsumexp", bound, condition, logit)
-        case _:
-            return None
+    return None
 
 
 @rule(
@@ -444,8 +441,7 @@ def _added_mask(term: ir.Expr) -> ir.Expr | None:
     match term:
         case ir.Where(condition, then, other) if then is ir.ZERO and other is ir.MINUS_INFINITY:
             return condition
-        case _:
-            return None
+    return None
 
 
 @rule(
@@ -479,8 +475,7 @@ def _leave_in_row(expr: ir.Expr, leave: Callable[[ir.Expr, ir.Index], ir.Expr]) 
         case ir.Along(kind, index, condition, body) if ROWS[kind].ignores_shift:
             left = leave(body, index) if index in find_free(body) else body
             return None if left is body else ir.Along(kind, index, condition, left)
-        case _:
-            return None
+    return None
 
 
 def _leave_in_squares(expr: ir.Expr, index: ir.Index) -> ir.Expr:
@@ -497,8 +492,7 @@ def _leave_in_squares(expr: ir.Expr, index: ir.Index) -> ir.Expr:
             kept = [t for t in found[2].terms if index in find_free(t) or not is_safe(t)]
             is_same = len(kept) in {0, len(found[2].terms)}
             return expr if is_same else ir.product_of([*found[0], ir.sum_of(kept)])
-        case _:
-            return expr
+    return expr
 
 
 def _leave_shift(expr: ir.Expr, index: ir.Index, *, inside: bool = False) -> ir.Expr:
@@ -546,8 +540,7 @@ def _is_taken_off(term: ir.Expr) -> bool:
     match term:
         case ir.Mul((ir.Number(number), ir.Reduce("mean"))):
             return number < 0
-        case _:
-            return False
+    return False
 
 
 @rule(
@@ -561,5 +554,4 @@ def find_logdet(expr: ir.Expr) -> ir.Expr | None:
     match expr:
         case ir.Call("log", (ir.Reduce("det", bound, condition, body),)):
             return ir.Reduce("logdet", bound, condition, body)
-        case _:
-            return None
+    return None
