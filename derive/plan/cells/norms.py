@@ -5,7 +5,7 @@ that are normalised go with it. Where the entries that are normalised together l
 but one index in common, it is a batch_norm (Ioffe, Szegedy 2015); with a weight for each part of
 what is normalised a group_norm (Wu, He 2018), with one for each of these an instance_norm, which
 is traced for any number of them. All compute in float32 what they are given in half
-precision.
+precision. Channels that are scaled and shifted alone are a batch_norm by known moments, one pass.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from derive.plan.cells.matching import (
     split_sum,
     strip,
 )
+from derive.plan.cost import find_strides, find_true_axes
 from derive.plan.lower.product import negate
 
 LAYER = "torch.nn.functional.layer_norm"
@@ -319,6 +320,72 @@ def _spell(norm: Norm, arg: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Op:
     return ops.combine("/", (above, root), axes)
 
 
+def match_channels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """A tensor that is scaled and shifted along one index, as a batch_norm by known moments is.
+
+    (x - m) * a + b is x * a + (b - m * a), which half precision has too few digits for. Where the
+    index is the last one, an addcmul is as fast.
+    """
+    if not isinstance(op, ops.Apply) or op.function not in {"+", "-", "*", "/"}:
+        return None
+    axes = op.axes
+    wide, shifts = _part_wide(split_sum(op, definitions.unwrap), axes)
+    if wide is None:
+        return None
+    found = split_product(wide.op, definitions.unwrap)
+    large = [factor for factor in found.over if {*find_true_axes(factor)} == {*axes}]
+    if len(large) != 1:
+        return None
+    scales = [factor for factor in found.over if factor not in large]
+    inner, offsets = _part_wide(split_sum(large[0], definitions.unwrap), axes)
+    arg, is_turned = (inner.op, inner.negative) if inner else (large[0], False)
+    small = (*scales, *found.under, *(each.op for each in (*shifts, *offsets)))
+    channels = tuple(dict.fromkeys(i for part in small for i in find_true_axes(part)))
+    stored, memory = ops.axes_of(arg), definitions.memory
+    if len(channels) != 1 or channels[0] not in stored[1:-1] or (offsets and definitions.exact):
+        return None
+    if find_strides(arg, memory) != memory.find_dense(stored) or not _is_real(arg):
+        return None
+    scale = divide(join_product(scales, channels) or ops.Num(ir.ONE), found.under, channels)
+    if wide.negative ^ found.negative ^ is_turned:
+        scale = negate(scale)
+    place = stored.index(channels[0])
+    args = [ops.flatten(arg, 0, place - 1) if place > 1 else arg, scale]
+    made, whole, shift = ops.axes_of(args[0]), args[0], list[ops.Operand]()
+    if offsets:  # of x - m, or of -(x - m)
+        args.append(join_sum([Signed(o.op, o.negative is is_turned) for o in offsets], channels))
+        whole = ops.combine("-", (whole, args[2]), made)
+        shift.append(ops.TorchCall("*", (ops.Given(2), ops.Given(1))))
+    whole = ops.combine("*", (whole, scale), made)
+    if shifts:
+        args.append(join_sum(shifts, channels))
+        whole = ops.combine("+", (whole, args[-1]), made)
+        shift.insert(0, ops.Given(len(args) - 1))
+    if not shift or any(ops.axes_of(part) != channels for part in args[1:]):
+        return None
+    total = ops.TorchCall("-", tuple(shift)) if len(shift) > 1 else shift[0]
+    if offsets and not shifts:
+        total = ops.TorchCall("torch.neg", (total,))
+    moments = (ops.TorchCall(f"torch.{kind}_like", (ops.Given(1),)) for kind in ("zeros", "ones"))
+    parts = (ops.Given(0), ops.Given(1), total, *moments, False, 0.0, 0.0, False)
+    call = ops.TorchCall(BATCH, parts)
+    result: ops.Op = ops.Cell(call, tuple(args), whole, made, ("wide",), filled=channels)
+    result = ops.Unflatten(result, 0, stored[:place]) if place > 1 else result
+    return ops.arrange(result, axes)
+
+
+def _part_wide(
+    terms: Sequence[Signed], axes: tuple[ir.Index, ...]
+) -> tuple[Signed | None, list[Signed]]:
+    """(the one term that has all indices, the others), or None and no others."""
+    wide = [term for term in terms if {*find_true_axes(term.op)} == {*axes}]
+    return (wide[0], [t for t in terms if t is not wide[0]]) if len(wide) == 1 else (None, [])
+
+
+def _is_real(op: ops.Op) -> bool:
+    return not (ops.is_boolean(op) or ops.is_integral(op) or ops.is_complex(op))
+
+
 CELLS = (
     CellRule(
         call=LAYER,
@@ -372,5 +439,13 @@ CELLS = (
             "y[b,c,n] = gamma[c] * (x[b,c,n] - mean[m](x[b,c,m])) / sqrt(var[m](x[b,c,m]))"
         ),
         match=match_norm,
+    ),
+    CellRule(
+        call=BATCH,
+        computes=(
+            "x[B, C, W]; m, b[C]; s[C] > 0\ny[n,c,w] = (x[n,c,w] - m[c]) / sqrt(s[c] + 1) + b[c]"
+        ),
+        refuses="x[B, C, W]; m, b[W]\ny[n,c,w] = (x[n,c,w] - m[w]) * b[w] + b[w]",
+        match=match_channels,
     ),
 )
