@@ -221,6 +221,12 @@ def divide(value: Affine | ir.Expr, under: ir.Expr | Polynomial | int, facts: Fa
     over, divisor = _read(value), _read(under).constant
     if divisor == ONE:
         return over
+    exact, left = _split(over, divisor)
+    if not left.terms and not left.constant.terms:
+        return exact
+    if not is_never_negative(divisor, facts):  # an index that has a value has an extent
+        extents = (atom.extent for atom in over.terms if isinstance(atom, ir.Index))
+        facts = (*facts, *(Polynomial.of(extent) - ONE for extent in extents))
     if not is_never_negative(divisor, facts) or not _is_whole(over):
         return _keep_quotient(over, divisor)
     if not is_positive(divisor, facts):

@@ -81,7 +81,8 @@ def split_merged(place: ir.Expr, extent: ir.Expr) -> tuple[ir.Index, ...]:
         parts.remove(found)
         ordered.insert(0, found[0])
         stride = stride * Polynomial.of(found[0].extent)
-    return tuple(ordered) if stride == Polynomial.of(extent) else ()
+    pair = (simplify_place(stride.to_expr()), simplify_place(extent))  # (1 + H)//2 is (H + 1)//2
+    return tuple(ordered) if is_same_extent(*pair) else ()
 
 
 @dataclass(frozen=True)

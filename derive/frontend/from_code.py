@@ -127,7 +127,7 @@ def lift_module(
     for drawn in (*_draw_small(first), chosen):  # small: its equations are soon evaluated
         here = {names.get(n, n): s for n, s in {**chosen, **drawn}.items() if n not in first.merged}
         try:
-            lifted = lift(module, given, here, path=path)
+            lifted = lift(module, given, here, path=path, known=(*first.fixed,))
             break
         except DeriveError as error:
             if error.diagnostic.code != "lift-run" or drawn is chosen:

@@ -23,7 +23,19 @@ from fractions import Fraction
 from typing import Any
 
 import sympy
-from sympy import Equality, Idx, Indexed, IndexedBase, Product, Rational, Sum, Symbol, expand
+from sympy import (
+    Dummy,
+    Equality,
+    Idx,
+    Indexed,
+    IndexedBase,
+    Product,
+    Rational,
+    Sum,
+    Symbol,
+    expand,
+    floor,
+)
 from sympy.logic.boolalg import BooleanAtom
 
 from derive.analysis import names, places
@@ -164,10 +176,11 @@ def _find_extents(formula: Formula, context: Context) -> None:
         indices = {a: Symbol(find_label(a)) for a in atoms if find_label(a) in context.extents}
         sizes = {a: to_size(a.name) for a in atoms if a not in indices and isinstance(a, Symbol)}
         form = place.xreplace({**indices, **sizes})
-        symbols = form.free_symbols
         known = {*context.sizes, *context.extents}
-        is_known = all(symbol.name in known for symbol in symbols)
-        return expand(form) if is_known and form.is_polynomial(*symbols) else None
+        is_known = all(symbol.name in known for symbol in form.free_symbols)
+        own = {*indices.values()}  # a quotient of sizes is a number like them
+        bare = form.xreplace({f: Dummy() for f in form.atoms(floor) if not f.free_symbols & own})
+        return expand(form) if is_known and bare.is_polynomial(*bare.free_symbols) else None
 
     lefts: dict[str, list[list[Any]]] = {}
     for equation in formula.equations:

@@ -502,6 +502,9 @@ def _read_place(place: ast.expr, scope: expr.Scope) -> Any:
     for part in ast.walk(place):
         is_plain = isinstance(part, ast.Name | ast.Constant | ast.UnaryOp)
         is_merged = isinstance(part, ast.BinOp) and isinstance(part.op, merging)
+        if isinstance(part, ast.BinOp) and isinstance(part.op, ast.FloorDiv):
+            inside = {each.id for each in ast.walk(part) if isinstance(each, ast.Name)}
+            is_merged = all(scope.names.kind(name) == "size" for name in inside)  # h*(D//2) + d
         if isinstance(part, ast.expr) and not is_plain and not is_merged:
             says = "a place of the left side is an index, or indices merged by + and *"
             raise scope.refuse("left-side", says, place, help="write it like y[b, h*D + d]")

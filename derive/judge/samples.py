@@ -139,17 +139,24 @@ def _draw(demands: Demands, dice: Random, largest: int, with_one: bool) -> Sizes
 
 
 def _shrink(sizes: Sizes, demands: Demands, *, least: int) -> Sizes:
-    """The sizes made smaller until the loops are short enough: the largest to the rarest below."""
-    sizes = dict(sizes)
+    """The sizes made smaller until the loops are short enough: the largest to the rarest below.
+
+    An extent below zero is a loop that takes no work until it is filled: so both go on in turn.
+    """
     free = [name for name in sizes if name not in demands.fixed]
-    lengths = [_find_length(extent, sizes) for extent in demands.loops]
-    while _add_up_work(lengths, demands) > MOST_WORK and any(sizes[name] > 1 for name in free):
-        name = max(free, key=lambda size: sizes[size])
-        times = Counter(sizes.values())
-        sizes[name] = min(range(sizes[name] - 1, 1, -1), key=lambda n: times[n], default=1)
-        for k in demands.changed_by.get(name, ()):
-            lengths[k] = _find_length(demands.loops[k], sizes)
-    return _fill_extents(sizes, demands, least=least)
+    while True:
+        sizes = dict(sizes)
+        lengths = [_find_length(extent, sizes) for extent in demands.loops]
+        while _add_up_work(lengths, demands) > MOST_WORK and any(sizes[name] > 1 for name in free):
+            name = max(free, key=lambda size: sizes[size])
+            times = Counter(sizes.values())
+            sizes[name] = min(range(sizes[name] - 1, 1, -1), key=lambda n: times[n], default=1)
+            for k in demands.changed_by.get(name, ()):
+                lengths[k] = _find_length(demands.loops[k], sizes)
+        filled = _fill_extents(dict(sizes), demands, least=least)
+        if filled == sizes or all(filled[name] == 1 for name in free):
+            return filled
+        sizes = filled
 
 
 def _fill_extents(sizes: Sizes, demands: Demands, *, least: int) -> Sizes:

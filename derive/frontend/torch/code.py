@@ -54,6 +54,7 @@ for _word in _OPERATORS.split():
     _name = _NAMES.get(_word, _word)
     _DUNDERS[f"__{_word}__"], _DUNDERS[f"__i{_word}__"] = _name, f"{_name}_"
     _DUNDERS[f"__r{_word}__"] = _name if _name in _COMMUTING else f"r{_name}"
+_HOMONYMS = {"torch.nn.functional.unfold": "im2col"}  # a tensor has another method of that name
 
 
 @lru_cache(maxsize=4096)
@@ -71,7 +72,7 @@ def name_of(function: Any) -> str:
         name = getattr(owner, "__name__", own)
     else:
         name = parts[-1] if own in {"", parts[-1]} or own.startswith("__") else own
-    return _DUNDERS.get(name, name)
+    return _HOMONYMS.get(whole) or _DUNDERS.get(name, name)
 
 
 _STORES = {"STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR"}

@@ -432,6 +432,10 @@ def _inline(draft: Draft) -> None:
         if step.spot.name or tensor in draft.results or uses.get(tensor) != 1:
             continue
         reader = next(t for t, v in draft.values.items() if is_reading(v, tensor))
+        is_found = any(isinstance(part, ir.Reduce) for part in walk(draft.values[tensor]))
+        places = (place for read in find_accesses(draft.values[reader]) for place in read.places)
+        if is_found and any(is_reading(place, tensor) for place in places):
+            continue  # a place is an index or a tensor, and no reduction
         meet = partial(_open_read, draft.values[tensor], step.indices)
         try:
             whole = map_reads(draft.values[reader], tensor, meet)

@@ -249,6 +249,14 @@ def _tidy(here: ir.Expr, visit: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:
         case ir.Compare(relation, left, right) if is_whole(left) and is_whole(right):
             return decide(relation, left, right)
         case ir.Access(tensor, places):
+            for number, place in enumerate(places):
+                if isinstance(place, ir.Where):  # where(c, x[i], x[j]) for x[where(c, i, j)]
+                    parts = (
+                        ir.Access(tensor, (*places[:number], each, *places[number + 1 :]))
+                        for each in (place.then, place.other)
+                    )
+                    act = choose_truth if tensor.kind == "bool" else choose
+                    return act(visit(place.condition), *map(visit, parts))
             return ir.Access(
                 tensor, tuple(affine.simplify_place(p) if is_whole(p) else visit(p) for p in places)
             )

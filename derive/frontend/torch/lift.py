@@ -61,22 +61,23 @@ def lift(
     *,
     path: str = "",
     loose: Sequence[str] = (),
+    known: Sequence[str] = (),
 ) -> Lifted:
     """The system that a function or a module computes, called with these arguments at these sizes.
 
     A tensor of a module is an argument `self.conv1.weight`. With `loose` this is a first look:
     a size of it becomes the one that the code takes it to be equal to, and nothing is judged yet.
-    DeriveError, with the line of the code,
+    The sizes in `known` are numbers from the start. DeriveError, with the line of the code,
     for what has no place in equations: branches on data, numbers read out, random numbers,
     operations that are not known.
     """
     function = keep_sizes(function, path)
     if hasattr(function, "named_parameters"):
         function = partial(call_module, function)
-    fixed: dict[str, None] = {}
+    fixed = dict.fromkeys(known)
     is_judged = not loose
     merged: dict[str, ir.Expr] = {}
-    for _ in range(_MOST_RUNS + len(loose)):
+    for _ in range(_MOST_RUNS + len(sizes)):
         trace = Trace(sizes, tuple(fixed), loose)
         try:
             run = _run(trace, function, arguments, path)

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from derive.analysis.affine import simplify_place
 from derive.errors import DeriveError, refuse
 from derive.frontend.torch import exprs, numbers
 from derive.frontend.torch.code import Spot, mark_spot
@@ -276,7 +277,11 @@ class Trace:
             value = value.to_expr()
         elif isinstance(value, int):
             value = numbers.to_expr(value)
-        return Polynomial.of(substitute(value, self.fixed)).to_expr()
+        value = substitute(value, self.fixed)
+        calls = [part for part in walk(value) if isinstance(part, ir.Call)]  # 12//2
+        told = (c for c in calls if not any(isinstance(part, ir.Size) for part in walk(c)))
+        value = substitute(value, {call: simplify_place(call) for call in told})
+        return Polynomial.of(value).to_expr()
 
     def number(self, extent: ir.Expr) -> int:
         """The extent in this run."""
@@ -304,6 +309,9 @@ class Trace:
         if not names or self.number(one) != self.number(other):
             raise self.refuse("lift-unsure", "extents differ that torch takes for equal")
         self.merge(gap)
+        own = tuple(name for name in names if name in self.loose)
+        if own:  # numbers of a module rather than those of its arguments
+            raise RestartError(own)
         for name in names:
             number = Polynomial.of(self.sizes[name]).to_expr()
             rest = substitute(gap.to_expr(), {ir.Size(name): number})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from functools import partial, reduce
 from importlib import import_module
 from operator import ge, le, matmul
@@ -17,7 +18,7 @@ from typing import Any
 from derive.errors import refuse
 from derive.frontend.torch.call import composite
 from derive.frontend.torch.code import apply_to
-from derive.frontend.torch.numbers import SymbolicFloat, SymbolicInt
+from derive.frontend.torch.numbers import SymbolicFloat, SymbolicInt, is_symbolic, plain
 from derive.frontend.torch.ops.views import clamp, to_list
 
 
@@ -98,6 +99,119 @@ def _roll(input: Any, shifts: Any, dims: Any = None) -> Any:
         length = input.shape[dim]
         input = input.index_select(dim, (torch.arange(length) - shift) % length)
     return input
+
+
+def _pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
+    """A border of one number, or of elements: turned back, the next one, those of the other end."""
+    if mode == "constant":
+        return torch.constant_pad_nd(input, pad, 0 if value is None else value)
+    for dim, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True), 1):
+        if not is_symbolic(before) and not is_symbolic(after) and before == 0 == after:
+            continue
+        length = input.shape[-dim]
+        places = torch.arange(length + before + after) - before
+        if mode == "circular":
+            places = places % length
+        elif mode == "replicate":
+            places = places.clamp(0, length - 1)
+        else:
+            _ = length > max(before, after)  # the code runs so while it is
+            places = places if not is_symbolic(before) and before == 0 else places.abs()
+            back = length - 1 - (length - 1 - places).abs()
+            places = (places if plain(after) == 0 else back).clamp(0, length - 1)
+        input = input.index_select(-dim, places)
+    return input
+
+
+def _interpolate(  # noqa: PLR0913, PLR0917 - torch's
+    input: Any,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Any:
+    """Axis by axis: place i of the result lies at a place of the input, or between some."""
+    if antialias:
+        unknown("interpolation with antialias is not known")
+    rank = input.dim() - 2
+    given = to_list(scale_factor if size is None else size)
+    lengths = list[Any]()
+    for dim, each in enumerate(given * (rank if len(given) == 1 else 1), 2):
+        old = input.shape[dim]
+        lengths.append(each)
+        if size is not None:
+            over, under = old, each
+        elif is_symbolic(each) or (exact := Fraction(each).limit_denominator(1000)) != each:
+            unknown(f"the factor {each} is no simple fraction", help="say size=, in whole numbers")
+        else:
+            over, under = exact.denominator, exact.numerator
+            lengths[-1] = old * under // over
+            over, under = (old, lengths[-1]) if recompute_scale_factor else (over, under)
+        if mode != "area":
+            places = torch.arange(lengths[-1])
+            input = _resample(input, dim, places, (over, under), mode, bool(align_corners))
+    pools = torch.nn.functional
+    return getattr(pools, f"adaptive_avg_pool{rank}d")(input, lengths) if mode == "area" else input
+
+
+def _resample(  # noqa: PLR0913, PLR0917 - one axis of a call
+    input: Any, dim: int, places: Any, ratio: tuple[Any, Any], mode: str, is_at_ends: bool
+) -> Any:
+    """One axis: place i lies at i*over/under, or its middle at that of the input's."""
+    (over, under), last = ratio, input.shape[dim] - 1
+    if mode == "nearest":
+        return input.index_select(dim, (places * over // under).clamp(0, last))
+    over, under, shift = over * 2, under * 2, over - (0 if mode == "nearest-exact" else under)
+    if mode == "nearest-exact":
+        return input.index_select(dim, ((places * over + shift) // under).clamp(0, last))
+    if is_at_ends:  # the first on the first, the last on the last
+        end = places.shape[0] - 1
+        over, under, shift = (last, end, 0) if end > 0 else (0, 1, 0)
+    line = places * over + shift
+    first, part = line // under, (line % under) / under
+    if mode == "bicubic":
+        weights = [_cubic_far(part + 1), _cubic_near(part)]
+        weights += [_cubic_near(1 - part), _cubic_far(2 - part)]
+        moves = range(-1, 3)
+    else:
+        weights, moves = [1 - part, part], range(2)
+    behind = (slice(None), *[None] * (input.dim() - 1 - dim))
+    taken = (input.index_select(dim, (first + move).clamp(0, last)) for move in moves)
+    return sum(weight[behind] * each for weight, each in zip(weights, taken, strict=True))
+
+
+def _cubic_near(far: Any) -> Any:
+    return (1.25 * far - 2.25) * far * far + 1
+
+
+def _cubic_far(far: Any) -> Any:
+    return ((-0.75 * far + 3.75) * far - 6) * far + 3
+
+
+def _shuffle_pixels(input: Any, upscale_factor: int) -> Any:
+    channels, rows, columns = input.shape[-3:]
+    times = upscale_factor
+    down, right = torch.arange(rows * times)[:, None], torch.arange(columns * times)
+    channel = torch.arange(channels // times**2)[:, None, None] * times**2
+    channel = channel + down % times * times + right % times
+    return input[..., channel, down // times, right // times]
+
+
+def _unshuffle_pixels(input: Any, downscale_factor: int) -> Any:
+    channels, rows, columns = input.shape[-3:]
+    times = downscale_factor
+    channel = torch.arange(channels * times**2)[:, None, None]
+    down, right = torch.arange(rows // times)[:, None], torch.arange(columns // times)
+    down, right = down * times + channel // times % times, right * times + channel % times
+    return input[..., channel // times**2, down, right]
+
+
+def _shuffle_channels(input: Any, groups: int) -> Any:
+    channels = input.shape[1]
+    places = torch.arange(channels)
+    return input.index_select(1, places % groups * (channels // groups) + places // groups)
 
 
 def _mesh(*tensors: Any, indexing: str = "ij") -> Any:
@@ -336,6 +450,22 @@ OPS = (
     composite("fliplr", lambda input: input.flip(1), "x[B, S]: x.fliplr()"),
     composite("flipud", lambda input: input.flip(0), "x[B, S]: x.flipud()"),
     composite("roll", _roll, "x[B, S]: x.roll(1, 1)", "x[B, S]: x.roll(-2)"),
+    composite("pad", _pad,
+        f"x[B, S]: {_NN}.pad(x, (1, 2))",
+        f"x[B, S + 2, T + 2]: {_NN}.pad(x, (1, 2, 0, 1), mode='reflect')",
+        f"x[B, C, S]: {_NN}.pad(x, (1, 2), mode='replicate')",
+        f"x[B, C, S + 2]: {_NN}.pad(x, (1, 2), mode='circular')"),
+    composite("interpolate", _interpolate,
+        f"x[B, C, S, T]: {_NN}.interpolate(x, scale_factor=(2, 3))",
+        f"x[B, C, S, T]: {_NN}.interpolate(x, (4, 7), mode='bilinear')",
+        f"x[B, C, S]: {_NN}.interpolate(x, scale_factor=2, mode='linear', align_corners=True)",
+        f"x[B, C, S, T]: {_NN}.interpolate(x, scale_factor=2, mode='bicubic')",
+        f"x[B, C, S]: {_NN}.interpolate(x, 5, mode='nearest-exact')",
+        f"x[B, C, S + 3]: {_NN}.interpolate(x, scale_factor=1.5, mode='area')"),
+    composite("pixel_shuffle", _shuffle_pixels, f"x[B, 8, S, T]: {_NN}.pixel_shuffle(x, 2)"),
+    composite("pixel_unshuffle", _unshuffle_pixels,
+        f"x[B, C, 2*S, 2*T]: {_NN}.pixel_unshuffle(x, 2)"),
+    composite("channel_shuffle", _shuffle_channels, f"x[B, 6, S]: {_NN}.channel_shuffle(x, 2)"),
     composite("tril", partial(_triangle, keep=le), "x[S, T]: x.tril()"),
     composite("triu", partial(_triangle, keep=ge), "x[S, T]: x.triu(1)"),
     composite("masked_fill", lambda input, mask, value: torch.where(mask, value, input),

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
 from typing import Any
 
-from derive.analysis.affine import simplify_place
+from derive.analysis import affine
 from derive.frontend.torch import call, exprs, trace
 from derive.frontend.torch.call import Call, Op, op
 from derive.frontend.torch.exprs import add, multiply, subtract
-from derive.frontend.torch.numbers import plain, to_expr
+from derive.frontend.torch.numbers import is_symbolic, plain, to_expr
 from derive.frontend.torch.ops.composites import torch, unknown
 from derive.frontend.torch.ops.views import insert_axis, to_list
 from derive.frontend.torch.trace import RestartError, Shadow, Trace, at, hint_of
@@ -60,11 +60,40 @@ def _rms_norm(
 def _group_norm(
     input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
 ) -> Any:
-    channels = int(input.shape[1]) if num_groups != 1 else -1  # groups are counted in numbers
-    grouped = input.unflatten(1, (num_groups, channels // num_groups))
-    behind = grouped.dim() - 2
-    found = _standardize(grouped, tuple(range(2, grouped.dim())), eps, behind).flatten(1, 2)
-    return _scale(found, weight, bias, behind - 1)
+    """Channel c of C stands in group c*groups // C, which holds C // groups of them."""
+    channels, behind = input.shape[1], input.dim() - 2
+    channels = channels if weight is None else int(channels)  # the module's own number
+    if num_groups == 1 or not is_symbolic(channels % num_groups):
+        parts = (num_groups, channels // num_groups if num_groups != 1 else -1)
+        grouped = input.unflatten(1, parts)
+        dims = tuple(range(2, grouped.dim()))
+        found = _standardize(grouped, dims, eps, behind + 1).flatten(1, 2)
+        return _scale(found, weight, bias, behind)
+    each = channels // num_groups
+    places = torch.arange(num_groups)[:, None] * each + torch.arange(each)
+    grouped, dims = input[:, places], tuple(range(2, input.dim() + 1))
+    parts = grouped.mean(dims), grouped.var(dims, correction=0)
+    own = torch.arange(channels) * num_groups // channels
+    moments = tuple(map(trace.note_name, ("mu", "variance"), parts))
+    moments = tuple(each[:, own] for each in moments)
+    return _scale(_standardize(input, (), eps, behind, moments), weight, bias, behind)
+
+
+def _unroll(
+    input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+) -> Any:
+    """The windows as columns: row (c*K + k)*L + l of each."""
+    lengths, gaps, edges, steps = (
+        _spell(each, 2) for each in (kernel_size, dilation, padding, stride)
+    )
+    input = torch.constant_pad_nd(input, (edges[1], edges[1], edges[0], edges[0]), 0)
+    places = []
+    for dim, (length, gap, step) in enumerate(zip(lengths, gaps, steps, strict=True), -2):
+        count = (input.shape[dim] - gap * (length - 1) - 1) // step + 1
+        places.append(torch.arange(length)[:, None] * gap + torch.arange(count) * step)
+    down, right = places
+    taken = input[..., down[:, None, :, None], right[:, None]]
+    return taken.flatten(-5, -3).flatten(-2)
 
 
 def _attention(  # noqa: PLR0913, PLR0917 - torch's
@@ -246,6 +275,9 @@ OPS = (
                     None if use_input_stats else (running_mean, running_var)),
                 weight, bias, input.dim() - 2),
         f"x[B, C, S]; w[C]: {_NN}.instance_norm(x, weight=w)"),
+    call.composite("im2col", _unroll,
+        f"x[B, C, S + 2, T + 2]: {_NN}.unfold(x, (3, 2), padding=(1, 0), stride=(2, 1))",
+        f"x[C, S + 2, T + 2]: {_NN}.unfold(x, 2, dilation=2)"),
     call.composite("scaled_dot_product_attention", _attention,
         f"q[B, S, D]; k, v[B, T, D]: {_NN}.scaled_dot_product_attention(q, k, v)",
         f"q, k, v[B, S, D]: {_NN}.scaled_dot_product_attention(q, k, v, is_causal=True)",
@@ -410,22 +442,32 @@ def _open_back(
     trace: Trace, axes: Sequence[ir.Index], windows: Sequence[Window], more: Sequence[Any]
 ) -> Opened:
     """The same of a transposed convolution; `more` is put behind the outputs."""
-    found = Opened([], [], [], [])
+    outer = []
     for own, window, extra in zip(axes, windows, more, strict=True):
         step, gap = to_expr(window.step), to_expr(window.gap)
         reach = multiply(gap, subtract(window.length, ir.ONE))
         far = multiply(step, subtract(own.extent, ir.ONE))
         length = add(far, reach, to_expr(1 + plain(extra) - 2 * window.before))
-        found.outer.append(_index_like(trace, own, trace.extent(Polynomial.of(length))))
+        outer.append(_index_like(trace, own, trace.extent(Polynomial.of(length))))
+    return _look_back(trace, outer, [own.extent for own in axes], windows)
+
+
+def _look_back(
+    trace: Trace, outer: list[ir.Index], counts: Sequence[ir.Expr], windows: Sequence[Window]
+) -> Opened:
+    """The windows, so many along each axis, that reach a place."""
+    found = Opened(outer, [], [], [])
+    for own, count, window in zip(outer, counts, windows, strict=True):
+        step = to_expr(window.step)
         found.inner.append(_index_named(trace, window.length, "k"))
-        moved = add(at(found.outer[-1]), to_expr(window.before))
-        place = Polynomial.of(subtract(moved, multiply(gap, at(found.inner[-1])))).to_expr()
+        far = multiply(to_expr(window.gap), at(found.inner[-1]))
+        place = Polynomial.of(subtract(add(at(own), to_expr(window.before)), far)).to_expr()
         if window.step != 1:
             rest = ir.Call("mod", (place, step))
             found.inside.append(exprs.compare("==", rest, ir.ZERO))
             place = ir.Call("floordiv", (place, step))
         found.places.append(place)
-        found.inside.append(exprs.within(place, own.extent))
+        found.inside.append(exprs.within(place, count))
     return found
 
 
@@ -458,7 +500,7 @@ def _convolve(call: Call) -> Shadow:
     def group(out: ir.Index, each: int, length: int, part: ir.Index) -> ir.Expr:
         """The channel that stands at a part of the group of an output."""
         number = ir.Call("floordiv", (at(out), to_expr(each)))
-        return simplify_place(add(multiply(to_expr(length), number), at(part)))
+        return affine.simplify_place(add(multiply(to_expr(length), number), at(part)))
 
     def index_number(index: ir.Index, hint: str) -> ir.Index:
         """A fresh index like another, under a name of its own where its extent is a number."""
@@ -474,7 +516,7 @@ def _convolve(call: Call) -> Shadow:
             length, each = _fix(trace, channel.extent) // groups, _fix(trace, second.extent)
             part, out = trace.index(length, "c"), trace.index(each * groups, "o")
             source = group(out, each, length, part)
-            which = simplify_place(ir.Call("mod", (at(out), second.extent)))
+            which = affine.simplify_place(ir.Call("mod", (at(out), second.extent)))
         rows = source, which
     else:
         opened = _open(trace, value.indices[2:], windows)
@@ -501,6 +543,31 @@ def _convolve(call: Call) -> Shadow:
     return trace.make((*([batch] if value is given else []), out, *opened.outer), total, "real")
 
 
+@op(
+    "col2im",
+    f"x[B, 6, 8]: {_NN}.fold(x, (4, 5), (1, 3), padding=(0, 1), stride=(2, 1), dilation=1)",
+    f"x[B, 4, S]: {_NN}.fold(x, (x.shape[2] + 1, 2), (2, 2))",
+)
+def _roll_up(call: Call) -> Shadow:
+    """The columns put back and added up: every place gathers the windows that reach it."""
+    trace, value = call.trace, call.shadow(0)
+    lengths = [to_expr(n) for n in _spell(call.get(2, "kernel_size"), 2)]
+    how = call.get(5, "stride", 1), call.get(3, "dilation", 1), call.get(4, "padding", 0)
+    windows = _find_windows(trace, lengths, *how)
+    sizes = map(trace.extent, _spell(call.get(1, "output_size"), 2))
+    whole = [trace.index(size, hint) for size, hint in zip(sizes, "hw", strict=True)]
+    counts = [_count(i.extent, window) for i, window in zip(whole, windows, strict=True)]
+    trace.unify(value.shape[-1], multiply(*counts))
+    rest = trace.like(*value.indices[:-2])
+    channels = trace.to_int(value.shape[-2]) // math.prod(map(trace.number, lengths))
+    channel = trace.index(trace.extent(channels), "c")
+    opened = _look_back(trace, whole, counts, windows)
+    row = affine.ravel([at(channel), *map(at, opened.inner)], [channel.extent, *lengths])
+    column = affine.ravel(opened.places, counts)
+    taken = trace.read_number(value, [*map(at, rest), row.to_expr(), column.to_expr()])
+    return trace.make((*rest, channel, *whole), opened.sum([], taken), "real")
+
+
 _MAX = "kernel_size stride padding dilation ceil_mode return_indices"
 _MEAN = "kernel_size stride padding ceil_mode count_include_pad divisor_override"
 
@@ -516,11 +583,10 @@ def _pool(call: Call, kind: str, count: int) -> Shadow:
     if given.get("return_indices"):
         raise trace.refuse("lift-op", "the places of a pool's largest elements are not known")
     own = value.indices[-count:]
-    if given["ceil_mode"] and any(
-        (_fix(trace, i.extent) + 2 * w.before - w.gap * (trace.number(w.length) - 1) - 1) % w.step
-        for i, w in zip(own, windows, strict=True)
-    ):
-        raise trace.refuse("lift-op", "a pool whose last window reaches over the end is not known")
+    if given["ceil_mode"]:  # a last window that begins inside, or before it, may reach over the end
+        reach = [w.gap * (trace.number(w.length) - 1) for w in windows]
+        more = [min(w.after + w.step - 1, r) for w, r in zip(windows, reach, strict=True)]
+        windows = [replace(w, after=n) for w, n in zip(windows, more, strict=True)]
     opened = _open(trace, own, windows)
     rest = trace.like(*value.indices[:-count])
     taken = trace.read_number(value, [*map(at, rest), *opened.places])
@@ -528,8 +594,12 @@ def _pool(call: Call, kind: str, count: int) -> Shadow:
         found = exprs.divide(opened.sum([], taken), to_expr(given["divisor_override"]))
     elif kind == "max" or given["count_include_pad"] is False:
         found = exprs.fold(kind, opened.inner, taken, ir.all_of(*opened.inside))
-    else:
-        found = opened.sum([], taken, kind="mean")
+    else:  # what is put beside the input counts, what lies beyond that does not
+        ends = [add(i.extent, to_expr(w.before)) for i, w in zip(own, windows, strict=True)]
+        counted = [exprs.decide("<", *pair) for pair in zip(opened.places, ends, strict=True)]
+        bracket = exprs.choose(ir.all_of(*opened.inside), ir.ONE, ir.ZERO)
+        whole = multiply(bracket, taken)
+        found = exprs.fold(kind, opened.inner, whole, ir.all_of(*counted))
     return trace.make((*rest, *opened.outer), found, "real")
 
 

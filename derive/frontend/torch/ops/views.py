@@ -148,6 +148,10 @@ def _multiply(extents: Sequence[ir.Expr]) -> Polynomial:
     return prod(map(Polynomial.of, extents), start=Polynomial.of(1))
 
 
+def _name_sizes(form: Polynomial) -> list[str]:
+    return [part.name for part in walk(form.to_expr()) if isinstance(part, ir.Size)]
+
+
 @op(
     "view reshape",
     "x[B, S, D]: x.reshape(-1, x.shape[-1])",
@@ -183,7 +187,8 @@ def _reshape(call: Call) -> Shadow:
             olds[own[0]] = own[0]
             continue
         whole, parts = _multiply([index.extent for index in own]), _multiply(shape)
-        if all(isinstance(atom, ir.Size) for atom in (whole - parts).atoms):
+        is_plain = all(isinstance(atom, ir.Size) for atom in (whole - parts).atoms)
+        if is_plain or {*_name_sizes(whole)} != {*_name_sizes(parts)}:  # else D is H*(D//H)
             trace.unify(whole.to_expr(), parts.to_expr())
         fresh = [trace.index(extent) for extent in shape]
         indices += fresh
@@ -520,14 +525,12 @@ def _concatenate(call: Call) -> Shadow:
     return trace.make(indices, value, kind)
 
 
-@op("pad", "x[B, S]: torch.nn.functional.pad(x, (1, 2))")
+@op("constant_pad_nd", "x[B, S]: torch.constant_pad_nd(x, (1, 2), 0.5)")
 def _pad(call: Call) -> Shadow:
     """A border of one number, of the last axes first."""
     trace, shadow = call.trace, call.shadow(0)
     widths = list(call.get(1, "pad"))
-    if call.get(2, "mode", "constant") != "constant":
-        raise trace.refuse("lift-op", "only a constant border is known")
-    value = call.get(3, "value")
+    value = call.get(2, "value")
     indices = list(trace.like(*shadow.indices))
     olds: list[ir.Expr] = [at(index) for index in indices]
     inside: list[ir.Expr] = []
