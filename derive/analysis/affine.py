@@ -221,8 +221,8 @@ def divide(value: Affine | ir.Expr, under: ir.Expr | Polynomial | int, facts: Fa
     over, divisor = _read(value), _read(under).constant
     if divisor == ONE:
         return over
-    exact, left = _split(over, divisor)
-    if not left.terms and not left.constant.terms:
+    exact, remainder = _split(over, divisor)
+    if not remainder.terms and not remainder.constant.terms:
         return exact
     if not is_never_negative(divisor, facts):  # an index that has a value has an extent
         extents = (atom.extent for atom in over.terms if isinstance(atom, ir.Index))

@@ -119,8 +119,9 @@ def _declaration(group: tuple[ir.Tensor, ...]) -> str:
 # Which indices of a system need a line that says their extent.
 #
 # A reader of the text takes the extent of an index from its first plain use, alone in a place of a
-# tensor whose extent there is known, declared tensors before defined ones; where that gives another extent, or none, an `index` line must
-# tell it. The reading is repeated here, so that the text holds the lines it needs and no others.
+# tensor whose extent there is known, declared tensors before defined ones; where that gives another
+# extent, or none, an `index` line must tell it. The reading is repeated here, so that the text has
+# the lines that it needs and no others.
 # An index that stands on a left side only has such a line in any case: a reader could think that it
 # was forgotten on the right.
 

@@ -251,12 +251,11 @@ def _tidy(here: ir.Expr, visit: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:
         case ir.Access(tensor, places):
             for number, place in enumerate(places):
                 if isinstance(place, ir.Where):  # where(c, x[i], x[j]) for x[where(c, i, j)]
-                    parts = (
-                        ir.Access(tensor, (*places[:number], each, *places[number + 1 :]))
-                        for each in (place.then, place.other)
-                    )
+                    ends = places[:number], places[number + 1 :]
+                    either = (place.then, place.other)
+                    reads = (ir.Access(tensor, (*ends[0], each, *ends[1])) for each in either)
                     act = choose_truth if tensor.kind == "bool" else choose
-                    return act(visit(place.condition), *map(visit, parts))
+                    return act(visit(place.condition), *map(visit, reads))
             return ir.Access(
                 tensor, tuple(affine.simplify_place(p) if is_whole(p) else visit(p) for p in places)
             )

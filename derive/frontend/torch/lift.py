@@ -54,7 +54,7 @@ class Lifted:
         return not self.fixed
 
 
-def lift(
+def lift(  # noqa: PLR0913 - one call, and what is known of its sizes
     function: Callable[..., Any],
     arguments: Mapping[str, Argument],
     sizes: Mapping[str, int],
