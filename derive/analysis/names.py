@@ -4,8 +4,6 @@ Each name is known, has one role, and is defined before use. Each index stands o
 bound around it, and bound only once.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterator
 from keyword import iskeyword

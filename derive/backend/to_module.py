@@ -1,7 +1,5 @@
 """The whole generated file: header, function with its docstring and loops, check of the shapes."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby

@@ -5,8 +5,6 @@ torch.compile makes of it holds for one number of threads and for gradients or n
 it again when one of these changes, at the first call. That time is found and told, and in no row.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

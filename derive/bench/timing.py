@@ -18,8 +18,6 @@ its result anew, as those of a generated function do: a result that malloc does 
 than its bytes, since the system has to give and clear the memory.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import statistics

@@ -19,8 +19,6 @@ and an axis of extent 1 may be added. What is found is a source such as
 shapes, and where that leaves a choice, divisors of these numbers are tried.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache

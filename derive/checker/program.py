@@ -10,8 +10,6 @@ It is read by Python's `ast` and never evaluated as code: names are tensors, sca
 the formula; indices in brackets put a tensor's axes in that order.
 """
 
-from __future__ import annotations
-
 import ast
 import operator
 from collections.abc import Iterator, Mapping, Sequence

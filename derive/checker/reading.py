@@ -17,8 +17,6 @@ filled is none:
                                        value a result, by the function's name
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import inspect

@@ -8,8 +8,6 @@ The sizes of a sample are distinct, and as far as can be had from their products
 has a name.
 """
 
-from __future__ import annotations
-
 import ast
 import itertools
 from collections import Counter

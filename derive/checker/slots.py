@@ -10,8 +10,6 @@ What an argument holds is asked for as `batch.x`, and found by its own name as a
 What the axes of a parameter are is read off the type of its module, as torch documents it.
 """
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import inspect

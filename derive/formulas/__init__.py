@@ -5,8 +5,6 @@ and called like its variable. To add one, write it into the file of its family; 
 into FAMILIES too.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from importlib import import_module

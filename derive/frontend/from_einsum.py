@@ -18,8 +18,6 @@ Laws of the formula:
   summed. Without `->` the output is the indices that occur once, in alphabetical order.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -19,8 +19,6 @@ left, all are listed, and the person has to choose. So is what papers mean in tw
 `\log p / q`, `|A|` of a matrix.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set

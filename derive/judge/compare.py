@@ -10,8 +10,6 @@ sign of a root or an unknown number may have made say nothing: exp(-i) of positi
 the code and a function to the formula. Nor does a function that is not modelled.
 """
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence

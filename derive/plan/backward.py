@@ -7,8 +7,6 @@ that takes more time, by the model of the machine: it may keep torch's own call 
 from being used. Both are weighed against what autograd makes of the plan of the results alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import partial

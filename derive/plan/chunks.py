@@ -14,8 +14,6 @@ With t = n*C + c, and D[n,c,s] the product of a from behind n*C + s to n*C + c, 
 D and P are recurrences of their own, over c: nothing is divided, so all stays finite.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction

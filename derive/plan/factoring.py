@@ -8,8 +8,6 @@ operation; the largest saving is taken first. A part that another one is, up to 
 indices and a number, is computed once.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -12,8 +12,6 @@ and what is the same at all places; in torch's gru the new value is
 n = tanh(V x + a + r*(U h_ + b)).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ constants come only from a file that is named: `derive bench --calibrate FILE` m
 it, `derive build --machine FILE` reads it. Without one a formula gives the same bytes everywhere.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import asdict, dataclass, fields

@@ -12,8 +12,6 @@ anyhow. A normalized row with nothing left, where it is to be zeros, stays as it
 zeros then: it has a slope.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 

@@ -3,8 +3,6 @@
 It is made from the operation itself, not from what the user wrote, so it says what the line does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fractions import Fraction
 

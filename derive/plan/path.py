@@ -1,7 +1,5 @@
 """The order of a contraction: which two operands meet next, found by opt_einsum at given sizes."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

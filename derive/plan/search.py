@@ -11,8 +11,6 @@ fewer operations there, the size at which the two are equal is found from their 
 polynomials.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace

@@ -10,8 +10,6 @@ Laws:
 - The budget is counted in steps, so that the answer hangs on no clock.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -8,8 +8,6 @@ what all their exps share that is free of the summed indices. So the shift of a 
 cancels, and `1 + exp(x)` and `1 + exp(-x)` are one base.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction

@@ -4,8 +4,6 @@ where(c, 1/x, 0)  computes  1/where(c, x, 1)  before it chooses, so that neither
 gradient of the branch that is not taken can be nan.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction

@@ -31,8 +31,6 @@ An index of the user's that a rule drew into its own scope means what it did bef
 name only where somebody is to read the text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

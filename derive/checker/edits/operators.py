@@ -8,8 +8,6 @@ rearrange   equations as a whole: what is returned, which index is kept, how pai
 A change is what the code may be taken to compute; its words say what to do to the code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from functools import partial

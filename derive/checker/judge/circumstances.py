@@ -11,8 +11,6 @@ Layout and gradients are part of what code promises: a difference there is one. 
 cannot be judged. What hangs on the mode is judged in the mode in which the module was given.
 """
 
-from __future__ import annotations
-
 import random
 import struct
 import sys

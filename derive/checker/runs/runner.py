@@ -6,8 +6,6 @@ Whatever the code does in it, to torch or to us, it can but answer: what it answ
 the code, and the judge compares them elsewhere.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

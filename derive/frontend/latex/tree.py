@@ -13,8 +13,6 @@ A sum sign takes all that follows it in its product. What a sub- or superscript 
 part of the name, a power) depends on what is declared, so it is kept as it is written.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from contextlib import suppress

@@ -7,8 +7,6 @@ seen. Sizes are answered with integers that know their names; a value of the dat
 code that branches on one, or reads one out, is refused.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager

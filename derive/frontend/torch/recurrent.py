@@ -7,8 +7,6 @@ the values at all places and the last ones of each layer, a cell the new ones. S
 in the documentation of torch.nn.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from derive.errors import refuse

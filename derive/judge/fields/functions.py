@@ -7,8 +7,6 @@ values holds for theirs. A square is positive, so that signs multiply and roots 
 positive; an element's size is a hash, of any magnitude, and small integers are ranked as they are.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from fractions import Fraction

@@ -3,8 +3,6 @@
 Operations that move elements and compute nothing are done to every part alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace

@@ -10,8 +10,6 @@ This is the ground truth of all other judges. It reads the user's own SymPy equa
 of the index language, and computes one element at a time: in float64, or exactly in fractions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any

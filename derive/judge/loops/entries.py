@@ -15,8 +15,6 @@ mpmath's then, and decimals are the doubles that code has for them, so that a co
 decided as code decides it.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from collections import defaultdict

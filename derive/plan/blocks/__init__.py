@@ -18,8 +18,6 @@ part of the value, so no gradient flows through it. Sums run in float32 at least
 formula's dtype.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace

@@ -6,8 +6,6 @@ normalized row over it gives may be read by nothing that is not proportional to 
 end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache

@@ -10,8 +10,6 @@ which gives a Cell, perhaps with its axes arranged, or None where it does not fi
 say what a name stands for, where nothing else reads it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from derive.ir import nodes as ir

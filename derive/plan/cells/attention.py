@@ -4,8 +4,6 @@ Vaswani et al. 2017, eq. 1; Dao et al. 2022 for the kernel. It takes four places
 of the batch, the query's or the key's, the features.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from fractions import Fraction
 

@@ -16,8 +16,6 @@ long where they lie apart; norms with other powers, or of the largest, take it 2
 as their operations do (CPU, float32).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import partial

@@ -8,8 +8,6 @@ elementwise:
     smooth_l1_loss, huber_loss          d**2/2 where |d| < c and else c (|d| - c/2), over c or not
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from fractions import Fraction
 

@@ -6,8 +6,6 @@ i != j and else d_i what diagonal_scatter does, as x_ij + d_i [i = j] is, x_ij [
 triangle, x y + z an addcmul, x + 2 y an add.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from derive.ir import functions

@@ -10,8 +10,6 @@ an entry takes 0.7 ns in the cache and 1 beyond, to begin a product of matrices 
 32 rows, 4 to 32 entries summed and 4 to 128 columns, of 2 to 20 MiB.
 """
 
-from __future__ import annotations
-
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
 from derive.ir.polynomial import Polynomial

@@ -11,8 +11,6 @@ Wide windows that are added up take blocks as wide as they are: each is the end 
 start of the next, and no sum is taken off another.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

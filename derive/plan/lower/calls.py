@@ -6,8 +6,6 @@ first at a few points, then by the normal forms of both, so that nothing is take
 not. What is not smooth is left: its slope at an edge would be another one.
 """
 
-from __future__ import annotations
-
 import builtins
 import math
 from collections.abc import Iterator

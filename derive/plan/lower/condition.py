@@ -1,7 +1,5 @@
 """Conditions and choices: truth values over indices, where."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from math import lcm

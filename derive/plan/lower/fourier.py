@@ -8,8 +8,6 @@ What is multiplied so rounds as the largest values of its rows do, and one entry
 reaches all of its row: it is done where neither matters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

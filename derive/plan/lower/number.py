@@ -5,8 +5,6 @@ torch takes up to 64 bits only. Where some sizes could lead there, the part is c
 which says inf or nan as the formula does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import reduce

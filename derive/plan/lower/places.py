@@ -17,8 +17,6 @@ Outside of its tensor a view reads zeros, and integers are kept inside: a condit
 says that no one asks for these.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce

@@ -7,8 +7,6 @@ free of the bound indices divide the result; what remains is contracted two by t
 terms signs become differences, numbers stay numbers, and operands are aligned.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction

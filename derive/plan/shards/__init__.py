@@ -22,8 +22,6 @@ Between moves stand formulas of their own: the stages, which are planned like an
 those of the tensor that each rank hands to a collective, all real arguments needing gradients.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce

@@ -7,8 +7,6 @@ it is known where tensors are cut over the ranks of a mesh, and what moves befor
 them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias

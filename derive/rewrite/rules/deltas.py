@@ -3,8 +3,6 @@
 sum_j [i == j] * f_j = f_i          sum_v [v == tok[n]] * E[v,d] = E[tok[n],d]
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from derive.analysis.facts import is_finite_where_defined, is_never_negative, is_whole

@@ -14,8 +14,6 @@ the mean of the points first, which leaves the differences as they are: (x_i - x
 (x_i - m) - (x_j - m). Where there is none they stay, unless what is left has no difference.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

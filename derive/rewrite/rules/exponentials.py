@@ -4,8 +4,6 @@ A quotient of exponentials overflows where softmax does not, so the written-out 
 functions that shift by the largest logit. A shift of a whole row has no effect.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations

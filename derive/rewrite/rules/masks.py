@@ -6,8 +6,6 @@ Inputs are taken to be finite where an entry is taken off a sum again, as only r
 digits: an infinity less itself is nan. Running sums begin at either end, and nothing is taken off.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace

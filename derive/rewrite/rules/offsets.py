@@ -7,8 +7,6 @@ A plan reads such a table as a view of its windows. Substitution tells what depe
 through i - j: put u + j for i, and j is gone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction

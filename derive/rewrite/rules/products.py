@@ -1,7 +1,5 @@
 """Rules on products and sums: flatten, guard, pull sums out, distribute, count what is unused."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypeGuard
 

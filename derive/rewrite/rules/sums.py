@@ -3,8 +3,6 @@
 sum_j a_i * f_j = a_i * sum_j f_j
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import combinations
 from math import comb, prod

@@ -3,8 +3,6 @@
 Sums are reductions over axes, what keeps its axis, products in all their ranks, and matrices.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
