@@ -2,8 +2,7 @@
 
 A file's text is Python, or a notebook's code cells. A folder is searched without what is hidden,
 kept by tools (`__pycache__`, `node_modules`) or a virtual environment; a file or folder that is
-named is read whatever it is called. Only files that mention an einsum are parsed, since others
-cannot hold one.
+named is read whatever it is called.
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ from derive.linter.scopes import find_characters, to_column
 
 _KEPT_BY_TOOLS = ("__pycache__", "node_modules")
 _SUFFIXES = (".py", ".ipynb")
-_MENTIONS = re.compile(rb"einsum|einops")  # by its import or its call a file says the word
 
 
 class UnreadableError(Exception):
@@ -96,8 +94,8 @@ class Source:
             raise UnparsableError(str(error) or "it is nested too deeply") from error
 
 
-def find_files(paths: Sequence[str], exclude: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """The files below the paths, each once, in order; and whether the file itself was named.
+def find_files(paths: Sequence[str], exclude: Sequence[str]) -> Iterator[str]:
+    """The files below the paths, each once, in order.
 
     A folder that cannot be listed is among them, so that reading it tells why. DeriveError where a
     path is not there.
@@ -106,14 +104,12 @@ def find_files(paths: Sequence[str], exclude: Sequence[str]) -> Iterator[tuple[s
         if not os.path.lexists(path):
             says = f"there is no file or folder {path}"
             raise refuse("path-missing", says, help="correct the path, or leave it out")
-    found: dict[str, tuple[str, bool]] = {}
+    found: dict[str, str] = {}
     for path in paths:
-        named = not os.path.isdir(path)
-        for name in [path] if named else _walk(path):
+        for name in _walk(path) if os.path.isdir(path) else [path]:
             shown = PurePath(os.path.normpath(name)).as_posix()
             if not _is_excluded(shown, exclude):
-                key = os.path.abspath(name)
-                found[key] = (shown, named or found.get(key, ("", False))[1])
+                found[os.path.abspath(name)] = shown
     yield from sorted(found.values())
 
 
@@ -241,17 +237,16 @@ def lint(paths: Sequence[str], exclude: Sequence[str] = ()) -> Report:
     """The findings of all files below the paths; DeriveError where a path is not there."""
     findings: list[Finding] = []
     files = calls = 0
-    for path, is_named in find_files(paths, exclude):
+    for path in find_files(paths, exclude):
         files += 1
         try:
             data = read(path)
         except UnreadableError as error:
             findings.append(_judge_file(UNREADABLE, path, str(error)))
             continue
-        if is_named or _MENTIONS.search(data):
-            report = lint_bytes(path, data)
-            findings += report.findings
-            calls += report.calls
+        report = lint_bytes(path, data)
+        findings += report.findings
+        calls += report.calls
     return Report(tuple(sorted(findings, key=lambda f: f.order)), files, calls)
 
 

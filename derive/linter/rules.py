@@ -159,7 +159,7 @@ DE009 pattern-sizes error sizes
     fine: rearrange(x, "b (h d) -> b h d", d=64)
 DE901 syntax-error error
     The file, or a cell of a notebook, is no Python.
-    What cannot be parsed cannot be read for einsums. Files that mention none are not parsed.
+    What cannot be parsed cannot be read for einsums.
     hurts: x = torch.einsum("ij->ji", A
     fine: x = torch.einsum("iij->ij", A)
 DE902 unreadable-file error
