@@ -403,7 +403,26 @@ def compile_script(code: Code, text: str) -> CodeType:
     assert code.script is not None
     script = replace(code.script, tree=name_calls(ast.parse(text)))
     tree = to_function(script, arguments, code.answer)
-    return compile(tree, code.path, "exec", dont_inherit=True)
+    return _compile(tree, code.path)
+
+
+def _compile(tree: ast.Module, path: str) -> CodeType:
+    """The code of a tree; one that computes by numpy alone computes by torch's functions of it."""
+    nodes = [*ast.walk(tree)]
+    aliases = [each for node in nodes if isinstance(node, ast.Import) for each in node.names]
+    froms = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
+    heads = {f"{name.partition('.')[0]}" for name in [a.name for a in aliases]}
+    heads |= {str(node.module).partition(".")[0] for node in froms}
+    if "numpy" in heads and not heads & _FRAMEWORKS:
+        for alias in (each for each in aliases if each.name.partition(".")[0] == "numpy"):
+            alias.name, alias.asname = f"{_NUMPY}{alias.name[5:]}", alias.asname or alias.name
+        for node in (each for each in froms if str(each.module).partition(".")[0] == "numpy"):
+            node.module = f"{_NUMPY}{str(node.module)[5:]}"
+    return compile(tree, path, "exec", dont_inherit=True)
+
+
+_FRAMEWORKS = {"torch", "jax", "tensorflow", "cupy"}
+_NUMPY = "torch._numpy"
 
 
 def run_tree(
@@ -420,7 +439,7 @@ def run_tree(
     sys.path.append(folder)
     try:
         with _run_by_user(path, shown, places):
-            exec(compile(tree, path, "exec", dont_inherit=True), module.__dict__)
+            exec(_compile(tree, path), module.__dict__)
     finally:
         sys.path.remove(folder)
     return module.__dict__
@@ -448,6 +467,8 @@ def find_line(error: BaseException, path: str) -> int | None:
 def say(error: BaseException) -> str:
     """The error on one line."""
     text = " ".join(str(error).split())
+    if isinstance(error, AttributeError) and f"'{_NUMPY}" in text:
+        return f"numpy's {error.name} has no counterpart in torch: write it with what has one"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

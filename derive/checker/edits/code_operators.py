@@ -345,7 +345,8 @@ def exchange_keywords(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
             axes = [each for each in args if each is not receiver]
             if name in _REDUCE and receiver is not None:
                 is_whole = not axes and not {"dim", "axis"} & given
-                kept, along = "keepdim=True", [f"dim={axis}" for axis in (-1, -2, 0, 1)]
+                kept = "keepdims=True" if "axis" in given else "keepdim=True"
+                along = [f"dim={axis}" for axis in (-1, -2, 0, 1)]
                 if is_whole:
                     told += [(each, 0.1) for each in along]
                     told += [(f"{each}, {kept}", 0.2) for each in along]

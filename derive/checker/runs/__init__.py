@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from traceback import walk_tb
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from derive.checker import load, processes, reading, relations, slots
@@ -312,7 +313,20 @@ def call_target(
         with convert_buffers(target, dtype):
             return call(call_module, [every, *positional], named)
     positional, named = _order(target, slots.gather(target, given))
-    return call(target, positional, named)
+    globals = getattr(inspect.unwrap(target), "__globals__", {})
+    if not any(_is_numpys(value) for value in globals.values()):
+        return call(target, positional, named)
+    from torch._numpy._ndarray import ndarray
+    from torch.utils._pytree import tree_map_only
+
+    positional, named = tree_map_only(torch.Tensor, ndarray, (positional, named))
+    return tree_map_only(ndarray, lambda array: array.tensor, call(target, positional, named))
+
+
+def _is_numpys(value: Any) -> bool:
+    """Is it of torch's numpy: the module, or one of its functions?"""
+    name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "")
+    return str(name).startswith("torch._numpy")
 
 
 def _convert_others(module: Any, given: Collection[str], dtype: Any) -> dict[str, Any]:

@@ -172,7 +172,7 @@ class _Copies:
         self.path, self.home = path, names.get("__name__")
         self.made: list[tuple[Any, Any]] = []  # what is copied may have no hash
         self.names = dict(names)
-        found = [name for name in ("math", "numpy") if name in sys.modules]
+        found = [n for n in ("math", "numpy", "torch._numpy") if n in sys.modules]
         modules: dict[str, ModuleType] = {name: _open_module(name) for name in found}
         for name, module in modules.items():
             self.made.append((sys.modules[name], module))
