@@ -449,8 +449,8 @@ def _vary_scalars(sample: Sample, numbers: Sequence[float]) -> Iterator[Sample]:
         yield replace(sample, change=change, reason=f"{name} = {value:g}", is_limit=True)
 
 
-def scale(sample: Sample, factor: float, *, within: bool = False) -> Sample:
-    """The sample with its real inputs that have no domain so many times as large.
+def scale(sample: Sample, factor: float, *, within: bool = False, more: float = 0) -> Sample:
+    """The sample with its real inputs that have no domain so many times as large, and more.
 
     With `within` also those whose domain holds what they are then.
     """
@@ -458,11 +458,12 @@ def scale(sample: Sample, factor: float, *, within: bool = False) -> Sample:
     def act(_: ir.Tensor, domain: Domain, value: Any) -> Any:
         ends = (value * factor).aminmax() if within and value.numel() else ()
         is_held = bool(ends) and all(domain.holds(float(end)) for end in ends)
-        return value * factor if domain.is_everything or is_held else value
+        return value * factor + more if domain.is_everything or is_held else value
 
-    if factor == 1:
+    if factor == 1 and not more:
         return sample
-    return replace(sample, change=_alter("real", act), reason=f"inputs {factor:g} times as large")
+    reason = f"inputs with {more:g} added" if more else f"inputs {factor:g} times as large"
+    return replace(sample, change=_alter("real", act), reason=reason)
 
 
 def select_numbers(numbers: Iterable[float]) -> list[float]:

@@ -512,6 +512,7 @@ class Stages:
         if self.verdict.same:
             send.begin("the runs in short floats")
             self.find(precision.find_unstable(self.program, choice.samples[0]))
+            self.find(precision.find_cancelling(self.program, choice.samples[0]))
             if any(getattr(entry, "kind", "") == "bool" for entry in self.job.system.inputs):
                 with suppress(CannotRunError, DeriveError):
                     sample = choice.samples[-1]

@@ -352,6 +352,19 @@ def _name_lowerings(
             )
 
 
+_COMMON = 1000.0  # that inputs have in common; float32 holds what they differ by to four digits
+
+
+def find_cancelling(program: Program, sample: Sample) -> Iterator[Diagnostic]:
+    """A finding where terms cancel in float32 that the formula does not take apart."""
+    far = scale(sample, 1.0, more=_COMMON)
+    found = _run_rounded(program, far, "float32", _SHORT)
+    if found is not None and found[2] and not found[0].lowered:
+        says = "large terms cancel in the code, and digits are lost that the formula keeps"
+        advice = "subtract first what the inputs have in common, as the formula does"
+        yield Diagnostic("cancels", says, facts=(f"{found[2]}, {far.describe()}",), help=advice)
+
+
 LARGE = 1e4  # the size of a logit that float32 holds easily and whose exponential it does not
 _MOST_SIGNS = 16  # of the inputs, that are tried to have all logits below 0
 _SCALES = (1.0, 10.0, 100.0, 1000.0, 10_000.0)
