@@ -12,14 +12,22 @@ Below them stand the functions that a file has for what no single call of torch 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import groupby
 from typing import TypeAlias
 
 from derive.analysis.extents import FromEquation, FromShape, find_size_sources, is_above_zero
-from derive.backend.lines import INDENT, WIDTH, fit_signature, to_tuple, write_function
+from derive.backend.lines import (
+    INDENT,
+    WIDTH,
+    fit_call,
+    fit_signature,
+    is_read,
+    to_tuple,
+    write_function,
+)
 from derive.backend.to_torch import ADD, FOURIER, RECUR, SIGN, UNFOLD, is_growing, to_python
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
@@ -29,6 +37,7 @@ from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_children, walk
 from derive.plan import gates, ops
 from derive.plan.cells import attention, scatter, segments, windows
+from derive.plan.lower.number import find_counted, find_positive
 from derive.plan.plan import Plan
 from derive.plan.steps import free_name
 from derive.rewrite.guards import is_variable
@@ -50,19 +59,19 @@ SizeSource: TypeAlias = FromShape | FromEquation
 
 
 def write_check(
-    system: ir.System,
-    is_used: Callable[[str], bool],
-    positive: Sequence[str] = (),
-    counted: Sequence[tuple[ir.Index, int]] = (),
+    system: ir.System, code: Sequence[str], plans: Sequence[Plan]
 ) -> tuple[list[str], str]:
-    """(the sizes it returns, its text): those that are used, or nothing where nothing is to check.
+    """(the lines that call it, its text): the check of the arguments, before the code of plans.
 
-    The `positive` sizes have to be 1 at least, the extents of the `counted` indices the number
-    beside them. Raises DeriveError where no shape tells some size.
+    It returns the sizes that the code reads. Nothing where nothing is to check. Raises DeriveError
+    where no shape tells some size.
     """
+    positive, counted = sorted({s for p in plans for s in find_positive(p)}), find_counted(plans)
     known_sizes = [s for s in find_size_sources(system) if isinstance(s, (FromShape, FromEquation))]
-    sizes = [source.name for source in known_sizes if is_used(source.name)]
-    arguments = [f"{name}: {kind}" for name, kind in list_arguments(system)]
+    sizes = [source.name for source in known_sizes if is_read(source.name, code)]
+    given = list_arguments(system)
+    call = fit_call(CHECK, ", ".join(sizes), [name for name, _ in given])
+    arguments = [f"{name}: {kind}" for name, kind in given]
     several = f"tuple[{', '.join(['int'] * len(sizes))}]"
     returns = "None" if not sizes else "int" if len(sizes) == 1 else several
     has_tensors = any(isinstance(entry, ir.Tensor) for entry in system.inputs)
@@ -74,13 +83,13 @@ def write_check(
     body.insert(0, f'"""{words}; ValueError where they do not fit."""')
     if sizes:
         body.append(f"return {', '.join(sizes)}")
-    return sizes, write_function(fit_signature(CHECK, arguments, returns), body)
+    return call, write_function(fit_signature(CHECK, arguments, returns), body)
 
 
-def write_sizes(system: ir.System, is_used: Callable[[str], bool]) -> list[str]:
-    """The lines that read the sizes that are used, of shapes that are known to fit."""
+def write_sizes(system: ir.System, code: Sequence[str]) -> list[str]:
+    """The lines that read the sizes that the code reads, of shapes that are known to fit."""
     known = [s for s in find_size_sources(system) if isinstance(s, (FromShape, FromEquation))]
-    needed = {source.name for source in known if is_used(source.name)}
+    needed = {source.name for source in known if is_read(source.name, code)}
     for source in reversed(known):
         if source.name in needed and isinstance(source, FromEquation):
             needed |= _needs(source)

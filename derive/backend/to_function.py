@@ -23,14 +23,12 @@ from derive.backend.lines import (
     fit_signature,
     fit_targets,
     indent,
-    is_read,
     write_function,
 )
 from derive.backend.to_torch import to_python
 from derive.ir import nodes as ir
 from derive.ir.text import to_text
 from derive.plan import ops, steps
-from derive.plan.lower.number import find_counted, find_positive
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,17 +55,10 @@ def to_function(
     blocks = passes.blocks
     validate = to_checks.name_validate(shown)
     ranges = to_checks.write_ranges(system, validate)
-    told = to_checks.write_sizes(system, lambda size: is_read(size, ranges)) if ranges else []
+    told = to_checks.write_sizes(system, ranges) if ranges else []
     body = to_module.write_body(forward)
-    sizes, check = to_checks.write_check(
-        system,
-        lambda size: is_read(size, body),
-        sorted(find_positive(forward)),
-        find_counted([forward]),
-    )
-    if check:
-        arguments = [argument for argument, _ in to_checks.list_arguments(system)]
-        body = [*fit_call(to_checks.CHECK, ", ".join(sizes), arguments), *body]
+    checking, check = to_checks.write_check(system, body, [forward])
+    body = [*checking, *body]
     keywords = [f"{block}: int | None = None" for block in blocks.values()]
     rows = [
         (blocks[tile.block], "", "int", f"keyword: the same of {tile.index.name} in the backward")
@@ -270,7 +261,7 @@ def _write_backward(passes: Passes, given: Sequence[str]) -> str:
             fill += fit_assignment(name, value)
     sure = [entry for entry in plan.system.inputs if entry not in seeds]  # they may be None
     told = replace(plan.system, inputs=tuple(sure))
-    head = to_checks.write_sizes(told, lambda size: is_read(size, [*fill, *body]))
+    head = to_checks.write_sizes(told, [*fill, *body])
     if not is_one:
         places = [given.index(name) for name in flags]
         parts = ", ".join(flags.values())

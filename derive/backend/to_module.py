@@ -18,7 +18,6 @@ from derive.backend.lines import (
     fit_for,
     fit_signature,
     indent,
-    is_read,
     quote,
     to_tuple,
     wrap_text,
@@ -30,7 +29,6 @@ from derive.ir import nodes as ir
 from derive.ir.text import to_declaration, to_lines, to_text
 from derive.ir.walk import substitute, walk
 from derive.plan import cost, ops
-from derive.plan.lower.number import find_counted, find_positive
 from derive.plan.meaning import to_step_equation
 from derive.plan.plan import Plan, find_subscripts
 from derive.plan.steps import Carried, Scan, Step, Tile
@@ -437,16 +435,8 @@ def to_module(
     bodies = [[*ranges, *calls, *write_body(plan)], *(write_body(each.plan) for _, each in others)]
     code = [line for body in bodies for line in body]
     plans = [plan, *(each.plan for _, each in others)]
-    sizes, check = to_checks.write_check(
-        system,
-        lambda size: is_read(size, code),
-        sorted({size for each in plans for size in find_positive(each)}),
-        find_counted(plans),
-    )
-    if check:
-        arguments = [argument for argument, _ in to_checks.list_arguments(system)]
-        head = fit_call(to_checks.CHECK, ", ".join(sizes), arguments)
-        bodies = [[*head, *body] for body in bodies]
+    checking, check = to_checks.write_check(system, code, plans)
+    bodies = [[*checking, *body] for body in bodies]
     remarks = [f"{said[0].upper()}{said[1:]}." for said in more.remarks]
     helpers = to_checks.write_helpers([*plans, *more.plans])
     has_torch = "torch." in "".join((*code, check, *helpers, *more.texts))

@@ -263,7 +263,7 @@ def _write_sharded(sharding: Sharding, name: str, body: Sequence[str]) -> str:
         written = to_text(extent).replace(" * ", "*")
         call = f'_share("{written}", {to_torch.to_python(extent)}, {mesh}, "{axis}")'
         shares += fit_assignment(share, call) if is_read(share, body) else [call]
-    lines += to_checks.write_sizes(system, lambda size: is_read(size, [*shares, *body]))
+    lines += to_checks.write_sizes(system, [*shares, *body])
     lines += shares
     lines += [f'{tensor} = _take({tensor}, "{tensor}", {mesh})' for tensor in tensors]
     axes = dict.fromkeys(axis for _, axis in sharding.shares.values())
@@ -309,7 +309,7 @@ def _write_move(move: work.Move) -> list[str]:
 def _write_stage(plan: Plan, number: int) -> str:
     """A formula that each rank computes alone."""
     body = write_body(plan)
-    sizes = to_checks.write_sizes(plan.system, lambda size: is_read(size, body))
+    sizes = to_checks.write_sizes(plan.system, body)
     names = ", ".join(tensor.name for tensor in plan.system.results)
     doc = wrap_text(f'"""What a rank makes of its shares: {names}."""', width=OUTER)
     return write_function(sign(plan, f"_stage_{number}"), doc, sizes, body)
