@@ -429,6 +429,10 @@ REDUCTIONS: tuple[Reduction, ...] = (
 # fmt: on
 
 FUNCTIONS: dict[str, Function] = {row.name: row for row in (*PRIMITIVES, *COMPOSITES)}
+# Those above 0 for all arguments and, in floats, 0 for some, as exp(-1000) is.
+VANISHING = tuple(
+    row.name for row in FUNCTIONS.values() if row.range[0] == 0 and row.is_slow and row.is_smooth
+)
 ROWS: dict[str, Reduction] = {row.name: row for row in REDUCTIONS}
 FOLDS = tuple(row.name for row in REDUCTIONS if row.is_fold)
 # Those that an index can be counted by: what does not hold it is only multiplied, or raised.

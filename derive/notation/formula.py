@@ -25,6 +25,8 @@ _HELPERS = (
     "_transform",
     "_unfold",
     "_recur",
+    "_lstm",
+    "_gru",
 )
 _CHECKS = ("_check_shapes", "_check_range", *_HELPERS)
 FUNCTION_WORDS = ("torch", *_CHECKS, "ValueError", "list", "zip", "isinstance", "max")

@@ -25,6 +25,7 @@ from derive.checker.runs import Answer, How, weigh_results
 from derive.checker.samples import Sample, evaluate_parts, find_magnitudes
 from derive.errors import Diagnostic
 from derive.ir import nodes as ir
+from derive.ir.functions import VANISHING
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.walk import walk
 from derive.judge import compare, loops
@@ -439,7 +440,7 @@ def _find_finite_mask(program: Program, sample: Sample) -> Diagnostic | None:
 def _overflows(sample: Sample) -> bool:
     """Is a part of the formula infinite there, or an exponential 0, at a plain number?"""
     for part, evaluator in evaluate_parts(sample):
-        if isinstance(part, ir.Call) and part.function in {"exp", "sigmoid", "softplus", "erfc"}:
+        if isinstance(part, ir.Call) and part.function in VANISHING:
             values = evaluator.find(part).tensor
             if bool((values.isinf() | (values == 0)).any()):
                 return True

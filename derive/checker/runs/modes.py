@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from derive.checker.processes import NO_COMPILER, CannotRunError
 from derive.frontend.torch.call import find_tensors
 from derive.frontend.torch.code import name_of
-from derive.ir.functions import REDUCTIONS
+from derive.ir.functions import FUNCTIONS, REDUCTIONS, VANISHING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -101,7 +101,8 @@ _POLES = _NORMALIZED | {
     *("div", "truediv", "rtruediv", "divide", "true_divide", "reciprocal", "rsqrt", "log", "log2"),
     *("log10", "log1p", "where", "fill", "full", "masked_fill"),
 }
-_VANISHING = _NORMALIZED | {"exp", "exp2", "sigmoid", "erfc"}
+_VANISHING = _NORMALIZED | {"exp2"}
+_VANISHING |= {word for name in VANISHING for word in FUNCTIONS[name].spellings.split()}
 _FACTORS = {"mul", "multiply", "pow", "square", "div", "truediv", "divide", "prod", "cumprod"}
 _CASTS = {"to", "type", "type_as", "long", "int", "short", "char", "byte"}
 

@@ -76,7 +76,7 @@ def fold_parts(
             continue
         match argument:
             case ir.Mul((sign, value)) if sign is ir.MINUS_ONE and value in atoms:
-                continue  # log(sigmoid(-x)) is -softplus(x): the sign may be outside
+                continue  # f(-x) may be -g(x): the sign may be outside
         own = [part for part in parts if _is_of(exchange(part, argument, _ARGUMENT))]
         if not own or all(isinstance(part, ir.Number) for part in own) or ops.is_integer(argument):
             continue
