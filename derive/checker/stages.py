@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -363,7 +363,18 @@ class Stages:
             outcome = judge_gradients(self.program, sample)
             if outcome.same is not True:
                 self.say(outcome.same, *outcome.reasons, difference=outcome.difference)
+                self.mend_cuts(outcome.cuts)
                 return
+
+    def mend_cuts(self, cuts: Sequence[tuple[int, str]]) -> None:
+        """The line at which a gradient ends, and the call to leave out if that makes it right."""
+        from derive.checker.explain import find_uncut
+
+        if cuts:
+            self.choice = replace(self.choice, in_circumstance=True)  # the values are right
+            found = find_uncut(self.program, self.choice.samples, cuts)
+            self.set(line=found.line, edit=found.edit, corrected=found.corrected)
+            self.send(self.verdict)
 
     def judge_samples(self, samples: Iterable[Sample], least: float = CLEAR) -> list[Sample]:
         """Those at which the code agrees, up to the first that shows a difference, which is kept.

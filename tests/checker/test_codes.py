@@ -25,7 +25,8 @@ def read_codes():
 def test_what_is_said_of_pasted_code(formula, expected, section):
     told = dict(section.entries)
     bind, init = dict(read_binds(told.pop("bind", ""))), told.pop("init", None)
-    verdict = check(section.text.removesuffix("\n"), parse(formula), bind=bind or None, init=init)
+    way = {"init": init, "backward": "backward" in told and bool(told.pop("backward"))}
+    verdict = check(section.text.removesuffix("\n"), parse(formula), bind=bind or None, **way)
     report = str(verdict)
     assert expected in {"same" if verdict.same else "", verdict.grade}, report
     assert all(part in report for part in told.pop("says", "").split("\n"))

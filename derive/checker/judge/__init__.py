@@ -72,6 +72,7 @@ class Outcome:
     apart: list[Apart] = field(default_factory=list)  # not yet judged with many digits
     error: CannotRunError | None = None
     always_nan: set[str] = field(default_factory=set)  # results that are nan by the formula
+    cuts: tuple[tuple[int, str], ...] = ()  # lines and calls at which a gradient ends
 
     def describe(self, sample: Sample) -> str:
         """The first difference of finite values, with its sample."""
@@ -196,7 +197,8 @@ def judge_gradients(program: Program, sample: Sample) -> Outcome:
         if where:
             said = [f"at line {line} by {call}" for line, call in answer.cuts if line]
             cuts = f"; the code cuts the gradient {', '.join(said[:MOST_CUTS])}" if said else ""
-            return Outcome(False, f"{where}, {sample.describe()}{cuts}", off)
+            told = tuple(each for each in answer.cuts if each[0])
+            return Outcome(False, f"{where}, {sample.describe()}{cuts}", off, cuts=told)
     return Outcome(True)
 
 
