@@ -36,7 +36,7 @@ def capsule_routing(u: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     # l[n,j] = sum[d](s[n,j,d]**2)  [B, J]
     l = (s**2).sum(-1)
     # v[n,j,d] = s[n,j,d] * (sqrt(l[n,j]) / (l[n,j] + 1))  [B, J, D]
-    v = s * (torch.sqrt(l) / (l + 1))[..., None]
+    v = s * (_norm(l) / (l + 1))[..., None]
     # u_v[n,i,j] = sum[d](u[n,i,j,d] * v[n,j,d])  [B, I, J]
     u_v = torch.einsum("nijd,njd->nij", u, v)
     # a[n,i,j] = b[n,i,j] + u_v[n,i,j]  [B, I, J]
@@ -51,3 +51,9 @@ def _check_shapes(u: Tensor, b: Tensor) -> None:
     B, I, J, D = u.shape
     if b.shape != (B, I, J):
         raise ValueError(f"b[n,i,j] must be [B={B}, I={I}, J={J}], got {list(b.shape)}")
+
+
+def _norm(x: Tensor, power: float = 0.5) -> Tensor:
+    """The root of a sum of powers; its slope at 0 is that of a norm, 0, where a root has none."""
+    is_zero = x == 0
+    return (x.masked_fill(is_zero, 1) ** power).masked_fill(is_zero, 0)

@@ -31,7 +31,7 @@ def global_response_norm(
     # sum_x_power[b,c] = sum[n](x[b,n,c]**2)  [B, C]
     sum_x_power = (x**2).sum(1)
     # g[b,c] = sqrt(sum_x_power[b,c])  [B, C]
-    g = torch.sqrt(sum_x_power)
+    g = _norm(sum_x_power)
     # mean_g[b] = mean[k](g[b,k])  [B]
     mean_g = g.mean(-1)
     # y_part[b,c] = gamma[c] * g[b,c] * (1 / (mean_g[b] + eps)) + 1  [B, C]
@@ -54,3 +54,9 @@ def _check_shapes(
     if torch.is_tensor(eps) and eps.ndim != 0:
         raise ValueError(f"eps is a scalar, got {list(eps.shape)}")
     return B, N, C
+
+
+def _norm(x: Tensor, power: float = 0.5) -> Tensor:
+    """The root of a sum of powers; its slope at 0 is that of a norm, 0, where a root has none."""
+    is_zero = x == 0
+    return (x.masked_fill(is_zero, 1) ** power).masked_fill(is_zero, 0)

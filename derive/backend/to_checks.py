@@ -36,6 +36,7 @@ from derive.ir.recurrences import find_start
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_children, walk
 from derive.plan import gates, ops
+from derive.plan.build import NORM
 from derive.plan.cells import attention, scatter, segments, windows
 from derive.plan.lower.number import find_counted, find_positive
 from derive.plan.plan import Plan
@@ -580,6 +581,11 @@ _UNFOLD = '''def {name}(x: Tensor, dim: int, size: int, step: int) -> Tensor:
     strides[dim:] = [strides[dim] * step, *strides[dim + 1 :], strides[dim]]
     return x.as_strided(shape, strides)
 '''
+_NORM = '''def {name}(x: Tensor, power: float = 0.5) -> Tensor:
+    """The root of a sum of powers; its slope at 0 is that of a norm, 0, where a root has none."""
+    is_zero = x == 0
+    return (x.masked_fill(is_zero, 1) ** power).masked_fill(is_zero, 0)
+'''
 _LSTM = '''def {name}(x: Tensor, h: Tensor, c: Tensor, v: Tensor, u: Tensor, a: Tensor) -> Tensor:
     """The states h of torch.lstm; what it has no rule for, as for vmap, place by place."""
     try:
@@ -657,6 +663,7 @@ def write_helpers(plans: Sequence[Plan]) -> list[str]:
         scatter.LOGSUMEXP: _SEGMENT_LOGSUMEXP,
         windows.SUMS: _WINDOWS,
         attention.APART: _APART,
+        NORM: _NORM,
         gates.LSTM: _LSTM,
         gates.GRU: _GRU,
         FOURIER: _FOURIER,

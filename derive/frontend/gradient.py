@@ -142,6 +142,7 @@ class _Reverse:
     backward: list[ir.Equation] = field(default_factory=list)
     given: dict[str, str] = field(default_factory=dict)  # names of gradients by results
     made: dict[str, str] = field(default_factory=dict)  # and by arguments
+    values: Mapping[str, ir.Expr] = field(default_factory=dict)  # of names; what recurs has none
 
     def make(self) -> ir.System:
         system = self.system
@@ -160,6 +161,7 @@ class _Reverse:
         self.active = set(self.wanted)
         groups = find_groups(system)
         together = {equation: group for group in groups for equation in group}
+        self.values = {e.target.tensor.name: e.value for e in system.equations if e not in together}
         for equation in (e for _ in range(1 + bool(groups)) for e in system.equations):
             if any(self.is_active(each.value) for each in together.get(equation, (equation,))):
                 self.active.add(equation.target.tensor.name)
@@ -314,7 +316,7 @@ class _Reverse:
                 slope = multiply(exponent, power(base, add(exponent, ir.MINUS_ONE)))
                 if not isinstance(exponent, ir.Number):  # where that is 0, so is the slope
                     slope = ir.Where(ir.Compare("==", exponent, ir.ZERO), ir.ZERO, slope)
-                elif is_norm(expr):
+                elif is_norm(expr, self.values):
                     slope = ir.Where(ir.Compare("==", base, ir.ZERO), ir.ZERO, slope)
                 self.carry(base, flow.times(slope))
                 self.carry(exponent, flow.times(self.known(expr), ir.Call("log", (base,))))

@@ -23,6 +23,7 @@ from derive.plan.lower.context import Context, find_layouts
 from derive.plan.lower.product import FINITE
 from derive.plan.machine import DEFAULT
 from derive.plan.masks import use_factors
+from derive.plan.meaning import find_values, to_expr
 from derive.plan.path import FLOPS
 from derive.plan.plan import Entry, Plan
 from derive.plan.steps import Step, free_name, name_op, name_part
@@ -87,6 +88,7 @@ def lower_system(
     if has_factors:
         context.notes[FINITE] = None
         steps = eliminate_common(steps, set(sources), context.names)
+    steps = use_norms(steps)
     steps, results = keep_in_place(steps, results, Storage(sizes))
     steps = match_kinds(split_long(steps, context.names), prepared)
     if not any(_is_mask(part) for step in steps for part in ops.walk_ops(step.op)):
@@ -94,6 +96,30 @@ def lower_system(
     notes = (*form.notes, *context.notes, *find_notes(steps))
     orders = tuple(context.orders)
     return Plan(system, steps, results, dict(sizes), notes, log=form.log, orders=orders)
+
+
+NORM = "_norm"
+
+
+def use_norms(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The steps with norms in place of roots: at 0 the slope of a norm is 0, a root has none."""
+    is_rooted = any(_is_root(op) for step in steps for op in ops.walk_ops(step.op))
+    known = find_values(steps) if is_rooted else {}
+
+    def visit(op: ops.Op) -> ops.Op:
+        args = tuple(map(visit, ops.args_of(op)))
+        here = ops.with_args(op, args) if args != ops.args_of(op) else op
+        match op:
+            case ops.Apply("sqrt" | "pow", _, axes) if functions.is_norm(to_expr(op), known):
+                call = ops.TorchCall(NORM, tuple(map(ops.Given, range(len(args)))))
+                return ops.Cell(call, args, here, axes)
+        return here
+
+    return tuple(Step(step.name, visit(step.op)) for step in steps) if is_rooted else steps
+
+
+def _is_root(op: ops.Op) -> bool:
+    return isinstance(op, ops.Apply) and op.function in {"sqrt", "pow"}
 
 
 def _is_mask(op: ops.Op) -> bool:

@@ -3,7 +3,7 @@
 It is made from the operation itself, not from what the user wrote, so it says what the line does.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
 from derive.analysis.affine import simplify_place, to_affine
@@ -29,6 +29,11 @@ def to_step_equation(step: Step) -> ir.Equation:
     }
     decayed = ir.Mul((substitute(to_expr(step.op.decay), once), before))
     return ir.Equation(target, ir.Add((decayed, to_expr(step.op.added))))
+
+
+def find_values(steps: Iterable[Step]) -> dict[str, ir.Expr]:
+    """The values of the steps by name, those that recur left out."""
+    return {step.name: to_expr(step.op) for step in steps if not isinstance(step.op, ops.Recur)}
 
 
 def to_expr(op: ops.Op) -> ir.Expr:

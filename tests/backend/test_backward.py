@@ -298,9 +298,10 @@ def test_each_result_has_its_gradient(text):
 
 
 @pytest.mark.parametrize("value", ROWS["the slope of a norm is 0 at 0"])
-def test_the_slope_of_a_norm_is_0_at_0(value):
+@pytest.mark.parametrize("option", [{}, {"cells": False}, {"backward": True}])
+def test_the_slope_of_a_norm_is_0_at_0(value, option):
     table = "x[N, M]; " if "x[" in value else ""
-    own = build(parse(f"{table}b[M]\ns = {value}"), backward=True).function
+    own = build(parse(f"{table}b[M]\ns = {value}"), **option).function
     torch.manual_seed(0)
     b = torch.randn(4, dtype=torch.float64, requires_grad=True)
     x = torch.randn(3, 4, dtype=torch.float64)

@@ -22,12 +22,13 @@ from functools import partial
 
 from derive.analysis.facts import is_finite_where_defined
 from derive.ir import nodes as ir
+from derive.ir.functions import is_norm
 from derive.plan import ops
 from derive.plan.cells.matching import CellRule, Definitions, is_same, sort_stored, strip
 from derive.plan.cells.pointwise import match_exchanged, spell_equal
 from derive.plan.cost import time_op
 from derive.plan.machine import DEFAULT
-from derive.plan.meaning import to_expr
+from derive.plan.meaning import find_values, to_expr
 
 NAME, NORM = "torch.cdist", "torch.linalg.vector_norm"
 MODE, ONE = ("compute_mode", "donot_use_mm_for_euclid_dist"), ("p", 1)
@@ -221,24 +222,18 @@ def _lacks_slope(total: ops.Op, definitions: Definitions) -> bool:
     """May something have no slope where these squared distances of points from each other are 0?
 
     Of a distance of 0 torch takes the slope for 0, whatever is made of it. That is the slope of
-    their root, a norm, and of themselves. Anything else passes nan on, to each point by its
+    themselves, and of what is a norm by them. Anything else passes nan on, to each point by its
     distance from itself: so that distance is computed as it is spelled.
     """
+    known = find_values(definitions.steps.values())
     return any(
-        _may_be_zero(arg, definitions) and total in definitions.walk(arg)
+        _may_be_zero(arg, definitions)
+        and total in definitions.walk(arg)
+        and not is_norm(to_expr(part), known)
         for step in definitions.steps.values()
         for part in ops.walk_ops(step.op)
-        if _find_root(part, definitions) is not total
         for arg in _find_steep(part)
     )
-
-
-def _find_root(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """What it is the root of."""
-    match op:
-        case ops.Apply("sqrt", (arg,)):
-            return definitions.unwrap(arg)
-    return None
 
 
 def _find_steep(op: ops.Op) -> tuple[ops.Op, ...]:
