@@ -32,7 +32,8 @@ from derive.frontend.from_sympy import check_real, to_system
 from derive.frontend.from_text import parse
 from derive.frontend.torch.exprs import add, divide, multiply, negate_truth, power, subtract
 from derive.ir import nodes as ir
-from derive.ir.functions import EXPONENTIALS, FUNCTIONS, PLAIN, ROWS, bind, is_norm, read, unfold
+from derive.ir.functions import EXPONENTIALS, FUNCTIONS, PLAIN, ROWS, bind, read, unfold
+from derive.ir.norms import is_norm
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.recurrences import find_groups
 from derive.ir.text import to_lines
@@ -314,10 +315,9 @@ class _Reverse:
                 self.carry(multiply(*(power(each, expr.exponent) for each in factors)), flow)
             case ir.Pow(base, exponent):
                 slope = multiply(exponent, power(base, add(exponent, ir.MINUS_ONE)))
-                if not isinstance(exponent, ir.Number):  # where that is 0, so is the slope
-                    slope = ir.Where(ir.Compare("==", exponent, ir.ZERO), ir.ZERO, slope)
-                elif is_norm(expr, self.values):
-                    slope = ir.Where(ir.Compare("==", base, ir.ZERO), ir.ZERO, slope)
+                zero = base if isinstance(exponent, ir.Number) else exponent
+                if zero is exponent or is_norm(expr, self.values):  # where it is 0, so is the slope
+                    slope = ir.Where(ir.Compare("==", zero, ir.ZERO), ir.ZERO, slope)
                 self.carry(base, flow.times(slope))
                 self.carry(exponent, flow.times(self.known(expr), ir.Call("log", (base,))))
             case ir.Where(condition, then, other):

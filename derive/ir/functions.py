@@ -13,7 +13,7 @@ A new function is a new row. Its examples are what the tests of every room take 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache, lru_cache
@@ -649,58 +649,6 @@ def is_complex(expr: ir.Expr) -> bool:
 def holds_complex(expr: ir.Expr) -> bool:
     """Is a part of it complex? What is said of squares and sizes is said of real numbers."""
     return is_complex(expr) or any(map(holds_complex, find_children(expr)))
-
-
-def is_norm(expr: ir.Expr, known: Mapping[str, ir.Expr]) -> bool:
-    """Is it a root of a sum of powers, so that its slope at 0 is 0, as that of torch's norms is?
-
-    They may be weighted, left out or read elsewhere, and it may be a mean or a variance of them;
-    each vanishes so fast that the root of it alone has a bounded slope. What names stand for may be
-    `known`.
-    """
-    match expr:
-        case ir.Pow(base, ir.Number(root)) if 0 < root < 1:
-            order, is_summed = _find_order(base, known)
-            return is_summed and order * root >= 1
-    return False
-
-
-def _find_order(expr: ir.Expr, known: Mapping[str, ir.Expr]) -> tuple[Fraction, bool]:
-    """(the least power that a sum of powers is made of, is one of it a sum over an index)."""
-    match expr:
-        case ir.Reduce("sum" | "mean", _, _, body):
-            return _find_order(body, known)[0], True
-        case ir.Reduce("var" | "sample_var"):
-            return Fraction(2), True
-        case ir.Add(terms):
-            least, summed = zip(*(_find_order(term, known) for term in terms), strict=True)
-            return min(least), any(summed)
-    powers: dict[ir.Expr, Fraction] = {}
-    for base, power in _list_powers(expr, known):
-        powers[base] = powers.get(base, Fraction(0)) + power
-    orders, are_summed = [Fraction(0)], [False]
-    for base, power in powers.items():
-        is_sum = isinstance(base, (ir.Reduce, ir.Add))
-        order, is_summed = _find_order(base, known) if is_sum else (Fraction(1), False)
-        orders.append(power * order)
-        are_summed.append(is_summed)
-    return max(orders), any(are_summed)
-
-
-def _list_powers(expr: ir.Expr, known: Mapping[str, ir.Expr]) -> Iterator[tuple[ir.Expr, Fraction]]:
-    """The factors of a product, each with its power; those of what is guarded by a number too."""
-    match expr:
-        case ir.Access(tensor) if tensor.name in known:
-            yield from _list_powers(known[tensor.name], known)
-        case ir.Mul(factors):
-            for factor in factors:
-                yield from _list_powers(factor, known)
-        case ir.Pow(base, ir.Number(power)):
-            yield from ((each, power * own) for each, own in _list_powers(base, known))
-        case ir.Where(_, value, ir.Number()) | ir.Where(_, ir.Number(), value):
-            yield from _list_powers(value, known)
-        case _ if not isinstance(expr, (ir.Number, ir.Size, ir.Scalar)):
-            yield expr, Fraction(1)
 
 
 def kind_of(expr: ir.Expr) -> str:

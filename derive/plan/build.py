@@ -13,6 +13,7 @@ from functools import cache, lru_cache
 
 from derive.ir import functions
 from derive.ir import nodes as ir
+from derive.ir.norms import is_norm
 from derive.ir.walk import find_entry_names
 from derive.plan import ops
 from derive.plan.cells import find_notes, use_cells
@@ -110,7 +111,7 @@ def use_norms(steps: tuple[Step, ...]) -> tuple[Step, ...]:
         args = tuple(map(visit, ops.args_of(op)))
         here = ops.with_args(op, args) if args != ops.args_of(op) else op
         match op:
-            case ops.Apply("sqrt" | "pow", _, axes) if functions.is_norm(to_expr(op), known):
+            case ops.Apply("sqrt" | "pow", _, axes) if is_norm(to_expr(op), known):
                 call = ops.TorchCall(NORM, tuple(map(ops.Given, range(len(args)))))
                 return ops.Cell(call, args, here, axes)
         return here

@@ -22,7 +22,7 @@ from functools import partial
 
 from derive.analysis.facts import is_finite_where_defined
 from derive.ir import nodes as ir
-from derive.ir.functions import is_norm
+from derive.ir.norms import is_norm
 from derive.plan import ops
 from derive.plan.cells.matching import CellRule, Definitions, is_same, sort_stored, strip
 from derive.plan.cells.pointwise import match_exchanged, spell_equal
