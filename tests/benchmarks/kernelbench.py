@@ -53,7 +53,8 @@ def shrink(text, *, distinct):
     A module may run only where two sizes of its inputs are one number: they are so unless distinct.
     """
     tree = ast.parse(text)
-    named = {n.targets[0].id: n for n in tree.body if isinstance(n, ast.Assign)}
+    assigned = [n for n in tree.body if isinstance(n, ast.Assign)]
+    named = {n.targets[0].id: n for n in assigned if isinstance(n.targets[0], ast.Name)}
     functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
     reads = {
         name: {n.id for n in ast.walk(function) if isinstance(n, ast.Name)}
