@@ -60,12 +60,23 @@ def watch_gradients(path: str, cuts: dict[tuple[int, str], None]) -> Any:
         if held and not name.endswith("_like") and not name.startswith("new_"):
             reals = [each for each in find_tensors(found) if each.is_floating_point()]
             is_lost = bool(reals) and not any(each.requires_grad for each in reals)
-            if is_lost or name in _READING:
+            if (is_lost or name in _READING) and not _is_in_own_function():
                 call = name if torch.is_grad_enabled() else "no_grad"
                 cuts[find_line_now(path) or 0, call] = None
         return found
 
     return make_mode(act)
+
+
+def _is_in_own_function() -> bool:
+    """Is this in an autograd.Function, which has no gradients inside and a backward of its own?"""
+    import torch
+
+    apply: Any = torch.autograd.Function.apply
+    frame: Any = sys._getframe()
+    while frame is not None and frame.f_code is not apply.__func__.__code__:
+        frame = frame.f_back
+    return frame is not None
 
 
 def find_line_now(path: str) -> int | None:
