@@ -8,6 +8,8 @@ from fractions import Fraction
 
 from derive.ir import nodes as ir
 
+_SUMS = {"sum": None, "mean": None, "var": Fraction(2), "sample_var": Fraction(2)}  # own powers
+
 
 def is_norm(expr: ir.Expr, known: Mapping[str, ir.Expr]) -> bool:
     """Is it a root of a sum of powers, so that its slope at 0 is 0, as that of torch's norms is?
@@ -26,10 +28,8 @@ def is_norm(expr: ir.Expr, known: Mapping[str, ir.Expr]) -> bool:
 def _find_order(expr: ir.Expr, known: Mapping[str, ir.Expr]) -> tuple[Fraction, bool]:
     """(the least power that a sum of powers is made of, is one of it a sum over an index)."""
     match expr:
-        case ir.Reduce("sum" | "mean", _, _, body):
-            return _find_order(body, known)[0], True
-        case ir.Reduce("var" | "sample_var"):
-            return Fraction(2), True
+        case ir.Reduce(kind, _, _, body) if kind in _SUMS:
+            return _SUMS[kind] or _find_order(body, known)[0], True
         case ir.Add(terms):
             least, summed = zip(*(_find_order(term, known) for term in terms), strict=True)
             return min(least), any(summed)
@@ -38,11 +38,14 @@ def _find_order(expr: ir.Expr, known: Mapping[str, ir.Expr]) -> tuple[Fraction, 
         powers[base] = powers.get(base, Fraction(0)) + power
     orders, are_summed = [Fraction(0)], [False]
     for base, power in powers.items():
-        is_sum = isinstance(base, (ir.Reduce, ir.Add))
-        order, is_summed = _find_order(base, known) if is_sum else (Fraction(1), False)
+        order, is_summed = _find_order(base, known) if _is_sum(base) else (Fraction(1), False)
         orders.append(power * order)
         are_summed.append(is_summed)
     return max(orders), any(are_summed)
+
+
+def _is_sum(expr: ir.Expr) -> bool:
+    return isinstance(expr, ir.Add) or (isinstance(expr, ir.Reduce) and expr.kind in _SUMS)
 
 
 def _list_powers(expr: ir.Expr, known: Mapping[str, ir.Expr]) -> Iterator[tuple[ir.Expr, Fraction]]:

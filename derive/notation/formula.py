@@ -27,6 +27,7 @@ _HELPERS = (
     "_recur",
     "_lstm",
     "_gru",
+    "_norm",
 )
 _CHECKS = ("_check_shapes", "_check_range", *_HELPERS)
 FUNCTION_WORDS = ("torch", *_CHECKS, "ValueError", "list", "zip", "isinstance", "max")
