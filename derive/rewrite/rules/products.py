@@ -1,13 +1,29 @@
 """Rules on products and sums: flatten, guard, pull sums out, distribute, count what is unused."""
 
-from collections.abc import Sequence
-from typing import TypeGuard
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from itertools import chain, combinations
+from typing import TypeAlias, TypeGuard
 
 from derive.analysis.extents import is_never_empty
 from derive.analysis.facts import is_safe
 from derive.ir import nodes as ir
-from derive.ir.walk import find_brackets, find_free, rename_apart, substitute, walk
-from derive.rewrite.rule import rule
+from derive.ir.functions import is_complex
+from derive.ir.walk import (
+    Names,
+    exchange,
+    find_brackets,
+    find_children,
+    find_free,
+    rename_apart,
+    substitute,
+    walk,
+)
+from derive.rewrite.rule import rule, system_rule
+
+Powers: TypeAlias = dict[ir.Expr, Fraction]  # what a product is made of
+Site: TypeAlias = tuple[ir.Equation, ir.Expr, Powers]  # a product, and where it stands
 
 
 @rule(
@@ -263,3 +279,141 @@ def may_go_in(factors: Sequence[ir.Expr], summed: ir.Reduce) -> bool:
 
 def _changed(old: ir.Expr, new: ir.Expr) -> ir.Expr | None:
     return None if new is old else new
+
+
+@system_rule(
+    law="y = a * b * c, z = a * b * d: p = a * b, y = p * c, z = p * d",
+    before="a, b[N]; y[i] = 2 * a[i] / b[i]; z[i] = y[i] + exp(a[i]) * (a[i] / b[i])**2",
+    after="a, b[N]; y_common[i] = a[i] * b[i]**(-1); y[i] = 2 * y_common[i]; "
+    "z[i] = y[i] + exp(a[i]) * y_common[i]**2",
+    refuses="a, b, c, d[N]; y[i] = a[i] * b[i] / c[i]; z[i] = sqrt(a[i]) * c[i] / b[i]",
+)
+def share_product(system: ir.System) -> Iterator[ir.System]:
+    """What elementwise products have in common is computed once: the most costly part first.
+
+    An equation that is the common part itself is read by its own name, before the others.
+    """
+    names, found = Names.of(system), system
+    while (best := _find_common(found)) is not None:
+        common, users = best
+        value = _write_powers(common)
+        axes = find_free(value)
+        named = [
+            equation
+            for equation, site, powers in users
+            if powers == common
+            and site is equation.value
+            and set(equation.target.places) == set(axes)
+        ]
+        if named:
+            own = named[0]
+        else:
+            name = names.take(f"{users[0][0].target.tensor.name}_common")
+            target = ir.Access(ir.Tensor(name, tuple(i.extent for i in axes)), axes)
+            own = ir.Equation(target, value)
+        equations: list[ir.Equation] = []
+        for equation in found.equations:
+            equations += [own] if equation is users[0][0] else []
+            changed = equation.value
+            for here, site, powers in users:
+                if here is equation:
+                    changed = exchange(changed, site, _divide(powers, common, own.target))
+            if equation is not own:
+                equations.append(ir.Equation(equation.target, changed))
+        found = replace(found, equations=tuple(equations))
+    if found is not system:
+        yield found
+
+
+def _find_common(system: ir.System) -> tuple[Powers, list[Site]] | None:
+    """What saves most if it is computed once, and the products that hold it."""
+    sites: list[Site] = [
+        (equation, site, _read_powers(site))
+        for equation in system.equations
+        for site in dict.fromkeys(_walk_products(equation.value))
+    ]
+    holders: dict[ir.Expr, list[int]] = {}
+    for number, (_, _, powers) in enumerate(sites):
+        for base in powers:
+            if not isinstance(base, ir.Number):
+                holders.setdefault(base, []).append(number)
+    pairs = dict.fromkeys(chain.from_iterable(combinations(h, 2) for h in holders.values()))
+    shared = {
+        frozenset(common.items()): common
+        for one, other in pairs
+        if (common := _intersect(sites[one][2], sites[other][2]))
+    }
+    best, most = None, 0
+    for common in shared.values():
+        near = (sites[number] for number in holders[min(common, key=lambda b: len(holders[b]))])
+        users = [site for site in near if _holds(site[2], common)]
+        saved = _count_saved(common, len(users))
+        if saved > most:
+            best, most = (common, users), saved
+    return best
+
+
+def _walk_products(value: ir.Expr) -> Iterator[ir.Expr]:
+    """The products that are computed for each entry, outside of sums, rows and choices."""
+    if isinstance(value, (ir.Access, ir.Reduce, ir.Along, ir.Where, ir.Compare)):
+        return
+    factors = value.factors if isinstance(value, ir.Mul) and not is_complex(value) else ()
+    if factors and not any(isinstance(f, (ir.Where, ir.Reduce)) for f in factors):
+        yield value
+    for part in find_children(value):
+        yield from _walk_products(part)
+
+
+def _read_powers(product: ir.Expr) -> Powers:
+    """The factors of a product with their powers; nothing where they do not simply add up."""
+    found: Powers = {}
+    for factor in ir.split_product(product):
+        base, power = factor, Fraction(1)
+        while isinstance(base, ir.Pow) and isinstance(base.exponent, ir.Number):
+            if base is not factor and power != -1:
+                break  # (x**2)**(1/2) is no x
+            power *= base.exponent.value
+            base = base.base
+        before = found.get(base, power)
+        if before * power < 0 or (base in found and (before + power).denominator > 1):
+            return {}
+        found[base] = power + (before if base in found else 0)
+    return found
+
+
+def _intersect(one: Powers, other: Powers) -> Powers:
+    """What two products have in common, numbers aside: of a half power all or nothing."""
+    return {
+        base: power if abs(power) < abs(other[base]) else other[base]
+        for base, power in one.items()
+        if power * other.get(base, 0) > 0
+        and not isinstance(base, ir.Number)
+        and (power == other[base] or power.denominator == other[base].denominator == 1)
+    }
+
+
+def _holds(powers: Powers, common: Powers) -> bool:
+    """Is it a product of these and others?"""
+    ratios = (powers.get(base, 0) / power for base, power in common.items())
+    return all(ratio >= 1 for ratio in ratios)
+
+
+def _divide(powers: Powers, common: Powers, target: ir.Expr) -> ir.Expr:
+    """The product with a name for what is common, as often as that goes."""
+    times = Fraction(int(min(powers[base] / power for base, power in common.items())))
+    left = {base: power - times * common.get(base, 0) for base, power in powers.items()}
+    return _write_powers({base: power for base, power in left.items() if power} | {target: times})
+
+
+def _write_powers(powers: Powers) -> ir.Expr:
+    pairs = powers.items()
+    return ir.product_of([b if power == 1 else ir.Pow(b, ir.Number(power)) for b, power in pairs])
+
+
+def _count_saved(common: Powers, users: int) -> int:
+    """The operations on each entry that a name for it saves: products, quotients and powers."""
+    if not any(map(find_free, common)):
+        return 0
+    powers = sum(abs(power) != 1 for power in common.values())
+    own = len(common) - any(power > 0 for power in common.values()) + powers
+    return (len(common) - 1 + powers) * users - own
