@@ -21,12 +21,13 @@ left, all are listed, and the person has to choose. So is what papers mean in tw
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import combinations, islice, product
 from typing import Any, Unpack
 
-from derive.errors import Mark, refuse
+from derive.errors import DeriveError, Mark, refuse
+from derive.frontend.from_sympy import to_system
 from derive.frontend.from_text import parse
 from derive.frontend.latex.names import (
     Choice,
@@ -41,16 +42,15 @@ from derive.frontend.latex.names import (
 from derive.frontend.latex.nodes import (
     NORMS,
     Big,
-    Bracket,
     Call,
-    Cases,
     Name,
     Number,
     Power,
     Product,
-    Relation,
     Sum,
     Tree,
+    find_counted,
+    find_ends,
     is_label,
     to_word,
     walk,
@@ -103,7 +103,18 @@ def from_latex(
     not read, where shapes are missing, and where the equations can be read in more than one way.
     `title`, `source`, `typical` and `empty_row` are those of `Formula`.
     """
-    return parse(to_notation(text, declarations), name, **about)
+    formula = parse(to_notation(text, declarations), name, **about)
+    try:
+        to_system(formula)
+    except DeriveError as error:
+        states = re.findall(r"on a line before: (\w+)\[-1", error.diagnostic.help)
+        if not states:
+            return formula  # whoever builds it is told
+        name = states[0]
+        says = f"nothing says what {name} is before its first step"
+        advice = f"write {name}_0 = 0, or its shape without the steps: {name}_0: [N]"
+        raise refuse("latex-form", says, help=advice) from error
+    return formula
 
 
 def to_notation(text: str, declarations: str = "") -> str:
@@ -431,100 +442,6 @@ def sort_equations(
     return found
 
 
-def find_counted(
-    equations: Sequence[tuple[Tree, Tree]],
-    ranges: Iterable[str],
-    numbers: Set[str],
-    stated: int | None = None,
-) -> set[str]:
-    """The indices that count from 1, if it is not stated for all.
-
-    The least place that a sum reads says what its index counts from: 1, or 0 if it is not above.
-    Indices that are compared, or stand alone at one place of a tensor, count alike; so does t of
-    `h_t` where `h_0` is given. Where the least place is above 1 and nothing else tells, it is open.
-    """
-    least: dict[str, int] = {}
-    links = list[set[str]]()
-    places: dict[tuple[str, int], set[str]] = {}
-    targets = [left for left, _ in equations if isinstance(left, Name) and left.below]
-    starts = {left.base for left in targets if to_word(left.below[0]) == "0"}
-    for tree in (part for sides in equations for part in walk(sides)):
-        if isinstance(tree, Name):
-            for k, place in enumerate(tree.below):
-                places.setdefault((tree.base, k), set()).add(to_word(place))
-        if isinstance(tree, Relation):
-            compared = (tree.first, *(side for _, side in tree.rest))
-            links.append({to_word(part) for part in walk(compared)})
-        if not isinstance(tree, (Big, Call)):
-            continue
-        above = tree.above if isinstance(tree, Big) else None
-        for below in tree.below:
-            for index, start in find_starts(below):
-                inside = tree.body if isinstance(tree, Big) else tree.arguments
-                first = start + min(find_shifts(inside, index, starts), default=0)
-                least[index] = min(least.get(index, start), start, first)
-            if isinstance(below, Relation) or above is not None:
-                links.append({to_word(part) for part in walk((below, above or below))})
-    kept = set(ranges)
-    kept |= {to_word(left.below[0]) for left in targets if left.base in starts}
-    links += places.values()
-    indices = {word for link in [*links, {*least}] for word in link if word[:1].isalpha()} - numbers
-    if stated is not None:
-        return indices if stated else set()
-    links = [link & indices for link in links]
-    alike = [place & indices for place in places.values()]
-    zero = spread({index for index, place in least.items() if place < 1}, alike, kept)
-    counted = {index for index, place in least.items() if place == 1} - zero
-    counted = spread((counted | kept) & (indices | {*ranges}), links, zero)
-    zero = spread(zero, links, counted)
-    for index in least:
-        if index not in counted | zero:
-            says = f"it is open whether {index} counts from 0 or from 1"
-            raise refuse("latex-form", says, help="add a line: indices count from 1")
-    return counted
-
-
-def spread(found: set[str], links: Sequence[set[str]], kept: Set[str]) -> set[str]:
-    """What is found, and what is linked to it and not kept out."""
-    found = set(found)
-    while also := {word for link in links if link & found for word in link - found - kept}:
-        found |= also
-    return found
-
-
-def find_starts(below: Tree) -> Iterator[tuple[str, int]]:
-    """The indices below a sign that are not less than a number, and the least one of each."""
-    if not isinstance(below, Relation):
-        return
-    sides = [below.first, *(side for _, side in below.rest)]
-    for one, (sign, _), other in zip(sides, below.rest, sides[1:], strict=False):
-        match one, sign, other:
-            case Name() as name, "==" | ">=" | ">", Number(number):
-                pass
-            case Number(number), "<=" | "<", Name() as name:
-                pass
-            case _:
-                continue
-        if number.isdigit():
-            yield to_word(name), int(number) + (sign in {"<", ">"})
-
-
-def find_shifts(body: Tree | tuple[Tree, ...], index: str, starts: Set[str]) -> Iterator[int]:
-    """How far from an index the places are that are read with it, if no condition guards them.
-
-    An entry before the first one is given for what `starts`.
-    """
-    parts = [*walk(body)]
-    if any(isinstance(part, (Bracket, Cases)) for part in parts):
-        return
-    for part in parts:
-        for place in part.below if isinstance(part, Name) and part.base not in starts else ():
-            match place:
-                case Sum((("+", Name() as name), (sign, Number(number)))) if number.isdigit():
-                    if to_word(name) == index:
-                        yield int(f"{sign}{number}")
-
-
 def find_extent(reading: Reading, name: str, place: int, known: str) -> str:
     """The extent of a place of an undeclared tensor: it holds all that limits let it read."""
     for read in sorted(reading.reads[name, place]):
@@ -546,6 +463,7 @@ def choose(
     """The only way to read the equations; DeriveError where there is none, or more than one."""
     # By where written indices stand: each way, and how many extents have an index of their own.
     found: dict[tuple[object, ...], dict[str, int]] = {}
+    ends, astray = find_ends(equations, names.sizes), dict[str, int]()
     misfit: tuple[int, MisfitError] | None = None  # of the way that was read furthest
     for is_strict in (True, False):
         for choice in find_choices(equations, names, is_strict=is_strict):
@@ -566,9 +484,13 @@ def choose(
                 way = "\n".join([*declare(reading), *written, *names.shapes.returned])
                 ways = found.setdefault(tuple(choice.places.items()), {})
                 ways[way] = min(len(reading.batch), ways.get(way, len(reading.batch)))
+                pairs = ((reading.extents.get(index), end) for index, end in ends.items())
+                astray[way] = sum(extent not in {None, end} for extent, end in pairs)
         if found:
             break
     open_ways = [way for ways in found.values() for way in ways if ways[way] == min(ways.values())]
+    if not min(map(astray.__getitem__, open_ways), default=1):  # each index as far as it is said
+        open_ways = [way for way in open_ways if not astray[way]]
     if len({*open_ways}) == 1:
         return open_ways[0]
     if open_ways:

@@ -220,9 +220,9 @@ class Names:
                     for name, factor in found.items():
                         terms[name] = terms.get(name, 0) + (-factor if sign == "-" else factor)
                 return {name: factor for name, factor in terms.items() if factor}
-            case tree.Product(((_, tree.Number(text)), ("" | "cdot", tree.Name() as name))) if (
-                text.isdigit()
-            ):
+            case tree.Product(
+                ((_, tree.Number(text)), ("" | "cdot" | "star", tree.Name() as name))
+            ) if text.isdigit():
                 found = self.find_linear(name, first)
                 return None if found is None else {n: int(text) * k for n, k in found.items()}
         return None
@@ -252,6 +252,34 @@ class Axis:
 
     extent: str
     mark: int
+
+
+class Axes:
+    """The axes of one reading, and which of them are one."""
+
+    def __init__(self) -> None:
+        self.extents: list[str] = []  # by the mark
+        self.same: dict[int, int] = {}
+
+    def mark(self, extent: str) -> Axis:
+        """A new axis."""
+        self.extents.append(extent)
+        return Axis(extent, len(self.extents) - 1)
+
+    def root(self, mark: int) -> int:
+        """The mark that stands for all equal ones."""
+        while mark in self.same:
+            mark = self.same[mark]
+        return mark
+
+    def join(self, one: Axis, other: Axis) -> None:
+        """Make two axes one; their extents have to be the same."""
+        if one.extent != other.extent:
+            says = f"an extent {one.extent} meets an extent {other.extent}"
+            raise MisfitError(says, of_extents=True)
+        low, high = sorted((self.root(one.mark), self.root(other.mark)))
+        if low != high:
+            self.same[high] = low
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,12 @@
-"""The parts of a tree of LaTeX, and how names are written that have scripts."""
+"""The parts of a tree of LaTeX, how names are written, and what the indices in it count from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
+
+from derive.errors import refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,3 +163,111 @@ def write_name(name: Name, *, has_places: bool = False) -> tuple[str, tuple[Tree
     label = name.label if is_part else ""
     word = "_".join(filter(None, (name.base, to_word(name.above), label)))
     return word, () if is_part else name.below
+
+
+def find_counted(
+    equations: Sequence[tuple[Tree, Tree]],
+    ranges: Iterable[str],
+    numbers: Set[str],
+    stated: int | None = None,
+) -> set[str]:
+    """The indices that count from 1, if it is not stated for all.
+
+    The least place that a sum reads says what its index counts from: 1, or 0 if it is not above.
+    Indices that are compared, or stand alone at one place of a tensor, count alike; so does t of
+    `h_t` where `h_0` is given. Where the least place is above 1 and nothing else tells, it is open.
+    """
+    least: dict[str, int] = {}
+    links = list[set[str]]()
+    places: dict[tuple[str, int], set[str]] = {}
+    targets = [left for left, _ in equations if isinstance(left, Name) and left.below]
+    starts = {left.base for left in targets if to_word(left.below[0]) == "0"}
+    for tree in (part for sides in equations for part in walk(sides)):
+        if isinstance(tree, Name):
+            for k, place in enumerate(tree.below):
+                places.setdefault((tree.base, k), set()).add(to_word(place))
+        if isinstance(tree, Relation):
+            compared = (tree.first, *(side for _, side in tree.rest))
+            links.append({to_word(part) for part in walk(compared)})
+        if not isinstance(tree, (Big, Call)):
+            continue
+        above = tree.above if isinstance(tree, Big) else None
+        for below in tree.below:
+            for index, start in find_starts(below):
+                inside = tree.body if isinstance(tree, Big) else tree.arguments
+                first = start + min(find_shifts(inside, index, starts), default=0)
+                least[index] = min(least.get(index, start), start, first)
+            if isinstance(below, Relation) or above is not None:
+                links.append({to_word(part) for part in walk((below, above or below))})
+    kept = set(ranges)
+    kept |= {to_word(left.below[0]) for left in targets if left.base in starts}
+    links += places.values()
+    indices = {word for link in [*links, {*least}] for word in link if word[:1].isalpha()} - numbers
+    if stated is not None:
+        return indices if stated else set()
+    links = [link & indices for link in links]
+    alike = [place & indices for place in places.values()]
+    zero = spread({index for index, place in least.items() if place < 1}, alike, kept)
+    counted = {index for index, place in least.items() if place == 1} - zero
+    counted = spread((counted | kept) & (indices | {*ranges}), links, zero)
+    zero = spread(zero, links, counted)
+    for index in least:
+        if index not in counted | zero:
+            says = f"it is open whether {index} counts from 0 or from 1"
+            raise refuse("latex-form", says, help="add a line: indices count from 1")
+    return counted
+
+
+def spread(found: set[str], links: Sequence[set[str]], kept: Set[str]) -> set[str]:
+    """What is found, and what is linked to it and not kept out."""
+    found = set(found)
+    while also := {word for link in links if link & found for word in link - found - kept}:
+        found |= also
+    return found
+
+
+def find_starts(below: Tree) -> Iterator[tuple[str, int]]:
+    """The indices below a sign that are not less than a number, and the least one of each."""
+    if not isinstance(below, Relation):
+        return
+    sides = [below.first, *(side for _, side in below.rest)]
+    for one, (sign, _), other in zip(sides, below.rest, sides[1:], strict=False):
+        match one, sign, other:
+            case Name() as name, "==" | ">=" | ">", Number(number):
+                pass
+            case Number(number), "<=" | "<", Name() as name:
+                pass
+            case _:
+                continue
+        if number.isdigit():
+            yield to_word(name), int(number) + (sign in {"<", ">"})
+
+
+def find_shifts(body: Tree | tuple[Tree, ...], index: str, starts: Set[str]) -> Iterator[int]:
+    """How far from an index the places are that are read with it, if no condition guards them.
+
+    An entry before the first one is given for what `starts`.
+    """
+    parts = [*walk(body)]
+    if any(isinstance(part, (Bracket, Cases)) for part in parts):
+        return
+    for part in parts:
+        for place in part.below if isinstance(part, Name) and part.base not in starts else ():
+            match place:
+                case Sum((("+", Name() as name), (sign, Number(number)))) if number.isdigit():
+                    if to_word(name) == index:
+                        yield int(f"{sign}{number}")
+
+
+def find_ends(equations: Sequence[tuple[Tree, Tree]], sizes: Set[str]) -> dict[str, str]:
+    """How far an index goes, as a sum from its first value says it, or the size of its letter."""
+    found: dict[str, str] = {}
+    for part in (part for sides in equations for part in walk(sides)):
+        if isinstance(part, Big) and (end := to_word(part.above)):
+            starts = (index for below in part.below for index, _ in find_starts(below))
+            found |= dict.fromkeys(starts, end)
+        for place in part.below if isinstance(part, Name) else ():
+            word = to_word(place)
+            if word.islower() and word.upper() in sizes:
+                found.setdefault(word, word.upper())
+    return found

@@ -32,7 +32,7 @@ from derive.frontend.latex.names import (
     FACTOR,
     TERM,
     TRANSPOSED,
-    Axis,
+    Axes,
     Choice,
     Layout,
     MisfitError,
@@ -68,32 +68,11 @@ class Reading:
         self.own, self.reads_own = ("", list[str]()), False  # what is defined, by its indices
         self.batch: dict[str, str] = {}  # the index of an extent that is left out
         self.pools: dict[str, list[str]] = {}  # the indices of axes, by their extent
-        self.marks: dict[int, str] = {}  # extents
-        self.same: dict[int, int] = {}
+        self.axes = Axes()
         self.parts: set[int] = set()  # marks of parts of a concatenation
         self.taken = {*names.sizes, *names.defined, *names.shapes.tensors, *names.shapes.scalars}
         self.taken |= {word for word in names.words if len(word) == 1}
         self.order = [*chain(*names.shapes.tensors.values(), *names.shapes.families.values())]
-
-    def mark(self, extent: str) -> Axis:
-        """A new axis."""
-        self.marks[len(self.marks)] = extent
-        return Axis(extent, len(self.marks) - 1)
-
-    def root(self, mark: int) -> int:
-        """The mark that stands for all equal ones."""
-        while mark in self.same:
-            mark = self.same[mark]
-        return mark
-
-    def join(self, one: Axis, other: Axis) -> None:
-        """Make two axes one; their extents have to be the same."""
-        if one.extent != other.extent:
-            says = f"an extent {one.extent} meets an extent {other.extent}"
-            raise MisfitError(says, of_extents=True)
-        low, high = sorted((self.root(one.mark), self.root(other.mark)))
-        if low != high:
-            self.same[high] = low
 
     def name_index(self, extent: str) -> str:
         """A new name for an index: the first letter of its extent, or the next that is free."""
@@ -109,16 +88,16 @@ class Reading:
         """The line with indices for its marks: in every line the same ones for an extent."""
         names: dict[int, str] = {}
         for found in _MARK.finditer(line):
-            root = self.root(int(found[1]))
+            root = self.axes.root(int(found[1]))
             if root not in names:
-                pool = self.pools.setdefault(self.marks[root], [])
+                pool = self.pools.setdefault(self.axes.extents[root], [])
                 free = [name for name in pool if name not in names.values()]
                 if not free:
-                    pool.append(self.name_index(self.marks[root]))
+                    pool.append(self.name_index(self.axes.extents[root]))
                 names[root] = free[0] if free else pool[-1]
             if int(found[1]) in self.parts:  # it stands at a place that goes further
-                self.limits[names[root]] = self.marks[root]
-        return _MARK.sub(lambda found: names[self.root(int(found[1]))], line)
+                self.limits[names[root]] = self.axes.extents[root]
+        return _MARK.sub(lambda found: names[self.axes.root(int(found[1]))], line)
 
     def write(self, left: Tree, right: Tree) -> str:
         """The line of an equation."""
@@ -129,19 +108,13 @@ class Reading:
         scope = frozenset(map(to_word, walk(read.places))) - {*self.names.sizes, ""}
         self.own, self.reads_own = (read.name, places), False
         value = self.read_right(read.name, places, right, scope)
-        every = list(places)
-        inside = [i for i in self.batch.values() if i in value.free and i not in places]
-        for index in sorted(inside, key=lambda i: self.order.index(self.extents[i])):
-            before = self.order[: self.order.index(self.extents[index])]
-            ahead = [k for k, place in enumerate(every) if self.extents.get(place) in before]
-            every.insert(ahead[-1] + 1 if ahead else 0, index)
+        every, written = self.place_batch(places, value.free)
         extents = [self.extents.get(place, "") for place in every]
         extents += [axis.extent for axis in value.axes]
-        written = tuple(k for k, place in enumerate(every) if place not in inside)
         known = self.layouts.get(read.name, Layout((), (), 0)).extents or None
         stated = self.names.shapes.find(read.name) or known
         if stated is not None and not value.axes:  # the same number everywhere
-            value = replace(value, axes=tuple(map(self.mark, stated[len(every) :])))
+            value = replace(value, axes=tuple(map(self.axes.mark, stated[len(every) :])))
             extents += stated[len(every) :]
         if value.axes:
             check_extents(extents, stated or ())
@@ -149,6 +122,18 @@ class Reading:
         every += [f"<{axis.mark}>" for axis in value.axes]
         target = f"{read.name}[{','.join(every)}]" if every else read.name
         return self.name_marks(f"{target} = {value.text}")
+
+    def place_batch(
+        self, places: Sequence[str], free: Sequence[str]
+    ) -> tuple[list[str], tuple[int, ...]]:
+        """The places with the indices of left out extents among them, and which are written."""
+        every = list(places)
+        inside = [i for i in self.batch.values() if i in free and i not in places]
+        for index in sorted(inside, key=lambda i: self.order.index(self.extents[i])):
+            before = self.order[: self.order.index(self.extents[index])]
+            ahead = [k for k, place in enumerate(every) if self.extents.get(place) in before]
+            every.insert(ahead[-1] + 1 if ahead else 0, index)
+        return every, tuple(k for k, place in enumerate(every) if place not in inside)
 
     def read_right(self, name: str, places: list[str], right: Tree, scope: frozenset[str]) -> Value:
         """The right side; what is not declared and reads itself is as what is added to it."""
@@ -163,12 +148,14 @@ class Reading:
             if not (self.reads_own and value.axes):  # it was not read as a number
                 return value
         with suppress(MisfitError):
-            found = (self.read(term, scope).axes for term in self.names.find_beside(name, right))
-            axes = next(filter(None, found), ())
-            extents = (*(self.extents.get(p, "") for p in places), *map(_EXTENT, axes))
-            self.layouts[name] = Layout(extents, (*range(len(places)),), len(axes))
+            found = (self.read(term, scope) for term in self.names.find_beside(name, right))
+            beside = next((value for value in found if value.axes), None)
+            axes = beside.axes if beside else ()
+            every, written = self.place_batch(places, beside.free if beside else ())
+            extents = (*(self.extents.get(p, "") for p in every), *map(_EXTENT, axes))
+            self.layouts[name] = Layout(extents, written, len(axes))
             value = self.read(right, scope)
-            if axes and [*map(_EXTENT, value.axes)] == [*map(_EXTENT, axes)] and not self.batch:
+            if axes and [*map(_EXTENT, value.axes)] == [*map(_EXTENT, axes)]:
                 return value
         raise refuse_undefined(name)
 
@@ -212,7 +199,7 @@ class Reading:
             self.batch[extent] = inside[k] = self.batch.get(extent) or self.name_index(extent)
         words = (word for place in inside for word in re.findall(r"[^\W\d]\w*", place))
         free = tuple(dict.fromkeys(words))
-        axes = tuple(self.mark(layout.extents[k]) for k in left[len(kept) :])
+        axes = tuple(self.axes.mark(layout.extents[k]) for k in left[len(kept) :])
         for k, axis in zip(left[len(kept) :], axes, strict=True):
             inside[k] = f"<{axis.mark}>"
         text = f"{read.name}[{','.join(inside)}]" if inside else read.name
@@ -252,12 +239,8 @@ class Reading:
             case tex.Sum(terms):
                 return self.read_sum([(sign, self.read(term, scope)) for sign, term in terms])
             case tex.Product(factors):
-                whole: Value | None = None
-                for sign, factor in factors:
-                    value = self.read(factor, scope, is_factor=True)
-                    whole = value if whole is None else self.multiply(whole, sign, value)
-                assert whole is not None
-                return whole
+                values = [(s, self.read(each, scope, is_factor=True)) for s, each in factors]
+                return self.multiply_all(values)
             case tex.Power(base, exponent) if to_word(exponent) in TRANSPOSED:
                 return self.transpose(self.read(base, scope, is_factor=True))
             case tex.Power(base, exponent):
@@ -298,6 +281,8 @@ class Reading:
             says = f"{read.name} is not declared"
             advice = f"declare it: {read.name}: [N, M], or scalar {read.name}"
             advice += f"; a function is defined: {read.name}(x) = .."
+            if read.name == "I":
+                advice = f"write the identity with its indices, \\delta_{{ij}}, or {advice}"
             if word := tex.USUAL.get(read.name):
                 advice = f"write \\operatorname{{{word}}}(..) for the function, or {advice}"
             raise MisfitError(says, name.token, advice)
@@ -317,6 +302,14 @@ class Reading:
 
     def read_power(self, base: Value, exponent: Tree, scope: frozenset[str]) -> Value:
         """A number to a power."""
+        match exponent:
+            case tex.Sum((("-", Name(word)),)) if word in TRANSPOSED and len(base.axes) > 1:
+                return self.transpose(self.read_axes("inverse", base))
+            case tex.Product(factors) if all(not s and to_word(f) in scope for s, f in factors):
+                letters = " ".join(to_word(each) for _, each in factors)
+                says = f"it is open whether {letters} are indices or a power"
+                advice = "write them below for indices, and \\cdot between them for a power"
+                raise MisfitError(says, help=advice)
         value = self.read(exponent, scope)
         if len(base.axes) > 1 and value.text == "-1":
             return self.read_axes("inverse", base)
@@ -334,7 +327,7 @@ class Reading:
         for sign, value in terms:
             if value.axes and len(value.axes) == len(whole.axes):
                 for one, other in zip(whole.axes, value.axes, strict=True):
-                    self.join(one, other)
+                    self.axes.join(one, other)
             elif whole.axes and (value.axes or "[" in value.text):
                 raise MisfitError("a vector or matrix and something else are added")
             if len(value.axes) == 1 and value.is_row != whole.is_row:
@@ -355,7 +348,7 @@ class Reading:
             if len(other.axes) > 1 or (len(one.axes) > 1 and other.axes):
                 raise MisfitError("a matrix stands in a quotient with a vector or a matrix")
             for pair in zip(one.axes, other.axes, strict=False):  # vectors by their elements
-                self.join(*pair)
+                self.axes.join(*pair)
             text = f"{one.within(FACTOR)} / {other.within(ATOM)}"
             is_row = one.is_row if one.axes else other.is_row
             return Value(text, FACTOR, one.axes or other.axes, free, is_row)
@@ -368,11 +361,17 @@ class Reading:
             if len(a) != len(b):
                 raise MisfitError("elements of a vector and of a matrix are multiplied")
             for pair in zip(a, b, strict=True):
-                self.join(*pair)
+                self.axes.join(*pair)
             return Value(text, FACTOR, a, free, one.is_row)
         of_vectors = len(a) == len(b) == 1
         if of_vectors and sign == "times":
             raise MisfitError("the cross product of vectors is not read", help="write its sum")
+        if sign == "star":
+            says = "* of vectors or matrices may mean their elements, or a convolution"
+            raise MisfitError(says, help="write \\odot, \\cdot, or the sum")
+        outside = ({*each.free} & {*self.batch.values()} for each in (one, other))
+        if sign == "otimes" and len({frozenset(each) for each in outside}) > 1:
+            of_vectors = False
         if of_vectors and (sign == "otimes" or (not one.is_row and other.is_row)):
             return Value(text, FACTOR, (a[0], b[0]), free)
         if sign == "otimes":
@@ -384,10 +383,25 @@ class Reading:
             raise MisfitError("two vectors of one kind are multiplied")
         if (len(a) < len(b) and not one.is_row) or (len(b) < len(a) and other.is_row):
             raise MisfitError("a column stands before a matrix, or a row after it")
-        self.join(a[-1], b[0])
+        self.axes.join(a[-1], b[0])
         left = (*a[:-1], *b[1:])
         is_row = len(a) == 1 if len(left) == 1 else None
         return Value(f"sum[<{b[0].mark}>]({text})", ATOM, left, free, is_row)
+
+    def multiply_all(self, factors: Sequence[tuple[str, Value]]) -> Value:
+        """The product from left to right; what stands side by side behind \\odot is one factor."""
+        whole = factors[0][1]
+        for k, (sign, value) in enumerate(factors[1:], 1):
+            behind = [other for after, other in factors[k + 1 :] if after != "odot" and other.axes]
+            if sign == "odot" and value.axes and behind and whole.axes:
+                if len(whole.axes) == len(value.axes):
+                    says = "it is open whether \\odot or the product behind it goes first"
+                    raise MisfitError(says, help="put parentheses")
+                return self.multiply(
+                    whole, sign, self.multiply_all([("", value), *factors[k + 1 :]])
+                )
+            whole = self.multiply(whole, sign, value)
+        return whole
 
     def multiply_parts(self, one: Value, sign: str, other: Value) -> Value:
         """A concatenation and a vector or matrix: the sum of the products of the parts."""
@@ -439,8 +453,8 @@ class Reading:
             if len(value.axes) != len(whole.axes) or value.is_row != whole.is_row:
                 raise MisfitError("what is concatenated is not of one kind", call.token)
             for left, right in zip(whole.axes[:-1], value.axes[:-1], strict=True):
-                self.join(left, right)
-        axes = (*whole.axes[:-1], self.mark(" + ".join(extents)))
+                self.axes.join(left, right)
+        axes = (*whole.axes[:-1], self.axes.mark(" + ".join(extents)))
         bound = {index for _, index, _ in parts}
         free = dict.fromkeys(i for value, _, _ in parts for i in value.free if i not in bound)
         self.parts |= {value.axes[-1].mark for value, _, _ in parts}
@@ -512,7 +526,7 @@ class Reading:
         if first.axes and word in NORMS:
             return Value(NORMS[word].format(marks, first.text), ATOM, (), free)
         if word == "trace" and is_matrix:
-            self.join(*first.axes)
+            self.axes.join(*first.axes)
             return Value(f"sum[<{first.axes[0].mark}>]({first.text})", ATOM, (), free)
         if word not in FUNCTIONS and word != "inner":
             says, advice = f"there is no function {word} here", "define it in an equation before"
@@ -524,7 +538,7 @@ class Reading:
             if len(value.axes) not in {0, len(first.axes)}:
                 raise MisfitError(f"{word} of a vector and a matrix", call.token)
             for left, right in zip(first.axes, value.axes, strict=False):
-                self.join(left, right)
+                self.axes.join(left, right)
         if word == "inner":
             if not all(value.axes for value in values):
                 raise MisfitError("the inner product of a vector and a number", call.token)

@@ -54,12 +54,12 @@ _RELATIONS = {"<": "<", ">": ">", "=": "==", "\\le": "<=", "\\leq": "<=", "\\ge"
 _RELATIONS |= {"\\geq": ">=", "\\ne": "!=", "\\neq": "!=", "\\lt": "<", "\\gt": ">"}
 _RELATIONS |= {"\\leqslant": "<=", "\\geqslant": ">="}
 _LOGIC = {"\\wedge": "and", "\\land": "and", "\\vee": "or", "\\lor": "or"}
-_TIMES = {"\\cdot": "cdot", "\\times": "times", "*": "cdot", "\\odot": "odot", "\\circ": "odot"}
+_TIMES = {"\\cdot": "cdot", "\\times": "times", "*": "star", "\\odot": "odot", "\\circ": "odot"}
 _TIMES |= {"/": "/", "\\otimes": "otimes"}
 _CLOSING = {"(": ")", "{": "}", "[": "]", "\\{": "\\}"}
 _CLOSING |= {"\\lfloor": "\\rfloor", "\\lvert": "\\rvert"}
 _MARKS = {"*": "star", "\\star": "star", "\\ast": "star", "\\dagger": "dagger"}  # above a name
-_GLYPHS = {"infty": "oo", "ell": "l", "varepsilon": "epsilon", "varphi": "phi"}
+_GLYPHS = {"infty": "oo", "varepsilon": "epsilon", "varphi": "phi"}
 _GLYPHS |= {"vartheta": "theta", "varrho": "rho", "varsigma": "sigma"}
 _SEPARATORS = {",", ";", "|", "\\|", "\\mid"}  # of the arguments of a function that is defined
 _DEFINES = {"=", ":", "\\coloneqq", "\\equiv"}
@@ -313,14 +313,11 @@ class Reader:
                 tree = Name(f"{tree.base}_prime", tree.token, tree.above, tree.below, tree.label)
                 continue
             sign = self.take()
-            texts = [token.text for token in self.tokens[self.place : self.place + 5]]
-            is_upper = texts[:2] == ["{", "("] and texts[3:] == [")", "}"] and texts[2].isalnum()
-            if sign.text == "^" and isinstance(tree, Name) and not tree.below and is_upper:
-                self.place += len(texts)  # `x^{(b)}`: an index, or a number of the name
-                place = Name(texts[2], self.tokens[self.place - 3])
-                base = f"{tree.base}_{texts[2]}" if texts[2].isdigit() else tree.base
-                places = () if texts[2].isdigit() else (place,)
-                tree = Name(base, tree.token, tree.above, places)
+            if sign.text == "^" and isinstance(tree, Name) and (place := self._read_upper(tree)):
+                number = place.text if isinstance(place, Number) else ""
+                base = f"{tree.base}_{number}" if number else tree.base
+                places = tree.below if number else (place, *tree.below)
+                tree = Name(base, tree.token, tree.above, places, tree.label if number else "")
                 continue
             if sign.text == "^":
                 exponent = self._read_group(self.read_sum)
@@ -342,6 +339,20 @@ class Reader:
                 kept = tree.below if base == tree.base else ()
                 tree = Name(base, tree.token, tree.above, (*kept, *below), label)
         return tree
+
+    def _read_upper(self, name: Name) -> Tree | None:
+        """What stands above in parentheses, `x^{(b)}`: an index, or a number of the name."""
+        start = self.place
+        if name.base != "e" and self.peek() == "{":
+            with suppress(DeriveError):
+                self.take()
+                self.take("(")
+                place = self.read_sum()
+                self.take(")")
+                self.take("}")
+                return place
+        self.place = start
+        return None
 
     def _is_called(self, tree: Tree) -> bool:
         """Is the tree a function that the text defines, with its arguments behind it?"""
@@ -383,10 +394,15 @@ class Reader:
         sign = ""
         self.bars += 1
         while self.peek() != "}":
+            first = self.place
             tree = self.read_relation()
             inside = tree.factors if isinstance(tree, Product) else (("", tree),)
             is_list = all(not sign and isinstance(each, Name) for sign, each in inside)
             found = [each for _, each in inside] if is_list else [tree]
+            called = [token for token in self.tokens[first : self.place] if token.text == "("]
+            if is_list and len(found) > 1 and called:  # `x_{\pi(i)}`
+                advice = "write it with its index, x_{p_i}, and declare it: int p[N] < N"
+                raise self.refuse("a function in a place is not read", called[0], advice)
             # After a colon `i = 0` is a condition, and no place to start at.
             places += [Logic("and", (tree,))] if sign not in {"", ","} else found
             sign = self.take().text if self.peek() in {",", ":", "\\mid", "|"} else ""
@@ -432,6 +448,9 @@ class Reader:
             self.take()
             parts.append(self.read_sum())
         self.bars, self.is_list = outside, False
+        if self.peek() == "," and opened.text == "(":
+            advice = "define the function whose arguments these are: d(x, y) = .."
+            raise self.refuse("a list in parentheses is not read here", opened, advice)
         self.take(_CLOSING[opened.text])
         tree = parts[0]
         if len(parts) > 1:
@@ -574,7 +593,7 @@ class Reader:
             )
             while self.place < len(self.tokens) and self.tokens[self.place].start < braced.end():
                 self.place += 1
-        if word == "mathbb" and name == "E":
+        if name == "E" and (word == "mathbb" or self.peek() == "["):
             advice = "write the mean as a sum, \\frac{1}{N} \\sum_{n=1}^{N}, or with its weights"
             raise self.refuse("an expectation says not over what it runs", token, advice)
         if word in {"mathbb", "mathbf"} and name == "1":  # a condition in brackets or below it
