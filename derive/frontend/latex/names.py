@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
+from derive.errors import refuse
 from derive.frontend.latex import nodes as tree
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
@@ -149,8 +150,21 @@ class Names:
         # With `h_t` beside it `h_0` is an entry of h.
         self.indexed = {left.base for left in targets if left.below and not left.label.isdigit()}
         self.defined: set[str] = set()
+        # `W^{(q)}` is W_q where that is declared; so is what is defined, if no index is q besides.
+        marked = {(part.base, part.upper) for part in every if isinstance(part, tree.Name)}
+        told = {(left.base, left.upper) for left in targets}
+        known = {(base, word) for base, word in marked if self.is_known(f"{base}_{word}")}
+        self.marks = {word for _, word in known} - {word for _, word in marked - told - known}
         for left in targets:
             self.defined.add(self.resolve(left, is_target=True).name)
+        for part in (part for part in every if isinstance(part, tree.Name)):
+            stem, _, number = part.base.rpartition("_")
+            if number.isdigit() and stem in shapes.tensors and not self.is_known(part.base):
+                says = (
+                    f"it is open what {stem}^{{({number})}} is: {stem} has a shape, this has none"
+                )
+                advice = f"declare {stem}_{number}: [..], or write a power {stem}^{number}"
+                raise refuse("latex-form", says, help=advice)
 
     def is_known(self, name: str) -> bool:
         """Is it declared or defined?"""
@@ -164,6 +178,9 @@ class Names:
         digits = re.fullmatch(r"(\w*[^\W\d_])(\d+)", name.base)
         if digits and not self.is_known(name.base) and self.is_known(f"{digits[1]}_{digits[2]}"):
             name = replace(name, base=f"{digits[1]}_{digits[2]}")
+        full = f"{name.base}_{name.upper}"
+        if name.upper and (self.is_known(full) or (is_target and name.upper in self.marks)):
+            name = replace(name, base=full, below=name.below[1:], upper="")
         above, label = tree.to_word(name.above), name.label
         is_transposed = above in TRANSPOSED and not self.is_known(f"{name.base}_{above}")
         power = None if is_transposed else name.above
@@ -228,6 +245,7 @@ class Names:
         return None
 
 
+_MARK = re.compile(r"<(\d+)>")  # an index that has no name yet
 ANY, TERM, FACTOR, ATOM = range(4)  # how tightly a text holds together
 
 
@@ -260,6 +278,8 @@ class Axes:
     def __init__(self) -> None:
         self.extents: list[str] = []  # by the mark
         self.same: dict[int, int] = {}
+        self.parts: set[int] = set()  # marks of parts of a concatenation
+        self.pools: dict[str, list[str]] = {}  # the indices, by their extent
 
     def mark(self, extent: str) -> Axis:
         """A new axis."""
@@ -280,6 +300,25 @@ class Axes:
         low, high = sorted((self.root(one.mark), self.root(other.mark)))
         if low != high:
             self.same[high] = low
+
+    def name(self, line: str, make: Callable[[str], str]) -> tuple[str, dict[str, str]]:
+        """The line with indices for its marks, in every line the same ones for an extent.
+
+        Beside it the extents of those that stand at a place that goes further.
+        """
+        names: dict[int, str] = {}
+        ends: dict[str, str] = {}
+        for mark in map(int, _MARK.findall(line)):
+            root = self.root(mark)
+            if root not in names:
+                pool = self.pools.setdefault(self.extents[root], [])
+                free = [name for name in pool if name not in names.values()]
+                if not free:
+                    pool.append(make(self.extents[root]))
+                names[root] = free[0] if free else pool[-1]
+            if mark in self.parts:
+                ends[names[root]] = self.extents[root]
+        return _MARK.sub(lambda found: names[self.root(int(found[1]))], line), ends
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ class Name:
     above: Tree | None = None
     below: tuple[Tree, ...] = ()
     label: str = ""  # what stands below, as part of a name
+    upper: str = ""  # the first place, where it is a word in parentheses above: x^{(q)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,8 @@ def write_name(name: Name, *, has_places: bool = False) -> tuple[str, tuple[Tree
     """
     is_part = not has_places or has_label(name)
     label = name.label if is_part else ""
-    word = "_".join(filter(None, (name.base, to_word(name.above), label)))
+    upper = "" if has_places else name.upper
+    word = "_".join(filter(None, (name.base, to_word(name.above), upper, label)))
     return word, () if is_part else name.below
 
 

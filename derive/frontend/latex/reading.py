@@ -49,7 +49,6 @@ from derive.frontend.latex.nodes import NORMS, Name, Number, Relation, Token, Tr
 from derive.ir.functions import FUNCTIONS, ROWS
 
 _CONCATENATED = "a concatenation stands where no product takes its parts"
-_MARK = re.compile(r"<(\d+)>")  # an index that has no name yet
 
 
 class Reading:
@@ -67,9 +66,7 @@ class Reading:
         self.used: dict[str, None] = {}  # the declared ones
         self.own, self.reads_own = ("", list[str]()), False  # what is defined, by its indices
         self.batch: dict[str, str] = {}  # the index of an extent that is left out
-        self.pools: dict[str, list[str]] = {}  # the indices of axes, by their extent
         self.axes = Axes()
-        self.parts: set[int] = set()  # marks of parts of a concatenation
         self.taken = {*names.sizes, *names.defined, *names.shapes.tensors, *names.shapes.scalars}
         self.taken |= {word for word in names.words if len(word) == 1}
         self.order = [*chain(*names.shapes.tensors.values(), *names.shapes.families.values())]
@@ -83,21 +80,6 @@ class Reading:
         self.taken.add(name)
         self.extents[name] = extent
         return name
-
-    def name_marks(self, line: str) -> str:
-        """The line with indices for its marks: in every line the same ones for an extent."""
-        names: dict[int, str] = {}
-        for found in _MARK.finditer(line):
-            root = self.axes.root(int(found[1]))
-            if root not in names:
-                pool = self.pools.setdefault(self.axes.extents[root], [])
-                free = [name for name in pool if name not in names.values()]
-                if not free:
-                    pool.append(self.name_index(self.axes.extents[root]))
-                names[root] = free[0] if free else pool[-1]
-            if int(found[1]) in self.parts:  # it stands at a place that goes further
-                self.limits[names[root]] = self.axes.extents[root]
-        return _MARK.sub(lambda found: names[self.axes.root(int(found[1]))], line)
 
     def write(self, left: Tree, right: Tree) -> str:
         """The line of an equation."""
@@ -121,7 +103,9 @@ class Reading:
         self.layouts[read.name] = Layout(tuple(extents), written, len(value.axes))
         every += [f"<{axis.mark}>" for axis in value.axes]
         target = f"{read.name}[{','.join(every)}]" if every else read.name
-        return self.name_marks(f"{target} = {value.text}")
+        named, ends = self.axes.name(f"{target} = {value.text}", self.name_index)
+        self.limits |= ends
+        return named
 
     def place_batch(
         self, places: Sequence[str], free: Sequence[str]
@@ -389,17 +373,16 @@ class Reading:
         return Value(f"sum[<{b[0].mark}>]({text})", ATOM, left, free, is_row)
 
     def multiply_all(self, factors: Sequence[tuple[str, Value]]) -> Value:
-        """The product from left to right; what stands side by side behind \\odot is one factor."""
+        """The product from left to right; a product of matrices behind `odot` is one factor."""
         whole = factors[0][1]
         for k, (sign, value) in enumerate(factors[1:], 1):
-            behind = [other for after, other in factors[k + 1 :] if after != "odot" and other.axes]
-            if sign == "odot" and value.axes and behind and whole.axes:
+            rest = factors[k + 1 :]
+            is_followed = any(each.axes and after != "odot" for after, each in rest)
+            if sign == "odot" and value.axes and whole.axes and is_followed:
                 if len(whole.axes) == len(value.axes):
                     says = "it is open whether \\odot or the product behind it goes first"
                     raise MisfitError(says, help="put parentheses")
-                return self.multiply(
-                    whole, sign, self.multiply_all([("", value), *factors[k + 1 :]])
-                )
+                return self.multiply(whole, sign, self.multiply_all([("", value), *rest]))
             whole = self.multiply(whole, sign, value)
         return whole
 
@@ -457,7 +440,7 @@ class Reading:
         axes = (*whole.axes[:-1], self.axes.mark(" + ".join(extents)))
         bound = {index for _, index, _ in parts}
         free = dict.fromkeys(i for value, _, _ in parts for i in value.free if i not in bound)
-        self.parts |= {value.axes[-1].mark for value, _, _ in parts}
+        self.axes.parts |= {value.axes[-1].mark for value, _, _ in parts}
         return Value("", ATOM, axes, tuple(free), whole.is_row, parts=tuple(parts))
 
     def read_call(self, call: tex.Call, scope: frozenset[str]) -> Value:

@@ -16,6 +16,7 @@ part of the name, a power) depends on what is declared, so it is kept as it is w
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from keyword import iskeyword
 
 from derive.errors import DeriveError, Mark, refuse
@@ -34,6 +35,7 @@ from derive.frontend.latex.nodes import (
     Sum,
     Token,
     Tree,
+    to_word,
     write_name,
 )
 from derive.ir.functions import FUNCTIONS, ROWS
@@ -310,19 +312,21 @@ class Reader:
                 prime = self.take()
                 if not isinstance(tree, Name):
                     raise self.refuse("a prime belongs to a name", prime)
-                tree = Name(f"{tree.base}_prime", tree.token, tree.above, tree.below, tree.label)
+                tree = replace(tree, base=f"{tree.base}_prime")
                 continue
             sign = self.take()
             if sign.text == "^" and isinstance(tree, Name) and (place := self._read_upper(tree)):
                 number = place.text if isinstance(place, Number) else ""
-                base = f"{tree.base}_{number}" if number else tree.base
-                places = tree.below if number else (place, *tree.below)
-                tree = Name(base, tree.token, tree.above, places, tree.label if number else "")
+                if number:
+                    tree = replace(tree, base=f"{tree.base}_{number}")
+                else:
+                    below, word = (place, *tree.below), to_word(place)
+                    tree = replace(tree, below=below, label="", upper=word)
                 continue
             if sign.text == "^":
                 exponent = self._read_group(self.read_sum)
                 if isinstance(tree, Name) and tree.above is None:
-                    tree = Name(tree.base, tree.token, exponent, tree.below, tree.label)
+                    tree = replace(tree, above=exponent)
                 else:
                     tree = Power(tree, exponent)
             else:
@@ -337,7 +341,7 @@ class Reader:
                     advice = f"write ({base}_{{ij}})^{{-1}}, or B = {base}^{{-1}} and B_{{ij}}"
                     raise self.refuse(says, sign, advice)
                 kept = tree.below if base == tree.base else ()
-                tree = Name(base, tree.token, tree.above, (*kept, *below), label)
+                tree = replace(tree, base=base, below=(*kept, *below), label=label)
         return tree
 
     def _read_upper(self, name: Name) -> Tree | None:
