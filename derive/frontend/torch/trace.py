@@ -247,6 +247,13 @@ class View:
     value: ir.Access
 
 
+def _fold(extent: ir.Expr) -> Polynomial:
+    """The extent with the quotients of numbers in it, `12//2`, as numbers."""
+    calls = [part for part in walk(extent) if isinstance(part, ir.Call)]
+    told = (c for c in calls if not any(isinstance(part, ir.Size) for part in walk(c)))
+    return Polynomial.of(substitute(extent, {call: simplify_place(call) for call in told}))
+
+
 class Trace:
     """What one run of the code is found to compute."""
 
@@ -277,11 +284,7 @@ class Trace:
             value = value.to_expr()
         elif isinstance(value, int):
             value = numbers.to_expr(value)
-        value = substitute(value, self.fixed)
-        calls = [part for part in walk(value) if isinstance(part, ir.Call)]  # 12//2
-        told = (c for c in calls if not any(isinstance(part, ir.Size) for part in walk(c)))
-        value = substitute(value, {call: simplify_place(call) for call in told})
-        return Polynomial.of(value).to_expr()
+        return _fold(substitute(value, self.fixed)).to_expr()
 
     def number(self, extent: ir.Expr) -> int:
         """The extent in this run."""
@@ -314,8 +317,7 @@ class Trace:
             raise RestartError(own)
         for name in names:
             number = Polynomial.of(self.sizes[name]).to_expr()
-            rest = substitute(gap.to_expr(), {ir.Size(name): number})
-            if not Polynomial.of(rest).terms:
+            if not _fold(substitute(gap.to_expr(), {ir.Size(name): number})).terms:
                 raise RestartError((name,))
         raise RestartError(names)
 
