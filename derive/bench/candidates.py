@@ -29,6 +29,7 @@ from derive.checker.program import Program, evaluate_source, find_expected
 from derive.compiler import Built
 from derive.errors import refuse
 from derive.ir import nodes as ir
+from derive.libraries import torch
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,6 @@ class Hand:
 
     def bind(self, inputs: Mapping[str, Any], sizes: Mapping[str, int]) -> Candidate:
         """A call of the code itself; what a check would do around it is done here, once."""
-        import torch
-
         program = self.program
 
         def find(source: str) -> Any:
@@ -74,8 +73,6 @@ def load_hand(against: str, system: ir.System) -> Hand:
 
 def _give(module: Any, name: str, value: Any) -> Any:
     """The module's parameter or buffer of this name is the tensor from now on."""
-    import torch
-
     path, _, last = name.rpartition(".")
     owner = module.get_submodule(path)
     if last in owner._buffers:
@@ -90,8 +87,6 @@ def _find_arguments(
     target: Any, given: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments as a check passes them, by position and by name."""
-    import torch
-
     inner = target.forward if isinstance(target, torch.nn.Module) else target
 
     @wraps(inner)
@@ -150,8 +145,6 @@ def find_candidates(
 
 def _run(candidate: Candidate, says: str) -> tuple[Any, ...]:
     """The results; DeriveError for whatever the code raises."""
-    import torch
-
     try:
         with torch.no_grad():
             return runs.flatten_results(candidate.call())
@@ -183,8 +176,6 @@ def _find_einsums(
 
 
 def _contract(string: str, operands: list[Any], is_planned: bool) -> Any:
-    import torch
-
     with torch.backends.opt_einsum.flags(enabled=is_planned):
         return torch.einsum(string, *operands)
 
@@ -280,8 +271,6 @@ def find_compiled(
 
     Those whose names are in `backward` are compiled for gradients too.
     """
-    import torch
-
     found: list[Candidate] = []
     seconds: dict[str, float] = {}
     skipped: list[str] = []

@@ -29,6 +29,7 @@ from derive.bench.timing import (
 )
 from derive.errors import refuse
 from derive.judge.samples import draw_inputs
+from derive.libraries import torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -244,8 +245,6 @@ class Wishes:
 
 def find_dtype(name: str) -> Any:
     """The type of torch that has this name; DeriveError for one that is not measured."""
-    import torch
-
     if name not in DTYPES:
         raise refuse(
             "bench-dtype",
@@ -298,8 +297,6 @@ def _find_checked(built: Built, hand: Hand | None, wishes: Wishes) -> Found:
 
     In bfloat16 rounding hides mistakes, so values are compared in float32 there.
     """
-    import torch
-
     dtype = find_dtype(wishes.dtype)
     precise = torch.float32 if dtype is torch.bfloat16 else dtype
     inputs = draw_moderate(built.system, built.plan.sizes, precise)

@@ -36,6 +36,7 @@ from derive.checker.processes import MOST_MEMORY, run_in_child
 from derive.checker.runs import flatten_results
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
+from derive.libraries import torch
 from derive.plan.machine import KEPT, Machine
 
 LEAST = 2e-3  # seconds of one measurement; shorter calls are repeated within it
@@ -64,7 +65,6 @@ class Candidate:
 
 def to_forward(candidate: Candidate) -> Callable[[], Any]:
     """A call without gradients."""
-    import torch
 
     def run() -> None:
         with torch.no_grad():
@@ -75,8 +75,6 @@ def to_forward(candidate: Candidate) -> Callable[[], Any]:
 
 def to_backward(candidate: Candidate) -> Callable[[], Any]:
     """A call with the gradients by every real input; DeriveError where no result has one."""
-    import torch
-
     ones: list[Any] = []
 
     def run() -> None:
@@ -159,8 +157,6 @@ class Roofline:
 
 def measure_roofline(dtype: Any = None) -> Roofline:
     """Both rates for numbers of a type (float32), here and now, with the threads in force."""
-    import torch
-
     dtype = dtype or torch.float32
     products = {f"product {side}": to_product(dtype, side) for side in (SMALL, SIDE)}
     found = find_timings({**products, "copy": to_copy(dtype)}, _RUNS)
@@ -170,16 +166,12 @@ def measure_roofline(dtype: Any = None) -> Roofline:
 
 def to_product(dtype: Any, side: int = SIDE) -> Callable[[], Any]:
     """A product of two matrices of `side` rows and columns."""
-    import torch
-
     one, other = torch.randn(2, side, side).to(dtype)
     return lambda: torch.mm(one, other)
 
 
 def to_copy(dtype: Any) -> Callable[[], Any]:
     """A copy of `_COPIED` bytes, which are read and written."""
-    import torch
-
     source = torch.zeros(_COPIED // dtype.itemsize, dtype=dtype)
     target = torch.zeros_like(source)
     return lambda: target.copy_(source)
@@ -192,8 +184,6 @@ def find_bound(roofline: Roofline, flops: int, candidate: Candidate) -> float:
 
 def count_moved(candidate: Candidate) -> int:
     """Bytes: each input read and each result written once."""
-    import torch
-
     with torch.no_grad():
         made = flatten_results(candidate.call())
     return sum(each.numel() * each.element_size() for each in (*candidate.inputs, *made))
@@ -210,8 +200,6 @@ def find_failure(call: Callable[[], Any]) -> str:
     """Why a call does not end in the time and the memory that a child is given; "" if it does."""
 
     def work(send: Callable[[Any], None]) -> None:
-        import torch
-
         torch.set_num_threads(1)
         try:
             call()
@@ -254,8 +242,6 @@ def find_peak(call: Callable[[], Any]) -> int | None:
         return None
 
     def work(send: Callable[[Any], None]) -> None:
-        import torch
-
         torch.set_num_threads(1)
         call()  # what is loaded once is loaded
         # what the first call has freed goes back to the system, so that it is counted once more
@@ -316,8 +302,6 @@ _DIGITS = 3  # that a second measurement gives again
 @contextmanager
 def on_threads(count: int) -> Iterator[None]:
     """In here torch works on so many threads."""
-    import torch
-
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -328,8 +312,6 @@ def on_threads(count: int) -> Iterator[None]:
 
 def measure_machine() -> Machine:
     """The constants: medians over interleaved runs."""
-    import torch
-
     calls = {**_to_calls(), **{f"{count} bytes": _to_sum(count) for count in SETS}}
     calls["pages"] = _to_sum(6 * KEPT)  # of which the result is a third
     with on_threads(1), torch.no_grad():
@@ -371,8 +353,6 @@ def find_knee(rates: Mapping[int, float]) -> tuple[int, float, float]:
 
 def _to_calls() -> dict[str, Callable[[], Any]]:
     """An operation on one number, and large and small ones that compute."""
-    import torch
-
     one, many = torch.ones(1), torch.randn(_EXPONENTIALS)
     left, right = torch.randn(2, _BATCH, _SMALL, _SMALL)
     rows = torch.randn(_ROWS, _LENGTH)
@@ -387,8 +367,6 @@ def _to_calls() -> dict[str, Callable[[], Any]]:
 
 def _to_sum(count: int) -> Callable[[], Any]:
     """A sum of two tensors that reads and writes so many bytes."""
-    import torch
-
     left, right = torch.zeros(2, count // 12)
     return lambda: torch.add(left, right)
 

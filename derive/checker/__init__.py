@@ -27,6 +27,7 @@ from derive.checker.stages import judge
 from derive.checker.verdict import Job, Progress, Verdict
 from derive.frontend.from_sympy import check_real, to_system
 from derive.judge.samples import find_sizes
+from derive.libraries import torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -98,8 +99,6 @@ def _find_place(code: Any) -> Any:
 
 def _work(job: Job, folder: str, send: Callable[[Verdict], None]) -> None:
     """All stages; each sends the verdict so far."""
-    import torch
-
     from derive.checker.processes import EndedError
     from derive.checker.runs.runner import start_runner
 

@@ -46,6 +46,7 @@ from derive.ir.polynomial import Polynomial, evaluate_atom, evaluate_extent
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_free, walk
 from derive.judge.samples import find_sizes
+from derive.libraries import torch
 
 MOST_NUMBERS = 4096  # ways to fill in numbers that are put in order
 MOST_PROGRAMS = 160  # that are tried
@@ -388,8 +389,6 @@ class Holder:
 
     def measure(self, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
         """The shape that the slot is given at these sizes; None where that is not known."""
-        import torch
-
         if not self.told:
             numbers = (e.evaluate(lambda a: evaluate_atom(a, sizes)) for e in self.find_extents())
             return tuple(int(number) for number in numbers)

@@ -41,6 +41,7 @@ from derive.checker.reading import (
 )
 from derive.checker.slots import find_definition, parse_text
 from derive.errors import DeriveError, Diagnostic, refuse, suggest
+from derive.libraries import torch
 
 STANDARD_INPUT = "standard input"
 SUFFIXES = (".py", ".ipynb")
@@ -147,8 +148,6 @@ def _from_einsum(text: str) -> Code:
 
 
 def _from_object(code: Any) -> Code:
-    import torch
-
     # What torch.compile has made is judged as it was given to it.
     code = getattr(code, "_torchdynamo_orig_callable", getattr(code, "_orig_mod", code))
     if not isinstance(code, torch.nn.Module) and not callable(code):
@@ -219,8 +218,6 @@ def _from_text(source: _Source) -> Code:
 
 
 def _from_reading(reading: Reading, source: _Source) -> Code:
-    import torch
-
     tree, text, places = reading.tree, reading.text, reading.places
     path, shown, member = source.path, source.shown, source.member
     candidates = find_candidates(tree)

@@ -43,6 +43,7 @@ from typing import Any, NoReturn, TypeVar, cast
 
 from derive.errors import DeriveError, Diagnostic, Mark
 from derive.ir import nodes
+from derive.libraries import torch
 
 Send = Callable[[Any], None]
 
@@ -256,8 +257,6 @@ class Writer:
         return [self.write(getattr(value, each.name)) for each in fields(value)]
 
     def _write_tensor(self, value: Any) -> Any:
-        import torch
-
         if hasattr(value, "parts"):
             parts = value.parts
             every = [self._write_tensor(each) for each in parts.every]
@@ -341,8 +340,6 @@ class Reader:
     def _read_tensor(
         self, short: str, shape: Sequence[int], strides: Sequence[int] | None, place: int | None
     ) -> Any:
-        import torch
-
         dtype = getattr(torch, short)
         if strides is None or place is None:
             return torch.empty(shape, dtype=dtype, device="meta")
@@ -620,8 +617,6 @@ def find_kind(target: Any) -> str:
     """Is it a class of modules, a module, or a function?"""
     if isinstance(target, Kept):
         return target.kind
-    import torch
-
     if isinstance(target, type):
         return "class"
     return "module" if isinstance(target, torch.nn.Module) else "function"

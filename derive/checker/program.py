@@ -24,6 +24,7 @@ from derive.frontend.torch.lift import lift
 from derive.frontend.torch.numbers import Condition
 from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses
+from derive.libraries import torch
 
 _METHODS = {
     *("permute", "transpose", "reshape", "view", "flatten", "unflatten", "unsqueeze", "squeeze"),
@@ -94,7 +95,6 @@ def evaluate_source(
     indices: Mapping[str, tuple[str, ...]],
 ) -> Any:
     """The argument that a source says; DeriveError where it says none."""
-    import torch
 
     def read(node: ast.expr | None) -> Any:
         match node:
@@ -222,8 +222,6 @@ class Program:
         self, values: Mapping[str, Any], sizes: Mapping[str, Any], how: runs.How
     ) -> tuple[runs.Answer, dict[str, Any]]:
         """What a run gives, and the gradient of the results' weighted sum by each value."""
-        import torch
-
         given = self.find_given(values, sizes)
         answer = self.run(values, sizes, how)
         by_name = {**given.arguments, **given.parameters}
@@ -307,8 +305,6 @@ def find_expected(program: Program, found: Mapping[str, Any]) -> tuple[tuple[str
 
 def check_answer(found: Any) -> None:
     """EndedError for what is no answer of ours: somebody has answered in our place."""
-    import torch
-
     is_answer = isinstance(found, runs.Answer)
     told = (*found.results, *found.gradients.values()) if is_answer else (found,)
     if not is_answer or not all(each is None or isinstance(each, torch.Tensor) for each in told):

@@ -33,6 +33,7 @@ from typing import Any
 from derive.errors import Diagnostic, Mark, refuse, suggest
 from derive.frontend.notebooks import is_pasted, read_cells, read_pasted
 from derive.ir.functions import ROWS
+from derive.libraries import torch
 
 MOST_RENAMES = 12  # names that are tried in the place of one
 _UNKNOWN = re.compile(
@@ -247,8 +248,6 @@ def find_member(names: Mapping[str, Any], member: str, init: str, shown: str) ->
 
 
 def _is_module(target: type) -> bool:
-    import torch
-
     return issubclass(target, torch.nn.Module)
 
 

@@ -36,6 +36,7 @@ from derive.judge.samples import (
     find_sizes,
     is_possible,
 )
+from derive.libraries import torch
 
 Values = dict[str, Any]
 
@@ -78,8 +79,6 @@ class Sample:
 
     def make_inputs(self, dtype: Any = None, *, empty_row: bool = False) -> dict[str, Any]:
         """Inputs of the formula by name, new ones at every call."""
-        import torch
-
         values = draw_inputs(self.system, self.sizes, self.seed, dtype, empty_row=empty_row)
         plain = draw_inputs(self.system, self.sizes) if self.defaulted else {}
         values |= {name: plain[name] for name in self.defaulted}
@@ -171,8 +170,6 @@ def place_values(
     pool: Callable[[Sample, ir.Tensor], list[float]], turn: int, sample: Sample, values: Values
 ) -> Values:
     """The values of a pool at random places of each tensor."""
-    import torch
-
     generator = torch.Generator().manual_seed(sample.seed + turn)
     for entry in list_tensors(sample.system, "real", "int"):
         if found := pool(sample, entry):
@@ -516,8 +513,6 @@ def _alter(kind: str, act: Callable[[ir.Tensor, Domain, Any], Any]) -> Change:
 
 def _make_whole(sample: Sample, reason: str, *, parts: int = 1, is_paired: bool = False) -> Sample:
     """Small whole numbers or such parts of 1, as far as a domain has them: zeros, equal values."""
-    import torch
-
     most, fewest = (40, 3) if is_paired else (2 * parts, 1)
     generator = torch.Generator()
 

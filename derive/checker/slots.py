@@ -24,6 +24,7 @@ from typing import Any
 
 from derive.checker.processes import where_it_lives
 from derive.frontend.from_code import find_axes
+from derive.libraries import torch
 
 _EMPTY = inspect.Parameter.empty
 
@@ -134,8 +135,6 @@ def _find_by_use(definition: ast.AST, parameter: inspect.Parameter, function: An
 @lru_cache(maxsize=1)
 def _list_of_tensor() -> frozenset[str]:
     """What a tensor has itself, so that it tells of no object that holds tensors."""
-    import torch
-
     return frozenset(dir(torch.Tensor))
 
 
@@ -227,7 +226,6 @@ class Slot:
 @where_it_lives
 def find_slots(target: Any) -> tuple[list[Slot], list[Slot]]:
     """The arguments and the parameters that a function or a module asks for."""
-    import torch
     from torch.nn.parameter import is_lazy
 
     if not isinstance(target, torch.nn.Module):

@@ -35,6 +35,7 @@ from derive.errors import DeriveError
 from derive.ir import nodes as ir
 from derive.ir.walk import walk
 from derive.judge.samples import find_sizes
+from derive.libraries import torch
 
 Orders = Mapping[str, tuple[int, ...]]
 Make = Callable[[Sample, list[list[Statement]]], Iterator[Program]]
@@ -225,8 +226,6 @@ def _keep_numbers(named: Mapping[str, Any]) -> dict[str, int]:
 
 def _find_functions(target: Any) -> list[Any]:
     """What is called: the function or the methods, and functions of the same file."""
-    import torch
-
     kind = target if isinstance(target, type) else type(target)
     found = [target]
     if issubclass(kind, torch.nn.Module):

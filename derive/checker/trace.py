@@ -18,6 +18,7 @@ from derive.checker.program import Program
 from derive.checker.runs.modes import find_site_now, make_mode
 from derive.errors import DeriveError
 from derive.frontend.torch.call import find_tensors
+from derive.libraries import torch
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,6 @@ class _Recorder:
     def _add(
         self, tensor: Any, at: tuple[int, int], reads: tuple[int, ...], in_place: bool
     ) -> None:
-        import torch
-
         told = tensor.is_floating_point() or tensor.dtype == torch.bool
         if not told or not 0 < tensor.numel() <= _MOST_RECORDED:
             return
@@ -110,8 +109,6 @@ class _Recorder:
 
 def record(run: Callable[[], tuple[Any, ...]], path: str) -> Trace:
     """The trace of one run of the code."""
-    import torch
-
     recorder = _Recorder(path)
 
     def act(function: Any, args: Any, named: Any) -> Any:

@@ -47,6 +47,7 @@ from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.text import to_lines, to_text
 from derive.ir.walk import find_accesses, rewrite_bottom_up, substitute
 from derive.judge.samples import choose_sizes, draw_inputs, find_sizes
+from derive.libraries import torch
 from derive.notation.formula import Formula, Held
 
 Arguments = Mapping[str, ir.Tensor | ir.ScalarInput | ir.Size]
@@ -360,8 +361,6 @@ def lift_code(
     source: str = "",
 ) -> FromCode:
     """The formula of a function, and what it rests on."""
-    import torch
-
     is_module = isinstance(function, torch.nn.Module)
     called_by = type(function).forward if is_module else function
     try:

@@ -26,6 +26,7 @@ from typing import Any, TypeAlias, TypeVar
 from derive.errors import refuse
 from derive.ir import nodes as ir
 from derive.judge import evaluate, loops, samples
+from derive.libraries import torch
 from derive.notation.formula import Formula
 
 _REDRAWS = 5  # after an accident
@@ -215,8 +216,6 @@ def judge_source(  # noqa: PLR0913 - the last one is for functions with a loop
     Every draw is called with the keywords of every variant: blocks of one length and another. With
     `pull` the formula is that of the file's gradients, with `layer` its class is judged.
     """
-    import torch
-
     try:
         function = load_function(source, name if layer is None else layer.name)
         function = function if pull is None else partial(_pull_back, function, pull)
@@ -254,8 +253,6 @@ def _pull_back(
     function: Callable[..., Any], pull: Pull, *, one_by_one: bool = False, **values: Any
 ) -> tuple[Any, ...]:
     """The gradients that a function's own backward gives, all at once or each in a call alone."""
-    import torch
-
     from derive.judge.fields import to_field
 
     names = list(pull.made)
@@ -286,8 +283,6 @@ def _call_layer(
     kind: Callable[..., Any], layer: Layer, sizes: Mapping[str, int], /, **values: Any
 ) -> Any:
     """What a class gives that is made for these sizes, and holds what it is to hold of these."""
-    import torch
-
     given = {**sizes, **values}
     numbers = {name: given[name] for name in layer.numbers}
     made = kind(**spell(kind, numbers), dtype=torch.float64)
@@ -382,8 +377,6 @@ def compare_values(name: str, found: Any, expected: Any) -> tuple[float, str]:
 
     The difference is relative to the element, or to the largest finite element of the result.
     """
-    import torch
-
     if not isinstance(found, torch.Tensor):
         return inf, f"{name} is {type(found).__name__}, no tensor"
     is_complex = torch.as_tensor(expected).is_complex()
@@ -415,8 +408,6 @@ def compare_values(name: str, found: Any, expected: Any) -> tuple[float, str]:
 @contextmanager
 def in_float64() -> Iterator[None]:
     """float64 for a formula of integers alone, whose function has torch's default dtype."""
-    import torch
-
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:

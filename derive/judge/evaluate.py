@@ -30,6 +30,7 @@ from derive.ir import nodes as ir
 from derive.ir import polynomial, recurrences
 from derive.ir.functions import FUNCTIONS, ROWS, find_call, unfold_call
 from derive.ir.walk import find_accesses, find_children, split_guards, substitute
+from derive.libraries import torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +142,6 @@ class Evaluator:
 
     def _recur(self, recurrence: recurrences.Recurrence) -> None:
         """The tensors of equations that recur, place after place."""
-        import torch
-
         made: dict[ir.Tensor, Any] = dict.fromkeys(e.target.tensor for e in recurrence.equations)
         for tensor in made:
             shape = [self.extent(extent) for extent in tensor.shape]
@@ -194,8 +193,6 @@ class Evaluator:
         return self._exact[expr]
 
     def _evaluate(self, expr: ir.Expr) -> Grid:
-        import torch
-
         number = self.number(expr)
         if number is not None:
             return self._constant(number)
@@ -247,24 +244,18 @@ class Evaluator:
         return Grid(reduce(act, found), indices)
 
     def _multiply(self, factors: tuple[ir.Expr, ...]) -> Grid:
-        import torch
-
         guards, others = split_guards(factors)
         parts, indices = align([self.find(factor) for factor in others or (ir.ONE,)])
         return self.guard(guards, Grid(reduce(torch.mul, parts), indices))
 
     def guard(self, guards: tuple[ir.Expr, ...], product: Grid) -> Grid:
         """The product, and 0 where a guard is false."""
-        import torch
-
         for guard in guards:
             (mask, value), indices = align([self.condition(guard), product])
             product = Grid(torch.where(mask, value, torch.zeros_like(value)), indices)
         return product
 
     def _constant(self, number: Fraction | float) -> Grid:
-        import torch
-
         made = self.constant(number) if isinstance(number, Fraction) else float(number)
         is_made = hasattr(made, "shape")
         return Grid(made if is_made else torch.tensor(made, dtype=torch.float64), ())
@@ -315,8 +306,6 @@ def _read_raw(evaluator: Evaluator, access: ir.Access) -> Grid:
 
 def _find_integers(evaluator: Evaluator, expr: ir.Expr) -> Grid:
     """A position, or a side of a comparison: in integers where it is one."""
-    import torch
-
     match expr:
         case ir.Number(value) if value.denominator == 1:
             return Grid(torch.tensor(int(value)), ())
@@ -344,8 +333,6 @@ def _find_integers(evaluator: Evaluator, expr: ir.Expr) -> Grid:
 
 
 def _compute_integers(function: str, *parts: Any) -> Any:
-    import torch
-
     match function:
         case "floordiv":
             return torch.div(*parts, rounding_mode="floor")
@@ -401,8 +388,6 @@ def _power(evaluator: Evaluator, base: ir.Expr, exponent: ir.Expr) -> Grid:
 
     An exponent of indices and whole numbers is counted in integers, as code counts it.
     """
-    import torch
-
     under, number = evaluator.find(base), evaluator.number(exponent)
     if isinstance(number, Fraction) and (2 * number).denominator == 1 and abs(number) <= 8:
         found, whole = under.tensor, int(abs(number))
@@ -421,8 +406,6 @@ def _power(evaluator: Evaluator, base: ir.Expr, exponent: ir.Expr) -> Grid:
 
 def _apply(evaluator: Evaluator, function: str, arguments: tuple[ir.Expr, ...]) -> Grid:
     """An elementwise function of the notation."""
-    import torch
-
     if function in {"floordiv", "mod"}:
         whole = _find_integers(evaluator, ir.Call(function, arguments))
         return Grid(whole.tensor.double(), whole.indices)
@@ -510,8 +493,6 @@ def _spread_rows(
 
 
 def _reduce_rows(kind: str, body: Any, mask: Any, rows: tuple[int, ...]) -> Any:
-    import torch
-
     if not bool(mask.all()):
         body = torch.where(mask, body, torch.full_like(body, _LEFT_OUT[kind]))
     match kind:
@@ -529,8 +510,6 @@ def _reduce_rows(kind: str, body: Any, mask: Any, rows: tuple[int, ...]) -> Any:
 
 
 def _find_moment(kind: str, body: Any, mask: Any, rows: tuple[int, ...]) -> Any:
-    import torch
-
     count = mask.double().sum(rows)
     kept = torch.where(mask, body, torch.zeros_like(body))
     if kind == "mean":
@@ -557,8 +536,6 @@ def _sum(evaluator: Evaluator, body: ir.Expr, bound: tuple[ir.Index, ...]) -> Gr
 
 def _multiply_grids(grids: list[Grid]) -> Grid:
     """The product of the grids; 1 if there is none."""
-    import torch
-
     parts, indices = align(grids)
     return Grid(reduce(torch.mul, parts or [torch.ones((), dtype=torch.float64)]), indices)
 
@@ -593,8 +570,6 @@ def _apply_to_matrix(
 
     In floats it is nan where the matrix has no inverse, or no triangle, as far as digits tell.
     """
-    import torch
-
     body, _, free = _spread_rows(evaluator, indices, ir.TRUE, expr.body)
     act = attrgetter(ROWS[expr.kind].torch)(torch)
     order = (*free, *indices) if isinstance(expr, ir.Along) else free
@@ -619,8 +594,6 @@ def _apply_to_matrix(
 
 def _reduce_along(evaluator: Evaluator, expr: ir.Along) -> Grid:
     """A function along an index; entries left out have no part."""
-    import torch
-
     if expr.columns is not None:
         return _apply_to_matrix(evaluator, expr, expr.indices)
     body, mask, free = _spread_rows(evaluator, (expr.index,), expr.condition, expr.body)

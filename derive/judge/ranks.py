@@ -31,6 +31,7 @@ from derive.judge.compare import (
     write_sizes,
 )
 from derive.judge.samples import choose_sizes, draw_inputs, is_possible
+from derive.libraries import torch
 
 PATIENCE = 60.0  # seconds that a rank waits for the others, which may have failed
 WORLDS = (2, 3)  # ranks of each dimension
@@ -124,8 +125,6 @@ class _Dist:
     @staticmethod
     def all_reduce(tensor: Any, operation: str, group: _Group) -> None:
         """Every rank's tensor becomes what all of them make."""
-        import torch
-
         tensor.copy_(getattr(torch.stack(group.exchange("all-reduce", tensor)), operation)(0))
 
     @staticmethod
@@ -137,8 +136,6 @@ class _Dist:
     @staticmethod
     def reduce_scatter(made: Any, shares: Sequence[Any], group: _Group) -> None:
         """Every rank gets its share of the sum."""
-        import torch
-
         stacked = torch.stack(group.exchange("reduce-scatter", torch.stack(list(shares))))
         made.copy_(stacked.sum(0)[group.rank()])
 
@@ -147,8 +144,6 @@ def judge_ranks(
     source: str, name: str, system: ir.System, shares: Shares, count: int = 2
 ) -> Judgement:
     """The judgement of a file's sharded function, if any; DeriveError where it does not agree."""
-    import torch
-
     judged: list[Mapping[str, int]] = []
     worst = 0.0
     for axes, sizes, inputs in draw_worlds(system, shares, count) if shares else ():
@@ -279,8 +274,6 @@ class _Run:
 
     def join(self, shares: Mapping[tuple[int, ...], Any], key: str, words: str) -> tuple[Any, str]:
         """The whole tensor; in words where ranks that should have the same do not."""
-        import torch
-
         cut, parts = self.module["PLACEMENTS"].get(key, {}), dict(shares)
         axes = next(iter(self.meshes.values())).world.axes
         for number, (axis, ranks) in reversed(list(enumerate(axes.items()))):
@@ -299,8 +292,6 @@ def run_ranks(
     source: str, name: str, system: ir.System, axes: Mapping[str, int], inputs: Mapping[str, Any]
 ) -> tuple[float, str, tuple[list[tuple[str, int]], list[tuple[str, int]]]]:
     """How far off the ranks are, the first difference, and what rank 0 sent, there and back."""
-    import torch
-
     with in_float64(), catch_warnings():
         simplefilter("ignore")  # a variance of one entry is nan, and torch warns
         given, leaves = _ask_gradients(inputs)
@@ -336,8 +327,6 @@ def _ask_gradients(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
 
 def _pull(made: Sequence[Any], leaves: Sequence[Any], seeds: Sequence[Any]) -> Sequence[Any]:
     """The gradients of the leaves, None where none reaches them."""
-    import torch
-
     pairs = [(e, seed) for e, seed in zip(made, seeds, strict=True) if e.requires_grad]
     if not pairs or not leaves:
         return [None] * len(leaves)

@@ -21,6 +21,7 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_children, find_free, walk
 from derive.ir.walk import find_sizes as walk_sizes
+from derive.libraries import torch
 
 MOST_WORK = 200_000  # elements that the loops evaluate for one draw
 ATTEMPTS = 60
@@ -367,8 +368,6 @@ def draw_inputs(
     Truth values are drawn so that every row holds a True and some place a False; with `empty_row`
     the last row holds no True. A scalar takes its default at seed 0, else a number beside it.
     """
-    import torch
-
     generator = torch.Generator().manual_seed(seed)
     inputs: dict[str, Any] = {}
     definite = _find_definite(system)
@@ -412,8 +411,6 @@ def _find_definite(system: ir.System) -> Mapping[str, tuple[tuple[int, int], ...
 
 
 def _draw_scalar(entry: ir.ScalarInput, seed: int, generator: Any) -> float | int:
-    import torch
-
     drawn = float(torch.rand((), generator=generator, dtype=torch.float64)) + 0.5
     default = _find_bound(entry.default, {})
     if default is None:
@@ -426,8 +423,6 @@ def _draw_scalar(entry: ir.ScalarInput, seed: int, generator: Any) -> float | in
 def _draw_tensor(
     tensor: ir.Tensor, sizes: Mapping[str, int], generator: Any, dtype: Any, empty_row: bool
 ) -> Any:
-    import torch
-
     shape = tuple(int(_evaluate(Polynomial.of(extent), sizes)) for extent in tensor.shape)
     match tensor.kind:
         case "bool":
@@ -475,8 +470,6 @@ def _draw_real(
     tensor: ir.Tensor, shape: tuple[int, ...], sizes: Mapping[str, int], generator: Any
 ) -> Any:
     """Normal numbers; between two bounds uniform ones, and off a bound that is excluded."""
-    import torch
-
     domain = find_domain(tensor, sizes)
     low, high = domain.low, domain.high
     if low is not None and high is not None:
@@ -503,8 +496,6 @@ def _find_bound(bound: ir.Expr | None, sizes: Mapping[str, int]) -> float | None
 
 def _draw_mask(shape: tuple[int, ...], generator: Any, empty_row: bool) -> Any:
     """Truth values with a True on every line along every index, and a False somewhere."""
-    import torch
-
     drawn = torch.rand(shape, generator=generator) < 0.5
     places = torch.arange(drawn.numel()).reshape(shape)
     steps = [extent for extent in shape if extent > 1]

@@ -20,6 +20,7 @@ from derive.checker import load, processes, runs
 from derive.checker.program import Program
 from derive.checker.trace import Example, Print, are_close, find_print, record
 from derive.judge.compare import copy_values
+from derive.libraries import torch
 
 
 @dataclass(frozen=True)
@@ -543,8 +544,6 @@ def watch(path: str, run: Callable[[], Any]) -> tuple[Lines, tuple[int, ...]]:
 
 def _describe(value: Any, *, inside: bool = False) -> Any:
     """A tensor without its values, a number, the members of a module, "list"; else None."""
-    import torch
-
     if is_number(value):
         return value
     if isinstance(value, torch.Tensor):

@@ -27,6 +27,7 @@ from derive.checker.edits import code
 from derive.checker.edits.sites import EXCHANGED, LACKING, MISPLACED, MOST_BLOCKS, SEVERAL
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, find_call, find_confused
+from derive.libraries import torch
 
 INSERTED = SEVERAL  # what is put in stands nowhere there
 
@@ -135,8 +136,6 @@ def show_number(number: Fraction) -> str:
 
 def spell_free(name: str) -> str:
     """A function of torch's as the code can call it."""
-    import torch
-
     name = {"max": "amax", "min": "amin"}.get(name, name)
     return f"torch.{name}" if hasattr(torch, name) else f"torch.nn.functional.{name}"
 
@@ -362,7 +361,6 @@ def exchange_keywords(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
 @cache
 def _list_signatures() -> dict[str, tuple[tuple[str, Any], ...]]:
     """The parameters of torch's functions and modules: "" but for numbers, with their default."""
-    import torch
     from torch.overrides import get_testing_overrides
 
     found: dict[str, tuple[tuple[str, Any], ...]] = {}

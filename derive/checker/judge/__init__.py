@@ -30,6 +30,7 @@ from derive.ir.polynomial import evaluate_extent
 from derive.ir.walk import walk
 from derive.judge import compare, loops
 from derive.judge.loops.entries import prepare_entry
+from derive.libraries import torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -143,8 +144,6 @@ def judge_at(
     answer: Answer | CannotRunError | None = None,
 ) -> Outcome:
     """Float64 against the evaluator at a special sample; `answer` is what the code gave there."""
-    import torch
-
     values = sample.make_inputs()
     try:
         wanted = sample.evaluate(values, is_regular=True)
@@ -206,8 +205,6 @@ def _pair_gradients(
     program: Program, sample: Sample, how: How, values: Mapping[str, Any]
 ) -> tuple[Answer, list[tuple[str, Any, Any]]]:
     """What the code gave, and its gradient and the formula's by each tensor that has one."""
-    import torch
-
     from derive.judge.fields import FieldTensor, draw_tower, to_field
 
     kind = torch.Tensor if how.tower is None else FieldTensor
@@ -246,8 +243,6 @@ def _differ_where_undefined(
     sample: Sample, at: tuple[dict[str, Any], str], own: Any, right: Any, weigh: tuple[How, int]
 ) -> Any:
     """The formula's gradient, by differences of its values where autograd gives nan."""
-    import torch
-
     values, name = at
     found = right.clone()
 
@@ -466,8 +461,6 @@ def _judge_error(program: Program, sample: Sample, error: CannotRunError) -> Fur
 
 def _find_place(program: Program, sample: Sample, apart: Apart) -> tuple[int, ...]:
     """The place in the formula's result of an element of the code's."""
-    import torch
-
     if apart.name not in program.results:
         return apart.place
     tensor = next(t for t in sample.system.results if t.name == apart.name)
@@ -608,8 +601,6 @@ class _Element:
 
 def _move(values: Values, near: float, seed: int) -> dict[str, Any]:
     """Inputs beside these, each real number changed by about this part of it."""
-    import torch
-
     generator = torch.Generator().manual_seed(seed)
     moved = dict(values)
     for name, value in values.items():
@@ -621,8 +612,6 @@ def _move(values: Values, near: float, seed: int) -> dict[str, Any]:
 
 def _blend(start: Values, end: Values, part: float) -> dict[str, Any]:
     """Inputs on the way from the ones to the others."""
-    import torch
-
     found = dict(end)
     for name, value in end.items():
         if isinstance(value, torch.Tensor) and value.is_floating_point() and part < 1:

@@ -31,6 +31,7 @@ from derive.checker.runs import Answer, Given, How, make_module, prepare, run_ta
 from derive.checker.samples import Sample, find_free_sizes
 from derive.errors import Diagnostic
 from derive.judge.compare import compare_values
+from derive.libraries import torch
 from derive.notation.formula import Formula
 
 Planned = tuple[Sample, How, str]
@@ -110,8 +111,6 @@ def _call(target: Any, call: PlannedRun, path: str) -> RunOutcome:
 
 def _lay(value: Any, circumstance: str) -> Any:
     """A tensor with the same values, as it lies in memory under a circumstance."""
-    import torch
-
     if not isinstance(value, torch.Tensor):
         return value
     if circumstance == "strided" and value.dim():
@@ -133,7 +132,6 @@ def _lay(value: Any, circumstance: str) -> Any:
 @contextmanager
 def _enter(target: Any, at: str, path: str, asked: dict[str, None]) -> Iterator[None]:
     """The state of torch, of chance and of the module that a circumstance is, left as it was."""
-    import torch
 
     def watch(frame: FrameType, event: str, function: Any) -> None:
         """Note that the code asks for the time, or the system for random bytes."""
@@ -176,8 +174,6 @@ def _enter(target: Any, at: str, path: str, asked: dict[str, None]) -> Iterator[
 
 def _find_generators() -> dict[str, Any]:
     """The states of the generators of random numbers that everybody shares."""
-    import torch
-
     found = {"random": random.getstate(), "torch": bytes(torch.get_rng_state().tolist())}
     numpy = sys.modules.get("numpy")
     if numpy is not None:
@@ -187,8 +183,6 @@ def _find_generators() -> dict[str, Any]:
 
 
 def _set_generators(states: Mapping[str, Any]) -> None:
-    import torch
-
     random.setstate(states["random"])
     torch.set_rng_state(torch.tensor(list(states["torch"]), dtype=torch.uint8))
     if "numpy" in states:
@@ -210,8 +204,6 @@ def _set_ends(before: Mapping[str, Any], word: int) -> None:
 
 def _find_state(target: Any, path: str) -> Iterator[tuple[str, str]]:
     """What code keeps from call to call, by name: defaults, closures, globals, fields."""
-    import torch
-
     seen: list[Any] = []
     left = iter(range(_MOST_STATE))
 

@@ -39,6 +39,7 @@ from derive.checker.samples import (
 from derive.errors import Diagnostic
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
+from derive.libraries import torch
 from derive.notation.formula import Formula
 
 Values = Mapping[str, Any]
@@ -58,8 +59,6 @@ _AS_ASKED = replace(_SHORT, asked=True)
 
 def judge_short(choice: Choice, formula: Formula) -> Further:
     """The code in each shorter type at the first sample, in float32 at every sample."""
-    import torch
-
     program, first = choice.program, choice.samples[0]
     usual = program.run(first.make_inputs(), first.sizes, How(is_watched=True))
     findings: dict[str, Diagnostic] = {}
@@ -113,8 +112,6 @@ def judge_short(choice: Choice, formula: Formula) -> Further:
 
 def judge_lowered(program: Program, sample: Sample) -> Further:
     """What comes of the shorter floats that the code asks for, at one sample."""
-    import torch
-
     findings: dict[str, Diagnostic] = {}
     told = f" of their largest element{f', {sample.reason}' if sample.reason else ''}"
     for name, how in (("float32", _SHORT), ("float64", _AS_ASKED)):
@@ -155,8 +152,6 @@ def _run_rounded(
     program: Program, sample: Sample, name: str, how: How
 ) -> tuple[Answer, float, str] | None:
     """A run in a type, how far it is off, and where; None where torch lacks an operation in it."""
-    import torch
-
     given = _round(sample.make_inputs(), getattr(torch, name))
     try:
         answer = program.run(given, sample.sizes, how)
@@ -237,8 +232,6 @@ def is_growing(near: Answer, far: Answer) -> bool:
 
 def pass_full(far: Sample, there: Answer, name: str, near: Answer, start: int) -> list[Sample]:
     """The sample at sizes beyond which a type of the code's would be full, by how numbers grew."""
-    import torch
-
     found: list[float] = []
     end = far.sizes[name]
     longer = math.log(end / start)
@@ -274,8 +267,6 @@ _LONGEST = 1 << 20
 
 def _round(values: Mapping[str, Any], dtype: Any) -> dict[str, Any]:
     """Real tensors in a shorter type, complex ones with parts of it, but none below float32."""
-    import torch
-
     found, parts = dict(values), torch.promote_types(dtype, torch.float32)
     for name, value in values.items():
         if getattr(value, "is_floating_point", bool)():
@@ -287,7 +278,6 @@ def _round(values: Mapping[str, Any], dtype: Any) -> dict[str, Any]:
 
 def _find_lost(sample: Sample, given: Values, eps: float) -> dict[str, float]:
     """What the formula loses by itself in a type, and by roundings of its inputs; by result."""
-    import torch
 
     def move(value: Any) -> Any:
         """Each element a little larger or smaller, in turn."""
@@ -320,8 +310,6 @@ def _measure(found: Any, wanted: Any) -> float:
 
 def _is_same_way(usual: Answer, answer: Answer) -> bool:
     """Do two runs make the same calls at the same lines, with the same numbers?"""
-    import torch
-
     # The least and the largest number of a type, as masks have them, are alike.
     ends = {torch.finfo(getattr(torch, t)).max for t in (*_TYPES, "float64")}
     # A number that becomes a tensor of the type that it meets is no step.
@@ -372,8 +360,6 @@ _SCALES = (1.0, 10.0, 100.0, 1000.0, 10_000.0)
 
 def find_unstable(program: Program, sample: Sample) -> tuple[Diagnostic, ...]:
     """A finding for each type in which the code is not finite where the formula is."""
-    import torch
-
     factor = _find_scale(sample)
     places = [(sample, "logits of 1")]
     if factor != 1.0:
@@ -413,8 +399,6 @@ def _find_logits(sample: Sample) -> Iterator[Any]:
 
 def find_loss(program: Program, sample: Sample, at: str, dtype: Any = None) -> Diagnostic | None:
     """A finding where code is not finite in a type, float32, and the formula is a number of it."""
-    import torch
-
     dtype = dtype or torch.float32
     given = _round(sample.make_inputs(), dtype)
     wanted = sample.evaluate(_round(given, torch.float64))

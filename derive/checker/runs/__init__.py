@@ -32,6 +32,7 @@ from derive.checker.runs.modes import (
 )
 from derive.errors import DeriveError
 from derive.frontend.torch.call import find_fields
+from derive.libraries import torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -196,8 +197,6 @@ def describe_error(error: BaseException, path: str, failed: Any = None) -> proce
 @contextmanager
 def prepare(how: How, path: str = "") -> Iterator[State]:
     """The state of torch in which code runs."""
-    import torch
-
     from derive.judge.fields import draw_tower, exact
 
     state = State()
@@ -217,8 +216,6 @@ def prepare(how: How, path: str = "") -> Iterator[State]:
 
 
 def _run(target: Any, given: Given, how: How, usage: Usage | None, path: str) -> Answer:
-    import torch
-
     both = {**given.arguments, **given.parameters}
     tensors = {name: value for name, value in both.items() if isinstance(value, torch.Tensor)}
     before = {} if how.tower else {name: value.clone() for name, value in tensors.items()}
@@ -249,8 +246,6 @@ def _run(target: Any, given: Given, how: How, usage: Usage | None, path: str) ->
 
 def _keep_module(target: type, made: Mapping[str, Any]) -> Any:
     """The module of a class that was made so before: what it keeps between calls has to be seen."""
-    import torch
-
     try:
         own = tuple((n, type(each), each) for n, each in made.items())
         return _make_once(target, own, torch.get_default_dtype())
@@ -265,8 +260,6 @@ def _make_once(target: type, made: tuple[tuple[str, type, Any], ...], dtype: Any
 
 def weigh_results(results: Sequence[Any], how: How) -> Any:
     """The sum of all elements, each with a random weight."""
-    import torch
-
     from derive.judge.fields import draw_field, draw_tower, to_field
 
     assert how.weights is not None
@@ -295,8 +288,6 @@ def call_target(
     call: Callable[..., Any] = _call,
 ) -> Any:
     """The function called, or the module with these parameters; a class is made first."""
-    import torch
-
     if isinstance(target, type) and issubclass(target, torch.nn.Module):
         from derive.judge.fields.tensor import pause
 
@@ -346,8 +337,6 @@ def _convert_others(module: Any, given: Collection[str], dtype: Any) -> dict[str
 
 def make_module(target: type, made: Mapping[str, Any]) -> Any:
     """A module of a class by its constructor's arguments, as it is used."""
-    import torch
-
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         if INIT not in made:
@@ -360,8 +349,6 @@ def make_module(target: type, made: Mapping[str, Any]) -> Any:
 
 def find_dtype(values: Iterable[Any]) -> Any:
     """The type of the first real tensor."""
-    import torch
-
     tensors = (value for value in values if isinstance(value, torch.Tensor))
     return next((value.dtype for value in tensors if value.is_floating_point()), None)
 
@@ -408,8 +395,6 @@ def _order(function: Any, given: Mapping[str, Any]) -> tuple[list[Any], dict[str
 
 def flatten_results(found: Any) -> tuple[Any, ...]:
     """The tensors in what the code returned, in order."""
-    import torch
-
     if isinstance(found, torch.Tensor):
         return (found,)
     if isinstance(found, (int, float, bool)):
@@ -445,8 +430,6 @@ def pick_results(found: Any, names: Sequence[str]) -> Any:
 @contextmanager
 def by_default_double(*, is_double: bool = True) -> Iterator[None]:
     """Floats for which no type is asked are float64 in here, if they are to be."""
-    import torch
-
     before, fast = torch.get_default_dtype(), torch.backends.mha.get_fastpath_enabled()
     torch.set_default_dtype(torch.float64 if is_double else before)
     torch.backends.mha.set_fastpath_enabled(False)
@@ -460,7 +443,5 @@ def by_default_double(*, is_double: bool = True) -> Iterator[None]:
 @processes.where_it_lives
 def has_dropout(target: Any) -> bool:
     """Has a module dropout that is in force?"""
-    import torch
-
     parts = target.modules() if isinstance(target, torch.nn.Module) else ()
     return any(isinstance(p, torch.nn.Dropout) and p.training and p.p for p in parts)

@@ -26,6 +26,7 @@ from derive.checker.processes import NO_COMPILER, CannotRunError
 from derive.frontend.torch.call import find_tensors
 from derive.frontend.torch.code import name_of
 from derive.ir.functions import FUNCTIONS, REDUCTIONS, VANISHING
+from derive.libraries import torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,7 +52,6 @@ def make_mode(act: Callable[[Any, Any, Any], Any]) -> Any:
 
 def watch_gradients(path: str, cuts: dict[tuple[int, str], None]) -> Any:
     """A mode that adds the lines of the user's file and the calls that end a gradient."""
-    import torch
 
     def act(function: Any, args: Any, named: Any) -> Any:
         held = any(each.requires_grad for each in find_tensors([*args, *named.values()]))
@@ -70,8 +70,6 @@ def watch_gradients(path: str, cuts: dict[tuple[int, str], None]) -> Any:
 
 def _is_in_own_function() -> bool:
     """Is this in an autograd.Function, which has no gradients inside and a backward of its own?"""
-    import torch
-
     apply: Any = torch.autograd.Function.apply
     frame: Any = sys._getframe()
     while frame is not None and frame.f_code is not apply.__func__.__code__:
@@ -152,8 +150,6 @@ class Recorder:
 
     def meet(self, function: Any, args: Any, named: Any) -> Any:
         """What a call gives, noted."""
-        import torch
-
         line = find_line_now(self.path)  # none where it is no call of the code
         if line is None or len(self.calls) >= MOST_CALLS:
             return function(*args, **named)
@@ -172,8 +168,6 @@ class Recorder:
         return found
 
     def _note(self, what: Lowering, made: Any, read: list[Any], wide: Any) -> None:
-        import torch
-
         usual = (torch.float64 if self.is_asked else torch.float32).itemsize
         is_float = made.dtype.is_floating_point
         is_lower = is_float and made.dtype.itemsize < usual
@@ -209,8 +203,6 @@ class Recorder:
 
 def find_limit(dtype: Any) -> float:
     """The largest number up to which a type holds all whole ones."""
-    import torch
-
     if dtype.is_floating_point:
         return 2 / float(torch.finfo(dtype).eps)
     return float(torch.iinfo(dtype).max)
@@ -218,8 +210,6 @@ def find_limit(dtype: Any) -> float:
 
 def _widen(function: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
     """What a call on whole numbers gives in float64, which holds larger ones; None for others."""
-    import torch
-
     given = list(find_tensors(args))
     if not given or any(each.is_floating_point() or each.is_complex() for each in given):
         return None
@@ -252,8 +242,6 @@ class State:
 
 def make_precise(state: State, path: str) -> Any:
     """A mode in which every request for a shorter float is one for float64, and is noted."""
-    import torch
-
     by_name = {"float": torch.float32, "half": torch.float16, "bfloat16": torch.bfloat16}
     short = {*by_name.values()}
 
@@ -286,8 +274,6 @@ def make_precise(state: State, path: str) -> Any:
 
 
 def _leaves_range(name: str, args: Sequence[Any], result: Any) -> bool:
-    import torch
-
     name = name.strip("_")
     given = [each for each in args if isinstance(each, torch.Tensor) and each.is_floating_point()]
     if not given or not isinstance(result, torch.Tensor) or not result.is_floating_point():
@@ -346,7 +332,6 @@ class Masks:
 
 def _intercept(meet: Callable[[Any, bool], Any]) -> Any:
     """A mode that gives the scores of each row, or of what one is made of, to `meet` first."""
-    import torch
 
     def act(function: Any, args: Any, named: Any) -> Any:
         name = getattr(function, "__name__", "")
@@ -368,8 +353,6 @@ def _intercept(meet: Callable[[Any, bool], Any]) -> Any:
 
 def find_values(tensor: Any) -> Any:
     """The tensor with the batches and levels that torch.func holds back from code that runs."""
-    import torch
-
     functorch = torch._C._functorch
     while functorch.is_functorch_wrapped_tensor(tensor):
         tensor = functorch.get_unwrapped(tensor)
@@ -390,7 +373,6 @@ def call_compiled(
     function: Callable[..., Any], args: Any, named: Any, guilty: list[str] | None = None
 ) -> Any:
     """What the graph of a call gives; CannotRunError for code that makes no graph of its own."""
-    import torch
     from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
     def stand_in(value: Any) -> Any:
@@ -449,8 +431,6 @@ def _exchange(value: Any, pairs: list[tuple[Any, Any]]) -> Any:
 @contextmanager
 def _enable_compiler() -> Iterator[None]:
     """The compiler is on in here; elsewhere code that asks for it runs as it stands."""
-    import torch
-
     before = os.environ.pop(NO_COMPILER, None)
     try:
         with torch._dynamo.config.patch(disable=False), warnings.catch_warnings():
@@ -464,8 +444,6 @@ def _enable_compiler() -> Iterator[None]:
 @cache
 def _load_patterns() -> None:
     """Inductor traces its patterns at the first graph, in the default type of that moment."""
-    import torch
-
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:
@@ -489,7 +467,6 @@ class _Graph:
         self.stages: dict[str, Any] = {}
 
     def compile(self, function: Callable[..., Any], args: Any, named: Any) -> None:
-        import torch
         from torch._inductor import config
 
         with _enable_compiler():
@@ -503,7 +480,6 @@ class _Graph:
 
     def find_guilty(self, function: Callable[..., Any], args: Any, named: Any) -> str:
         """After which passes the graph gives what it gives in the end, if the code does not."""
-        import torch
         from torch.utils._pytree import tree_leaves
 
         def is_near(one: Any, other: Any) -> bool:

@@ -31,6 +31,7 @@ from derive.checker.judge import circumstances
 from derive.checker.runs import modes
 from derive.checker.verdict import Job
 from derive.errors import DeriveError
+from derive.libraries import torch
 
 _PATIENCE = 1.0  # seconds for a process that has closed its channel and is about to leave
 # What the judge may ask for, and the records that cross, by the room where they stand.
@@ -179,8 +180,6 @@ def serve(end: socket.socket, job: Job, contained: tuple[str, ...]) -> None:
 
 def _load(job: Job, rename: reading.Rename | None = None) -> load.Code:
     """The code with what its names tell: numbers, and shapes of tensors."""
-    import torch
-
     code = load.load(job.code, job.system.name, job.init, rename)
     names: dict[str, Any] = {}
     for name, value in code.names.items():

@@ -28,6 +28,7 @@ from derive.frontend.torch.trace import Shadow, Trace, find_address, kind_of
 from derive.ir import nodes as ir
 from derive.ir.polynomial import NOTHING, Polynomial
 from derive.ir.walk import walk
+from derive.libraries import torch
 
 _MISSING = object()
 
@@ -130,8 +131,6 @@ def find_fields(found: Any) -> dict[str, Any] | None:
 
 def find_tensors(found: Any) -> Iterator[Any]:
     """The tensors in what torch takes or gives back, in order."""
-    import torch
-
     if isinstance(found, torch.Tensor):
         yield found
     elif isinstance(found, (tuple, list)):
@@ -141,8 +140,6 @@ def find_tensors(found: Any) -> Iterator[Any]:
 
 def is_reading_what_it_writes(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> bool:
     """Does a call read elements that it overwrites, other than each in its own place?"""
-    import torch
-
     out = tuple(find_tensors(named.get("out")))
     if out:
         elementwise = hasattr(torch.Tensor, f"{name}_")
@@ -164,8 +161,6 @@ def _is_shared(one: Any, other: Any) -> bool:
 
 def is_overlapping(one: Any, other: Any) -> bool:
     """Do two tensors have elements in common, and not each at the same place?"""
-    import torch
-
     if not _is_shared(one, other):
         return False
     layouts = [(t.storage_offset(), tuple(t.shape), t.stride(), t.dtype) for t in (one, other)]

@@ -38,6 +38,7 @@ from derive.errors import Mark
 from derive.frontend.torch.exprs import power
 from derive.frontend.torch.numbers import SymbolicFloat, SymbolicInt, is_symbolic, plain, to_expr
 from derive.ir import nodes as ir
+from derive.libraries import torch
 
 _OPERATORS = "add sub mul truediv div floordiv mod pow matmul and or xor"
 _OTHERS = "neg abs eq ne lt le gt ge invert"
@@ -130,8 +131,6 @@ def _find_stores(code: CodeType) -> dict[int, str]:
 @lru_cache(maxsize=512)
 def is_foreign(file: str) -> bool:
     """Does a file belong to torch, to Python, or to this package?"""
-    import torch
-
     own = str(Path(__file__).resolve().parents[2])
     roots = (os.path.dirname(torch.__file__), own, sysconfig.get_paths()["stdlib"])
     if file.startswith("<frozen"):

@@ -26,6 +26,7 @@ from derive.frontend.torch.trace import Buffer, PoisonedError, RestartError, Sha
 from derive.ir import nodes as ir
 from derive.ir.walk import substitute
 from derive.judge import evaluate, samples
+from derive.libraries import torch
 
 Argument = ir.Tensor | ir.ScalarInput | ir.Size
 
@@ -195,8 +196,6 @@ def _run(
     trace: Trace, function: Callable[..., Any], arguments: Mapping[str, Argument], path: str
 ) -> Run:
     """One run of the code, every call seen."""
-    import torch
-
     try:
         with in_double():
             torch.manual_seed(_SEED)
@@ -236,8 +235,6 @@ def list_tensors(found: Any) -> tuple[Any, ...]:
 
 def _make(trace: Trace, entry: Argument) -> Any:
     """An argument for the run, known as what it stands for."""
-    import torch
-
     if isinstance(entry, ir.Size):
         return trace.to_int(trace.extent(entry))
     if isinstance(entry, ir.ScalarInput):
@@ -271,8 +268,6 @@ def is_equal_at(
     system: ir.System, values: Mapping[str, Any], found: Sequence[Any], sizes: Mapping[str, int]
 ) -> bool:
     """Do the equations give these results?"""
-    import torch
-
     try:
         with torch.no_grad():
             known = evaluate.evaluate_system(system, values, sizes)
@@ -294,8 +289,6 @@ def find_other_draws(
     system: ir.System, sizes: Mapping[str, int], fixed: Mapping[str, int]
 ) -> Iterator[tuple[dict[str, int], dict[str, Any]]]:
     """Other numbers at the same sizes, then at other sizes where they are free."""
-    import torch
-
     yield dict(sizes), samples.draw_inputs(system, sizes, _DRAW_SEED)
     if len(fixed) == len(sizes):
         return
@@ -343,8 +336,6 @@ def call_plainly(
 @contextmanager
 def in_double() -> Iterator[None]:
     """Code runs in float64, quietly, without gradients, and leaves torch's state as it was."""
-    import torch
-
     state, before = torch.get_rng_state(), torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:

@@ -24,6 +24,7 @@ from derive.frontend.torch.trace import Poison, PoisonedError, Shadow, Trace, fi
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk
+from derive.libraries import torch
 
 _QUESTIONS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 _OPEN = ("torch.nn.functional", "torch.functional", "torch._tensor")  # with bodies in Python
@@ -51,7 +52,6 @@ _SIZES, _VALUES = frozenset(_ASKED.split()), frozenset(_READ.split())
 
 def _answer_size(trace: Trace, name: str, tensor: Any, asked: Any) -> Any:
     """A size that knows its name."""
-    import torch
 
     def multiply(first: int) -> int:
         """The elements below an axis."""
@@ -250,8 +250,6 @@ def make_precise(
     name: str, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
     """The call with every request for a shorter float turned into one for float64."""
-    import torch
-
     wide = dict.fromkeys((torch.float32, torch.float16, torch.bfloat16), torch.float64)
     wide[torch.complex64] = torch.complex128
     if name in {"float", "half", "bfloat16", "cfloat"} and args:
@@ -266,8 +264,6 @@ def _attach_results(
     call: Call, known: Op | None, tensors: tuple[Any, ...], written: tuple[Any, ...]
 ) -> None:
     """Say of every tensor that came out, or that was written into, what it is."""
-    import torch
-
     trace = call.trace
     shadows = _compute(call, known)
     if tensors and shadows is not None:

@@ -23,12 +23,11 @@ from derive.frontend.torch.code import Spot, mark_spot
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.walk import substitute, walk
+from derive.libraries import torch
 
 
 def kind_of(tensor: Any) -> str:
     """What a tensor holds: real, int, bool or complex."""
-    import torch
-
     if tensor.dtype is torch.bool:
         return "bool"
     if tensor.is_complex():
@@ -154,8 +153,6 @@ def recognise(tensor: Any, make_index: Callable[[int], ir.Index]) -> Shadow | No
 
 
 def _find_value(tensor: Any, indices: Sequence[ir.Index]) -> ir.Expr | None:
-    import torch
-
     if not tensor.numel():
         return None
     first = tensor.flatten()[0]

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial, reduce
-from importlib import import_module
 from operator import ge, le, matmul
 from typing import Any
 
@@ -20,16 +19,7 @@ from derive.frontend.torch.call import composite
 from derive.frontend.torch.code import apply_to
 from derive.frontend.torch.numbers import SymbolicFloat, SymbolicInt, is_symbolic, plain
 from derive.frontend.torch.ops.views import clamp, to_list
-
-
-class _Torch:
-    """Torch, which is loaded when a definition first needs it."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(import_module("torch"), name)
-
-
-torch: Any = _Torch()
+from derive.libraries import torch
 
 
 def unknown(says: str, code: str = "lift-op", help: str = "") -> Any:

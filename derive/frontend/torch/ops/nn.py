@@ -20,12 +20,13 @@ from derive.frontend.torch import call, exprs, trace
 from derive.frontend.torch.call import Call, Op, op
 from derive.frontend.torch.exprs import add, multiply, subtract
 from derive.frontend.torch.numbers import is_symbolic, plain, to_expr
-from derive.frontend.torch.ops.composites import torch, unknown
+from derive.frontend.torch.ops.composites import unknown
 from derive.frontend.torch.ops.views import insert_axis, to_list
 from derive.frontend.torch.trace import RestartError, Shadow, Trace, at, hint_of
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, divide_wholly
 from derive.ir.walk import walk
+from derive.libraries import torch
 
 
 def _standardize(input: Any, dims: Any, eps: float, behind: int, moments: Any = None) -> Any:

@@ -15,6 +15,7 @@ from derive.frontend.torch.trace import Shadow, Trace, at, hint_of, kind_of, rem
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, divide_wholly
 from derive.ir.walk import is_whole, walk
+from derive.libraries import torch
 
 
 def to_list(value: Any) -> list[Any]:
@@ -296,8 +297,6 @@ class Gather:
 
 def subscript(trace: Trace, shadow: Shadow, key: Any) -> tuple[Shadow, list[Gather]]:
     """The view that the basic part of a subscript makes, and what the tensors in it take."""
-    import torch
-
     keys: list[Any] = list(key) if isinstance(key, tuple) else [key]
     keys = [torch.tensor(each) if isinstance(each, list) else each for each in keys]
     rest = [slice(None)] * (shadow.rank - sum(k is not None and k is not Ellipsis for k in keys))
@@ -568,7 +567,6 @@ def _where(call: Call) -> Shadow:
 
 def _read_choice(call: Call) -> tuple[Any, Any, Any]:
     """Condition and values: `torch.where(m, x, y)` and `x.where(m, y)` have the same name."""
-    import torch
 
     def is_mask(value: Any) -> bool:
         return getattr(value, "dtype", None) in (torch.bool, torch.uint8)
