@@ -21,7 +21,7 @@ from math import prod
 from typing import Any
 
 from derive.ir import nodes as ir
-from derive.ir.walk import find_children
+from derive.ir.walk import find_children, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -662,6 +662,20 @@ def unfold(call: ir.Call) -> ir.Expr | None:
     if row is None or not row.definition:
         return None
     return unfold_call(call.function, call.arguments)
+
+
+_STEPS = {"sign", "floor", "max", "min", "floordiv", "mod"}  # of the primitives
+
+
+@cache
+def is_flat(name: str) -> bool:
+    """May a function be one number over an interval, as a choice may, or the larger of two?"""
+    row = FUNCTIONS.get(name)
+    if row is None or not row.definition:
+        return name in _STEPS
+    parts = [*walk(unfold_call(name, [ir.Scalar(each) for each in row.tensors]))]
+    calls = (part.function for part in parts if isinstance(part, ir.Call))
+    return any(isinstance(part, ir.Where) for part in parts) or any(map(is_flat, calls))
 
 
 def unfold_call(name: str, arguments: Sequence[ir.Expr]) -> ir.Expr:

@@ -274,17 +274,29 @@ def test_the_square_of_a_root_by_products_rounds_as_the_largest_does(scale, offs
     assert (found**2 - expected**2).abs().amax() <= 2e-6 * (expected**2).amax()
 
 
-@pytest.mark.parametrize(
-    ("text", "filled"), ROWS["a point is at 0 from itself unless that is but part of a sum"]
-)
-def test_a_point_is_at_0_from_itself_unless_that_is_but_part_of_a_sum(text, filled):
+MET = """x, y[N, D]; A[D, D]; int k[N] < N; bool m[N]; index i < N - 1; index j < N - 1
+u[n,d] = sum[e](x[n,e] * A[e,d]); v[n,d] = gelu(sum[e](y[n,e] * A[e,d]))
+w[i,d] = sum[e](y[i + 1,e] * A[e,d])"""
+
+
+@pytest.mark.parametrize("text", ROWS["a point is at 0 from itself"])
+def test_a_point_is_at_0_from_itself(text):
     lines = f"x[N, D]; index m < N; {ROOT.replace('y[', 'x[')}; {text}"
     made = build(parse(lines), sizes={"N": 200, "D": 64})
-    assert ('"use_mm_for' in made.source, "diagonal_scatter" in made.source) == (True, filled)
+    assert '"use_mm_for' in made.source
+    assert "diagonal_scatter" in made.source
     inputs = draw(lines, {"N": 40, "D": 3})
     ours, theirs = (run(build(parse(lines), exact=e).function, inputs) for e in (False, True))
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(("text", "fits"), ROWS["points that may meet are measured by differences"])
+def test_points_that_may_meet_are_measured_by_differences(text, fits):
+    lines = f"{MET}; {text}; return s"
+    made = build(parse(lines), sizes={"N": 200, "D": 64})
+    assert ('"use_mm_for' in made.source) == fits
+    assert made.judge(4).agrees
 
 
 def test_points_close_together_keep_their_digits():

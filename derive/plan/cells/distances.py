@@ -3,12 +3,13 @@
 A root is made by products, as torch itself does it, of points less their mean, unless something
 magnifies what a small one loses so, or digits must be kept: then by differences, which takes many
 times as long and has no second derivatives. Points' distances from themselves are 0 by products
-too, unless they are but part of a sum. A square by products is for a rule that may lose digits.
-torch's function is for float32 and float64, so half precision is widened for it. Its slope at a
-distance of 0 is 0, as that of any norm. What is made of it may have none there: of points'
-distances from each other those from themselves are then computed as they are spelled, and put on
-the diagonal. The sum of absolute differences is its distance with p = 1. The mean of squared
-differences of two tensors is its mse_loss.
+too; others that may be one, as rows that data choose or relu cuts may, have theirs by differences.
+A square by products is for a rule that may lose digits. torch's function is for float32 and
+float64, so half precision is widened for it. Its slope at a distance of 0 is 0, as that of any
+norm. What is made of it may have none there: of points' distances from each other those from
+themselves are then computed as they are spelled, and put on the diagonal. The sum of absolute
+differences is its distance with p = 1. The mean of squared differences of two tensors is its
+mse_loss.
 
 Any other sqrt(sum x**2) is its vector_norm, whose slope at 0 is 0, where that of a root is not
 finite. Torch takes half the time for it along entries that lie side by side, and up to 50 times as
@@ -16,13 +17,15 @@ long where they lie apart; norms with other powers, or of the largest, take it 2
 as their operations do (CPU, float32).
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from fractions import Fraction
 from functools import partial
 
 from derive.analysis.facts import is_finite_where_defined
 from derive.ir import nodes as ir
+from derive.ir.functions import is_flat
 from derive.ir.norms import is_norm
+from derive.ir.walk import find_accesses, find_free
 from derive.plan import ops
 from derive.plan.cells.matching import CellRule, Definitions, is_same, sort_stored, strip
 from derive.plan.cells.pointwise import match_exchanged, spell_equal
@@ -76,7 +79,10 @@ def match_distance(op: ops.Op, definitions: Definitions) -> ops.Op | None:
                 and of is _spell
                 and not definitions.exact
                 and is_finite_where_defined(to_expr(definitions.spell(other)))
-                and not _is_magnified(op, definitions)
+                and not (
+                    _is_magnified(op, definitions)
+                    or _may_meet(one, other, is_self=is_self, definitions=definitions)
+                )
             )
             if ops.is_integral(one) or ops.is_integral(other):
                 return None
@@ -92,8 +98,8 @@ def match_distance(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             fast = _write_distance(points, bare, summed, PRODUCTS, is_square=False)
             direct, by_products = (time_op(c, definitions.memory, DEFAULT) for c in (cell, fast))
             if forgives and by_products + CALLS * DEFAULT.launch < direct:
-                cell, ends = fast, (rows[0], columns[0])
-                own = ops.Num(ir.ZERO) if is_self and _is_shown(op, ends, definitions) else None
+                cell = fast
+                own = ops.Num(ir.ZERO) if is_self else None
             elif of is _spell and is_self and _lacks_slope(total, definitions):
                 own = bare
             if own is not None:
@@ -185,6 +191,39 @@ def _write_distance(
     return ops.Cell(wide, points, narrow, axes, ("wide",), (), NOTE, scratch, single=summed)
 
 
+def _may_meet(one: ops.Op, other: ops.Op, *, is_self: bool, definitions: Definitions) -> bool:
+    """May two points be one, other than a point and itself: both of one tensor, or cut alike?
+
+    By products their distance is the rounding of the largest then, where the formula says 0.
+    """
+    first, second = ({*ops.axes_of(point)} for point in (one, other))
+    read = [
+        {*_list_read(point, axes, definitions)}
+        for point, axes in ((one, first - second), (other, second - first))
+    ]
+    return (not is_self and not read[0].isdisjoint(read[1])) or any(
+        isinstance(part, (ops.Choose, ops.Fill))
+        or (isinstance(part, ops.Apply) and is_flat(part.function))
+        or ((ops.is_integral(part) or ops.is_boolean(part)) and ops.axes_of(part) != ())
+        for point in (one, other)
+        for part in definitions.walk(point)
+    )
+
+
+def _list_read(
+    op: ops.Op, indices: Collection[ir.Index], definitions: Definitions
+) -> Iterator[str]:
+    """The inputs of which other entries are read at other values of the indices."""
+    for access in find_accesses(to_expr(op)):
+        name, places = access.tensor.name, list(map(find_free, access.places))
+        step = definitions.steps.get(name)
+        if step is not None:
+            inner = [i for i, free in zip(step.axes, places, strict=True) if {*indices} & {*free}]
+            yield from _list_read(step.op, inner, definitions) if inner else ()
+        elif any({*indices} & {*free} for free in places):
+            yield name
+
+
 def _is_magnified(root: ops.Op, definitions: Definitions) -> bool:
     """Does something divide by it, or take its root or logarithm, where it may be near 0?"""
     return any(
@@ -193,29 +232,6 @@ def _is_magnified(root: ops.Op, definitions: Definitions) -> bool:
         for op in ops.walk_ops(step.op)
         for arg in (_find_steep(op) if op is not root else ())
     )
-
-
-def _is_shown(root: ops.Op, ends: tuple[ir.Index, ir.Index], definitions: Definitions) -> bool:
-    """Is a distance part of a result other than in a sum, or a mean, over one of its points?"""
-    shown: dict[str, tuple[int, ...]] = {}  # the places of the points in what is made of it
-
-    def find_ends(op: ops.Op) -> set[ir.Index]:
-        if op is root:
-            return {*ends}
-        if isinstance(op, ops.Source):
-            return {op.axes[place] for place in shown.get(op.name, ())}
-        found = {index for arg in ops.args_of(op) for index in find_ends(arg)}
-        is_sum = isinstance(op, ops.Einsum) or (
-            isinstance(op, ops.Reduction) and op.kind in {"sum", "mean"}
-        )
-        return found if not is_sum or found <= {*ops.axes_of(op)} else set()
-
-    for name, step in definitions.steps.items():
-        places = find_ends(step.op)
-        if not places <= {*step.axes}:
-            return True  # the least of them, say
-        shown[name] = tuple(step.axes.index(index) for index in places)
-    return any(shown.get(name) for op in definitions.results for name in ops.find_reads(op))
 
 
 def _lacks_slope(total: ops.Op, definitions: Definitions) -> bool:
