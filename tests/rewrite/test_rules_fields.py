@@ -57,10 +57,10 @@ def find_meanings(text):
     """
     formula = parse(text)
     system = from_sympy(formula)
-    (result,) = system.results
 
     def evaluate(tower, draw, values):
-        return evaluate_over(tower, draw.system, values, draw.sizes)[result.name]
+        found = evaluate_over(tower, draw.system, values, draw.sizes)
+        return [found[result.name] for result in system.results]
 
     ways = [evaluate]
     try:
@@ -68,8 +68,12 @@ def find_meanings(text):
     except DeriveError as refusal:
         assert refusal.diagnostic.code == "not-yet"
     else:
-        ways.append(lambda tower, draw, values: function(**values))
+        ways.append(lambda tower, draw, values: list_results(function(**values)))
     return system, ways
+
+
+def list_results(found):
+    return [*found] if isinstance(found, tuple) else [found]
 
 
 def are_equal(one, other):
@@ -93,8 +97,9 @@ def is_equal_over(tower, meanings, draw):
         ]
         first, *others = found
         return all(
-            first.shape == other.shape and not bool(find_differences(first, other).any())
+            one.shape == another.shape and not bool(find_differences(one, another).any())
             for other in others
+            for one, another in zip(first, other, strict=True)
         )
 
 
