@@ -63,7 +63,8 @@ def _group_norm(
 ) -> Any:
     """Channel c of C stands in group c*groups // C, which holds C // groups of them."""
     channels, behind = input.shape[1], input.dim() - 2
-    channels = channels if weight is None else int(channels)  # the module's own number
+    if weight is not None and num_groups != 1:
+        channels = int(channels)  # the module's own number
     if num_groups == 1 or not is_symbolic(channels % num_groups):
         parts = (num_groups, channels // num_groups if num_groups != 1 else -1)
         grouped = input.unflatten(1, parts)
@@ -546,7 +547,7 @@ def _convolve(call: Call) -> Shadow:
 
 @op(
     "col2im",
-    f"x[B, 6, 8]: {_NN}.fold(x, (4, 5), (1, 3), padding=(0, 1), stride=(2, 1), dilation=1)",
+    f"x[B, 6, 10]: {_NN}.fold(x, (4, 5), (1, 3), padding=(0, 1), stride=(2, 1), dilation=1)",
     f"x[B, 4, S]: {_NN}.fold(x, (x.shape[2] + 1, 2), (2, 2))",
 )
 def _roll_up(call: Call) -> Shadow:
