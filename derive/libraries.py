@@ -1,5 +1,7 @@
 """The door of torch, which is loaded when something of it is first used: it takes seconds."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -17,3 +19,27 @@ else:
             return getattr(import_module(self._name), name)
 
     torch = _Library("torch")
+
+
+@contextmanager
+def by_default(dtype: Any) -> Iterator[None]:
+    """Floats for which no type is asked are of this type in here."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def make_mode(act: Callable[[Any, Any, Any], Any]) -> Any:
+    """A mode of torch in which `act`, of a function and its arguments, makes each call."""
+    from torch.overrides import TorchFunctionMode
+
+    class Mode(TorchFunctionMode):
+        def __torch_function__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            return act(function, args, dict(kwargs or {}))
+
+    return Mode()

@@ -7,8 +7,6 @@ depth, and in an `and` the parts before.
 A row is what a reduction, or a function along an index, runs over: an index, under a condition.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -12,8 +12,6 @@
     y[p] = a[p]; y[p + H] = b[p]   y[k] = where(k < H, a[k], b[k - H])
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction

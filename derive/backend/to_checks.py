@@ -10,8 +10,6 @@ for it by the keyword `validate`: that waits for the device, and a compiler cann
 Below them stand the functions that a file has for what no single call of torch computes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache

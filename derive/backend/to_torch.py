@@ -1,7 +1,5 @@
 """Operations as Python expressions over torch tensors, and numbers over sizes: `D**-0.5`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

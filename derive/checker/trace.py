@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 
 from derive.checker.processes import where_it_lives
 from derive.checker.program import Program
-from derive.checker.runs.modes import find_site_now, make_mode
+from derive.checker.runs.modes import find_site_now
 from derive.errors import DeriveError
 from derive.frontend.torch.call import find_tensors
-from derive.libraries import torch
+from derive.libraries import make_mode, torch
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,6 @@ Laws:
 - Nothing is judged here but what SymPy alone can tell; `analysis.names` judges the system.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace

@@ -15,8 +15,6 @@ Who claims which name: declarations first, then equations and functions, then in
 the text is ever evaluated, and every mistake in it is a DeriveError with its place.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count

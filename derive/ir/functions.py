@@ -10,8 +10,6 @@ values and derivatives are texts over other rows, in the notation; `unfold` read
 A new function is a new row. Its examples are what the tests of every room take it from.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -12,8 +12,7 @@ the code and a function to the formula. Nor does a function that is not modelled
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
@@ -26,7 +25,7 @@ from typing import Any, TypeAlias, TypeVar
 from derive.errors import refuse
 from derive.ir import nodes as ir
 from derive.judge import evaluate, loops, samples
-from derive.libraries import torch
+from derive.libraries import by_default, torch
 from derive.notation.formula import Formula
 
 _REDRAWS = 5  # after an accident
@@ -405,17 +404,6 @@ def compare_values(name: str, found: Any, expected: Any) -> tuple[float, str]:
     return float(off.max()), f"{element} is {values}"
 
 
-@contextmanager
-def in_float64() -> Iterator[None]:
-    """float64 for a formula of integers alone, whose function has torch's default dtype."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
 def _judge_call(
     function: Callable[..., Any],
     inputs: Mapping[str, Any],
@@ -425,7 +413,8 @@ def _judge_call(
 ) -> tuple[float, str]:
     """How far off a call with clones of the inputs is at worst, its first difference in words."""
     try:
-        with warnings.catch_warnings(), in_float64():
+        # a formula of integers alone has a function in torch's default type
+        with warnings.catch_warnings(), by_default(torch.float64):
             warnings.simplefilter("ignore")  # a variance of one entry is nan, and torch warns
             found = function(**spell(function, given))
     except Exception as error:  # whatever it raises is its judgement

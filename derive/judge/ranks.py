@@ -23,7 +23,6 @@ from derive.judge.compare import (
     Judgement,
     compare_values,
     copy_values,
-    in_float64,
     load_function,
     raise_unless_agrees,
     spell,
@@ -31,7 +30,7 @@ from derive.judge.compare import (
     write_sizes,
 )
 from derive.judge.samples import choose_sizes, draw_inputs, is_possible
-from derive.libraries import torch
+from derive.libraries import by_default, torch
 
 PATIENCE = 60.0  # seconds that a rank waits for the others, which may have failed
 WORLDS = (2, 3)  # ranks of each dimension
@@ -292,7 +291,7 @@ def run_ranks(
     source: str, name: str, system: ir.System, axes: Mapping[str, int], inputs: Mapping[str, Any]
 ) -> tuple[float, str, tuple[list[tuple[str, int]], list[tuple[str, int]]]]:
     """How far off the ranks are, the first difference, and what rank 0 sent, there and back."""
-    with in_float64(), catch_warnings():
+    with by_default(torch.float64), catch_warnings():
         simplefilter("ignore")  # a variance of one entry is nan, and torch warns
         given, leaves = _ask_gradients(inputs)
         function = load_function(source, name)

@@ -6,8 +6,6 @@ file itself. A person chooses among them by words parted by commas: a code, the 
 parametrised test lints both examples of each, behind PRELUDE.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence

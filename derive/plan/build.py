@@ -4,8 +4,6 @@ A number that scales a product goes to the smallest operand that the product is 
 more than once is computed once, and a line too long to read is parted.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field

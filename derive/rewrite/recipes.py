@@ -20,8 +20,6 @@ the largest of a row are put where they are read, if there the rules then find a
 logsumexp: when all is done with fewer exponentials, logarithms and reductions than before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache

@@ -11,8 +11,6 @@ How the code's numbers grow from ordinary sizes to one far beyond tells at which
 would be full: integers begin again, a short float counts no further, factors leave the range.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace

@@ -25,14 +25,13 @@ from derive.checker.runs.modes import (
     Recorder,
     State,
     call_compiled,
-    make_mode,
     make_precise,
     watch_failures,
     watch_gradients,
 )
 from derive.errors import DeriveError
 from derive.frontend.torch.call import find_fields
-from derive.libraries import torch
+from derive.libraries import by_default, make_mode, torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -207,7 +206,11 @@ def prepare(how: How, path: str = "") -> Iterator[State]:
             random.seed(how.seed)
             if "numpy" in sys.modules:
                 sys.modules["numpy"].random.seed(how.seed)
-        stack.enter_context(by_default_double(is_double=how.double or how.asked))
+        if how.double or how.asked:
+            stack.enter_context(by_default(torch.float64))
+        fast = torch.backends.mha
+        stack.callback(fast.set_fastpath_enabled, fast.get_fastpath_enabled())
+        fast.set_fastpath_enabled(False)
         if how.double:
             stack.enter_context(make_precise(state, path))
         if how.tower:
@@ -425,19 +428,6 @@ def pick_results(found: Any, names: Sequence[str]) -> Any:
             break
         picked.append(each[0] if len(each) == 1 else others.pop(0))
     return tuple(picked)
-
-
-@contextmanager
-def by_default_double(*, is_double: bool = True) -> Iterator[None]:
-    """Floats for which no type is asked are float64 in here, if they are to be."""
-    before, fast = torch.get_default_dtype(), torch.backends.mha.get_fastpath_enabled()
-    torch.set_default_dtype(torch.float64 if is_double else before)
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-        torch.backends.mha.set_fastpath_enabled(fast)
 
 
 @processes.where_it_lives

@@ -26,7 +26,7 @@ from derive.checker.processes import NO_COMPILER, CannotRunError
 from derive.frontend.torch.call import find_tensors
 from derive.frontend.torch.code import name_of
 from derive.ir.functions import FUNCTIONS, REDUCTIONS, VANISHING
-from derive.libraries import torch
+from derive.libraries import by_default, make_mode, torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,19 +35,6 @@ if TYPE_CHECKING:
 
 
 _READING = frozenset(["item", "tolist", "numpy", "__array__", "__float__"])
-
-
-def make_mode(act: Callable[[Any, Any, Any], Any]) -> Any:
-    """A mode of torch in which `act`, of a function and its arguments, makes each call."""
-    from torch.overrides import TorchFunctionMode
-
-    class Mode(TorchFunctionMode):
-        def __torch_function__(
-            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            return act(function, args, dict(kwargs or {}))
-
-    return Mode()
 
 
 def watch_gradients(path: str, cuts: dict[tuple[int, str], None]) -> Any:
@@ -444,15 +431,9 @@ def _enable_compiler() -> Iterator[None]:
 @cache
 def _load_patterns() -> None:
     """Inductor traces its patterns at the first graph, in the default type of that moment."""
-    default = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float32)
-    try:
+    with by_default(torch.float32), _enable_compiler():
         one = [torch.ones(2)]
-        graph = _Graph(one)
-        with _enable_compiler():
-            torch.compile(torch.neg, backend=graph._make)(*one)
-    finally:
-        torch.set_default_dtype(default)
+        torch.compile(torch.neg, backend=_Graph(one)._make)(*one)
 
 
 class _Graph:

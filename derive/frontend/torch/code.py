@@ -14,8 +14,6 @@ The functions and classes of the user's file, and objects of these classes, are 
 read a copy of the file's names. Nothing of the user's, of Python's or of torch's is changed.
 """
 
-from __future__ import annotations
-
 import builtins
 import dis
 import importlib

@@ -8,8 +8,6 @@ split     an index i that is read as i//D and i%D is two, h and d
 rename    tensors by the variables of the code, indices by their sizes, each index one extent
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial

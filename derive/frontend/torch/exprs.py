@@ -10,8 +10,6 @@ indices. `write_place` and `write_guards` give it back as a person writes it, `(
 guard with the place that it guards.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from fractions import Fraction

@@ -20,13 +20,13 @@ from derive.errors import DeriveError, refuse
 from derive.frontend.torch.call import find_fields, find_tensors
 from derive.frontend.torch.code import keep_sizes, name_of
 from derive.frontend.torch.collect import collect
-from derive.frontend.torch.mode import make_mode, make_precise
+from derive.frontend.torch.mode import make_lifting, make_precise
 from derive.frontend.torch.numbers import Condition, SymbolicFloat, plain
 from derive.frontend.torch.trace import Buffer, PoisonedError, RestartError, Shadow, Trace, at
 from derive.ir import nodes as ir
 from derive.ir.walk import substitute
 from derive.judge import evaluate, samples
-from derive.libraries import torch
+from derive.libraries import by_default, make_mode, torch
 
 Argument = ir.Tensor | ir.ScalarInput | ir.Size
 
@@ -207,7 +207,7 @@ def _run(
                 for name, entry in arguments.items()
                 if not isinstance(entry, ir.Size)
             }
-            with make_mode(trace, path):
+            with make_lifting(trace, path):
                 found = function(**given)
     except PoisonedError as error:
         raise error.error from error
@@ -336,27 +336,20 @@ def call_plainly(
 @contextmanager
 def in_double() -> Iterator[None]:
     """Code runs in float64, quietly, without gradients, and leaves torch's state as it was."""
-    state, before = torch.get_rng_state(), torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
+    state = torch.get_rng_state()
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with by_default(torch.float64), warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             yield
     finally:
-        torch.set_default_dtype(before)
         torch.set_rng_state(state)
 
 
 def make_double() -> Any:
     """A mode in which every request for a shorter float is one for float64."""
-    from torch.overrides import TorchFunctionMode
 
-    class Double(TorchFunctionMode):
-        def __torch_function__(
-            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            named = dict(kwargs or {})
-            function, args, named = make_precise(name_of(function), function, tuple(args), named)
-            return function(*args, **named)
+    def act(function: Any, args: Any, named: Any) -> Any:
+        function, args, named = make_precise(name_of(function), function, tuple(args), named)
+        return function(*args, **named)
 
-    return Double()
+    return make_mode(act)

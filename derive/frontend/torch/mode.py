@@ -24,7 +24,7 @@ from derive.frontend.torch.trace import Poison, PoisonedError, Shadow, Trace, fi
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk
-from derive.libraries import torch
+from derive.libraries import make_mode, torch
 
 _QUESTIONS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 _OPEN = ("torch.nn.functional", "torch.functional", "torch._tensor")  # with bodies in Python
@@ -109,20 +109,16 @@ def _answer_value(trace: Trace, name: str, tensor: Any, out: Any) -> Any:
     raise refusal
 
 
-def make_mode(trace: Trace, path: str) -> Any:
+def make_lifting(trace: Trace, path: str) -> Any:
     """The mode under which code is lifted; `path` is the user's file, if it is known."""
-    from torch.overrides import TorchFunctionMode
-
     runner = sys._getframe(1).f_code
 
-    class Lifting(TorchFunctionMode):
-        def __torch_function__(
-            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            with _at(trace, code.find_spot(path, code.name_of(function), runner)):
-                return _answer(self, trace, function, tuple(args), dict(kwargs or {}))
+    def act(function: Any, args: Any, named: Any) -> Any:
+        with _at(trace, code.find_spot(path, code.name_of(function), runner)):
+            return _answer(mode, trace, function, tuple(args), named)
 
-    return Lifting()
+    mode = make_mode(act)
+    return mode
 
 
 @contextmanager

@@ -8,8 +8,6 @@ is traced for any number of them. All compute in float32 what they are given in 
 precision. Channels that are scaled and shifted alone are a batch_norm by known moments, one pass.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction

@@ -13,8 +13,6 @@ indices, [seg_ek = i] [seg_el = j], assemble a matrix. The other way, sum_m [flo
 takes an entry at such a number.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from derive.ir import nodes as ir

@@ -15,8 +15,6 @@ number of entries, which is that place. Nothing is subtracted but whole numbers,
 running sum does. One order serves all bounds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction

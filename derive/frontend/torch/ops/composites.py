@@ -5,8 +5,6 @@ A row is its names, the definition, and examples. The parameters are torch's: th
 name. The definition runs in place of the call, and is judged beside what torch gives.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from fractions import Fraction

@@ -6,8 +6,6 @@
 What lies outside a window counts as 0, or not at all: the place stands behind a condition.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Which elements of a tensor code takes: views, subscripts, writes through them, joins, borders."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
