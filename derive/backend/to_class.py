@@ -26,6 +26,7 @@ from derive.backend.lines import (
 )
 from derive.errors import refuse
 from derive.ir import nodes as ir
+from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_accesses, find_children, find_free, find_sizes, substitute, walk
 from derive.notation.formula import FILE_WORDS, Held
 from derive.plan.plan import Plan
@@ -49,9 +50,12 @@ def find_numbers(system: ir.System, held: Sequence[Held]) -> dict[str, str]:
     for each in held:
         entry = entries.get(each.name)
         for k, extent in enumerate(entry.shape if _is(entry) else ()):
-            told = {part.name: "" for part in walk(extent) if isinstance(part, ir.Size)} | told
-            if isinstance(extent, ir.Size) and each.shape is not None:
-                told[extent.name] = str(each.shape[k])
+            names = [part.name for part in walk(extent) if isinstance(part, ir.Size)]
+            told = dict.fromkeys(names, "") | told
+            form = Polynomial.of(extent)
+            factor = form.terms.get(((ir.Size(names[0]), 1),)) if len(names) == 1 else None
+            if each.shape is not None and factor and len(form.terms) <= 1 + (() in form.terms):
+                told[names[0]] = str(int((each.shape[k] - form.terms.get((), 0)) / factor))
     told |= {s.name: str(s.default) for s in system.sizes if s.default is not None}
     found = {name: told[name] for name in find_sizes(system) if name in told}
     own = {each.name for each in held}

@@ -119,12 +119,21 @@ def lift_module(
     chosen, held = _find_running(module, given, (declared, whole), {**numbers, **sizes})
     first = lift(module, given, chosen, path=path, loose=("", *numbers))
     kept = [size for size in numbers if size not in first.merged and size not in first.fixed]
-    names = _name_sizes(own, kept, [*taken, *(each.name for each in own)])
+    taken += [*(each.name for each in own), *(each.dotted.partition(".")[0] for each in own)]
+    names = _name_sizes(own, kept, taken)
+    halves = [size for size in first.sizes if size not in chosen and size.startswith((*numbers,))]
+    clashes = (  # an attribute of the module is self.D
+        size
+        for size in find_sizes(declared)
+        if taken.count(size) > 1 and size not in arguments and size not in first.merged
+    )
+    for size in (*halves, *clashes):
+        names[size] = next(each for each in _LETTERS if each not in {*taken, *names.values()})
     new: dict[ir.Expr, ir.Expr] = {ir.Size(size): ir.Size(name) for size, name in names.items()}
     for size, other in reversed(tuple(first.merged.items())):
         new[ir.Size(size)] = substitute(other, new)
     given = {name: substitute_shape(entry, new) for name, entry in given.items()}
-    chosen = {**chosen, **sizes}
+    chosen = {**first.sizes, **{n: s for n, s in sizes.items() if n not in first.merged}}
     for drawn in (*_draw_small(first), chosen):  # small: its equations are soon evaluated
         here = {names.get(n, n): s for n, s in {**chosen, **drawn}.items() if n not in first.merged}
         try:

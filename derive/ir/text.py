@@ -132,7 +132,8 @@ def find_untold(system: ir.System) -> tuple[ir.Index, ...]:
     indices = {index.name: index for index in reversed(find_all_indices(system))}
     ordered = dict.fromkeys(index.name for index in find_all_indices(system))
     untold = {index.name: index for e in system.equations for index in _find_left_only(e)}
-    untold |= {name: indices[name] for name in system.declared if name in indices}
+    declared = (*system.declared, *find_winning(system, indices))  # two places may tell two extents
+    untold |= {name: indices[name] for name in declared if name in indices}
     while True:
         told = _read_extents(system, uses, {n: i.extent for n, i in untold.items()})
         missing = (n for n in ordered if n not in told or not _is_told(indices[n], told[n]))

@@ -253,7 +253,9 @@ def split_sums(trace: Trace, draft: Draft) -> None:
         new = map_children(here, visit)
         if not isinstance(new, ir.Reduce) or new.kind == "argmax":
             return new
-        half = next(filter(None, (_halve(trace, index, new.body) for index in new.bound)), None)
+        kept = {i for part in walk(new.body) if isinstance(part, ir.Along) for i in part.indices}
+        halves = (_halve(trace, index, new.body) for index in new.bound if index not in kept)
+        half = next(filter(None, halves), None)
         if half is None:
             return new
         index, parts, place = half

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from derive.analysis.affine import simplify_place
 from derive.analysis.names import find_complex_mistakes
 from derive.errors import DeriveError, refuse
 from derive.frontend.torch.call import find_fields, find_tensors
@@ -24,6 +25,7 @@ from derive.frontend.torch.mode import make_lifting, make_precise
 from derive.frontend.torch.numbers import Condition, SymbolicFloat, plain
 from derive.frontend.torch.trace import Buffer, PoisonedError, RestartError, Shadow, Trace, at
 from derive.ir import nodes as ir
+from derive.ir.polynomial import Polynomial
 from derive.ir.walk import substitute
 from derive.judge import evaluate, samples
 from derive.libraries import by_default, make_mode, torch
@@ -48,6 +50,7 @@ class Lifted:
     fixed: Mapping[str, int]
     notes: tuple[Condition, ...] = ()
     merged: Mapping[str, ir.Expr] = field(default_factory=dict)  # loose sizes, and what they are
+    sizes: Mapping[str, int] = field(default_factory=dict)  # those of the run
 
     @property
     def every_size(self) -> bool:
@@ -82,13 +85,20 @@ def lift(  # noqa: PLR0913 - one call, and what is known of its sizes
         trace = Trace(sizes, tuple(fixed), loose)
         try:
             run = _run(trace, function, arguments, path)
+            for note in trace.watch.notes if loose else ():
+                if note.relation == "==":  # `D % 2 == 0`
+                    trace.merge(Polynomial.of(note.left) - Polynomial.of(note.right))
         except RestartError as restart:
             fixed |= dict.fromkeys(restart.names)
             if restart.same is not None:
                 size, other = restart.same
+                if ir.Size(size) in arguments.values():  # the code takes it as it is
+                    fixed[size] = None
+                    continue
                 merged[size] = other
                 loose = [each for each in loose if each != size]
                 sizes = {each: number for each, number in sizes.items() if each != size}
+                sizes |= restart.new
                 new: dict[ir.Expr, ir.Expr] = {ir.Size(size): other}
                 arguments = {n: substitute_shape(each, new) for n, each in arguments.items()}
             continue
@@ -96,7 +106,8 @@ def lift(  # noqa: PLR0913 - one call, and what is known of its sizes
         if more:
             fixed |= dict.fromkeys(more)
             continue
-        lifted = replace(_finish(trace, run.shadows, arguments, tuple(fixed)), merged=merged)
+        lifted = _finish(trace, run.shadows, arguments, tuple(fixed))
+        lifted = replace(lifted, merged=merged, sizes=sizes)
         more = _judge(lifted, function, arguments, run, sizes) if is_judged else ()
         if not more:
             return lifted
@@ -118,7 +129,9 @@ def substitute_shape(entry: Argument, new: Mapping[ir.Expr, ir.Expr]) -> Argumen
     """An argument with other sizes in its shape."""
     if not isinstance(entry, ir.Tensor):
         return entry
-    return replace(entry, shape=tuple(substitute(extent, new) for extent in entry.shape))
+    below = None if entry.below is None else substitute(entry.below, new)
+    shape = tuple(simplify_place(substitute(extent, new)) for extent in entry.shape)
+    return replace(entry, shape=shape, below=below)
 
 
 def _finish(

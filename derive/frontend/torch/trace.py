@@ -211,10 +211,16 @@ SHADOW = "_derive_shadow"
 class RestartError(BaseException):
     """Sizes have to be numbers, or one is another; no `except Exception` may catch it."""
 
-    def __init__(self, names: Sequence[str], same: tuple[str, ir.Expr] | None = None) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        same: tuple[str, ir.Expr] | None = None,
+        new: Mapping[str, int] | None = None,
+    ) -> None:
         super().__init__(", ".join(names))
         self.names = tuple(names)
         self.same = same
+        self.new = new or {}  # sizes in it that were not there
 
 
 class PoisonedError(Exception):
@@ -329,6 +335,34 @@ class Trace:
             is_extent = () not in other.terms and all(n > 0 for n in other.terms.values())
             if other.terms and is_extent and ir.Size(size) not in tuple(walk(other.to_expr())):
                 raise RestartError((), (size, other.to_expr()))
+        if self.loose:
+            self._divide(gap)
+
+    def _divide(self, gap: Polynomial) -> None:
+        """Let a size be a multiple where that makes a difference 0, as of `H - 2*(H//2)`."""
+        form, factors = gap.to_expr(), dict[str, int]()
+        while Polynomial.of(form).terms:
+            calls = [part.arguments for part in walk(form) if isinstance(part, ir.Call)]
+            found = {
+                over.name: int(under.value)
+                for over, *rest in calls
+                for under in rest
+                if isinstance(over, ir.Size) and isinstance(under, ir.Number) and under.value > 1
+            }
+            if not found or any(self.sizes[size] % factors.get(size, 1) for size in found):
+                return
+            factors |= {size: factors.get(size, 1) * number for size, number in found.items()}
+            new: dict[ir.Expr, ir.Expr] = {
+                ir.Size(size): exprs.multiply(numbers.to_expr(number), ir.Size(size))
+                for size, number in found.items()
+            }
+            form = simplify_place(substitute(form, new))
+        for size, factor in factors.items():
+            whole, rest = divmod(self.sizes[size], factor)
+            if not rest:
+                part = f"{size}_{factor}"
+                other = exprs.multiply(numbers.to_expr(factor), ir.Size(part))
+                raise RestartError((), (size, other), {part: whole})
 
     def shadow(self, value: Any) -> Shadow:
         """What is known of a tensor or of a number."""

@@ -3,7 +3,7 @@
 from functools import cache
 
 from derive.frontend.torch.call import Op
-from derive.frontend.torch.ops import arithmetic, composites, nn, views
+from derive.frontend.torch.ops import arithmetic, composites, layers, nn, views
 
 OPS: tuple[Op, ...] = (
     *(
@@ -15,6 +15,7 @@ OPS: tuple[Op, ...] = (
     *arithmetic.ROWS,
     *nn.ROWS,
     *composites.OPS,
+    *layers.OPS,
     *nn.OPS,
 )
 

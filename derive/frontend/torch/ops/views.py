@@ -189,6 +189,8 @@ def _reshape(call: Call) -> Shadow:
         is_plain = all(isinstance(atom, ir.Size) for atom in (whole - parts).atoms)
         if is_plain or {*_name_sizes(whole)} != {*_name_sizes(parts)}:  # else D is H*(D//H)
             trace.unify(whole.to_expr(), parts.to_expr())
+        elif whole != parts:
+            trace.merge(whole - parts)
         fresh = [trace.index(extent) for extent in shape]
         indices += fresh
         flat = affine.ravel([at(index) for index in fresh], [index.extent for index in fresh])
