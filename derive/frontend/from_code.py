@@ -121,13 +121,14 @@ def lift_module(
     kept = [size for size in numbers if size not in first.merged and size not in first.fixed]
     taken += [*(each.name for each in own), *(each.dotted.partition(".")[0] for each in own)]
     names = _name_sizes(own, kept, taken)
-    halves = [size for size in first.sizes if size not in chosen and size.startswith((*numbers,))]
+    parts = [size for size in first.sizes if size not in chosen]
+    parts = [size for size in parts if size in taken or size.startswith((*numbers,))]
     clashes = (  # an attribute of the module is self.D
         size
         for size in find_sizes(declared)
         if taken.count(size) > 1 and size not in arguments and size not in first.merged
     )
-    for size in (*halves, *clashes):
+    for size in (*parts, *clashes):
         names[size] = next(each for each in _LETTERS if each not in {*taken, *names.values()})
     new: dict[ir.Expr, ir.Expr] = {ir.Size(size): ir.Size(name) for size, name in names.items()}
     for size, other in reversed(tuple(first.merged.items())):

@@ -10,7 +10,10 @@ from torch import nn
 
 from derive import DeriveError, check, from_torch, parse
 from derive.frontend.from_sympy import to_system
+from derive.ir.nodes import Size
+from derive.ir.polynomial import evaluate_extent
 from derive.ir.text import to_lines
+from derive.ir.walk import walk
 from derive.judge.evaluate import evaluate_system
 
 ROWS = Expressions(Path(__file__).with_name("from_module_rows.txt"), globals())
@@ -57,6 +60,23 @@ class Scaled(nn.Module):
         return x * self.gain + torch.exp(self.shift)
 
 
+class Skip(nn.Module):
+    def forward(self, x):
+        return x + nn.functional.interpolate(nn.functional.avg_pool1d(x, 2), scale_factor=2)
+
+
+class Attends(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.D = nn.Parameter(torch.ones(8))
+        self.qkv = nn.Linear(8, 24, bias=False)
+
+    def forward(self, x):
+        B, S, D = x.shape
+        q, k, v = self.qkv(x).reshape(B, S, 3, 2, D // 2).permute(2, 0, 3, 1, 4).unbind(0)
+        return ((q @ k.mT).softmax(-1) @ v).transpose(1, 2).reshape(B, S, D) + self.D * x
+
+
 PARTS = read_parts(Path(__file__).with_name("modules.txt"))
 READABLE = [(*title.split(": "), text) for title, (text,) in PARTS.items()]
 
@@ -81,7 +101,7 @@ def test_it_is_the_module_at_its_own_tensors_and_leaves_them_as_they_are(module,
     formula = from_torch(module, inputs)
     for name, value in module.state_dict().items():
         assert torch.equal(value, before[name])
-    sizes = {"B": 3, "S": 5, "D": 4, "C": 4, "L": 7, "H": 9, "W": 8, "V": 9, "N": 6}
+    sizes = {"B": 3, "S": 5, "D": 4, "C": 4, "L": 7, "H": 9, "W": 8, "V": 9, "N": 6, "L_2": 3}
     sizes |= {"C": 3} if "3, 4" in str(module) else {"C": 6} if "GroupNorm" in str(module) else {}
     tensors = dict(module.named_parameters()) | dict(module.named_buffers())
     system = to_system(formula)
@@ -90,11 +110,13 @@ def test_it_is_the_module_at_its_own_tensors_and_leaves_them_as_they_are(module,
     for dotted, name in formula.parameters.items():
         extents = getattr(shapes[name], "shape", ())  # a scalar has none
         lengths = zip(extents, tensors[dotted].shape, strict=True)
-        sizes |= {extent.name: length for extent, length in lengths if hasattr(extent, "name")}
+        for extent, length in lengths:
+            for size in (part.name for part in walk(extent) if isinstance(part, Size)):
+                sizes[size] = next(
+                    n for n in range(99) if evaluate_extent(extent, {size: n}) == length
+                )
     (argument,) = (name for name in shapes if name not in values)
-    lengths = [
-        sizes[e.name] if hasattr(e, "name") else int(e.value) for e in shapes[argument].shape
-    ]
+    lengths = [evaluate_extent(extent, sizes) for extent in shapes[argument].shape]
     given = torch.randn(lengths, dtype=torch.float64)
     if shapes[argument].kind == "int":
         given = torch.randint(0, sizes["V"], lengths)

@@ -1,21 +1,22 @@
-# ruff: noqa: N803 - the names of parameters are torch's
 """Parts of layers by their definitions: recurrent ones step by step, bags, the largest elements.
 
-A recurrent layer inside other code runs over as many steps as the code is run with: their number
-becomes a number of the formula. Source: the equations in the documentation of torch.nn.
+A recurrent layer inside other code is written out step by step, so that their number is no size.
+Source: the equations in the documentation of torch.nn.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 from inspect import signature
+from operator import or_
 from typing import Any
 
 from derive.frontend.torch.call import composite
-from derive.frontend.torch.numbers import is_symbolic
-from derive.frontend.torch.ops.composites import torch, unknown
+from derive.frontend.torch.numbers import is_symbolic, plain
+from derive.frontend.torch.ops.composites import unknown
+from derive.libraries import torch
 
 _NN = "torch.nn.functional"
 
@@ -24,7 +25,7 @@ def _find_gates(input: Any, h: Any, weights: Sequence[Any], count: int) -> list[
     """What comes from below and what from before, gate by gate."""
     biases = weights[2:] or (None, None)
     below, before = (
-        torch.nn.functional.linear(value, weight, bias).unflatten(-1, (count, h.shape[-1]))
+        torch.unflatten(torch.nn.functional.linear(value, weight, bias), -1, (count, h.shape[-1]))
         for value, weight, bias in zip((input, h), weights, biases, strict=False)
     )
     return [(below.select(-2, k), before.select(-2, k)) for k in range(count)]
@@ -84,6 +85,9 @@ def _run_layers(  # noqa: PLR0913, PLR0917 - torch's
     if each != (4 if has_biases else 2):
         unknown("a recurrent layer that projects its values is not known")
     values = input.transpose(0, 1) if batch_first else input
+    if is_symbolic(values.shape[0]):
+        says = "a recurrent layer inside other code is known for a number of steps alone"
+        unknown(says, help="write it, x[B, 12, D], or lift the layer by itself")
     lasts: list[tuple[Any, ...]] = []
     for layer in range(num_layers):
         found: list[list[Any]] = []
@@ -91,7 +95,7 @@ def _run_layers(  # noqa: PLR0913, PLR0917 - torch's
             number = layer * ways + way
             weights = params[number * each : (number + 1) * each]
             state, outs = tuple(state[number] for state in states), list[Any]()
-            for t in range(int(values.shape[0]))[:: -1 if way else 1]:
+            for t in range(values.shape[0])[:: -1 if way else 1]:
                 state = step(values[t], state, weights)
                 outs.append(state[0])
             lasts.append(state)
@@ -135,14 +139,19 @@ def _find_largest(
     if is_symbolic(k):
         unknown("topk of as many as a size says is not known", help="give it a number")
     last = (input if largest else -input).movedim(dim, -1)
-    places, length = [], last.shape[-1]
-    for _ in range(k):
+    every = torch.arange(last.shape[-1])
+    place = last.argmax(-1, True)
+    places, taken = [place], every == place
+    while len(places) < k:
+        last = last.masked_fill(taken, -math.inf)
         place = last.argmax(-1, True)
+        again = reduce(or_, [place == each for each in places])  # where all others are -oo
+        place = torch.where(again, (~taken).long().argmax(-1, True), place)
         places.append(place)
-        last = last.masked_fill(torch.arange(length) == place, -math.inf)
+        taken = taken | (every == place)
     found = [input.movedim(dim, -1).gather(-1, place) for place in places]
     pair = (torch.cat(each, -1).movedim(-1, dim) for each in (found, places))
-    return torch.return_types.topk(tuple(pair))
+    return torch.return_types.topk((next(pair), next(pair)))
 
 
 def _scatter(input: Any, dim: int, index: Any, src: Any, **_: Any) -> Any:
@@ -150,6 +159,8 @@ def _scatter(input: Any, dim: int, index: Any, src: Any, **_: Any) -> Any:
     if is_symbolic(index.shape[dim]) or index.dim() != input.dim():
         unknown("scatter of as many places as a size says is not known", help="use index_add")
     whole, places = input.movedim(dim, -1), index.movedim(dim, -1)
+    if [*map(plain, whole.shape[:-1])] != [*map(plain, places.shape[:-1])]:
+        unknown("scatter into a part of a tensor is not known", help="use index_add")
     given = src.movedim(dim, -1) if isinstance(src, torch.Tensor) else None
     for k in range(index.shape[dim]):
         value = src if given is None else given[..., k : k + 1]
@@ -159,6 +170,7 @@ def _scatter(input: Any, dim: int, index: Any, src: Any, **_: Any) -> Any:
 
 
 _WEIGHTS = "w[N, D]; u[N, N]"
+_LAYER = "False, 1, 0.0, False, False"
 _GATED = "x[B, D]; h[B, N]; w[{0}*N, D]; u[{0}*N, N]; b, c[{0}*N]"
 
 # fmt: off
@@ -171,10 +183,16 @@ OPS = (
         f"{_GATED.format(3)}: torch.gru_cell(x, h, w, u, b, c)"),
     composite("lstm_cell", partial(_run_cell, step=_step_lstm),
         f"{_GATED.format(4)}: torch.lstm_cell(x, (h, 2 * h), w, u, b, c)[1]"),
-    composite("rnn_tanh", partial(_run_layers, step=partial(_step_rnn, act="tanh"))),
-    composite("rnn_relu", partial(_run_layers, step=partial(_step_rnn, act="relu"))),
-    composite("gru", partial(_run_layers, step=_step_gru)),
-    composite("lstm", partial(_run_layers, step=_step_lstm)),
+    composite("rnn_tanh", partial(_run_layers, step=partial(_step_rnn, act="tanh")),
+        f"x[3, B, D]; h[1, B, N]; {_WEIGHTS}: torch.rnn_tanh(x, h, (w, u), {_LAYER}, False)[0]"),
+    composite("rnn_relu", partial(_run_layers, step=partial(_step_rnn, act="relu")),
+        f"x[B, 2, D]; h[1, B, N]; {_WEIGHTS}: torch.rnn_relu(x, h, (w, u), {_LAYER}, True)[1]"),
+    composite("gru", partial(_run_layers, step=_step_gru),
+        f"x[3, B, D]; h[1, B, N]; w[3*N, D]; u[3*N, N]: "
+        f"torch.gru(x, h, (w, u), {_LAYER}, False)[0]"),
+    composite("lstm", partial(_run_layers, step=_step_lstm),
+        f"x[3, B, D]; h[1, B, N]; w[4*N, D]; u[4*N, N]: "
+        f"torch.lstm(x, (h, h), (w, u), {_LAYER}, False)[2]"),
     composite("embedding_bag", _embed_bags,
         f"E[V, D]; int t[B, S] < V: {_NN}.embedding_bag(t, E)",
         f"E[V + 1, D]; int t[B, S] < V: {_NN}.embedding_bag(t, E, mode='max', padding_idx=1)"),
