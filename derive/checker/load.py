@@ -41,6 +41,7 @@ from derive.checker.reading import (
 )
 from derive.checker.slots import find_definition, parse_text
 from derive.errors import DeriveError, Diagnostic, refuse, suggest
+from derive.frontend.notebooks import is_file, read_text
 from derive.libraries import torch
 
 STANDARD_INPUT = "standard input"
@@ -107,16 +108,9 @@ def split_member(text: str) -> tuple[str, str]:
     if "\n" in text:
         return "", ""
     path, _, member = text.partition(":")
-    if member.isidentifier() and _is_file(path):
+    if member.isidentifier() and is_file(path):
         return path, member
-    return (text, "") if text.endswith(SUFFIXES) or _is_file(text) else ("", "")
-
-
-def _is_file(text: str) -> bool:
-    try:
-        return Path(text).is_file()
-    except (OSError, ValueError):  # too long, or a zero byte
-        return False
+    return (text, "") if text.endswith(SUFFIXES) or is_file(text) else ("", "")
 
 
 @dataclass(frozen=True)
@@ -187,16 +181,8 @@ def _say_unused(
 
 def _read_path(path: Path) -> Reading:
     """What a file says; DeriveError where it cannot be read."""
-    try:
-        if path.suffix == ".ipynb":
-            return read_notebook(path.read_bytes())
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise refuse("file-unreadable", f"{path} is not UTF-8 text") from error
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise refuse("file-unreadable", f"cannot read {path}: {reason}") from error
-    return read_python(text)
+    found = read_text(path, str(path), read_notebook if path.suffix == ".ipynb" else None)
+    return read_python(found) if isinstance(found, str) else found
 
 
 def _from_text(source: _Source) -> Code:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from derive.cli.options import NONE, Code, Options, ReadWords, find_made, read_made, show_path
 from derive.errors import DeriveError, Mark, refuse, suggest
-from derive.frontend.notebooks import read_cells
+from derive.frontend.notebooks import is_file, read_cells, read_text
 from derive.linter.scopes import to_column
 from derive.notation.formula import Formula, check_name
 
@@ -103,7 +103,7 @@ def find_asked(argument: str, options: Options, read: ReadWords) -> tuple[Found,
     A file that derive wrote stands for the formula and, where no options are given, for the options
     that its header names. A file of Python that it names is not run, since nobody asked for that.
     """
-    is_python = argument.endswith(".py") and _is_file(argument)
+    is_python = argument.endswith(".py") and is_file(argument)
     made = read_made(Path(argument).read_bytes(), read) if is_python else None
     if made is None or not made.is_text:
         return find_one(argument), options
@@ -157,20 +157,13 @@ def _find(argument: str, name: str | None) -> tuple[Found, ...]:
         return (_from_text(_read_input(), name),)
     if path.endswith(".py"):
         return (_find_member(Path(path), member),)
-    if _is_file(argument) and not argument.isidentifier():
+    if is_file(argument) and not argument.isidentifier():
         return _from_file(Path(argument))
     if "=" in argument:
         return (_from_text(argument, name),)
     if any(sign in argument for sign in "./\\"):
         return _from_file(Path(argument))
     return (_from_library(argument),)
-
-
-def _is_file(argument: str) -> bool:
-    try:
-        return Path(argument).is_file()
-    except (OSError, ValueError):  # too long for a path, or it holds what no path may
-        return False
 
 
 def _read_input() -> str:
@@ -195,7 +188,7 @@ def _from_file(path: Path, member: str = "") -> tuple[Found, ...]:
         is_latex = True if path.suffix == ".tex" else None
         formula = read_notation(read_text(path, shown), name, is_latex=is_latex)
         return (Found(name, formula, shown, _to_command(shown)),)
-    made = find_made(path.read_bytes()) if _is_file(str(path)) else None
+    made = find_made(path.read_bytes()) if is_file(str(path)) else None
     if made is not None:
         origin, command = made
         raise refuse(
@@ -305,17 +298,6 @@ def _to_command(argument: str) -> str:
 
 MODULE = "formula_file"  # the name under which a file runs; it hides no module of that file's name
 START = 'write one as a module-level variable, or start from "derive new NAME"'
-
-
-def read_text(path: Path, shown: str) -> str:
-    """The file's text; DeriveError where it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise refuse("file-unreadable", f"{shown} is not UTF-8 text") from error
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise refuse("file-unreadable", f"cannot read {shown}: {reason}") from error
 
 
 def run_file(path: Path, shown: str) -> dict[str, Formula]:
@@ -438,7 +420,7 @@ def is_code(argument: str) -> bool:
 
 def is_script(path: Path) -> bool:
     """Is it a notebook, or a file of statements without a function, that computes with torch?"""
-    body = _read_body(path) if path.suffix in {".py", NOTEBOOK} and _is_file(str(path)) else []
+    body = _read_body(path) if path.suffix in {".py", NOTEBOOK} and is_file(str(path)) else []
     imports = [node for node in body if isinstance(node, (ast.Import, ast.ImportFrom))]
     names = {alias.name.partition(".")[0] for node in imports for alias in node.names}
     return "torch" in names and (path.suffix == NOTEBOOK or not list_functions(path))

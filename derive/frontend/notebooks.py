@@ -1,4 +1,4 @@
-"""A notebook's code cells as one module, so that a cell knows the imports of those before it.
+"""Files as texts; a notebook's code cells as one, so that a cell knows the imports before it.
 
 Lines of IPython (`%time`, `!ls`, `x?`) are left blank; so is a cell in another language (`%%bash`)
 and, unless it is asked for, one that is no Python. Cells are numbered from 1, those of text among
@@ -9,9 +9,12 @@ import ast
 import json
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from derive.errors import refuse
 
 _IPYTHON = re.compile(r"\s*(?:[%!?]|[\w.]+\s*=\s*[%!]|[\w.]+\?{1,2}\s*$)")
 _PROMPT = re.compile(r"^In \[(\d+| |\*)?\]:[ \t]*$", re.MULTILINE)
@@ -32,6 +35,25 @@ class Cells:
         """Each line as people tell it, `In [3] line 2`."""
         pairs = zip(self.prompts, self.places, strict=True)
         return tuple(f"{prompt} line {line}" for prompt, (_, line) in pairs)
+
+
+def is_file(text: str) -> bool:
+    """Is it the path of a file? Not where it is too long for one, or holds what no path may."""
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def read_text(path: Path, shown: str, read: Callable[[bytes], Any] | None = None) -> Any:
+    """The file's text, or what `read` makes of its bytes; DeriveError where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8-sig") if read is None else read(path.read_bytes())
+    except UnicodeDecodeError as error:
+        raise refuse("file-unreadable", f"{shown} is not UTF-8 text") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise refuse("file-unreadable", f"cannot read {shown}: {reason}") from error
 
 
 def is_pasted(text: str) -> bool:

@@ -412,12 +412,6 @@ def _clamp(run: Run, value: Any, low: Any = None, high: Any = None) -> algebra.P
     return parts
 
 
-def _amax(
-    run: Run, value: Any, dims: Any = (), keepdim: bool = False, *, least: bool
-) -> algebra.Parts:
-    return reduce_order(run, run.parts(value), dims, keepdim, least=least)[0]
-
-
 def _max(run: Run, value: Any, dim: Any = None, keepdim: bool = False, *, least: bool) -> Any:
     if isinstance(dim, torch.Tensor):
         return find_larger(run, run.parts(value), run.parts(dim), least=least)
@@ -425,10 +419,11 @@ def _max(run: Run, value: Any, dim: Any = None, keepdim: bool = False, *, least:
     return found[0] if dim is None else found
 
 
-def _argmax(
-    run: Run, value: Any, dim: Any = None, keepdim: bool = False, *, least: bool
-) -> torch.Tensor:
-    return reduce_order(run, run.parts(value), dim, keepdim, least=least)[1]
+def _reduce(number: int) -> Handler:
+    """The largest or smallest alone, or its place."""
+    return lambda run, value, dims=None, keepdim=False, *, least: reduce_order(
+        run, run.parts(value), dims, keepdim, least=least
+    )[number]
 
 
 def _sort(
@@ -469,7 +464,9 @@ def _compare(relation: str) -> Handler:
     return lambda run, one, other: compare(run, relation, run.parts(one), run.parts(other))
 
 
-_EXTREMES: dict[str, Handler] = {"": _max, "a": _amax, "arg": _argmax, "cum": _cumulate_extreme}
+_EXTREMES: dict[str, Handler] = {
+    **{"": _max, "a": _reduce(0), "arg": _reduce(1), "cum": _cumulate_extreme}
+}
 
 POINTWISE: dict[str, Handler] = {
     **{name: _opaque(name) for name in _OPAQUE.split()},
