@@ -2,7 +2,9 @@
 
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
 
 WIDTH = 100
 INDENT = "    "
@@ -34,6 +36,14 @@ def write_function(head: str, *parts: Iterable[str], depth: int = 0) -> str:
     """What a signature begins, with the lines of its parts."""
     body = [line for part in parts for line in indent(part)]
     return "\n".join([*indent([*head.split("\n"), *body], depth), ""])
+
+
+@cache
+def read_helpers() -> Mapping[str, str]:
+    """The functions that a file may bring along, as they are printed, by their names."""
+    text = files("derive.backend").joinpath("helpers.txt").read_text(encoding="utf-8")
+    parts = re.split(r"^(?=(?:def|class) (\w+))", text, flags=re.MULTILINE)
+    return {name: f"{part.rstrip()}\n" for name, part in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 def is_read(name: str, lines: Iterable[str]) -> bool:

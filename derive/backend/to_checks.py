@@ -23,6 +23,7 @@ from derive.backend.lines import (
     fit_call,
     fit_signature,
     is_read,
+    read_helpers,
     to_tuple,
     write_function,
 )
@@ -33,27 +34,18 @@ from derive.ir.polynomial import Polynomial
 from derive.ir.recurrences import find_start
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_children, walk
-from derive.plan import gates, ops
-from derive.plan.build import NORM
-from derive.plan.cells import attention, scatter, segments, windows
+from derive.plan import ops
 from derive.plan.lower.number import find_counted, find_positive
 from derive.plan.plan import Plan
 from derive.plan.steps import free_name
 from derive.rewrite.guards import is_variable
 
-CHECK = "_check_shapes"
+CHECK, RANGE, FILL = "_check_shapes", "_check_range", "_fill"
 KINDS = {  # the test of a dtype that does not fit, and what must be held
     "bool": ("{}.dtype != torch.bool", "truth values"),
     "int": ("{}.dtype not in (torch.int64, torch.int32)", "int64 or int32"),
     "complex": ("not {}.dtype.is_complex", "complex numbers"),
 }
-RANGE_CHECK = '''def _check_range(wanted: str, integers: Tensor, below: int) -> None:
-    """ValueError where one of the integers is not at least 0 and below the bound."""
-    outside = integers[(integers < 0) | (integers >= below)]
-    if outside.numel():
-        raise ValueError(f"{wanted} must hold, got {outside[0].item()}")
-'''
-
 SizeSource: TypeAlias = FromShape | FromEquation
 
 
@@ -120,9 +112,9 @@ def write_ranges(system: ir.System, keyword: str) -> list[str]:
         words = f"0 <= {show_access(tensor, system)} < {_show_extent(bound)}"
         mark = "" if bound.isdigit() else "f"
         arguments = [f'{mark}"{words}"', tensor.name, bound]
-        line = f"_check_range({', '.join(arguments)})"
+        line = f"{RANGE}({', '.join(arguments)})"
         if len(line) > WIDTH - 2 * len(INDENT):
-            lines += ["_check_range(", *(f"{INDENT}{each}," for each in arguments), ")"]
+            lines += [f"{RANGE}(", *(f"{INDENT}{each}," for each in arguments), ")"]
         else:
             lines.append(line)
     return [f"if {keyword}:", *(f"{INDENT}{line}" for line in lines)] if lines else []
@@ -363,253 +355,6 @@ def _find_first_reads(system: ir.System) -> Mapping[ir.Tensor, ir.Access]:
     return {read.tensor: read for read in reversed(reads)}
 
 
-_RECUR = '''def {name}(a: Tensor, x: Tensor, h: Tensor, dim: int, chunk: int{inner}) -> Tensor:
-    """The values of h = a*h + x at each place along dim, a negative one; a may be one for all.
-
-    Chunks of places run side by side: from 0, for what each ends with; then, as that tells what
-    each begins with, from there.
-    """
-    places, chunk, whole = x.shape[dim], max(chunk, 2), 0
-    if places > chunk{untraced}:
-        count = places // chunk
-        parts = [
-            [p] * chunk
-            if p.shape[dim] == 1
-            else p.narrow(dim, 0, count * chunk).unflatten(dim, (count, chunk)).unbind(dim)
-            for p in (a, x)
-        ]
-        turns = list(zip(*parts, strict=True))
-        end = turns[0][1]
-        for a_t, x_t in turns[1:]:
-            end = torch.addcmul(x_t, a_t, end)
-        factor = a**chunk if a.shape[dim] == 1 else parts[0][0]
-        for a_t in parts[0][1:] if a.shape[dim] != 1 else ():
-            factor = a_t * factor
-        ends = {name}(factor, end, h, dim, chunk{is_inner})
-        {whole}
-    if whole:
-        start = torch.cat([h.unsqueeze(dim), ends.narrow(dim, 0, count - 1)], dim)
-        found = torch.stack([start := torch.addcmul(x_t, a_t, start) for a_t, x_t in turns], dim)
-        found, h = found.flatten(dim - 1, dim), ends.select(dim, -1)
-    if whole == places:
-        return found if places else h.unsqueeze(dim).narrow(dim, 0, 0)
-    left = places - whole
-    a = [a.select(dim, 0)] * left if a.shape[dim] == 1 else a.narrow(dim, whole, left).unbind(dim)
-    rest = zip(a, x.narrow(dim, whole, left).unbind(dim), strict=True)
-    last = torch.stack([h := torch.addcmul(x_t, a_t, h) for a_t, x_t in rest], dim)
-    return torch.cat([found, last], dim) if whole else last
-'''
-_SO_FAR = '''def {name}(q: Tensor, k: Tensor, v: Tensor, diagonal: int, chunk: int) -> Tensor:
-    """The sum of (q_i . k_j) v_j over the places j up to i plus the diagonal, by chunks."""
-    places, dtype = q.shape[-2], q.dtype
-    count = -(-places // chunk) or 1
-    q, k, v = (x.to(torch.promote_types(dtype, torch.float32)) for x in (q, k, v))
-    more = (x.new_zeros(*x.shape[:-2], count * chunk - places, x.shape[-1]) for x in (q, k, v))
-    pairs = zip((q, k, v), more, strict=True)
-    q, k, v = (torch.cat(pair, -2).unflatten(-2, (count, chunk)) for pair in pairs)
-    total = (k.mT @ v).cumsum(-3).narrow(-3, 0, count - 1)
-    before = torch.nn.functional.pad(total, (0, 0, 0, 0, 1, 0))
-    found = (q @ k.mT).tril(diagonal) @ v + q @ before
-    return found.flatten(-3, -2).narrow(-2, 0, places).to(dtype)
-'''
-_RANKS = '''def {name}(key: Tensor) -> Tensor:
-    """The place of each entry in the order of its row: equal ones as they stand, nan last."""
-    order = key.argsort(dim=-1, stable=True)
-    places = torch.arange(key.shape[-1], device=key.device).expand_as(order)
-    return torch.zeros_like(order).scatter(-1, order, places)
-'''
-_COUNT = '''def {name}(
-    key: Tensor, rank: Tensor, bound: Tensor | None = None, *, equal: bool | None, above: bool
-) -> Tensor:
-    """How many key_j < bound_i, <= if `equal`, > and >= if `above`; each key is its own bound.
-
-    With None for `equal` those of lower or higher rank.
-    """
-    known, through = (key == key).sum(-1, keepdim=True), equal != above
-    ordered = key if equal is None else torch.zeros_like(key).scatter(-1, rank, key)
-    if equal is None:
-        place, bound = rank + 1 if above else rank, key
-    elif bound is None:  # equal ones are neighbours
-        ordered = ordered.flip(-1) if through else ordered
-        places = torch.arange(key.shape[-1], device=key.device)
-        place = torch.where(ordered != ordered.roll(1, -1), places, 0).cummax(-1).values
-        place = (key.shape[-1] - place.flip(-1) if through else place).gather(-1, rank)
-        bound = key
-    else:
-        dtype = torch.promote_types(key.dtype, bound.dtype)
-        sides = (ordered.nan_to_num(torch.inf, torch.inf, -torch.inf), bound)
-        lead = torch.broadcast_shapes(key.shape[:-1], bound.shape[:-1])
-        ordered, sought = (x.to(dtype).expand(*lead, -1).contiguous() for x in sides)
-        place = torch.searchsorted(ordered, sought, right=through).minimum(known)
-    place = known - place if above else place
-    return torch.where(bound == bound, place, 0)  # nan is on no side
-'''
-_BELOW = '''def {name}(
-    x: Tensor, rank: Tensor, count: Tensor, above: Tensor | None = None, *, kind: str
-) -> Tensor:
-    """The first so many x in the order of their ranks reduced, or the last of those `above`."""
-    empty = {{"sum": 0, "prod": 1, "min": torch.inf}}.get(kind, -torch.inf)
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    if above is not None:  # those whose key is nan are the very last
-        wide, rank = torch.where(above == above, wide, empty), x.shape[-1] - 1 - rank
-        count = count + (above != above).sum(-1, keepdim=True)
-    lead = torch.broadcast_shapes(wide.shape[:-1], count.shape[:-1])
-    wide, rank, count = (each.expand(*lead, -1) for each in (wide, rank, count))
-    wide = torch.zeros_like(wide).scatter(-1, rank, wide)
-    match kind:
-        case "max" | "min":
-            wide = (wide.cummax(-1) if kind == "max" else wide.cummin(-1)).values
-        case "prod":
-            wide = wide.cumprod(-1)
-        case _:
-            wide = wide.cumsum(-1) if kind == "sum" else wide.logcumsumexp(-1)
-    wide = torch.nn.functional.pad(wide, (1, 0), value=empty)
-    return wide.gather(-1, count).to(x.dtype)
-'''
-_SEGMENT_SUM = '''def {name}(x: Tensor, segments: Tensor, count: int, dim: int = 0) -> Tensor:
-    """The sum over each of so many segments of one place, in float32 at least."""
-    wide = torch.promote_types(x.dtype, torch.float32)
-    shape = (*x.shape[:dim], count, *x.shape[dim + 1 :])
-    return x.new_zeros(shape, dtype=wide).index_add(dim, segments, x.to(wide)).to(x.dtype)
-'''
-_PLACES = '''def {name}(
-    x: Tensor, places: tuple[Tensor, ...], shape: tuple[int, ...]
-) -> Tensor:
-    """The sum at each place of the shape of what goes there, in float32 at least.
-
-    Whole numbers tell the places, one for each entry; what has none in the shape is left out.
-    """
-    place, count = places[0].long(), shape[0]
-    inside = (places[0] >= 0) & (places[0] < count)
-    for each, extent in zip(places[1:], shape[1:], strict=True):
-        inside = inside & (each >= 0) & (each < extent)
-        place, count = place * extent + each.long(), count * extent
-    wide = x.to(torch.promote_types(x.dtype, torch.float32)).flatten(0, place.ndim - 1)
-    rows = wide.new_zeros(count + 1, *wide.shape[1:])
-    rows = rows.index_add(0, torch.where(inside, place, count).flatten(), wide)
-    return rows.narrow(0, 0, count).unflatten(0, shape).to(x.dtype)
-'''
-_AVERAGE = '''def {name}(logits: Tensor, x: Tensor, segments: Tensor, count: int) -> Tensor:
-    """The mean of x over each of so many segments by the softmax of the logits; of none nan."""
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    places = segments.long().reshape(-1, *[1] * (wide.ndim - 1)).expand(wide.shape)
-    least = wide.new_full((count, *wide.shape[1:]), -torch.inf)
-    top = least.scatter_reduce(0, places, wide.detach(), "amax")
-    weights = (wide - top.index_select(0, segments)).exp()
-    total = torch.zeros_like(least).index_add(0, segments, weights)
-    parts = weights * x
-    sums = parts.new_zeros(count, *parts.shape[1:]).index_add(0, segments, parts)
-    return (sums / total if x.shape[0] else sums).to(x.dtype)  # a sum of nothing is 0
-'''
-_PICK = '''def {name}(x: Tensor, places: Tensor) -> Tensor:
-    """The entries of x at places that whole numbers tell, zeros where it has none."""
-    count, rest = x.shape[0], x.shape[1:]
-    inside = (places >= 0) & (places < count)
-    rows = torch.cat([x, x.new_zeros(1, *rest)])
-    found = rows.index_select(0, torch.where(inside, places, count).long().flatten())
-    return found.reshape(places.shape + rest)
-'''
-_SEGMENT_EXTREME = '''def {name}(x: Tensor, segments: Tensor, count: int, kind: str) -> Tensor:
-    """The largest ("amax"), the least ("amin") or the product of each of so many segments."""
-    empty = 1 if kind == "prod" else -torch.inf if kind == "amax" else torch.inf
-    places = segments.long().reshape(-1, *[1] * (x.ndim - 1)).expand(x.shape)
-    return x.new_full((count, *x.shape[1:]), empty).scatter_reduce(0, places, x, kind)
-'''
-_SEGMENT_LOGSUMEXP = '''def {name}(x: Tensor, segments: Tensor, count: int) -> Tensor:
-    """The logarithm of the sum of exp(x) over each of so many segments, in float32 at least."""
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    places = segments.long().reshape(-1, *[1] * (x.ndim - 1)).expand(x.shape)
-    least = wide.new_full((count, *x.shape[1:]), -torch.inf)
-    top = least.scatter_reduce(0, places, wide.detach(), "amax")
-    top = torch.where(top.isinf(), 0, top)  # of no entries, or of infinite ones
-    total = torch.zeros_like(least).index_add(0, segments, (wide - top[segments]).exp())
-    return (total.log() + top).to(x.dtype)
-'''
-_WINDOWS = '''def {name}(x: Tensor, width: int) -> Tensor:
-    """The sum of each so many neighbours: the end of a block as wide, and the start of the next."""
-    count, dtype = x.shape[-1] - width + 1, x.dtype
-    x = torch.nn.functional.pad(x, (0, -x.shape[-1] % width)).unflatten(-1, (-1, width))
-    x = x.to(torch.promote_types(dtype, torch.float32))
-    end = x.flip(-1).cumsum(-1).flip(-1).flatten(-2)
-    start = torch.nn.functional.pad(x[..., :-1], (1, 0)).cumsum(-1).flatten(-2)
-    start = torch.nn.functional.pad(start, (0, width))
-    return (end.narrow(-1, 0, count) + start.narrow(-1, width, count)).to(dtype)
-'''
-_APART = '''def {name}(a: Tensor, b: Tensor, v: Tensor) -> Tensor:
-    """The sum over j of softmax_j(a_ij + b_jd) v_jd: products of exponentials are its parts.
-
-    Where such a product is too small to be told from 0, or no value is known, row by row.
-    """
-    if not a.shape[-1]:
-        return a @ (b * v)
-    dtype = torch.promote_types(v.dtype, torch.float32)
-    one = (a - a.detach().amax(-1, keepdim=True)).to(dtype).exp()
-    other = (b - b.detach().amax(-2, keepdim=True)).to(dtype).exp()
-    total = one @ other
-    try:
-        is_large = not torch.compiler.is_compiling() and bool(
-            (total > torch.finfo(dtype).tiny ** 0.5).all()
-        )
-    except RuntimeError:  # under vmap
-        is_large = False
-    if is_large:
-        return (one @ (other * v) / total).to(v.dtype)
-    pairs = zip(*(x.unbind(-1) for x in torch.broadcast_tensors(b, v)), strict=True)
-    rows = [torch.softmax(a + b_d[..., None, :], -1) @ v_d[..., None] for b_d, v_d in pairs]
-    return torch.cat(rows, -1) if rows else total
-'''
-_FOURIER = '''\
-def {name}(kind: str, x: Tensor, n: int, dim: int = -1, norm: str = "backward") -> Tensor:
-    """The transform torch.fft.kind in float32 at least, of no entries too: torch has neither."""
-    fft = torch.fft
-    transform = dict(fft=fft.fft, ifft=fft.ifft, rfft=fft.rfft, irfft=fft.irfft)[kind]
-    x = x.to(torch.promote_types(x.dtype, torch.float32))
-    if n and x.numel():
-        return transform(x, n, dim, norm)
-    lacking = [int(extent == 0) for extent in x.shape]
-    x = torch.nn.functional.pad(x, [k for extent in reversed(lacking) for k in (0, extent)])
-    lacking[dim] = int(n == 0 and kind != "rfft")
-    kept = tuple(slice(0 if extent else None) for extent in lacking)
-    return transform(x, max(n, 1), dim, norm)[kept]
-'''
-_UNFOLD = '''def {name}(x: Tensor, dim: int, size: int, step: int) -> Tensor:
-    """x.unfold(dim, size, step) for any size: traced, its own is a constant."""
-    shape, strides = list(x.shape), list(x.stride())
-    shape[dim:] = [(shape[dim] - size) // step + 1, *shape[dim + 1 :], size]
-    strides[dim:] = [strides[dim] * step, *strides[dim + 1 :], strides[dim]]
-    return x.as_strided(shape, strides)
-'''
-_NORM = '''def {name}(x: Tensor, power: float = 0.5) -> Tensor:
-    """The root of a sum of powers; its slope at 0 is that of a norm, 0, where a root has none."""
-    is_zero = x == 0
-    return (x.masked_fill(is_zero, 1) ** power).masked_fill(is_zero, 0)
-'''
-_LSTM = '''def {name}(x: Tensor, h: Tensor, c: Tensor, v: Tensor, u: Tensor, a: Tensor) -> Tensor:
-    """The states h of torch.lstm; what it has no rule for, as for vmap, place by place."""
-    try:
-        given = [v, u, a, torch.zeros_like(a)]
-        return torch.lstm(x, (h[None], c[None]), given, True, 1, 0.0, True, False, True)[0]
-    except RuntimeError:
-        made = []
-    for x_t in torch.nn.functional.linear(x, v, a).unbind(1):
-        i, f, g, o = (x_t + h @ u.mT).chunk(4, -1)
-        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-        made.append(h := o.sigmoid() * c.tanh())
-    return torch.stack(made, 1) if made else x.new_empty(*h.shape[:1], 0, *h.shape[1:])
-'''
-_GRU = '''def {name}(x: Tensor, h: Tensor, v: Tensor, u: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """The states h of torch.gru; what it has no rule for, as for vmap, place by place."""
-    try:
-        given = [v, u, a, torch.nn.functional.pad(b, (2 * b.shape[0], 0))]
-        return torch.gru(x, h[None], given, True, 1, 0.0, True, False, True)[0]
-    except RuntimeError:
-        made = []
-    for x_t in torch.nn.functional.linear(x, v, a).unbind(1):
-        (r, z, n), (s, y, m) = x_t.chunk(3, -1), (h @ u.mT).chunk(3, -1)
-        n = torch.tanh(n + torch.sigmoid(r + s) * (m + b))
-        made.append(h := torch.lerp(n, h, torch.sigmoid(z + y)))
-    return torch.stack(made, 1) if made else x.new_empty(*h.shape[:1], 0, *h.shape[1:])
-'''
 _WHOLE = "whole = count * chunk"
 _CHECKED = f"""# a product of factors may be too large where no value is, and all after it are then
         try:
@@ -632,39 +377,23 @@ def _find_called(call: ops.Operand) -> Iterator[str]:
                 yield from _find_called(part)
 
 
-def write_helpers(plans: Sequence[Plan]) -> list[str]:
-    """The functions that linear recurrences and running sums of products call, if any do."""
-    steps = [step.op for plan in plans for step in plan.steps if isinstance(step.op, ops.Recur)]
-    bounded = ("", "", "", _WHOLE)
-    untraced = " and not torch.compiler.is_compiling()"  # which would have to know the values
-    checked = (untraced, ", inner: bool = False", ", True", _CHECKED)
-    pieces = bounded if all(op.is_bounded for op in steps) else checked
-    words = zip(("untraced", "inner", "is_inner", "whole"), pieces, strict=True)
-    found = [_RECUR.format(name=RECUR, **dict(words))] if steps else []
-    made = [step.op for plan in plans for step in plan.steps]
-    nests = (each for plan in plans for tile in plan.tiles for each in tile.nest)
-    made += [op for each in nests for _, op in each.sliced]
-    inside = [part for op in made for part in ops.walk_ops(op)]
+def write_helpers(plans: Sequence[Plan], *, ranges: bool = False) -> list[str]:
+    """The functions that the lines of some plans call, and that which compares ranges."""
+    steps = [step.op for plan in plans for step in plan.steps]
+    nests = [each for plan in plans for tile in plan.tiles for each in tile.nest]
+    inside = [part for op in steps for part in ops.walk_ops(op)]
+    inside += [part for tile in nests for _, op in tile.sliced for part in ops.walk_ops(op)]
     called = {name for op in inside if isinstance(op, ops.Cell) for name in _find_called(op.call)}
-    called |= {FOURIER} if any(isinstance(op, ops.Fourier) for op in inside) else set()
-    called |= {UNFOLD} if any(map(is_growing, inside)) else set()
-    texts = {
-        segments.RUNNING: _SO_FAR,
-        segments.RANKS: _RANKS,
-        segments.COUNT: _COUNT,
-        segments.BELOW: _BELOW,
-        scatter.SUMS: _SEGMENT_SUM,
-        scatter.PLACES: _PLACES,
-        scatter.PICK: _PICK,
-        scatter.AVERAGE: _AVERAGE,
-        scatter.EXTREMES: _SEGMENT_EXTREME,
-        scatter.LOGSUMEXP: _SEGMENT_LOGSUMEXP,
-        windows.SUMS: _WINDOWS,
-        attention.APART: _APART,
-        NORM: _NORM,
-        gates.LSTM: _LSTM,
-        gates.GRU: _GRU,
-        FOURIER: _FOURIER,
-        UNFOLD: _UNFOLD,
-    }
-    return [*found, *(text.format(name=name) for name, text in texts.items() if name in called)]
+    recurring = [op for op in steps if isinstance(op, ops.Recur)]
+    uses = {RANGE: ranges, RECUR: recurring, FILL: any(tile.start for tile in nests)}
+    uses[FOURIER] = any(isinstance(op, ops.Fourier) for op in inside)
+    uses[UNFOLD] = any(map(is_growing, inside))
+    called |= {name for name, is_used in uses.items() if is_used}
+    texts = {name: text for name, text in read_helpers().items() if name in called}
+    if recurring:
+        untraced = " and not torch.compiler.is_compiling()"  # which would have to know the values
+        checked = (untraced, ", inner: bool = False", ", True", _CHECKED)
+        pieces = ("", "", "", _WHOLE) if all(op.is_bounded for op in recurring) else checked
+        words = zip(("untraced", "inner", "is_inner", "whole"), pieces, strict=True)
+        texts[RECUR] = texts[RECUR].format(**dict(words))
+    return [*texts.values()]

@@ -79,8 +79,6 @@ def to_function(
     gradients = [to_text(e) for e in passes.gradients.equations if e.target.tensor not in own]
     is_more = len(names) > results
     words = "The results, and what is kept for the backward." if is_more else "The results."
-    tiles = (*forward.tiles, *backward.tiles)
-    fill = to_module.FILL_BLOCK if any(tile.start for tile in tiles) else ""
     imports = more.write("import torch", "from torch.autograd.function import FunctionCtx")
     functions = [
         "\n".join(
@@ -95,13 +93,9 @@ def to_function(
         write_function(to_module.sign(forward, "_forward"), [f'"""{words}"""'], body),
         _write_backward(passes, given),
     ]
-    checks = (
-        check,
-        to_checks.RANGE_CHECK if ranges else "",
-        *to_checks.write_helpers((forward, backward)),
-        fill,
-    )
-    return "\n\n".join([*functions, *more.texts, *filter(None, checks)])
+    helpers = to_checks.write_helpers((forward, backward), ranges=bool(ranges))
+    checks = [check, *helpers] if check else helpers
+    return "\n\n".join([*functions, *more.texts, *checks])
 
 
 def _write_class(passes: Passes, system: ir.System, given: Sequence[str]) -> str:

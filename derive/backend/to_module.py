@@ -36,23 +36,6 @@ from derive.plan.steps import Carried, Scan, Step, Tile
 OUTER = WIDTH - len(INDENT)  # columns of a line of the function
 WIDE = ("zero", "one", "empty", "lowest")  # the starts of running sums and of what scales them
 INNER = WIDTH - 2 * len(INDENT)  # and of its loop
-FILL = "_fill"
-FILL_BLOCK = '''def _fill(
-    whole: Tensor | None, part: Tensor, *cuts: tuple[int, int, int]
-) -> Tensor:
-    """The whole with one more block written; of each place that is cut: dim, start, extent."""
-    shape = list(part.shape)
-    for dim, _, extent in cuts:
-        shape[dim] = extent
-    if list(part.shape) == shape:
-        return part
-    whole = part.new_empty(shape) if whole is None else whole
-    block = whole
-    for dim, start, _ in cuts:
-        block = block.narrow(dim, start, part.shape[dim])
-    block.copy_(part)
-    return whole
-'''
 REASONS = {  # of a start that is not what one expects
     "lowest": "# not -inf: a block of nothing but -inf has weights of 0 then, not nan",
     "empty": "# 0 / 1 where there is nothing to sum",
@@ -326,7 +309,7 @@ def _write_turn(tile: Tile, place: _Place) -> list[str]:
             room = place.room - len(INDENT) * (2 if wanted else 1)
             if name in lists and tile.start:
                 given = [lists[name], name, f"({places[name]}, {cut})"]
-                parts.append((wanted, fit_call(FILL, lists[name], given, room)))
+                parts.append((wanted, fit_call(to_checks.FILL, lists[name], given, room)))
             elif name in lists:
                 parts.append((wanted, [f"{lists[name]}.append({name})"]))
             elif name in through:
@@ -340,7 +323,7 @@ def _write_turn(tile: Tile, place: _Place) -> list[str]:
                     f"({outer}, {around.start}, {extent})",
                     f"({through[name]}, {cut})",
                 ]
-                parts.append((wanted, fit_call(FILL, whole, given, room)))
+                parts.append((wanted, fit_call(to_checks.FILL, whole, given, room)))
     return _join_wanted(parts)
 
 
@@ -438,7 +421,7 @@ def to_module(
     checking, check = to_checks.write_check(system, code, plans)
     bodies = [[*checking, *body] for body in bodies]
     remarks = [f"{said[0].upper()}{said[1:]}." for said in more.remarks]
-    helpers = to_checks.write_helpers([*plans, *more.plans])
+    helpers = to_checks.write_helpers([*plans, *more.plans], ranges=bool(ranges))
     has_torch = "torch." in "".join((*code, check, *helpers, *more.texts))
     lines = more.write(*(["import torch"] if has_torch else []))
     functions = [
@@ -450,7 +433,7 @@ def to_module(
         words = f'"""The same in the order of contraction for {each}."""'
         functions.append(write_function(sign(each.plan, other), [words], body))
     head_text = "\n".join((write_header(system, name, header), *lines, ""))
-    checks = [text for text in (check, to_checks.RANGE_CHECK if ranges else "", *helpers) if text]
+    checks = [check, *helpers] if check else helpers
     return "\n\n".join([head_text, *functions, *more.texts, *checks])
 
 

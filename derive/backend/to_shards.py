@@ -17,6 +17,7 @@ from derive.backend.lines import (
     fit_signature,
     is_read,
     quote,
+    read_helpers,
     wrap_text,
     write_function,
     write_returns,
@@ -45,140 +46,11 @@ CALLS = {  # of each kind of move
     "collect": "_Collect.apply({0}, {2}, {1})",
     "split": "_Split.apply({0}, {2}, {1})",
 }
-PLACES = '''def placements(name: str, mesh: DeviceMesh) -> tuple[Placement, ...]:
-    """Where an argument or a result is cut, for each dimension of the mesh."""
-    return tuple(PLACEMENTS[name].get(axis, Replicate()) for axis in mesh.mesh_dim_names or ())
-
-
-def _take(tensor: Tensor, name: str, mesh: DeviceMesh) -> Tensor:
-    """A rank's share of an argument; a tensor that is no DTensor is whole on every rank."""
-    places = placements(name, mesh)
-    if not isinstance(tensor, DTensor):
-        whole = [Replicate()] * mesh.ndim
-        tensor = DTensor.from_local(tensor, mesh, whole, run_check=False)
-    return tensor.redistribute(mesh, places).to_local(grad_placements=places)
-
-
-def _give(tensor: Tensor, name: str, mesh: DeviceMesh) -> DTensor:
-    """A result, of which each rank has its share."""
-    return DTensor.from_local(tensor, mesh, placements(name, mesh), run_check=False)
-'''
-SHARE = '''def _share(name: str, extent: int, mesh: DeviceMesh, axis: str) -> int:
-    """The positions of a rank; ValueError where the ranks have no equal shares."""
-    names = mesh.mesh_dim_names or ()
-    if axis not in names:
-        raise ValueError(f"the mesh has no dimension {axis}, its dimensions are {names}")
-    ranks = mesh.size(names.index(axis))
-    if extent % ranks:
-        raise ValueError(f"{name}={extent} is no multiple of the {ranks} ranks of {axis}")
-    return extent // ranks
-'''
-_MOVE = '''class {name}(torch.autograd.Function):
-    """{says}"""
-
-    @staticmethod
-    def forward(ctx: FunctionCtx, tensor: Tensor, {given}group: dist.ProcessGroup) -> Tensor:
-        {kept} = {values}
-        {body}
-
-    @staticmethod
-    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, {nones}]:
-        return {back}.apply(gradient, {passed}), {nones}
-'''
-
-
-def _write_move_class(name: str, says: str, body: str, back: str) -> str:
-    """What ranks exchange, and `back`, which its gradient is given to."""
-    names = ["dim", "group"] if "dim" in body or "dim" in says else ["group"]
-    passed = ", ".join(f"ctx.{each}" for each in names)
-    return _MOVE.format(
-        name=name,
-        says=says,
-        given="dim: int, " * (len(names) > 1),
-        kept=passed,
-        values=", ".join(names),
-        body=body,
-        nones=", ".join(["None"] * len(names)),
-        back=back,
-        passed=passed,
-    )
-
-
-_SCATTER = """\
-shares = [share.contiguous() for share in tensor.chunk(group.size(), dim)]
-        added = torch.empty_like(shares[0])
-        dist.reduce_scatter(added, shares, group=group)
-        return added"""
-_SPLIT = """\
-length = tensor.shape[dim] // group.size()
-        return tensor.narrow(dim, group.rank() * length, length)"""
-_MOVES = (  # the name, what it is, what it makes of a tensor, what its gradient is given to
-    (
-        "_Copy",
-        "The same tensor for work that differs by rank; its gradients are added up.",
-        "return tensor.view_as(tensor)",
-        "_Add",
-    ),
-    (
-        "_Add",
-        "The sum of all ranks' tensors; every rank has the same gradient of it.",
-        'return _reduce(tensor, "SUM", group)',
-        "_Copy",
-    ),
-    (
-        "_Gather",
-        "The shares of all ranks, for work that differs by rank.",
-        "return _gather(tensor, dim, group)",
-        "_Scatter",
-    ),
-    (
-        "_Scatter",
-        "The sum of all ranks' tensors, of which each rank gets its share.",
-        _SCATTER,
-        "_Gather",
-    ),
-    (
-        "_Collect",
-        "The shares of all ranks, for work that is the same on every rank.",
-        "return _gather(tensor, dim, group)",
-        "_Split",
-    ),
-    ("_Split", "A rank's share of a tensor that is the same on every rank.", _SPLIT, "_Collect"),
+ALWAYS = ("placements", "_take", "_give", "_share")  # functions of every such file
+MOVES = (  # those that its moves call, and these in turn
+    *("_Copy", "_Add", "_Gather", "_Scatter", "_Collect", "_Split", "_Extreme"),
+    *("_gather", "_reduce"),
 )
-FUNCTIONS = {name: _write_move_class(name, *rest) for name, *rest in _MOVES} | {
-    "_Extreme": '''class _Extreme(torch.autograd.Function):
-    """The largest or the smallest of all ranks' numbers; ranks that have it share the gradient."""
-
-    @staticmethod
-    def forward(
-        ctx: FunctionCtx, tensor: Tensor, operation: str, group: dist.ProcessGroup
-    ) -> Tensor:
-        ctx.group = group
-        found = _reduce(tensor, operation, group)
-        ctx.save_for_backward(tensor == found)
-        return found
-
-    @staticmethod
-    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None]:
-        (is_it,) = ctx.saved_tensors
-        share = is_it / _reduce(is_it.to(gradient.dtype), "SUM", ctx.group)
-        return _Copy.apply(gradient, ctx.group) * share, None, None
-''',
-    "_gather": '''def _gather(tensor: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
-    """The shares of all ranks, one behind the other."""
-    tensor = tensor.contiguous()
-    shares = [torch.empty_like(tensor) for _ in range(group.size())]
-    dist.all_gather(shares, tensor, group=group)
-    return torch.cat(shares, dim)
-''',
-    "_reduce": '''\
-def _reduce(tensor: Tensor, operation: str, group: dist.ProcessGroup) -> Tensor:
-    """The sum, or the largest or smallest, of all ranks' tensors; it has no gradient."""
-    made = tensor.detach().clone(memory_format=torch.contiguous_format)
-    dist.all_reduce(made, getattr(dist.ReduceOp, operation), group)
-    return made
-''',
-}
 
 
 def to_shards(sharding: Sharding, plans: Sequence[Plan | None], name: str) -> More:
@@ -198,16 +70,12 @@ def to_shards(sharding: Sharding, plans: Sequence[Plan | None], name: str) -> Mo
     for number, (stage, plan) in enumerate(zip(sharding.stages, plans, strict=True), 1):
         if plan is not None and stage.system is not None:
             parts.append(_write_stage(plan, number))
-    parts += [PLACES, SHARE]
-    used = {word for word in FUNCTIONS if re.search(rf"\b{word}\b", text)}
-    while True:  # each is written with those that it is the gradient of
-        more = used | {
-            word for word in FUNCTIONS for own in used if re.search(rf"\b{word}\b", FUNCTIONS[own])
-        }
-        if more == used:
-            break
-        used = more
-    parts += [function for word, function in FUNCTIONS.items() if word in used]
+    helpers = read_helpers()
+    used = [word for word in MOVES if re.search(rf"\b{word}\b", text)]
+    for each in used:  # each is written with those that it calls, and that it is the gradient of
+        inside = re.findall(r"\w+", helpers[each])
+        used += [word for word in MOVES if word in inside and word not in used]
+    parts += [helpers[word] for word in (*ALWAYS, *MOVES) if word in {*ALWAYS, *used}]
     own = [line for line in IMPORTS if "dist" not in line.split() or "dist." in "".join(parts)]
     if any("FunctionCtx" in part for part in parts):
         own.append("from torch.autograd.function import FunctionCtx")
