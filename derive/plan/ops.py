@@ -520,14 +520,10 @@ def with_args(op: Op, args: tuple[Op, ...], new: Mapping[Op, Op] | None = None) 
         case Cell():
             new = {**(new or {}), **dict(zip(op.args, args, strict=True))}
             values |= {"args": args, "whole": exchange(op.whole, new)}
-        case Choose():
-            values |= zip(("condition", "then", "other"), args, strict=True)
-        case Fill():
-            values |= zip(("arg", "mask"), args, strict=True)
         case Take():
             values |= {"arg": args[0], "by": args[1:]}
-        case Recur():
-            values |= zip(("decay", "added", "first"), args, strict=True)
+        case Choose() | Fill() | Recur():  # they stand first
+            values |= zip(op.__match_args__, args, strict=False)
         case _:
             values["arg"] = args[0]
     return type(op)(*values.values())
@@ -625,10 +621,16 @@ def is_integer(expr: ir.Expr) -> bool:
 
 
 def strip_casts(op: Op) -> Op:
-    """The operation on integers as they are."""
+    """The operation on integers as they are; truth values alone become 0 and 1, which add up."""
     if isinstance(op, Cast):
         return strip_casts(op.arg)
-    return with_args(op, tuple(map(strip_casts, args_of(op))))
+    args = tuple(map(strip_casts, args_of(op)))
+    if not isinstance(op, Apply) or op.function in BOOLEANS:
+        return with_args(op, args)
+    if op.function in {"-", "neg"} or all(map(is_boolean, args)):
+        one, zero = Num(ir.ONE), Num(ir.ZERO)
+        args = tuple(Choose(a, one, zero, axes_of(a)) if is_boolean(a) else a for a in args)
+    return with_args(op, args)
 
 
 def is_boolean(op: Op) -> bool:
@@ -644,9 +646,11 @@ def is_boolean(op: Op) -> bool:
             return False
         case Reduction(kind, arg, _):
             return kind in {"max", "min"} and is_boolean(arg)
-        case Arrange(arg, _) | Take(arg):
+        case Choose(_, then, other):
+            return is_boolean(then) and is_boolean(other)
+        case Take(arg):
             return is_boolean(arg)
-    return any(is_boolean(a) for a in args_of(op)) if len(args_of(op)) == 1 else False
+    return len(args_of(op)) == 1 and is_boolean(args_of(op)[0])
 
 
 def is_complex(op: Op) -> bool:

@@ -166,3 +166,11 @@ def test_what_the_formula_makes_infinite_is_left_out(text: str) -> None:
     inputs = dict(x=x, m=torch.tensor([True, False, True, True]))
     found = build(formula).function(**inputs)
     torch.testing.assert_close(found, evaluate_loops(formula, inputs))
+
+
+@pytest.mark.parametrize("value", ROWS["truth values add up as numbers"])
+def test_truth_values_add_up_as_numbers(value: str) -> None:
+    formula = parse(f"x, w[N]; y[n] = {value}")
+    x, w = torch.tensor([[1.0, 2, -1, 3, -2], [1, 3, 0.5, -1, -2]], dtype=torch.float64)
+    found = build(formula).function(x, w).double()
+    torch.testing.assert_close(found, evaluate_loops(formula, dict(x=x, w=w)))
