@@ -17,6 +17,7 @@ import typer
 
 from derive.cli.options import (
     HTML,
+    OUT,
     PLANNED,
     Chosen,
     Code,
@@ -26,6 +27,7 @@ from derive.cli.options import (
     Parts,
     Timed,
     Words,
+    Written,
     spread,
 )
 from derive.errors import DeriveError, Diagnostic
@@ -48,10 +50,7 @@ def _complete(word: str) -> Names:
 
 _FORMULA = typer.Argument(metavar=FORMULA, help=FROM, show_default=False, autocompletion=_complete)
 Where = Annotated[str, _FORMULA]
-Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where files go.")]
-Sizes = Annotated[
-    str, typer.Option("--sizes", metavar="S=4096,...", help="Numbers to plan and count for.")
-]
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help=OUT)]
 Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help=HTML)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Planned = Annotated[Options, PLANNED]
@@ -146,25 +145,12 @@ def _show(where: Where, options: Planned, parts: Parts, code: Code, as_json: Jso
 
 @app.command("build")
 @spread
-def _build(  # noqa: PLR0913 - one for each option
+def _build(
     *,
     options: Options,
     lifted: Code,
     where: Annotated[Words, _FORMULA] = None,
-    out: Out = Path("generated"),
-    check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; are the files what would be written?")
-    ] = False,
-    name: Annotated[
-        str | None, typer.Option("--name", metavar="N", help="The function's name.")
-    ] = None,
-    code: Annotated[
-        str, typer.Option("--from", metavar="FILE.py:FUNCTION", help="Lift code and improve it.")
-    ] = "",
-    gradient: Annotated[
-        str,
-        typer.Option("--gradient", metavar="X,Y|all", help="Of its gradients by these instead."),
-    ] = "",
+    asked: Written,
     as_json: Json = False,
 ) -> None:
     """Write checked PyTorch functions.
@@ -174,14 +160,15 @@ def _build(  # noqa: PLR0913 - one for each option
     from derive.cli.build import Order, check_all, find_order, write_all
     from derive.cli.formulas import differentiate, find_checked
 
-    if code:
-        found = find_checked(code, lifted, name, options.sizes, tuple(where or ()))
-        order = Order((found,), out, options)
+    name, wrt = asked.name, asked.gradient
+    if asked.code:
+        found = find_checked(asked.code, lifted, name, options.sizes, tuple(where or ()))
+        order = Order((found,), asked.out, options)
     else:
-        order = find_order(where or (), out, name, options)
-    if gradient:
-        order = replace(order, found=tuple(differentiate(f, gradient, name) for f in order.found))
-    exit_code = check_all(order, as_json, read_build) if check else write_all(order, as_json)
+        order = find_order(where or (), asked.out, name, options)
+    if wrt:
+        order = replace(order, found=tuple(differentiate(f, wrt, name) for f in order.found))
+    exit_code = check_all(order, as_json, read_build) if asked.check else write_all(order, as_json)
     raise typer.Exit(exit_code)
 
 
@@ -211,16 +198,16 @@ def _new(
 
 # `->` alone is a string, and looks like an option.
 @app.command("einsum", context_settings={"ignore_unknown_options": True})
+@spread
 def _einsum(
     equation: Annotated[str, typer.Argument(metavar="EQUATION", show_default=False)],
-    sizes: Sizes = "",
+    options: Annotated[Options, ("sizes",)],
     as_json: Json = False,
 ) -> None:
     """What an einsum string means, and what it costs."""
     from derive.cli.einsum import print_einsum
-    from derive.cli.options import parse_sizes
 
-    print_einsum(equation, parse_sizes(sizes), as_json)
+    print_einsum(equation, options.sizes, as_json)
 
 
 @app.command("check")

@@ -94,6 +94,8 @@ def option(
 
 CONFIG = '"Config(n_head=2)"'
 HTML = "Write it as a page of its own."
+OUT = "Where files go."
+GRADIENT = "Of its gradients by these instead."
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,7 @@ class Parts:
     code: bool = option(False, "Print the generated file.")
     latex: bool = option(False, "Print it as LaTeX.")
     derivation: bool = option(False, "Print what was done, step by step.")
-    gradient: str = option("", "Of its gradients by these instead.", "X,Y|all")
+    gradient: str = option("", GRADIENT, "X,Y|all")
     html: Path | None = option(None, HTML, "FILE")
     shard: bool = option(False, "What it costs to cut each index over machines.")
 
@@ -177,6 +179,17 @@ class Code:
 
     inputs: str = option("", "The arguments of code, as tensors.", "'q[B,S,D]; ..'")
     init: str = option("", "Make the class with these.", CONFIG)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What `derive build` writes, where, and under which name."""
+
+    out: Path = option(Path("generated"), OUT, "DIR")
+    check: bool = option(False, "Write nothing; are the files what would be written?")
+    name: str | None = option(None, "The function's name.", "N")
+    code: str = option("", "Lift code and improve it.", "FILE.py:FUNCTION", "--from")
+    gradient: str = option("", GRADIENT, "X,Y|all")
 
 
 @dataclass(frozen=True)
