@@ -14,19 +14,8 @@ from math import log
 from statistics import linear_regression, median
 from typing import TYPE_CHECKING, Any
 
+from derive.bench import timing
 from derive.bench.candidates import find_candidates, find_compiled, quietly, to_compiled_name
-from derive.bench.timing import (
-    Roofline,
-    count_moved,
-    find_peak,
-    find_timings,
-    measure_roofline,
-    on_threads,
-    say_failure,
-    say_no_peak,
-    to_backward,
-    to_forward,
-)
 from derive.errors import refuse
 from derive.judge.samples import draw_inputs
 from derive.libraries import torch
@@ -64,7 +53,7 @@ class Table:
 
     threads: int
     rows: tuple[Row, ...]
-    roofline: Roofline
+    roofline: timing.Roofline
     flops: int
     moved: int  # bytes of the inputs and the results, each once
 
@@ -176,7 +165,9 @@ class Sweep:
         found = {name: seconds for name, seconds in found.items() if any(seconds)}
         if kind == "forward":  # one limit for all values, by the medians of what was measured
             limits = [table.roofline for table in tables]
-            limit = Roofline(median(r.flops for r in limits), median(r.bytes for r in limits))
+            limit = timing.Roofline(
+                median(r.flops for r in limits), median(r.bytes for r in limits)
+            )
             found[BOUND] = [limit.find_seconds(table.flops, table.moved) for table in tables]
         values = self.over.values
         return tuple(Line(n, tuple(each), fit_slope(values, each)) for n, each in found.items())
@@ -256,23 +247,23 @@ def find_dtype(name: str) -> Any:
 
 def measure(built: Built, hand: Hand | None, wishes: Wishes) -> Report:
     """Everything that is wished for; DeriveError for code that gives other values."""
-    with on_threads(1):
+    with timing.on_threads(1):
         found = _find_checked(built, hand, wishes)
         backward = _find_backward(found) if wishes.backward else {}
         compiling = _add_compiled(found, hand, wishes, backward) if wishes.compiled else {}
-        forward = {each.name: to_forward(each) for each in found.candidates}
-        peaks = {name: find_peak(call) for name, call in forward.items()}
-        backward_peaks = {name: find_peak(call) for name, call in backward.items()}
+        forward = {each.name: timing.to_forward(each) for each in found.candidates}
+        peaks = {name: timing.find_peak(call) for name, call in forward.items()}
+        backward_peaks = {name: timing.find_peak(call) for name, call in backward.items()}
         every = [*peaks.items(), *backward_peaks.items()]
         unknown = dict.fromkeys(name for name, peak in every if peak is None)
-        found.skipped += [f"the memory of {name}: {say_no_peak()}" for name in unknown]
+        found.skipped += [f"the memory of {name}: {timing.say_no_peak()}" for name in unknown]
     tables = []
-    flops, moved = built.plan.at_sizes(built.plan.flops), count_moved(found.candidates[0])
+    flops, moved = built.plan.at_sizes(built.plan.flops), timing.count_moved(found.candidates[0])
     for threads in wishes.threads:
-        with on_threads(threads), quietly() if wishes.compiled else nullcontext():
-            alone = find_timings(forward, wishes.runs)
-            both = find_timings(backward, wishes.runs)
-            roofline = measure_roofline(find_dtype(wishes.dtype))
+        with timing.on_threads(threads), quietly() if wishes.compiled else nullcontext():
+            alone = timing.find_timings(forward, wishes.runs)
+            both = timing.find_timings(backward, wishes.runs)
+            roofline = timing.measure_roofline(find_dtype(wishes.dtype))
         rows = tuple(
             Row(
                 name,
@@ -311,11 +302,11 @@ def _find_backward(found: Found) -> dict[str, Callable[[], Any]]:
     """The calls with gradients of all candidates that have some."""
     calls = {}
     for candidate in found.candidates:
-        call = to_backward(candidate)
+        call = timing.to_backward(candidate)
         try:
             call()
         except Exception as error:  # whatever the code raises
-            found.skipped.append(f"gradients of {candidate.name}: {say_failure(error)}")
+            found.skipped.append(f"gradients of {candidate.name}: {timing.say_failure(error)}")
         else:
             calls[candidate.name] = call
     return calls
@@ -332,7 +323,7 @@ def _add_compiled(
     for source in sources:
         candidate = by_name.get(to_compiled_name(source.name))
         if candidate is not None and source.name in backward:
-            backward[candidate.name] = to_backward(candidate)
+            backward[candidate.name] = timing.to_backward(candidate)
     found.candidates.extend(made)
     found.skipped.extend(skipped)
     return seconds

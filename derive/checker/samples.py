@@ -26,16 +26,8 @@ from derive.frontend.torch.numbers import Condition
 from derive.ir import functions, polynomial
 from derive.ir import nodes as ir
 from derive.ir.walk import walk
+from derive.judge import samples as draws
 from derive.judge.evaluate import Evaluator, evaluate_system
-from derive.judge.samples import (
-    Domain,
-    choose_sizes,
-    count_work,
-    draw_inputs,
-    find_domain,
-    find_sizes,
-    is_possible,
-)
 from derive.libraries import torch
 
 Values = dict[str, Any]
@@ -75,12 +67,12 @@ class Sample:
         if any(name in self.fixed or name in dict(self.relations) for name in sizes):
             return None
         moved = set_sizes({**self.sizes, **sizes}, self.relations)
-        return replace(self, sizes=moved) if is_possible(self.system, moved) else None
+        return replace(self, sizes=moved) if draws.is_possible(self.system, moved) else None
 
     def make_inputs(self, dtype: Any = None, *, empty_row: bool = False) -> dict[str, Any]:
         """Inputs of the formula by name, new ones at every call."""
-        values = draw_inputs(self.system, self.sizes, self.seed, dtype, empty_row=empty_row)
-        plain = draw_inputs(self.system, self.sizes) if self.defaulted else {}
+        values = draws.draw_inputs(self.system, self.sizes, self.seed, dtype, empty_row=empty_row)
+        plain = draws.draw_inputs(self.system, self.sizes) if self.defaulted else {}
         values |= {name: plain[name] for name in self.defaulted}
         for name, value in () if empty_row else values.items():
             if getattr(value, "dtype", None) is torch.bool and 1 in value.shape:
@@ -126,23 +118,23 @@ def make_samples(
     def make(number: int) -> Sample:
         told = {**dict(zip(roots, FACTORS[number], strict=False)), **fixed}
         if roots:
-            known = set_sizes({**dict.fromkeys(find_sizes(system), 1), **told}, relations)
+            known = set_sizes({**dict.fromkeys(draws.find_sizes(system), 1), **told}, relations)
             told |= {
                 name: known[name]
                 for name, made in relations
                 if all(isinstance(n, int) or n in told for n in made)
             }
-            free = choose_sizes(system, 1, seed=number, fixed=told)[0]
+            free = draws.choose_sizes(system, 1, seed=number, fixed=told)[0]
         else:
-            free = choose_sizes(system, number + 1, fixed=fixed)[number]
+            free = draws.choose_sizes(system, number + 1, fixed=fixed)[number]
         return Sample(system, set_sizes(free, relations), number, fixed=fixed, relations=relations)
 
     first = make(0)
-    if not is_possible(system, first.sizes):
+    if not draws.is_possible(system, first.sizes):
         return None
 
     def make_others() -> list[Sample]:
-        return [d for d in map(make, range(1, COUNT)) if is_possible(system, d.sizes)]
+        return [d for d in map(make, range(1, COUNT)) if draws.is_possible(system, d.sizes)]
 
     equal = (str(n) for name, made in relations if len(made) == 1 for n in (name, *made))
     return Samples(first, make_others, frozenset((*fixed, *equal)))
@@ -161,7 +153,7 @@ _BESIDE = 4  # sizes beside one another, since what holds at one may hang on its
 
 def find_ends(sample: Sample, entry: ir.Tensor) -> tuple[int, int]:
     """The least and the largest integer that a tensor may hold."""
-    domain = find_domain(entry, sample.sizes)
+    domain = draws.find_domain(entry, sample.sizes)
     low = -1000 if domain.low is None else int(domain.low)
     return low, 1000 if domain.high is None else max(int(domain.high), low)
 
@@ -306,7 +298,7 @@ def find_other_sides(
 
 def count(sample: Sample) -> int:
     """How many elements are computed at a sample."""
-    return int(max(count_work(sample.system, sample.sizes), prod(sample.sizes.values())))
+    return int(max(draws.count_work(sample.system, sample.sizes), prod(sample.sizes.values())))
 
 
 def _list_sizes(sample: Sample, numbers: Sequence[float]) -> Iterator[tuple[dict[str, int], str]]:
@@ -452,7 +444,7 @@ def scale(sample: Sample, factor: float, *, within: bool = False, more: float = 
     With `within` also those whose domain holds what they are then.
     """
 
-    def act(_: ir.Tensor, domain: Domain, value: Any) -> Any:
+    def act(_: ir.Tensor, domain: draws.Domain, value: Any) -> Any:
         ends = (value * factor).aminmax() if within and value.numel() else ()
         is_held = bool(ends) and all(domain.holds(float(end)) for end in ends)
         return value * factor + more if domain.is_everything or is_held else value
@@ -500,12 +492,14 @@ def _has_rows(system: ir.System) -> bool:
     return any(each != ir.TRUE for each in left) or any(isinstance(p, ir.Infinity) for p in parts)
 
 
-def _alter(kind: str, act: Callable[[ir.Tensor, Domain, Any], Any]) -> Change:
+def _alter(kind: str, act: Callable[[ir.Tensor, draws.Domain, Any], Any]) -> Change:
     """The change that makes something of what each tensor of a kind holds."""
 
     def change(sample: Sample, values: Values) -> Values:
         for entry in list_tensors(sample.system, kind):
-            values[entry.name] = act(entry, find_domain(entry, sample.sizes), values[entry.name])
+            values[entry.name] = act(
+                entry, draws.find_domain(entry, sample.sizes), values[entry.name]
+            )
         return values
 
     return change
@@ -516,7 +510,7 @@ def _make_whole(sample: Sample, reason: str, *, parts: int = 1, is_paired: bool 
     most, fewest = (40, 3) if is_paired else (2 * parts, 1)
     generator = torch.Generator()
 
-    def act(_: ir.Tensor, domain: Domain, value: Any) -> Any:
+    def act(_: ir.Tensor, domain: draws.Domain, value: Any) -> Any:
         pool = [n / parts for n in range(-most, most + 1) if domain.holds(n / parts)]
         if len(pool) < fewest:
             return value
@@ -541,7 +535,7 @@ def _fill(number: float) -> Change:
 def set_signs(signs: Mapping[str, int] | int, least: float) -> Change:
     """Each of these tensors on its side of 0, and so far from it, where it has no domain."""
 
-    def act(entry: ir.Tensor, domain: Domain, value: Any) -> Any:
+    def act(entry: ir.Tensor, domain: draws.Domain, value: Any) -> Any:
         sign = signs if isinstance(signs, int) else signs[entry.name]
         beyond = least * (1.5 + value.abs()) if least else value.abs()
         return sign * beyond if domain.is_everything else value
@@ -549,7 +543,7 @@ def set_signs(signs: Mapping[str, int] | int, least: float) -> Change:
     return _alter("real", act)
 
 
-def _zero_slice(_: ir.Tensor, domain: Domain, value: Any) -> Any:
+def _zero_slice(_: ir.Tensor, domain: draws.Domain, value: Any) -> Any:
     if domain.holds(0):
         value[slice(1) if value.dim() else ...] = 0
     return value
@@ -593,7 +587,7 @@ def _change_alike(ways: Mapping[str, Way], step: int, sample: Sample, values: Va
     """The inputs with these tensors so, or every so many rows of them, where a domain has it."""
     found = dict(values)
     for entry in (each for each in list_tensors(sample.system) if each.name in ways):
-        value, domain = values[entry.name], find_domain(entry, sample.sizes)
+        value, domain = values[entry.name], draws.find_domain(entry, sample.sizes)
         made = ways[entry.name](value)
         if made.numel() and domain.holds(float(made.min())) and domain.holds(float(made.max())):
             found[entry.name] = made
@@ -620,7 +614,7 @@ def _find_edges(sample: Sample, entry: ir.Tensor) -> list[float]:
     """The ends of a domain and what is near them; without ends large values, zeros and equals."""
     if entry.kind == "int":
         return list(find_ends(sample, entry))
-    domain = find_domain(entry, sample.sizes)
+    domain = draws.find_domain(entry, sample.sizes)
     low, high = domain.low, domain.high
     steps = [0.0, _LEAST_FLOAT, 1e-20, 1e-12, _NEAR, 1e-4, 1e-2]
     far = [1.0, 1e2, 1e4, 1 / _NEAR]
@@ -634,7 +628,7 @@ def _find_edges(sample: Sample, entry: ir.Tensor) -> list[float]:
 
 def _find_tiny(sample: Sample, entry: ir.Tensor) -> list[float]:
     """Numbers above 0 that float64 holds and float32 does not, where a domain begins at 0."""
-    is_above = entry.kind == "real" and find_domain(entry, sample.sizes).low == 0
+    is_above = entry.kind == "real" and draws.find_domain(entry, sample.sizes).low == 0
     return [1e-50, 1e-100, 1e-300] if is_above else []
 
 
@@ -642,7 +636,7 @@ def place_integers(sample: Sample, limit: float) -> Iterator[Sample]:
     """The sample with integers about a number, where they have no bound."""
 
     def list_near(sample: Sample, entry: ir.Tensor) -> list[float]:
-        is_free = entry.kind == "int" and find_domain(entry, sample.sizes).is_everything
+        is_free = entry.kind == "int" and draws.find_domain(entry, sample.sizes).is_everything
         return [limit, limit + 1] * _ALTERNATIONS if is_free else []
 
     yield from islice(_spread(sample, list_near, f"integers about {limit:.0f}"), 1)
@@ -654,7 +648,7 @@ def _surround(number: float, sample: Sample, entry: ir.Tensor) -> list[float]:
     pool += [number - 1, number + 1, 2 * number, 10 * number, number / 2, -number]
     if entry.kind == "int":
         pool = [int(number) + step for step in (-1, 0, 1)] if number == int(number) else []
-    return [value for value in pool if find_domain(entry, sample.sizes).holds(value)]
+    return [value for value in pool if draws.find_domain(entry, sample.sizes).holds(value)]
 
 
 def _find_factors(sample: Sample, number: float) -> list[float]:
