@@ -17,11 +17,12 @@ code takes both for equal, numbers where it uses them as such.
 import ast
 import inspect
 import re
+import sys
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import combinations, product
+from itertools import combinations, count, product
 from keyword import iskeyword
 from math import prod
 from typing import Any
@@ -45,7 +46,7 @@ from derive.frontend.torch.numbers import to_expr
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.text import to_lines, to_text
-from derive.ir.walk import find_accesses, rewrite_bottom_up, substitute
+from derive.ir.walk import find_accesses, rewrite_bottom_up, substitute, walk
 from derive.judge.samples import choose_sizes, draw_inputs, find_sizes
 from derive.libraries import torch
 from derive.notation.formula import Formula, Held
@@ -149,6 +150,10 @@ def lift_module(
     system = replace(system, inputs=tuple(e for e in system.inputs if e.name not in idle))
     system = _to_scalars(system, {*numbered.values()})
     own_numbers = {*held, *numbers, *names.values()}
+    for size, other in first.merged.items():  # of D that is held, with D = 2*E
+        own_numbers |= (
+            {p.name for p in walk(other) if isinstance(p, ir.Size)} if size in held else {*()}
+        )
     fixed = {n: size for n, size in lifted.fixed.items() if n not in own_numbers}
     read_names = {each.dotted: each.name for each in own if each.name in read}
     return replace(lifted, system=system, fixed=fixed), tuple(_list_held(module, read_names))
@@ -179,24 +184,79 @@ def _find_running(
     """
     first: Exception | None = None
     known: dict[str, Any] = {}
-    for sizes, held in _list_sizes(module, systems, told):
+
+    def run(sizes: Mapping[str, int]) -> int | None:
+        """How many calls the module gets through before it stops; None where it runs."""
+        nonlocal first
         shapes = (getattr(entry, "shape", ()) for entry in systems[1].inputs)
         if any(prod(evaluate_extent(n, sizes) for n in shape) > _LARGEST for shape in shapes):
-            continue
+            return 0
+        count, before = 0, sys.getprofile()
+
+        def step(*_: Any) -> None:
+            nonlocal count
+            count += 1
+
         try:
             if not known:  # its own tensors are the same at all of them
-                known = draw_inputs(systems[1], sizes)
+                known.update(draw_inputs(systems[1], sizes))
             values = {**known, **draw_inputs(systems[0], sizes)}
+            sys.setprofile(step)
             with in_double(), make_double():
                 call_plainly(partial(call_module, module), given, values, sizes)
-            return sizes, held
         except Exception as error:  # whatever a module raises
             first = first or error
+            return count
+        finally:
+            sys.setprofile(before)
+        return None
+
+    for sizes, held in _list_sizes(module, systems, told):
+        if run(sizes) is None:
+            return sizes, held
+    found = _find_further(module, systems[0], told, run)
+    if found is not None:
+        return found
     raise refuse(
         "lift-run",
         f"the module runs at no sizes that were tried: {type(first).__name__}: {first}",
         help="write numbers for extents that the module fixes, as in x[B, 3, 28, 28]",
     )
+
+
+def _find_further(
+    module: Any,
+    system: ir.System,
+    told: Mapping[str, int],
+    run: Callable[[Mapping[str, int]], int | None],
+) -> tuple[dict[str, int], tuple[str, ...]] | None:
+    """Sizes held one or two at a time where that lets the module run further, until it runs."""
+    free = [size for size in find_sizes(system) if size not in told]
+    numbers, held, furthest = (*_find_numbers(module), 1), dict[str, int](), -1
+
+    others = (n for n in count(3) if n not in numbers)  # which help no other by chance
+    rest = dict(zip(free, others, strict=False))
+
+    def choose(more: Mapping[str, int]) -> dict[str, int]:
+        return {**told, **rest, **held, **more}
+
+    while True:
+        best: dict[str, int] = {}
+        furthest = max(furthest, run(choose({})) or 0)
+        for many in (1, 2):
+            groups = combinations([size for size in free if size not in held], many)
+            for names, chosen in product(groups, product(numbers, repeat=many)):
+                more = dict(zip(names, chosen, strict=True))
+                far = run(choose(more))
+                if far is None:
+                    return choose(more), (*held, *more)
+                if far > furthest:
+                    furthest, best = far, more
+            if best:
+                break
+        if not best:
+            return None
+        held |= best
 
 
 def _list_sizes(
@@ -205,10 +265,10 @@ def _list_sizes(
     """Small sizes, as few as can be numbers of the module's own: it has channels, as its input."""
     free = [size for size in find_sizes(systems[0]) if size not in told]
     numbers, tries = _find_numbers(module), 0
-    for count in range(len(free) + 1):
+    for many in range(len(free) + 1):
         # A gate or a rotation halves an extent, so that the module has half of it.
-        known_numbers = (*numbers, *(2 * n for n in numbers)) if count == 1 else numbers
-        pairs = product(combinations(free, count), product(known_numbers, repeat=count))
+        known_numbers = (*numbers, *(2 * n for n in numbers)) if many == 1 else numbers
+        pairs = product(combinations(free, many), product(known_numbers, repeat=many))
         for held, chosen in pairs:
             known = {**told, **dict(zip(held, chosen, strict=True))}
             found = {**known, **choose_sizes(systems[0], 1, fixed=known)[0]}

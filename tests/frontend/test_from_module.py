@@ -126,6 +126,15 @@ def test_it_is_the_module_at_its_own_tensors_and_leaves_them_as_they_are(module,
     assert torch.allclose(found, wanted, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
+def test_sizes_that_a_module_fixes_are_found_one_after_the_other():
+    module = nn.MultiheadAttention(8, 2, kdim=5, vdim=6, batch_first=True)
+    formula = from_torch(module, "query[B, N, D]; key[B, M, E]; value[B, M, F]")
+    assert to_lines(to_system(formula))[0].startswith(
+        "query[B, N, 8]; key[B, M, E]; value[B, M, F]; q_proj_weight[8, 8]; k_proj_weight[8, E];"
+    )
+
+
 def test_numbers_of_the_module_are_numbers_of_its_formula():
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # they are the module's, not those of one run
