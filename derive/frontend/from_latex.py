@@ -47,6 +47,7 @@ from derive.frontend.latex.nodes import (
     Number,
     Power,
     Product,
+    Relation,
     Sum,
     Tree,
     find_counted,
@@ -150,7 +151,7 @@ def to_notation(text: str, declarations: str = "") -> str:
         raise refuse(
             "formula-empty", "the text has no equation", help="write y_i = \\sum_j A_{ij} x_j"
         )
-    equations = inline(equations)
+    equations = separate(inline(equations))
     equations = [*find_states(equations, shapes), *equations]
     sides = [(left, right) for _, left, right in equations]
     names = Names(complete(shapes, sides, ranges), sides)
@@ -383,6 +384,26 @@ def refuse_unread(line: str, left: Call, right: Tree) -> None:
             marks=[Mark(line, left.token.start, left.token.end)],
             help=f"put the inverse of {word} on the right, or give the left side a name",
         )
+
+
+def separate(equations: Sequence[tuple[str, Tree, Tree]]) -> list[tuple[str, Tree, Tree]]:
+    """The equations with a letter of its own for an index that another sum binds to another end."""
+    taken = {to_word(part) for _, *sides in equations for part in walk((*sides,))}
+    ends: dict[str, str] = {}
+
+    def visit(tree: Tree) -> Tree:
+        if isinstance(tree, Big) and (end := to_word(tree.above)):
+            new: dict[Tree, Tree] = {}
+            for below in tree.below:
+                name = below.first if isinstance(below, Relation) else below
+                if isinstance(name, Name) and ends.setdefault(name.base, end) != end:
+                    fresh = next(a for a in "ijklmnpqrstuvwabcdfgh" if a not in taken)
+                    taken.add(fresh)
+                    new[name] = Name(fresh, name.token)
+            tree = exchange(tree, new)
+        return map_parts(tree, visit)
+
+    return [(line, left, visit(right)) for line, left, right in equations]
 
 
 def find_bound(tree: Tree) -> set[str]:
