@@ -234,7 +234,8 @@ def divide(value: Affine | ir.Expr, under: ir.Expr | Polynomial | int, facts: Fa
     found = _find_whole_quotient(over, divisor, facts)
     if found is not None:
         return found
-    for divisor_part in find_divisors(divisor):
+    own = (each for each in over.terms.values() if each.constant is None and each != divisor)
+    for divisor_part in dict.fromkeys((*find_divisors(divisor), *own)):
         wide: dict[ir.Expr, Polynomial] = {}
         for atom, each in over.terms.items():
             times = divide_wholly(each, divisor_part)

@@ -42,6 +42,7 @@ from derive.ir.polynomial import (
     ONE,
     Monomial,
     Polynomial,
+    clear_divisors,
     divide_sizes,
     divide_wholly,
     find_divisors,
@@ -94,33 +95,32 @@ def _holds_for_sizes(value: Polynomial, facts: Facts = ()) -> bool:
         return True
     if not facts and sum(terms.values()) < 0 and all(isinstance(a, ir.Size) for a in value.atoms):
         return False  # that is the value where every size is 1
-    cleared = _clear_divisors(value)
-    if _has_no_minus(cleared) or any(_has_no_minus(each) for each in _relax(cleared)):
+    cleared = clear_divisors(value)
+    if _has_no_minus(cleared, facts) or any(map(_has_no_minus, _relax(cleared))):
         return True
     for count in range(1, min(len(facts), 2) + 1):
         for chosen in combinations(facts, count):
             rest = cleared
             for fact in chosen:
                 rest = rest - fact
-            if _has_no_minus(_clear_divisors(rest)):
+            if _has_no_minus(clear_divisors(rest)):
                 return True
     return False
 
 
-def _clear_divisors(value: Polynomial) -> Polynomial:
-    """The value times the sizes that it is divided by, which are positive."""
-    least: dict[ir.Expr, int] = {}
-    for monomial in value.terms:
-        for atom, power in monomial:
-            least[atom] = min(least.get(atom, 0), power)
-    for atom, power in least.items():
-        if power < 0 and isinstance(atom, ir.Size):
-            value = value * Polynomial.atom(atom, -power)
-    return value
+def _find_least(facts: Facts) -> dict[ir.Expr, Fraction]:
+    """The least number that a size may be, where a fact about it alone says more than 1."""
+    found: dict[ir.Expr, Fraction] = {}
+    for fact in facts:
+        split = fact.split(fact.atoms[0]) if len(fact.atoms) == 1 else None
+        if split is not None and split[0] == ONE and (number := split[1].constant) is not None:
+            found[fact.atoms[0]] = max(found.get(fact.atoms[0], Fraction(1)), -number)
+    return found
 
 
-def _has_no_minus(value: Polynomial) -> bool:
-    """Are all coefficients >= 0, written in size - 1?"""
+def _has_no_minus(value: Polynomial, facts: Facts = ()) -> bool:
+    """Are all coefficients >= 0, written in size - 1, or in size - n where n is its least?"""
+    least = _find_least(facts)
     shifted: dict[tuple[tuple[ir.Expr, int], ...], Fraction] = {}
     for monomial, number in value.terms.items():
         parts: list[tuple[Monomial, Fraction]] = [((), number)]
@@ -128,8 +128,9 @@ def _has_no_minus(value: Polynomial) -> bool:
             if power < 0 or not _is_counting(atom):
                 return False
             if isinstance(atom, ir.Size):
+                low = least.get(atom, Fraction(1))
                 parts = [
-                    ((*left, (atom, k)) if k else left, times * comb(power, k))
+                    ((*left, (atom, k)) if k else left, times * comb(power, k) * low ** (power - k))
                     for left, times in parts
                     for k in range(power + 1)
                 ]
@@ -168,9 +169,9 @@ def _relax(value: Polynomial) -> list[Polynomial]:
                     continue
                 times = split[0] * Polynomial.of(ir.Pow(under, ir.Number(Fraction(-1))))
                 above = Polynomial.of(over)
-                if _has_no_minus(_clear_divisors(times)):
+                if _has_no_minus(clear_divisors(times)):
                     above = above + ONE - Polynomial.of(under)
-                elif not _has_no_minus(_clear_divisors(-times)):
+                elif not _has_no_minus(clear_divisors(-times)):
                     continue
                 smaller = split[1] + times * above
                 return [smaller, *_relax(smaller)]

@@ -273,6 +273,18 @@ def divide_wholly(value: Polynomial, under: Polynomial) -> Polynomial | None:
     return None if rest.terms else quotient
 
 
+def clear_divisors(value: Polynomial) -> Polynomial:
+    """The value times the sizes that it is divided by, which are positive."""
+    least: dict[ir.Expr, int] = {}
+    for monomial in value.terms:
+        for atom, power in monomial:
+            least[atom] = min(least.get(atom, 0), power)
+    for atom, power in least.items():
+        if power < 0 and isinstance(atom, ir.Size):
+            value = value * Polynomial.atom(atom, -power)
+    return value
+
+
 @lru_cache(maxsize=4000)
 def find_divisors(value: Polynomial) -> tuple[Polynomial, ...]:
     """The divisors that are seen: numbers and sizes in every term, larger ones first, without 1."""

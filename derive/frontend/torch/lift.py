@@ -28,6 +28,7 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import substitute
 from derive.judge import evaluate, samples
+from derive.judge.compare import FLOOR
 from derive.libraries import by_default, make_mode, torch
 
 Argument = ir.Tensor | ir.ScalarInput | ir.Size
@@ -292,7 +293,7 @@ def is_equal_at(
     for pair in zip(found, wanted, strict=True):
         one, other = (each.detach().cdouble() for each in pair)
         finite = one[one.isfinite()].abs()
-        far = _CLOSE * max(float(finite.max()) if finite.numel() else 1.0, 1e-30)
+        far = max(_CLOSE * (float(finite.max()) if finite.numel() else 1.0), FLOOR)
         if not torch.allclose(one, other, rtol=0.0, atol=far, equal_nan=True):
             return False
     return True
