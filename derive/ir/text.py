@@ -6,6 +6,7 @@ is, equations, results.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from derive.errors import Mark
@@ -69,7 +70,9 @@ def _write_scalar(entry: ir.ScalarInput) -> str:
 
 def _tell_extents(system: ir.System) -> Iterator[str]:
     """The index lines, indices of one extent together."""
-    for extent, group in groupby(find_untold(system), key=lambda index: index.extent):
+    every = [index.name for index in find_all_indices(system)]  # two places may tell two extents
+    told = replace(system, declared=(*system.declared, *find_winning(system, every)))
+    for extent, group in groupby(find_untold(told), key=lambda index: index.extent):
         names = ", ".join(index.name for index in group)
         yield f"index {names} < {write_extent(_order_terms(extent))}"
 
@@ -132,8 +135,7 @@ def find_untold(system: ir.System) -> tuple[ir.Index, ...]:
     indices = {index.name: index for index in reversed(find_all_indices(system))}
     ordered = dict.fromkeys(index.name for index in find_all_indices(system))
     untold = {index.name: index for e in system.equations for index in _find_left_only(e)}
-    declared = (*system.declared, *find_winning(system, indices))  # two places may tell two extents
-    untold |= {name: indices[name] for name in declared if name in indices}
+    untold |= {name: indices[name] for name in system.declared if name in indices}
     while True:
         told = _read_extents(system, uses, {n: i.extent for n, i in untold.items()})
         missing = (n for n in ordered if n not in told or not _is_told(indices[n], told[n]))
