@@ -236,6 +236,9 @@ def say_no_peak() -> str:
     )
 
 
+_GRAIN = 1 << 16  # bytes; the system counts pages by the handful, and tells some late
+
+
 def find_peak(call: Callable[[], Any]) -> int | None:
     """Bytes; None where the system does not tell."""
     if not _STATUS.exists() or not hasattr(os, "fork"):
@@ -251,7 +254,8 @@ def find_peak(call: Callable[[], Any]) -> int | None:
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
         before = _read(_STATUS, "VmRSS")
         call()
-        send(max(0, _read(_STATUS, "VmHWM") - before))
+        grown = _read(_STATUS, "VmHWM") - before
+        send(max(0, round(grown / _GRAIN) * _GRAIN))
 
     found, _ = run_in_child(work, _SECONDS, _find_room())
     return found if isinstance(found, int) else None
