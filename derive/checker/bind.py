@@ -444,6 +444,11 @@ def find_holders(
             continue
         if source == tensors[0].name and slot.name not in program.told:
             holders.append(_hold(system, tensors[0], slot, orders.get(slot.name)))
+        elif source == tensors[0].name:  # as it lies
+            places = tuple(range(len(tensors[0].shape)))
+            single = tuple((place,) for place in places)
+            fits = len(places) == len(slot.shape)
+            holders.append(Holder(slot, tensors[0], places, single if fits else ()))
         else:
             places = tuple(range(len(tensors[0].shape)))
             indices = {tensors[0].name: (), **program.indices}
@@ -507,18 +512,20 @@ def find_misfits(holders: Sequence[Holder], sizes: Mapping[str, int]) -> Iterato
         names = [_find_names(extent) for extent in holder.find_extents()]
         have = holder.shape if len(holder.shape) == len(found) else (prod(holder.shape),)
         if len(have) != len(found):
-            found, names = (prod(found),), [()]
-        for number, wanted, named in zip(have, found, names, strict=False):
-            if number != wanted:
-                yield Statement(number, wanted, () if holder.told else named)
+            found, names = (prod(found),), [(1, ())]
+        for number, wanted, (factor, named) in zip(have, found, names, strict=False):
+            if number != wanted and number % factor == 0:
+                named = () if holder.told else named
+                yield Statement(number // factor, wanted // factor, named)
 
 
-def _find_names(extent: Polynomial) -> tuple[str, ...]:
-    """The sizes whose product an extent is; none if it is something else."""
+def _find_names(extent: Polynomial) -> tuple[int, tuple[str, ...]]:
+    """The number and the sizes whose product an extent is; 1 and none if it is something else."""
     match tuple(extent.terms.items()):
-        case ((monomial, 1),) if all(isinstance(a, ir.Size) and k == 1 for a, k in monomial):
-            return tuple(atom.name for atom, _ in monomial if isinstance(atom, ir.Size))
-    return ()
+        case ((monomial, factor),) if all(isinstance(a, ir.Size) and k == 1 for a, k in monomial):
+            if factor >= 1 and factor == int(factor):
+                return int(factor), tuple(a.name for a, _ in monomial if isinstance(a, ir.Size))
+    return 1, ()
 
 
 def group_places(numbers: Sequence[int], shape: tuple[int, ...]) -> list[list[int]] | None:

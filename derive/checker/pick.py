@@ -135,7 +135,8 @@ class _Search:
                 best = replace(best, same_if=_say_bind(said), is_open=True)
         undefined = (error for error in self.errors if runs.is_undefined(error))
         error = next(iter((*undefined, *self.errors)), None)
-        if best is not None and best.fits and best.agrees:
+        is_said = best is not None and best.same_if is not None and not best.is_open
+        if best is not None and (is_said or (best.fits and best.agrees)):
             return self._pick(best)
         if not self._is_incurable():
             guess: Trial | None = None
@@ -241,6 +242,10 @@ class _Search:
                 programs = list(group)
                 self.tried = self.tried or samples
                 found = list(self._try_programs(programs, samples, statements))
+                if likely is not None and not likely.doubt:  # against what names tell
+                    found = [trial for trial in found if trial.fits and trial.agrees]
+                    if found and ran:
+                        return [replace(ran[0], same_if=_ask(found[0], likely).same_if)]
                 fits = [trial for trial in found if trial.fits]
                 if fits:
                     return fits if likely is None else [_ask(trial, likely) for trial in fits]

@@ -444,6 +444,25 @@ def _overflows(sample: Sample) -> bool:
     return any(map(math.isinf, find_magnitudes(sample)))
 
 
+def _divides_by_zero(sample: Sample) -> bool:
+    """Does the formula divide by what its scalars make 0, where no condition asks for them?"""
+    found = False
+    for part, evaluator in evaluate_parts(sample):
+        inside = [*walk(part)]
+        if not any(isinstance(each, ir.Scalar) for each in inside):
+            continue
+        match part:
+            case ir.Compare():
+                return False
+            case ir.Pow(base, ir.Number(exponent)) if exponent < 0:
+                if all(isinstance(each, _OF_NUMBERS) for each in inside):
+                    found |= bool(evaluator.find(base).tensor == 0)
+    return found
+
+
+_OF_NUMBERS = (ir.Scalar, ir.Number, ir.Size, ir.Add, ir.Mul, ir.Pow)
+
+
 def _judge_error(program: Program, sample: Sample, error: CannotRunError) -> Further:
     """Different where the code stops, unless it says itself that it does."""
     line = error.line or 0
@@ -498,6 +517,9 @@ class _Element:
             says = f"the formula has no value at some inputs where the code has one: {truth}"
             undefined = Diagnostic("undefined", says, facts=(self._show(truth),))
             return undefined if math.isfinite(found) else None
+        if self.sample.is_limit and not math.isfinite(found) and _divides_by_zero(self.sample):
+            says = "the formula divides by a number that is 0, and the code has no value there"
+            return Diagnostic("undefined", says, facts=(self._show(truth),))
         unit = max(abs(truth), least, CLEAR**2)
         off = abs(found - truth)
         if off <= self.least * unit:
