@@ -515,8 +515,8 @@ def find_misfits(holders: Sequence[Holder], sizes: Mapping[str, int]) -> Iterato
             found, names = (prod(found),), [(1, ())]
         for number, wanted, (factor, named) in zip(have, found, names, strict=False):
             if number != wanted and number % factor == 0:
-                named = () if holder.told else named
-                yield Statement(number // factor, wanted // factor, named)
+                known = () if holder.told else named
+                yield Statement(number // factor, wanted // factor, known)
 
 
 def _find_names(extent: Polynomial) -> tuple[int, tuple[str, ...]]:

@@ -82,9 +82,9 @@ class Case:
         return self.program.code.source
 
     def draw(self) -> Iterator[Sample]:
-        """Several inputs at the first sizes, and some at each of the others."""
+        """Several inputs at the first sizes, its own first, and some at each of the others."""
         first, *others = self.samples
-        yield from (replace(first, seed=seed) for seed in DRAWS)
+        yield from (replace(first, seed=seed) for seed in dict.fromkeys((first.seed, *DRAWS)))
         yield from (replace(other, seed=DRAWS[1]) for other in others)
 
     def record(self, sample: Sample) -> Trace:

@@ -19,11 +19,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
-from itertools import combinations, permutations
+from itertools import combinations
 from typing import Any
 
 from derive.checker import load, samples
-from derive.checker.edits import code
+from derive.checker.edits import code, code_orders
 from derive.checker.edits.sites import EXCHANGED, LACKING, MISPLACED, MOST_BLOCKS, SEVERAL
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, find_call, find_confused
@@ -643,56 +643,17 @@ def insert_functions(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
         yield site.replace(f"~({bare})", f"INVERT {bare}: ~", LACKING)
 
 
-def turn(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
-    """Axes exchanged, after a view of exchanged lengths too; a sequence or an axis from its end."""
-    text, get = f"({site.text})", site.source.get
-    is_tensor = site.may_be_tensor
-    match site.node:
-        case ast.Call(func=ast.Name(id="range")) if code.find_name(site.parent) != "reversed":
-            yield site.replace(f"reversed({site.text})", f"{site.text} from its END", SEVERAL)
-        case ast.Call(func=ast.Name(id="reversed"), args=[inner]) | ast.Subscript(
-            inner, ast.Slice(None, None, ast.UnaryOp())
-        ):
-            yield site.replace(get(inner), f"{get(inner)} from its start", LACKING)
-        case ast.Name(id=name) if site.names.get(name) == "list":
-            yield site.replace(f"{name}[::-1]", f"{name} from its END", SEVERAL - 0.1)
-        case _ if is_tensor:
-            for axis in (0, -1):
-                words = f"FLIP axis {axis} of {site.text}"
-                yield site.replace(f"{text}.flip({axis})", words, INSERTED + 0.3)
-    if not is_tensor or isinstance(site.parent, ast.UnaryOp):
-        return
-    for one, two in ((-1, -2), (0, 1), (1, 2)):
-        spelt = f".transpose({one}, {two})"
-        yield site.replace(text + spelt, f"TRANSPOSE {site.text}: {spelt}", INSERTED - 0.1)
-    if not isinstance(site.node, ast.Call):
-        return
-    if code.find_name(site.node) in {"view", "reshape"} and isinstance(
-        site.node.func, ast.Attribute
-    ):
-        for (one, a), (two, b) in combinations(enumerate(site.node.args), 2):
-            spelt = f".transpose({one}, {two})"
-            words = f"TRANSPOSE after splitting: {spelt}"
-            yield site.replace(f"{site.exchange(a, b)}{spelt}", words, INSERTED)
-    given = code.find_receiver(site.node)
-    axes = [code.read_number(each) for each in site.node.args]
-    if code.find_name(site.node) == "permute" and given is not None and None not in axes:
-        for at, to in permutations(range(len(axes)), 2):
-            rest = [axis for axis in axes if axis != axes[at]]
-            order = ", ".join(map(str, (*rest[:to], axes[at], *rest[to:])))
-            if abs(at - to) > 1:  # neighbours are exchanged as any two parts are
-                words = f"PERMUTE by {order}, not {', '.join(map(str, axes))}"
-                yield site.replace(f"{get(given)}.permute({order})", words, INSERTED)
-    if code.find_name(site.node) == "repeat" and given is not None:
-        for at, part in enumerate(site.node.args):
-            if code.read_number(part) != 1:
-                turned = f"{get(given)}.repeat_interleave({get(part)}, dim={at})"
-                yield site.replace(turned, "REPEAT_INTERLEAVE, not repeat", LACKING)
-
-
 OPERATORS = (
     *(exchange_numbers, exchange_names, exchange_parts, exchange_operators, exchange_bounds),
     exchange_functions,
-    *(leave_out_parts, move_parts, insert_factors, insert_terms, insert_functions, turn),
+    *(
+        leave_out_parts,
+        move_parts,
+        insert_factors,
+        insert_terms,
+        insert_functions,
+        code_orders.turn,
+    ),
     *(exchange_indices, exchange_keywords, exchange_slices),
+    *(code_orders.interleave, code_orders.exchange_statements),
 )
