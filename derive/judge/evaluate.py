@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
 from itertools import chain, product
-from math import inf, prod
+from math import inf, nan, prod
 from operator import attrgetter
 from typing import Any
 
@@ -334,11 +334,12 @@ def _find_integers(evaluator: Evaluator, expr: ir.Expr) -> Grid:
 
 def _compute_integers(function: str, *parts: Any) -> Any:
     match function:
-        case "floordiv":
-            return torch.div(*parts, rounding_mode="floor")
-        case "mod":
+        case "floordiv" | "mod":
             over, under = parts
-            return over - under * torch.div(over, under, rounding_mode="floor")
+            is_undefined = under == 0  # what compares it is false, as it is of nan
+            found = torch.div(over, torch.where(is_undefined, 1, under), rounding_mode="floor")
+            found = over - under * found if function == "mod" else found
+            return torch.where(is_undefined, nan, found.double()) if is_undefined.any() else found
         case "clip":
             value, low, high = parts
             return torch.minimum(torch.maximum(value, low), high)

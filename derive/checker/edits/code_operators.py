@@ -32,7 +32,7 @@ from derive.libraries import torch
 INSERTED = SEVERAL  # what is put in stands nowhere there
 
 # Functions that are taken for one another, but for the activations, which their rows tell; the
-# formula's own are tried in place of these and of the first two lines.
+# formula's own are tried in place of all that are of one entry, and of the first two lines.
 _ALIKE = (
     "softmax log_softmax sigmoid",
     "mean sum amax amin logsumexp prod",
@@ -306,7 +306,7 @@ def exchange_functions(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
 
     alike = [name for group in groups if old in group for name in group]
     activations = [*filter(is_activation, find_confused(old))] if is_activation(old) else []
-    known = bool(activations) or old in {*groups[0], *groups[1]}
+    known = old in FUNCTIONS or old in {*groups[0], *groups[1]}
     plain = {_NAMES.get(name, name) for name in stock.functions}
     end, inside = site.source.span(site.node.func)[1], site.source.span(site.node)[1]
     owner = site.source.get(site.node.func).removesuffix(old)
