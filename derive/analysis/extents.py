@@ -25,7 +25,7 @@ from derive.analysis.facts import (
 )
 from derive.errors import DeriveError, Diagnostic, Mark, suggest
 from derive.ir import nodes as ir
-from derive.ir.polynomial import Polynomial, is_same_extent
+from derive.ir.polynomial import ONE, Polynomial, is_same_extent
 from derive.ir.recurrences import find_lowest
 from derive.ir.text import find_marks, find_untold, to_text, write_extent
 from derive.ir.walk import (
@@ -39,16 +39,10 @@ from derive.ir.walk import (
 )
 
 
-def find_left(equation: ir.Equation) -> tuple[ir.Index, ...]:
-    """The indices of the left side, in order, each once."""
-    inside = (index for place in equation.target.places for index in find_free(place))
-    return tuple(dict.fromkeys(inside))
-
-
 def find_broadcast(equation: ir.Equation) -> tuple[ir.Index, ...]:
     """The indices that the left side holds and the right side does not."""
     free = find_free(equation.value)
-    return tuple(index for index in find_left(equation) if index not in free)
+    return tuple(index for index in find_free(equation.target) if index not in free)
 
 
 # Sizes and extents: which size comes from which shape, and one extent for each index.
@@ -254,9 +248,6 @@ def find_origin(index: ir.Index, system: ir.System) -> tuple[ir.Tensor, int] | N
     return fitting[0] if fitting else None
 
 
-_ONE = Polynomial.of(1)
-
-
 @dataclass(frozen=True, slots=True)
 class Read:
     """One place of an access in an equation."""
@@ -309,7 +300,7 @@ def _find_filled(system: ir.System) -> Facts:
     for target in (equation.target for equation in system.equations):
         for place, extent in zip(target.places, target.tensor.shape, strict=True):
             if not find_free(place):
-                found += [here := Polynomial.of(place), Polynomial.of(extent) - _ONE - here]
+                found += [here := Polynomial.of(place), Polynomial.of(extent) - ONE - here]
     return tuple(dict.fromkeys(each for each in found if each.constant is None))
 
 
@@ -323,21 +314,18 @@ def _find_position_mistakes(read: Read) -> Iterator[Diagnostic]:
     for here in walk(read.place):
         if not isinstance(here, ir.Access):
             continue
-        name = here.tensor.name
         if here.tensor.kind != "int":
-            yield Diagnostic(
-                "position-not-integer",
-                f"{name} tells a position of {access.tensor.name} but holds no integers",
-                find_marks(equation, access, here),
-                help=f"declare {_declare_int(here, read)}",
-            )
+            code, lacks = "position-not-integer", "holds no integers"
         elif here.tensor.below is None and here not in clipped:
-            yield Diagnostic(
-                "position-unbounded",
-                f"{name} tells a position of {access.tensor.name} but has no bound",
-                find_marks(equation, access, here),
-                help=f"declare {_declare_int(here, read)}",
-            )
+            code, lacks = "position-unbounded", "has no bound"
+        else:
+            continue
+        yield Diagnostic(
+            code,
+            f"{here.tensor.name} tells a position of {access.tensor.name} but {lacks}",
+            find_marks(equation, access, here),
+            help=f"declare {_declare_int(here, read)}",
+        )
 
 
 def _find_fractions(read: Read) -> Iterator[Diagnostic]:
@@ -388,7 +376,7 @@ def _find_sides(place: ir.Expr, length: Polynomial, facts: Facts) -> tuple[bool,
             is_max = which == "max"
             return (any if is_max else all)(starts), (all if is_max else any)(ends)
     value = Polynomial.of(place)
-    return is_never_negative(value, facts), is_never_negative(length - _ONE - value, facts)
+    return is_never_negative(value, facts), is_never_negative(length - ONE - value, facts)
 
 
 def _misread(read: Read, index: ir.Index) -> Diagnostic:
@@ -407,10 +395,10 @@ def _misread(read: Read, index: ir.Index) -> Diagnostic:
 def _propose_indices(read: Read, index: ir.Index, here: str) -> str:
     """Another index, a fixed place for what has one element, or a guard."""
     tensor = read.access.tensor.name
-    if Polynomial.of(read.extent) == _ONE:
+    if Polynomial.of(read.extent) == ONE:
         return f"nothing is stretched silently: write 0 for {index.name} in {tensor}"
     origin = find_origin(index, read.system)
-    if Polynomial.of(index.extent) == _ONE and origin is not None:
+    if Polynomial.of(index.extent) == ONE and origin is not None:
         return f"nothing is stretched silently: write 0 for {index.name} in {origin[0].name}"
     own = "give one of them a name of its own, or"
     if is_never_negative(Polynomial.of(read.extent) - Polynomial.of(index.extent)):
@@ -444,7 +432,7 @@ def _propose_guard(read: Read, *, starts: bool, ends: bool) -> str:
         return f"say what stands before the first place on a line before: {first}"
     written, extent = write_extent(read.place), write_extent(read.extent)
     if not find_free(read.place):
-        last = f"positions run from 0 to {write_extent(Polynomial.of(read.extent) - _ONE)}"
+        last = f"positions run from 0 to {write_extent(Polynomial.of(read.extent) - ONE)}"
         is_open = starts and Polynomial.of(read.extent).constant is None
         return f"{last}; guard it with a factor [{written} < {extent}]" if is_open else last
     if ends:
@@ -476,7 +464,7 @@ def find_guard(place: ir.Expr, extent: ir.Expr) -> ir.Expr:
     """The condition under which a place is inside, without what always holds."""
     value, length = Polynomial.of(place), Polynomial.of(extent)
     parts: list[ir.Expr] = [] if is_never_negative(value) else [ir.Compare(">=", place, ir.ZERO)]
-    if not is_never_negative(length - _ONE - value):
+    if not is_never_negative(length - ONE - value):
         parts.append(ir.Compare("<", place, extent))
     return ir.all_of(*parts)
 
@@ -501,10 +489,8 @@ def is_always(condition: ir.Expr, facts: Facts = ()) -> bool:
 
 def is_never_empty(condition: ir.Expr, index: ir.Index) -> bool:
     """Does it hold for some value of the index, whatever the others and all tensors are?"""
-    if condition is ir.TRUE or not is_never_negative(
-        Polynomial.of(index.extent) - Polynomial.of(1)
-    ):
-        return is_never_negative(Polynomial.of(index.extent) - Polynomial.of(1))
+    if condition is ir.TRUE or not is_never_negative(Polynomial.of(index.extent) - ONE):
+        return is_never_negative(Polynomial.of(index.extent) - ONE)
     if find_accesses(condition):
         return False
     relations: list[Relation] = []
@@ -525,7 +511,7 @@ def is_above_zero(number: ir.Expr) -> bool:
     """Is it 1 at least, even where a size is 0?"""
     sizes = [part for part in walk(number) if isinstance(part, ir.Size)]
     less: dict[ir.Expr, ir.Expr] = {size: ir.Add((size, ir.MINUS_ONE)) for size in sizes}
-    return is_never_negative(Polynomial.of(substitute(number, less)) - Polynomial.of(1))
+    return is_never_negative(Polynomial.of(substitute(number, less)) - ONE)
 
 
 def match_index(one: ir.Expr, other: ir.Expr, summed: ir.Index) -> ir.Index | None:

@@ -33,7 +33,7 @@ def find_scope_mistakes(system: ir.System) -> Iterator[Diagnostic]:
     for equation in system.equations:
         yield from _find_left_mistakes(equation, system, is_part=counts[equation.target.tensor] > 1)
         yield from _find_rank_mistakes(equation)
-        indices = {index.name for place in equation.target.places for index in find_free(place)}
+        indices = {index.name for index in find_free(equation.target)}
         yield from _find_binding_mistakes(equation.value, equation, indices, system)
         yield from _find_dangling(equation, system)
 
@@ -88,17 +88,14 @@ def _find_left_mistakes(
 
 
 def _propose_diagonal(equation: ir.Equation, number: int, index: ir.Index) -> str:
-    fresh = rename_apart(index, {i.name for i in _find_all(equation)})
+    alone = ir.System("", (), (), (equation,), ())
+    fresh = rename_apart(index, {i.name for i in find_all_indices(alone)})
     places = [*equation.target.places]
     if places[number] is not index:
         return "take another name for one of them"
     places[number] = fresh
     target = to_text(ir.Access(equation.target.tensor, tuple(places)))
     return f"write {target} and multiply by [{index.name} == {fresh.name}] for a diagonal"
-
-
-def _find_all(equation: ir.Equation) -> tuple[ir.Index, ...]:
-    return find_all_indices(ir.System("", (), (), (equation,), ()))
 
 
 def _find_rank_mistakes(equation: ir.Equation) -> Iterator[Diagnostic]:
@@ -198,7 +195,7 @@ def _list(indices: tuple[ir.Index, ...]) -> str:
 
 
 def _find_dangling(equation: ir.Equation, system: ir.System) -> Iterator[Diagnostic]:
-    left = {index.name for place in equation.target.places for index in find_free(place)}
+    left = {index.name for index in find_free(equation.target)}
     dangling = [index for index in find_free(equation.value) if index.name not in left]
     for index in dangling:
         use = _find_free_use(equation.value, index)

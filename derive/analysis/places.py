@@ -23,7 +23,7 @@ from derive.analysis.affine import simplify_place
 from derive.analysis.facts import Facts, find_range, is_never_negative, is_positive
 from derive.errors import Diagnostic, refuse
 from derive.ir import nodes as ir
-from derive.ir.polynomial import Polynomial, evaluate_extent, is_same_extent
+from derive.ir.polynomial import ONE, Polynomial, evaluate_extent, is_same_extent
 from derive.ir.recurrences import find_start
 from derive.ir.text import find_marks, write_extent
 from derive.ir.walk import (
@@ -36,8 +36,6 @@ from derive.ir.walk import (
     substitute,
     walk,
 )
-
-ONE = Polynomial.of(1)
 
 
 def fills_once(place: ir.Expr, extent: ir.Expr) -> bool:
@@ -173,7 +171,7 @@ def _is_filled_once(tensor: ir.Tensor, parts: Sequence[ir.Equation]) -> bool:
 
 def _find_facts(parts: Sequence[ir.Equation]) -> Facts:
     """What is >= 0: the extents of the indices, at all sizes for which there is a formula."""
-    indices = (i for part in parts for place in part.target.places for i in find_free(place))
+    indices = (i for part in parts for i in find_free(part.target))
     return tuple(dict.fromkeys(Polynomial.of(index.extent) for index in indices))
 
 
@@ -225,7 +223,7 @@ def _find_unfilled(
     shape = [evaluate_extent(extent, sizes) for extent in tensor.shape]
     filled: dict[tuple[int, ...], int] = {}
     for part in parts:
-        indices = dict.fromkeys(i for place in part.target.places for i in find_free(place))
+        indices = find_free(part.target)
         extents = [range(evaluate_extent(index.extent, sizes)) for index in indices]
         for values in islice(product(*extents), MOST_TRIED):
             here: dict[ir.Expr, ir.Expr] = {

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from derive.analysis.extents import find_broadcast, find_left
+from derive.analysis.extents import find_broadcast
 from derive.ir import nodes as ir
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.text import to_text
@@ -37,7 +37,7 @@ def to_roles_data(system: ir.System, sizes: Mapping[str, int]) -> list[Data]:
         }
         for equation in system.equations:
             name, parts = equation.target.tensor.name, list(walk(equation.value))
-            if index in find_left(equation):
+            if index in find_free(equation.target):
                 kinds = [p.kind for p in parts if isinstance(p, ir.Along) and p.index is index]
                 taken = f" ({', '.join(dict.fromkeys(kinds))})" if kinds else ""
                 roles["free"][name + taken] = None

@@ -68,8 +68,7 @@ def count_written(system: ir.System) -> tuple[Written, ...]:
 
 
 def _count_equation(equation: ir.Equation) -> Written:
-    indices = dict.fromkeys(i for place in equation.target.places for i in find_free(place))
-    elements = count_elements(indices)
+    elements = count_elements(find_free(equation.target))
     return Written(equation.target.tensor.name, elements * _count_expr(equation.value), elements)
 
 

@@ -160,7 +160,7 @@ class IndexNames:
 
     def settle(self, value: ir.Expr, equation: ir.Equation) -> ir.Expr:
         """The value with no index bound inside its own scope, or called like something else."""
-        scope = {i.name: None for place in equation.target.places for i in find_free(place)}
+        scope = dict.fromkeys(i.name for i in find_free(equation.target))
         return self._settle(value, scope)
 
     def tell_apart(self, value: ir.Expr) -> ir.Expr:

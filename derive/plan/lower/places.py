@@ -26,14 +26,13 @@ from derive.analysis.extents import find_guard, is_above_zero
 from derive.analysis.facts import find_facts, is_never_negative, is_positive
 from derive.analysis.places import split_merged
 from derive.ir import nodes as ir
-from derive.ir.polynomial import Polynomial, is_same_extent
+from derive.ir.polynomial import ONE, Polynomial, is_same_extent
 from derive.ir.walk import find_accesses, find_children, find_free, map_children
 from derive.plan import ops
 from derive.plan.lower.condition import lower_index
 from derive.plan.lower.context import Context, layout_of
 from derive.plan.steps import free_name
 
-_ONE = Polynomial.of(1)
 Left = tuple[tuple[ir.Index, ir.Expr], ...]  # stand-ins for places, and what these are
 
 
@@ -160,7 +159,7 @@ class _Form:
     def is_square(self) -> bool:
         """Are there as many windows as each has positions, and may that be none?"""
         extents = {Polynomial.of(index.extent) for index, _ in self.steps}
-        is_one = len(extents) == 1 and all(step == _ONE for _, step in self.steps)
+        is_one = len(extents) == 1 and all(step == ONE for _, step in self.steps)
         return is_one and len(self.steps) == 2 and not is_above_zero(self.steps[0][0].extent)
 
 
@@ -181,14 +180,14 @@ def _find_form(place: ir.Expr, extent: ir.Expr) -> _Form | None:
     sizes = {index: -step if index in down else step for index, step in known.items()}
     low = position.constant
     for index in down:
-        low = low - sizes[index] * (Polynomial.of(index.extent) - _ONE)
+        low = low - sizes[index] * (Polynomial.of(index.extent) - ONE)
     steps = _sort_steps(sizes, place)
     return _Form(steps, down, low, _find_length(steps))
 
 
 def to_stride(parts: tuple[ir.Index, ...]) -> Polynomial:
     """The product of the extents."""
-    return reduce(Polynomial.__mul__, (Polynomial.of(i.extent) for i in parts), _ONE)
+    return reduce(Polynomial.__mul__, (Polynomial.of(i.extent) for i in parts), ONE)
 
 
 def _sort_steps(
@@ -209,9 +208,9 @@ def _find_length(steps: tuple[tuple[ir.Index, Polynomial], ...]) -> Polynomial:
 
     An index inside of windows may tell these too: fewer are left over than its step.
     """
-    length = _ONE
+    length = ONE
     for index, step in steps:
-        length = length + step * (Polynomial.of(index.extent) - _ONE)
+        length = length + step * (Polynomial.of(index.extent) - ONE)
     largest = steps[0][1]
     for index, step in steps if len(steps) > 1 else ():
         over = find_left_over(index, step)
@@ -237,7 +236,7 @@ def find_left_over(index: ir.Index, step: Polynomial) -> Polynomial:
 
 def _is_skewed(op: ops.Op, form: _Form) -> bool:
     """Is it k - i for an index k, in a tensor that has a place i too?"""
-    plain = len(form.steps) == 2 and all(step == _ONE for _, step in form.steps)
+    plain = len(form.steps) == 2 and all(step == ONE for _, step in form.steps)
     return plain and len(form.down) == 1 and form.down[0] in ops.axes_of(op)
 
 
@@ -252,11 +251,11 @@ def _cut(op: ops.Op, at: int, form: _Form, *, is_made: bool = False) -> tuple[op
     is_inside = is_never_negative(form.low)
     is_inside = is_inside and is_never_negative(length - form.low - form.length)
     if _is_skewed(op, form):
-        form = replace(form, length=form.length + _ONE)
+        form = replace(form, length=form.length + ONE)
     elif form.is_square and (is_made or not is_inside):
         spare = 1 if is_never_negative(form.low) else -1
-        low = form.low if spare > 0 else form.low - _ONE
-        form = replace(form, low=low, length=form.length + _ONE, spare=spare)
+        low = form.low if spare > 0 else form.low - ONE
+        form = replace(form, low=low, length=form.length + ONE, spare=spare)
     return _pad(op, at, form), form
 
 
@@ -284,7 +283,7 @@ def _pad(op: ops.Op, at: int, form: _Form) -> ops.Op:
 
 def _is_there(rest: Polynomial) -> bool:
     """Is what is left after a cut not below 0, even where a size is 0?"""
-    return is_above_zero((rest + _ONE).to_expr())
+    return is_above_zero((rest + ONE).to_expr())
 
 
 def _read_form(op: ops.Op, at: int, form: _Form) -> ops.Op:
@@ -299,7 +298,7 @@ def _read_form(op: ops.Op, at: int, form: _Form) -> ops.Op:
     steps = [(made[i], step) for i, step in form.steps]
     if form.spare:
         (outer, step), (inner, _) = steps
-        more = ir.Index(f"{outer.name}'", (Polynomial.of(outer.extent) + _ONE).to_expr())
+        more = ir.Index(f"{outer.name}'", (Polynomial.of(outer.extent) + ONE).to_expr())
         start = ir.ONE if form.spare < 0 else ir.ZERO
         op = ops.Slice(ops.Unfold(op, at, more, inner, step.to_expr()), at, outer, start)
     else:
@@ -316,9 +315,9 @@ def _skew(op: ops.Op, at: int, form: _Form) -> ops.Op:
     axes = [each for each in ops.axes_of(op) if each is not axis]
     at = axes.index(down)
     op = ops.arrange(op, (*axes[: at + 1], axis, *axes[at + 1 :]))
-    rows = (down, ir.Index(f"{axis.name}.", (Polynomial.of(axis.extent) - _ONE).to_expr()))
+    rows = (down, ir.Index(f"{axis.name}.", (Polynomial.of(axis.extent) - ONE).to_expr()))
     op = ops.Flatten(op, at, at + 1, ops.merge_indices((down, axis)))
-    start = (Polynomial.of(down.extent) - _ONE).to_expr()
+    start = (Polynomial.of(down.extent) - ONE).to_expr()
     op = ops.Unflatten(ops.Slice(op, at, ops.merge_indices(rows), start), at, rows)
     return ops.Slice(op, at + 1, along)
 
@@ -328,16 +327,16 @@ def _unfold(op: ops.Op, at: int, steps: list[tuple[ir.Index, Polynomial]]) -> op
     (index, step), *inner = steps
     if not inner:
         match op:
-            case _ if step == _ONE:
+            case _ if step == ONE:
                 return _rename(op, at, index)
             case ops.Slice(arg, place, _, start, each) if place == at and each is ir.ONE:
                 return ops.Slice(arg, at, index, start, step.to_expr())
         return ops.Slice(op, at, index, ir.ZERO, step.to_expr())
-    size = _ONE
+    size = ONE
     for each, by in inner:
-        size = size + by * (Polynomial.of(each.extent) - _ONE)
+        size = size + by * (Polynomial.of(each.extent) - ONE)
     (last, by), *more = inner
-    is_whole = not more and by == _ONE
+    is_whole = not more and by == ONE
     window = last if is_whole else ir.Index(f"{ops.axes_of(op)[at].name}.", size.to_expr())
     if size == step and Polynomial.of(ops.axes_of(op)[at].extent) == step * Polynomial.of(
         index.extent
@@ -369,8 +368,8 @@ def take_places(
             by[axis] = _lower_position(place, axis.extent, context, order)
         else:
             taken = {*context.names, *(index.name for index in find_free(place))}
-            run = ir.Index(free_name("shift", taken), (high - low + _ONE).to_expr())
-            along = exchange_part(place, form, Affine({run: _ONE}, low).to_expr())
+            run = ir.Index(free_name("shift", taken), (high - low + ONE).to_expr())
+            along = exchange_part(place, form, Affine({run: ONE}, low).to_expr())
             at = ops.axes_of(op).index(axis)
             op = take(op, {axis: _lower_position(along, axis.extent, context, (run,))}, order)
             rest = ir.Add((form, (-low).to_expr()))
@@ -456,7 +455,7 @@ def _roll(op: ops.Op, axis: ir.Index, place: ir.Expr, context: Context) -> ops.O
         run = ir.Index(
             free_name("shift", {*context.names, *(i.name for i in indices)}), axis.extent
         )
-    run_place = ir.Call("mod", (Affine({run: _ONE}, form.constant).to_expr(), axis.extent))
+    run_place = ir.Call("mod", (Affine({run: ONE}, form.constant).to_expr(), axis.extent))
     whole = take(op, {axis: _lower_position(run_place, axis.extent, context, (run,))}, (run,))
     shift = (-form.constant).to_expr()
     call = ops.TorchCall(".roll", (ops.Given(0), ops.Given(1), at))
@@ -477,5 +476,5 @@ def drop_padded(condition: ir.Expr, factor: ir.Expr, context: Context) -> ir.Exp
     ends: set[Polynomial] = set()
     for place, extent in zip(factor.places, factor.tensor.shape, strict=True):
         value = Polynomial.of(place)
-        ends |= {value, Polynomial.of(extent) - _ONE - value}
+        ends |= {value, Polynomial.of(extent) - ONE - value}
     return ir.all_of(*(p for p in parts if not (f := find_facts(p)) or not ends.issuperset(f)))

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from derive.analysis.extents import find_left
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
 from derive.ir.polynomial import Polynomial, is_same_extent
@@ -125,7 +124,7 @@ class Opener:
     def _find_free_active(self, equation: ir.Equation) -> dict[str, ir.Index]:
         """For each dimension the first of its indices along which the result can be cut."""
         found: dict[str, ir.Index] = {}
-        left = {index.name: index for index in find_left(equation)}
+        left = {index.name: index for index in find_free(equation.target)}
         for axis, names in self.axes.items():
             for name in names:
                 index = left.get(name)
@@ -148,7 +147,7 @@ class Opener:
         every_index = find_all_indices(ir.System("", (), (), tuple(group), ()))
         for axis, names in self.axes.items():
             for name in names:
-                every = [i for e in group for i in find_left(e) if i.name == name]
+                every = [i for e in group for i in find_free(e.target) if i.name == name]
                 index = every[0] if len(every) == len(group) else None
                 if index is not None and all(
                     _is_shared_by_turns(equation, index, tensors) for equation in group
@@ -187,7 +186,7 @@ class Opener:
         """The value as a tensor of its own, its places in the order of the target."""
         if isinstance(value, ir.Access) and all(isinstance(p, ir.Index) for p in value.places):
             return value
-        order = [index for place in target.places for index in find_free(place)]
+        order = find_free(target)
         free = find_free(value)
         indices = tuple(sorted(free, key=lambda i: order.index(i) if i in order else len(order)))
         kind = "int" if isinstance(value, ir.Reduce) and value.kind == "argmax" else "real"

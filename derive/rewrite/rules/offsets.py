@@ -17,7 +17,7 @@ from typing import TypeAlias
 from derive.analysis.extents import is_told
 from derive.analysis.facts import find_facts, find_range, is_finite, is_integer, is_never_negative
 from derive.ir import nodes as ir
-from derive.ir.polynomial import Polynomial
+from derive.ir.polynomial import ONE, Polynomial
 from derive.ir.walk import (
     Names,
     find_accesses,
@@ -34,7 +34,6 @@ from derive.rewrite.rule import put_value, system_rule
 from derive.rewrite.rules.products import is_bracket, is_negative
 from derive.rewrite.rules.sums import find_factors
 
-ONE = Polynomial.of(1)
 Offset: TypeAlias = tuple[tuple[ir.Index, int], ...]  # how often each index counts
 Guards: TypeAlias = tuple[ir.Expr, ...]
 
