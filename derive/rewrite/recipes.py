@@ -495,11 +495,11 @@ def _find_in_equations(
         sensitive = guards.find_sensitive(ir.Equation(equation.target, value), names)
         for site in _walk_values(value):
             for rule in rules:
-                is_free = not rule.loses or (fast_math and rule.keeps_sign)
-                if not is_free and site in sensitive[rule.keeps_sign]:
-                    continue
                 new = rule(site)
                 if new is None or new is site:
+                    continue
+                is_free = not rule.loses or (fast_math and rule.keeps_sign)
+                if not is_free and _find_changed(site, new) in sensitive[rule.keeps_sign]:
                     continue
                 after = indices.settle(
                     guards.unmark_tensors(exchange(value, site, new, _find_values), nonfinite),
@@ -511,6 +511,19 @@ def _find_in_equations(
                 equations[number] = ir.Equation(equation.target, after)
                 changed = replace(system, equations=tuple(equations))
                 yield _tell(rule, changed, equation, after)
+
+
+def _find_changed(site: ir.Expr, new: ir.Expr) -> ir.Expr:
+    """What of a site rounds otherwise than before: of a softmax that stays one, its logits."""
+    match site, new:
+        case ir.Along(kind, index, condition, body), ir.Along(same, over, where, _) if (
+            kind,
+            index,
+            condition,
+        ) == (same, over, where):
+            return body
+        case _:
+            return site
 
 
 def _find_across(

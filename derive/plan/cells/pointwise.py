@@ -178,6 +178,56 @@ def match_exchanged(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     return ops.Cell(call, (arg, given), whole, axes, volume=axes)
 
 
+def match_unequal(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """A sum over two indices that differ, of what lies in memory as their matrix: of a view.
+
+    Without its first entry the rest are rows of one more, which end with one where both are equal.
+    """
+    match op:
+        case ops.Reduction("sum", ops.Apply("exp", (filled,)), over):
+            is_exp = True
+        case ops.Reduction("sum", filled, over):
+            is_exp = False
+        case _:
+            return None
+    match filled:
+        case ops.Fill(then, mask, ops.Num(value), where):
+            is_left = not where
+        case ops.Choose(mask, then, ops.Num(value)):
+            is_left = True
+        case ops.Choose(mask, ops.Num(value), then):
+            is_left = False
+        case _:
+            return None
+    found = find_equal(mask, definitions)
+    if value is not (ir.MINUS_INFINITY if is_exp else ir.ZERO) or found is None:
+        return None
+    if (found[0] == "!=") is not is_left:
+        return None
+    then = ops.Apply("exp", (then,), ops.axes_of(then)) if is_exp else then
+    ends, axes = found[1:], ops.axes_of(then)
+    if not {*ends} <= {*over} & {*find_true_axes(then)} or not {*over} <= {*axes}:
+        return None
+    if ops.is_boolean(then) or ops.is_integral(then):
+        return None
+    strides = dict(zip(axes, find_strides(then, definitions.memory), strict=True))
+    row, column = sorted(ends, key=lambda index: -strides[index])
+    if strides[row] != strides[column] * definitions.memory.extent(column):
+        return None
+    kept = tuple(i for i in axes if i not in over)
+    inner = (*kept, *(i for i in axes if i in over and i not in ends), row, column)
+    then = ops.arrange(then, inner)
+    every = ops.Choose(spell_equal(row, column, inner), ops.Num(ir.ZERO), then, inner)
+    whole = ops.Reduction("sum", every, inner[len(kept) :])
+    rows = ops.Pick(ops.TorchCall(".flatten", (GIVEN[0], -2)), ("...", "1:"))
+    length = ops.Num((Polynomial.of(column.extent) + Polynomial.of(1)).to_expr())
+    rows = ops.Pick(ops.TorchCall(".unflatten", (rows, -1, (-1, GIVEN[1]))), ("...", ":-1"))
+    places = () if not kept else (tuple(range(len(kept) - len(inner), 0)),)
+    call = ops.TorchCall(".sum", (rows, *places))
+    cell = ops.Cell(call, (then, length), whole, kept, volume=inner)
+    return ops.arrange(cell, ops.axes_of(op))
+
+
 def spell_equal(row: ir.Index, column: ir.Index, axes: tuple[ir.Index, ...]) -> ops.Op:
     """The mask of where two indices are equal."""
     ends = (row, column)
@@ -331,6 +381,12 @@ CELLS = (
         computes="A[N, N]; d[N]\nz[i,j] = d[i] * (A[i,j] + [i == j]) * d[j]",
         refuses="A[N, N]; d[N]\nz[i,j] = d[i] * (A[i,j] + [i <= j]) * d[j]",
         match=match_exchanged,
+    ),
+    CellRule(
+        call=".flatten",
+        computes="A[B, N, N]\nz[b] = sum[i,j](tanh(A[b,i,j]) * [i != j])",
+        refuses="A[B, N, N]\nz[b,i] = sum[j](tanh(A[b,i,j]) * [i != j])",
+        match=match_unequal,
     ),
     CellRule(
         call="torch.addcmul",

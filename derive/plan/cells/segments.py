@@ -286,15 +286,18 @@ def _reduce(
     if value is not None and (index not in ops.axes_of(value) or not _is_real(value)):
         return None
     first, *others = sorted(sides, key=lambda side: side.is_above)
+    is_alone = value is None and not others  # no place but those of the bounds is asked for
     ranks = _write_ranks(first.key, index)
-    made = _count(first, ranks, index, own)
+    made = _count(first, None if is_alone else ranks, index, own, definitions)
     if not others:
         made = ops.Cast(made) if value is None else _accumulate(kind, first, ranks, made, value)
     else:
         (low, *more), key = others, first.key
         if more or value is not None or low.key is not key or first.is_above or not low.is_above:
             return None
-        left = _count(replace(low, is_above=False, is_equal=not low.is_equal), ranks, index, own)
+        left = _count(
+            replace(low, is_above=False, is_equal=not low.is_equal), ranks, index, own, definitions
+        )
         is_closed = first.is_equal and low.is_equal
         outside.append(ops.combine("<=" if is_closed else "<", (low.bound, first.bound), (own,)))
         made = ops.Cast(ops.combine("-", (made, left), ops.axes_of(made)))
@@ -417,14 +420,19 @@ def _count_mask(mask: ops.Op, index: ir.Index) -> ops.Op:
     return ops.Reduction("sum", ones, (index,))
 
 
-def _count(sides: Sides, ranks: ops.Cell, index: ir.Index, own: ir.Index) -> ops.Op:
-    """The number of keys on one side of each bound."""
+def _count(
+    sides: Sides, ranks: ops.Cell | None, index: ir.Index, own: ir.Index, definitions: Definitions
+) -> ops.Op:
+    """The number of keys on one side of each bound; without ranks they are sorted for it."""
     key, bound = sides.key, sides.bound
     batch = dict.fromkeys(i for side in (key, bound) for i in ops.axes_of(side))
     axes = tuple(i for i in batch if i not in (index, own))
-    args = [ops.arrange(each, (*axes, index)) for each in (key, ranks)]
     is_own = ops.rename_indices(bound, {own: index}) is key
+    ranks = ranks or (_write_ranks(key, index) if is_own else None)
+    args = [ops.arrange(each, (*axes, index)) for each in (key, ranks) if each is not None]
+    given: list[ops.Operand] = [ops.Given(place) for place in range(len(args))]
     if not is_own:
+        given += [*((ops.Local("None"),) if ranks is None else ()), ops.Given(len(args))]
         args.append(ops.arrange(bound, (*axes, own)))
     relation = (">" if sides.is_above else "<") + ("=" if sides.is_equal else "")
     wide = (*axes, own, index)
@@ -433,8 +441,10 @@ def _count(sides: Sides, ranks: ops.Cell, index: ir.Index, own: ir.Index) -> ops
         mask = _write_order(relation, key, bound, (index, own), wide)
     equal = ops.Local("None") if sides.is_equal is None else sides.is_equal
     options = (("equal", equal), ("above", sides.is_above))
-    call = ops.TorchCall(COUNT, tuple(map(ops.Given, range(len(args)))), options)
+    call = ops.TorchCall(COUNT, tuple(given), options)
     volume = (*axes, own, _count_each(TIED if is_own else SOUGHT))
+    if ranks is None:
+        volume = max(volume, (*axes, index, _count_each(SORTED)), key=definitions.memory.count)
     scratch = ((*axes, index),) * 4 + ((*axes, own),) * 4
     whole = _count_mask(mask, index)
     return ops.Cell(call, tuple(args), whole, (*axes, own), volume=volume, scratch=scratch)
