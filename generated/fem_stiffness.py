@@ -28,9 +28,8 @@ def fem_stiffness(K: Tensor, node: Tensor, *, N: int, validate: bool = False) ->
     _check_shapes(K, node, N)
     if validate:
         _check_range(f"0 <= node[e,k] < N={N}", node, N)
-    # S[j,i] = sum[e, l, k]([node[e,l] == j] * [node[e,k] == i] * K[e,k,l])  [N, N]
-    S = _sum_places(K.mT, (node[..., None], node[:, None]), (N, N))
-    return S.mT
+    # S[i,j] = sum[e, k, l]([node[e,k] == i] * [node[e,l] == j] * K[e,k,l])  [N, N]
+    return _sum_places(K, (node[..., None], node[:, None]), (N, N), is_inside=True)
 
 
 def _check_shapes(K: Tensor, node: Tensor, N: int) -> None:
@@ -55,18 +54,18 @@ def _check_range(wanted: str, integers: Tensor, below: int) -> None:
 
 
 def _sum_places(
-    x: Tensor, places: tuple[Tensor, ...], shape: tuple[int, ...]
+    x: Tensor, places: tuple[Tensor, ...], shape: tuple[int, ...], is_inside: bool = False
 ) -> Tensor:
     """The sum at each place of the shape of what goes there, in float32 at least.
 
     Whole numbers tell the places, one for each entry; what has none in the shape is left out.
     """
-    place, count = places[0].long(), shape[0]
-    inside = (places[0] >= 0) & (places[0] < count)
-    for each, extent in zip(places[1:], shape[1:], strict=True):
-        inside = inside & (each >= 0) & (each < extent)
+    place, count, inside = 0, 1, True
+    for each, extent in zip(places, shape, strict=True):
+        inside = is_inside or (each >= 0) & (each < extent) & inside
         place, count = place * extent + each.long(), count * extent
+    place = place if is_inside else torch.where(inside, place, count)
     wide = x.to(torch.promote_types(x.dtype, torch.float32)).flatten(0, place.ndim - 1)
-    rows = wide.new_zeros(count + 1, *wide.shape[1:])
-    rows = rows.index_add(0, torch.where(inside, place, count).flatten(), wide)
+    rows = wide.new_zeros(count + (not is_inside), *wide.shape[1:])
+    rows = rows.index_add(0, place.flatten(), wide)
     return rows.narrow(0, 0, count).unflatten(0, shape).to(x.dtype)

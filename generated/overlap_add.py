@@ -46,18 +46,18 @@ def _check_shapes(x: Tensor, w: Tensor, Z: int) -> tuple[int, int]:
 
 
 def _sum_places(
-    x: Tensor, places: tuple[Tensor, ...], shape: tuple[int, ...]
+    x: Tensor, places: tuple[Tensor, ...], shape: tuple[int, ...], is_inside: bool = False
 ) -> Tensor:
     """The sum at each place of the shape of what goes there, in float32 at least.
 
     Whole numbers tell the places, one for each entry; what has none in the shape is left out.
     """
-    place, count = places[0].long(), shape[0]
-    inside = (places[0] >= 0) & (places[0] < count)
-    for each, extent in zip(places[1:], shape[1:], strict=True):
-        inside = inside & (each >= 0) & (each < extent)
+    place, count, inside = 0, 1, True
+    for each, extent in zip(places, shape, strict=True):
+        inside = is_inside or (each >= 0) & (each < extent) & inside
         place, count = place * extent + each.long(), count * extent
+    place = place if is_inside else torch.where(inside, place, count)
     wide = x.to(torch.promote_types(x.dtype, torch.float32)).flatten(0, place.ndim - 1)
-    rows = wide.new_zeros(count + 1, *wide.shape[1:])
-    rows = rows.index_add(0, torch.where(inside, place, count).flatten(), wide)
+    rows = wide.new_zeros(count + (not is_inside), *wide.shape[1:])
+    rows = rows.index_add(0, place.flatten(), wide)
     return rows.narrow(0, 0, count).unflatten(0, shape).to(x.dtype)

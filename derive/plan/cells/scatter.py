@@ -31,8 +31,8 @@ FEW = 8  # segments below which a product with the mask is as fast
 class Segments:
     """The mask seg_n = g, what seg is, and what is left of the others: a weight, or nothing.
 
-    Or seg_n = seg_m, with `reader` for seg_m, and m for g. `is_told`: seg is a tensor over one
-    index, whose numbers are below the extent.
+    Or seg_n = seg_m, with `reader` for seg_m, and m for g. `is_inside`: seg is a tensor whose
+    numbers are below the extent.
     """
 
     mask: ops.Op
@@ -41,7 +41,12 @@ class Segments:
     weight: ops.Op | None
     extent: ir.Expr
     reader: ops.Source | None = None
-    is_told: bool = True
+    is_inside: bool = True
+
+    @property
+    def is_told(self) -> bool:
+        """Is it a tensor over one index, whose numbers are below the extent?"""
+        return self.is_inside and len(ops.axes_of(self.numbers)) == 1
 
 
 def match_segment_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -237,11 +242,10 @@ def _read_mask(
             continue
         if definitions.memory.extent(ir.Index(segment.name, extent)) < FEW:
             continue
-        is_told = bound is not None and is_same_extent(bound, extent)
-        is_told = is_told and len(ops.axes_of(numbers)) == 1
+        is_inside = bound is not None and is_same_extent(bound, extent)
         pair = ops.align((numbers, place if reader else index), opened.axes)
         whole = ops.Apply("==", pair, opened.axes)
-        return Segments(whole, numbers, segment, weight, extent, reader, is_told)
+        return Segments(whole, numbers, segment, weight, extent, reader, is_inside)
     return None
 
 
@@ -300,6 +304,7 @@ def _write_places(
 
     An index that numbers have and the result keeps is a place of its own.
     """
+    masks = sorted(masks, key=lambda mask: order.index(mask.segment))
     told = tuple(dict.fromkeys(i for mask in masks for i in ops.axes_of(mask.numbers)))
     spanned = dict.fromkeys((*told, *(i for part in parts for i in ops.axes_of(part))))
     rest = tuple(i for i in order if i in spanned and i not in told)
@@ -324,7 +329,8 @@ def _write_places(
     given = (tuple(map(ops.Given, range(1 + k * count, 1 + (k + 1) * count))) for k in range(2))
     shown = [ops.Cast(mask.mask) for mask in masks]
     whole: ops.Op = ops.Einsum((*shown, arg), axes)
-    call = ops.TorchCall(PLACES, (ops.Given(0), *given))
+    inside = (("is_inside", True),) if all(mask.is_inside for mask in masks) else ()
+    call = ops.TorchCall(PLACES, (ops.Given(0), *given), inside)
     return ops.arrange(ops.Cell(call, args, whole, axes, volume=whole_axes), order)
 
 
