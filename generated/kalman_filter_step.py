@@ -39,30 +39,26 @@ def kalman_filter_step(
     _check_shapes(x, P, z, A, Q, H, R)
     # m[b,i] = sum[j](A[i,j] * x[b,j])  [B, D]
     m = x @ A.mT
-    # A_P[i,b,l] = sum[k](A[i,k] * P[b,k,l])  [D, B, D]
-    A_P = torch.einsum("ik,bkl->ibl", A, P)
-    # C[i,b,j] = sum[l](A[j,l] * A_P[i,b,l]) + Q[i,j]  [D, B, D]
-    C = torch.einsum("jl,ibl->jib", A, A_P).permute(1, 2, 0) + Q[:, None]
-    # H_C_3[j,p,b] = sum[i](H[p,i] * C[i,b,j])  [D, M, B]
-    H_C_3 = torch.matmul(H, C.permute(2, 0, 1))
-    # H_C[b,p,j] = H_C_3[j,p,b]  [B, M, D]
-    H_C = H_C_3.transpose(0, 2)
-    # H_H_C[b,p,q] = sum[j](H[q,j] * H_C[b,p,j])  [B, M, M]
-    H_H_C = H_C @ H.mT
-    # S[b,p,q] = H_H_C[b,p,q] + R[p,q]  [B, M, M]
-    S = H_H_C + R
-    # C_H[q,b,i] = sum[j](C[i,b,j] * H[q,j])  [M, B, D]
-    C_H = torch.einsum("ibj,qj->qbi", C, H)
-    # K[b,i,p] = sum[q](inverse[q, p](S[b,q,p]) * C_H[q,b,i])  [B, D, M]
-    K = torch.linalg.solve(S, C_H.permute(1, 2, 0), left=False)
+    # A_P[b,i,l] = sum[k](A[i,k] * P[b,k,l])  [B, D, D]
+    A_P = torch.einsum("ik,bkl->bil", A, P)
+    # C[b,i,j] = sum[l](A[j,l] * A_P[b,i,l]) + Q[i,j]  [B, D, D]
+    C = torch.matmul(A, A_P.permute(1, 2, 0)).permute(2, 0, 1) + Q
+    # H_C[b,p,j] = sum[i](H[p,i] * C[b,i,j])  [B, M, D]
+    H_C = torch.einsum("pi,bij->bpj", H, C)
+    # H_H_C[p,q,b] = sum[j](H[q,j] * H_C[b,p,j])  [M, M, B]
+    H_H_C = torch.matmul(H, H_C.permute(1, 2, 0))
+    # S[b,p,q] = H_H_C[p,q,b] + R[p,q]  [B, M, M]
+    S = H_H_C.permute(2, 0, 1) + R
+    # C_H[i,q,b] = sum[j](H[q,j] * C[b,i,j])  [D, M, B]
+    C_H = torch.matmul(H, C.permute(1, 2, 0))
+    # K[b,i,p] = sum[q](inverse[q, p](S[b,q,p]) * C_H[i,q,b])  [B, D, M]
+    K = torch.linalg.solve(S, C_H.permute(2, 0, 1), left=False)
     # K_z_minus_H_m[b,i] = sum[p](K[b,i,p] * (z[b,p] - sum[j](m[b,j] * H[p,j])))  [B, D]
     K_z_minus_H_m = torch.einsum("bip,bp->bi", K, torch.addmm(z, m, H.mT, alpha=-1))
     # x_new[b,i] = m[b,i] + K_z_minus_H_m[b,i]  [B, D]
     x_new = m + K_z_minus_H_m
-    # H_C_2[p,b,j] = H_C_3[j,p,b]  [M, B, D]
-    H_C_2 = H_C_3.permute(1, 2, 0)
-    # P_new[b,i,j] = C[i,b,j] - sum[p](K[b,i,p] * H_C_2[p,b,j])  [B, D, D]
-    P_new = torch.baddbmm(C.transpose(0, 1), K, H_C_2.transpose(0, 1), alpha=-1)
+    # P_new[b,i,j] = C[b,i,j] - sum[p](K[b,i,p] * H_C[b,p,j])  [B, D, D]
+    P_new = torch.baddbmm(C, K, H_C, alpha=-1)
     return x_new, P_new
 
 

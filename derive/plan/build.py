@@ -230,12 +230,24 @@ def to_product(op: ops.Einsum) -> tuple[frozenset[object], frozenset[ir.Index]]:
     return frozenset(Counter(op.args).items()), frozenset(op.axes)
 
 
+def _to_product_key(op: ops.Einsum) -> tuple[Hashable, tuple[ir.Index, ...]]:
+    """The same of those that differ in the names of indices too, and the names in order."""
+    args = sorted(op.args, key=lambda arg: name_op(arg, ""))
+    names = tuple(dict.fromkeys(i for arg in args for i in ops.axes_of(arg)))
+    new = {i: ir.Index(f"@{place}", i.extent) for place, i in enumerate(names)}
+    return (
+        tuple(ops.rename_indices(arg, new) for arg in args),
+        frozenset(new[i] for i in op.axes),
+    ), names
+
+
 def _share_orders(steps: tuple[Step, ...], kept: Collection[str]) -> tuple[Step, ...]:
     """What has the same values in one order of axes, the first one's: else none is common.
 
     A step that is another one in another order goes, unless it is among `kept`.
     """
     first: dict[Hashable, ops.Op] = {}
+    renamed: dict[Hashable, tuple[tuple[ir.Index, ...], ops.Op]] = {}
     meant: dict[str, tuple[tuple[ir.Index, ...], ops.Op]] = {}
     out: list[Step] = []
 
@@ -247,7 +259,12 @@ def _share_orders(steps: tuple[Step, ...], kept: Collection[str]) -> tuple[Step,
         match op:
             case ops.Einsum():
                 made = ops.Einsum(tuple(map(turn_back, args)), op.axes)
-                return ops.arrange(first.setdefault(to_product(made), made), op.axes)
+                if to_product(made) in first:
+                    return ops.arrange(first[to_product(made)], op.axes)
+                key, names = _to_product_key(made)
+                axes, same = renamed.setdefault(key, (names, made))
+                first[to_product(made)] = rename(same, dict(zip(axes, names, strict=True)))
+                return ops.arrange(first[to_product(made)], op.axes)
             case ops.Arrange(_, axes):
                 return ops.arrange(turn_back(args[0]), axes)
             case ops.Apply(function, _, axes):
@@ -264,6 +281,8 @@ def _share_orders(steps: tuple[Step, ...], kept: Collection[str]) -> tuple[Step,
         op = share(step.op)
         if isinstance(op, ops.Einsum):
             first[to_product(op)] = ops.to_source(step.name, op)
+            key, names = _to_product_key(op)
+            renamed[key] = names, first[to_product(op)]
         same = turn_back(op)
         if isinstance(same, ops.Source) and step.name not in kept:
             meant[step.name] = ops.axes_of(op), same

@@ -1,9 +1,10 @@
 """The order of a contraction: which two operands meet next, found by opt_einsum at given sizes."""
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import combinations
 from itertools import count as count_up
 from math import prod
 from typing import Any, TypeVar
@@ -142,3 +143,24 @@ def _search_many(problem: tuple[Any, ...]) -> Any:
 
 class _TooManyError(Exception):
     """Dynamic programming has compared as many orders as it may."""
+
+
+def has_smaller_product(
+    operands: Sequence[Sequence[ir.Index]],
+    own: Collection[ir.Index],
+    kept: Collection[ir.Index],
+    size: Callable[[Collection[ir.Index]], int],
+) -> bool:
+    """Is a product of two, which sums some index, the least that has all of these indices?
+
+    What has no others is better multiplied with that than with an operand.
+    """
+    spans = [{*axes} for axes in operands]
+    least = min((size(span) for span in spans if {*own} <= span), default=0)
+    for one, other in combinations(range(len(spans)), 2) if len(spans) > 2 else ():
+        both = spans[one] | spans[other]
+        rest = (span for place, span in enumerate(spans) if place not in (one, other))
+        met = both & {*kept}.union(own, *rest)
+        if {*own} <= met and len(met) < len(both) and size(met) < least:
+            return True
+    return False

@@ -23,7 +23,7 @@ from derive.plan.lower.condition import fill, lower_condition
 from derive.plan.lower.context import Context
 from derive.plan.lower.number import is_steady, lower_number
 from derive.plan.lower.places import drop_padded
-from derive.plan.path import Order, Path, count, find_path
+from derive.plan.path import Order, Path, count, find_path, has_smaller_product
 from derive.rewrite.guards import adds_segments
 from derive.rewrite.rules.products import is_bracket, is_negative
 
@@ -115,8 +115,6 @@ WORTH = 1 << 18  # products of numbers in a product of matrices from which its f
 THIN = 16  # rows below which a matrix product is bound by the way its operands lie
 MOVED = 2  # times as many elements may be moved, so that windows, which grow faster, are not
 ORDINARY = 3  # an operand of more operations than this gets a line of its own
-
-
 MOST_POWER = 64  # a longer product says less than the power
 ROOTS = [Fraction(k, 2) for k in range(3, 2 * MOST_POWER, 2)]  # over which rsqrt is faster
 
@@ -186,7 +184,13 @@ def lower_product(
     product.condition = ir.all_of(*kept)
     for divisor in product.under:
         if divisor not in late:
-            divide_operand(operands, lower_operand(divisor, context, inner), context, inner)
+            under, spans = lower_operand(divisor, context, inner), map(ops.axes_of, operands)
+            if has_smaller_product(
+                [*spans], ops.axes_of(under), {*inner} - {*bound}, context.count
+            ):
+                operands.append(ops.Apply("/", (ops.Num(ir.ONE), under), ops.axes_of(under)))
+            else:
+                divide_operand(operands, under, context, inner)
     if is_segmented and len(operands) > 1:
         operands = [fold(lambda one, other: ops.combine("*", (one, other), inner), operands)]
     if bound:
