@@ -18,7 +18,7 @@ from derive.ir.functions import FUNCTIONS, PLAIN, ROWS, Maker, bind, find_call, 
 from derive.ir.functions import read as read_definition
 from derive.ir.walk import find_free, map_children, substitute, walk
 from derive.plan import ops
-from derive.plan.lower.calls import fold_call
+from derive.plan.lower.calls import fold_call, fold_shifted
 from derive.plan.lower.condition import fill, lower_choice, lower_condition, lower_index
 from derive.plan.lower.context import Context, layout_of
 from derive.plan.lower.fourier import lower_transformed
@@ -130,8 +130,9 @@ def lower_inside(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -
 
 def lower_node(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
     """One node, by its kind."""
-    if isinstance(expr, (ir.Pow, ir.Call, ir.Where)) and not holds_complex(expr):
-        expr = fold_call(expr) or expr
+    if isinstance(expr, (ir.Pow, ir.Call, ir.Where, ir.Add)) and not holds_complex(expr):
+        folded = None if isinstance(expr, ir.Add) else fold_call(expr)
+        expr = folded or fold_shifted(expr, context.system)
     if context.transforms and isinstance(expr, ir.Reduce) and expr.kind == "sum":
         found = lower_transformed(expr, context, order)
         if found is not None:
