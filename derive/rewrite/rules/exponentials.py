@@ -342,11 +342,9 @@ def find_log_softmax(expr: ir.Expr) -> ir.Expr | None:
 )
 def find_named_softmax(system: ir.System) -> Iterator[ir.System]:
     """What a logsumexp with a name is taken off is a log_softmax, which reads its row itself."""
-    for equation in system.equations:
-        if not isinstance(equation.value, ir.Reduce) or equation.value.kind != "logsumexp":
-            continue
+    for named in system.equations:
 
-        def open_read(here: ir.Expr, named: ir.Equation = equation) -> ir.Expr:
+        def open_read(here: ir.Expr, named: ir.Equation = named) -> ir.Expr:
             match here:
                 case ir.Add(terms):
                     values = [find_value(sums.turn(term), named) for term in terms]
@@ -355,10 +353,22 @@ def find_named_softmax(system: ir.System) -> Iterator[ir.System]:
                     return (any(values) and find_log_softmax(ir.sum_of(opened))) or here
             return here
 
-        values = [(e, rewrite_bottom_up(e.value, open_read)) for e in system.equations]
-        if any(new is not e.value for e, new in values):
-            equations = tuple(ir.Equation(e.target, new) for e, new in values)
-            yield replace(system, equations=equations)
+        if isinstance(named.value, ir.Reduce) and named.value.kind == "logsumexp":
+            yield from _open_reads(system, named, open_read)
+
+
+def _open_reads(
+    system: ir.System, named: ir.Equation, open_read: Callable[[ir.Expr], ir.Expr]
+) -> Iterator[ir.System]:
+    """The system with what a name stands for where some read it, and no name that none does."""
+    opened = [
+        ir.Equation(e.target, rewrite_bottom_up(e.value, open_read)) for e in system.equations
+    ]
+    tensor = named.target.tensor
+    if any(new.value is not e.value for e, new in zip(system.equations, opened, strict=True)):
+        is_kept = tensor in system.results or any(is_reading(e.value, tensor) for e in opened)
+        kept = (e for e in opened if is_kept or e.target is not named.target)
+        yield replace(system, equations=tuple(kept))
 
 
 @rule(
@@ -397,21 +407,13 @@ def _turn_sigmoid(value: ir.Expr) -> ir.Expr:
 def open_sigmoid(system: ir.System) -> Iterator[ir.System]:
     """A sigmoid with a name stands in the logarithms that read it: one call may do both."""
     for named in system.equations:
-        if not isinstance(named.value, ir.Call) or named.value.function != "sigmoid":
-            continue
 
         def open_log(here: ir.Expr, named: ir.Equation = named) -> ir.Expr:
             is_log = isinstance(here, ir.Call) and here.function == "log"
             return put_value(here, named) if is_log else here
 
-        opened = [
-            ir.Equation(e.target, rewrite_bottom_up(e.value, open_log)) for e in system.equations
-        ]
-        tensor = named.target.tensor
-        if any(new.value is not e.value for e, new in zip(system.equations, opened, strict=True)):
-            is_kept = tensor in system.results or any(is_reading(e.value, tensor) for e in opened)
-            kept = (e for e in opened if is_kept or e.target is not named.target)
-            yield replace(system, equations=tuple(kept))
+        if isinstance(named.value, ir.Call) and named.value.function == "sigmoid":
+            yield from _open_reads(system, named, open_log)
 
 
 def _find_normalised(term: ir.Expr, others: Sequence[ir.Expr]) -> ir.Expr | None:
