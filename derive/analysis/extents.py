@@ -314,9 +314,10 @@ def _find_position_mistakes(read: Read) -> Iterator[Diagnostic]:
     for here in walk(read.place):
         if not isinstance(here, ir.Access):
             continue
+        is_given = here.tensor in read.system.inputs
         if here.tensor.kind != "int":
             code, lacks = "position-not-integer", "holds no integers"
-        elif here.tensor.below is None and here not in clipped:
+        elif here.tensor.below is None and here not in clipped and is_given:
             code, lacks = "position-unbounded", "has no bound"
         else:
             continue
@@ -324,7 +325,9 @@ def _find_position_mistakes(read: Read) -> Iterator[Diagnostic]:
             code,
             f"{here.tensor.name} tells a position of {access.tensor.name} but {lacks}",
             find_marks(equation, access, here),
-            help=f"declare {_declare_int(here, read)}",
+            help=f"declare {_declare_int(here, read)}"
+            if is_given
+            else "a position is a whole number: take floor(..) of it",
         )
 
 

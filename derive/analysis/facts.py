@@ -150,10 +150,9 @@ def _is_counting(atom: ir.Expr) -> bool:
             return is_never_negative(Polynomial.of(over)) and is_positive(Polynomial.of(under))
         case ir.Call("mod", (_, under)):
             return is_positive(Polynomial.of(under))
-        case ir.Call("max", arguments):
-            return any(is_never_negative(Polynomial.of(argument)) for argument in arguments)
-        case ir.Call("min", arguments):
-            return all(is_never_negative(Polynomial.of(argument)) for argument in arguments)
+        case ir.Call("max" | "min" as which, arguments):
+            signs = (is_never_negative(Polynomial.of(argument)) for argument in arguments)
+            return any(signs) if which == "max" else all(signs)
         case ir.Pow(base, ir.Number(power)) if power.denominator == 1:
             return is_never_negative(Polynomial.of(base))
     return False
@@ -274,14 +273,16 @@ def is_integer(value: Polynomial) -> bool:
 
 def _is_integer_atom(atom: ir.Expr) -> bool:
     match atom:
-        case ir.Size() | ir.Index() | ir.Reduce("argmax", _, _, _):
+        case ir.Size() | ir.Index() | ir.Reduce("argmax", _, _, _) | ir.Call("floor" | "sign"):
             return True
+        case ir.Reduce("sum" | "prod" | "max" | "min", _, _, body):
+            return is_whole(Polynomial.of(body))
         case ir.Access(tensor, _):
             return tensor.kind == "int"
         case ir.Call("floordiv" | "mod" | "clip" | "max" | "min" | "abs", arguments):
             return all(is_whole(Polynomial.of(argument)) for argument in arguments)
         case ir.Where(_, then, other):
-            return is_whole(Polynomial.of(then)) and is_whole(Polynomial.of(other))
+            return all(is_whole(Polynomial.of(part)) for part in (then, other))
     return False
 
 
@@ -380,12 +381,10 @@ def _put_at_worst(value: Polynomial, facts: Facts, *, low: bool) -> Bound:
         if not _is_ranged(atom):
             continue
         split = value.split(atom)
-        if split is None:
+        rising = _is_rising(split[0], facts) if split is not None else None
+        if split is None or rising is None:
             return _put_powers(value, low=low)
         slope, rest = split
-        rising = _is_rising(slope, facts)
-        if rising is None:
-            return _put_powers(value, low=low)
         bounds = _find_atom_range(atom)
         chosen = bounds.low if rising is low else bounds.high
         if chosen is None:
@@ -408,11 +407,8 @@ def _put_powers(value: Polynomial, *, low: bool) -> Bound:
     for monomial, coefficient in value.terms.items():
         term = Polynomial.of(coefficient)
         for atom, power in monomial:
-            bounds = (
-                _find_atom_range(atom)
-                if _is_ranged(atom)
-                else Range(Polynomial.atom(atom), Polynomial.atom(atom))
-            )
+            own = Polynomial.atom(atom)
+            bounds = _find_atom_range(atom) if _is_ranged(atom) else Range(own, own)
             chosen = bounds.low if (coefficient > 0) is low else bounds.high
             if chosen is None or bounds.low is None or not is_never_negative(bounds.low):
                 return None
@@ -474,6 +470,13 @@ def _find_atom_range(atom: ir.Expr) -> Range:
             return _join(find_range(then), find_range(other))
         case ir.Reduce("argmax", (index,), _, _):
             return Range(NOTHING, Polynomial.of(index.extent) - ONE)
+        case ir.Call("sign"):
+            return Range(-ONE, ONE)
+        case ir.Reduce("max" | "min", _, _, body):
+            return find_range(body)
+        case ir.Reduce("sum", bound, _, body) if is_never_negative(Polynomial.of(body)):
+            high, count = find_range(body).high, ir.product_of([i.extent for i in bound])
+            return Range(NOTHING, None if high is None else high * Polynomial.of(count))
     return Range(None, None)
 
 

@@ -565,7 +565,8 @@ def _write_scan(scan: Scan, plan: Plan, printer: Printer) -> list[str]:
         is_sure = each.first and not _find_doubtful(each, 0, plan)
         if each.skipped or not is_sure:  # torch stacks no empty list
             shape = to_tuple([to_python(extent) for extent in each.shape])
-            own = "" if printer.dtype == f"{printer.like}.dtype" else f", dtype={printer.dtype}"
+            dtype = "torch.int64" if ops.is_integral(each.made) else printer.dtype
+            own = "" if dtype == f"{printer.like}.dtype" else f", dtype={dtype}"
             empty = f"{printer.like}.new_empty({shape}{own})"
             stacked += f" if {to_python(each.shape[each.axis])} else {empty}"
         lines += fit_assignment(each.name, stacked, OUTER)

@@ -215,8 +215,10 @@ class Printer:
                 return self._choose(mask, *((value, arg) if where else (arg, value))), ATOM
             case ops.Choose(condition, then, other, _):
                 return self._choose(condition, then, other), ATOM
-            case ops.Cast(arg, is_complex):
-                dtype = self._complex if is_complex else self.dtype
+            case ops.Cast(arg, "int"):
+                return f"{self.text(arg, ATOM)}.long()", ATOM
+            case ops.Cast(arg, kind):
+                dtype = self._complex if kind == "complex" else self.dtype
                 return f"{self.text(arg, ATOM)}.to({dtype})", ATOM
             case ops.Recur(decay, added, first, axes, index, chunk):
                 others = tuple(i for i in axes if i is not index)

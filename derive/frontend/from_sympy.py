@@ -38,6 +38,7 @@ from sympy.logic.boolalg import BooleanAtom
 
 from derive.analysis import names, places
 from derive.analysis.extents import find_open_sizes
+from derive.analysis.integers import mark_integers
 from derive.analysis.names import check_names, find_missing
 from derive.errors import DeriveError, refuse, suggest
 from derive.frontend.names import Extents
@@ -374,7 +375,7 @@ def to_system(formula: Formula, name: str | None = None) -> ir.System:
     if name is not None:
         check_name(name)
     with refuse_depth():
-        system = from_sympy(formula)
+        system = mark_integers(from_sympy(formula))
         names.check_system(system)
         system = places.join_parts(recurrences.open_starts(recurrences.lift_alongs(system)))
         system = recurrences.order_recurrences(system)

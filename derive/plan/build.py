@@ -169,7 +169,7 @@ def match_kinds(steps: tuple[Step, ...], system: ir.System) -> tuple[Step, ...]:
         if isinstance(op, ops.Source):
             return ops.Source(op.name, op.axes, "complex") if op.name in made else op
         if isinstance(op, ops.Einsum) and any(map(ops.is_complex, args)):
-            args = tuple(a if ops.is_complex(a) else ops.Cast(a, is_complex=True) for a in args)
+            args = tuple(a if ops.is_complex(a) else ops.Cast(a, "complex") for a in args)
         return ops.with_args(op, args) if args else op
 
     is_real = not any(functions.holds_complex(equation.value) for equation in system.equations)

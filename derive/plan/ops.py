@@ -243,10 +243,10 @@ class Choose:
 
 @ir.node
 class Cast:
-    """Integers, truth values or wide numbers in the formula's dtype, or real ones as complex."""
+    """Integers, truth values or wide numbers in the formula's dtype, or real ones as others."""
 
     arg: Op
-    is_complex: bool = False
+    kind: str = "real"
 
 
 @ir.node
@@ -623,7 +623,7 @@ def is_integer(expr: ir.Expr) -> bool:
 def strip_casts(op: Op) -> Op:
     """The operation on integers as they are; truth values alone become 0 and 1, which add up."""
     if isinstance(op, Cast):
-        return strip_casts(op.arg)
+        return op if op.kind == "int" else strip_casts(op.arg)
     args = tuple(map(strip_casts, args_of(op)))
     if not isinstance(op, Apply) or op.function in BOOLEANS:
         return with_args(op, args)
@@ -660,8 +660,8 @@ def is_complex(op: Op) -> bool:
             return kind == "complex"
         case Num(value) | NumTensor(value):
             return functions.is_complex(value)
-        case Cast(arg, made):
-            return made or is_complex(arg)
+        case Cast(arg, kind):
+            return kind == "complex" or is_complex(arg)
         case Fourier(kind=kind):
             return kind != "irfft"
         case Apply(function) if function in BOOLEANS or (
@@ -691,7 +691,11 @@ def is_integral(op: Op) -> bool:
             return all(is_integral(Num(part)) for part in parts)
         case Num(value):
             return isinstance(value, (ir.Size, ir.Number))
-        case Cast() | NumTensor() | Fourier():
+        case Cast(_, kind):
+            return kind == "int"
+        case Reduction("sum", arg) if is_boolean(arg):
+            return True
+        case NumTensor() | Fourier():
             return False
         case Cell(whole=whole):
             return is_integral(whole)

@@ -1,0 +1,208 @@
+"""Integers that equations make: tensors of whole numbers that tell positions of others.
+
+    k[n] = sum[j]([g[j] < x[n]])     integers, 0 <= k[n] < K + 1
+    y[n] = v[clip(floor(x[n]), 0, K - 1)]    becomes    y_clip[n] = clip(floor(x[n]), ..)
+                                                        y[n] = v[y_clip[n]]
+
+What a position is made of beside indices, sizes and integers gets an equation of its own. A bound
+is found from what the equations say, of a recurrence by induction: where all that it reads of
+itself is below the bound, so is what it makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from derive.analysis.facts import find_range, is_never_negative
+from derive.ir import nodes as ir
+from derive.ir.polynomial import Polynomial
+from derive.ir.walk import (
+    INTEGRAL,
+    Names,
+    exchange,
+    find_accesses,
+    find_free,
+    is_whole,
+    rewrite_bottom_up,
+    walk,
+)
+
+_ROUNDING = {"floor", "sign"}  # whole numbers of any
+_GATHERING = {"sum", "prod", "max", "min"}  # whole numbers of whole ones
+
+
+def mark_integers(system: ir.System) -> ir.System:
+    """The system whose positions are told by indices, sizes and tensors of integers alone."""
+    system = _lift_places(system)
+    defined = {e.target.tensor for e in system.equations if e.target.tensor.kind == "real"}
+    waiting = [a.tensor for place in _find_places(system) for a in find_accesses(place)]
+    found: dict[ir.Tensor, None] = {}
+    while waiting:
+        here = waiting.pop()
+        if here in defined and here not in found:
+            found[here] = None
+            values = (e.value for e in system.equations if e.target.tensor is here)
+            waiting += [a.tensor for value in values for a in _find_counted(value)]
+    while found:
+        marked = _exchange(system, {t: replace(t, kind="int") for t in found})
+        pairs = zip(system.equations, marked.equations, strict=True)
+        wrong = [old.target.tensor for old, new in pairs if not makes_integers(new.value)]
+        if not any(tensor in found for tensor in wrong):
+            return _find_bounds(marked)
+        found = {tensor: None for tensor in found if tensor not in wrong}
+    return system
+
+
+def makes_integers(expr: ir.Expr) -> bool:
+    """Are its values whole numbers, for all data?"""
+    match expr:
+        case ir.Reduce("argmax") | ir.Call("floor"):
+            return True
+        case ir.Call(function) if function in _ROUNDING:
+            return True
+        case ir.Reduce(kind, _, _, body):
+            return kind in _GATHERING and makes_integers(body)
+        case ir.Where(_, then, other):
+            return makes_integers(then) and makes_integers(other)
+        case ir.Add(parts) | ir.Mul(parts):
+            return all(map(makes_integers, parts))
+        case ir.Call(function, parts) if function in INTEGRAL:
+            return all(map(makes_integers, parts))
+    return is_whole(expr)
+
+
+def _find_places(system: ir.System) -> Iterator[ir.Expr]:
+    for equation in system.equations:
+        for access in find_accesses(equation.value):
+            yield from access.places
+
+
+def _find_counted(expr: ir.Expr) -> tuple[ir.Access, ...]:
+    """The tensors that a value is made of: not those that only decide or tell a position."""
+    match expr:
+        case ir.Access():
+            return (expr,)
+        case ir.Where(_, then, other):
+            return (*_find_counted(then), *_find_counted(other))
+        case ir.Reduce(kind, _, _, body) if kind != "argmax":
+            return _find_counted(body)
+        case ir.Add(parts) | ir.Mul(parts):
+            return tuple(a for part in parts for a in _find_counted(part))
+        case ir.Call(function, parts) if function in INTEGRAL:
+            return tuple(a for part in parts for a in _find_counted(part))
+    return ()
+
+
+def _lift_places(system: ir.System) -> ir.System:
+    names, made = Names.of(system), list[ir.Equation]()
+    for equation in system.equations:
+        value = equation.value
+        while True:
+            part = next(_find_lifted(value), None)
+            if part is None:
+                break
+            word = getattr(part, "function", getattr(part, "kind", "place"))
+            axes = find_free(part)
+            name = names.take(f"{equation.target.tensor.name}_{word}")
+            tensor = ir.Tensor(name, tuple(i.extent for i in axes))
+            made.append(ir.Equation(ir.Access(tensor, axes), part))
+            value = exchange(value, part, made[-1].target)
+        made.append(equation if value is equation.value else ir.Equation(equation.target, value))
+    if len(made) == len(system.equations):
+        return system
+    return replace(system, equations=tuple(made), written=system.written or system.equations)
+
+
+def _find_lifted(value: ir.Expr) -> Iterator[ir.Expr]:
+    """The places, or the parts of places, that get equations of their own."""
+    for place in (place for access in find_accesses(value) for place in access.places):
+        if part := next(filter(_is_lifted, walk(place)), None):
+            is_sure = makes_integers(place) and _find_high(place) is not None
+            yield place if is_sure else part
+
+
+def _is_lifted(part: ir.Expr) -> bool:
+    """Is it a whole number that no arithmetic of positions makes?"""
+    is_made = isinstance(part, (ir.Reduce, ir.Where)) or (
+        isinstance(part, ir.Call) and part.function in _ROUNDING and not is_whole(part)
+    )
+    is_told = any(access.tensor.kind == "real" for access in find_accesses(part))
+    return is_made and is_told and makes_integers(part)
+
+
+def _exchange(system: ir.System, new: Mapping[ir.Tensor, ir.Tensor]) -> ir.System:
+    """The system with other tensors in place of some."""
+
+    def act(expr: ir.Expr) -> ir.Expr:
+        match expr:
+            case ir.Access(tensor, places) if tensor in new:
+                return ir.Access(new[tensor], places)
+        return expr
+
+    equations = tuple(
+        replace(
+            e,
+            target=ir.Access(new.get(e.target.tensor, e.target.tensor), e.target.places),
+            value=rewrite_bottom_up(e.value, act),
+        )
+        for e in system.equations
+    )
+    results = tuple(new.get(tensor, tensor) for tensor in system.results)
+    return replace(system, equations=equations, results=results)
+
+
+def _find_bounds(system: ir.System) -> ir.System:
+    """The system whose integers have the bounds that the equations tell."""
+    open_ones = _find_open(system)
+    told: dict[ir.Tensor, ir.Tensor] = {}
+    for tensor in open_ones:
+        highs = [_find_high(e.value) for e in system.equations if e.target.tensor is tensor]
+        if len(highs) == 1 and highs[0] is not None:
+            told[tensor] = replace(tensor, below=(highs[0] + Polynomial.of(1)).to_expr())
+    system = _exchange(system, told) if told else system
+    guess: dict[ir.Tensor, ir.Expr] = {}
+    for equation in system.equations:
+        for access in find_accesses(equation.value):
+            for place, extent in zip(access.places, access.tensor.shape, strict=True):
+                for read in find_accesses(place):
+                    if read.tensor in _find_open(system):
+                        guess.setdefault(read.tensor, extent)
+    while guess:
+        bounded = {tensor: replace(tensor, below=below) for tensor, below in guess.items()}
+        tried = _exchange(system, bounded)
+        pairs = zip(system.equations, tried.equations, strict=True)
+        wrong = {
+            old.target.tensor
+            for old, new in pairs
+            if old.target.tensor in guess and not _is_below(new.value, guess[old.target.tensor])
+        }
+        if not wrong:
+            return tried
+        guess = {tensor: below for tensor, below in guess.items() if tensor not in wrong}
+    return system
+
+
+def _find_open(system: ir.System) -> tuple[ir.Tensor, ...]:
+    """The integers that equations make and that have no bound yet."""
+    made = (e.target.tensor for e in system.equations)
+    return tuple(dict.fromkeys(t for t in made if t.kind == "int" and t.below is None))
+
+
+def _find_high(value: ir.Expr) -> Polynomial | None:
+    """The largest that values from 0 on may be, over sizes; None where that is not told."""
+    low, high = _find_ends(value)
+    is_plain = high is not None and all(isinstance(a, ir.Size) for a in high.atoms)
+    return high if is_plain and low is not None and is_never_negative(low) else None
+
+
+def _find_ends(value: ir.Expr) -> tuple[Polynomial | None, Polynomial | None]:
+    ends = find_range(value)
+    return ends.low, ends.high
+
+
+def _is_below(value: ir.Expr, below: ir.Expr) -> bool:
+    low, high = _find_ends(value)
+    if low is None or high is None or not is_never_negative(low):
+        return False
+    return is_never_negative(Polynomial.of(below) - Polynomial.of(1) - high)
