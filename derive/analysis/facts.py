@@ -260,10 +260,7 @@ def _compare(relation: str, left: Polynomial, right: Polynomial) -> Facts:
             return (_tighten(left - right),)
         case "==":
             return (left - right, right - left)
-    gap = left - right
-    if is_never_negative(gap):
-        return (_tighten(gap),)
-    return (_tighten(right - left),) if is_never_negative(right - left) else ()
+    return tuple(_tighten(g) for g in (left - right, right - left) if is_never_negative(g))[:1]
 
 
 def is_integer(value: Polynomial) -> bool:
@@ -273,12 +270,14 @@ def is_integer(value: Polynomial) -> bool:
 
 def _is_integer_atom(atom: ir.Expr) -> bool:
     match atom:
-        case ir.Size() | ir.Index() | ir.Reduce("argmax", _, _, _) | ir.Call("floor" | "sign"):
+        case ir.Size() | ir.Index() | ir.Reduce("argmax") | ir.Call("floor" | "sign"):
             return True
-        case ir.Reduce("sum" | "prod" | "max" | "min", _, _, body):
-            return is_whole(Polynomial.of(body))
         case ir.Access(tensor, _):
             return tensor.kind == "int"
+        case ir.Reduce("max" | "min", _, condition) if condition is not ir.TRUE:
+            return False  # that of none is no number
+        case ir.Reduce("sum" | "prod" | "max" | "min", _, _, body) | ir.Along("cumsum", _, _, body):
+            return is_whole(Polynomial.of(body))
         case ir.Call("floordiv" | "mod" | "clip" | "max" | "min" | "abs", arguments):
             return all(is_whole(Polynomial.of(argument)) for argument in arguments)
         case ir.Where(_, then, other):
@@ -288,8 +287,7 @@ def _is_integer_atom(atom: ir.Expr) -> bool:
 
 def is_whole(value: Polynomial) -> bool:
     """Is it an integer for all sizes and indices: integers with integer coefficients?"""
-    whole = all(coefficient.denominator == 1 for coefficient in value.terms.values())
-    return whole and is_integer(value)
+    return is_integer(value) and all(each.denominator == 1 for each in value.terms.values())
 
 
 def _tighten(value: Polynomial) -> Polynomial:
@@ -434,7 +432,8 @@ def _find_atom_range(atom: ir.Expr) -> Range:
             return Range(NOTHING, Polynomial.of(extent) - ONE)
         case ir.Access(tensor, _) if tensor.kind == "int":
             high = Polynomial.of(tensor.below) - ONE if tensor.below is not None else None
-            return Range(NOTHING if high is not None else None, high)
+            starts = high is not None or tensor.lower is not None
+            return Range(NOTHING if starts else None, high)
         case ir.Call("floordiv", (over, under)):
             divisor = Polynomial.of(under)
             # A position that is there has an extent above 0, and so have the divisors of that.
@@ -474,9 +473,9 @@ def _find_atom_range(atom: ir.Expr) -> Range:
             return Range(-ONE, ONE)
         case ir.Reduce("max" | "min", _, _, body):
             return find_range(body)
-        case ir.Reduce("sum", bound, _, body) if is_never_negative(Polynomial.of(body)):
-            high, count = find_range(body).high, ir.product_of([i.extent for i in bound])
-            return Range(NOTHING, None if high is None else high * Polynomial.of(count))
+        case ir.Reduce("sum") | ir.Along("cumsum") if is_never_negative(Polynomial.of(atom.body)):
+            every = ir.product_of([atom.body, *(i.extent for i in atom.indices)])
+            return Range(NOTHING, find_range(every).high)
     return Range(None, None)
 
 

@@ -11,10 +11,10 @@ itself is below the bound, so is what it makes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from derive.analysis.facts import find_range, is_never_negative
+from derive.analysis.facts import find_range, find_reads, is_never_negative, is_readable, is_whole
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import (
@@ -23,13 +23,11 @@ from derive.ir.walk import (
     exchange,
     find_accesses,
     find_free,
-    is_whole,
     rewrite_bottom_up,
     walk,
 )
 
 _ROUNDING = {"floor", "sign"}  # whole numbers of any
-_GATHERING = {"sum", "prod", "max", "min"}  # whole numbers of whole ones
 
 
 def mark_integers(system: ir.System) -> ir.System:
@@ -47,35 +45,27 @@ def mark_integers(system: ir.System) -> ir.System:
     while found:
         marked = _exchange(system, {t: replace(t, kind="int") for t in found})
         pairs = zip(system.equations, marked.equations, strict=True)
-        wrong = [old.target.tensor for old, new in pairs if not makes_integers(new.value)]
+        wrong = [old.target.tensor for old, new in pairs if not is_whole(Polynomial.of(new.value))]
         if not any(tensor in found for tensor in wrong):
             return _find_bounds(marked)
         found = {tensor: None for tensor in found if tensor not in wrong}
     return system
 
 
-def makes_integers(expr: ir.Expr) -> bool:
-    """Are its values whole numbers, for all data?"""
-    match expr:
-        case ir.Reduce("argmax") | ir.Call("floor"):
-            return True
-        case ir.Call(function) if function in _ROUNDING:
-            return True
-        case ir.Reduce(kind, _, _, body):
-            return kind in _GATHERING and makes_integers(body)
-        case ir.Where(_, then, other):
-            return makes_integers(then) and makes_integers(other)
-        case ir.Add(parts) | ir.Mul(parts):
-            return all(map(makes_integers, parts))
-        case ir.Call(function, parts) if function in INTEGRAL:
-            return all(map(makes_integers, parts))
-    return is_whole(expr)
-
-
 def _find_places(system: ir.System) -> Iterator[ir.Expr]:
-    for equation in system.equations:
-        for access in find_accesses(equation.value):
-            yield from access.places
+    """What tells positions: places, and what is compared with them and is more than rounded."""
+    rounded = {
+        e.target.tensor for e in system.equations if getattr(e.value, "function", "") == "floor"
+    }
+    for part in (part for equation in system.equations for part in walk(equation.value)):
+        match part:
+            case ir.Access(_, places):
+                yield from places
+            case ir.Compare("==" | "!=", one, other):
+                for side, index in ((one, other), (other, one)):
+                    is_counted = not any(a.tensor in rounded for a in find_accesses(side))
+                    if is_counted and is_whole(Polynomial.of(index)) and find_free(index):
+                        yield side
 
 
 def _find_counted(expr: ir.Expr) -> tuple[ir.Access, ...]:
@@ -85,8 +75,10 @@ def _find_counted(expr: ir.Expr) -> tuple[ir.Access, ...]:
             return (expr,)
         case ir.Where(_, then, other):
             return (*_find_counted(then), *_find_counted(other))
-        case ir.Reduce(kind, _, _, body) if kind != "argmax":
+        case ir.Reduce(kind, _, _, body) | ir.Along(kind, _, _, body) if kind != "argmax":
             return _find_counted(body)
+        case ir.Pow(base, _):
+            return _find_counted(base)
         case ir.Add(parts) | ir.Mul(parts):
             return tuple(a for part in parts for a in _find_counted(part))
         case ir.Call(function, parts) if function in INTEGRAL:
@@ -98,15 +90,15 @@ def _lift_places(system: ir.System) -> ir.System:
     names, made = Names.of(system), list[ir.Equation]()
     for equation in system.equations:
         value = equation.value
-        while True:
-            part = next(_find_lifted(value), None)
-            if part is None:
-                break
+        while (found := next(_find_lifted(value), None)) is not None:
+            part, guards = found
             word = getattr(part, "function", getattr(part, "kind", "place"))
             axes = find_free(part)
             name = names.take(f"{equation.target.tensor.name}_{word}")
             tensor = ir.Tensor(name, tuple(i.extent for i in axes))
-            made.append(ir.Equation(ir.Access(tensor, axes), part))
+            told = [guard for guard in guards if {*find_free(guard)} <= {*axes}]
+            own = part if is_readable(part) else ir.Where(ir.all_of(*told), part, ir.ZERO)
+            made.append(ir.Equation(ir.Access(tensor, axes), own))
             value = exchange(value, part, made[-1].target)
         made.append(equation if value is equation.value else ir.Equation(equation.target, value))
     if len(made) == len(system.equations):
@@ -114,21 +106,23 @@ def _lift_places(system: ir.System) -> ir.System:
     return replace(system, equations=tuple(made), written=system.written or system.equations)
 
 
-def _find_lifted(value: ir.Expr) -> Iterator[ir.Expr]:
-    """The places, or the parts of places, that get equations of their own."""
-    for place in (place for access in find_accesses(value) for place in access.places):
+def _find_lifted(value: ir.Expr) -> Iterator[tuple[ir.Expr, Sequence[ir.Expr]]]:
+    """The places, or the parts of places, that get equations of their own, and their guards."""
+    reads = find_reads(value)
+    for place, guards in ((place, guards) for access, guards in reads for place in access.places):
         if part := next(filter(_is_lifted, walk(place)), None):
-            is_sure = makes_integers(place) and _find_high(place) is not None
-            yield place if is_sure else part
+            is_sure = is_whole(Polynomial.of(place)) and _find_high(place) is not None
+            yield place if is_sure else part, guards
 
 
 def _is_lifted(part: ir.Expr) -> bool:
     """Is it a whole number that no arithmetic of positions makes?"""
-    is_made = isinstance(part, (ir.Reduce, ir.Where)) or (
-        isinstance(part, ir.Call) and part.function in _ROUNDING and not is_whole(part)
+    is_made = isinstance(part, ir.Where) or (
+        isinstance(part, ir.Call) and part.function in _ROUNDING
     )
-    is_told = any(access.tensor.kind == "real" for access in find_accesses(part))
-    return is_made and is_told and makes_integers(part)
+    is_told = is_made and any(access.tensor.kind != "int" for access in find_accesses(part))
+    is_told = is_told or isinstance(part, (ir.Reduce, ir.Along))
+    return is_told and is_whole(Polynomial.of(part))
 
 
 def _exchange(system: ir.System, new: Mapping[ir.Tensor, ir.Tensor]) -> ir.System:
@@ -161,15 +155,15 @@ def _find_bounds(system: ir.System) -> ir.System:
         if len(highs) == 1 and highs[0] is not None:
             told[tensor] = replace(tensor, below=(highs[0] + Polynomial.of(1)).to_expr())
     system = _exchange(system, told) if told else system
-    guess: dict[ir.Tensor, ir.Expr] = {}
+    guess: dict[ir.Tensor, ir.Expr | None] = dict.fromkeys(_find_open(system))
     for equation in system.equations:
         for access in find_accesses(equation.value):
             for place, extent in zip(access.places, access.tensor.shape, strict=True):
                 for read in find_accesses(place):
-                    if read.tensor in _find_open(system):
-                        guess.setdefault(read.tensor, extent)
+                    if guess.get(read.tensor, extent) is None:
+                        guess[read.tensor] = extent
     while guess:
-        bounded = {tensor: replace(tensor, below=below) for tensor, below in guess.items()}
+        bounded = {t: replace(t, below=below, lower=ir.ZERO) for t, below in guess.items()}
         tried = _exchange(system, bounded)
         pairs = zip(system.equations, tried.equations, strict=True)
         wrong = {
@@ -179,7 +173,11 @@ def _find_bounds(system: ir.System) -> ir.System:
         }
         if not wrong:
             return tried
-        guess = {tensor: below for tensor, below in guess.items() if tensor not in wrong}
+        guess = {
+            t: None if t in wrong else below
+            for t, below in guess.items()
+            if t not in wrong or below is not None
+        }
     return system
 
 
@@ -201,8 +199,11 @@ def _find_ends(value: ir.Expr) -> tuple[Polynomial | None, Polynomial | None]:
     return ends.low, ends.high
 
 
-def _is_below(value: ir.Expr, below: ir.Expr) -> bool:
+def _is_below(value: ir.Expr, below: ir.Expr | None) -> bool:
+    """Is it from 0 on, and below the bound if there is one?"""
     low, high = _find_ends(value)
-    if low is None or high is None or not is_never_negative(low):
+    if low is None or not is_never_negative(low):
         return False
+    if below is None or high is None:
+        return below is None
     return is_never_negative(Polynomial.of(below) - Polynomial.of(1) - high)

@@ -215,8 +215,10 @@ class Printer:
                 return self._choose(mask, *((value, arg) if where else (arg, value))), ATOM
             case ops.Choose(condition, then, other, _):
                 return self._choose(condition, then, other), ATOM
-            case ops.Cast(arg, "int"):
-                return f"{self.text(arg, ATOM)}.long()", ATOM
+            case ops.Cast(ops.NumTensor(value), "int"):
+                return self._number_tensor(value, "torch.int64"), ATOM
+            case ops.Cast(arg, "int" | "wide" as kind):
+                return f"{self.text(arg, ATOM)}.{'long' if kind == 'int' else 'double'}()", ATOM
             case ops.Cast(arg, kind):
                 dtype = self._complex if kind == "complex" else self.dtype
                 return f"{self.text(arg, ATOM)}.to({dtype})", ATOM

@@ -624,12 +624,10 @@ def strip_casts(op: Op) -> Op:
     """The operation on integers as they are; truth values alone become 0 and 1, which add up."""
     if isinstance(op, Cast):
         return op if op.kind == "int" else strip_casts(op.arg)
-    args = tuple(map(strip_casts, args_of(op)))
-    if not isinstance(op, Apply) or op.function in BOOLEANS:
-        return with_args(op, args)
-    if op.function in {"-", "neg"} or all(map(is_boolean, args)):
-        one, zero = Num(ir.ONE), Num(ir.ZERO)
-        args = tuple(Choose(a, one, zero, axes_of(a)) if is_boolean(a) else a for a in args)
+    args, numbers = tuple(map(strip_casts, args_of(op))), (Num(ir.ONE), Num(ir.ZERO))
+    function = op.function if isinstance(op, Apply) else "and"
+    if function in {"-", "neg"} or (function not in BOOLEANS and all(map(is_boolean, args))):
+        args = tuple(Choose(a, *numbers, axes_of(a)) if is_boolean(a) else a for a in args)
     return with_args(op, args)
 
 
@@ -681,7 +679,7 @@ def to_source(name: str, op: Op) -> Source:
 def is_integral(op: Op) -> bool:
     """Does it hold integers: places, index arithmetic, integer tensors?"""
     match op:
-        case Source(_, _, kind):
+        case Source(_, _, kind) | Cast(_, kind):
             return kind == "int"
         case Iota() | Reduction("argmax"):
             return True
@@ -691,8 +689,6 @@ def is_integral(op: Op) -> bool:
             return all(is_integral(Num(part)) for part in parts)
         case Num(value):
             return isinstance(value, (ir.Size, ir.Number))
-        case Cast(_, kind):
-            return kind == "int"
         case Reduction("sum", arg) if is_boolean(arg):
             return True
         case NumTensor() | Fourier():

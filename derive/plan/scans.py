@@ -21,6 +21,7 @@ from math import inf
 from types import MappingProxyType
 
 from derive.analysis.extents import is_always
+from derive.analysis.facts import is_whole
 from derive.analysis.names import is_condition
 from derive.errors import refuse
 from derive.ir import nodes as ir
@@ -278,7 +279,7 @@ class _Opener:
         (equation,) = self.recurrence.equations
         target, name = equation.target, equation.target.tensor.name
         parts = find_slope(values[0] if values else equation.value, self.recurrence)
-        if parts is None or self.lags != {(target.tensor, 1)}:
+        if target.tensor.kind == "int" or parts is None or self.lags != {(target.tensor, 1)}:
             return None
         others = self._others(target)
         if not values:
@@ -299,11 +300,9 @@ class _Opener:
             if _is_plain(part, axes):
                 made.append(part)
             else:
-                access = ir.Access(
-                    ir.Tensor(self.names.take(f"{name}_{word}"), shape, kind_of(part)), axes
-                )
-                self.outside.append(ir.Equation(access, part))
-                made.append(access)
+                tensor = ir.Tensor(self.names.take(f"{name}_{word}"), shape, kind_of(part))
+                self.outside.append(ir.Equation(ir.Access(tensor, axes), part))
+                made.append(self.outside[-1].target)
         start, decay, added = (part for part in made if isinstance(part, ir.Access))
         low, high = _find_interval(parts[0])
         chunk = self.chunks.get(self.recurrence.index.name, "")
@@ -460,7 +459,8 @@ class _Opener:
         free = find_free(expr)
         axes = (*(i for i in order if i in free), *(i for i in free if i not in order))
         shape = tuple(i.extent for i in axes)
-        kind = "bool" if is_condition(expr) else kind_of(expr)
+        counted = self.here.tensor.kind == "int" and is_whole(Polynomial.of(expr))
+        kind = "bool" if is_condition(expr) else "int" if counted else kind_of(expr)
         made = ir.Tensor(self.names.take(f"{self.here.tensor.name}_in"), shape, kind)
         self.outside.append(ir.Equation(ir.Access(made, axes), expr))
         return self._slice(ir.Access(made, axes))

@@ -105,6 +105,19 @@ def test_dtype_is_kept(example, dtype):
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("text", ROWS["what tells positions is counted in integers"])
+def test_what_tells_positions_is_counted_in_integers(text, dtype):
+    formula, sizes = parse(text), {"N": 611, "M": 601}
+    built = build(formula)
+    inputs = draw_inputs(built.system, sizes, 0)
+    inputs = {n: 40 * v if v.is_floating_point() else v for n, v in inputs.items()}
+    inputs = {n: v.to(dtype) if v.is_floating_point() else v for n, v in inputs.items()}
+    exact = {n: v.double() if v.is_floating_point() else v for n, v in inputs.items()}
+    value, wanted = built.function(**inputs), evaluate_loops(formula, exact)
+    torch.testing.assert_close(value.double(), wanted, rtol=8e-3, atol=8e-3)
+
+
 @pytest.mark.parametrize("example", [DISTANCES], ids=str)
 def test_integers_stay_integers_where_torch_keeps_them(example):
     tensors = {n: (3 * v).round().long() for n, v in example.draw()[0].items()}

@@ -73,6 +73,8 @@ def match_segment_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     if not others:
         each = tuple(dict.fromkeys(i for mask in masks for i in ops.axes_of(mask.numbers)))
         others = [ops.Expand(ops.NumTensor(ir.ONE), each)]  # the number of entries is their sum
+    if ops.is_integral(op):
+        return _count(first, others, axes) if not more and first.is_told else None
     if not more and first.is_told and not {*ops.axes_of(first.numbers)} & {*axes}:
         return _write_sum(first, others, axes)
     if any(mask.reader is not None or mask.segment in spans for mask in masks):
@@ -275,6 +277,18 @@ def _write_sum(found: Segments, parts: list[ops.Op], order: tuple[ir.Index, ...]
     place = axes.index(index)
     call = ops.TorchCall(SUMS, (*map(ops.Given, range(3)), *([place] if place else [])))
     return ops.arrange(_read_back(found, call, arg, whole, exchanged, place=place), order)
+
+
+def _count(found: Segments, parts: list[ops.Op], axes: tuple[ir.Index, ...]) -> ops.Op | None:
+    """How many entries each segment has, in integers, whatever the formula's dtype holds."""
+    one = ops.Expand(ops.NumTensor(ir.ONE), ops.axes_of(found.numbers))
+    if axes != (found.segment,) or parts != [one] or found.reader is not None:
+        return None
+    ones = ops.TorchCall("torch.ones_like", (ops.Given(0),))
+    empty = ops.TorchCall(".new_zeros", (ops.Given(0), ops.Given(1)))
+    call = ops.TorchCall(".index_add", (empty, 0, ops.Given(0), ones))
+    args, whole = (found.numbers, ops.Num(found.extent)), ops.Reduction("sum", found.mask, one.axes)
+    return ops.Cell(call, args, whole, axes, volume=one.axes, scratch=(one.axes,))
 
 
 def _read_back(  # noqa: PLR0913 - the call, and what it computes

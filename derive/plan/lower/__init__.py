@@ -22,7 +22,7 @@ from derive.plan.lower.calls import fold_call, fold_shifted
 from derive.plan.lower.condition import fill, lower_choice, lower_condition, lower_index
 from derive.plan.lower.context import Context, layout_of
 from derive.plan.lower.fourier import lower_transformed
-from derive.plan.lower.integers import counts, lower_integers
+from derive.plan.lower.integers import lower_integers
 from derive.plan.lower.number import is_steady, is_wide, lower_number
 from derive.plan.lower.places import drop_padded, read, take_places
 from derive.plan.lower.product import (
@@ -54,9 +54,9 @@ def lower_equation(equation: ir.Equation, context: Context) -> ops.Source:
     flat = tuple(i for parts in places for i in parts)
     layout = layout_of(target.tensor, context)
     order = tuple(i for k in layout for i in places[k])
-    is_counted = target.tensor.kind == "int" and counts(equation.value)
-    lower_value = lower_integers if is_counted else lower_inside
-    op = lower_value(equation.value, context, order)
+    is_place = isinstance(equation.value, ir.Reduce) and equation.value.kind == "argmax"
+    is_counted = target.tensor.kind == "int" and not is_place
+    op = (lower_integers if is_counted else lower_inside)(equation.value, context, order)
     op = _hold_number(op)
     is_kept = isinstance(op, ops.Cast) and (ops.is_boolean(op.arg) or is_wide(op.arg))
     if isinstance(op, ops.Cast) and op.kind == "real" and not is_kept:

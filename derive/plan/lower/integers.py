@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from functools import reduce
+from math import lcm
 from typing import TYPE_CHECKING
 
+from derive.analysis import facts
 from derive.ir import nodes as ir
-from derive.ir.walk import is_whole
+from derive.ir.polynomial import Polynomial
+from derive.ir.walk import INTEGRAL, is_whole
 from derive.plan import ops
 from derive.plan.lower.condition import lower_condition
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from derive.plan.lower.context import Context
 
 _SIGNS: dict[type[ir.Expr], str] = {ir.Add: "+", ir.Mul: "*"}
@@ -18,12 +24,16 @@ _SIGNS: dict[type[ir.Expr], str] = {ir.Add: "+", ir.Mul: "*"}
 
 def lower_integers(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
     """The whole numbers of an equation that holds integers."""
+    if ops.is_number(expr):
+        return ops.Num(expr)
     match expr:
-        case ir.Number() | ir.Size():
-            return ops.Num(expr)
-        case ir.Where(condition, then, other) if not is_whole(expr):
-            if (then, other) == (ir.ONE, ir.ZERO):
-                return ops.Cast(lower_condition(condition, context, order), "int")
+        case ir.Index() | ir.Access():
+            return ops.strip_casts(context.lower(expr, order))
+        case _ if is_whole(expr):
+            return _hold(ops.strip_casts(context.lower(expr, order)))
+        case ir.Where(condition, ir.ONE, ir.ZERO):
+            return ops.Cast(lower_condition(condition, context, order), "int")
+        case ir.Where(condition, then, other):
             mask = lower_condition(condition, context, order)
             parts = [
                 _hold(lower_integers(context.protect(part, told), context, order))
@@ -32,33 +42,59 @@ def lower_integers(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...])
             mask, then_op, other_op = ops.align([mask, *parts], order)
             axes = ops.find_union([mask, then_op, other_op], order)
             return ops.Choose(mask, then_op, other_op, axes)
-        case ir.Add(parts) | ir.Mul(parts) if not is_whole(expr):
-            found = [lower_integers(part, context, order) for part in parts]
-            found = [context.add_step(op) if ops.axes_of(op) else op for op in found]
+        case ir.Add(parts) | ir.Mul(parts):
+            found = _lower_each(parts, context, order)
             sign = _SIGNS[type(expr)]
             return reduce(lambda one, other: ops.combine(sign, [one, other], order), found)
-        case ir.Reduce("sum" | "max" | "min" as kind, bound, condition, body):
+        case ir.Pow(base, exponent):
+            return ops.combine("pow", _lower_each((base, exponent), context, order), order)
+        case ir.Call("floor", (arg,)) if facts.is_integer(value := Polynomial.of(arg)):
+            under = lcm(*(term.denominator for term in value.terms.values()))
+            over = (value * Polynomial.of(under)).to_expr()
+            divided = ir.Call("floordiv", (over, ir.Number(Fraction(under))))
+            return lower_integers(over if under == 1 else divided, context, order)
+        case ir.Call("clip", (ir.Call("floor") as inside, *ends)):  # before what no integer holds
+            wide = ops.Cast(context.lower(inside, order), "wide")
+            parts = _lower_each(ends, context, order)
+            return ops.Cast(ops.combine("clip", [wide, *parts], order), "int")
+        case ir.Call("sign", (arg,)) if not facts.is_whole(Polynomial.of(arg)):
+            pass
+        case ir.Call(function, parts) if function in INTEGRAL:
+            first, *rest = _lower_each(parts, context, order)
+            if function in {"max", "min"} and isinstance(first, ops.Num):
+                rest = [*rest[1:], first]
+                first = rest.pop(0)
+            return ops.combine(function, [_hold(first), *rest], order)
+        case ir.Along("cumsum" as kind, index, condition, body):
+            inner = (*(i for i in order if i is not index), index)
+            row = _lower_row(ir.Where(condition, body, ir.ZERO), (index,), context, inner)
+            return ops.Along(kind, ops.Cast(row, "int") if ops.is_boolean(row) else row, index)
+        case ir.Reduce("sum", bound, condition, body):
             inner = (*(i for i in order if i not in bound), *bound)
-            if kind == "sum":
-                body, condition = ir.Where(condition, body, ir.ZERO), ir.TRUE
-            if condition is ir.TRUE:
-                arg = lower_integers(_join(body), context, inner)
-                arg = arg.arg if isinstance(arg, ops.Cast) and ops.is_boolean(arg.arg) else arg
-                missing = [i for i in bound if i not in ops.axes_of(arg)]
-                axes = ops.sort_axes((*ops.axes_of(arg), *missing), inner)
-                arg = ops.Expand(_hold(arg), axes) if missing else ops.arrange(arg, axes)
-                return ops.Reduction(kind, arg, bound)
+            body = ir.Where(condition, body, ir.ZERO)
+            return ops.Reduction("sum", _lower_row(body, bound, context, inner), bound)
+        case ir.Reduce("prod" | "max" | "min" as kind, bound, ir.TRUE, body):
+            inner = (*(i for i in order if i not in bound), *bound)
+            return ops.Reduction(kind, _lower_row(body, bound, context, inner), bound)
     return _hold(ops.strip_casts(context.lower(expr, order)))
 
 
-def counts(expr: ir.Expr) -> bool:
-    """Is it counted from what the data decide?"""
-    match expr:
-        case ir.Where(_, then, other):
-            return (then, other) == (ir.ONE, ir.ZERO) or not is_whole(expr)
-        case ir.Add() | ir.Mul():
-            return not is_whole(expr)
-    return isinstance(expr, ir.Reduce) and expr.kind in {"sum", "max", "min"}
+def _lower_each(
+    parts: Sequence[ir.Expr], context: Context, order: tuple[ir.Index, ...]
+) -> list[ops.Op]:
+    found = [lower_integers(part, context, order) for part in parts]
+    return [context.add_step(op) if ops.axes_of(op) else op for op in found]
+
+
+def _lower_row(
+    body: ir.Expr, indices: tuple[ir.Index, ...], context: Context, inner: tuple[ir.Index, ...]
+) -> ops.Op:
+    """What goes along the last indices, brackets as truth values."""
+    arg = lower_integers(_join(body), context, inner)
+    arg = arg.arg if isinstance(arg, ops.Cast) and ops.is_boolean(arg.arg) else arg
+    missing = [i for i in indices if i not in ops.axes_of(arg)]
+    axes = ops.sort_axes((*ops.axes_of(arg), *missing), inner)
+    return ops.Expand(_hold(arg), axes) if missing else ops.arrange(arg, axes)
 
 
 def _join(body: ir.Expr) -> ir.Expr:
@@ -66,9 +102,7 @@ def _join(body: ir.Expr) -> ir.Expr:
     match body:
         case ir.Where(ir.TRUE, then, _):
             return then
-        case ir.Where(outer, ir.Where(inner, then, ir.Number(value)), ir.Number(zero)) if (
-            value == zero == 0
-        ):
+        case ir.Where(outer, ir.Where(inner, then, ir.ZERO), ir.ZERO):
             return ir.Where(ir.all_of(outer, inner), then, ir.ZERO)
     return body
 

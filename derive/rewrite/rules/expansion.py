@@ -496,7 +496,7 @@ def _find_own(
         tensor = equation.target.tensor
         if tensor in system.results or not inside.issuperset(readers.get(tensor, (None,))):
             continue
-        if is_polynomial(equation.value):
+        if tensor.kind != "int" and is_polynomial(equation.value):
             inside.add(equation)
             found.insert(0, equation)
             if len(found) > MOST_PARTS:
