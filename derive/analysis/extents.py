@@ -34,6 +34,7 @@ from derive.ir.walk import (
     find_free,
     find_sizes,
     map_children,
+    rewrite_bottom_up,
     substitute,
     walk,
 )
@@ -368,7 +369,28 @@ def _judge(read: Read, facts: Facts, declared: set[str], lowest: int) -> Iterato
         if not ends or (falls_short and is_given and place.name not in declared):
             yield _misread(read, place)
     elif not (starts and ends):
-        yield _outside(read, starts=starts, ends=ends)
+        yield _outside(_as_written(read), starts=starts, ends=ends)
+
+
+def _as_written(read: Read) -> Read:
+    """The read as it was typed: what got an equation of its own since then stands in its place."""
+    system = read.system
+    typed = {equation.target.tensor.name for equation in system.written}
+    made = {e.target.tensor: e for e in system.equations if e.target.tensor.name not in typed}
+
+    def act(expr: ir.Expr) -> ir.Expr:
+        if not isinstance(expr, ir.Access) or expr.tensor not in made:
+            return expr
+        equation = made[expr.tensor]
+        places = dict(zip(equation.target.places, expr.places, strict=True))
+        return rewrite_bottom_up(substitute(equation.value, places), act)
+
+    if not typed or not made:
+        return read
+    access = rewrite_bottom_up(read.access, act)
+    assert isinstance(access, ir.Access)
+    value = rewrite_bottom_up(read.equation.value, act)
+    return replace(read, access=access, equation=ir.Equation(read.equation.target, value))
 
 
 def _find_sides(place: ir.Expr, length: Polynomial, facts: Facts) -> tuple[bool, bool]:
@@ -428,11 +450,14 @@ def _outside(read: Read, *, starts: bool, ends: bool) -> Diagnostic:
 
 
 def _propose_guard(read: Read, *, starts: bool, ends: bool) -> str:
-    if read.access.tensor is read.equation.target.tensor and not starts:
+    bounds = find_range(read.place)
+    end = bounds.low if not starts else bounds.high
+    if read.access.tensor is read.equation.target.tensor and end is not None:
         places = list(map(to_text, read.equation.target.places))
-        places[read.number] = "-1"
-        first = f"{read.access.tensor.name}[{','.join(places)}] = .."
-        return f"say what stands before the first place on a line before: {first}"
+        places[read.number] = write_extent(end)
+        there = f"{read.access.tensor.name}[{','.join(places)}] = .."
+        side = "behind the last" if starts else "before the first"
+        return f"say what stands {side} place on a line before: {there}"
     written, extent = write_extent(read.place), write_extent(read.extent)
     if not find_free(read.place):
         last = f"positions run from 0 to {write_extent(Polynomial.of(read.extent) - ONE)}"

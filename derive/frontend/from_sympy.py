@@ -378,7 +378,7 @@ def to_system(formula: Formula, name: str | None = None) -> ir.System:
         system = mark_integers(from_sympy(formula))
         names.check_system(system)
         system = places.join_parts(recurrences.open_starts(recurrences.lift_alongs(system)))
-        system = recurrences.order_recurrences(system)
+        system = recurrences.order_recurrences(recurrences.widen_turns(system))
         for mistake in recurrences.find_recurrence_mistakes(system):
             raise DeriveError(mistake)
     return replace(system, name=name) if name else system

@@ -445,13 +445,18 @@ def _turn(system: ir.System, recurrence: Recurrence) -> ir.System:
     return _exchange(system, recurrence, [*turned, *flipped])
 
 
-def _exchange(system: ir.System, recurrence: Recurrence, new: Sequence[ir.Equation]) -> ir.System:
+def _exchange(
+    system: ir.System,
+    recurrence: Recurrence,
+    new: Sequence[ir.Equation],
+    loop: Sequence[ir.Equation] = (),
+) -> ir.System:
     """The system with other equations in place of those that recur, as far as they are read."""
     first = system.equations.index(recurrence.equations[0])
     rest = [each for each in system.equations if each not in recurrence.equations]
     read = {*system.results, *(a.tensor for each in rest for a in find_accesses(each.value))}
     unread = {e.target.tensor for e in recurrence.equations} - read
-    new = [each for each in new if each.target.tensor not in unread]
+    new = [*loop, *(each for each in new if each.target.tensor not in unread)]
     return replace(system, equations=(*rest[:first], *new, *rest[first:]))
 
 
@@ -476,6 +481,70 @@ def find_recurrence_mistakes(system: ir.System) -> Iterator[Diagnostic]:
                 "places before, or those after: h[t] = a[t]*h[t - 1] + x[t], with h[-1] = h0 on a "
                 "line before",
             )
+
+
+def widen_turns(system: ir.System) -> ir.System:
+    """The system in which all that recurs together has as many turns as the longest of it.
+
+    g[t] = b[t] * h[t + 1]              becomes    g_wide[u] = where(u < T, b[u] * h[u + 1], 0)
+    h[u] = where(u < T, g[u], h0)                  h[u] = where(u < T, g_wide[u], h0)
+                                                   g[t] = g_wide[t]
+    """
+    for group in find_groups(system):
+        indices = [i for e in group for i in find_free(e.target)]
+        found = (_widen(group, index, Names.of(system)) for index in dict.fromkeys(indices))
+        wide = next((new for new in found if new and find_recurrence(_sort_turn(new))), None)
+        if wide is None or find_recurrence(_sort_turn(group)) is not None:
+            continue
+        made = [
+            ir.Equation(old.target, ir.Access(new.target.tensor, old.target.places))
+            for old, new in zip(group, wide, strict=True)
+            if old.target.tensor is not new.target.tensor
+        ]
+        system = _exchange(system, Recurrence(indices[0], group), made, wide)
+    return system
+
+
+def _widen(
+    group: Sequence[ir.Equation], index: ir.Index, names: Names
+) -> tuple[ir.Equation, ...] | None:
+    """The group over an index in place of shorter ones, if each equation has one of the two."""
+    made: dict[ir.Tensor, ir.Tensor] = {}
+    equations: list[ir.Equation] = []
+    for each in group:
+        tensor, shorter = each.target.tensor, None
+        if index not in each.target.places:
+            gaps = ((i, _find_gap(index, i)) for i in find_free(each.target))
+            shorter = next((i for i, gap in gaps if gap is not None and gap > 0), None)
+            if shorter is None or each.target.places.count(shorter) != 1:
+                return None
+            k = each.target.places.index(shorter)
+            shape = (*tensor.shape[:k], index.extent, *tensor.shape[k + 1 :])
+            made[tensor] = replace(tensor, name=names.take(f"{tensor.name}_wide"), shape=shape)
+            inside = ir.Compare("<", index, shorter.extent)
+            value = ir.Where(inside, substitute(each.value, {shorter: index}), ir.ZERO)
+            target = substitute(each.target, {shorter: index})
+            assert isinstance(target, ir.Access)
+            each = ir.Equation(target, value)  # noqa: PLW2901
+        equations.append(each)
+
+    def read(expr: ir.Expr) -> ir.Expr:
+        match expr:
+            case ir.Access(tensor, places) if tensor in made:
+                return ir.Access(made[tensor], places)
+        return expr
+
+    return tuple(
+        ir.Equation(
+            ir.Access(made.get(e.target.tensor, e.target.tensor), e.target.places),
+            rewrite_bottom_up(e.value, read),
+        )
+        for e in equations
+    )
+
+
+def _find_gap(one: ir.Index, other: ir.Index) -> Fraction | None:
+    return (Polynomial.of(one.extent) - Polynomial.of(other.extent)).constant
 
 
 def order_recurrences(system: ir.System) -> ir.System:

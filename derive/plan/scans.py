@@ -206,7 +206,7 @@ class _Opener:
         own = dict.fromkeys(equation.target.tensor for equation in recurrence.equations)
         self.recurrence, self.own, self.outside = recurrence, own, []
         if recurrence.inner is not None:
-            raise self._refuse("it needs a loop in a loop: no diagonals are told by places before")
+            raise self._refuse("it needs a loop in a loop", "read D[i - 1,j], D[i,j - 1] alone")
         loop = self.loop = Loop(recurrence.index)
         self.shift = 0  # turns before the loop that are told by themselves
         for tensor in own:
@@ -251,6 +251,8 @@ class _Opener:
         for tensor in loop.made:
             if tensor in kept:
                 loop.lists[tensor] = self.names.take(f"{tensor.name}_each")
+            else:
+                loop.first[tensor] = []
         return [*self.outside, *turn]
 
     def _find_shown(self) -> set[ir.Tensor]:
@@ -396,15 +398,10 @@ class _Opener:
         self.shift, self.loop.index = count, later
         return values
 
-    def _refuse(self, why: str) -> Exception:
+    def _refuse(self, why: str, instead: str) -> Exception:
         names = ", ".join(e.target.tensor.name for e in self.recurrence.equations)
-        return refuse(
-            "not-yet",
-            f"the recurrence of {names} has no code yet: {why}",
-            help="read all of what recurs at places a fixed number before: D[i - 1,j], D[i,j - 1]"
-            if self.recurrence.inner is not None
-            else "say what stands before the first place on a line before: h[-1,i] = h0[i]",
-        )
+        says = f"the recurrence of {names} has no code yet: {why}"
+        return refuse("not-yet", says, help=instead)
 
     def _recurs(self, expr: ir.Expr) -> bool:
         return any(isinstance(part, ir.Access) and part.tensor in self.own for part in walk(expr))
@@ -418,7 +415,7 @@ class _Opener:
             lag = (Polynomial.of(index) + Polynomial.of(self.shift) - place).constant
             assert lag is not None
             if any(index in find_free(p) for p in self._others(expr)):
-                raise self._refuse("it reads itself along a diagonal")
+                raise self._refuse("it reads a diagonal", f"let one place alone hold {index.name}")
             now = self.loop.before[tensor, int(lag)] if lag else self.loop.made[tensor]
             return ir.Access(now, self._others(expr))
         if not self._recurs(expr):
@@ -435,7 +432,9 @@ class _Opener:
                     rest = [self._place(t) for t in terms if t not in merged]
                     return ir.Add((self._slice(ir.Add(tuple(merged))), *rest))
             case ir.Along(_, along) if along is index:
-                raise self._refuse("it goes along its own index")
+                raise self._refuse(
+                    f"{expr.kind} goes along its index", "let it read nothing that recurs"
+                )
         return map_children(expr, self._place)
 
     def _slice(self, expr: ir.Expr) -> ir.Expr:
@@ -454,7 +453,8 @@ class _Opener:
                     self.loop.sliced[key] = replace(marked, name=name, shape=shape)
                 return ir.Access(self.loop.sliced[key], others)
         if isinstance(expr, ir.Access) and expr.tensor.kind != "real":
-            raise self._refuse(f"it reads {expr.tensor.name} in a way that cannot be cut in turns")
+            why = f"it reads {expr.tensor.name} in a way that cannot be cut in turns"
+            raise self._refuse(why, "read it in an equation of its own on a line before")
         order = [index if i is self.recurrence.index else i for i in self.here.places]
         free = find_free(expr)
         axes = (*(i for i in order if i in free), *(i for i in free if i not in order))
