@@ -119,7 +119,7 @@ def find_own_sizes(system, model, names):
     tensors, found = dict(model.named_parameters()) | dict(model.named_buffers()), {}
     shapes = {entry.name: entry.shape for entry in system.inputs if isinstance(entry, Tensor)}
     for dotted, name in names.items():
-        for extent, length in zip(shapes[name], tensors[dotted].shape, strict=True):
+        for extent, length in zip(shapes.get(name, ()), tensors[dotted].shape, strict=True):
             if isinstance(extent, Size):
                 found[extent.name] = int(length)
     return found
@@ -127,7 +127,12 @@ def find_own_sizes(system, model, names):
 
 def call(model, names, values):
     """What the module gives at these values of its arguments and its tensors."""
-    own = {dotted: values[name] for dotted, name in names.items()}
+    own = {
+        dotted: torch.as_tensor(values[name], dtype=torch.float64)
+        if isinstance(values[name], float)
+        else values[name]
+        for dotted, name in names.items()
+    }
     own |= {n: b.clone() for n, b in model.named_buffers() if n not in own}
     rest = {n: v for n, v in values.items() if n not in names.values()}
     with torch.no_grad(), warnings.catch_warnings():
