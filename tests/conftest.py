@@ -72,8 +72,8 @@ def one_process(request, monkeypatch):
         yield
         return
     monkeypatch.delattr(os, "fork", raising=False)
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MOST_MEMORY, hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[5])
+    resource.setrlimit(resource.RLIMIT_DATA, (pages * resource.getpagesize() + MOST_MEMORY, hard))
     yield
-    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))

@@ -86,7 +86,7 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
     verdict: Verdict = found if isinstance(found, Verdict) else job.start()
     if not ended:
         return verdict
-    return replace(verdict, reasons=(*verdict.reasons, f"the judge did not finish, it {ended}"))
+    return replace(verdict, reasons=(*verdict.reasons, f"the check did not finish: it {ended}"))
 
 
 def _find_place(code: Any) -> Any:
@@ -119,7 +119,7 @@ def _work(job: Job, folder: str, send: Callable[[Verdict], None]) -> None:
             raise
         except Exception as error:  # a mistake of ours takes nothing from what is known already
             processes.log_error(error)
-            report.end(f"derive itself failed, {type(error).__name__}: {error}")
+            report.end(f"derive itself failed, {processes.describe_crash(error)}")
 
 
 def judge_job(job: Job, load: Callable[..., Code], report: Progress) -> None:

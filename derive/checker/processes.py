@@ -33,6 +33,7 @@ import struct
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -116,14 +117,30 @@ def be_quiet() -> None:
 
 
 def limit_memory(most: int) -> None:
-    """Bytes that this process may take beyond what it has; it leaves no core file."""
+    """Limit this process to so many bytes of data beyond those it has, and to no core file.
+
+    Data are private pages that can be written. Pages of files, such as the gigabytes of libraries
+    that torch maps for a GPU, do not count.
+    """
     with suppress(ImportError, OSError, ValueError):
         import resource
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         with open("/proc/self/statm", encoding="ascii") as file:
-            now = int(file.read().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (now + most, now + most))
+            data = int(file.read().split()[5]) * resource.getpagesize()
+        limit = data + most
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+
+def describe_crash(error: BaseException) -> str:
+    """An exception of the check: its type, its message, and the last line of derive in it."""
+    package = Path(__file__).parents[1]
+    places = [(Path(f.filename), f.lineno) for f in traceback.extract_tb(error.__traceback__)]
+    own = [
+        f"{path.relative_to(package.parent)}:{n}" for path, n in places if package in path.parents
+    ]
+    said = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+    return f"{said} ({own[-1]})" if own else said
 
 
 def enter(folder: str) -> None:
@@ -198,7 +215,7 @@ class Kept:
 
 def name_classes(*classes: type) -> dict[str, type]:
     """Records that may cross, by name."""
-    return {each.__name__: each for each in (Diagnostic, Mark, CannotRunError, *classes)}
+    return {each.__name__: each for each in (Diagnostic, Mark, CannotRunError, Failure, *classes)}
 
 
 class Writer:
@@ -359,7 +376,7 @@ def run_in_child(
     memory: int = MOST_MEMORY,
     classes: Sequence[type] = (),
 ) -> tuple[Any, str]:
-    """The last thing that was sent, and why it ended early: "", "time", or a crash in words."""
+    """The last value that was sent, and why the work ended early: "", "time", or a crash."""
     if not hasattr(os, "fork"):
         words: list[Any] = []
         work(words.append)
@@ -380,7 +397,7 @@ def run_in_child(
     os.close(opener)
     status = 0
     try:
-        last, in_time = _listen(source, key, name_classes(*classes), seconds)
+        last, crash, in_time = _listen(source, key, name_classes(*classes), seconds)
     finally:
         source.close()
         ended = wait_for(child)  # whoever has closed the channel is about to leave
@@ -393,7 +410,7 @@ def run_in_child(
     if not in_time:
         return last, "time"
     code = os.waitstatus_to_exitcode(status)
-    return last, "" if code == 0 else f"ended with {name_exit(code)}"
+    return last, crash or ("" if code == 0 else f"ended with {name_exit(code)}")
 
 
 def wait_for(child: int, seconds: float = 1.0) -> int | None:
@@ -426,9 +443,9 @@ def name_exit(code: int) -> str:
 
 def _listen(
     source: socket.socket, key: bytes, classes: dict[str, type], seconds: float | None
-) -> tuple[Any, bool]:
-    """The last word until the child ends or the time is over, and whether it ended."""
-    last, begun = None, time.monotonic()
+) -> tuple[Any, str, bool]:
+    """The last value until the child ends or the time is over, its crash, and whether it ended."""
+    last, crash, begun = None, "", time.monotonic()
 
     def find_left() -> float:
         return (seconds or 0.0) - (time.monotonic() - begun)
@@ -441,12 +458,16 @@ def _listen(
             seal, head = take(_SEAL), take(HEAD.size)
             frame = head + take(HEAD.unpack(head)[0])
         except TimeoutError:
-            return last, False
+            return last, crash, False
         except ConnectionError:
-            return last, True
+            return last, crash, True
         if not hmac.compare_digest(seal, hmac.digest(key, frame, "sha256")):
-            return last, True  # nobody but the child has the key
-        last = Reader(classes).read_frame(frame[HEAD.size :], b"")
+            return last, crash, True  # nobody but the child has the key
+        match Reader(classes).read_frame(frame[HEAD.size :], b""):
+            case Failure(says=says):
+                crash = f"crashed: {says}"
+            case value:
+                last = value
 
 
 class _Sealed:
@@ -481,6 +502,7 @@ def _work_and_leave(work: Callable[[Send], None], way: _Sealed, memory: int) -> 
         code = 0
     except BaseException as error:  # a last word, whatever it is
         log_error(error)
+        way.send(Failure(type(error).__name__, describe_crash(error)))
     finally:
         os._exit(code)
 
@@ -489,8 +511,6 @@ def log_error(error: BaseException) -> None:
     """For whoever debugs the checker: its own mistakes go to a file that is asked for."""
     wanted = os.environ.get("DERIVE_CHECK_LOG")
     if wanted:
-        import traceback
-
         with open(wanted, "a", encoding="utf-8") as log:
             traceback.print_exception(error, file=log)
 
@@ -511,6 +531,9 @@ class CannotRunError(Exception):
     def __str__(self) -> str:
         """What is said."""
         return self.says
+
+
+CRASH = "crash"  # the kind of a failure that ends the process
 
 
 class EndedError(BaseException):
@@ -561,7 +584,8 @@ class Link:
         try:
             frame = Writer(self.classes).frame((name, tower, args, named))
             self.end.settimeout(max(find_left(), 1e-3))
-            self.end.sendall(frame)
+            with suppress(BrokenPipeError):  # the runner may have said why it ended
+                self.end.sendall(frame)
             length, behind = HEAD.unpack(receive(self.end, HEAD.size, find_left))
             if length + behind > LENGTH:
                 raise ValueError("an answer of too many bytes")
@@ -581,6 +605,8 @@ class Link:
         if isinstance(found, Failure):
             from derive.judge import fields
 
+            if found.kind == CRASH:
+                self._end(f"the process that ran the code crashed: {found.says}")
             if found.diagnostic is not None:
                 raise DeriveError(found.diagnostic)
             if found.kind in {"NotModelledError", "TooDeepError", "UnluckyError"}:

@@ -14,6 +14,7 @@ import torch  # noqa: F401 - loaded once, for every fork
 from texts import read_literals, read_sections
 
 from derive import check, parse
+from derive.checker import processes
 from derive.checker.processes import (
     Kept,
     Reader,
@@ -64,6 +65,37 @@ def test_code_that_ends_its_process_is_unknown_and_says_how(said, tmp_path):
     verdict = judge(tmp_path, ENDING[said], 30)
     assert verdict.same is None, str(verdict)
     assert re.search(said, str(verdict)), str(verdict)
+
+
+def test_libraries_of_gigabytes_do_not_count_as_memory_of_the_code(tmp_path):
+    text = (
+        "import mmap\nwith open('library', 'wb+') as file:\n    file.truncate(64 << 30)\n"
+        "    library = mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ)\n"
+        "def f(x):\n    return 2 * x + library[-1]\n"
+    )
+    verdict = judge(tmp_path, text)
+    assert verdict.same is True, str(verdict)
+
+
+@pytest.mark.parametrize(
+    ("place", "whose"),
+    [
+        ("derive.checker.judge_job", "derive itself failed"),
+        ("derive.checker.runs.runner.start_runner", "the check did not finish: it crashed"),
+        ("derive.checker.runs.runner.serve", "the process that ran the code crashed"),
+    ],
+)
+def test_a_process_that_crashes_says_by_what_and_where(place, whose, tmp_path, monkeypatch):
+    def crash(*_):
+        processes.parse_nothing()
+
+    monkeypatch.setattr(place, crash)
+    verdict = judge(tmp_path, "def f(x):\n    return 2 * x\n")
+    (reason,) = verdict.reasons
+    assert verdict.same is None
+    assert re.search(
+        rf"{whose}.* AttributeError: .*'parse_nothing' \(derive/checker/.*\.py:\d+\)", reason
+    )
 
 
 def test_what_ends_late_has_not_run_all_its_draws(tmp_path):

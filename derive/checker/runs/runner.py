@@ -129,6 +129,8 @@ def _be_guardian(end: socket.socket, job: Job, folder: str) -> NoReturn:
         code = 0
     except BaseException as error:  # the last word of this process
         processes.log_error(error)
+        crash = processes.Failure(processes.CRASH, processes.describe_crash(error))
+        end.sendall(processes.Writer(list_classes()).frame(crash))
     finally:
         os._exit(code)
 
