@@ -1,5 +1,6 @@
 """The door of torch, which is loaded when something of it is first used: it takes seconds."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -16,7 +17,7 @@ else:
             self._name = name
 
         def __getattr__(self, name: str) -> Any:
-            return getattr(import_module(self._name), name)
+            return getattr(sys.modules.get(self._name) or import_module(self._name), name)
 
     torch = _Library("torch")
 

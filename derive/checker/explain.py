@@ -24,7 +24,15 @@ from typing import Any
 from derive.checker import load, processes, reading
 from derive.checker.edits import code_operators, sites
 from derive.checker.edits.code import SourceText, exchange, find_name, find_sites
-from derive.checker.edits.search import BaseEvaluator, Budget, Correction, EditSearch, Judge, Mender
+from derive.checker.edits.search import (
+    BaseEvaluator,
+    Budget,
+    Correction,
+    EditSearch,
+    Judge,
+    Mender,
+    find_names,
+)
 from derive.checker.judge import judge_at, judge_gradients
 from derive.checker.lines import Lines, find_changed_line, find_lines, find_match, is_condition
 from derive.checker.pick import Choice
@@ -121,10 +129,22 @@ def explain(case: Case, steps: int = STEPS) -> Explanation:
             at = f", at {show_sizes(turned.sizes)}" if turned.sizes else ""
             found = replace(found, difference=f"{found.difference}{at}")
             break
-    if found.difference and budget.edits and not found.edit:
+    if found.difference and not found.edit and (unread := find_unread(case.system, case.program)):
+        said = f"no edit of the code can make it right: it is not given {', '.join(unread)}"
+        found = replace(found, tried=said)
+    elif found.difference and budget.edits and not found.edit:
         said = f"none of the {budget.edits} edits of the code that were tried makes it right"
         found = replace(found, tried=said)
     return found
+
+
+def find_unread(system: ir.System, program: Program) -> list[str]:
+    """The tensors that the formula's results are made of and the code is not given."""
+    made = {tensor.name for tensor in system.results}
+    for equation in reversed(system.equations):
+        made |= find_names(equation.value) if equation.target.tensor.name in made else set()
+    tensors = (entry.name for entry in system.inputs if isinstance(entry, ir.Tensor))
+    return [name for name in tensors if name in made - program.find_read()]
 
 
 @dataclass
@@ -165,13 +185,14 @@ class _Inquiry:
             self.case.confirm,
             self.lines.order_equations(),
             sites.SizedFormula(self.case.system, self.case.sizes),
+            lambda system: not find_unread(system, self.case.program),
         )
 
     @cached_property
     def mender(self) -> Mender | None:
-        """The search for an edit of the code; none where its text is not known."""
+        """The search for an edit of the code; none where there can be none."""
         case, code = self.case, self.case.program.code
-        if code.target is None or not code.source:
+        if code.target is None or not code.source or find_unread(case.system, case.program):
             return None
         trials = []
         for sample in case.draw():

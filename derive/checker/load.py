@@ -15,7 +15,8 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
+from itertools import chain
 from operator import add, lshift, mul, sub, truediv
 from pathlib import Path
 from traceback import extract_tb
@@ -384,14 +385,50 @@ def compile_script(code: Code, text: str) -> CodeType:
     inner = code.target.__code__
     arguments = inner.co_varnames[: inner.co_argcount]
     assert code.script is not None
-    script = replace(code.script, tree=name_calls(ast.parse(text)))
+    script = replace(code.script, tree=name_calls(_parse_edited(text, code.source)))
     tree = to_function(script, arguments, code.answer)
     return _compile(tree, code.path)
 
 
+def _parse_edited(text: str, before: str) -> ast.Module:
+    """The tree of an edited text; a statement that is the same as before is the same node."""
+    rows = text.split("\n")
+    if len(rows) != len(before.split("\n")):
+        return ast.parse(text)
+    parts = (_parse_block("\n".join(rows[a - 1 : b]), a) for a, b in find_blocks(before))
+    return ast.Module([*chain.from_iterable(parts)], [])
+
+
+@lru_cache(maxsize=1 << 13)
+def _parse_block(text: str, first: int) -> tuple[ast.stmt, ...]:
+    """The statements of a text that begins on a line of a file."""
+    return tuple(ast.parse("\n" * (first - 1) + text).body)
+
+
+@lru_cache(maxsize=64)
+def find_blocks(source: str) -> tuple[tuple[int, int], ...]:
+    """The first and the last line of each outermost statement; those that share a line are one."""
+    found: list[tuple[int, int]] = []
+    for node in ast.parse(source).body:
+        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+        if found and first <= found[-1][1]:
+            first = found.pop()[0]
+        found.append((first, node.end_lineno or 0))
+    return tuple(found)
+
+
+@lru_cache(maxsize=1 << 13)
+def _find_imports(node: ast.AST) -> tuple[ast.Import | ast.ImportFrom, ...]:
+    """The imports in a tree or a statement."""
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return (node,)
+    inner = (each for each in ast.iter_child_nodes(node) if not isinstance(each, ast.expr))
+    return tuple(chain.from_iterable(map(_find_imports, inner)))
+
+
 def _compile(tree: ast.Module, path: str) -> CodeType:
     """The code of a tree; one that computes by numpy alone computes by torch's functions of it."""
-    nodes = [*ast.walk(tree)]
+    nodes = _find_imports(tree)
     aliases = [each for node in nodes if isinstance(node, ast.Import) for each in node.names]
     froms = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
     heads = {f"{name.partition('.')[0]}" for name in [a.name for a in aliases]}

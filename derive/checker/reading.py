@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from functools import wraps
+from functools import lru_cache, wraps
 from textwrap import dedent
 from typing import Any
 
@@ -469,10 +469,11 @@ def to_function(script: Script, arguments: tuple[str, ...], result: str) -> ast.
     if not result and isinstance(last, ast.Expr):
         answer = last.value
         body = body[: -1 if body and body[-1] is last else None]
-    body.append(ast.copy_location(ast.Return(answer), last))
+    end: ast.stmt = ast.copy_location(ast.Return(answer), last)
     empty = ast.arguments([], [ast.arg(name) for name in arguments], None, [], [], None, [])
-    function = ast.FunctionDef("script", empty, body, [], None, lineno=1, col_offset=0)
-    return ast.fix_missing_locations(ast.Module([*imports, function], []))
+    function = ast.FunctionDef("script", empty, [end], [], None, lineno=1, col_offset=0)
+    ast.fix_missing_locations(function).body = [*body, end]  # the others have theirs
+    return ast.Module([*imports, function], [])
 
 
 def _is_shown(statement: ast.stmt) -> bool:
@@ -545,10 +546,11 @@ def find_unused(tree: ast.AST) -> tuple[tuple[str, int], ...]:
     )
 
 
-def _walk_names(node: ast.AST, kind: Any = ast.expr_context) -> Iterator[ast.Name]:
+@lru_cache(maxsize=1 << 13)
+def _walk_names(node: ast.AST, kind: Any = ast.expr_context) -> tuple[ast.Name, ...]:
     """The names in a node that are read, or stored, or both."""
     names = (each for each in ast.walk(node) if isinstance(each, ast.Name))
-    return (name for name in names if isinstance(name.ctx, kind))
+    return tuple(name for name in names if isinstance(name.ctx, kind))
 
 
 def _find_stores(tree: ast.AST, *, entries: bool = False) -> list[tuple[str, int]]:
@@ -558,10 +560,10 @@ def _find_stores(tree: ast.AST, *, entries: bool = False) -> list[tuple[str, int
         match statement:
             case ast.FunctionDef() | ast.ClassDef() | ast.Assign(value=ast.Constant(str())):
                 continue
-        for node in ast.walk(statement):
+        for node in ast.walk(statement) if entries else _walk_names(statement, ast.Store):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 found.append((node.id, node.lineno))
-            if entries and isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
                 found += [(name, node.lineno) for name in _find_filled(node)]
     return found
 

@@ -15,6 +15,7 @@ from derive.checker.judge import (
     FINITE_MASK,
     Further,
     Outcome,
+    judge_at,
     judge_fields,
     judge_floats,
     judge_further,
@@ -544,8 +545,9 @@ class Stages:
             send(self.verdict)
         if self.verdict.same is False:
             self.explain()
-            if not self.send.verdict.edit and self.choice.shown is not None:
-                self.suggest_domain()
+            shown = self.choice.shown
+            if not self.send.verdict.edit and shown is not None and not shown.is_ordinary:
+                self.suggest_domain(shown)
 
     def prove(self) -> None:
         """Proved, if the code can be lifted and both sides have one normal form."""
@@ -614,7 +616,7 @@ class Stages:
                 told = replace(told, difference=verdict.difference, line=told.line or verdict.line)
             self.send(told)
 
-    def suggest_domain(self) -> None:
+    def suggest_domain(self, shown: Sample) -> None:
         """Where the code is the same if one tensor alone is declared to have no negative entries.
 
         What only special inputs show may be a difference that the user's data never do.
@@ -628,6 +630,8 @@ class Stages:
                 inputs = tuple(bounded if each is entry else each for each in system.inputs)
                 job = replace(self.job, system=replace(system, inputs=inputs))
                 with suppress(CannotRunError, DeriveError):
+                    if judge_at(self.program, replace(shown, system=job.system)).is_clear:
+                        continue  # it differs in this domain, too
                     if judge(job, self.program.code, job.start(), unheard).verdict.same:
                         shape = ",".join(map(to_text, entry.shape))
                         says = f"with {entry.name}[{shape}] {sign} 0 it is the same"

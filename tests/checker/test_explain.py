@@ -155,3 +155,24 @@ def test_a_wrong_gradient_points_at_no_line():
     assert verdict.same is False
     assert verdict.line is None
     assert "gradient" in verdict.difference
+
+
+@pytest.mark.slow
+def test_code_that_is_not_given_a_tensor_has_no_edit():
+    """No edit of its text is tried; one that is given it and leaves it out has one."""
+    formula = "x, w[N]; y[i] = x[i] * w[i]"
+    lacks = check("def f(x):\n    return 2 * x\n", formula)
+    assert lacks.same is False
+    assert lacks.reasons == ("no edit of the code can make it right: it is not given w",)
+    assert not lacks.edit
+    given = check("def f(x, w):\n    return x\n", formula)
+    assert "w" in given.edit
+    assert not given.reasons
+
+
+def test_code_that_is_not_given_a_tensor_may_be_another_formula():
+    """What it computes instead is told where that reads no more than the code is given."""
+    verdict = check(
+        "def f(q, v):\n    return q @ v.T\n", "q[N,D]; k, v[M,D]; s[i,j] = sum[d](q[i,d] * k[j,d])"
+    )
+    assert "USE k, not v" in verdict.edit, verdict

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from itertools import accumulate
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
@@ -472,13 +472,11 @@ def _run_edited(
                 texts.undo()
 
 
-@lru_cache(maxsize=64)
 def find_block(source: str, line: int) -> tuple[int, int]:
     """The first and the last line of the statement at the outermost level that has a line."""
-    for node in ast.parse(source).body:
-        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
-        if first <= line <= (node.end_lineno or 0):
-            return first, node.end_lineno or 0
+    for first, last in load.find_blocks(source):
+        if first <= line <= last:
+            return first, last
     raise ValueError(f"no statement has line {line}")
 
 

@@ -147,6 +147,7 @@ class EditSearch:
     confirm: Callable[[ir.System], bool]
     groups: Sequence[Sequence[int]]  # of the equations, the likeliest first
     formula: sites.SizedFormula
+    may_be: Callable[[ir.System], bool]  # can code compute the edited formula of what it is given
     most: int = 0
 
     @cached_property
@@ -179,7 +180,8 @@ class EditSearch:
             if change is None or (best is not None and (at > found_at or change.cost >= best.cost)):
                 break
             runs = range(len(self.judge.runs))
-            if not all(self.judge.is_reproduced(change.system, run) for run in runs):
+            is_like = self.judge.is_reproduced
+            if not (self.may_be(change.system) and all(is_like(change.system, r) for r in runs)):
                 continue
             hits += 1
             cost = change.cost + _UNEXPLAINED * self.weigh(change.system)

@@ -231,14 +231,15 @@ def make_precise(state: State, path: str) -> Any:
     """A mode in which every request for a shorter float is one for float64, and is noted."""
     by_name = {"float": torch.float32, "half": torch.float16, "bfloat16": torch.bfloat16}
     short = {*by_name.values()}
+    kind, double, is_lowered = torch.dtype, torch.float64, torch.is_autocast_enabled
 
     def lengthen(value: Any) -> Any:
-        return torch.float64 if isinstance(value, torch.dtype) and value in short else value
+        return double if isinstance(value, kind) and value in short else value
 
     def act(function: Any, args: Any, named: Any) -> Any:
         name = getattr(function, "__name__", "")
-        given = [e for e in (*args, *named.values()) if isinstance(e, torch.dtype)]
-        given += [torch.bfloat16] if torch.is_autocast_enabled("cpu") else []
+        given = [each for each in (*args, *named.values()) if isinstance(each, kind)]
+        given += [torch.bfloat16] if is_lowered("cpu") else []
         if name in by_name and args:
             given.append(by_name[name])
             found = args[0].double() if isinstance(args[0], torch.Tensor) else args[0]
