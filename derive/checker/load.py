@@ -387,7 +387,9 @@ def compile_script(code: Code, text: str) -> CodeType:
     assert code.script is not None
     script = replace(code.script, tree=name_calls(_parse_edited(text, code.source)))
     tree = to_function(script, arguments, code.answer)
-    return _compile(tree, code.path)
+    if "numpy" in text:
+        return _compile(tree, code.path)
+    return compile(tree, code.path, "exec", dont_inherit=True)
 
 
 def _parse_edited(text: str, before: str) -> ast.Module:
@@ -417,18 +419,9 @@ def find_blocks(source: str) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-@lru_cache(maxsize=1 << 13)
-def _find_imports(node: ast.AST) -> tuple[ast.Import | ast.ImportFrom, ...]:
-    """The imports in a tree or a statement."""
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-        return (node,)
-    inner = (each for each in ast.iter_child_nodes(node) if not isinstance(each, ast.expr))
-    return tuple(chain.from_iterable(map(_find_imports, inner)))
-
-
 def _compile(tree: ast.Module, path: str) -> CodeType:
     """The code of a tree; one that computes by numpy alone computes by torch's functions of it."""
-    nodes = _find_imports(tree)
+    nodes = [*ast.walk(tree)]
     aliases = [each for node in nodes if isinstance(node, ast.Import) for each in node.names]
     froms = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
     heads = {f"{name.partition('.')[0]}" for name in [a.name for a in aliases]}
