@@ -514,7 +514,9 @@ def _guard_sizes(system: ir.System) -> tuple[ir.System, tuple[str, ...]]:
 def _find_needs(value: Polynomial, facts: Facts) -> Iterator[ir.Expr]:
     """The condition on sizes under which a value is never negative, if it is not so anyway."""
     low = None if is_never_negative(value, facts) else find_range(value.to_expr()).low
-    if low is not None and low.atoms and all(isinstance(atom, ir.Size) for atom in low.atoms):
+    atoms = low.atoms if low is not None else ()
+    told = not any(isinstance(p, ir.Index | ir.Access) for atom in atoms for p in walk(atom))
+    if low is not None and atoms and told:
         number = Polynomial.of(low.terms.get((), 0))
         sizes = low - number
         below = Polynomial({monomial: -n for monomial, n in sizes.terms.items() if n < 0})

@@ -124,8 +124,9 @@ class Extents:
     def _find_last(self, value: Any, indices: Sequence[str]) -> Any:
         """The largest value of a place: every index with a positive step at its last value."""
         for index in indices:
-            step = value.coeff(Symbol(index))
-            last = Integer(0) if step.could_extract_minus_sign() else self.known[index] - 1
+            steps = Add.make_args(expand(value.coeff(Symbol(index))))  # of T - M, T and -M
+            is_back = all(step.as_coeff_Mul()[0].is_negative for step in steps)
+            last = Integer(0) if is_back else self.known[index] - 1
             value = value.subs(Symbol(index), last)
         return expand(value)
 

@@ -37,7 +37,7 @@ class Example:
 
 def run(source):
     """The names that a source makes."""
-    names = {"torch": torch}
+    names = {"torch": torch, "functional": torch.nn.functional}
     exec(compile(ast.parse(source), "<example>", "exec"), names)
     return names
 

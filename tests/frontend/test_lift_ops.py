@@ -1,5 +1,7 @@
 """Rows of the table, writes in place, views: what is lifted is what torch computes, or refused."""
 
+import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -7,18 +9,28 @@ import torch
 from lifting import Example, draw_sizes, find_gap, is_for_every_size, lift_example, run
 
 from derive.errors import DeriveError
+from derive.frontend.torch import ops
 from derive.frontend.torch.lift import lift
-from derive.frontend.torch.ops import OPS
 from derive.ir.nodes import Size, Tensor
+from derive.judge.samples import choose_sizes
 
-TABLE = Path(__file__).with_name("lift_writes.txt").read_text(encoding="utf-8").splitlines()
-LINES = [line for line in TABLE if line and not line.startswith("#")]
+
+def read_lines(name):
+    """The lines of a table, but for its comments."""
+    table = Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines()
+    return [line for line in table if line and not line.startswith("#")]
+
+
+LINES = read_lines("lift_writes.txt")
+SIZES = [
+    (text, fixed) for text, _, fixed in (e.partition("  # ") for e in read_lines("lift_sizes.txt"))
+]
 RIGHT = [line for line in LINES if "  # " not in line]
 REFUSED = [line.split("  # ") for line in LINES if "  # " in line]
 VECTOR = {"x": Tensor("x", (Size("S"),))}
 
 
-EXAMPLES = [example for row in OPS for example in row.examples]
+EXAMPLES = [example for row in ops.OPS for example in row.examples]
 
 
 @pytest.mark.sampled(3)
@@ -69,3 +81,26 @@ def test_numbers_that_no_mode_sees_are_caught_by_the_values(take):
 def test_a_size_that_is_lost_unheard_is_a_number_in_the_result():
     lifted = lift(lambda x: x * float(repr(x.shape[0])), VECTOR, {"S": 3})
     assert lifted.fixed == {"S": 3}
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize(("text", "fixed"), SIZES)
+def test_a_number_made_of_a_size_is_carried_on_or_said_to_be_fixed(text, fixed):
+    example = Example(text)
+    declared, function = example.find_system(), example.find_function()
+    lifted = lift_example(function, declared, draw_sizes(declared, 1)[0])
+    assert sorted(lifted.fixed) == fixed.split()
+    judged = 0
+    for number, draw in enumerate(choose_sizes(lifted.system, 8, seed=3)):
+        sizes = {**draw, **lifted.fixed}
+        if all(note.holds(sizes) for note in lifted.notes):
+            with suppress(RuntimeError, IndexError):  # the code does not run at all sizes
+                assert find_gap(function, declared, sizes, lifted, number) < 1e-9
+                judged += 1
+    assert judged > 1
+
+
+def test_no_row_of_the_table_takes_a_number_out_of_a_size_unheard():
+    """`plain` takes one and records nothing; `int` records the sizes in it."""
+    rows = Path(ops.__file__).parent.glob("*.py")
+    assert not [row.name for row in rows if re.search(r"\bplain\b", row.read_text("utf-8"))]

@@ -23,7 +23,7 @@ from typing import Any
 
 from derive.analysis.affine import Affine, divide, modulo, ravel, to_affine
 from derive.analysis.facts import is_never_negative, is_positive
-from derive.frontend.torch import exprs, numbers
+from derive.frontend.torch import exprs
 from derive.frontend.torch.trace import Shadow, Trace, find_address, kind_of
 from derive.ir import nodes as ir
 from derive.ir.polynomial import NOTHING, Polynomial
@@ -66,7 +66,7 @@ class Call:
         value = self.get(position, name, default)
         if value is None:
             raise self.trace.refuse("lift-op", f"{self.name} without a dimension is not known")
-        return int(numbers.plain(value)) % max(rank, 1)
+        return int(value) % max(rank, 1)
 
     def axes(self, position: int, rank: int, name: str = "dim") -> tuple[int, ...]:
         """The axes of a reduction; all of them where none are told."""
@@ -75,7 +75,7 @@ class Call:
             return tuple(range(rank))
         if isinstance(value, int):
             value = (value, *(a for a in self.args[position + 1 :] if type(a) is int))
-        return tuple(int(numbers.plain(each)) % max(rank, 1) for each in value)
+        return tuple(int(each) % max(rank, 1) for each in value)
 
     def spread_args(self, position: int, name: str) -> tuple[Any, ...]:
         """Arguments given one by one or as one tuple: `view(2, 3)`, `view((2, 3))`."""

@@ -192,7 +192,8 @@ def _judge(
     for name in sizes:  # `1.0 / S` asks S for nothing
         held = {**lifted.fixed, name: sizes[name]}
         _, *others = find_other_draws(lifted.system, sizes, held)
-        if name not in lifted.fixed and all(compare(*draw) for draw in others):
+        told = [compare(*draw) for draw in others if name not in lifted.fixed]
+        if True in told and False not in told:
             return (name,)
     return tuple(sizes)
 
@@ -275,7 +276,7 @@ def _make(trace: Trace, entry: Argument) -> Any:
 
 _CLOSE = 1e-6  # of the largest element
 _DRAW_SEED = 11
-_TRIES = 6  # at other sizes
+_TRIES, _VALUES = 4, 3  # draws at other sizes, and values that each size takes
 
 
 def is_equal_at(
@@ -302,25 +303,25 @@ def is_equal_at(
 def find_other_draws(
     system: ir.System, sizes: Mapping[str, int], fixed: Mapping[str, int]
 ) -> Iterator[tuple[dict[str, int], dict[str, Any]]]:
-    """Other numbers at the same sizes, then at other sizes where they are free."""
+    """Other numbers at the same sizes, then at others where they are free: K//2 is 3 at two."""
     yield dict(sizes), samples.draw_inputs(system, sizes, _DRAW_SEED)
     if len(fixed) == len(sizes):
         return
-    whole = _choose_others(system, sizes, fixed)
-    values = samples.draw_inputs(system, whole, _DRAW_SEED)
-    positive = {
-        name: value.abs() + 0.5
-        if isinstance(value, torch.Tensor) and value.is_floating_point()
-        else value
-        for name, value in values.items()
-    }
-    yield whole, positive
+    for whole in _choose_others(system, sizes, fixed):
+        values = samples.draw_inputs(system, whole, _DRAW_SEED)
+        positive = {
+            name: value.abs() + 0.5
+            if isinstance(value, torch.Tensor) and value.is_floating_point()
+            else value
+            for name, value in values.items()
+        }
+        yield whole, positive
 
 
 def _choose_others(
     system: ir.System, sizes: Mapping[str, int], fixed: Mapping[str, int]
-) -> dict[str, int]:
-    """Other sizes, as many of those that are free as can be had unlike the ones of the run."""
+) -> list[dict[str, int]]:
+    """Draws until each free size has had three values, the one of the run among them."""
     found = [dict(sizes)]
     for seed in range(_DRAW_SEED, _DRAW_SEED + _TRIES):
         try:
@@ -328,9 +329,10 @@ def _choose_others(
         except ArithmeticError:  # a quotient by a size that these sizes make zero
             continue
         found.append({name: fixed.get(name, others.get(name, n)) for name, n in sizes.items()})
-        if all(found[-1][name] != n for name, n in sizes.items() if name not in fixed):
+        values = [{whole[name] for whole in found} for name in sizes if name not in fixed]
+        if all(len(each) >= _VALUES for each in values):
             break
-    return max(found, key=lambda whole: sum(whole[name] != n for name, n in sizes.items()))
+    return found[1:]
 
 
 def call_plainly(

@@ -285,8 +285,8 @@ class Trace:
         """An extent in its one form, sizes that are numbers put in."""
         if isinstance(value, Polynomial):
             value = value.to_expr()
-        elif isinstance(value, int):
-            value = numbers.to_expr(value)
+        elif hasattr(value, "__index__"):  # a number of numpy's is no int
+            value = numbers.to_expr(value if isinstance(value, int) else int(value))
         return _fold(substitute(value, self.fixed)).to_expr()
 
     def number(self, extent: ir.Expr) -> int:

@@ -363,7 +363,8 @@ def _variance(call: Call) -> Shadow:
     found = exprs.fold("var", bound, value) if bound else exprs.subtract(value, value)
     if correction or correction is None:
         count = prod((Polynomial.of(index.extent) for index in bound), start=Polynomial.of(1))
-        whole, less = count.to_expr(), 1.0 if correction is None else float(correction)
+        whole, less = count.to_expr(), 1 if correction in (None, True) else correction
+        _ = call.trace.to_int(whole) >= math.ceil(less)  # torch divides by 0 where it is not
         share = exprs.divide(whole, exprs.subtract(whole, to_expr(less)))
         found = exprs.multiply(found, share)
     return call.trace.make(indices, found, "real")
@@ -496,7 +497,8 @@ def _tensordot(call: Call) -> Shadow:
     one, other = call.shadow(0, "a"), call.shadow(1, "b")
     dims = call.get(2, "dims", 2)
     if isinstance(dims, int):
-        dims = range(one.rank - dims, one.rank), range(dims)
+        count = int(dims)
+        dims = range(one.rank - count, one.rank), range(count)
     left, right = [f"l{k}" for k in range(one.rank)], [f"r{k}" for k in range(other.rank)]
     for a, b in zip(*dims, strict=True):
         right[b] = left[a]

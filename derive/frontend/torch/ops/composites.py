@@ -15,7 +15,7 @@ from typing import Any
 from derive.errors import refuse
 from derive.frontend.torch.call import composite
 from derive.frontend.torch.code import apply_to
-from derive.frontend.torch.numbers import SymbolicFloat, SymbolicInt, is_symbolic, plain
+from derive.frontend.torch.numbers import SymbolicFloat, SymbolicInt, is_symbolic
 from derive.frontend.torch.ops.views import clamp, to_list
 from derive.libraries import torch
 
@@ -106,7 +106,8 @@ def _pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any
             _ = length > max(before, after)  # the code runs so while it is
             places = places if not is_symbolic(before) and before == 0 else places.abs()
             back = length - 1 - (length - 1 - places).abs()
-            places = (places if plain(after) == 0 else back).clamp(0, length - 1)
+            places = places if not is_symbolic(after) and after == 0 else back
+            places = places.clamp(0, length - 1)
         input = input.index_select(-dim, places)
     return input
 

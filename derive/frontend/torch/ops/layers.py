@@ -14,7 +14,7 @@ from operator import or_
 from typing import Any
 
 from derive.frontend.torch.call import composite
-from derive.frontend.torch.numbers import is_symbolic, plain
+from derive.frontend.torch.numbers import is_symbolic
 from derive.frontend.torch.ops.composites import unknown
 from derive.libraries import torch
 
@@ -159,7 +159,7 @@ def _scatter(input: Any, dim: int, index: Any, src: Any, **_: Any) -> Any:
     if is_symbolic(index.shape[dim]) or index.dim() != input.dim():
         unknown("scatter of as many places as a size says is not known", help="use index_add")
     whole, places = input.movedim(dim, -1), index.movedim(dim, -1)
-    if [*map(plain, whole.shape[:-1])] != [*map(plain, places.shape[:-1])]:
+    if whole.shape[:-1] != places.shape[:-1]:
         unknown("scatter into a part of a tensor is not known", help="use index_add")
     given = src.movedim(dim, -1) if isinstance(src, torch.Tensor) else None
     for k in range(index.shape[dim]):

@@ -17,7 +17,7 @@ from derive.analysis import affine
 from derive.frontend.torch import call, exprs, trace
 from derive.frontend.torch.call import Call, Op, op
 from derive.frontend.torch.exprs import add, multiply, subtract
-from derive.frontend.torch.numbers import is_symbolic, plain, to_expr
+from derive.frontend.torch.numbers import is_symbolic, to_expr, to_form
 from derive.frontend.torch.ops.composites import unknown
 from derive.frontend.torch.ops.views import insert_axis, to_list
 from derive.frontend.torch.trace import RestartError, Shadow, Trace, at, hint_of
@@ -346,7 +346,7 @@ class Window:
     """One axis of a window: its length, how far it moves, and what is put beside the input."""
 
     length: ir.Expr
-    step: int
+    step: int  # these may be symbolic
     gap: int
     before: int
     after: int
@@ -381,13 +381,13 @@ def _find_windows(
     edges = _spell(0 if padding == "valid" else padding, count)
     spelt = zip(lengths, _spell(steps, count), _spell(gaps, count), edges, strict=False)
     for length, step, gap, edge in spelt:
-        before = after = plain(edge)
+        before = after = edge
         if padding == "same":
             if step != 1:
                 raise trace.refuse("lift-op", "padding='same' with a stride is not known")
-            total = gap * (_fix(trace, length) - 1)
+            total = gap * (trace.to_int(length) - 1)
             before, after = total // 2, total - total // 2
-        found.append(Window(length, plain(step), plain(gap), before, after))
+        found.append(Window(length, step, gap, before, after))
     return found
 
 
@@ -399,19 +399,17 @@ def _fix(trace: Trace, extent: ir.Expr) -> int:
     return trace.number(extent)
 
 
-def _count(extent: ir.Expr, window: Window) -> ir.Expr:
+def _count(trace: Trace, extent: ir.Expr, window: Window) -> ir.Expr:
     """How many places a window has."""
-    reach = multiply(to_expr(window.gap), subtract(window.length, ir.ONE))
-    room = Polynomial.of(subtract(add(extent, to_expr(window.before + window.after)), reach))
-    whole = divide_wholly(room - Polynomial.of(1), Polynomial.of(window.step))
-    if whole is not None:
-        return (whole + Polynomial.of(1)).to_expr()
-    more = (room.terms.get((), 0) - 1) // window.step  # (H + 3)//2 is (H + 1)//2 + 1
-    rest = room - Polynomial.of(1 + more * window.step)
-    if rest.constant is not None:
-        return to_expr(int(rest.constant // window.step + more + 1))
-    quotient = ir.Call("floordiv", (exprs.write_place(rest.to_expr(), ()), to_expr(window.step)))
-    return add(quotient, to_expr(int(more) + 1))
+    room = trace.to_int(extent) + window.before + window.after
+    room -= window.gap * (trace.to_int(window.length) - 1) + 1
+    form, step = to_form(room), to_form(window.step)
+    count = divide_wholly(form, step)
+    if count is None:  # (H + 3)//2 is (H + 1)//2 + 1
+        more = Polynomial.of(0 if step.constant is None else form.terms.get((), 0) // step.constant)
+        rest = exprs.write_place((form - more * step).to_expr(), ())
+        count = more + Polynomial.of(ir.Call("floordiv", (rest, step.to_expr())))
+    return trace.extent(count + Polynomial.of(1))
 
 
 def _index_like(trace: Trace, index: ir.Index, extent: ir.Expr) -> ir.Index:
@@ -428,7 +426,7 @@ def _index_named(trace: Trace, extent: ir.Expr, hint: str) -> ir.Index:
 def _open(trace: Trace, axes: Sequence[ir.Index], windows: Sequence[Window]) -> Opened:
     found = Opened([], [], [], [])
     for own, window in zip(axes, windows, strict=True):
-        found.outer.append(_index_like(trace, own, _count(own.extent, window)))
+        found.outer.append(_index_like(trace, own, _count(trace, own.extent, window)))
         found.inner.append(_index_named(trace, window.length, "k"))
         moved = multiply(to_expr(window.step), at(found.outer[-1]))
         far = multiply(to_expr(window.gap), at(found.inner[-1]))
@@ -447,7 +445,7 @@ def _open_back(
         step, gap = to_expr(window.step), to_expr(window.gap)
         reach = multiply(gap, subtract(window.length, ir.ONE))
         far = multiply(step, subtract(own.extent, ir.ONE))
-        length = add(far, reach, to_expr(1 + plain(extra) - 2 * window.before))
+        length = add(far, reach, to_expr(1 + extra - 2 * window.before))
         outer.append(_index_like(trace, own, trace.extent(Polynomial.of(length))))
     return _look_back(trace, outer, [own.extent for own in axes], windows)
 
@@ -462,7 +460,7 @@ def _look_back(
         found.inner.append(_index_named(trace, window.length, "k"))
         far = multiply(to_expr(window.gap), at(found.inner[-1]))
         place = Polynomial.of(subtract(add(at(own), to_expr(window.before)), far)).to_expr()
-        if window.step != 1:
+        if is_symbolic(window.step) or window.step != 1:
             rest = ir.Call("mod", (place, step))
             found.inside.append(exprs.compare("==", rest, ir.ZERO))
             place = ir.Call("floordiv", (place, step))
@@ -493,7 +491,8 @@ def _convolve(call: Call) -> Shadow:
     value = given if given.rank == weight.rank else insert_axis(trace, given, 0)
     batch, channel = trace.like(*value.indices[:2])
     first, second = weight.indices[:2]
-    groups = int(plain(call.get(6, "groups", 1)))
+    groups = call.get(6, "groups", 1)
+    number = trace.extent(groups)
     how = call.get(7 if is_transposed else 5, "dilation", 1), call.get(4, "padding", 0)
     windows = _find_windows(trace, weight.shape[2:], call.get(3, "stride", 1), *how)
 
@@ -512,7 +511,8 @@ def _convolve(call: Call) -> Shadow:
         trace.unify(channel.extent, first.extent)
         part, out = channel, index_number(second, "o")
         source, which = at(part), at(out)
-        if groups != 1:
+        if is_symbolic(groups) or groups != 1:
+            groups = int(groups)
             length, each = _fix(trace, channel.extent) // groups, _fix(trace, second.extent)
             part, out = trace.index(length, "c"), trace.index(each * groups, "o")
             source = group(out, each, length, part)
@@ -521,14 +521,15 @@ def _convolve(call: Call) -> Shadow:
     else:
         opened = _open(trace, value.indices[2:], windows)
         part, out = channel, index_number(first, "o")
-        if groups == 1:
+        if not is_symbolic(groups) and groups == 1:
             trace.unify(channel.extent, second.extent)
             source = at(part)
-        elif second.extent is ir.ONE and trace.number(out.extent) == groups:
-            trace.unify(channel.extent, out.extent)  # each channel by itself
+        elif second.extent is ir.ONE and trace.number(out.extent) == trace.number(number):
+            for extent in (number, channel.extent):  # each channel by itself
+                trace.unify(extent, out.extent)
             part, source = second, at(out)
         else:
-            part = index_number(second, "c")
+            part, groups = index_number(second, "c"), int(groups)
             length, each = _fix(trace, channel.extent) // groups, _fix(trace, out.extent) // groups
             _fix(trace, part.extent)
             source = group(out, each, length, part)
@@ -556,7 +557,7 @@ def _roll_up(call: Call) -> Shadow:
     windows = _find_windows(trace, lengths, *how)
     sizes = map(trace.extent, _spell(call.get(1, "output_size"), 2))
     whole = [trace.index(size, hint) for size, hint in zip(sizes, "hw", strict=True)]
-    counts = [_count(i.extent, window) for i, window in zip(whole, windows, strict=True)]
+    counts = [_count(trace, i.extent, window) for i, window in zip(whole, windows, strict=True)]
     trace.unify(value.shape[-1], multiply(*counts))
     rest = trace.like(*value.indices[:-2])
     channels = trace.to_int(value.shape[-2]) // math.prod(map(trace.number, lengths))
@@ -576,15 +577,16 @@ def _pool(call: Call, kind: str, count: int) -> Shadow:
     """The largest or the mean of each window."""
     trace, value = call.trace, call.shadow(0)
     words = (_MAX if kind == "max" else _MEAN).split()
-    given = {name: call.get(k, name) for k, name in enumerate(words, 1)}
+    defaults = {"dilation": 1, "padding": 0}
+    given = {name: call.get(k, name, defaults.get(name)) for k, name in enumerate(words, 1)}
     lengths = [to_expr(n) for n in _spell(given["kernel_size"], count)]
-    how = given["stride"] or given["kernel_size"], given.get("dilation") or 1, given["padding"] or 0
-    windows = _find_windows(trace, lengths, *how)
+    stride = given["kernel_size"] if given["stride"] in (None, [], ()) else given["stride"]
+    windows = _find_windows(trace, lengths, stride, given.get("dilation", 1), given["padding"])
     if given.get("return_indices"):
         raise trace.refuse("lift-op", "the places of a pool's largest elements are not known")
     own = value.indices[-count:]
     if given["ceil_mode"]:  # a last window that begins inside, or before it, may reach over the end
-        reach = [w.gap * (trace.number(w.length) - 1) for w in windows]
+        reach = [w.gap * (trace.to_int(w.length) - 1) for w in windows]
         more = [min(w.after + w.step - 1, r) for w, r in zip(windows, reach, strict=True)]
         windows = [replace(w, after=n) for w, n in zip(windows, more, strict=True)]
     opened = _open(trace, own, windows)

@@ -8,7 +8,7 @@ from typing import Any
 from derive.analysis import affine, facts
 from derive.frontend.torch import exprs
 from derive.frontend.torch.call import Call, op, write
-from derive.frontend.torch.numbers import divide_sizes, is_symbolic, plain, to_expr, to_form
+from derive.frontend.torch.numbers import divide_sizes, is_symbolic, to_expr, to_form
 from derive.frontend.torch.trace import Shadow, Trace, at, hint_of, kind_of, remap
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, divide_wholly
@@ -50,6 +50,11 @@ def find_place(number: int, extent: ir.Expr) -> ir.Expr:
     """A place of an axis, counted from the end where it is negative."""
     place = to_expr(number)
     return exprs.add(place, extent) if number < 0 else place
+
+
+def is_rest(length: Any) -> bool:
+    """Does a length -1 ask for what is left?"""
+    return not is_symbolic(length) and length == -1
 
 
 def clamp(value: Any, total: int) -> int:
@@ -130,7 +135,7 @@ def _expand(call: Call) -> Shadow:
             indices.append(trace.index(trace.extent(asked)))
             continue
         own = shadow.indices[number - extra]
-        extent = own.extent if plain(asked) == -1 else trace.extent(asked)
+        extent = own.extent if is_rest(asked) else trace.extent(asked)
         if trace.number(own.extent) == 1 and trace.number(extent) != 1:
             if own.extent is not ir.ONE:
                 trace.unify(own.extent, ir.ONE)
@@ -161,7 +166,7 @@ def _reshape(call: Call) -> Shadow:
     """The elements in order under other axes; indices that stay stay themselves."""
     trace, shadow = call.trace, call.shadow(0)
     asked = call.spread_args(1, "shape" if "shape" in call.named else "size")
-    extents = [None if plain(each) == -1 else trace.extent(each) for each in asked]
+    extents = [None if is_rest(each) else trace.extent(each) for each in asked]
     rest = _multiply([each for each in extents if each is not None])
     new = [
         trace.extent(divide_sizes(_multiply(shadow.shape), rest)) if each is None else each
@@ -248,15 +253,10 @@ def _split(call: Call) -> tuple[Shadow, ...]:
     if isinstance(asked, (tuple, list)):
         lengths = list(asked)
     else:  # pieces of one size: how many there are is a matter of this run
-        number = -(-int(plain(total)) // int(plain(asked)))
-        count = divide_wholly(to_form(total), to_form(asked))
-        if count is not None:
-            trace.watch.fix(count.to_expr())
-            lengths = [asked] * number
-        else:
-            trace.watch.fix(to_expr(total), to_expr(asked))
-            each = int(plain(asked))
-            lengths = [each] * (number - 1) + [int(plain(total)) - (number - 1) * each]
+        if divide_wholly(to_form(total), to_form(asked)) is None:
+            total, asked = int(total), int(asked)
+        more = int(-(-total // asked)) - 1
+        lengths = [asked] * more + [total - more * asked]
     start: int = 0
     found = []
     for length in lengths:
@@ -330,8 +330,8 @@ def _slice(trace: Trace, shadow: Shadow, axis: int, key: slice) -> Shadow:
     if step == 1 and not is_symbolic(start) and start == 0 and stop is total:
         return shadow
     gap = stop - start
-    length = gap if step == 1 else -(-gap // step) if plain(gap) > 0 else 0
-    if length < 0 or (plain(length) == 0 and not is_symbolic(length)):
+    length = gap if step == 1 else -(-gap // step)
+    if length < 0 or (not is_symbolic(length) and length == 0):
         raise trace.refuse("lift-op", "a slice with nothing in it is not known")
     return narrow(trace, shadow, axis, length, (to_expr(start), step))
 
