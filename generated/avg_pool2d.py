@@ -36,13 +36,15 @@ def avg_pool2d(x: Tensor, *, K: int = 2, S: int = 2) -> Tensor:
 
 def _check_shapes(x: Tensor, K: int, S: int) -> None:
     """Compare the shapes; ValueError where they do not fit."""
+    if isinstance(K, bool) or not isinstance(K, (int, torch.SymInt)) or K < 1:
+        raise ValueError(f"K must be an integer of at least 1, got {K!r}")
+    if isinstance(S, bool) or not isinstance(S, (int, torch.SymInt)) or S < 1:
+        raise ValueError(f"S must be an integer of at least 1, got {S!r}")
     if x.ndim != 4:
         raise ValueError(f"x[b,c,S*i + k,S*j + l] has 4 places, got {list(x.shape)}")
     B, C, H, W = x.shape
     if C < 1:
         raise ValueError(f"C must be at least 1, got {C}")
-    if K < 1:
-        raise ValueError(f"K must be at least 1, got {K}")
     if (H - K) // S + 1 < 1:
         raise ValueError(
             f"index i must have an extent of 1 at least, "

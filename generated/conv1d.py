@@ -38,6 +38,12 @@ def conv1d(x: Tensor, W: Tensor, bias: Tensor, *, S: int = 2, P: int = 1, D: int
 
 def _check_shapes(x: Tensor, W: Tensor, bias: Tensor, S: int, P: int, D: int) -> None:
     """Compare the shapes; ValueError where they do not fit."""
+    if isinstance(S, bool) or not isinstance(S, (int, torch.SymInt)) or S < 1:
+        raise ValueError(f"S must be an integer of at least 1, got {S!r}")
+    if isinstance(P, bool) or not isinstance(P, (int, torch.SymInt)) or P < 0:
+        raise ValueError(f"P must be an integer of at least 0, got {P!r}")
+    if isinstance(D, bool) or not isinstance(D, (int, torch.SymInt)) or D < 1:
+        raise ValueError(f"D must be an integer of at least 1, got {D!r}")
     if x.ndim != 3:
         raise ValueError(f"x[b,c,S*t + D*k - P] has 3 places, got {list(x.shape)}")
     B, C, T = x.shape

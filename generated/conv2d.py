@@ -42,6 +42,10 @@ def conv2d(x: Tensor, F: Tensor, bias: Tensor, *, S: int = 2, P: int = 1) -> Ten
 
 def _check_shapes(x: Tensor, F: Tensor, bias: Tensor, S: int, P: int) -> None:
     """Compare the shapes; ValueError where they do not fit."""
+    if isinstance(S, bool) or not isinstance(S, (int, torch.SymInt)) or S < 1:
+        raise ValueError(f"S must be an integer of at least 1, got {S!r}")
+    if isinstance(P, bool) or not isinstance(P, (int, torch.SymInt)) or P < 0:
+        raise ValueError(f"P must be an integer of at least 0, got {P!r}")
     if x.ndim != 4:
         raise ValueError(f"x[b,c,S*i + k - P,S*j + l - P] has 4 places, got {list(x.shape)}")
     B, C, H, W = x.shape

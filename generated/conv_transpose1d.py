@@ -33,6 +33,8 @@ def conv_transpose1d(x: Tensor, W: Tensor, *, S: int = 2) -> Tensor:
 
 def _check_shapes(x: Tensor, W: Tensor, S: int) -> None:
     """Compare the shapes; ValueError where they do not fit."""
+    if isinstance(S, bool) or not isinstance(S, (int, torch.SymInt)) or S < 0:
+        raise ValueError(f"S must be an integer of at least 0, got {S!r}")
     if x.ndim != 3:
         raise ValueError(f"x[b,c,t] has 3 places, got {list(x.shape)}")
     B, C, T = x.shape

@@ -40,6 +40,8 @@ def depthwise_conv2d(x: Tensor, F: Tensor, *, P: int = 1) -> Tensor:
 
 def _check_shapes(x: Tensor, F: Tensor, P: int) -> int:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
+    if isinstance(P, bool) or not isinstance(P, (int, torch.SymInt)) or P < 0:
+        raise ValueError(f"P must be an integer of at least 0, got {P!r}")
     if x.ndim != 4:
         raise ValueError(f"x[b,c,i + k - P,j + l - P] has 4 places, got {list(x.shape)}")
     B, C, H, W = x.shape

@@ -34,6 +34,8 @@ def fem_stiffness(K: Tensor, node: Tensor, *, N: int, validate: bool = False) ->
 
 def _check_shapes(K: Tensor, node: Tensor, N: int) -> None:
     """Compare the shapes; ValueError where they do not fit."""
+    if isinstance(N, bool) or not isinstance(N, (int, torch.SymInt)) or N < 0:
+        raise ValueError(f"N must be an integer of at least 0, got {N!r}")
     if K.ndim != 3:
         raise ValueError(f"K[e,k,l] has 3 places, got {list(K.shape)}")
     E = K.shape[0]

@@ -51,6 +51,8 @@ def group_norm(
 
 def _check_shapes(x: Tensor, gamma: Tensor, beta: Tensor, eps: float | Tensor, G: int) -> int:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
+    if isinstance(G, bool) or not isinstance(G, (int, torch.SymInt)) or G < 1:
+        raise ValueError(f"G must be an integer of at least 1, got {G!r}")
     if x.ndim != 4:
         raise ValueError(f"x[b,g*K + k,h,w] has 4 places, got {list(x.shape)}")
     B = x.shape[0]
@@ -70,8 +72,6 @@ def _check_shapes(x: Tensor, gamma: Tensor, beta: Tensor, eps: float | Tensor, G
         raise ValueError(f"beta[g*K + k] must be [G*K={G * K}], got {list(beta.shape)}")
     if torch.is_tensor(eps) and eps.ndim != 0:
         raise ValueError(f"eps is a scalar, got {list(eps.shape)}")
-    if G < 1:
-        raise ValueError(f"G must be at least 1, got {G}")
     if H < 1:
         raise ValueError(f"H must be at least 1, got {H}")
     if K < 1:

@@ -33,6 +33,8 @@ def head_projection_merged(x: Tensor, w: Tensor, *, N: int) -> Tensor:
 
 def _check_shapes(x: Tensor, w: Tensor, N: int) -> int:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
+    if isinstance(N, bool) or not isinstance(N, (int, torch.SymInt)) or N < 0:
+        raise ValueError(f"N must be an integer of at least 0, got {N!r}")
     if x.ndim != 3:
         raise ValueError(f"x[b,i,t] has 3 places, got {list(x.shape)}")
     B, S, T = x.shape

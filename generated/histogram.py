@@ -31,6 +31,8 @@ def histogram(x: Tensor, w: Tensor, *, M: int) -> Tensor:
 
 def _check_shapes(x: Tensor, w: Tensor, M: int) -> None:
     """Compare the shapes; ValueError where they do not fit."""
+    if isinstance(M, bool) or not isinstance(M, (int, torch.SymInt)) or M < 0:
+        raise ValueError(f"M must be an integer of at least 0, got {M!r}")
     if x.ndim != 1:
         raise ValueError(f"x[n] has 1 place, got {list(x.shape)}")
     N = x.shape[0]

@@ -98,6 +98,8 @@ def _check_shapes(
     H: int,
 ) -> int:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
+    if isinstance(H, bool) or not isinstance(H, (int, torch.SymInt)) or H < 0:
+        raise ValueError(f"H must be an integer of at least 0, got {H!r}")
     if X.ndim != 3:
         raise ValueError(f"X[b,n,c] has 3 places, got {list(X.shape)}")
     B = X.shape[0]

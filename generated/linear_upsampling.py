@@ -36,9 +36,9 @@ def linear_upsampling(x: Tensor, *, R: int) -> Tensor:
 
 def _check_shapes(x: Tensor, R: int) -> int:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
+    if isinstance(R, bool) or not isinstance(R, (int, torch.SymInt)) or R < 1:
+        raise ValueError(f"R must be an integer of at least 1, got {R!r}")
     if x.ndim != 2:
         raise ValueError(f"x[b,n] has 2 places, got {list(x.shape)}")
     B, N = x.shape
-    if R < 1:
-        raise ValueError(f"R must be at least 1, got {R}")
     return N

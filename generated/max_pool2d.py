@@ -41,6 +41,10 @@ def max_pool2d(x: Tensor, *, P: int = 1, S: int = 2) -> Tensor:
 
 def _check_shapes(x: Tensor, P: int, S: int) -> None:
     """Compare the shapes; ValueError where they do not fit."""
+    if isinstance(P, bool) or not isinstance(P, (int, torch.SymInt)) or P < 0:
+        raise ValueError(f"P must be an integer of at least 0, got {P!r}")
+    if isinstance(S, bool) or not isinstance(S, (int, torch.SymInt)) or S < 1:
+        raise ValueError(f"S must be an integer of at least 1, got {S!r}")
     if x.ndim != 4:
         raise ValueError(f"x[b,c,S*i + k - P,S*j + l - P] has 4 places, got {list(x.shape)}")
     B, C, H, W = x.shape

@@ -83,6 +83,8 @@ def _check_shapes(
     H: int,
 ) -> tuple[int, int]:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
+    if isinstance(H, bool) or not isinstance(H, (int, torch.SymInt)) or H < 0:
+        raise ValueError(f"H must be an integer of at least 0, got {H!r}")
     if query.ndim != 3:
         raise ValueError(f"query[b,n,d] has 3 places, got {list(query.shape)}")
     B, N, D = query.shape

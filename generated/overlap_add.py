@@ -37,6 +37,8 @@ def overlap_add(x: Tensor, w: Tensor, *, Z: int) -> Tensor:
 
 def _check_shapes(x: Tensor, w: Tensor, Z: int) -> tuple[int, int]:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
+    if isinstance(Z, bool) or not isinstance(Z, (int, torch.SymInt)) or Z < 0:
+        raise ValueError(f"Z must be an integer of at least 0, got {Z!r}")
     if x.ndim != 3:
         raise ValueError(f"x[b,t,k] has 3 places, got {list(x.shape)}")
     B, T, K = x.shape

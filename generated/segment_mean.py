@@ -40,6 +40,8 @@ def segment_mean(x: Tensor, seg: Tensor, *, G: int, validate: bool = False) -> T
 
 def _check_shapes(x: Tensor, seg: Tensor, G: int) -> int:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
+    if isinstance(G, bool) or not isinstance(G, (int, torch.SymInt)) or G < 0:
+        raise ValueError(f"G must be an integer of at least 0, got {G!r}")
     if x.ndim != 2:
         raise ValueError(f"x[n,d] has 2 places, got {list(x.shape)}")
     N, D = x.shape

@@ -42,6 +42,8 @@ def sliding_window_attention(q: Tensor, k: Tensor, v: Tensor, *, W: int) -> Tens
 
 def _check_shapes(q: Tensor, k: Tensor, v: Tensor, W: int) -> int:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
+    if isinstance(W, bool) or not isinstance(W, (int, torch.SymInt)) or W < 0:
+        raise ValueError(f"W must be an integer of at least 0, got {W!r}")
     if q.ndim != 4:
         raise ValueError(f"q[b,h,i,d] has 4 places, got {list(q.shape)}")
     B, H, N, D = q.shape

@@ -55,6 +55,8 @@ def token_attention(
 
 def _check_shapes(x: Tensor, W_q: Tensor, W_k: Tensor, W_v: Tensor, W_o: Tensor, H: int) -> int:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
+    if isinstance(H, bool) or not isinstance(H, (int, torch.SymInt)) or H < 0:
+        raise ValueError(f"H must be an integer of at least 0, got {H!r}")
     if x.ndim != 3:
         raise ValueError(f"x[b,i,e] has 3 places, got {list(x.shape)}")
     B, S, E = x.shape

@@ -41,6 +41,8 @@ def top_k_gating(x: Tensor, W: Tensor, *, K: int = 2) -> Tensor:
 
 def _check_shapes(x: Tensor, W: Tensor, K: int) -> None:
     """Compare the shapes; ValueError where they do not fit."""
+    if isinstance(K, bool) or not isinstance(K, (int, torch.SymInt)) or K < 0:
+        raise ValueError(f"K must be an integer of at least 0, got {K!r}")
     if x.ndim != 2:
         raise ValueError(f"x[n,d] has 2 places, got {list(x.shape)}")
     N, D = x.shape

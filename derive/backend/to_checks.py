@@ -160,7 +160,7 @@ def _write_body(
     needed |= {
         s for source in known_sizes if isinstance(source, FromEquation) for s in _needs(source)
     }
-    lines: list[str] = []
+    lines = [line for size in system.sizes for line in _write_keyword(size.name, positive)]
     for tensor, group in groupby(known_sizes, key=lambda source: source.tensor):
         sources = list(group)
         if not any(line.startswith(f"if {tensor.name}.ndim ") for line in lines):
@@ -197,7 +197,7 @@ def _write_body(
         test = f"not 0 <= {to_python(access.places[k], ADD)} < {length}"
         lines.append(f"if {test if last is None else f'{length} < {last + 1}'}:")
         lines += _write_raise(f"{to_text(access)} is not there, ", f"as {_show_extent(length)}")
-    for size in positive:
+    for size in (each for each in positive if all(each != own.name for own in system.sizes)):
         must = f"{size} must be at least 1, "
         lines += [f"if {size} < 1:", *_write_raise(must, f"got {{{size}}}")]
     for index, least in counted:
@@ -327,6 +327,14 @@ def _write_size(source: SizeSource, system: ir.System) -> list[str]:
         f'{INDENT}raise ValueError(f"{shown}{value}, got {{{place}}}")',
         f"{source.name} = {over} // {factor}",
     ]
+
+
+def _write_keyword(size: str, positive: Sequence[str]) -> list[str]:
+    """The check of a size that no shape tells."""
+    least = int(size in positive)
+    is_wrong = f"isinstance({size}, bool) or not isinstance({size}, (int, torch.SymInt))"
+    must = f"{size} must be an integer of at least {least}, "
+    return [f"if {is_wrong} or {size} < {least}:", *_write_raise(must, f"got {{{size}!r}}")]
 
 
 def _write_raise(must: str, got: str, *, is_short: bool = False) -> list[str]:

@@ -219,6 +219,9 @@ class Printer:
                 return self._number_tensor(value, "torch.int64"), ATOM
             case ops.Cast(arg, "int" | "wide" as kind):
                 return f"{self.text(arg, ATOM)}.{'long' if kind == 'int' else 'double'}()", ATOM
+            case ops.Cast(arg, "single"):
+                dtype = f"torch.promote_types({self.dtype}, torch.float32)"
+                return f"{self.text(arg, ATOM)}.to({dtype})", ATOM
             case ops.Cast(arg, kind):
                 dtype = self._complex if kind == "complex" else self.dtype
                 return f"{self.text(arg, ATOM)}.to({dtype})", ATOM

@@ -243,7 +243,7 @@ class Choose:
 
 @ir.node
 class Cast:
-    """Integers, truth values or wide numbers in the formula's dtype, or real ones as others."""
+    """What it holds in the formula's dtype, or as another kind; `single`: float32 at least."""
 
     arg: Op
     kind: str = "real"

@@ -302,6 +302,34 @@ def test_a_size_that_must_not_be_zero_is_named(text, size):
         built.function(*given)
 
 
+KEYWORDS = ROWS["a size keyword that is no count is named"]
+
+
+WRONG = (-3, 2.5, float("nan"), True, "2", None, torch.tensor(2))
+
+
+@pytest.mark.parametrize(("text", "size", "right", "least"), KEYWORDS)
+def test_a_size_keyword_that_is_no_count_is_named(text, size, right, least):
+    function, x = build(parse(text)).function, torch.ones(12)
+    function(x, **{size: right})
+    for wrong in (least - 1, *WRONG):
+        words = re.escape(f"{size} must be an integer of at least {least}, got {wrong!r}")
+        with pytest.raises(ValueError, match=words):
+            function(x, **{size: wrong})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("text", "size", "right", "least"), KEYWORDS)
+def test_a_size_keyword_is_checked_in_a_compiled_function(text, size, right, least):
+    function, x = build(parse(text)).function, torch.ones(12)
+    traced = torch.compile(function, backend="eager", dynamic=True)
+    for count in (right, right + 1):
+        assert torch.equal(traced(x, **{size: count}), function(x, **{size: count}))
+    for wrong in (least - 1, *WRONG):
+        with pytest.raises(ValueError, match=f"{size} must be an integer of at least {least}"):
+            traced(x, **{size: wrong})
+
+
 @pytest.mark.filterwarnings("ignore:var")
 @pytest.mark.parametrize("text", ROWS["undefined places are those of the notation"])
 def test_undefined_places_are_those_of_the_notation(text):

@@ -13,7 +13,7 @@ import derive
 from derive.judge.samples import choose_sizes, draw_inputs
 from derive.plan import ops
 
-TRANSFORMS, OTHERS = (
+TRANSFORMS, OTHERS, ANGLES = (
     dict(entry.split(":\n", 1) for entry in entries)
     for entries in read_parts(Path(__file__).with_name("fourier.txt")).values()
 )
@@ -71,3 +71,48 @@ def test_every_way_to_call_it(name):
     torch.testing.assert_close(compiled(*values), expected)
     empty = draw_inputs(built.system, {**sizes, "B": 0}, 1)
     assert built.function(**empty).shape == (0, *expected.shape[1:])
+
+
+LENGTH, HALF = 1500, {torch.float32: 4e-6, torch.bfloat16: 8e-3}
+
+
+def check_digits(function, given, sizes):
+    """The same in float64, where the digits of all turns are there, and in shorter floats."""
+    for dtype, most in HALF.items():
+        short = {k: v.to(dtype) if v.is_floating_point() else v for k, v in given.items()}
+        wide = {k: v.double() if v.is_floating_point() else v for k, v in short.items()}
+        found, expected = (function(**each, **sizes) for each in (short, wide))
+        found, expected = (
+            each if isinstance(each, tuple) else (each,) for each in (found, expected)
+        )
+        for one, other in zip(found, expected, strict=True):
+            assert (one.to(other.dtype) - other).abs().max() < most * other.abs().max()
+
+
+@pytest.mark.parametrize("name", ANGLES)
+def test_angles_lose_their_turns_before_they_are_floats(name):
+    built = derive.build(derive.parse(ANGLES[name]))
+    assert not is_transformed(built)
+    assert built.judge(count=2).agrees
+    torch.manual_seed(0)
+    drawn = {
+        "x": torch.rand(LENGTH),
+        "w": torch.rand(LENGTH - 20),
+        "a": torch.randint(2**62, (LENGTH,)),
+    }
+    given = {entry.name: drawn[entry.name] for entry in built.system.inputs}
+    check_digits(built.function, given, {entry.name: 7 for entry in built.system.sizes})
+
+
+def test_angles_of_gradients_lose_their_turns():
+    formula = derive.parse(ANGLES["cosines"])
+    built = derive.build(derive.gradient(formula, "x"))
+    given = {entry.name: torch.rand(LENGTH) for entry in built.system.inputs}
+    check_digits(built.function, given, {})
+    function = derive.build(formula, backward=True).function
+    for dtype, most in HALF.items():
+        short = torch.rand(LENGTH).to(dtype).requires_grad_()
+        wide = short.detach().double().requires_grad_()
+        function(short).sum().backward()
+        function(wide).sum().backward()
+        assert (short.grad - wide.grad).abs().max() < most * wide.grad.abs().max()

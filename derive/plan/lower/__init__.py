@@ -21,7 +21,7 @@ from derive.plan import ops
 from derive.plan.lower.calls import fold_call, fold_shifted
 from derive.plan.lower.condition import fill, lower_choice, lower_condition, lower_index
 from derive.plan.lower.context import Context, layout_of
-from derive.plan.lower.fourier import lower_transformed
+from derive.plan.lower.fourier import lower_transformed, reduce_angle, widen_casts
 from derive.plan.lower.integers import lower_integers
 from derive.plan.lower.number import is_steady, is_wide, lower_number
 from derive.plan.lower.places import drop_padded, read, take_places
@@ -136,6 +136,10 @@ def lower_inside(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -
 
 def lower_node(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
     """One node, by its kind."""
+    reduced = reduce_angle(expr, context.system.equations)
+    if reduced is not expr:
+        op = widen_casts(lower_node(reduced, context, order))
+        return ops.Cast(op, "complex" if ops.is_complex(op) else "real")
     if isinstance(expr, (ir.Pow, ir.Call, ir.Where, ir.Add)) and not holds_complex(expr):
         folded = None if isinstance(expr, ir.Add) else fold_call(expr)
         expr = folded or fold_shifted(expr, context.system)

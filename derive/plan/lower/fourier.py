@@ -12,15 +12,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
-from math import log2
+from math import gcd, lcm, log2
 
-from derive.analysis.facts import is_integer, is_never_negative
+from derive.analysis.facts import find_range, is_integer, is_never_negative, is_positive, is_whole
 from derive.ir import nodes as ir
 from derive.ir.functions import holds_complex, is_complex
-from derive.ir.polynomial import Polynomial, is_same_extent
-from derive.ir.walk import find_free, find_names, rename_apart, rewrite_bottom_up, walk
+from derive.ir.polynomial import NOTHING, Polynomial, is_same_extent
+from derive.ir.walk import (
+    exchange,
+    find_free,
+    find_names,
+    is_reading,
+    rename_apart,
+    rewrite_bottom_up,
+    walk,
+)
 from derive.plan import ops
 from derive.plan.lower.context import Context
+from derive.rewrite.rule import put_value
 from derive.rewrite.rules.offsets import Offset, depend_on, find_offsets, find_run, to_polynomial
 from derive.rewrite.rules.products import is_bracket
 from derive.rewrite.rules.sums import find_factors
@@ -124,7 +133,7 @@ def _read_angle(factor: ir.Expr) -> tuple[Polynomial, Polynomial, str]:
     """(angle, damping, part) of exp(i angle + damping), or of its part re or im."""
     match factor:
         case ir.Call("cos" | "sin" as function, (angle,)):
-            return Polynomial.of(angle), Polynomial({}), "re" if function == "cos" else "im"
+            return Polynomial.of(angle), NOTHING, "re" if function == "cos" else "im"
         case ir.Call("exp", (exponent,)):
             found = Polynomial.of(exponent).split(UNIT)
         case ir.Pow(ir.Call("exp", (exponent,)), power):
@@ -132,6 +141,76 @@ def _read_angle(factor: ir.Expr) -> tuple[Polynomial, Polynomial, str]:
         case _:
             found = None
     return (*found, "") if found else (Polynomial({}), Polynomial({}), "")
+
+
+def reduce_angle(expr: ir.Expr, equations: Sequence[ir.Equation]) -> ir.Expr:
+    """A wave with each part 2*pi*p/q of its angle as 2*pi*(p % q)/q, for integers p and q.
+
+    In a short float the turns leave no room for the digits behind them.
+    """
+    wave, kinds = expr, (ir.Scalar, ir.Access, ir.Reduce, ir.Along)
+    for equation in reversed(equations if isinstance(expr, (ir.Call, ir.Pow)) else ()):
+        if is_reading(wave, equation.target.tensor):
+            is_counted = not any(isinstance(part, kinds) for part in walk(equation.value))
+            wave = put_value(wave, equation) if is_counted else wave
+    angle, damping, part = _read_angle(wave)
+    match wave:
+        case ir.Call("tan" as part, (value,)):
+            angle = Polynomial.of(value)
+    turns, rest = angle.split(PI) or (NOTHING, angle)
+    quotients: dict[Polynomial, Polynomial] = {}
+    for monomial, number in turns.terms.items():
+        under, over = ONE, Polynomial.of(number)
+        for atom, power in monomial:
+            match atom:
+                case ir.Pow(base, exponent) if exponent is ir.MINUS_ONE:
+                    under *= Polynomial.of(ir.Pow(base, ir.Number(Fraction(power))))
+                case _ if power < 0:
+                    under *= Polynomial.atom(atom, -power)
+                case _:
+                    over *= Polynomial.atom(atom, power)
+        quotients[under] = quotients.get(under, NOTHING) + over
+    terms = [(_reduce_turns(over, under), over, under) for under, over in quotients.items()]
+    if not any(each for each, _, _ in terms):
+        return expr
+    own = [e or ir.Mul((PI, p.to_expr(), ir.Pow(q.to_expr(), ir.MINUS_ONE))) for e, p, q in terms]
+    own += [rest.to_expr()] if rest.terms else []
+    if part:
+        return ir.Call({"re": "cos", "im": "sin"}.get(part, part), (ir.sum_of(own),))
+    own = [ir.product_of([UNIT, *find_factors(term)]) for term in own]
+    return ir.Call("exp", (ir.sum_of([*own, *([damping.to_expr()] if damping.terms else [])]),))
+
+
+def _reduce_turns(over: Polynomial, under: Polynomial) -> ir.Expr | None:
+    """The angle pi * over / under without whole turns; None where it has none to lose."""
+    scale = Polynomial.of(lcm(*(number.denominator for number in over.terms.values())))
+    whole, period = over * scale, TWO * scale * under
+    numbers = (*whole.terms.values(), *period.terms.values())
+    common = gcd(*(number.numerator for number in numbers))
+    sign = -1 if all(number < 0 for number in whole.terms.values()) else 1
+    whole *= Polynomial.of(Fraction(sign, common))
+    period *= Polynomial.of(Fraction(1, common))
+    ends = find_range(whole)
+    is_short = ends.low is not None and is_never_negative(period + ends.low)
+    is_short = is_short and ends.high is not None and is_never_negative(period - ends.high)
+    if is_short or not (is_whole(whole) and is_whole(period) and is_positive(period)):
+        return None
+    turns, length = whole.to_expr(), period.to_expr()
+    for atom in whole.atoms:
+        slope, rest = whole.split(atom) or (ONE, ONE)
+        turns = turns if rest.terms else ir.product_of([atom, *find_factors(slope.to_expr())])
+    for read in whole.atoms:  # so that no product of integers is too long
+        if isinstance(read, ir.Access) and turns is not read:
+            turns = exchange(turns, read, ir.Call("mod", (read, length)))
+    step = Polynomial.of(sign) * TURN * Polynomial.of(ir.Pow(length, ir.MINUS_ONE))
+    return ir.Mul((*find_factors(step.to_expr()), ir.Call("mod", (turns, length))))
+
+
+def widen_casts(op: ops.Op) -> ops.Op:
+    """The operation on integers in float32 at least: half precision ends at 65504."""
+    if isinstance(op, ops.Cast) and ops.is_integral(op.arg):
+        return ops.Cast(op.arg, "single")
+    return ops.with_args(op, tuple(map(widen_casts, ops.args_of(op))))
 
 
 def _find_waves(angle: Polynomial, bound: Sequence[ir.Index]) -> Iterator[Wave]:

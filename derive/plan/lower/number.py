@@ -55,7 +55,9 @@ def _lower(expr: ir.Expr) -> ops.Op:
 def is_wide(op: ops.Op) -> bool:
     """Does it hold wide numbers, which a result does not?"""
     return any(
-        ops.is_complex(part) or (isinstance(part, ops.NumTensor) and part.wide)
+        ops.is_complex(part)
+        or (isinstance(part, ops.NumTensor) and part.wide)
+        or (isinstance(part, ops.Cast) and part.kind == "single")
         for part in ops.walk_ops(op)
     )
 
@@ -137,13 +139,15 @@ def _count_bits(expr: ir.Expr) -> int:
 def find_positive(plan: Plan) -> tuple[str, ...]:
     """The sizes that must not be 0: a number over them divides, or an extreme is taken over them.
 
-    A quotient of sizes is a Python number, and torch has no largest entry of none.
+    An extent may divide, too. A quotient of sizes is a Python number, and torch has no largest
+    entry of none, and no step of 0.
     """
     found: dict[str, None] = {}
-    for op in (op for step in plan.steps for part in ops.walk_ops(step.op) for op in _open(part)):
-        for number in _find_divisors(op):
-            if not is_above_zero(number):
-                found |= dict.fromkeys(p.name for p in walk(number) if isinstance(p, ir.Size))
+    parts = (op for step in plan.steps for part in ops.walk_ops(step.op) for op in _open(part))
+    extents = (ops.Num(index.extent) for index in find_all_indices(plan.system))
+    for number in (each for op in (*parts, *extents) for each in _find_divisors(op)):
+        if not is_above_zero(number):
+            found |= dict.fromkeys(p.name for p in walk(number) if isinstance(p, ir.Size))
     return tuple(size for size in plan.sizes if size in found)
 
 
@@ -173,8 +177,10 @@ def _open(op: ops.Op) -> Sequence[ops.Op]:
 
 
 def _find_divisors(op: ops.Op) -> Iterator[ir.Expr]:
-    """The numbers over sizes by which an operation divides, and the extents of its extremes."""
+    """The numbers over sizes by which it divides or steps, and the extents of its extremes."""
     match op:
+        case ops.Unfold(step=step) | ops.Slice(step=step):
+            yield step
         case ops.Cell(filled=filled):
             yield from (index.extent for index in filled)
         case ops.Reduction("max" | "min" | "argmax", _, over) if not ops.is_boolean(op):

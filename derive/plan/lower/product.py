@@ -316,7 +316,7 @@ def lower_operand(factor: ir.Expr, context: Context, order: tuple[ir.Index, ...]
     if long and isinstance(op, ops.Flip):
         return ops.Flip(context.add_step(op.arg), op.place, op.index)
     if long and isinstance(op, ops.Cast):  # integers stay integers in the step: a place may read it
-        return ops.Cast(context.add_step(op.arg))
+        return ops.Cast(context.add_step(op.arg), op.kind)
     return context.add_step(op) if long else op
 
 
