@@ -14,9 +14,9 @@ from derive.backend.to_function import to_function
 from derive.backend.to_module import Header, More, to_module
 from derive.backend.to_shards import to_shards
 from derive.backend.to_torch import write_cell
-from derive.errors import DeriveError, refuse
+from derive.errors import DeriveError, refuse, refuse_depth
 from derive.formulas import read_formula
-from derive.frontend.from_sympy import refuse_depth, to_system
+from derive.frontend.from_sympy import to_system
 from derive.frontend.modules import hold
 from derive.ir import nodes as ir
 from derive.ir import polynomial
@@ -248,6 +248,7 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
     )
 
 
+@refuse_depth()
 def judge_text(  # noqa: PLR0913, PLR0917 - what a file is judged by, texts and numbers alone
     source: str,
     name: str,

@@ -15,7 +15,6 @@ Laws:
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -40,7 +39,7 @@ from derive.analysis import names, places
 from derive.analysis.extents import find_open_sizes
 from derive.analysis.integers import mark_integers
 from derive.analysis.names import check_names, find_missing
-from derive.errors import DeriveError, refuse, suggest
+from derive.errors import DeriveError, refuse, refuse_depth, suggest
 from derive.frontend.names import Extents
 from derive.frontend.sympy.nodes import (
     Context,
@@ -382,19 +381,6 @@ def to_system(formula: Formula, name: str | None = None) -> ir.System:
         for mistake in recurrences.find_recurrence_mistakes(system):
             raise DeriveError(mistake)
     return replace(system, name=name) if name else system
-
-
-@contextmanager
-def refuse_depth() -> Iterator[None]:
-    """A diagnostic in place of Python's limit of recursion."""
-    try:
-        yield
-    except RecursionError:
-        raise refuse(
-            "too-deep",
-            "an expression is nested too deeply",
-            help="give its parts names: write them as equations of their own",
-        ) from None
 
 
 def check_real(system: ir.System) -> ir.System:

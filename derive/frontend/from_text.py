@@ -23,7 +23,7 @@ from typing import Any, Unpack
 from sympy import Eq, Symbol, expand
 
 from derive.analysis.names import to_article
-from derive.errors import refuse, suggest
+from derive.errors import refuse, refuse_depth, suggest
 from derive.frontend.names import Extents, Use, find_indices
 from derive.frontend.text import build, expr
 from derive.frontend.text.lines import (
@@ -52,6 +52,7 @@ _PLACED = ("declared with a shape", "the left side of an equation, with places")
 _WORDS = {*build.BINDING, *build.KEEPING}
 
 
+@refuse_depth()
 def parse(text: str, name: str = "formula", **about: Unpack[About]) -> Formula:
     """The formula of a text in the notation; DeriveError says what is wrong in it, and where.
 

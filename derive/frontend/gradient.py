@@ -27,7 +27,7 @@ from derive.analysis.affine import simplify_place, to_affine, unravel
 from derive.analysis.extents import is_always
 from derive.analysis.facts import is_whole
 from derive.analysis.places import find_reversed, split_merged
-from derive.errors import refuse
+from derive.errors import refuse, refuse_depth
 from derive.frontend.from_sympy import check_real, to_system
 from derive.frontend.from_text import parse
 from derive.frontend.torch.exprs import add, divide, multiply, negate_truth, power, subtract
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from derive.notation.formula import Formula
 
 
+@refuse_depth()
 def gradient(formula: Formula, wrt: str | Iterable[str] = (), name: str = "") -> Formula:
     """The formula of the gradients by some arguments, all real tensors if none is named.
 

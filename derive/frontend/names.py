@@ -198,13 +198,14 @@ def _is_plausible(extent: Any) -> bool:
 def write_extent(extent: Any) -> str:
     """An extent in the notation, multiplied out, positive terms first."""
     extent = expand(extent)
-    if extent.has(floor):
-        (part,) = extent.atoms(floor)
-        above, below = fraction(together(part.args[0]))
-        rest = write_extent(extent - part)
-        return f"({write_extent(above)})//{below}" + (f" + {rest}" if rest != "0" else "")
-    terms = sorted(
-        Add.make_args(extent), key=lambda t: (t.is_Number, str(t).startswith("-"), str(t))
-    )
-    out = "".join(f" - {str(t)[1:]}" if str(t).startswith("-") else f" + {t}" for t in terms)
-    return out[3:] if out.startswith(" + ") else f"-{out[3:]}"
+    quotients = {}
+    for part in extent.atoms(floor):
+        sides = [write_extent(side) for side in fraction(together(part.args[0]))]
+        above, below = (each if each.isalnum() else f"({each})" for each in sides)
+        quotients[part] = Symbol(f"({above}//{below})")
+    terms = [str(term) for term in Add.make_args(extent.xreplace(quotients))]
+    whole = {str(name): str(name)[1:-1] for name in quotients.values()}  # not beside a factor
+    terms.sort(key=lambda text: (text.isdigit() or text[1:].isdigit(), text[0] == "-", text))
+    signed = [("-", each[1:]) if each[0] == "-" else ("+", each) for each in terms]
+    out = " ".join(f"{sign} {whole.get(text, text)}" for sign, text in signed)
+    return out[2:] if out.startswith("+ ") else f"-{out[2:]}"

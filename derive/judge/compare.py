@@ -28,6 +28,7 @@ from derive.judge import evaluate, loops, samples
 from derive.libraries import by_default, torch
 from derive.notation.formula import Formula
 
+MANY = 8  # numbers: a product of more of them, in eighths, may be rounded
 _REDRAWS = 5  # after an accident
 # Hashed, and a difference proves nothing: of positions they are numbers to the formula and
 # functions to code, or a plan may part what they are of.
@@ -306,8 +307,11 @@ def _judge_fields(
         return ""
     sizes = draws[0]
     values = samples.draw_inputs(system, sizes, 0)
-    for name, value in values.items():  # a float that is the same in a field as in floats
-        if isinstance(value, float) and Fraction(value).limit_denominator(100) != value:
+    numbers = [name for name, value in values.items() if isinstance(value, float)]
+    for k, name in enumerate(numbers):  # a float that is the same in a field as in floats
+        if len(numbers) > MANY:
+            values[name] = 2.0 ** (k % 3 - 1)
+        elif Fraction(value := values[name]).limit_denominator(100) != value:
             values[name] = (round(8 * value) or 1) / 8
 
     def run(variant: Mapping[str, int], given: Mapping[str, Any]) -> tuple[Any, ...]:

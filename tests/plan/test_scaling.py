@@ -24,6 +24,7 @@ from texts import Expressions
 from torch.utils.flop_counter import FlopCounterMode
 
 from derive.compiler import Built, build
+from derive.errors import DeriveError
 from derive.formulas import find_formula
 from derive.frontend.from_text import parse
 from derive.ir.nodes import Index, Size
@@ -268,6 +269,48 @@ LONG = dict(ROWS["long"])
 def test_a_long_formula_has_a_plan(title: str) -> None:
     made = build(parse(LONG[title]), sizes={"N": 4})
     assert made.judge(count=1).agrees
+
+
+FLAT = {
+    "factors": lambda n: (
+        "; ".join(f"a{k}[N]" for k in range(n))
+        + "; y[i] = "
+        + " * ".join(f"a{k}[i]" for k in range(n))
+    ),
+    "terms": lambda n: f"a[N, {n}]; y[i] = " + " + ".join(f"a[i,{k}]" for k in range(n)),
+    "numbers": lambda n: (
+        f"scalar {', '.join(f'a{k}' for k in range(n))}; x[N]; y[i] = x[i] * "
+        + " * ".join(f"a{k}" for k in range(n))
+    ),
+    "names": lambda n: (
+        "x[N]; a0[i] = x[i]; " + "; ".join(f"a{k + 1}[i] = sin(a{k}[i]) + 1" for k in range(n))
+    ),
+    "conditions": lambda n: (
+        "x[N]; y[i] = x[i] * [" + " and ".join(f"i != {2 * k}" for k in range(n)) + "]"
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FLAT)
+def test_what_is_flat_may_be_long(kind: str) -> None:
+    build(FLAT[kind](200)).judge()
+
+
+@pytest.mark.parametrize(
+    "text", ["1/(1 + " * 70 + "x[i]" + ")" * 70, "sin(" * 70 + "x[i]" + ")" * 70]
+)
+def test_what_is_nested_may_not_be_deep(text: str) -> None:
+    with pytest.raises(DeriveError, match="too-deep"):
+        parse(f"x[N]; y[i] = {text}")
+
+
+def test_the_limit_of_recursion_is_as_it_was() -> None:
+    before = sys.getrecursionlimit()
+    parse("x[N]; y[i] = x[i]")
+    with pytest.raises(DeriveError, match="size-unknown"):
+        build("x[N]; y[i] = x[i]", sizes={"M": 2})
+    assert sys.getrecursionlimit() == before
 
 
 def to_layers(count: int) -> str:

@@ -80,3 +80,13 @@ def test_a_loop_has_the_functions_that_its_blocks_are_cut_with():
     built = build(parse(text), sizes=dict(L=65536, K=512, S=2))
     assert built.plan.tiles
     assert built.judge(2).agrees
+
+
+def test_a_convolution_without_channels_keeps_the_place_of_its_call_in_a_loop():
+    text = """
+        A[H, W]; B[3, 3]; index i < H - 2; index j < W - 2
+        C[i,j] = sum[k, l](A[i + k,j + l] * B[k,l]); O[i,j] = {}; return O
+    """
+    for value in ("relu(C[i,j])", "softmax[j](C[i,j])", "C[i,j]**2 + i"):
+        for sizes in (dict(H=9, W=8), dict(H=1030, W=1022)):
+            build(text.format(value), sizes=sizes, memory="16MiB").judge()

@@ -11,6 +11,7 @@ of the index language, and computes one element at a time: in float64, or exactl
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import zip_longest
 from typing import Any
 
@@ -180,7 +181,7 @@ def _order_groups(formula: Formula, names: Names) -> list[tuple[list[int], dict[
     """
     equations = formula.equations
     left = {k: name_of_left(e) for k, e in enumerate(equations) if not is_start(e)}
-    reads = [{label_of(read.base) for read in e.rhs.atoms(Indexed)} for e in equations]
+    reads = [_find_reads(each) for each in equations]
     ordered: list[tuple[list[int], dict[str, bool]]] = []
     met: set[int] = set()
 
@@ -192,10 +193,9 @@ def _order_groups(formula: Formula, names: Names) -> list[tuple[list[int], dict[
         own = {name_of_left(equations[each]) for each in group}
         starts = [k for k, e in enumerate(equations) if is_start(e) and name_of_left(e) in own]
         needed = own.union(*(reads[k] for k in (*starts, *group)))
-        for each in [
-            k for k in left if left[k] in needed and not own & _find_reached(k, reads, left)
-        ]:
-            visit(each)
+        for each in [k for k in left if left[k] in needed - own]:
+            if each not in met and not own & _find_reached(each, reads, left):
+                visit(each)
         ordered.append((group, around))
 
     for number in range(len(equations)):
@@ -215,15 +215,12 @@ def find_recurring(
     left = {k: name_of_left(e) for k, e in enumerate(equations) if not is_start(e)}
     if number not in left:
         return [number], {}
-    reads = [{label_of(read.base) for read in e.rhs.atoms(Indexed)} for e in equations]
-    whole = {k: _find_reached(k, reads, left) for k in left}
-    if left[number] not in whole[number]:
+    reads = [_find_reads(each) for each in equations]
+    own = _find_reached(number, reads, left)
+    if left[number] not in own:
         return [number], {}
-    group = [
-        k
-        for k, name in left.items()
-        if name in whole[number] and left[number] in whole[k] and name in whole[k]
-    ]
+    whole = {k: _find_reached(k, reads, left) for k, name in left.items() if name in own}
+    group = [k for k, reached in whole.items() if {left[number], left[k]} <= reached]
     ordered: list[int] = []  # one that reads what another gives at the same place comes after it
     while rest := [k for k in group if k not in ordered]:
         lefts = {equations[k].lhs for k in rest}
@@ -237,13 +234,24 @@ def find_recurring(
     return [number], {}
 
 
-def _find_reached(number: int, reads: Sequence[set[str]], left: Mapping[int, str]) -> set[str]:
+@lru_cache(maxsize=1 << 12)
+def _find_reads(equation: Any) -> frozenset[str]:
+    """The names that the right side reads."""
+    return frozenset(label_of(read.base) for read in equation.rhs.atoms(Indexed))
+
+
+def _find_reached(
+    number: int, reads: Sequence[frozenset[str]], left: Mapping[int, str]
+) -> set[str]:
     """What an equation reads, and what the equations of that read."""
+    makers: dict[str, list[int]] = {}
+    for k, name in left.items():
+        makers.setdefault(name, []).append(k)
     found, waiting = set[str](), [number]
     while waiting:
         new = reads[waiting.pop()] - found
         found |= new
-        waiting += [k for k, name in left.items() if name in new]
+        waiting += [k for name in new for k in makers.get(name, ())]
     return found
 
 

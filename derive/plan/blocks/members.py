@@ -411,10 +411,16 @@ def open_calls(region: Region, index: ir.Index) -> Region:
 
     def open_step(step: Step) -> Step:
         cells = [part for part in ops.walk_ops(step.op) if isinstance(part, ops.Cell)]
-        new: dict[ops.Op, ops.Op] = {c: c.whole for c in cells if _is_of_whole(c, index)}
+        new: dict[ops.Op, ops.Op] = {c: _write_out(c) for c in cells if _is_of_whole(c, index)}
         return Step(step.name, ops.exchange(step.op, new)) if new else step
 
     return replace(region, steps=tuple(map(open_step, region.steps)))
+
+
+def _write_out(cell: ops.Cell) -> ops.Op:
+    """The operations with all axes of the call's result, those of one position too."""
+    is_equal = ops.axes_of(cell.whole) == cell.axes
+    return cell.whole if is_equal else ops.Arrange(cell.whole, cell.axes)
 
 
 def _is_of_whole(cell: ops.Cell, index: ir.Index) -> bool:
