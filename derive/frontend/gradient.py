@@ -290,8 +290,7 @@ class _Reverse:
 
     def known(self, expr: ir.Expr) -> ir.Expr:
         """The tensor that an equation makes of it, if it is a whole right side."""
-        whole = self.here is not None and expr is self.here.value
-        return self.here.target if whole and self.here is not None else expr
+        return self.here.target if self.here and expr is self.here.value else expr
 
     def carry(self, expr: ir.Expr, flow: _Flow) -> None:
         """What flows to an expression, down to the tensors that it reads."""
