@@ -22,7 +22,7 @@ def embedding_bag(E: Tensor, word: Tensor, w: Tensor, *, validate: bool = False)
     Returns y[b,d] [B, D].
     Raises ValueError where the shapes do not fit together.
     Cost: 2*B*D*S operations; B*D elements alive at once.
-    By torch.nn.functional.embedding_bag: it has no second and no forward derivatives; what
+    By torch.nn.functional.embedding_bag: it may lack second and forward derivatives; what
         --no-cells builds has them.
     """
     V = _check_shapes(E, word, w)

@@ -24,7 +24,7 @@ def n_body_accelerations(x: Tensor, m: Tensor, eps: float | Tensor = 0.1) -> Ten
     Cost: 22*N**2 + 9*N operations; 3*N**2 elements alive at once.
     By expand_difference: sum_k (a_k - b_k) * c_k = sum_k a_k * c_k - sum_k b_k * c_k; it loses
         digits where a is near b: it rounds as the larger of the two sums does.
-    By torch.cdist: it has no second and no forward derivatives; what --no-cells builds has them.
+    By torch.cdist: it may lack second and forward derivatives; what --no-cells builds has them.
     """
     N = _check_shapes(x, m, eps)
     eps = torch.as_tensor(eps, dtype=x.dtype, device=x.device)

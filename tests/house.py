@@ -6,6 +6,7 @@ module imports only from floors below it, ruff, mypy and import-linter find.
 """
 
 import ast
+import re
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -246,3 +247,23 @@ def find_skips(source: str) -> list[str]:
         for node in ast.walk(parse(source))
         if isinstance(node, ast.Attribute) and node.attr in words
     ]
+
+
+def find_private_torch(source: str) -> list[str]:
+    """Names of torch that start with an underscore: attributes, imports, texts of their own."""
+    private = re.compile(r"torch(\.\w+)*\._(?!_)\w+(\.\w+)*")
+    found = []
+    for node in ast.walk(parse(source)):
+        match node:
+            case ast.Attribute():
+                names = [ast.unparse(node)]
+            case ast.ImportFrom(module=str(module)):
+                names = [f"{module}.{alias.name}" for alias in node.names]
+            case ast.Import():
+                names = [alias.name for alias in node.names]
+            case ast.Constant(value=str(text)):
+                names = [text]
+            case _:
+                continue
+        found += [f"{node.lineno}: {name}" for name in names if private.fullmatch(name)]
+    return found

@@ -14,6 +14,7 @@ from house import (
     find_cycle,
     find_imports,
     find_long,
+    find_private_torch,
     find_set_orders,
     find_skips,
     find_tracked,
@@ -122,6 +123,11 @@ def test_each_foreign_library_has_its_doors():
     check(find_open_doors(DERIVE))
 
 
+def test_what_torch_does_not_promise_is_read_in_one_module():
+    rest = {name: source for name, source in DERIVE.items() if name != "derive.libraries"}
+    check(ask(find_private_torch, rest))
+
+
 def test_rooms_of_torch_are_opened_where_they_are_used():
     places = [
         f"{name}:{line}: {target}"
@@ -228,7 +234,7 @@ def test_no_file_knows_the_machine_it_was_written_on():
 
 
 def test_what_is_said_to_install_is_what_is_tested():
-    install = 'pip install -e ".[test]"'
+    install = 'pip install "torch==2.13.0" -e ".[test]"'
     assert install in (ROOT / "README.md").read_text(encoding="utf-8")
     assert install in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 

@@ -29,7 +29,7 @@ from derive.checker.program import Program, evaluate_source, find_expected
 from derive.compiler import Built
 from derive.errors import refuse
 from derive.ir import nodes as ir
-from derive.libraries import torch
+from derive.libraries import internals, torch
 
 
 @dataclass(frozen=True)
@@ -257,9 +257,7 @@ def is_near(one: Any, other: Any, far: float) -> bool:
 @contextmanager
 def quietly() -> Iterator[None]:
     """In here the compiler works in this process, and its warnings are its own affair."""
-    import torch._inductor.config as settings
-
-    with warnings.catch_warnings(), settings.patch(compile_threads=1):
+    with warnings.catch_warnings(), internals.inductor.patch(compile_threads=1):
         warnings.simplefilter("ignore")
         yield
 

@@ -43,7 +43,7 @@ from derive.checker.reading import (
 from derive.checker.slots import find_definition, parse_text
 from derive.errors import DeriveError, Diagnostic, refuse, suggest
 from derive.frontend.notebooks import is_file, read_text
-from derive.libraries import torch
+from derive.libraries import NUMPY, find_uncompiled, torch
 
 STANDARD_INPUT = "standard input"
 SUFFIXES = (".py", ".ipynb")
@@ -143,8 +143,7 @@ def _from_einsum(text: str) -> Code:
 
 
 def _from_object(code: Any) -> Code:
-    # What torch.compile has made is judged as it was given to it.
-    code = getattr(code, "_torchdynamo_orig_callable", getattr(code, "_orig_mod", code))
+    code = find_uncompiled(code)
     if not isinstance(code, torch.nn.Module) and not callable(code):
         raise refuse(
             "code-kind",
@@ -428,14 +427,13 @@ def _compile(tree: ast.Module, path: str) -> CodeType:
     heads |= {str(node.module).partition(".")[0] for node in froms}
     if "numpy" in heads and not heads & _FRAMEWORKS:
         for alias in (each for each in aliases if each.name.partition(".")[0] == "numpy"):
-            alias.name, alias.asname = f"{_NUMPY}{alias.name[5:]}", alias.asname or alias.name
+            alias.name, alias.asname = f"{NUMPY}{alias.name[5:]}", alias.asname or alias.name
         for node in (each for each in froms if str(each.module).partition(".")[0] == "numpy"):
-            node.module = f"{_NUMPY}{str(node.module)[5:]}"
+            node.module = f"{NUMPY}{str(node.module)[5:]}"
     return compile(tree, path, "exec", dont_inherit=True)
 
 
 _FRAMEWORKS = {"torch", "jax", "tensorflow", "cupy"}
-_NUMPY = "torch._numpy"
 
 
 def run_tree(
@@ -480,7 +478,7 @@ def find_line(error: BaseException, path: str) -> int | None:
 def say(error: BaseException) -> str:
     """The error on one line."""
     text = " ".join(str(error).split())
-    if isinstance(error, AttributeError) and f"'{_NUMPY}" in text:
+    if isinstance(error, AttributeError) and f"'{NUMPY}" in text:
         return f"numpy's {error.name} has no counterpart in torch: write it with what has one"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

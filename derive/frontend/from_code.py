@@ -48,7 +48,7 @@ from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.text import to_lines, to_text
 from derive.ir.walk import find_accesses, rewrite_bottom_up, substitute, walk
 from derive.judge.samples import choose_sizes, draw_inputs, find_sizes
-from derive.libraries import torch
+from derive.libraries import internals, torch
 from derive.notation.formula import Formula, Held
 
 Arguments = Mapping[str, ir.Tensor | ir.ScalarInput | ir.Size]
@@ -282,8 +282,6 @@ def _list_sizes(
 
 def _find_own(module: Any, taken: Collection[str]) -> list[_OwnTensor]:
     """The tensors of a module, under names that are not taken."""
-    from torch.nn.modules.batchnorm import _NormBase
-
     used = dict.fromkeys(taken)
     owners, found, indices = dict(module.named_modules()), [], trace.Indices()
     tensors = dict(module.named_parameters())
@@ -301,7 +299,7 @@ def _find_own(module: Any, taken: Collection[str]) -> list[_OwnTensor]:
         axes = find_axes(owners[owner], last)
         wishes = [_ROLES[axis] for axis in axes if axis in _ROLES]
         wishes += [*(_KERNEL if "kernel" in axes else ""), *([""] * value.dim())]
-        is_spread = last == "running_var" and isinstance(owners[owner], _NormBase)
+        is_spread = last == "running_var" and isinstance(owners[owner], internals.NormBase)
         own = _OwnTensor(dotted, name, value, extents, tuple(wishes[: value.dim()]), is_spread)
         found.append(own)
     return found

@@ -233,8 +233,8 @@ def _find_state(target: Any, path: str) -> Iterator[tuple[str, str]]:
 
     def look(value: Any) -> Iterator[tuple[str, str]]:
         inner = getattr(value, "__wrapped__", getattr(value, "__func__", value))
-        if getattr(getattr(inner, "__code__", None), "co_filename", "") == path:
-            code = inner.__code__
+        code = getattr(inner, "__code__", None)
+        if code is not None and code.co_filename == path:
             defaults = inner.__defaults__ or ()
             own = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
             kept = dict(zip(own, defaults, strict=True)) | (inner.__kwdefaults__ or {})

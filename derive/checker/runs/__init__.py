@@ -31,7 +31,7 @@ from derive.checker.runs.modes import (
 )
 from derive.errors import DeriveError
 from derive.frontend.torch.call import find_fields
-from derive.libraries import by_default, make_mode, torch
+from derive.libraries import NUMPY, by_default, internals, make_mode, torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -310,17 +310,15 @@ def call_target(
     globals = getattr(inspect.unwrap(target), "__globals__", {})
     if not any(_is_numpys(value) for value in globals.values()):
         return call(target, positional, named)
-    from torch._numpy._ndarray import ndarray
-    from torch.utils._pytree import tree_map_only
-
-    positional, named = tree_map_only(torch.Tensor, ndarray, (positional, named))
-    return tree_map_only(ndarray, lambda array: array.tensor, call(target, positional, named))
+    ndarray, map_only = internals.numpy.ndarray, internals.pytree.tree_map_only
+    positional, named = map_only(torch.Tensor, ndarray, (positional, named))
+    return map_only(ndarray, lambda array: array.tensor, call(target, positional, named))
 
 
 def _is_numpys(value: Any) -> bool:
     """Is it of torch's numpy: the module, or one of its functions?"""
     name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "")
-    return str(name).startswith("torch._numpy")
+    return str(name).startswith(NUMPY)
 
 
 def _convert_others(module: Any, given: Collection[str], dtype: Any) -> dict[str, Any]:

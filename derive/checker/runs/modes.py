@@ -11,6 +11,7 @@ run operation by operation, over floats or residues
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import sys
@@ -26,7 +27,7 @@ from derive.checker.processes import NO_COMPILER, CannotRunError
 from derive.frontend.torch.call import find_tensors
 from derive.frontend.torch.code import name_of
 from derive.ir.functions import FUNCTIONS, REDUCTIONS, VANISHING
-from derive.libraries import by_default, make_mode, torch
+from derive.libraries import by_default, internals, make_mode, torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,10 +57,13 @@ def watch_gradients(path: str, cuts: dict[tuple[int, str], None]) -> Any:
 
 
 def _is_in_own_function() -> bool:
-    """Is this in an autograd.Function, which has no gradients inside and a backward of its own?"""
-    apply: Any = torch.autograd.Function.apply
+    """Whether the forward of an autograd.Function runs, which has a backward of its own."""
+    kinds = [torch.autograd.Function]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    bodies = {getattr(inspect.unwrap(kind.forward), "__code__", None) for kind in kinds[1:]}
     frame: Any = sys._getframe()
-    while frame is not None and frame.f_code is not apply.__func__.__code__:
+    while frame is not None and frame.f_code not in bodies:
         frame = frame.f_back
     return frame is not None
 
@@ -145,7 +149,7 @@ class Recorder:
         name = getattr(function, "__name__", "")
         self.calls.append((name, line))
         given = (*args, *named.values())
-        with torch._C.DisableTorchFunction():  # the modes around this one
+        with internals.DisableTorchFunction():  # the modes around this one
             self.left_range |= _leaves_range(name, args, found)
             self.numbers += [float(each) for each in given if isinstance(each, (int, float))]
             read = [*find_tensors(given)]
@@ -341,9 +345,8 @@ def _intercept(meet: Callable[[Any, bool], Any]) -> Any:
 
 def find_values(tensor: Any) -> Any:
     """The tensor with the batches and levels that torch.func holds back from code that runs."""
-    functorch = torch._C._functorch
-    while functorch.is_functorch_wrapped_tensor(tensor):
-        tensor = functorch.get_unwrapped(tensor)
+    while internals.is_wrapped(tensor):
+        tensor = internals.unwrap(tensor)
     return tensor
 
 
@@ -361,7 +364,6 @@ def call_compiled(
     function: Callable[..., Any], args: Any, named: Any, guilty: list[str] | None = None
 ) -> Any:
     """What the graph of a call gives; CannotRunError for code that makes no graph of its own."""
-    from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
     def stand_in(value: Any) -> Any:
         """A plain tensor for one of whatever kind."""
@@ -372,14 +374,14 @@ def call_compiled(
         generator = torch.Generator().manual_seed(value.dim())
         return torch.randn(tuple(value.shape), generator=generator, dtype=torch.float64)
 
-    leaves, spec = tree_flatten((args, named))
+    leaves, spec = internals.pytree.tree_flatten((args, named))
     plain = [*map(stand_in, leaves)]
     graph = _Graph(plain)
     failed: list[Exception] = []
 
     def work() -> None:  # the modes of torch in which code is judged belong to this thread alone
         try:
-            own, own_named = tree_unflatten(plain, spec)
+            own, own_named = internals.pytree.tree_unflatten(plain, spec)
             graph.compile(function, own, own_named)
             if guilty is not None and (found := graph.find_guilty(function, own, own_named)):
                 guilty.append(found)
@@ -408,7 +410,7 @@ def call_compiled(
             raise CannotRunError("torch.compile returns a view that is not in its graph")
         return _exchange(each, pairs)
 
-    return tree_map(find, graph.found)
+    return internals.pytree.tree_map(find, graph.found)
 
 
 def _exchange(value: Any, pairs: list[tuple[Any, Any]]) -> Any:
@@ -421,7 +423,7 @@ def _enable_compiler() -> Iterator[None]:
     """The compiler is on in here; elsewhere code that asks for it runs as it stands."""
     before = os.environ.pop(NO_COMPILER, None)
     try:
-        with torch._dynamo.config.patch(disable=False), warnings.catch_warnings():
+        with internals.dynamo.config.patch(disable=False), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -449,28 +451,34 @@ class _Graph:
         self.stages: dict[str, Any] = {}
 
     def compile(self, function: Callable[..., Any], args: Any, named: Any) -> None:
-        from torch._inductor import config
-
         with _enable_compiler():
-            import torch._inductor.compile_fx  # warns of itself
+            _ = internals.compile_fx  # it warns when it is loaded
         _load_patterns()
         hooks: dict[str, Any] = {name: self._keep(name) for name in STAGES}
-        torch._dynamo.reset()
-        with config.patch(hooks), _enable_compiler(), torch.no_grad():
+        torch.compiler.reset()
+        with internals.inductor.patch(hooks), _enable_compiler(), torch.no_grad():
             compiled = torch.compile(function, backend=self._make, fullgraph=True, dynamic=False)
             self.found = compiled(*args, **named)
 
     def find_guilty(self, function: Callable[..., Any], args: Any, named: Any) -> str:
         """After which passes the graph gives what it gives in the end, if the code does not."""
-        from torch.utils._pytree import tree_leaves
+
+        def find_leaves(found: Any) -> list[Any]:
+            return [each for each in internals.pytree.tree_leaves(found) if torch.is_tensor(each)]
 
         def is_near(one: Any, other: Any) -> bool:
             pairs = zip(one, other, strict=True)
             return all(torch.allclose(a, b, NEAR, NEAR, equal_nan=True) for a, b in pairs)
 
         with torch.no_grad():
-            wanted = [e for e in tree_leaves(function(*args, **named)) if torch.is_tensor(e)]
-            if is_near(wanted, [e for e in tree_leaves(self.found) if torch.is_tensor(e)]):
+            wanted = [
+                e
+                for e in internals.pytree.tree_leaves(function(*args, **named))
+                if torch.is_tensor(e)
+            ]
+            if is_near(
+                wanted, [e for e in internals.pytree.tree_leaves(self.found) if torch.is_tensor(e)]
+            ):
                 return ""
             for stage, says in STAGES.items():
                 with suppress(Exception):  # a graph that does not run by itself
@@ -486,18 +494,12 @@ class _Graph:
         return keep
 
     def _make(self, module: Any, inputs: Any) -> Any:
-        from torch._inductor.compile_fx import compile_fx
-
-        return compile_fx(module, inputs, inner_compile=self._end)
+        return internals.compile_fx.compile_fx(module, inputs, inner_compile=self._end)
 
     def _end(self, module: Any, inputs: Any, **how: Any) -> Any:
         """What would print kernels: the last passes, and the graph itself."""
-        from torch._guards import detect_fake_mode
-        from torch._inductor.compile_fx import _recursive_post_grad_passes
-        from torch._inductor.virtualized import V
-
-        with V.set_fake_mode(detect_fake_mode(inputs)):
-            _recursive_post_grad_passes(module, is_inference=True)
+        with internals.virtualized.set_fake_mode(internals.detect_fake_mode(inputs)):
+            internals.compile_fx._recursive_post_grad_passes(module, is_inference=True)
         module.recompile()
         self.module = module
 

@@ -36,7 +36,7 @@ from derive.errors import Mark
 from derive.frontend.torch.exprs import power
 from derive.frontend.torch.numbers import SymbolicFloat, SymbolicInt, is_symbolic, plain, to_expr
 from derive.ir import nodes as ir
-from derive.libraries import torch
+from derive.libraries import NUMPY, torch
 
 _OPERATORS = "add sub mul truediv div floordiv mod pow matmul and or xor"
 _OTHERS = "neg abs eq ne lt le gt ge invert"
@@ -169,7 +169,7 @@ class _Copies:
         self.path, self.home = path, names.get("__name__")
         self.made: list[tuple[Any, Any]] = []  # what is copied may have no hash
         self.names = dict(names)
-        found = [n for n in ("math", "numpy", "torch._numpy") if n in sys.modules]
+        found = [n for n in ("math", "numpy", NUMPY) if n in sys.modules]
         modules: dict[str, ModuleType] = {name: _open_module(name) for name in found}
         for name, module in modules.items():
             self.made.append((sys.modules[name], module))

@@ -9,11 +9,9 @@ code that branches on one, or reads one out, is refused.
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
-from importlib import import_module
 from inspect import signature
-from itertools import product
 from math import prod
 from typing import Any
 
@@ -24,23 +22,7 @@ from derive.frontend.torch.trace import Poison, PoisonedError, Shadow, Trace, fi
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk
-from derive.libraries import make_mode, torch
-
-_QUESTIONS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
-_OPEN = ("torch.nn.functional", "torch.functional", "torch._tensor")  # with bodies in Python
-
-
-@contextmanager
-def open_functional() -> Iterator[None]:
-    """In here no function of torch's hands itself over as a whole."""
-    from unittest.mock import patch
-
-    with ExitStack() as stack:
-        for home, name in product(map(import_module, _OPEN), _QUESTIONS):
-            if hasattr(home, name):
-                stack.enter_context(patch.object(home, name, lambda *_: False))
-        yield
-
+from derive.libraries import BODIES, make_mode, open_functional, torch
 
 _ASKED = "shape size numel nelement stride __len__ dim_size"
 _READ = (
@@ -152,7 +134,7 @@ def _answer(
     row = known or base
     if row is not None and row.definition is not None:
         return _define(mode, trace, row, function, args, named)
-    if row is None and hasattr(function, "__code__") and function.__module__ in _OPEN:
+    if row is None and hasattr(function, "__code__") and function.__module__ in BODIES:
         with open_functional(), mode, trace.inside():
             return trace.note_result(function(*args, **named))
     # What a call writes into; of one that is not known, as far as its name tells.

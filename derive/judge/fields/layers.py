@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from derive.judge.fields.algebra import NotModelledError
+from derive.libraries import enable_autograd, internals
 
 Definition = Callable[..., Any]  # of the arguments that torch gives
 
@@ -25,7 +26,7 @@ def _weigh(query: Any, key: Any, how: Sequence[Any], **named: Any) -> Any:
         scores = scores.masked_fill(~attn_mask, -float("inf"))
     elif attn_mask is not None:
         scores = scores + attn_mask
-    return torch.ops.aten._safe_softmax(scores, -1)
+    return internals.safe_softmax(scores, -1)
 
 
 def _find_scale(query: Any, scale: float | None) -> float:
@@ -68,10 +69,12 @@ def _widen(how: Sequence[Any], kernel: Any) -> list[Any]:
     ]
 
 
-def _find_windows(data: Any, borders: Sequence[tuple[int, int]], *how: Sequence[int]) -> Any:
+def _find_windows(
+    data: Any, borders: Sequence[tuple[int, int]], *how: Sequence[int], fill: float = 0.0
+) -> Any:
     """Every window at the end: its reach, the steps between windows and in them."""
     border = [width for pair in reversed(borders) for width in pair]
-    windows = torch.nn.functional.pad(data, border)
+    windows = torch.nn.functional.pad(data, border, value=fill)
     for dim, (far, step, gap) in enumerate(zip(*how, strict=True)):
         windows = windows.unfold(dim + 2, far + 1, step)[..., ::gap]
     return windows
@@ -110,6 +113,34 @@ def _average(value: Any, window: Any, *how: Any) -> Any:
     for size, each in zip(window, step, strict=True):  # the next dimension has moved to its place
         value = value.unfold(-count, size, each)
     return value.mean(tuple(range(-count, 0)))
+
+
+def _find_largest(value: Any, window: Any, *how: Any) -> tuple[Any, Any]:
+    """The largest element of each window, and its place among those of a channel."""
+    given: list[Any] = [*how, *((), 0, 1, False)[len(how) :]]
+    stride, border, gap, rounds_up = given
+    if rounds_up:
+        raise NotModelledError("pooling with a window beyond the border")
+    count = len(window)
+    step, width, gap = (
+        list(each) if isinstance(each, (list, tuple)) else [each] * count
+        for each in (stride or window, border, gap)
+    )
+    far = [(n - 1) * each for n, each in zip(window, gap, strict=True)]
+    shape, borders = value.shape[-count:], [(each, each) for each in width]
+    flat = value.reshape(-1, 1, *shape)
+    windows = _find_windows(flat, borders, far, step, gap, fill=-float("inf")).flatten(-count)
+    spots = torch.arange(prod(shape)).view(1, 1, *shape)
+    spots = _find_windows(spots, borders, far, step, gap).flatten(-count).expand(windows.shape)
+    found, places = windows.max(-1)
+    made = (*value.shape[:-count], *found.shape[2:])
+    return found.view(made), spots.gather(-1, places.unsqueeze(-1)).view(made)
+
+
+def _find_largest_backward(grad: Any, value: Any, *how: Any) -> Any:
+    """By the value: the gradient of each window goes to its largest element."""
+    *made, _ = how
+    return _pull(grad, lambda each: _find_largest(each, *made)[0], value)[0]
 
 
 def _check_border(how: Sequence[Any]) -> None:
@@ -176,15 +207,8 @@ def _fill_bags(
 
 
 def _pull(grad: Any, forward: Definition, *leaves: Any) -> tuple[Any, ...]:
-    """The gradients by the leaves of what `forward` makes of them, by autograd.
-
-    It is off inside of an operation, and turned on here.
-    """
-    excluded = torch._C._dispatch_tls_local_exclude_set()
-    for key in (torch._C.DispatchKey.AutogradFunctionality, torch._C.DispatchKey.ADInplaceOrView):
-        excluded = excluded.remove(key)
-    included = torch._C._dispatch_tls_local_include_set()
-    with torch._C._ForceDispatchKeyGuard(included, excluded), torch.enable_grad():
+    """The gradients by the leaves of what `forward` makes of them, by autograd."""
+    with enable_autograd():
         given = [each.detach().requires_grad_() for each in leaves]
         return torch.autograd.grad(forward(*given), given, grad)
 
@@ -231,6 +255,10 @@ DEFINITIONS: dict[str, Definition] = {
     "_scaled_dot_product_flash_attention_for_cpu_backward": _attend_backward,
     "convolution": _convolve,
     "convolution_backward": _convolve_backward,
+    "max_pool2d_with_indices": _find_largest,
+    "max_pool3d_with_indices": _find_largest,
+    "max_pool2d_with_indices_backward": _find_largest_backward,
+    "max_pool3d_with_indices_backward": _find_largest_backward,
     "avg_pool2d": _average,
     "avg_pool3d": _average,
     "avg_pool2d_backward": _pull_first(_average),

@@ -13,7 +13,6 @@ from operator import methodcaller, mul
 from typing import Any
 
 import torch
-from torch.utils._mode_utils import no_dispatch
 
 from derive.judge.fields import algebra, functions, layers
 from derive.judge.fields.algebra import to_fraction
@@ -28,6 +27,7 @@ from derive.judge.fields.tensor import (
     wrap,
 )
 from derive.judge.fields.tower import UNKNOWN
+from derive.libraries import internals
 
 _MOVES = (
     "view _unsafe_view reshape _reshape_alias permute transpose t expand slice select unsqueeze "
@@ -461,15 +461,13 @@ def _write(run: Run, target: Any, found: Any) -> Any:
 def _turn(func: Any, target: FieldTensor, *args: Any, **named: Any) -> Any:
     """The same memory in another shape: of the parts, and of the wrapper, which has none."""
     target.parts = target.parts.map(lambda part: func(part.detach(), *args, **named))
-    with no_dispatch():
+    with internals.no_dispatch():
         return func(target, *args, **named)
 
 
 @cache
 def _list_decompositions() -> dict[Any, Any]:
-    import torch._decomp
-
-    return dict(torch._decomp.decomposition_table)
+    return dict(internals.decompositions)
 
 
 FieldTensor.answer = staticmethod(dispatch)

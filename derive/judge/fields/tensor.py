@@ -9,10 +9,10 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from derive.judge.fields import algebra
 from derive.judge.fields.tower import Tower
+from derive.libraries import internals
 
 FACTORIES = frozenset(
     f"{prefix}{name}{suffix}"
@@ -33,7 +33,7 @@ class FieldTensor(torch.Tensor):
     ) -> FieldTensor:
         """A tensor that shares the memory of its parts."""
         first = parts.residues[0]
-        return torch.Tensor._make_wrapper_subclass(
+        made: FieldTensor = internals.make_wrapper(
             cls,
             first.shape,
             strides=first.stride(),
@@ -41,6 +41,7 @@ class FieldTensor(torch.Tensor):
             dtype=torch.float64,
             requires_grad=requires_grad,
         )
+        return made
 
     def __init__(self, parts: algebra.Parts, requires_grad: bool = False) -> None:
         self.parts = parts
@@ -50,7 +51,7 @@ class FieldTensor(torch.Tensor):
         """What it is over."""
         return self.parts.tower
 
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    __torch_function__ = internals.no_torch_function
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
@@ -63,11 +64,14 @@ class FieldTensor(torch.Tensor):
         return f"FieldTensor{tuple(self.shape)}"
 
 
-class Exact(TorchDispatchMode):
+_DispatchMode: Any = internals.DispatchMode
+
+
+class Exact(_DispatchMode):  # type: ignore[misc]
     """In here what code makes anew of zeros, ones or one number can hold elements of the tower."""
 
     def __init__(self, tower: Tower) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.tower = tower
         self.usage = algebra.Usage()
         self.paused = False

@@ -27,7 +27,7 @@ from derive.ir.functions import is_flat
 from derive.ir.norms import is_norm
 from derive.ir.walk import find_accesses, find_free
 from derive.plan import ops
-from derive.plan.cells.matching import CellRule, Definitions, is_same, sort_stored, strip
+from derive.plan.cells.matching import LACKS, CellRule, Definitions, is_same, sort_stored, strip
 from derive.plan.cells.pointwise import match_exchanged, spell_equal
 from derive.plan.cost import time_op
 from derive.plan.machine import DEFAULT
@@ -36,9 +36,8 @@ from derive.plan.meaning import find_values, to_expr
 NAME, NORM = "torch.cdist", "torch.linalg.vector_norm"
 MODE, ONE = ("compute_mode", "donot_use_mm_for_euclid_dist"), ("p", 1)
 PRODUCTS = ("compute_mode", "use_mm_for_euclid_dist")
-LACKS = "it has no second and no forward derivatives; what --no-cells builds has them"
 NOTE = f"{NAME}: {LACKS}"
-LOSES = "by products, its square rounds as the largest of all does; it has no forward derivatives"
+LOSES = "by products, its square rounds as the largest of all does; it may lack forward derivatives"
 CALLS = 5  # besides torch's function, that products need: 15 microseconds, of 16 points as of 64
 TWO = ir.Number(Fraction(2))
 

@@ -22,6 +22,8 @@ from derive.plan.steps import Step
 from derive.prove.definedness import to_key
 from derive.prove.terms import GivesUp
 
+# Of calls whose derivatives depend on the version of torch; a file is the same with all of them.
+LACKS = "it may lack second and forward derivatives; what --no-cells builds has them"
 MOST_SPELLED = 1000  # operations of a step, written out with all it reads, that are looked through
 PLAIN = (
     ops.Source,

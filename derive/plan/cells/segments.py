@@ -25,7 +25,15 @@ from derive.ir.functions import FOLDS
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import rename_apart
 from derive.plan import ops
-from derive.plan.cells.matching import CellRule, Definitions, is_same, join_product, rename, strip
+from derive.plan.cells.matching import (
+    LACKS,
+    CellRule,
+    Definitions,
+    is_same,
+    join_product,
+    rename,
+    strip,
+)
 from derive.plan.cost import find_true_axes
 from derive.plan.lower.product import NEUTRAL
 from derive.plan.steps import free_name
@@ -472,7 +480,6 @@ def _accumulate(kind: str, sides: Sides, ranks: ops.Op, count: ops.Op, value: op
 
 
 BAG = "torch.nn.functional.embedding_bag"
-LACKS = "it has no second and no forward derivatives; what --no-cells builds has them"
 
 
 def match_bag(op: ops.Op, definitions: Definitions) -> ops.Op | None:

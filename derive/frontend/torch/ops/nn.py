@@ -24,7 +24,7 @@ from derive.frontend.torch.trace import RestartError, Shadow, Trace, at, hint_of
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, divide_wholly
 from derive.ir.walk import walk
-from derive.libraries import torch
+from derive.libraries import internals, torch
 
 
 def _standardize(input: Any, dims: Any, eps: float, behind: int, moments: Any = None) -> Any:
@@ -120,7 +120,7 @@ def _attention(  # noqa: PLR0913, PLR0917 - torch's
         scores = scores.masked_fill(~attn_mask, -math.inf)
     elif attn_mask is not None:
         scores = scores + attn_mask
-    return torch._safe_softmax(scores, -1) @ value  # a row with nothing left is zeros
+    return internals.safe_softmax(scores, -1) @ value  # a row with nothing left is zeros
 
 
 # Losses.

@@ -1,0 +1,153 @@
+"""The internals of torch that derive uses: each does what derive expects of it."""
+
+import pytest
+import torch
+
+from derive import libraries
+from derive.ir.functions import FUNCTIONS
+from derive.judge.fields.table import MOVES, TABLE
+from derive.libraries import INTERNALS, enable_autograd, find_uncompiled, internals, open_functional
+
+PAIR = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+
+
+def count_functions(act):
+    """The torch functions that a mode sees."""
+    seen = []
+    with libraries.make_mode(lambda f, args, named: (seen.append(f), f(*args, **named))[1]):
+        act()
+    return len(seen)
+
+
+def turn_modes_off():
+    def act():
+        with internals.DisableTorchFunction():
+            torch.neg(PAIR)
+
+    return count_functions(act) == 0 < count_functions(lambda: torch.neg(PAIR))
+
+
+def see_operations():
+    seen = []
+
+    class Mode(internals.DispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(func.overloadpacket.__name__)
+            return func(*args, **(kwargs or {}))
+
+    with Mode():
+        torch.einsum("ij,jk->ik", PAIR, PAIR)
+        before = len(seen)
+        with internals.no_dispatch():
+            torch.neg(PAIR)
+    return "bmm" in seen and len(seen) == before
+
+
+def wrap_without_memory():
+    class Wrapper(torch.Tensor):
+        __torch_function__ = internals.no_torch_function
+
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            return PAIR
+
+    made = internals.make_wrapper(Wrapper, (2, 3), strides=(3, 1), dtype=torch.float64)
+    return made.shape == (2, 3) and made.stride() == (3, 1) and torch.neg(made) is PAIR
+
+
+def unwrap_what_vmap_holds():
+    def look(row):
+        assert internals.is_wrapped(row)
+        assert internals.unwrap(row).shape == (2, 2)
+        return row
+
+    return torch.equal(torch.vmap(look)(PAIR), PAIR) and not internals.is_wrapped(PAIR)
+
+
+def differentiate_in_an_operation():
+    class Square(torch.Tensor):
+        __torch_function__ = internals.no_torch_function
+
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            with enable_autograd():
+                leaf = PAIR.clone().requires_grad_()
+                return torch.autograd.grad((leaf**2).sum(), leaf)[0]
+
+    made = internals.make_wrapper(Square, (2, 2))
+    return torch.equal(torch.neg(made), 2 * PAIR)
+
+
+def decompose():
+    found = internals.decompositions[torch.ops.aten.silu_backward.default](PAIR, PAIR)
+    return found.shape == PAIR.shape
+
+
+def stop_before_kernels():
+    """By the check of compiled code, which uses all of the compiler's internals."""
+    from derive.checker.runs.modes import STAGES, call_compiled
+
+    assert all(hasattr(internals.inductor, name) for name in STAGES)
+    found = call_compiled(lambda x: torch.softmax(x, -1), (PAIR,), {})
+    return torch.allclose(found, torch.softmax(PAIR, -1))
+
+
+EXAMPLES = {
+    "DisableTorchFunction": turn_modes_off,
+    "DispatchMode no_dispatch": see_operations,
+    "no_torch_function make_wrapper": wrap_without_memory,
+    "is_wrapped unwrap": unwrap_what_vmap_holds,
+    "NormBase": lambda: isinstance(torch.nn.BatchNorm1d(2), internals.NormBase),
+    "safe_softmax": lambda: not internals.safe_softmax(PAIR - torch.inf, -1).any(),
+    "decompositions": decompose,
+    "keys": differentiate_in_an_operation,
+    "pytree": lambda: internals.pytree.tree_leaves({"a": [1, (2, 3)]}) == [1, 2, 3],
+    "numpy": lambda: isinstance(internals.numpy.ones(2), internals.numpy.ndarray),
+    "dynamo inductor compile_fx virtualized detect_fake_mode": stop_before_kernels,
+}
+
+
+def test_each_internal_has_an_example():
+    assert " ".join(EXAMPLES).split() == sorted(INTERNALS, key=" ".join(EXAMPLES).split().index)
+
+
+@pytest.mark.parametrize(
+    "names", [pytest.param(n, marks=[pytest.mark.slow] * ("dynamo" in n)) for n in EXAMPLES]
+)
+def test_an_internal_does_what_is_expected_of_it(names):
+    assert EXAMPLES[names]()
+
+
+def test_what_torch_lacks_is_named(monkeypatch):
+    monkeypatch.setitem(INTERNALS, "pytree", ("torch.utils:_shrub.tree", "nested containers"))
+    with pytest.raises(
+        RuntimeError, match=r"lacks torch\.utils:_shrub\.tree, .*: nested containers"
+    ):
+        internals.pytree  # noqa: B018 - it is read
+
+
+def test_functions_with_bodies_are_opened():
+    def act():
+        torch.nn.functional.normalize(PAIR)
+
+    closed = count_functions(act)
+    with open_functional():
+        assert count_functions(act) > closed == 1
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, where it compiles first
+def test_what_is_compiled_is_found():
+    def double(x):
+        return 2 * x
+
+    module = torch.nn.Identity()
+    assert find_uncompiled(torch.compile(double)) is double
+    assert find_uncompiled(torch.compile(module)) is module
+    assert find_uncompiled(double) is double
+
+
+def test_the_operations_over_fields_are_torchs():
+    spelled = {word for row in FUNCTIONS.values() for word in row.spellings.split()}
+    assert [
+        n for n in (*TABLE, *MOVES) if n not in spelled and not hasattr(torch.ops.aten, n)
+    ] == []
