@@ -246,8 +246,17 @@ END = " \\\\\n"
 def to_rows(system: ir.System) -> str:
     """The equations as they were written, each on a line of an environment."""
     system = walk.as_written(system)
-    rows = (rf"& \text{{{line}}}" for line in tell_rows(system))
+    rows = [rf"& \text{{{line}}}" for line in tell_rows(system)]
+    if any(map(has_count, (side for e in system.equations for side in (e.target, e.value)))):
+        rows.append(r"& \text{indices count from 0}")
     return END.join([*map(to_latex, system.equations), *rows])
+
+
+def has_count(expr: ir.Expr) -> bool:
+    """Whether an index is a number, or a number a place: both say what indices count from."""
+    alien = ir.Number if isinstance(expr, ir.Access) else ir.Index
+    parts = walk.find_children(expr)
+    return any(isinstance(part, alien) or has_count(part) for part in parts)
 
 
 def to_align(system: ir.System, entries: Sequence[Entry]) -> str:

@@ -21,10 +21,10 @@ left, all are listed, and the person has to choose. So is what papers mean in tw
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations, islice, product
-from typing import Any, Unpack
+from typing import Unpack
 
 from derive.errors import DeriveError, Mark, refuse
 from derive.frontend.from_sympy import to_system
@@ -52,13 +52,15 @@ from derive.frontend.latex.nodes import (
     Tree,
     find_counted,
     find_ends,
+    find_function,
     is_label,
+    map_parts,
     to_word,
     walk,
     write_name,
 )
 from derive.frontend.latex.reading import Reading
-from derive.frontend.latex.tree import Reader, find_function
+from derive.frontend.latex.tree import FONTS, Reader
 from derive.frontend.text import lines as statements
 from derive.notation.formula import About, Formula
 
@@ -81,13 +83,16 @@ _NAMED = (
     r"(?:[_^](?:\{[^{}]*\}|\\[A-Za-z]+|\w))*'*"
 )
 _SHAPE = re.compile(
-    rf"^\s*(?P<each>(?:each|every|all)\s+)?(?P<names>{_NAMED}(?:\s*,\s*{_NAMED})*)\s*"
+    rf"\s*(?P<each>(?:each|every|all)\s+)?(?P<names>{_NAMED}(?:\s*,\s*{_NAMED})*)\s*"
     r"(?::\s*(?:shape\s*)?[\[(](?P<extents>[^\[\]]*)[\])]"
-    r"|\\in\s*\\mathbb\s*\{?\s*R\s*\}?\s*\^\s*(?:\{(?P<power>.*)\}|(?P<single>\w)))\s*[,.;]?\s*$"
+    r"|\\in\s*\\mathbb\s*\{?\s*R\s*\}?\s*"
+    r"\^\s*(?:\{(?P<power>(?:[^{}]|\{[^{}]*\})*)\}|(?P<single>\w)))\s*(?:$|[,.;]\s*(?:and\s+)?|and\s+)"
 )
+_SIGN = r"(?:[-+*/]|\\(?:cdot|times|odot|wedge|vee|land|lor)(?![A-Za-z]))"
+_MENTIONED = re.compile(rf"[\s(]*{_NAMED}(?:\s*[,(]\s*{_NAMED})*[\s),.;]*$")  # no more than names
 _BEGINS = re.compile(rf"^\s*{_NAMED}\s*(?:\([^()=]*\)\s*)?&?=(?!=)")
 _LISTED = re.compile(rf"^\s*{_NAMED}\s*=\s*[\[(][^\[\]()=]*\\[lc]?dots[^\[\]()=]*[\])]\s*[,.]?\s*$")
-_COUNTED = re.compile(r"\s*(?:indices|places) count from ([01])\s*$")
+_COUNTED = re.compile(r"(?:\s*&\s*\\text\{)?\s*(?:indices|places) count from ([01])[\s}]*$")
 _VECTORS = re.compile(r"\s*vectors are (rows|columns)\s*$")
 _NOTATION = re.compile(
     r"^\s*(?:int|bool|scalar|size|index|return)\b|^\s*(?:&\s*\\text\{)?empty rows are\b"
@@ -135,6 +140,12 @@ def to_notation(text: str, declarations: str = "") -> str:
             says = f"it is open whether these are the rows of {whole} or its columns"
             raise refuse("latex-form", says, marks=marks, help=f"say its shape: {whole}: [n, d]")
     lines = [line for line in lines if line not in listed]
+    for line in listed:
+        letter = re.sub(r".*?=\s*[\[(]\s*|(?<=[A-Za-z}])[\s_].*", "", line)
+        if any(re.search(rf"(?<![A-Za-z\\]){re.escape(letter)}(?![A-Za-z])", e) for e in lines):
+            says = f"{letter} stands in the list of a matrix, and in other equations"
+            marks = [Mark(line, 0, len(line))]
+            raise refuse("latex-form", says, marks=marks, help="read the entries of the matrix")
     words = frozenset(
         word for word in (*shapes.tensors, *shapes.scalars, *shapes.sizes) if len(word) > 1
     )
@@ -151,14 +162,21 @@ def to_notation(text: str, declarations: str = "") -> str:
         raise refuse(
             "formula-empty", "the text has no equation", help="write y_i = \\sum_j A_{ij} x_j"
         )
+    refuse_fonts(equations)
     equations = separate(inline(equations))
     equations = [*find_states(equations, shapes), *equations]
     sides = [(left, right) for _, left, right in equations]
-    names = Names(complete(shapes, sides, ranges), sides)
+    try:
+        names = Names(complete(shapes, sides, ranges), sides)
+    except MisfitError as error:
+        raise refuse("latex-form", str(error), help=error.help) from error
     equations = sort_equations(equations, names)
     sides = [(left, right) for _, left, right in equations]
-    first = find_counted(sides, ranges, names.numbers, shapes.counted)
-    return choose(sides, names, first, [line for line, _, _ in equations])
+    first, question = find_counted(sides, ranges, names.numbers, names.fixed, shapes.counted)
+    way = choose(sides, names, first, [line for line, _, _ in equations])
+    if question is not None:
+        raise question
+    return way
 
 
 def split_text(text: str) -> tuple[list[str], list[str]]:
@@ -177,7 +195,7 @@ def split_text(text: str) -> tuple[list[str], list[str]]:
         while found := _CASES.search(whole):
             whole = f"{whole[: found.start()]}@{len(cases)}@{whole[found.end() :]}"
             cases.append(found[0])
-        for part in re.split(r"\\\\(?:\[[^\]]*\])?|\n", whole):
+        for ends, part in re.findall(r"(\\\\(?:\[[^\]]*\])?|\n|^)((?:(?!\\\\|\n).)*)", whole):
             line = " ".join(part.split())
             while found := re.search(r"@(\d+)@", line):
                 line = f"{line[: found.start()]}{cases[int(found[1])]}{line[found.end() :]}"
@@ -185,15 +203,23 @@ def split_text(text: str) -> tuple[list[str], list[str]]:
                 stated += declared
             elif "=" in line:
                 lines.append(line)
-            elif line.strip(" &,.") and (len(lines) > first or not is_marked):
-                is_shape = re.match(rf"\s*{_NAMED}(?:\s*,\s*{_NAMED})*\s*:", line) is not None
-                if is_shape or not lines:
-                    says = "this declares nothing" if is_shape else "there is no = in this line"
-                    advice = "an equation is y_i = ..; the shape of a tensor is X: [B, S, D]"
-                    marks = [Mark(line, 0, len(line))]
-                    raise refuse("latex-form", says, marks=marks, help=advice)
+            elif len(lines) > first and ((is_marked and ends == "\n") or goes_on(lines[-1], line)):
                 lines[-1] += f" {line}"
+            elif line.strip(" &,.") and (not is_marked or not _MENTIONED.match(line)):
+                is_shape = re.match(rf"\s*{_NAMED}(?:\s*,\s*{_NAMED})*\s*:", line) is not None
+                says = "this declares nothing" if is_shape else "there is no = in this line"
+                advice = "an equation is y_i = ..; the shape of a tensor is X: [B, S, D]"
+                advice += "; a remark stands outside of the signs for formulas" if is_marked else ""
+                marks = [Mark(line, 0, len(line))]
+                raise refuse("latex-form", says, marks=marks, help=advice)
     return lines, stated
+
+
+def goes_on(line: str, more: str) -> bool:
+    """Whether an equation goes on in the next line: a sign parts them, or brackets are open."""
+    is_open = sum(map(line.count, "([{")) > sum(map(line.count, ")]}"))
+    sign = re.search(rf"(?:{_SIGN}|=)[\s&]*\n|\n[\s&]*{_SIGN}", f"{line}\n{more}")
+    return is_open or sign is not None
 
 
 def cut(text: str) -> Iterator[tuple[str, bool]]:
@@ -213,10 +239,13 @@ def cut(text: str) -> Iterator[tuple[str, bool]]:
 
 def split_stated(line: str) -> list[str]:
     """What the line declares: itself, or shapes with commas between them; else nothing."""
-    if any(form.match(line) for form in (_SHAPE, _NOTATION, _VECTORS, _COUNTED)):
+    if any(form.match(line) for form in (_NOTATION, _VECTORS, _COUNTED)):
         return [line]
-    parts = re.split(r"(?<=[\])}])\s*[,;]\s*(?=[^\[\](){}]*(?::|\\in\b))", line.rstrip(" ,;."))
-    return parts if len(parts) > 1 and all(map(_SHAPE.match, parts)) else []
+    parts, end = list[str](), 0
+    while found := _SHAPE.match(line, end):
+        parts.append(found[0])
+        end = found.end()
+    return parts if end == len(line) else []
 
 
 def read_shapes(stated: Sequence[str]) -> Shapes:
@@ -329,11 +358,20 @@ def inline(equations: Sequence[tuple[str, Tree, Tree]]) -> list[tuple[str, Tree,
     for line, left, right in equations:
         if isinstance(left, Call):
             refuse_unread(line, left, right)
+            if not all(isinstance(each, Name) for each in left.arguments):
+                says = f"{left.function} is defined with an argument that is no name"
+                marks = [Mark(line, left.token.start, left.token.end)]
+                raise refuse("latex-form", says, marks=marks, help="write names: f(x) = ..")
+            if left.function in functions:
+                says = f"{left.function} is defined twice"
+                raise refuse("latex-form", says, help="give one of them another name")
             functions[left.function] = (left, right)
     read, opened = set[str](), set[str]()
 
-    def to_tensor(call: Call) -> Name:
-        places = (p for each in call.arguments if isinstance(each, Name) for p in each.below)
+    def to_tensor(call: Call, right: Tree) -> Name:
+        below = [p for part in walk(right) if isinstance(part, Name) for p in part.below]
+        names = (each for each in call.arguments if isinstance(each, Name))
+        places = (p for each in names for p in ((each,) if each in below else each.below))
         return Name(call.function, call.token, None, (*call.below, *dict.fromkeys(places)))
 
     def open_calls(tree: Tree, inside: tuple[str, ...] = ()) -> Tree:
@@ -343,7 +381,7 @@ def inline(equations: Sequence[tuple[str, Tree, Tree]]) -> list[tuple[str, Tree,
         left, right = functions[tree.function]
         if (tree.arguments, tree.below) == (left.arguments, left.below):
             read.add(tree.function)
-            return to_tensor(left)
+            return to_tensor(left, right)
         parameters, arguments = (*left.arguments, *left.below), (*tree.arguments, *tree.below)
         if tree.function in inside:
             says = f"{tree.function} is called by itself"
@@ -361,10 +399,28 @@ def inline(equations: Sequence[tuple[str, Tree, Tree]]) -> list[tuple[str, Tree,
 
     done = [(line, left, open_calls(right)) for line, left, right in equations]
     return [
-        (line, to_tensor(left) if isinstance(left, Call) else left, right)
+        (line, to_tensor(left, right) if isinstance(left, Call) else left, right)
         for line, left, right in done
         if not isinstance(left, Call) or left.function in read or left.function not in opened
     ]
+
+
+def refuse_fonts(equations: Sequence[tuple[str, Tree, Tree]]) -> None:
+    """Refuse a letter in two fonts: with as many places, or in script, it may be two names."""
+    fonts: dict[tuple[str, int], str] = {}
+    for line, *sides in equations:
+        for name in (part for part in walk((*sides,)) if isinstance(part, Name)):
+            command = name.token.text.removeprefix("\\")
+            font = command if command in FONTS else ""
+            is_script = font in {"mathcal", "mathbb"}
+            found = (
+                fonts.setdefault((name.base, len(name.below)), font),
+                fonts.setdefault((name.base, -1), "mathcal" if is_script else ""),
+            )
+            if found != (font, "mathcal" if is_script else ""):
+                marks = [Mark(line, name.token.start, name.token.end)]
+                says = f"it is open whether {name.base} in two fonts is one name"
+                raise refuse("latex-form", says, marks=marks, help="write one font, or two letters")
 
 
 def refuse_unread(line: str, left: Call, right: Tree) -> None:
@@ -392,7 +448,7 @@ def separate(equations: Sequence[tuple[str, Tree, Tree]]) -> list[tuple[str, Tre
     ends: dict[str, str] = {}
 
     def visit(tree: Tree) -> Tree:
-        if isinstance(tree, Big) and (end := to_word(tree.above)):
+        if isinstance(tree, (Big, Call)) and (end := to_word(tree.above)):
             new: dict[Tree, Tree] = {}
             for below in tree.below:
                 name = below.first if isinstance(below, Relation) else below
@@ -410,17 +466,6 @@ def find_bound(tree: Tree) -> set[str]:
     """The indices that sums and words over an index bind."""
     parts = (part for part in walk(tree) if isinstance(part, (Big, Call)))
     return {to_word(name) for part in parts for name in walk(part.below)} - {""}
-
-
-def map_parts(tree: Tree, change: Callable[[Tree], Tree]) -> Tree:
-    """The tree with each part right below it changed."""
-
-    def visit(part: Any) -> Any:
-        if isinstance(part, tuple):
-            return tuple(map(visit, part))
-        return change(part) if isinstance(part, Tree) else part
-
-    return replace(tree, **{each.name: visit(getattr(tree, each.name)) for each in fields(tree)})
 
 
 def exchange(tree: Tree, given: Mapping[Tree, Tree]) -> Tree:
@@ -453,14 +498,24 @@ def sort_equations(
     for equation in sorted(equations, key=lambda equation: is_first(equation[1])):
         _, target, body = equation
         own = names.resolve(target, is_target=True).name if isinstance(target, Name) else ""
-        reads = {names.resolve(part).name for part in walk(body) if isinstance(part, Name)}
-        left.append((equation, own, reads - {own}))
+        left.append((equation, own, names.find_reads(body) - {own}))
     found: list[tuple[str, Tree, Tree]] = []
     while left:
         waiting = {own for _, own, _ in left}
         ready = (k for k, (_, _, reads) in enumerate(left) if not reads & waiting)
         found.append(left.pop(next(ready, 0))[0])
     return found
+
+
+def find_results(written: Sequence[str]) -> list[str]:
+    """The line of the results: each tensor that no other equation reads; none for the last one."""
+    sides = [re.findall(r"[^\W\d]\w*", side) for line in written for side in line.split(" = ", 1)]
+    own = [words[0] for words in sides[::2]]
+    read = {
+        word for name, words in zip(own, sides[1::2], strict=True) for word in {*words} - {name}
+    }
+    results = [name for name in dict.fromkeys(own) if name not in read] or own[-1:]
+    return [] if results == own[-1:] else [f"return {', '.join(results)}"]
 
 
 def find_extent(reading: Reading, name: str, place: int, known: str) -> str:
@@ -485,6 +540,7 @@ def choose(
     # By where written indices stand: each way, and how many extents have an index of their own.
     found: dict[tuple[object, ...], dict[str, int]] = {}
     ends, astray = find_ends(equations, names.sizes), dict[str, int]()
+    asks: dict[str, tuple[int, MisfitError] | None] = {}
     misfit: tuple[int, MisfitError] | None = None  # of the way that was read furthest
     for is_strict in (True, False):
         for choice in find_choices(equations, names, is_strict=is_strict):
@@ -502,23 +558,29 @@ def choose(
                 if misfit is None or far > (misfit[0], misfit[1].of_extents):
                     misfit = (len(written), error)
             else:
-                way = "\n".join([*declare(reading), *written, *names.shapes.returned])
+                returned = names.shapes.returned or find_results(written)
+                way = "\n".join([*declare(reading), *written, *returned])
                 ways = found.setdefault(tuple(choice.places.items()), {})
                 ways[way] = min(len(reading.batch), ways.get(way, len(reading.batch)))
                 pairs = ((reading.extents.get(index), end) for index, end in ends.items())
+                asks[way] = (len(written) - 1, reading.asks) if reading.asks else None
                 astray[way] = sum(extent not in {None, end} for extent, end in pairs)
         if found:
             break
     open_ways = [way for ways in found.values() for way in ways if ways[way] == min(ways.values())]
     if not min(map(astray.__getitem__, open_ways), default=1):  # each index as far as it is said
         open_ways = [way for way in open_ways if not astray[way]]
-    if len({*open_ways}) == 1:
+    if len({*open_ways}) == 1 and asks[open_ways[0]] is None:
         return open_ways[0]
-    if open_ways:
+    misfit = next((asks[way] for way in open_ways if asks[way]), misfit)
+    if open_ways and not any(map(asks.get, open_ways)):
+        rows = [way.splitlines() for way in dict.fromkeys(open_ways)]
+        common = {*rows[0]}.intersection(*rows)
+        readings = ["; ".join(r for r in each if " = " in r and r not in common) for each in rows]
         raise refuse(
             "latex-ambiguous",
             f"the equations can be read in {len({*open_ways})} ways",
-            facts=[f"{k}. {way.splitlines()[-1]}" for k, way in enumerate(open_ways[:SHOWN], 1)],
+            facts=[f"{k}. {each}" for k, each in enumerate(readings[:SHOWN], 1)],
             help="write more indices, X_{bi}, or a line: vectors are columns; index i < N",
         )
     if misfit is None:

@@ -62,6 +62,34 @@ def read_back(system):
     return to_system(from_latex(to_align(system, ()), stated, empty_row=system.empty_row))
 
 
+# Each sign of these says something; signs that no reader hears are not among them.
+HEARD = [
+    r"m_i = \max_{j=1}^{N} x_{ij}^2 - \frac{1}{N} \sum_{j=1}^{N} w^{(2)}_j x_{ij}",
+    r"y_t = \sum_{s=1}^{t} a'_s e^{-\lambda_s / 2} [ b_{s} > 0 ] + R_{11} R_{ts}",
+    r"z_i = \begin{cases} x_i & x_i > c_i \\ -\alpha_i & \text{otherwise} \end{cases}, u_i = |z_i|",
+    r"p_{ij} = \mathrm{softmax}_{j \leq i}(q[i] k(i, j)), \quad s = \log_2 v \sin^{2} v; scalar v",
+]
+SILENT = re.compile(r"[{}(),&.]|\\(?:quad|text|begin|end|left|right)|otherwise|cases")
+SIGN = re.compile(r"\\[A-Za-z]+|\\.|otherwise|cases|\d|[A-Za-z]|\S")
+
+
+def read_or_refuse(latex, stated):
+    try:
+        return to_notation(latex, stated)
+    except DeriveError:
+        return None
+
+
+@pytest.mark.parametrize("latex", HEARD)
+def test_no_sign_is_passed_over(latex):
+    latex, _, stated = latex.partition("; ")
+    whole = to_notation(latex, stated)
+    for sign in SIGN.finditer(latex):
+        if not SILENT.fullmatch(sign[0]):
+            less = read_or_refuse(f"{latex[: sign.start()]} {latex[sign.end() :]}", stated)
+            assert less is None or less != whole, (sign[0], sign.start())
+
+
 @pytest.mark.sampled(9, 4)
 @every_formula
 def test_the_latex_of_a_formula_is_read_back(name):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from derive.errors import refuse
@@ -58,10 +58,8 @@ def complete(
     for part in (part for sides in equations for part in tree.walk(sides)):
         if not isinstance(part, tree.Call) or part.function != "concat":
             continue
-        *others, last = part.arguments
-        if isinstance(last, tree.Name) and any(
-            isinstance(o, tree.Name) and o.base in tree.DOTS for o in others
-        ):
+        last = part.arguments[-1]
+        if isinstance(last, tree.Name) and is_series(part):
             series = (left for left in targets if left.base == last.base and len(left.below) == 1)
             extents |= {
                 tree.to_word(left.below[0]): tree.to_word(last.below[-1]) for left in series
@@ -117,6 +115,11 @@ def find_states(
     return [*found.values()]
 
 
+def is_series(call: tree.Call) -> bool:
+    """Whether the arguments have dots among them, as those of a concatenation have."""
+    return any(isinstance(each, tree.Name) and each.base in tree.DOTS for each in call.arguments)
+
+
 @dataclass(frozen=True, slots=True)
 class Read:
     """A name as it is meant: its places, a power of it, whether it is transposed."""
@@ -140,16 +143,28 @@ class Names:
         inside = (place for part in every if isinstance(part, tree.Name) for place in part.below)
         indices = {*map(tree.to_word, inside), "", "oo"}
         for part in every:
-            if isinstance(part, tree.Big) and part.above is not None:
+            if isinstance(part, (tree.Big, tree.Call)) and part.above is not None:
                 self.sizes |= {*map(tree.to_word, tree.walk(part.above))} - indices
         self.numbers = self.sizes | shapes.scalars
         targets = [left for left, _ in equations if isinstance(left, tree.Name)]
+        self.lefts = {left.base for left in targets}
         # `\\sigma^2 = ..` defines a tensor of its own.
         square = tree.Number("2")
         self.squares = {left.base for left in targets if left.above == square}
         # With `h_t` beside it `h_0` is an entry of h.
-        self.indexed = {left.base for left in targets if left.below and not left.label.isdigit()}
+        self.indexed = {
+            part.base
+            for part in every
+            if isinstance(part, tree.Name) and part.below and not part.label.isdigit()
+            if not tree.has_label(part) and shapes.find(f"{part.base}_{part.label}") is None
+        }
         self.defined: set[str] = set()
+        # Names that have a number above wherever they stand, `W^1`.
+        names = [part for part in every if isinstance(part, tree.Name)]
+        plain = {p.base for p in names if p.below or not tree.to_word(p.above).isdigit()}
+        self.numbered = self.words - plain
+        ranks = [(p.base, len(p.below)) for p in names if p.below and not p.label.isdigit()]
+        self.ranks = {*ranks, *((name, len(shape)) for name, shape in shapes.tensors.items())}
         # `W^{(q)}` is W_q where that is declared; so is what is defined, if no index is q besides.
         marked = {(part.base, part.upper) for part in every if isinstance(part, tree.Name)}
         told = {(left.base, left.upper) for left in targets}
@@ -157,7 +172,12 @@ class Names:
         self.marks = {word for _, word in known} - {word for _, word in marked - told - known}
         for left in targets:
             self.defined.add(self.resolve(left, is_target=True).name)
-        for part in (part for part in every if isinstance(part, tree.Name)):
+        # Places that are the same everywhere.
+        listed = {p for e in every if isinstance(e, tree.Call) for p in e.arguments if is_series(e)}
+        places = [p for part in names if part not in listed for p in self.resolve(part).places]
+        linear = [found for p in places if (found := self.find_linear(p, set())) is not None]
+        self.fixed = {write_linear(e) for e in linear if not {*e} - self.sizes - {""}}
+        for part in names:
             stem, _, number = part.base.rpartition("_")
             if number.isdigit() and stem in shapes.tensors and not self.is_known(part.base):
                 says = (
@@ -165,6 +185,10 @@ class Names:
                 )
                 advice = f"declare {stem}_{number}: [..], or write a power {stem}^{number}"
                 raise refuse("latex-form", says, help=advice)
+            if part.label.isdigit() and f"{part.base}_{part.label}" in self.words:
+                number = part.label
+                says = f"{part.base}_{number} and {part.base}^{{({number})}} have one name here"
+                raise refuse("latex-form", says, help="give one of them another letter")
 
     def is_known(self, name: str) -> bool:
         """Is it declared or defined?"""
@@ -181,6 +205,10 @@ class Names:
         full = f"{name.base}_{name.upper}"
         if name.upper and (self.is_known(full) or (is_target and name.upper in self.marks)):
             name = replace(name, base=full, below=name.below[1:], upper="")
+        if name.label.isdigit() and not self.is_known(f"{name.base}_{name.label}"):
+            count = len(name.label)  # `R_{00}` beside `R_{ij}`
+            if count > 1 and (name.base, count) in self.ranks:
+                name = replace(name, below=(*map(tree.Number, name.label),), label="")
         above, label = tree.to_word(name.above), name.label
         is_transposed = above in TRANSPOSED and not self.is_known(f"{name.base}_{above}")
         power = None if is_transposed else name.above
@@ -188,8 +216,15 @@ class Names:
         for full in marks if above and label and not is_transposed else ():
             if self.is_known(full):
                 return Read(full)
-        if above and not is_transposed and self.is_known(f"{name.base}_{above}"):
-            return Read(f"{name.base}_{above}", name.below)
+        full = f"{name.base}_{above}"
+        is_number = above.isdigit() and (self.is_known(full) or full in self.words)
+        if is_number and (full in self.words or name.base not in self.numbered):
+            mark = f"{name.base}^{{({above})}}"
+            says = f"it is open whether {name.base}^{above} is a power or {mark}"
+            advice = f"write ({name.base})^{above} for the power, {mark} for the other"
+            raise MisfitError(says, name.token, advice)
+        if above and not is_transposed and self.is_known(full):
+            return Read(full, name.below)
         below = f"{name.base}_{label}"
         is_one = len(name.below) == 1 or below in {*self.shapes.tensors, *self.numbers}
         if label and is_one and self.is_known(below):
@@ -205,17 +240,22 @@ class Names:
             return Read(name.base, name.below, power, is_transposed)
         if tree.has_label(name) and (is_target or not self.is_known(name.base)):
             return Read(below, (), power, is_transposed)
-        if name.base in self.sizes and label:
+        if name.base in self.sizes and label in {*self.lefts, *self.shapes.tensors}:
             return Read(name.base, (), power)  # `D_z`: the extent D of z
         return Read(name.base, name.below, power, is_transposed)
+
+    def find_reads(self, part: tree.Tree | None) -> set[str]:
+        """The names that a part reads; a label of a name reads nothing."""
+        if not isinstance(part, tree.Name):
+            inside = () if part is None else tree.find_parts(part)
+            return set().union(*map(self.find_reads, inside))
+        read = self.resolve(part)
+        return {read.name}.union(*map(self.find_reads, (*read.places, read.power)))
 
     def find_beside(self, name: str, right: tree.Tree) -> Iterator[tree.Tree]:
         """The terms of sums that do not read a tensor."""
         sums = (part.terms for part in tree.walk(right) if isinstance(part, tree.Sum))
-        for term in (term for terms in sums for _, term in terms):
-            inside = (part for part in tree.walk(term) if isinstance(part, tree.Name))
-            if all(self.resolve(part).name != name for part in inside):
-                yield term
+        yield from (e for terms in sums for _, e in terms if name not in self.find_reads(e))
 
     def find_linear(self, part: tree.Tree, first: Set[str]) -> dict[str, int] | None:
         """Whole multiples of indices and sizes, and of 1 under no name; None for anything else."""
@@ -409,6 +449,62 @@ def refuse_undefined(name: str) -> MisfitError:
     """The error of a tensor that is read where nothing tells its shape."""
     advice = f"say its shape: {name}: [T, N]"
     return MisfitError(f"{name} is read before it is defined", help=advice)
+
+
+def transpose(value: Value, token: tree.Token | None = None) -> Value:
+    """A matrix with its axes exchanged; a row for a column."""
+    if not value.axes:
+        says = "what is transposed has neither rows nor columns here"
+        raise MisfitError(says, token, "leave its indices out, or exchange them yourself")
+    is_row = None if value.is_row is None else not value.is_row
+    return replace(value, axes=value.axes[::-1], is_row=is_row)
+
+
+def refuse_entry(name: tree.Tree, value: Value, place: tree.Tree, scope: frozenset[str]) -> None:
+    """Refuse `x(j)` of a vector x or with a bare index j: an entry or a product."""
+    words = {part.base for part in tree.walk(place) if isinstance(part, tree.Name)}
+    is_place = words and words <= scope and (value.axes or tree.to_word(place))
+    if is_place and isinstance(name, tree.Name) and "[" in value.text:
+        says = f"it is open whether {name.base}(..) is an entry or a product"
+        raise MisfitError(says, name.token, f"write {name.base}_{{..}}, or \\cdot between them")
+
+
+def ask_rows(token: tree.Token, advice: str) -> MisfitError:
+    """The question whether a word is of a matrix or of its rows, where both can be meant."""
+    says = "it is open whether this runs over the whole matrix or over each row"
+    return MisfitError(says, token, f"write {advice}")
+
+
+def find_words(places: Iterable[str]) -> tuple[str, ...]:
+    """The names in places, each once."""
+    return tuple(dict.fromkeys(w for place in places for w in re.findall(r"[^\W\d]\w*", place)))
+
+
+def refuse_undeclared(name: str, token: tree.Token) -> MisfitError:
+    """The error of a name that is neither declared nor an index."""
+    advice = f"declare it: {name}: [N, M], or scalar {name}; a function is defined: {name}(x) = .."
+    if name == "I":
+        advice = f"write the identity with its indices, \\delta_{{ij}}, or {advice}"
+    if word := tree.USUAL.get(name):
+        advice = f"write \\operatorname{{{word}}}(..) for the function, or {advice}"
+    return MisfitError(f"{name} is not declared", token, advice)
+
+
+def refuse_further(index: str, limit: str, extent: str | None, shift: int) -> None:
+    """Refuse a place after the last one of an index whose extent is known."""
+    if extent is not None:
+        further = to_polynomial(add_to(limit, shift)) - to_polynomial(extent)
+        if (further.constant or 0) > 0:
+            says = f"{index} runs to a place {limit} of an extent {extent}"
+            advice = "add a line: indices count from 1, or let the sum end before"
+            raise MisfitError(says, help=advice)
+
+
+def refuse_mixed(what: str, first: Set[str], others: Set[str]) -> None:
+    """Refuse indices side by side that count from 1, and others that do not."""
+    if first and others:
+        says = f"of the indices of a {what} {min(first)} counts from 1, and others do not"
+        raise MisfitError(says, help="add a line: indices count from 1")
 
 
 class Every(frozenset[str]):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field, fields, replace
+from itertools import pairwise
 from typing import Any, TypeAlias
 
-from derive.errors import refuse
+from derive.errors import DeriveError, refuse
+from derive.ir.functions import FUNCTIONS, ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class Call:
     token: Token = field(compare=False)  # where it stands says nothing of what it means
     arguments: tuple[Tree, ...]
     below: tuple[Tree, ...] = ()
+    above: Tree | None = None  # the end of the range below
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +121,31 @@ Tree: TypeAlias = (
 
 def walk(tree: Tree | tuple[Tree, ...]) -> Iterator[Tree]:
     """A part, or several, and all their parts."""
-    stack: list[Any] = [tree]
-    while stack:
-        part = stack.pop()
-        if isinstance(part, tuple):
-            stack += reversed(part)
-        elif isinstance(part, Tree):
+    if isinstance(tree, Tree):
+        yield tree
+    for part in find_parts(tree):
+        yield from walk(part)
+
+
+def find_parts(tree: Any) -> Iterator[Tree]:
+    """The parts right below a part, or several parts."""
+    is_tree = isinstance(tree, Tree)
+    for part in (getattr(tree, each.name) for each in fields(tree)) if is_tree else tree:
+        if isinstance(part, Tree):
             yield part
-            stack += [getattr(part, each.name) for each in reversed(fields(part))]
+        elif isinstance(part, tuple):
+            yield from find_parts(part)
+
+
+def map_parts(tree: Tree, change: Callable[[Tree], Tree]) -> Tree:
+    """The tree with each part right below it changed."""
+
+    def visit(part: Any) -> Any:
+        if isinstance(part, tuple):
+            return tuple(map(visit, part))
+        return change(part) if isinstance(part, Tree) else part
+
+    return replace(tree, **{each.name: visit(getattr(tree, each.name)) for each in fields(tree)})
 
 
 # Norms over the axes of a vector or matrix.
@@ -133,6 +153,32 @@ NORMS = dict.fromkeys(("norm", "norm_2", "norm_F"), "norm[{}]({})")
 NORMS |= {"norm_1": "sum[{}](abs({}))", "norm_oo": "max[{}](abs({}))"}
 USUAL = {"sigma": "sigmoid"}  # functions that papers write as a letter
 DOTS = {"ldots", "dots", "cdots"}
+# Commands that are no names, and what to write for them.
+_SET = "write the range of the index; of a set, its mask as a factor: \\sum_k A_{ik} x_k"
+UNREAD = {
+    "int iint oint lim": "write the sum or the value that it stands for",
+    "partial nabla": "write the derivative out",
+    "pm mp": "write an equation for each sign",
+    "sup limsup": "write \\max_i",
+    "inf liminf": "write \\min_i",
+    "binom": "declare it as a tensor or a scalar",
+    "pmod": "write \\bmod",
+    "lceil": "write -\\lfloor -x \\rfloor",
+    "in": f"{_SET}, with A_{{ik}} 1 where k is in the set of i and 0 elsewhere",
+}
+UNREAD = {f"\\{word}": advice for words, advice in UNREAD.items() for word in words.split()}
+# Functions by the command or the word that people write, capitals and lines aside.
+WORDS = {name.replace("_", ""): name for name in (*FUNCTIONS, *ROWS)}
+WORDS |= {"ln": "log", "arctan": "atan", "arcsin": "asin", "arccos": "acos", "swish": "silu"}
+WORDS |= {"concat": "concat", "concatenate": "concat"}
+WORDS |= {"average": "mean", "variance": "var", "tr": "trace", "trace": "trace", "sgn": "sign"}
+_UNNAMED = {"LN", "Norm", "NORM"}  # layer norm to most, and not the function of that name
+
+
+def find_function(word: str) -> str | None:
+    """The function of the notation that a word means."""
+    plain = word.replace("_", "").replace(" ", "")
+    return None if plain in _UNNAMED else WORDS.get(plain.lower())
 
 
 def is_label(word: str) -> bool:
@@ -171,16 +217,18 @@ def find_counted(
     equations: Sequence[tuple[Tree, Tree]],
     ranges: Iterable[str],
     numbers: Set[str],
+    fixed: Set[str],
     stated: int | None = None,
-) -> set[str]:
-    """The indices that count from 1, if it is not stated for all.
+) -> tuple[set[str], DeriveError | None]:
+    """The indices that count from 1, if it is not stated for all; the question that is left.
 
     The least place that a sum reads says what its index counts from: 1, or 0 if it is not above.
     Indices that are compared, or stand alone at one place of a tensor, count alike; so does t of
-    `h_t` where `h_0` is given. Where the least place is above 1 and nothing else tells, it is open.
+    `h_t` where `h_0` is given. Where the least place is above 1 and nothing else tells, it is open;
+    so it is for an index that is a number, and for fixed places, none of them 0.
     """
     least: dict[str, int] = {}
-    links = list[set[str]]()
+    links, bound = list[set[str]](), list[Tree]()
     places: dict[tuple[str, int], set[str]] = {}
     targets = [left for left, _ in equations if isinstance(left, Name) and left.below]
     starts = {left.base for left in targets if to_word(left.below[0]) == "0"}
@@ -193,31 +241,70 @@ def find_counted(
             links.append({to_word(part) for part in walk(compared)})
         if not isinstance(tree, (Big, Call)):
             continue
-        above = tree.above if isinstance(tree, Big) else None
+        bound += (e.first if isinstance(e, Relation) else e for e in tree.below)
         for below in tree.below:
             for index, start in find_starts(below):
                 inside = tree.body if isinstance(tree, Big) else tree.arguments
                 first = start + min(find_shifts(inside, index, starts), default=0)
                 least[index] = min(least.get(index, start), start, first)
-            if isinstance(below, Relation) or above is not None:
-                links.append({to_word(part) for part in walk((below, above or below))})
+            if isinstance(below, Relation) or tree.above is not None:
+                links.append({to_word(part) for part in walk((below, tree.above or below))})
     kept = set(ranges)
     kept |= {to_word(left.below[0]) for left in targets if left.base in starts}
     links += places.values()
     indices = {word for link in [*links, {*least}] for word in link if word[:1].isalpha()} - numbers
-    if stated is not None:
-        return indices if stated else set()
+    if stated is not None:  # the sign for all numbers is in it, too
+        return {*indices, "1"} if stated else set(), None
     links = [link & indices for link in links]
     alike = [place & indices for place in places.values()]
     zero = spread({index for index, place in least.items() if place < 1}, alike, kept)
     counted = {index for index, place in least.items() if place == 1} - zero
     counted = spread((counted | kept) & (indices | {*ranges}), links, zero)
     zero = spread(zero, links, counted)
-    for index in least:
-        if index not in counted | zero:
-            says = f"it is open whether {index} counts from 0 or from 1"
-            raise refuse("latex-form", says, help="add a line: indices count from 1")
-    return counted
+    told = counted | zero
+    alone = {to_word(e) for e in bound} | {word for place in places.values() for word in place}
+    valued = {word for _, right in equations for word in find_valued(right, indices & alone)}
+    entry = "" if told or "0" in fixed else min(fixed, default="")
+    which = min({*least} - told, default="") or min(valued - told, default=f"the place {entry}")
+    says = f"it is open whether {which} counts from 0 or from 1"
+    advice = "add a line: indices count from 0, or: indices count from 1"
+    question = refuse("latex-form", says, help=advice)
+    if {*least} - told:
+        raise question
+    return counted, question if valued - told or entry else None
+
+
+def find_valued(tree: Tree, indices: Set[str]) -> Iterator[str]:
+    """The indices whose first value matters: they are numbers, and no differences of indices."""
+    match tree:
+        case Name(base, _, above, below):
+            yield from [base] if not below and base in indices else []
+            yield from find_valued(above, indices) if above is not None else []
+        case Relation(first, rest):
+            for one, other in pairwise((first, *(side for _, side in rest))):
+                yield from find_valued(Sum((("+", one), ("-", other))), indices)
+        case Sum(terms):
+            flat = [(s, t) for sign, term in terms for s, t in _flatten(sign, term)]
+            plain = [(sign, term) for sign, term in flat if to_word(term) in indices]
+            if sum(-1 if sign == "-" else 1 for sign, _ in plain):
+                yield from (to_word(term) for _, term in plain)
+            for _, part in (each for each in flat if each not in plain):
+                yield from find_valued(part, indices)
+        case _:
+            below = tree.below if isinstance(tree, (Big, Call)) else ()
+            for part in find_parts(tree):
+                is_start = isinstance(part, Relation) and part.rest[0][0] == "=="
+                is_bound = part in below and (is_start or isinstance(part, Name))
+                yield from find_valued(part, indices) if not is_bound else []
+
+
+def _flatten(sign: str, term: Tree) -> Iterator[tuple[str, Tree]]:
+    """The terms of a sum of sums."""
+    if not isinstance(term, Sum):
+        yield sign, term
+        return
+    for inner, each in term.terms:
+        yield from _flatten("-" if (sign == "-") != (inner == "-") else "+", each)
 
 
 def spread(found: set[str], links: Sequence[set[str]], kept: Set[str]) -> set[str]:
@@ -265,7 +352,7 @@ def find_ends(equations: Sequence[tuple[Tree, Tree]], sizes: Set[str]) -> dict[s
     """How far an index goes, as a sum from its first value says it, or the size of its letter."""
     found: dict[str, str] = {}
     for part in (part for sides in equations for part in walk(sides)):
-        if isinstance(part, Big) and (end := to_word(part.above)):
+        if isinstance(part, (Big, Call)) and (end := to_word(part.above)):
             starts = (index for below in part.below for index, _ in find_starts(below))
             found |= dict.fromkeys(starts, end)
         for place in part.below if isinstance(part, Name) else ():
@@ -273,3 +360,25 @@ def find_ends(equations: Sequence[tuple[Tree, Tree]], sizes: Set[str]) -> dict[s
             if word.islower() and word.upper() in sizes:
                 found.setdefault(word, word.upper())
     return found
+
+
+def find_limits(
+    below: tuple[Tree, ...], above: Tree | None
+) -> tuple[tuple[Tree, ...], Tree | None]:
+    r"""The starts, conditions and limit of `\sum_{i, j = 1}^N` and `\sum_{1 \le i < j \le N}`."""
+    match below[-1]:
+        case Relation(Name(), (("==", least),)) if above is not None:
+            starts = [Relation(i, (("==", least),)) if isinstance(i, Name) else i for i in below]
+            return tuple(starts), above
+        case Relation(Number(least), rest) if above is None and len(below) == 1 < len(rest):
+            inside = [side for _, side in rest[:-1]]
+            signs = [sign for sign, _ in rest]
+            if not {*signs} <= {"<", "<="} or not all(isinstance(each, Name) for each in inside):
+                return below, above
+            first = Number(str(int(least) + (signs[0] == "<")))
+            last = rest[-1][1]
+            above = Sum((("+", last), ("-", Number("1")))) if signs[-1] == "<" else last
+            between = Relation(inside[0], rest[1:-1])
+            starts = [Relation(each, (("==", first),)) for each in inside]
+            return (*starts, *([between] if between.rest else [])), above
+    return below, above

@@ -17,7 +17,6 @@ Laws:
 - A concatenation is read where it meets a vector or a matrix: the sum of the products of its parts.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -40,9 +39,17 @@ from derive.frontend.latex.names import (
     Read,
     Value,
     add_to,
+    ask_rows,
     check_extents,
+    find_words,
+    is_series,
+    refuse_entry,
+    refuse_further,
+    refuse_mixed,
+    refuse_undeclared,
     refuse_undefined,
     to_polynomial,
+    transpose,
     write_linear,
 )
 from derive.frontend.latex.nodes import NORMS, Name, Number, Relation, Token, Tree, to_word, walk
@@ -67,6 +74,7 @@ class Reading:
         self.own, self.reads_own = ("", list[str]()), False  # what is defined, by its indices
         self.batch: dict[str, str] = {}  # the index of an extent that is left out
         self.axes = Axes()
+        self.asks: MisfitError | None = None  # what only a person can say
         self.taken = {*names.sizes, *names.defined, *names.shapes.tensors, *names.shapes.scalars}
         self.taken |= {word for word in names.words if len(word) == 1}
         self.order = [*chain(*names.shapes.tensors.values(), *names.shapes.families.values())]
@@ -87,15 +95,24 @@ class Reading:
         if read is None or read.power is not None or read.is_transposed:
             raise MisfitError("the left side is no tensor", help="write y_{i} = ..")
         places = [self.write_place(place) for place in read.places]
-        scope = frozenset(map(to_word, walk(read.places))) - {*self.names.sizes, ""}
+        words = {*map(to_word, walk(read.places))} - self.names.sizes
+        scope = frozenset(filter(str.isidentifier, words))
         self.own, self.reads_own = (read.name, places), False
         value = self.read_right(read.name, places, right, scope)
+        alone = scope - {*find_words([value.text]), *self.names.shapes.indices}
+        if alone and "[" in value.text:
+            advice = f"write it on the right, or add a line: index {min(alone)} < N"
+            says = f"index {min(alone)} stands on the left alone"
+            raise MisfitError(says, help=advice, of_extents=True)
         every, written = self.place_batch(places, value.free)
         extents = [self.extents.get(place, "") for place in every]
         extents += [axis.extent for axis in value.axes]
         known = self.layouts.get(read.name, Layout((), (), 0)).extents or None
         stated = self.names.shapes.find(read.name) or known
         if stated is not None and not value.axes:  # the same number everywhere
+            if "[" in value.text and len(stated) > len(every):
+                says = f"the right side is a number, and {read.name} has a shape"
+                raise MisfitError(says, help=_VECTORS)
             value = replace(value, axes=tuple(map(self.axes.mark, stated[len(every) :])))
             extents += stated[len(every) :]
         if value.axes:
@@ -124,9 +141,9 @@ class Reading:
         try:
             value = self.read(right, scope)
         except MisfitError as error:
-            own = (self.names.resolve(p).name == name for p in walk(right) if isinstance(p, Name))
             is_open = error.token is None and name not in self.layouts
-            if not is_open or self.names.shapes.find(name) is not None or not any(own):
+            is_declared = self.names.shapes.find(name) is not None
+            if not is_open or is_declared or name not in self.names.find_reads(right):
                 raise
         else:
             if not (self.reads_own and value.axes):  # it was not read as a number
@@ -166,6 +183,8 @@ class Reading:
         places = [self.write_place(place) for place in read.places]
         if not self.names.is_known(read.name):
             return self.read_undeclared(read.name, places, name.token)
+        if read.name in self.names.sizes:
+            raise MisfitError(f"{read.name} is a size, no tensor", name.token, "rename one of them")
         layout = self.lay_out(read.name, len(places))
         if len(layout.written) != len(places):
             says = f"{len(places)} indices here, and {len(layout.written)} elsewhere"
@@ -181,8 +200,7 @@ class Reading:
         for k in kept:
             extent = layout.extents[k]
             self.batch[extent] = inside[k] = self.batch.get(extent) or self.name_index(extent)
-        words = (word for place in inside for word in re.findall(r"[^\W\d]\w*", place))
-        free = tuple(dict.fromkeys(words))
+        free = find_words(inside)
         axes = tuple(self.axes.mark(layout.extents[k]) for k in left[len(kept) :])
         for k, axis in zip(left[len(kept) :], axes, strict=True):
             inside[k] = f"<{axis.mark}>"
@@ -201,10 +219,7 @@ class Reading:
         for one, other in zip(known, plain, strict=True):  # the same place has one extent
             if one and other and one != other:
                 self.alike.append((one, other))
-        free = dict.fromkeys(w for place in places for w in re.findall(r"[^\W\d]\w*", place))
-        return Value(f"{name}[{','.join(places)}]", free=tuple(free))
-
-    # Values.
+        return Value(f"{name}[{','.join(places)}]", free=find_words(places))
 
     def read(self, tree: Tree, scope: frozenset[str], *, is_factor: bool = False) -> Value:
         """What a part says, over the indices in scope; only a factor may be a concatenation."""
@@ -221,12 +236,17 @@ class Reading:
             case Name():
                 return self.read_name(tree, scope)
             case tex.Sum(terms):
+                words = scope & {to_word(term) for _, term in terms}
+                refuse_mixed("sum", words & self.first, words - self.first)
                 return self.read_sum([(sign, self.read(term, scope)) for sign, term in terms])
             case tex.Product(factors):
                 values = [(s, self.read(each, scope, is_factor=True)) for s, each in factors]
-                return self.multiply_all(values)
+                for k, (sign, place) in enumerate(factors):
+                    if sign == "(":
+                        refuse_entry(factors[k - 1][1], values[k - 1][1], place, scope)
+                return self.multiply_all([(sign.strip("("), value) for sign, value in values])
             case tex.Power(base, exponent) if to_word(exponent) in TRANSPOSED:
-                return self.transpose(self.read(base, scope, is_factor=True))
+                return transpose(self.read(base, scope, is_factor=True))
             case tex.Power(base, exponent):
                 return self.read_power(self.read(base, scope), exponent, scope)
             case tex.Call():
@@ -248,47 +268,40 @@ class Reading:
         """A number, an index, a size or a tensor, perhaps to a power or transposed."""
         read = self.names.resolve(name)
         is_bare = not read.places
+        is_free = not self.names.is_known(read.name) or read.name in self.names.indexed
         if is_bare and read.name in scope:  # an index as a number
             shifted = (f"{read.name} + 1", TERM) if read.name in self.first else (read.name, ATOM)
             value = Value(*shifted, (), (read.name,))
-        elif is_bare and (read.name in {"oo", "pi"} or read.name in self.names.numbers):
+        elif is_bare and (
+            read.name in self.names.numbers or (is_free and read.name in {"oo", "pi"})
+        ):
             value = Value(read.name)
         elif read.name == "delta" and len(read.places) > 1 and not self.names.is_known("delta"):
-            return Value(f"[{' == '.join(map(self.write_place, read.places))}]")
-        elif read.name == "e" and not self.names.is_known("e") and read.power is not None:
+            places = [*map(self.write_place, read.places)]
+            return Value(f"[{' == '.join(places)}]", free=find_words(places))
+        elif read.name == "e" and is_bare and read.power is not None and is_free:
             power = self.read(read.power, scope)
             return replace(power, text=f"exp({power.text})", holds=ATOM)
         elif read.name in self.names.squares:
             says = f"{read.name} is defined by its square"
             raise MisfitError(says, name.token, f"write \\sqrt{{{read.name}^2}}")
         elif is_bare and not self.names.is_known(read.name):
-            says = f"{read.name} is not declared"
-            advice = f"declare it: {read.name}: [N, M], or scalar {read.name}"
-            advice += f"; a function is defined: {read.name}(x) = .."
-            if read.name == "I":
-                advice = f"write the identity with its indices, \\delta_{{ij}}, or {advice}"
-            if word := tex.USUAL.get(read.name):
-                advice = f"write \\operatorname{{{word}}}(..) for the function, or {advice}"
-            raise MisfitError(says, name.token, advice)
+            raise refuse_undeclared(read.name, name.token)
         else:
             value = self.read_tensor(read, name)
         if read.is_transposed:
-            return self.transpose(value, name.token)
+            return transpose(value, name.token)
+        if (word := to_word(read.power)) and word in scope and "[" in value.text:
+            says = f"it is open whether {word} is an index or a power"
+            advice = "write it below for an index, and parentheses for a power: (x_i)^k"
+            raise MisfitError(says, name.token, advice)
         return value if read.power is None else self.read_power(value, read.power, scope)
-
-    def transpose(self, value: Value, token: Token | None = None) -> Value:
-        """A matrix with its axes exchanged; a row for a column."""
-        if not value.axes:
-            says = "what is transposed has neither rows nor columns here"
-            raise MisfitError(says, token, "leave its indices out, or exchange them yourself")
-        is_row = None if value.is_row is None else not value.is_row
-        return replace(value, axes=value.axes[::-1], is_row=is_row)
 
     def read_power(self, base: Value, exponent: Tree, scope: frozenset[str]) -> Value:
         """A number to a power."""
         match exponent:
             case tex.Sum((("-", Name(word)),)) if word in TRANSPOSED and len(base.axes) > 1:
-                return self.transpose(self.read_axes("inverse", base))
+                return transpose(self.read_axes("inverse", base))
             case tex.Product(factors) if all(not s and to_word(f) in scope for s, f in factors):
                 letters = " ".join(to_word(each) for _, each in factors)
                 says = f"it is open whether {letters} are indices or a power"
@@ -338,6 +351,10 @@ class Reading:
             return Value(text, FACTOR, one.axes or other.axes, free, is_row)
         text = f"{one.within(FACTOR)} * {other.within(FACTOR if '/' not in other.text else ATOM)}"
         a, b = one.axes, other.axes
+        is_entry = "[" in one.text and "[" in other.text
+        if sign == "star" and (a or b or (is_entry and {*one.free} & {*other.free})):
+            says = "* of tensors may mean their elements, or a convolution"
+            raise MisfitError(says, help="write \\odot, \\cdot, or the sum")
         if not a or not b:
             along = one if a else other
             return Value(text, FACTOR, a or b, free, along.is_row, along.is_curved)
@@ -350,9 +367,6 @@ class Reading:
         of_vectors = len(a) == len(b) == 1
         if of_vectors and sign == "times":
             raise MisfitError("the cross product of vectors is not read", help="write its sum")
-        if sign == "star":
-            says = "* of vectors or matrices may mean their elements, or a convolution"
-            raise MisfitError(says, help="write \\odot, \\cdot, or the sum")
         outside = ({*each.free} & {*self.batch.values()} for each in (one, other))
         if sign == "otimes" and len({frozenset(each) for each in outside}) > 1:
             of_vectors = False
@@ -360,11 +374,11 @@ class Reading:
             return Value(text, FACTOR, (a[0], b[0]), free)
         if sign == "otimes":
             raise MisfitError("the outer product of matrices is not read", help="write the indices")
-        if of_vectors and one.is_row == other.is_row and (one.is_curved or other.is_curved):
-            advice = "write \\odot for their elements, ^T for the inner product"
-            raise MisfitError("two vectors are multiplied", help=advice)
-        if of_vectors and sign != "cdot" and one.is_row == other.is_row and self.choice.is_strict:
-            raise MisfitError("two vectors of one kind are multiplied")
+        is_made = "sum[<" in one.text + other.text  # of matrices, in `X_i W (X_j V)`
+        is_inner = sign == "cdot" or (is_made and not self.choice.is_strict)
+        is_open = one.is_curved or other.is_curved or not is_inner
+        if of_vectors and one.is_row == other.is_row and is_open:
+            raise MisfitError("two vectors are multiplied", help=_VECTORS)
         if (len(a) < len(b) and not one.is_row) or (len(b) < len(a) and other.is_row):
             raise MisfitError("a column stands before a matrix, or a row after it")
         self.axes.join(a[-1], b[0])
@@ -415,7 +429,7 @@ class Reading:
         first, last = call.arguments[0], call.arguments[-1]
         parts: list[tuple[Value, str, str]] = []
         extents: list[str] = []
-        if not any(isinstance(each, Name) and each.base in tex.DOTS for each in call.arguments):
+        if not is_series(call):
             for each in call.arguments:
                 value = self.read(each, scope)
                 parts.append((value, "", " + ".join(extents)))
@@ -461,9 +475,10 @@ class Reading:
             return replace(found, text=f"{found.text} / log({base.text})", holds=FACTOR, free=free)
         if len(call.arguments) != 1:
             raise MisfitError(f"{word} takes one argument", call.token)
-        outside = scope - {*map(to_word, below)} if ROWS[word].keeps else scope
         keeps = ROWS[word].keeps
-        bound, conditions = self.read_range(below, None, outside, call.token, is_listed=keeps)
+        firsts = (each.first if isinstance(each, Relation) else each for each in below)
+        outside = scope - {*map(to_word, firsts)} if keeps else scope
+        bound, inside = self.read_range(below, call.above, outside, call.token, is_listed=keeps)
         value = self.read(call.arguments[0], scope | {*bound})
         if not bound and value.axes:
             return self.read_axes(word, value, call.token)
@@ -472,9 +487,8 @@ class Reading:
             if not written:
                 says = f"it is open over which index {word} runs"
                 raise MisfitError(says, call.token, f"write {word}_j(..)")
-            bound = (written[-1],)
+            bound = (inside := written[-1],)
         free = value.free if ROWS[word].keeps else tuple(i for i in value.free if i not in bound)
-        inside = ", ".join([*bound, *([" and ".join(conditions)] if conditions else [])])
         return Value(f"{word}[{inside}]({value.text})", ATOM, value.axes, free, value.is_row)
 
     def read_axes(self, word: str, value: Value, token: Token | None = None) -> Value:
@@ -482,7 +496,9 @@ class Reading:
         row = ROWS[word]
         if row.is_matrix and len(value.axes) != len(("row", "column")):
             raise MisfitError(f"{word} is of a matrix", token)
-        over = value.axes if row.is_matrix else value.axes[-1:]
+        over = value.axes if row.is_matrix or not row.keeps else value.axes[-1:]
+        if not row.is_matrix and len(over) > 1 and token is not None:
+            self.asks = ask_rows(token, f"its indices, as in {token.text}_{{ij}} x_{{ij}}")
         if row.is_matrix and over[0].extent != over[1].extent:
             raise MisfitError(f"{word} is of a matrix with as many rows as columns", token)
         inside = ", ".join(f"<{axis.mark}>" for axis in over)
@@ -502,6 +518,8 @@ class Reading:
         if word.startswith("norm") and is_matrix and word not in {"norm", "norm_F"}:
             says = "of the norms of a matrix the Frobenius norm is read"
             raise refuse("latex-form", says, help="write \\|A\\|_F, or the sum")
+        if word == "norm" and is_matrix:
+            self.asks = ask_rows(call.token, "\\|A\\|_F for the matrix, \\|x_i\\| for row i")
         if first.axes and call.token.text in {"|", "\\lvert"}:
             says, sign = ("its determinant", "\\det A") if is_matrix else ("its norm", "\\|x\\|")
             says = f"it is open whether bars mean {says} or the absolute values of the elements"
@@ -535,14 +553,13 @@ class Reading:
 
     def read_big(self, big: tex.Big, scope: frozenset[str]) -> Value:
         """A sum or a product over what stands below its sign."""
-        bound, conditions = self.read_range(big.below, big.above, scope, big.token)
+        bound, inside = self.read_range(big.below, big.above, scope, big.token)
         if big.kind == "prod" and isinstance(big.body, tex.Product):  # a sum is linear
             last = big.body.factors[-1][1]
             if not {*bound} & {to_word(part) for part in walk(last) if isinstance(part, Name)}:
                 says = "it is open how far the product goes"
                 raise MisfitError(says, big.token, "put its body into parentheses, or all of it")
         value = self.read(big.body, scope | {*bound})
-        inside = ", ".join([*bound, *([" and ".join(conditions)] if conditions else [])])
         free = tuple(i for i in value.free if i not in bound)
         return Value(f"{big.kind}[{inside}]({value.text})", ATOM, value.axes, free, value.is_row)
 
@@ -554,8 +571,8 @@ class Reading:
         token: Token,
         *,
         is_listed: bool = False,
-    ) -> tuple[tuple[str, ...], list[str]]:
-        """The indices that are bound, by no condition where all are listed, and the conditions."""
+    ) -> tuple[tuple[str, ...], str]:
+        """The indices that are bound, by no condition where all are listed; the text of both."""
         bound: dict[str, None] = {}
         conditions: list[str] = []
         said: Relation | None = None
@@ -586,7 +603,8 @@ class Reading:
                     sides = zip((first, *(end for _, end in rest)), rest, strict=False)
                     for index, end in ((to_word(one), end) for one, end in sides):
                         if end[0] == "<=" and index in {*bound} - self.first:
-                            self.refuse_further(index, self.read(end[1], scope | {*bound}).text)
+                            limit = self.read(end[1], scope | {*bound}).text
+                            refuse_further(index, limit, self.extents.get(index), 1)
             conditions.append(self.read_condition(whole, scope | {*bound})[0])
         if above is not None:
             starts = (each for each in below if isinstance(each, Relation))
@@ -595,7 +613,7 @@ class Reading:
                 raise MisfitError(says, token, "write \\sum_{i=1}^{N}, for each index a sign")
             for index in bound:
                 conditions += self.read_limit(index, above, scope | {*bound} - {index})
-        return tuple(bound), conditions
+        return tuple(bound), ", ".join([*bound, *filter(None, [" and ".join(conditions)])])
 
     def read_limit(self, index: str, above: Tree, scope: frozenset[str]) -> list[str]:
         """The condition that an upper limit makes; none where it is the extent of the index."""
@@ -609,19 +627,9 @@ class Reading:
             if known == extent:
                 self.limits[index] = extent
                 return []
-            self.refuse_further(index, limit.text)
+            refuse_further(index, limit.text, known, shift)
         said = Relation(Name(index, _NOWHERE), (("<=", above),))
         return [self.read_condition(said, scope | {index})[0]]
-
-    def refuse_further(self, index: str, limit: str) -> None:
-        """Refuse a place after the last one of an index whose extent is known."""
-        if index in self.extents:
-            extent = add_to(limit, 0 if index in self.first else 1)
-            further = to_polynomial(extent) - to_polynomial(self.extents[index])
-            if (further.constant or 0) > 0:
-                says = f"{index} runs to a place {limit} of an extent {self.extents[index]}"
-                advice = "add a line: indices count from 1, or let the sum end before"
-                raise MisfitError(says, help=advice)
 
     def read_condition(self, tree: Tree, scope: frozenset[str]) -> tuple[str, tuple[str, ...]]:
         """The text of a condition, and its free indices."""
@@ -655,33 +663,30 @@ class Reading:
     def read_cases(self, rows: Sequence[tuple[Tree, Tree | None]], scope: frozenset[str]) -> Value:
         """Nested choices; where no condition holds the value is 0 if nothing else is said."""
         found = [(self.read(value, scope), condition) for value, condition in rows]
-        axes, free = found[0][0].axes, [i for value, _ in found for i in value.free]
+        free = [i for value, _ in found for i in value.free]
         if any(value.axes for value, _ in found):
             raise MisfitError("a vector or a matrix stands in cases", help="write the indices")
         if found[-1][1] is not None:
-            says = "the last row of cases has a condition"
-            raise MisfitError(says, help="write \\text{otherwise}")
+            raise MisfitError(
+                "the last row of cases has a condition", help="write \\text{otherwise}"
+            )
         text = found[-1][0].text
         for value, condition in reversed(found[:-1]):
             assert condition is not None
             said, inside = self.read_condition(condition, scope)
             free += inside
             text = f"where({said}, {value.text}, {text})"
-        return Value(text, ATOM, axes, tuple(dict.fromkeys(free)))
-
-    # Places.
+        return Value(text, free=tuple(dict.fromkeys(free)))
 
     def write_place(self, tree: Tree) -> str:
         """The text of a place, counted from 0."""
         linear = self.names.find_linear(tree, self.first)
-        has_first = bool(self.first) and not isinstance(tree, Name)
         if linear is not None:  # `t - k` counts as t does
             ahead = {word for word, factor in linear.items() if factor > 0} - self.names.sizes
             known = self.first & ({*linear} if not ahead - {""} else ahead)
-            if known and ahead - {""} - known:
-                says = f"of the indices of a place {min(known)} counts from 1, and others do not"
-                raise MisfitError(says, help="add a line: indices count from 1")
-            return write_linear(linear, bool(known or (has_first and not any(linear))))
+            refuse_mixed("place", known, ahead - {""} - known)
+            is_fixed = {*linear} <= {*self.names.sizes, ""}
+            return write_linear(linear, bool(known or (self.first and is_fixed)))
         value = self.read(tree, EVERY)
         is_entry = isinstance(tree, Name) and tree.below  # it counts as it is declared
         if self.first & {*value.free} and not is_entry:
@@ -690,5 +695,6 @@ class Reading:
         return value.text
 
 
+_VECTORS = "write \\odot for their elements, ^T for the inner product"
 _EXTENT = attrgetter("extent")
 _NOWHERE = Token("word", "", 0, 0)

@@ -22,6 +22,8 @@ from keyword import iskeyword
 from derive.errors import DeriveError, Mark, refuse
 from derive.frontend.latex.nodes import (
     DOTS,
+    UNREAD,
+    WORDS,
     Big,
     Bracket,
     Call,
@@ -35,22 +37,31 @@ from derive.frontend.latex.nodes import (
     Sum,
     Token,
     Tree,
+    find_function,
+    find_limits,
+    is_label,
     to_word,
+    walk,
     write_name,
 )
 from derive.ir.functions import FUNCTIONS, ROWS
 
-_SPACES = r"\s|\\[ ,;:!]|~|\\text(?:rm)?\{\s*(?:if|for|when|otherwise|else|where|with)\s*\}"
-_LAYOUT = r"quad|qquad|displaystyle|limits|nonumber|notag|bigl?|bigr|Bigl?|Bigr|left|right"
+_SPACES = r"\s|\\[ ,;:!>]|~"
+# Commands that say nothing: what they print is empty, or the sign behind them in another size.
+_LAYOUT = r"(?:display|text|script)style|(?:no)?limits|nonumber|notag|[bB]igg?[lrm]?|left|right"
+# Gaps and words part a row of cases, an equation, and what stands beside it.
+_WORDS = r"if|for(?: all)?|when|otherwise|else|where|with"
+_GAP = rf"\\qq?uad|\\forall|\\text(?:rm)?\{{[,\s]*(?:{_WORDS})[,\s]*\}}"
 _TOKEN = re.compile(
     rf"(?P<space>(?:{_SPACES}|\\(?:{_LAYOUT})(?![A-Za-z])\.?)+)|(?P<number>\d+(?:\.\d+)?)"
+    rf"|(?P<gap>(?:{_GAP})(?![A-Za-z]))"
     r"|(?P<command>\\(?:(?:begin|end)\{cases\}|\\|[A-Za-z]+|[|{}\[\]_%#$&]))"
     r"|(?P<word>[A-Za-z]+)|(?P<sign>\S)"
 )
 _UNICODE = {"≤": r"\leq", "≥": r"\geq", "≠": r"\neq", "∑": r"\sum", "√": r"\sqrt", "·": r"\cdot"}
 _UNICODE |= {"∞": r"\infty", "−": "-", "×": r"\times", "⊤": r"\top", "∈": r"\in", "⊙": r"\odot"}
-_FONTS = {"mathrm", "operatorname", "text", "mathbf", "boldsymbol", "mathit", "textbf", "mathsf"}
-_FONTS |= {"mathcal", "mathbb", "bm", "rm", "textrm", "vec", "textit", "mathop"}
+FONTS = {"mathrm", "operatorname", "text", "mathbf", "boldsymbol", "mathit", "textbf", "mathsf"}
+FONTS |= {"mathcal", "mathbb", "bm", "rm", "textrm", "vec", "textit", "mathop"}
 _ACCENTS = {"hat", "bar", "tilde", "widehat", "widetilde", "overline", "dot", "check"}
 _RELATIONS = {"<": "<", ">": ">", "=": "==", "\\le": "<=", "\\leq": "<=", "\\ge": ">="}
 _RELATIONS |= {"\\geq": ">=", "\\ne": "!=", "\\neq": "!=", "\\lt": "<", "\\gt": ">"}
@@ -67,37 +78,21 @@ _SEPARATORS = {",", ";", "|", "\\|", "\\mid"}  # of the arguments of a function 
 _DEFINES = {"=", ":", "\\coloneqq", "\\equiv"}
 _INVERSE = Sum((("-", Number("1")),))  # above a name
 _MOD = {"\\bmod", "\\mod"}
-# Signs that are no names, and what to write for them.
-_UNREAD = dict.fromkeys(
-    ("\\int", "\\iint", "\\oint", "\\lim"), "write the sum or the value that it stands for"
-)
-_UNREAD |= dict.fromkeys(("\\partial", "\\nabla"), "write the derivative out")
-_UNREAD |= dict.fromkeys(("\\pm", "\\mp"), "write an equation for each sign")
-_UNREAD |= dict.fromkeys(("\\sup", "\\limsup"), "write \\max_i")
-_UNREAD |= dict.fromkeys(("\\inf", "\\liminf"), "write \\min_i")
-_UNREAD |= {"\\binom": "declare it as a tensor or a scalar", "\\pmod": "write \\bmod"}
-_UNREAD |= {"\\lceil": "write -\\lfloor -x \\rfloor"}
-_UNREAD["\\in"] = "write the range of the index; of a set, its mask as a factor: \\sum_k A_{ik} x_k"
-_UNREAD["\\in"] += ", with A_{ik} 1 where k is in the set of i and 0 elsewhere"
 _ENTRY = "a tensor with its four indices, v_{ijab}, for a two-electron integral"
 _BIG = {"\\sum": "sum", "\\prod": "prod"}
-# Functions by the command or the word that people write, capitals and lines aside.
-WORDS = {name.replace("_", ""): name for name in (*FUNCTIONS, *ROWS)}
-WORDS |= {"ln": "log", "arctan": "atan", "arcsin": "asin", "arccos": "acos", "swish": "silu"}
-WORDS |= {"concat": "concat", "concatenate": "concat"}
-WORDS |= {"average": "mean", "variance": "var", "tr": "trace", "trace": "trace", "sgn": "sign"}
 _COMMANDS = [  # \log\det is one function
     (re.compile(r"\s*".join(map(re.escape, commands))), row.name)
     for row in ROWS.values()
     if len(commands := re.findall(r"\\[a-z]+", row.latex)) > 1
 ]
 _OPERATORS = {each.latex for each in FUNCTIONS.values()} | {each.latex for each in ROWS.values()}
+_STOPS = {",", ";", "."}
 _END = "\\end{cases}"
-
-
-def find_function(word: str) -> str | None:
-    """The function of the notation that a word means."""
-    return WORDS.get(word.replace("_", "").replace(" ", "").lower())
+_SIGNS = {"+", "-", ",", ";", ".", "&", "\\\\", "\\begin{cases}", *_RELATIONS, *_TIMES, *_LOGIC}
+# Commands that print a letter; others are names only where the text declares them.
+_LETTERS = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma"
+_LETTERS += " tau upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi"
+_LETTERS += " Omega ell hbar imath jmath top intercal ldots dots cdots"
 
 
 class Reader:
@@ -111,6 +106,8 @@ class Reader:
     ) -> None:
         for sign, command in _UNICODE.items():
             line = line.replace(sign, f"{command} " if command[0] == "\\" else command)
+        line = re.sub(r"\\text\{\s*and\s*\}", r"\\wedge ", line)
+        line = re.sub(r"\\text\{\s*or\s*\}", r"\\vee ", line)
         for words_of_one, name in _COMMANDS:
             line = words_of_one.sub(rf"\\{name}", line)
         self.line = line
@@ -119,6 +116,7 @@ class Reader:
         self.ranges: dict[str, Tree] = {}  # by an index that counts from 1, how far it goes
         self.tokens = list(self._split())
         self.place = 0
+        self.indices = {*"".join(map("".join, re.findall(r"_(?:\{([a-z,]+)|(\w))", line)))}
         self.is_list = False  # inside brackets, whose parts double lines separate
         self.bars = 0  # that are open: absolute values, norms, and lists whose parts they separate
 
@@ -133,12 +131,15 @@ class Reader:
                 ]
             elif kind != "space":
                 found.append(Token(kind, text, match.start(), match.end()))
-        while found and found[-1].text in {",", ".", ";"}:
+        while found and (found[-1].text in _STOPS or found[-1].text.endswith("quad")):
             found.pop()
-        depth, kept = 0, []
-        for token in found:  # the & of an environment of equations says nothing
+        depth, kept = 0, list[Token]()
+        for token, behind in zip(found, [*found[1:], Token("", "+", 0, 0)], strict=True):
+            # Neither the & of an environment of equations nor a space at a sign says anything.
+            beside = {"&", behind.text, kept[-1].text if kept else "+"}
+            is_space = token.text.endswith("quad") and beside & _SIGNS - {"&"}
             depth += (token.text == "\\begin{cases}") - (token.text == _END)
-            kept += [token] if depth or token.text != "&" else []
+            kept += [token] if not is_space and (depth or token.text != "&") else []
         return kept
 
     def refuse(self, says: str, token: Token | None = None, help: str = "") -> DeriveError:
@@ -164,10 +165,15 @@ class Reader:
     def read_equations(self) -> list[tuple[Tree, Tree]]:
         r"""Both sides of each equation; a range `i = 1, \ldots, n` is kept beside them."""
         found: list[tuple[Tree, Tree]] = []
-        while not found or self.peek() in {",", ";", "."}:
-            if found:
+        while not (found or self.ranges) or self._is_gap():
+            while (found or self.ranges) and self._is_gap():
                 self.take()
-            left = self.read_left()
+            if found and self._is_beside(found[-1][0]):
+                break
+            start, left = self.place, self.read_left()
+            if found and self.peek() not in _DEFINES:
+                advice = "write \\tag{2} for a number, cases for a condition, [i > 0] as a factor"
+                raise self.refuse("this is no equation", self.tokens[start], advice)
             while self.peek() in _DEFINES:
                 self.take()
             right = self.read_sum()
@@ -186,6 +192,20 @@ class Reader:
             raise self.refuse(f"{token.text} is not read here", token, advice)
         return found
 
+    def _is_gap(self) -> bool:
+        """Whether a sign, a space or a word that parts equations is next."""
+        return any(t.text in _STOPS or t.kind == "gap" for t in self.tokens[self.place :][:1])
+
+    def _is_beside(self, left: Tree) -> bool:
+        r"""Whether the rest lists indices of the left side: `\forall i, j`."""
+        rest = self.tokens[self.place :]
+        below = {*map(to_word, walk(left))}
+        is_list = all(t.text in ({","} if k % 2 else below) for k, t in enumerate(rest))
+        if self.tokens[self.place - 1].text in {"\\quad", "\\qquad", ","} or not is_list:
+            return False
+        self.place = len(self.tokens)
+        return True
+
     def read_left(self) -> Tree:
         """A tensor, or a function that is defined: a name with arguments in parentheses."""
         start = self.place
@@ -200,7 +220,7 @@ class Reader:
     def find_defined(self) -> tuple[set[str], set[str]]:
         """The functions that the line defines, and the tensors that are called like one."""
         found: tuple[set[str], set[str]] = set(), set()
-        places = (k + 1 for k, token in enumerate(self.tokens) if token.text in {",", ";", "."})
+        places = (k + 1 for k, token in enumerate(self.tokens) if token.text in _STOPS)
         for self.place in (0, *places):
             with suppress(DeriveError):
                 left = self.read_left()
@@ -225,8 +245,8 @@ class Reader:
         """A condition, or a sum where no sign makes it one."""
         parts: list[Tree] = [self._read_comparison()]
         words: set[str] = set()
-        while self.peek() in _LOGIC or self.peek() in {"and", "or"}:
-            words.add(_LOGIC.get(self.peek(), self.peek()))
+        while self.peek() in _LOGIC:
+            words.add(_LOGIC[self.peek()])
             if len(words) > 1:
                 raise self.refuse("and stands beside or", self.take(), "put parentheses")
             self.take()
@@ -269,7 +289,8 @@ class Reader:
             elif not self._starts_factor():
                 return factors[0][1] if len(factors) == 1 else Product(tuple(factors))
             starts.append(self.place)
-            factors.append((sign, self.read_factor()))
+            is_open = not sign and self.peek() == "(" and isinstance(factors[-1][1], Name)
+            factors.append((sign or "(" * is_open, self.read_factor()))
             if not sign:
                 self._refuse_open(factors, starts)
 
@@ -290,23 +311,26 @@ class Reader:
 
     def _starts_factor(self) -> bool:
         text = self.peek()
-        if not text or text in _RELATIONS or text in _LOGIC or text in {"and", "or"}:
+        if not text or text in _RELATIONS or text in _LOGIC or self._is_gap():
             return False
         if text == "|":
             return not self.bars
         if text.startswith("\\"):
             ends = {_END, "\\\\", "\\in", "\\rfloor", "\\rvert", "\\}", "\\mid", "\\rVert"}
             ends |= {"\\|", "\\Vert"} if self.bars or self.is_list else set()
-            ends |= {"\\rangle", "\\to", "\\quad", "\\ldots", "\\dots", *_MOD, *_UNREAD}
+            ends |= {"\\rangle", "\\to", "\\ldots", "\\dots", *_MOD, *UNREAD}
             return text not in ends
         return text[0].isalnum() or text in {"(", "[", "{"}
 
     def read_factor(self) -> Tree:
         """An atom with what stands above and below it."""
+        is_grouped = self.peek() in {"(", "{"}  # a power of `(x_i)` is no index of x
         tree = self._read_atom()
-        while self.peek() in {"^", "_", "'"} or self._is_called(tree):
-            if isinstance(tree, Name) and self.peek() == "(":
-                tree = self._read_defined(tree)
+        while self.peek() in {"^", "_", "'", "(", "["}:
+            if self.peek() in {"(", "["}:
+                if (found := self._find_entry(tree)) is None:
+                    break
+                tree = found
                 continue
             if self.peek() == "'":
                 prime = self.take()
@@ -325,7 +349,8 @@ class Reader:
                 continue
             if sign.text == "^":
                 exponent = self._read_group(self.read_sum)
-                if isinstance(tree, Name) and tree.above is None:
+                is_name = not is_grouped or is_label(to_word(exponent))
+                if isinstance(tree, Name) and tree.above is None and is_name:
                     tree = replace(tree, above=exponent)
                 else:
                     tree = Power(tree, exponent)
@@ -336,12 +361,13 @@ class Reader:
                 elif not isinstance(tree, Name):
                     raise self.refuse("a subscript belongs to a name", sign, "put it at the name")
                 below, label = self._read_places()
-                if isinstance(tree, Name) and tree.above == _INVERSE and len(below) > 1:
-                    says = "it is open whether this is an entry of the inverse or 1 by an entry"
-                    advice = f"write ({base}_{{ij}})^{{-1}}, or B = {base}^{{-1}} and B_{{ij}}"
-                    raise self.refuse(says, sign, advice)
                 kept = tree.below if base == tree.base else ()
                 tree = replace(tree, base=base, below=(*kept, *below), label=label)
+            if isinstance(tree, Name) and tree.above == _INVERSE and len(tree.below) > 1:
+                says = "it is open whether this is an entry of the inverse or 1 by an entry"
+                advice = f"write ({tree.base}_{{ij}})^{{-1}}, or B = {tree.base}^{{-1}}"
+                if write_name(replace(tree, above=None))[0] not in self.words:
+                    raise self.refuse(says, sign, f"{advice} and B_{{ij}}")
         return tree
 
     def _read_upper(self, name: Name) -> Tree | None:
@@ -358,11 +384,26 @@ class Reader:
         self.place = start
         return None
 
-    def _is_called(self, tree: Tree) -> bool:
-        """Is the tree a function that the text defines, with its arguments behind it?"""
-        if not isinstance(tree, Name) or self.peek() != "(":
-            return False
-        return write_name(tree, has_places=True)[0] in self.functions
+    def _find_entry(self, tree: Tree) -> Name | Call | None:
+        """The call of a function, or the name with places in brackets, several in parentheses."""
+        start, opened = self.place, self.peek()
+        if not isinstance(tree, Name):
+            return None
+        if opened == "(" and write_name(tree, has_places=True)[0] in self.functions:
+            return self._read_defined(tree)
+        if tree.above:
+            return None
+        with suppress(DeriveError):
+            self.take()
+            places = self._read_list({","})
+            self.take(_CLOSING[opened])
+            parts = [*walk(places)]
+            are_sums = all(isinstance(each, (Name, Number, Sum, Product)) for each in parts)
+            is_place = are_sums and not any(e.below for e in parts if isinstance(e, Name))
+            if is_place and (opened == "[" or len(places) > 1):
+                return replace(tree, below=(*tree.below, *places), label="")
+        self.place = start
+        return None
 
     def _read_group(self, read: Callable[[], Tree]) -> Tree:
         """What stands in braces, or one token without them."""
@@ -372,6 +413,11 @@ class Reader:
             self.take("}")
             return tree
         token = self.tokens[self.place] if self.place < len(self.tokens) else None
+        if token is not None and self.line[token.start - 1] in "_^":
+            more = re.sub(r"(?!^)[\W_].*", "", self.line[token.start :])
+            if len(more) > 1 and (more.isdigit() or {*more} <= self.indices):
+                says = "without braces one sign alone stands below or above"
+                raise self.refuse(says, token, f"put it in braces: {{{more}}}")
         if token is not None and token.text in _MARKS:
             self.take()
             return Name(_MARKS[token.text], token)
@@ -401,7 +447,7 @@ class Reader:
             first = self.place
             tree = self.read_relation()
             inside = tree.factors if isinstance(tree, Product) else (("", tree),)
-            is_list = all(not sign and isinstance(each, Name) for sign, each in inside)
+            is_list = all(sign in {"", "("} and isinstance(each, Name) for sign, each in inside)
             found = [each for _, each in inside] if is_list else [tree]
             called = [token for token in self.tokens[first : self.place] if token.text == "("]
             if is_list and len(found) > 1 and called:  # `x_{\pi(i)}`
@@ -448,7 +494,7 @@ class Reader:
         """What stands between parentheses, braces or brackets."""
         outside, self.bars, self.is_list = self.bars, 0, opened.text == "["
         parts = [self.read_relation()]
-        while opened.text == "[" and self.peek() in {"\\|", "\\Vert", ";"}:
+        while opened.text == "[" and self.peek() in {"\\|", "\\Vert", ";", ","}:
             self.take()
             parts.append(self.read_sum())
         self.bars, self.is_list = outside, False
@@ -479,18 +525,23 @@ class Reader:
         if closing.text not in {"\\|", "\\Vert", "\\rVert"}:
             says = f"\\| is missing before {closing.text}"
             raise self.refuse(says, closing, f"write \\|x\\|, or {_ENTRY}")
-        if self.peek() == "_":
-            self.take()
-            order = self._read_group(self.read_sum)
-            word = order.text if isinstance(order, Number) else getattr(order, "base", "")
-            if word not in {"1", "2", "F", "oo"}:
-                raise self.refuse("of norms 1, 2, F and \\infty are read", closing, "write the sum")
-            return Call(f"norm_{word}", opened, (body,))
-        return Call("norm", opened, (body,))
+        below, power = self._read_scripts()
+        order = next(iter(below), None)
+        word = order.text if isinstance(order, Number) else getattr(order, "base", "")
+        if below and word not in {"1", "2", "F", "oo"}:
+            raise self.refuse("of norms 1, 2, F and \\infty are read", closing, "write the sum")
+        norm = Call(f"norm_{word}" if word else "norm", opened, (body,))
+        return norm if power is None else Power(norm, power)
 
     def _read_call(self, word: str, token: Token) -> Tree:
         """A function and its argument, which is in parentheses or one factor."""
         below, power = self._read_scripts()
+        is_range, above = below and word in ROWS, None
+        if is_range and power and not any(isinstance(each, Relation) for each in below):
+            advice = f"write \\{word}_{{j=1}}^{{N}}, or (\\{word}_j (..))^2"
+            raise self.refuse("it is open whether this ends a range or is a power", token, advice)
+        if is_range:
+            (below, above), power = find_limits(below, power), None
         if self.peek() in {"(", "[", "{", "\\{"}:
             closing = _CLOSING[self.take().text]
             arguments = self._read_list({","})
@@ -507,7 +558,7 @@ class Reader:
                 return Call(f"a{word}", token, arguments, below)
             says = f"it is open whether this is the inverse of {word} or 1 by it"
             raise self.refuse(says, token, "write the inverse by its name, or a fraction")
-        call = Call(word, token, arguments, below)
+        call = Call(word, token, arguments, below, above)
         return call if power is None else Power(call, power)
 
     def _is_one(self, start: int) -> bool:
@@ -547,8 +598,10 @@ class Reader:
     def _read_command(self, command: str, token: Token) -> Tree:
         word = command[1:]
         if command in {"\\frac", "\\dfrac", "\\tfrac"}:
-            over, under = self._read_group(self.read_sum), self._read_group(self.read_sum)
-            return Product((("", over), ("/", under)))
+            sides = [(self.tokens[self.place :], self._read_group(self.read_sum)) for _ in range(2)]
+            if all([t.text for t in ahead[1:2]] == ["d"] for ahead, _ in sides):
+                raise self.refuse("it is open whether this is a derivative", token, "write it out")
+            return Product((("", sides[0][1]), ("/", sides[1][1])))
         if command == "\\sqrt":
             if self.peek() != "[":
                 return Call("sqrt", token, (self._read_group(self.read_sum),))
@@ -563,31 +616,38 @@ class Reader:
             if not below:
                 says = "the sign has no index below it"
                 raise self.refuse(says, token, "write \\sum_{j}: summation is never implied")
-            below, above = _find_limits(below, above)
+            below, above = find_limits(below, above)
             start, body = self.place, self.read_product()
             if command == "\\prod" and isinstance(body, Product) and self._is_one(start):
                 body = Sum((("+", body),))  # in parentheses, which say how far it goes
             return Big(_BIG[command], token, below, above, body)
         if command == "\\begin{cases}":
             return self._read_cases(token)
-        if word in _FONTS or word in _ACCENTS:
+        if word in FONTS or word in _ACCENTS:
             return self._read_font(word, token)
-        if command in _UNREAD:
-            raise self.refuse(f"{command} is not read", token, _UNREAD[command])
+        if command in UNREAD:
+            raise self.refuse(f"{command} is not read", token, UNREAD[command])
         if word in _GLYPHS:
             return Name(_GLYPHS[word], token)
         function = find_function(word)
         is_name = word in self.words and command not in _OPERATORS
         if function is not None and word != "pi" and not is_name:
             return self._read_call(function, token)
-        if word.isalpha():
+        if word in {*_LETTERS.split(), *self.words}:
             return Name(f"{word}_" if iskeyword(word) else word, token)
-        raise self.refuse(f"{command} is not read", token)
+        advice = f"write it in letters; if it is a name, say its shape: {command}: [N], or scalar"
+        raise self.refuse(f"{command} is not read", token, advice)
 
     def _read_font(self, word: str, token: Token) -> Tree:
         """A name in braces: its letters are one word."""
         end = self.take().end if self.peek() == "*" else token.end
         braced = re.compile(r"\s*\{([^{}]*)\}").match(self.line, end)
+        is_upright = word in {"mathrm", "operatorname", "text", "textrm", "mathop", "rm"}
+        if self.peek() == "{" and (not braced or ("_" in braced[1] and not is_upright)):
+            inside = self._read_group(self.read_factor)  # `\hat{\mathbf{x}}`, `\hat{x_i}`
+            if not isinstance(inside, Name):
+                raise self.refuse(f"\\{word} is of a name", token)
+            return replace(inside, base=f"{inside.base}_{word}") if word in _ACCENTS else inside
         if braced is None:
             letter = self.take()
             name = letter.text.lstrip("\\")
@@ -626,10 +686,10 @@ class Reader:
         rows: list[tuple[Tree, Tree | None]] = []
         while self.peek() != _END:
             value, condition = self.read_sum(), None
-            if self.peek() in {",", "&"}:
-                while self.peek() in {",", "&"}:
+            while self.peek() not in {"\\\\", _END}:
+                if self.peek() == "&" or self._is_gap():
                     self.take()
-                if self.peek() not in {"\\\\", _END}:
+                else:
                     condition = self.read_relation()
             rows.append((value, condition))
             if self.peek() != _END:
@@ -638,25 +698,3 @@ class Reader:
         if not rows or any(condition is None for _, condition in rows[:-1]):
             raise self.refuse("a row of cases has no condition", token)
         return Cases(tuple(rows))
-
-
-def _find_limits(
-    below: tuple[Tree, ...], above: Tree | None
-) -> tuple[tuple[Tree, ...], Tree | None]:
-    r"""The starts, conditions and limit of `\sum_{i, j = 1}^N` and `\sum_{1 \le i < j \le N}`."""
-    match below[-1]:
-        case Relation(Name(), (("==", least),)) if above is not None:
-            starts = [Relation(i, (("==", least),)) if isinstance(i, Name) else i for i in below]
-            return tuple(starts), above
-        case Relation(Number(least), rest) if above is None and len(below) == 1 < len(rest):
-            inside = [side for _, side in rest[:-1]]
-            signs = [sign for sign, _ in rest]
-            if not {*signs} <= {"<", "<="} or not all(isinstance(each, Name) for each in inside):
-                return below, above
-            first = Number(str(int(least) + (signs[0] == "<")))
-            last = rest[-1][1]
-            above = Sum((("+", last), ("-", Number("1")))) if signs[-1] == "<" else last
-            between = Relation(inside[0], rest[1:-1])
-            starts = [Relation(each, (("==", first),)) for each in inside]
-            return (*starts, *([between] if between.rest else [])), above
-    return below, above
