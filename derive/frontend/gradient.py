@@ -23,11 +23,11 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
-from derive.analysis.affine import simplify_place, to_affine, unravel
 from derive.analysis.extents import is_always
-from derive.analysis.facts import is_whole
-from derive.analysis.places import find_reversed, split_merged
+from derive.analysis.facts import is_finite, is_whole
+from derive.analysis.places import split_merged
 from derive.errors import refuse, refuse_depth
+from derive.frontend.arrivals import simplify_reads, solve_place
 from derive.frontend.from_sympy import check_real, to_system
 from derive.frontend.from_text import parse
 from derive.frontend.torch.exprs import add, divide, multiply, negate_truth, power, subtract
@@ -44,10 +44,11 @@ from derive.ir.walk import (
     find_indices,
     find_sizes,
     rename_apart,
-    rewrite_bottom_up,
+    split_guards,
     substitute,
     walk,
 )
+from derive.rewrite.guards import find_conditions, find_nonfinite, mark_tensors
 from derive.rewrite.rule import rename_clashes, settle_indices
 
 if TYPE_CHECKING:
@@ -145,6 +146,8 @@ class _Reverse:
     given: dict[str, str] = field(default_factory=dict)  # names of gradients by results
     made: dict[str, str] = field(default_factory=dict)  # and by arguments
     values: Mapping[str, ir.Expr] = field(default_factory=dict)  # of names; what recurs has none
+    needed: Mapping[ir.Tensor, ir.Expr] = field(default_factory=dict)  # where: 0 flows elsewhere
+    nonfinite: Mapping[ir.Tensor, ir.Tensor] = field(default_factory=dict)
 
     def make(self) -> ir.System:
         system = self.system
@@ -161,6 +164,7 @@ class _Reverse:
         self.taken = {each.name for each in tensors} | set(find_sizes(system))
         self.extents = {index.name: index.extent for index in find_all_indices(system)}
         self.active = set(self.wanted)
+        self.needed, self.nonfinite = find_conditions(system), find_nonfinite(system)
         groups = find_groups(system)
         together = {equation: group for group in groups for equation in group}
         self.values = {e.target.tensor.name: e.value for e in system.equations if e not in together}
@@ -232,8 +236,7 @@ class _Reverse:
             value = ir.Access(self.backward[-1].target.tensor, target.places)
         self.passed[tensor.name] = value
         if value is not None:
-            self.here = equation
-            self.carry(equation.value, _Flow(value, find_free(target)))
+            self.carry_equation(equation, value)
 
     def find_seed(
         self, target: ir.Access, given: Mapping[ir.Tensor, ir.Tensor | ir.ScalarInput]
@@ -266,8 +269,7 @@ class _Reverse:
             tensor, places = equation.target.tensor, equation.target.places
             made = ir.Access(ir.Tensor(self.name(tensor.name), tensor.shape), places)
             begun.append((len(self.backward), made))
-            self.here = equation
-            self.carry(equation.value, _Flow(made, find_free(equation.target)))
+            self.carry_equation(equation, made)
         for equation, (at, made) in reversed([*zip(passed, begun, strict=True)]):
             self.backward.insert(at, self.collect(equation.target.tensor, made))
 
@@ -291,6 +293,17 @@ class _Reverse:
     def known(self, expr: ir.Expr) -> ir.Expr:
         """The tensor that an equation makes of it, if it is a whole right side."""
         return self.here.target if self.here and expr is self.here.value else expr
+
+    def carry_equation(self, equation: ir.Equation, value: ir.Expr) -> None:
+        """What flows to a left side, down the right one.
+
+        Where the left side is not needed this is 0, and stays 0 times what may be infinite there.
+        """
+        self.here = equation
+        flow = _Flow(value, find_free(equation.target))
+        if not is_finite(mark_tensors(equation.value, self.nonfinite)):
+            flow = flow.where(*ir.split_and(self.needed[equation.target.tensor]))
+        self.carry(equation.value, flow)
 
     def carry(self, expr: ir.Expr, flow: _Flow) -> None:
         """What flows to an expression, down to the tensors that it reads."""
@@ -402,6 +415,11 @@ class _Reverse:
         if expr.kind == "inverse":
             self.carry_inverse(expr, flow)
             return
+        own = [each for each in flow.conditions if index in find_free(each)]
+        if own and not ROWS[expr.kind].is_linear:  # elsewhere too the row depends on it
+            rest = tuple(each for each in flow.conditions if each not in own)
+            given = ir.Where(ir.all_of(*own), flow.value, ir.ZERO)
+            flow = replace(flow, value=given, conditions=rest)
         inner = flow.where(expr.condition)
         (other,), (value, there, where, held) = self.copy(
             (index,), flow.value, made, expr.condition, ir.all_of(*flow.conditions)
@@ -554,7 +572,7 @@ class _Reverse:
         for number in order:
             place, here, extent = open_reads[number], places[number], shape[number]
             left = [index for index in indices if isinstance(index, ir.Index)]
-            solved, bounds = _solve(place, here, extent, left)
+            solved, bounds = solve_place(place, here, extent, left)
             try:
                 tried = [substitute(e, solved) for e in (value, *conditions, *rest)]
                 others = [substitute(e, solved) for e in open_reads]
@@ -566,7 +584,7 @@ class _Reverse:
             open_reads = others
             rest += [each for each in bounds if not is_always(each)]
             indices = [index for index in indices if index not in solved]
-        value = _simplify_reads(value, set(find_accesses(flow.value)))
+        value = simplify_reads(value, set(find_accesses(flow.value)))
         summed = tuple(index for index in indices if isinstance(index, ir.Index))
         told = [*rest, *(each for each in conditions if not is_always(each))]
         # A guard stands before what it guards: first what reads nothing, then what stood as it is.
@@ -600,6 +618,9 @@ def _narrow(flow: _Flow, expr: ir.Expr) -> _Flow:
     gone = tuple(index for index in flow.indices if index not in free)
     if not gone:
         return flow
+    guards, factors = split_guards(ir.split_product(flow.value))
+    if guards:  # what is 0 by them stays so, whatever the sum is multiplied by
+        flow = replace(flow, value=multiply(*factors)).where(*guards)
     inside = [each for each in flow.conditions if set(find_free(each)) & set(gone)]
     value = ir.Reduce("sum", gone, ir.all_of(*inside), flow.value)
     kept = tuple(each for each in flow.conditions if each not in inside)
@@ -632,69 +653,3 @@ def _count(indices: Sequence[ir.Index], condition: ir.Expr) -> ir.Expr:
     if condition is ir.TRUE:
         return multiply(*(index.extent for index in indices))
     return ir.Reduce("sum", tuple(indices), condition, ir.ONE)
-
-
-def _solve(
-    place: ir.Expr, here: ir.Expr, extent: ir.Expr, indices: Sequence[ir.Index]
-) -> tuple[dict[ir.Expr, ir.Expr], list[ir.Expr]]:
-    """Indices in sight for which a place is the element's, and the conditions for that."""
-    if isinstance(place, ir.Index) and place in indices:
-        inside = is_same_extent(place.extent, extent)
-        return {place: here}, [] if inside else [ir.Compare("<", here, place.extent)]
-    parts = split_merged(place, extent)
-    if parts and all(part in indices for part in parts):
-        theirs = split_merged(here, extent)
-        if [i.extent for i in theirs] == [i.extent for i in parts]:
-            return dict(zip(parts, theirs, strict=True)), []
-        digits = unravel(here, [i.extent for i in parts])
-        return {i: each.to_expr() for i, each in zip(parts, digits, strict=True)}, []
-    line = to_affine(place)
-    steps = {
-        index: factor.constant
-        for index, factor in line.terms.items()
-        if isinstance(index, ir.Index)
-        and index in indices
-        and factor.constant
-        and not any(index in find_free(atom) for atom in line.terms if atom is not index)
-    }
-    if not steps:
-        return {}, [ir.Compare("==", place, here)]
-    index = max(steps, key=lambda i: abs(steps[i]))
-    step = steps[index]
-    rest = line - to_affine(multiply(ir.Number(step), index))
-    low, high = (rest.to_expr(), here) if step > 0 else (here, rest.to_expr())
-    off = subtract(high, low)
-    if find_reversed(place, extent) is index:
-        return {index: off}, []
-    if abs(step) == 1:
-        return {index: off}, [ir.Compare("<=", low, high), ir.Compare("<", off, index.extent)]
-    width = ir.Number(abs(step))
-    found = ir.Call("floordiv", (off, width))
-    whole = ir.Compare("==", ir.Call("mod", (off, width)), ir.ZERO)
-    return {index: found}, [
-        whole,
-        ir.Compare(">=", found, ir.ZERO),
-        ir.Compare("<", found, index.extent),
-    ]
-
-
-def _simplify_line(place: ir.Expr) -> ir.Expr:
-    """The place simplified, but for quotients, of which the conditions speak as they are."""
-    return (
-        place if any(isinstance(part, ir.Call) for part in walk(place)) else simplify_place(place)
-    )
-
-
-def _simplify_reads(expr: ir.Expr, known: set[ir.Access]) -> ir.Expr:
-    """The places of reads that are new, simplified, and choices taken that are decided."""
-
-    def act(part: ir.Expr) -> ir.Expr:
-        if isinstance(part, ir.Where) and is_always(part.condition):
-            return part.then
-        if isinstance(part, ir.Where) and is_always(ir.Not(part.condition)):
-            return part.other
-        if not isinstance(part, ir.Access) or part in known:
-            return part
-        return ir.Access(part.tensor, tuple(map(_simplify_line, part.places)))
-
-    return rewrite_bottom_up(expr, act)

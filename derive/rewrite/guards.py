@@ -248,7 +248,7 @@ Read: TypeAlias = tuple[ir.Access, facts.Guards]
 
 def carry_guards(system: ir.System) -> ir.System:
     """The system with each definition protected by the condition under which it is needed."""
-    nonfinite, conditions = find_nonfinite(system), _find_conditions(system)
+    nonfinite, conditions = find_nonfinite(system), find_conditions(system)
     equations = []
     for equation in system.equations:
         value, condition = (
@@ -262,7 +262,7 @@ def carry_guards(system: ir.System) -> ir.System:
 
 def mark_harmful(system: ir.System) -> ir.System:
     """The tensors marked as infinite that may be so, or nan, where no one needs their value."""
-    conditions = _find_conditions(system)
+    conditions = find_conditions(system)
     harmful: dict[ir.Tensor, ir.Tensor] = {}
     equations: list[ir.Equation] = []
     for equation in system.equations:
@@ -273,7 +273,7 @@ def mark_harmful(system: ir.System) -> ir.System:
     return replace(system, equations=tuple(equations))
 
 
-def _find_conditions(system: ir.System) -> dict[ir.Tensor, ir.Expr]:
+def find_conditions(system: ir.System) -> dict[ir.Tensor, ir.Expr]:
     """Where each tensor that is defined is needed, over the indices of its definition.
 
     A result is needed everywhere; another one where a later equation reads it and is itself needed.

@@ -6,7 +6,7 @@ import pytest
 import torch
 from texts import read_literals, read_rows
 
-from derive import build, gradient, parse, show
+from derive import build, evaluate_loops, gradient, parse, show
 from derive.errors import DeriveError
 from derive.formulas import find_families, find_formula
 from derive.frontend.from_sympy import to_system
@@ -58,7 +58,40 @@ def test_the_gradients_are_what_autograd_finds(text):
     compare(parse(text))
 
 
-@pytest.mark.sampled(9, 2)
+GUARDED = pytest.mark.parametrize(("text", "x"), ROWS["what a guard leaves out gives nothing"])
+
+
+def find_differences(formula, x):
+    """The gradient of the sum of a result by central differences of the loops."""
+    found = torch.zeros_like(x)
+    for k in range(x.numel()):
+        for step in (1e-6, -1e-6):
+            moved = x.clone()
+            moved.view(-1)[k] += step
+            found.view(-1)[k] += evaluate_loops(formula, {"x": moved}).sum() / (2 * step)
+    return found
+
+
+@GUARDED
+def test_what_a_guard_leaves_out_gives_nothing(text, x):
+    """Where the slope of what is left out is infinite, too."""
+    formula, x = parse(text), torch.tensor(x, dtype=torch.float64)
+    slope, flow = gradient(formula, "x"), torch.ones_like(evaluate_loops(formula, {"x": x}))
+    given = {"x": x, **{entry.name: flow for entry in to_system(slope).inputs[1:]}}
+    found = evaluate_loops(slope, given)
+    torch.testing.assert_close(found, find_differences(formula, x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+@GUARDED
+@pytest.mark.parametrize("backward", [False, True])
+def test_what_a_guard_leaves_out_gives_nothing_in_a_file(text, x, backward):
+    formula, x = parse(text), torch.tensor(x, dtype=torch.float64)
+    leaf = x.clone().requires_grad_()
+    (found,) = torch.autograd.grad(build(formula, backward=backward).function(leaf).sum(), leaf)
+    torch.testing.assert_close(found, find_differences(formula, x), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", find_families())
 def test_the_gradients_of_the_library(name):
     compare(find_formula(name))

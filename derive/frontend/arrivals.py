@@ -1,0 +1,82 @@
+"""At which element of a tensor a gradient arrives: the places of a read, solved for its indices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from derive.analysis.affine import simplify_place, to_affine, unravel
+from derive.analysis.extents import is_always
+from derive.analysis.places import find_reversed, split_merged
+from derive.frontend.torch.exprs import multiply, subtract
+from derive.ir import nodes as ir
+from derive.ir.polynomial import is_same_extent
+from derive.ir.walk import find_free, rewrite_bottom_up, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def solve_place(
+    place: ir.Expr, here: ir.Expr, extent: ir.Expr, indices: Sequence[ir.Index]
+) -> tuple[dict[ir.Expr, ir.Expr], list[ir.Expr]]:
+    """Indices in sight for which a place is the element's, and the conditions for that."""
+    if isinstance(place, ir.Index) and place in indices:
+        inside = is_same_extent(place.extent, extent)
+        return {place: here}, [] if inside else [ir.Compare("<", here, place.extent)]
+    parts = split_merged(place, extent)
+    if parts and all(part in indices for part in parts):
+        theirs = split_merged(here, extent)
+        if [i.extent for i in theirs] == [i.extent for i in parts]:
+            return dict(zip(parts, theirs, strict=True)), []
+        digits = unravel(here, [i.extent for i in parts])
+        return {i: each.to_expr() for i, each in zip(parts, digits, strict=True)}, []
+    line = to_affine(place)
+    steps = {
+        index: factor.constant
+        for index, factor in line.terms.items()
+        if isinstance(index, ir.Index)
+        and index in indices
+        and factor.constant
+        and not any(index in find_free(atom) for atom in line.terms if atom is not index)
+    }
+    if not steps:
+        return {}, [ir.Compare("==", place, here)]
+    index = max(steps, key=lambda i: abs(steps[i]))
+    step = steps[index]
+    rest = line - to_affine(multiply(ir.Number(step), index))
+    low, high = (rest.to_expr(), here) if step > 0 else (here, rest.to_expr())
+    off = subtract(high, low)
+    if find_reversed(place, extent) is index:
+        return {index: off}, []
+    if abs(step) == 1:
+        return {index: off}, [ir.Compare("<=", low, high), ir.Compare("<", off, index.extent)]
+    width = ir.Number(abs(step))
+    found = ir.Call("floordiv", (off, width))
+    whole = ir.Compare("==", ir.Call("mod", (off, width)), ir.ZERO)
+    return {index: found}, [
+        whole,
+        ir.Compare(">=", found, ir.ZERO),
+        ir.Compare("<", found, index.extent),
+    ]
+
+
+def _simplify_line(place: ir.Expr) -> ir.Expr:
+    """The place simplified, but for quotients, of which the conditions speak as they are."""
+    return (
+        place if any(isinstance(part, ir.Call) for part in walk(place)) else simplify_place(place)
+    )
+
+
+def simplify_reads(expr: ir.Expr, known: set[ir.Access]) -> ir.Expr:
+    """The places of reads that are new, simplified, and choices taken that are decided."""
+
+    def act(part: ir.Expr) -> ir.Expr:
+        if isinstance(part, ir.Where) and is_always(part.condition):
+            return part.then
+        if isinstance(part, ir.Where) and is_always(ir.Not(part.condition)):
+            return part.other
+        if not isinstance(part, ir.Access) or part in known:
+            return part
+        return ir.Access(part.tensor, tuple(map(_simplify_line, part.places)))
+
+    return rewrite_bottom_up(expr, act)
