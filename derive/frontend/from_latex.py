@@ -38,17 +38,15 @@ from derive.frontend.latex.names import (
     complete,
     find_states,
     to_polynomial,
+    write_extent,
 )
 from derive.frontend.latex.nodes import (
     NORMS,
     Big,
     Call,
     Name,
-    Number,
     Power,
-    Product,
     Relation,
-    Sum,
     Tree,
     find_counted,
     find_ends,
@@ -326,26 +324,11 @@ def read_word(text: str) -> str:
 
 def read_extent(text: str) -> str:
     """An extent as the notation writes it."""
-    tree = Reader(text).read_sum()
-
-    def write(part: Tree) -> str:
-        match part:
-            case Number(number):
-                return number
-            case Name():
-                return write_name(part)[0]
-            case Sum(terms):
-                written = "".join(f" {sign} {write(term)}" for sign, term in terms)
-                return written.removeprefix(" + ").strip()
-            case Product(factors) if all(sign != "/" for sign, _ in factors):
-                return "*".join(write(factor) for _, factor in factors)
-        raise refuse(
-            "extent-form",
-            "an extent is made of sizes, numbers and + -",
-            marks=[Mark(text, 0, len(text))],
-        )
-
-    return write(tree)
+    extent = write_extent(Reader(text).read_sum())
+    if not extent:
+        marks = [Mark(text, 0, len(text))]
+        raise refuse("extent-form", "an extent is made of sizes, numbers and + -", marks=marks)
+    return extent
 
 
 def inline(equations: Sequence[tuple[str, Tree, Tree]]) -> list[tuple[str, Tree, Tree]]:
@@ -528,7 +511,8 @@ def find_extent(reading: Reading, name: str, place: int, known: str) -> str:
             known = extent if further is not None and further > 0 else known
     if re.search(r"[^\W\d].* - \d+$", known):
         says = f"it is open whether {name} goes no further than {known}"
-        advice = f"add a line with its shape, {name}: [{', '.join('NMKL'[: place + 1])}]"
+        sizes = reading.names.make_sizes(place + 1)
+        advice = f"add a line with its shape, {name}: [{sizes}]"
         raise refuse("latex-form", says, help=advice)
     return known
 
@@ -550,7 +534,7 @@ def choose(
                     written.append(reading.write(left, right))
                 for name, indices in reading.undeclared.items():
                     if not all(indices):  # nothing tells its extents
-                        sizes = ", ".join("NMKLPQRS"[: len(indices)])
+                        sizes = names.make_sizes(len(indices))
                         says = f"the shape of {name} is not declared"
                         raise MisfitError(says, help=f"add a line: {name}: [{sizes}]")
             except MisfitError as error:
@@ -559,7 +543,7 @@ def choose(
                     misfit = (len(written), error)
             else:
                 returned = names.shapes.returned or find_results(written)
-                way = "\n".join([*declare(reading), *written, *returned])
+                way = "\n".join([*declare(reading, written), *written, *returned])
                 ways = found.setdefault(tuple(choice.places.items()), {})
                 ways[way] = min(len(reading.batch), ways.get(way, len(reading.batch)))
                 pairs = ((reading.extents.get(index), end) for index, end in ends.items())
@@ -660,9 +644,15 @@ def find_axes(names: Names, choice: Choice) -> Iterator[Choice]:
                 yield replace(choice, axes=own, has_rows=has_rows)
 
 
-def declare(reading: Reading) -> list[str]:
+def declare(reading: Reading, written: Sequence[str]) -> list[str]:
     """The declarations that a reading needs, in the notation."""
     names, lines = reading.names, list(reading.names.shapes.lines)
+    for index, extent in names.shapes.indices.items():  # a range that no tensor tells
+        sides = " ".join(line.partition(" = ")[2] for line in written)
+        is_read = re.search(rf"[\[,]{index}[,\]]", sides) is not None
+        is_told = is_read and extent == reading.extents.get(index, extent)
+        if not is_told and index not in names.shapes.stated:
+            lines.append(f"index {index} < {extent}")
     stated = " ".join(lines)
     groups: dict[tuple[str, ...], list[str]] = {}
     order = [*names.shapes.tensors, *names.shapes.families]

@@ -117,3 +117,13 @@ def test_the_command_line_reads_latex(tmp_path, capsys):
             main(["show", where])
         assert ended.value.code == 0
     assert "y[i] = sum[j](A[i,j] * x[j])" in capsys.readouterr().out
+
+
+def test_a_shape_in_an_advice_has_letters_of_its_own():
+    latex = r"y_l = \sum_{n=0}^{N-1} w_n x_{l+n}"
+    for shape in ("x: [M]", "index l < M - N + 1"):
+        with pytest.raises(DeriveError) as caught:
+            to_system(from_latex(latex))
+        assert caught.value.diagnostic.help == f"add {'a' if ':' in shape else 'the'} line: {shape}"
+        latex = f"{latex}\n{shape}"
+    assert to_system(from_latex(latex))

@@ -28,6 +28,7 @@ class Shapes:
     has_rows: bool | None = None  # are vectors rows, or columns
     counted: int | None = None  # what all indices count from
     renamed: Mapping[str, str] = field(default_factory=dict)  # sizes whose names tensors have
+    stated: frozenset[str] = frozenset()  # indices with a line of their own
 
     def find(self, name: str) -> tuple[str, ...] | None:
         """The extents of a tensor."""
@@ -54,7 +55,12 @@ def complete(
     `W_i` with an index i of a left side is one for each i; a size does not have a tensor's name.
     """
     targets = [left for left, _ in equations if isinstance(left, tree.Name)]
-    extents = {index: tree.to_word(end) for index, end in ranges.items()}
+    extents = dict[str, str]()
+    for left in targets:
+        shape = shapes.tensors.get(left.base, ())
+        if len(shape) == len(left.below):
+            extents |= zip(map(tree.to_word, left.below), shape, strict=True)
+    extents |= {index: write_extent(end) for index, end in ranges.items()}
     for part in (part for sides in equations for part in tree.walk(sides)):
         if not isinstance(part, tree.Call) or part.function != "concat":
             continue
@@ -64,7 +70,9 @@ def complete(
             extents |= {
                 tree.to_word(left.below[0]): tree.to_word(last.below[-1]) for left in series
             }
-    extents = {index: extent for index, extent in extents.items() if index and extent}
+    extents = {
+        index: extent for index, extent in extents.items() if index.isidentifier() and extent
+    }
     taken = {left.base for left in targets} | {*shapes.tensors}
     clashes = sorted((shapes.sizes | {*extents.values()}) & taken)
     renamed = {size: size.upper() if size.islower() else f"N_{size}" for size in clashes}
@@ -85,7 +93,26 @@ def complete(
         else:
             tensors[name] = own
     families = {name: tuple(map(rename, shape)) for name, shape in shapes.families.items()}
-    return replace(shapes, tensors=tensors, families=families, indices=indices, renamed=renamed)
+    stated = frozenset(shapes.indices)
+    shapes = replace(shapes, tensors=tensors, families=families, indices=indices)
+    return replace(shapes, renamed=renamed, stated=stated)
+
+
+def write_extent(part: tree.Tree) -> str:
+    """An extent of sizes and numbers as the notation writes it; nothing for anything else."""
+    match part:
+        case tree.Number(number):
+            return number
+        case tree.Name():
+            return tree.write_name(part)[0]
+        case tree.Sum(terms):
+            written = [(sign, write_extent(term)) for sign, term in terms]
+            text = "".join(f" {sign} {term}" for sign, term in written)
+            return text.removeprefix(" + ").strip() if all(term for _, term in written) else ""
+        case tree.Product(factors) if all(sign != "/" for sign, _ in factors):
+            parts = [write_extent(factor) for _, factor in factors]
+            return "*".join(parts) if all(parts) else ""
+    return ""
 
 
 def find_states(
@@ -189,6 +216,11 @@ class Names:
                 number = part.label
                 says = f"{part.base}_{number} and {part.base}^{{({number})}} have one name here"
                 raise refuse("latex-form", says, help="give one of them another letter")
+
+    def make_sizes(self, count: int) -> str:
+        """As many letters that name nothing, for the shape in an advice."""
+        taken = self.sizes | self.words
+        return ", ".join([letter for letter in "NMKLPQRSTUV" if letter not in taken][:count])
 
     def is_known(self, name: str) -> bool:
         """Is it declared or defined?"""
@@ -482,7 +514,7 @@ def find_words(places: Iterable[str]) -> tuple[str, ...]:
 
 def refuse_undeclared(name: str, token: tree.Token) -> MisfitError:
     """The error of a name that is neither declared nor an index."""
-    advice = f"declare it: {name}: [N, M], or scalar {name}; a function is defined: {name}(x) = .."
+    advice = f"declare it, {name}: [N, M], scalar {name} or size {name}; a function: {name}(x) = .."
     if name == "I":
         advice = f"write the identity with its indices, \\delta_{{ij}}, or {advice}"
     if word := tree.USUAL.get(name):
@@ -504,7 +536,8 @@ def refuse_mixed(what: str, first: Set[str], others: Set[str]) -> None:
     """Refuse indices side by side that count from 1, and others that do not."""
     if first and others:
         says = f"of the indices of a {what} {min(first)} counts from 1, and others do not"
-        raise MisfitError(says, help="add a line: indices count from 1")
+        advice = "let the sums start alike, or add a line: indices count from 1"
+        raise MisfitError(says, help=advice)
 
 
 class Every(frozenset[str]):

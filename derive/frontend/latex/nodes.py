@@ -253,6 +253,10 @@ def find_counted(
     kept |= {to_word(left.below[0]) for left in targets if left.base in starts}
     links += places.values()
     indices = {word for link in [*links, {*least}] for word in link if word[:1].isalpha()} - numbers
+    early = [index for index, least_place in least.items() if least_place < (stated or 0)]
+    if early:
+        says = f"{early[0]} starts below {stated or 0}, where indices count from {stated or 0}"
+        raise refuse("latex-form", says, help="let its sum start there, and shift its places")
     if stated is not None:  # the sign for all numbers is in it, too
         return {*indices, "1"} if stated else set(), None
     links = [link & indices for link in links]

@@ -94,21 +94,21 @@ class Reading:
         read = self.names.resolve(left, is_target=True) if isinstance(left, Name) else None
         if read is None or read.power is not None or read.is_transposed:
             raise MisfitError("the left side is no tensor", help="write y_{i} = ..")
-        places = [self.write_place(place) for place in read.places]
+        places = [*map(self.write_place, read.places)]
         words = {*map(to_word, walk(read.places))} - self.names.sizes
         scope = frozenset(filter(str.isidentifier, words))
         self.own, self.reads_own = (read.name, places), False
         value = self.read_right(read.name, places, right, scope)
         alone = scope - {*find_words([value.text]), *self.names.shapes.indices}
         if alone and "[" in value.text:
-            advice = f"write it on the right, or add a line: index {min(alone)} < N"
+            advice = f"write it on the right, or a line of its extent: index {min(alone)} < .."
             says = f"index {min(alone)} stands on the left alone"
             raise MisfitError(says, help=advice, of_extents=True)
         every, written = self.place_batch(places, value.free)
         extents = [self.extents.get(place, "") for place in every]
         extents += [axis.extent for axis in value.axes]
-        known = self.layouts.get(read.name, Layout((), (), 0)).extents or None
-        stated = self.names.shapes.find(read.name) or known
+        known = self.layouts.get(read.name, Layout((), (), 0)).extents
+        stated = self.names.shapes.find(read.name) or known or None
         if stated is not None and not value.axes:  # the same number everywhere
             if "[" in value.text and len(stated) > len(every):
                 says = f"the right side is a number, and {read.name} has a shape"

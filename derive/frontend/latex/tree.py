@@ -117,7 +117,8 @@ class Reader:
         self.tokens = list(self._split())
         self.place = 0
         self.indices = {*"".join(map("".join, re.findall(r"_(?:\{([a-z,]+)|(\w))", line)))}
-        self.is_list = False  # inside brackets, whose parts double lines separate
+        # Left of an equals sign; inside brackets, whose parts double lines separate.
+        self.is_left = self.is_list = False
         self.bars = 0  # that are open: absolute values, norms, and lists whose parts they separate
 
     def _split(self) -> list[Token]:
@@ -198,9 +199,8 @@ class Reader:
 
     def _is_beside(self, left: Tree) -> bool:
         r"""Whether the rest lists indices of the left side: `\forall i, j`."""
-        rest = self.tokens[self.place :]
-        below = {*map(to_word, walk(left))}
-        is_list = all(t.text in ({","} if k % 2 else below) for k, t in enumerate(rest))
+        words = {0: {*map(to_word, walk(left))}, 1: {","}}
+        is_list = all(t.text in words[k % 2] for k, t in enumerate(self.tokens[self.place :]))
         if self.tokens[self.place - 1].text in {"\\quad", "\\qquad", ","} or not is_list:
             return False
         self.place = len(self.tokens)
@@ -208,8 +208,9 @@ class Reader:
 
     def read_left(self) -> Tree:
         """A tensor, or a function that is defined: a name with arguments in parentheses."""
-        start = self.place
+        start, self.is_left = self.place, True
         tree = self.read_factor()
+        self.is_left = False
         if isinstance(tree, Name) and self.peek() == "(":
             return self._read_defined(tree)
         if isinstance(tree, (Name, Call)) and self.peek() in _DEFINES:
@@ -391,7 +392,7 @@ class Reader:
             return None
         if opened == "(" and write_name(tree, has_places=True)[0] in self.functions:
             return self._read_defined(tree)
-        if tree.above:
+        if tree.above or (self.is_left and opened == "("):
             return None
         with suppress(DeriveError):
             self.take()
@@ -507,9 +508,8 @@ class Reader:
             return Call("concat", opened, tuple(parts))
         if opened.text in {"\\lfloor", "\\lvert"}:
             return Call("floor" if opened.text == "\\lfloor" else "abs", opened, (tree,))
-        is_truth = isinstance(tree, (Relation, Logic))
-        is_truth = is_truth or (opened.text == "[" and isinstance(tree, Name))
-        return Bracket(tree) if is_truth else tree
+        is_name = opened.text == "[" and isinstance(tree, Name)
+        return Bracket(tree) if is_name or isinstance(tree, (Relation, Logic)) else tree
 
     def _read_bars(self, opened: Token) -> Tree:
         """An absolute value or a norm."""
