@@ -1,7 +1,8 @@
 """The judge of a generated file: its text is executed and its results compared with the loops.
 
 Two elements agree if they differ by at most 1e-9 of their own size or of the largest finite
-element beside them; nan agrees with nan, inf with the same inf. A file that does not import, that
+element beside them, or by what rounding alone may do to the formula there; nan agrees with nan, inf
+with the same inf. One draw at least has to say more than that. A file that does not import, that
 raises, changes its arguments, or returns another shape does not agree.
 
 What floats cannot tell from rounding, an error of one part in 1e10 or a term that is nearly 0, is
@@ -24,7 +25,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from derive.errors import refuse
 from derive.ir import nodes as ir
-from derive.judge import evaluate, loops, samples
+from derive.judge import evaluate, loops, rounding, samples
 from derive.libraries import by_default, torch
 from derive.notation.formula import Formula
 
@@ -144,6 +145,7 @@ def _name_element(name: str, place: tuple[int, ...]) -> str:
 
 TOLERANCE = 1e-9
 FLOOR = 1e-12  # what rounding leaves where inputs of order 1 cancel
+VAGUE = 1e-3  # of its size: an element that may be so far off says nothing of the file
 
 NOTHING = "every element is nan by the formula"
 
@@ -221,7 +223,7 @@ def judge_source(  # noqa: PLR0913 - the last one is for functions with a loop
         function = function if pull is None else partial(_pull_back, function, pull)
     except Exception as error:  # whatever a broken file raises is its judgement
         return Judgement(False, (), inf, f"the file cannot be run: {_say(error)}")
-    worst, is_empty = 0.0, True
+    worst, is_empty, vague = 0.0, True, dict[int, str]()
     judged: list[Mapping[str, int]] = []
     for number, sizes in enumerate(draws):
         judged.append(dict(sizes))
@@ -235,12 +237,19 @@ def judge_source(  # noqa: PLR0913 - the last one is for functions with a loop
             call = function if layer is None else partial(_call_layer, function, layer, sizes)
             call = partial(call, **variant)
             # a file may go another way for gradients: every second draw asks for them
-            given = copy_values(inputs, slopes=number % 2 == 1)
-            off, where = _judge_call(call, inputs, given, names, expected)
-            worst = max(worst, off)
+            judge = partial(_judge_call, call, inputs, slopes=number % 2 == 1)
+            off, where = judge(names, expected)
             if where:
                 at = write_sizes({**sizes, **variant})
-                return Judgement(False, tuple(judged), worst, f"{where}, at {at}" if at else where)
+                where = f"{where}, at {at}" if at else where
+                runs = rounding.evaluate_rounded(system, inputs, sizes)
+                if judge(names, expected, runs)[1]:
+                    return Judgement(False, tuple(judged), max(worst, off), where)
+                vague |= {number: where} if off > VAGUE else {}
+            else:
+                worst = max(worst, off)
+    if draws and len(vague) == len(draws):
+        return Judgement(False, tuple(judged), inf, vague[0])
     if draws and is_empty:
         return Judgement(False, tuple(judged), inf, NOTHING)
     if draws and layer is not None:
@@ -375,10 +384,13 @@ def raise_unless_agrees(judgement: Judgement, name: str = "the file") -> None:
         )
 
 
-def compare_values(name: str, found: Any, expected: Any) -> tuple[float, str]:
+def compare_values(
+    name: str, found: Any, expected: Any, runs: Sequence[Any] = ()
+) -> tuple[float, str]:
     """How far off a result is at worst, and the first element that differs, in words.
 
-    The difference is relative to the element, or to the largest finite element of the result.
+    The difference is relative to the element, or to the largest finite element of the result. As
+    far as `runs` differ, with last digits that are random, it may differ too.
     """
     if not isinstance(found, torch.Tensor):
         return inf, f"{name} is {type(found).__name__}, no tensor"
@@ -399,6 +411,8 @@ def compare_values(name: str, found: Any, expected: Any) -> tuple[float, str]:
     scale = torch.maximum(size, top) + FLOOR / TOLERANCE
     off = torch.where(same, 0.0, ((found - expected).abs() / scale).nan_to_num(inf, inf))
     wrong = ~same & ~(finite & found.isfinite() & (off <= TOLERANCE))
+    if runs and bool(wrong.any()):
+        wrong &= ~rounding.is_within(found, expected, [run.to(kind) for run in runs])
     off = torch.where(wrong & ~(finite & found.isfinite()), inf, off)
     if not bool(wrong.any()):
         return float(off.max()), ""
@@ -408,14 +422,17 @@ def compare_values(name: str, found: Any, expected: Any) -> tuple[float, str]:
     return float(off.max()), f"{element} is {values}"
 
 
-def _judge_call(
+def _judge_call(  # noqa: PLR0913 - a call, and what is expected of it
     function: Callable[..., Any],
     inputs: Mapping[str, Any],
-    given: Mapping[str, Any],
     names: tuple[str, ...],
     expected: Any,
+    runs: Sequence[tuple[Any, ...]] = (),
+    *,
+    slopes: bool = False,
 ) -> tuple[float, str]:
     """How far off a call with clones of the inputs is at worst, its first difference in words."""
+    given = copy_values(inputs, slopes=slopes)
     try:
         # a formula of integers alone has a function in torch's default type
         with warnings.catch_warnings(), by_default(torch.float64):
@@ -431,8 +448,8 @@ def _judge_call(
     if len(results) != len(wanted):
         return inf, f"the call returns {len(results)} results, the formula has {len(wanted)}"
     worst = 0.0
-    for name, one, other in zip(names, results, wanted, strict=True):
-        off, where = compare_values(name, one, other)
+    for k, (name, one, other) in enumerate(zip(names, results, wanted, strict=True)):
+        off, where = compare_values(name, one, other, [run[k] for run in runs])
         worst = max(worst, off)
         if where:
             return worst, where

@@ -106,3 +106,47 @@ def test_a_plan_that_parts_angles_is_judged_in_floats(monkeypatch, tmp_path):
     text = "q[K]; r[N]; f[N]\nA[k] = sum[n](q[k] * f[n] * cos(r[n]))"
     with pytest.raises(DeriveError, match="gate-failed"):
         build(parse(text)).write(tmp_path)
+
+
+# Formulas that rounding changes much, or that have no value at size 1; a part of the formula, and
+# what stands there in a wrong one.
+ILL = {
+    "a quotient by 0 at size 1": (
+        "x, g, h[N]; C[a,b] = x[a] + (g[a]*h[b] - g[b]*h[a])/(N - 1)",
+        ("h[b] - g", "h[b] + g"),
+    ),
+    "squares that cancel": (
+        "x[N]; y[i] = (x[i] + 10**8)**2 - x[i]**2 - 10**16",
+        ("- x[i]**2", "+ x[i]**2"),
+    ),
+    "a variance far from 0": (
+        "x[N]; m = mean[i](x[i]); v = mean[i]((x[i] + 10**6)**2) - mean[i](x[i] + 10**6)**2; "
+        "y[i] = (x[i] - m)/sqrt(v)",
+        ("(x[i] - m)", "(x[i] + m)"),
+    ),
+    "conjugate gradients beyond the last step": (
+        """M[N, N]; b[N]; size T; index t < T + 6; A[i,j] = sum[k](M[k,i]*M[k,j])
+        r[t,i] = where(t == 0, b[i], r[t-1,i] - al[t-1]*q[t-1,i])
+        p[t,i] = where(t == 0, b[i],
+            r[t,i] + sum[j](r[t,j]**2)/sum[j](r[t-1,j]**2)*p[t-1,i])
+        q[t,i] = sum[j](A[i,j]*p[t,j]); al[t] = sum[i](r[t,i]**2)/sum[i](p[t,i]*q[t,i])
+        x[t,i] = where(t == 0, 0*b[i], x[t-1,i] + al[t-1]*p[t-1,i]); return x""",
+        ("x[t-1,i] + al", "x[t-1,i] - al"),
+    ),
+}
+SLOW = {"conjugate gradients beyond the last step"}
+TITLES = [pytest.param(t, id=t, marks=[pytest.mark.slow] * (t in SLOW)) for t in ILL]
+
+
+@pytest.mark.parametrize("title", TITLES)
+def test_what_rounding_alone_may_do_is_no_fault(title, tmp_path):
+    text, _ = ILL[title]
+    assert build(parse(text)).write(tmp_path)
+
+
+@pytest.mark.parametrize("title", TITLES)
+def test_what_rounding_alone_cannot_do_is_one(title, tmp_path):
+    text, (right, wrong) = ILL[title]
+    assert right in text
+    wrong = build(parse(text.replace(right, wrong))).source
+    refuse(replace(build(parse(text)), source=wrong), tmp_path)

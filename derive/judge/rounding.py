@@ -1,0 +1,67 @@
+"""What rounding alone may do to a formula: it is evaluated with random last digits.
+
+Source: Vignes, A stochastic arithmetic for reliable scientific computation, 1993.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from derive.ir import nodes as ir
+from derive.judge.evaluate import evaluate_system
+from derive.libraries import internals, torch
+
+RUNS = 8
+MORE = 32  # times what they do another order of operations may do
+_ELEMENTWISE = {"add", "sub", "mul", "div", "pow", "sqrt", "reciprocal", "exp", "log"}
+_ADDING = {"sum", "mean", "cumsum", "prod", "mm", "bmm", "mv", "dot"}  # of terms that may cancel
+
+_DispatchMode: Any = internals.DispatchMode
+
+
+class _Rounding(_DispatchMode):  # type: ignore[misc]
+    """In here results of arithmetic, and terms that are added up, are off by a last digit."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(seed)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def shake(self, value: Any) -> Any:
+        """The tensor, each number up or down by one unit in the last place, or as it is."""
+        if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
+            return value
+        signs = torch.randint(-1, 2, value.shape, generator=self.generator).to(value.dtype)
+        return value * (1 + signs * torch.finfo(value.dtype).eps)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """One operation."""
+        name = func.overloadpacket.__name__
+        if name in _ADDING:
+            args = tuple(map(self.shake, args))
+        made = func(*args, **(kwargs or {}))
+        return self.shake(made) if name in _ELEMENTWISE else made
+
+
+def evaluate_rounded(
+    system: ir.System, values: Mapping[str, Any], sizes: Mapping[str, int]
+) -> list[tuple[Any, ...]]:
+    """The results, each time with other last digits."""
+    found = []
+    for seed in range(RUNS):
+        with _Rounding(seed):
+            made = evaluate_system(system, values, sizes)
+        found.append(tuple(made[tensor.name] for tensor in system.results))
+    return found
+
+
+def is_within(found: Any, expected: Any, runs: Sequence[Any]) -> Any:
+    """Where two values differ by no more than the runs do, or where these have no one value."""
+    every = torch.stack(list(runs))
+    first = every[0]
+    is_alike = ((every == first) | (every.isnan() & first.isnan())).all(0)
+    is_finite = every.isfinite().all(0)
+    spread = (every - first).abs().amax(0)
+    return torch.where(is_finite, (found - expected).abs() <= MORE * spread, ~is_alike)
