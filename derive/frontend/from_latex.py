@@ -36,6 +36,8 @@ from derive.frontend.latex.names import (
     Shapes,
     add_to,
     complete,
+    find_counted,
+    find_ends,
     find_states,
     to_polynomial,
     write_extent,
@@ -48,8 +50,6 @@ from derive.frontend.latex.nodes import (
     Power,
     Relation,
     Tree,
-    find_counted,
-    find_ends,
     find_function,
     is_label,
     map_parts,
@@ -170,7 +170,7 @@ def to_notation(text: str, declarations: str = "") -> str:
         raise refuse("latex-form", str(error), help=error.help) from error
     equations = sort_equations(equations, names)
     sides = [(left, right) for _, left, right in equations]
-    first, question = find_counted(sides, ranges, names.numbers, names.fixed, shapes.counted)
+    first, question = find_counted(sides, ranges, names)
     way = choose(sides, names, first, [line for line, _, _ in equations])
     if question is not None:
         raise question
@@ -395,12 +395,9 @@ def refuse_fonts(equations: Sequence[tuple[str, Tree, Tree]]) -> None:
         for name in (part for part in walk((*sides,)) if isinstance(part, Name)):
             command = name.token.text.removeprefix("\\")
             font = command if command in FONTS else ""
-            is_script = font in {"mathcal", "mathbb"}
-            found = (
-                fonts.setdefault((name.base, len(name.below)), font),
-                fonts.setdefault((name.base, -1), "mathcal" if is_script else ""),
-            )
-            if found != (font, "mathcal" if is_script else ""):
+            is_script = str(font in {"mathcal", "mathbb"})
+            found = {(name.base, len(name.below)): font, (name.base, -1): is_script}
+            if any(fonts.setdefault(key, value) != value for key, value in found.items()):
                 marks = [Mark(line, name.token.start, name.token.end)]
                 says = f"it is open whether {name.base} in two fonts is one name"
                 raise refuse("latex-form", says, marks=marks, help="write one font, or two letters")

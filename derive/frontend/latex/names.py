@@ -6,8 +6,9 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
-from derive.errors import refuse
+from derive.errors import DeriveError, refuse
 from derive.frontend.latex import nodes as tree
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
@@ -140,6 +141,12 @@ def find_states(
             zero = tree.Name(left.base, left.token, None, (tree.Number("0"),), "0")
             found[left.base] = (line, replace(zero, label=""), zero)
     return [*found.values()]
+
+
+def is_start(part: tree.Tree) -> bool:
+    """Whether what stands below a sign is no more than an index, with its first value or not."""
+    is_equal = isinstance(part, tree.Relation) and part.rest[0][0] == "=="
+    return is_equal or isinstance(part, tree.Name)
 
 
 def is_series(call: tree.Call) -> bool:
@@ -289,6 +296,24 @@ class Names:
         sums = (part.terms for part in tree.walk(right) if isinstance(part, tree.Sum))
         yield from (e for terms in sums for _, e in terms if name not in self.find_reads(e))
 
+    def find_valued(self, part: tree.Tree) -> set[str]:
+        """The names whose first value matters: numbers that are no differences of names."""
+        if isinstance(part, tree.Relation):
+            sides = pairwise((part.first, *(side for _, side in part.rest)))
+            return set().union(
+                *(self.find_valued(tree.Sum((("+", a), ("-", b)))) for a, b in sides)
+            )
+        if isinstance(part, tree.Name) and part.below:
+            return set() if part.above is None else self.find_valued(part.above)
+        linear = self.find_linear(part, set())
+        if linear is not None:
+            own = {name: factor for name, factor in linear.items() if name not in self.sizes | {""}}
+            return {*own} if sum(own.values()) else set()
+        inside = [*tree.find_parts(part)]
+        if isinstance(part, (tree.Big, tree.Call)):
+            inside = [each for each in inside if each not in part.below or not is_start(each)]
+        return set().union(*map(self.find_valued, inside))
+
     def find_linear(self, part: tree.Tree, first: Set[str]) -> dict[str, int] | None:
         """Whole multiples of indices and sizes, and of 1 under no name; None for anything else."""
         match part:
@@ -315,6 +340,128 @@ class Names:
                 found = self.find_linear(name, first)
                 return None if found is None else {n: int(text) * k for n, k in found.items()}
         return None
+
+
+def find_counted(
+    equations: Sequence[tuple[tree.Tree, tree.Tree]], ranges: Iterable[str], names: Names
+) -> tuple[set[str], DeriveError | None]:
+    """The indices that count from 1, if it is not stated for all; the question that is left.
+
+    The least place that a sum reads says what its index counts from: 1, or 0 if it is not above.
+    Indices that are compared, or stand alone at one place of a tensor, count alike; so does t of
+    `h_t` where `h_0` is given. Where the least place is above 1 and nothing else tells, it is open;
+    so it is for an index that is a number, and for fixed places, none of them 0.
+    """
+    least: dict[str, int] = {}
+    links, bound = list[set[str]](), list[tree.Tree]()
+    places: dict[tuple[str, int], set[str]] = {}
+    targets = [left for left, _ in equations if isinstance(left, tree.Name) and left.below]
+    starts = {left.base for left in targets if tree.to_word(left.below[0]) == "0"}
+    for part in (part for sides in equations for part in tree.walk(sides)):
+        if isinstance(part, tree.Name):
+            for k, place in enumerate(part.below):
+                places.setdefault((part.base, k), set()).add(tree.to_word(place))
+        if isinstance(part, tree.Relation):
+            compared = (part.first, *(side for _, side in part.rest))
+            links.append({*map(tree.to_word, tree.walk(compared))})
+        if not isinstance(part, (tree.Big, tree.Call)):
+            continue
+        bound += (e.first if isinstance(e, tree.Relation) else e for e in part.below)
+        for below in part.below:
+            for index, start in find_starts(below):
+                inside = part.body if isinstance(part, tree.Big) else part.arguments
+                first = start + min(find_shifts(inside, index, starts), default=0)
+                least[index] = min(least.get(index, start), start, first)
+            if isinstance(below, tree.Relation) or part.above is not None:
+                links.append({*map(tree.to_word, tree.walk((below, part.above or below)))})
+    kept = set(ranges)
+    kept |= {tree.to_word(left.below[0]) for left in targets if left.base in starts}
+    links += places.values()
+    indices = {word for link in [*links, {*least}] for word in link if word[:1].isalpha()}
+    indices -= names.numbers
+    stated = names.shapes.counted
+    if early := [index for index, place in least.items() if place < (stated or 0)]:
+        says = f"{early[0]} starts below {stated}, where indices count from {stated}"
+        raise refuse("latex-form", says, help="let its sum start there, and shift its places")
+    if stated is not None:  # the sign for all numbers is in it, too
+        return {*indices, "1"} if stated else set(), None
+    links = [link & indices for link in links]
+    alike = [place & indices for place in places.values()]
+    zero = spread({index for index, place in least.items() if place < 1}, alike, kept)
+    counted = {index for index, place in least.items() if place == 1} - zero
+    counted = spread((counted | kept) & (indices | {*ranges}), links, zero)
+    zero = spread(zero, links, counted)
+    told = counted | zero
+    valued = set[str]().union(*(names.find_valued(right) for _, right in equations)) & indices
+    valued &= {*map(tree.to_word, bound)}.union(*places.values())
+    fixed = [] if told or "0" in names.fixed else [f"the place {p}" for p in sorted(names.fixed)]
+    asked = [*sorted({*least} - told), *sorted(valued - told), *fixed]
+    if not asked:
+        return counted, None
+    says = f"it is open whether {asked[0]} counts from 0 or from 1"
+    advice = "add a line: indices count from 0, or: indices count from 1"
+    if asked[0] in least:
+        raise refuse("latex-form", says, help=advice)
+    return counted, refuse("latex-form", says, help=advice)
+
+
+def spread(found: set[str], links: Sequence[set[str]], kept: Set[str]) -> set[str]:
+    """What is found, and what is linked to it and not kept out."""
+    found = set(found)
+    while also := {word for link in links if link & found for word in link - found - kept}:
+        found |= also
+    return found
+
+
+def find_starts(below: tree.Tree) -> Iterator[tuple[str, int]]:
+    """The indices below a sign that are not less than a number, and the least one of each."""
+    if not isinstance(below, tree.Relation):
+        return
+    sides = [below.first, *(side for _, side in below.rest)]
+    for one, (sign, _), other in zip(sides, below.rest, sides[1:], strict=False):
+        match one, sign, other:
+            case tree.Name() as name, "==" | ">=" | ">", tree.Number(number):
+                pass
+            case tree.Number(number), "<=" | "<", tree.Name() as name:
+                pass
+            case _:
+                continue
+        if number.isdigit():
+            yield tree.to_word(name), int(number) + (sign in {"<", ">"})
+
+
+def find_shifts(
+    body: tree.Tree | tuple[tree.Tree, ...], index: str, starts: Set[str]
+) -> Iterator[int]:
+    """How far from an index the places are that are read with it, if no condition guards them.
+
+    An entry before the first one is given for what `starts`.
+    """
+    parts = [*tree.walk(body)]
+    if any(isinstance(part, (tree.Bracket, tree.Cases)) for part in parts):
+        return
+    for part in parts:
+        for place in part.below if isinstance(part, tree.Name) and part.base not in starts else ():
+            match place:
+                case tree.Sum((("+", tree.Name() as name), (sign, tree.Number(number)))) if (
+                    number.isdigit()
+                ):
+                    if tree.to_word(name) == index:
+                        yield int(f"{sign}{number}")
+
+
+def find_ends(equations: Sequence[tuple[tree.Tree, tree.Tree]], sizes: Set[str]) -> dict[str, str]:
+    """How far an index goes, as a sum from its first value says it, or the size of its letter."""
+    found: dict[str, str] = {}
+    for part in (part for sides in equations for part in tree.walk(sides)):
+        if isinstance(part, (tree.Big, tree.Call)) and (end := tree.to_word(part.above)):
+            starts = (index for below in part.below for index, _ in find_starts(below))
+            found |= dict.fromkeys(starts, end)
+        for place in part.below if isinstance(part, tree.Name) else ():
+            word = tree.to_word(place)
+            if word.islower() and word.upper() in sizes:
+                found.setdefault(word, word.upper())
+    return found
 
 
 _MARK = re.compile(r"<(\d+)>")  # an index that has no name yet

@@ -100,9 +100,9 @@ class Reading:
         self.own, self.reads_own = (read.name, places), False
         value = self.read_right(read.name, places, right, scope)
         alone = scope - {*find_words([value.text]), *self.names.shapes.indices}
-        if alone and "[" in value.text:
-            advice = f"write it on the right, or a line of its extent: index {min(alone)} < .."
-            says = f"index {min(alone)} stands on the left alone"
+        if "[" in value.text and any(map(str.islower, alone)):  # a size may be, `C_{m P + p}`
+            advice = f"write it on the right, or a line of its extent: index {max(alone)} < .."
+            says = f"index {max(alone)} stands on the left alone"
             raise MisfitError(says, help=advice, of_extents=True)
         every, written = self.place_batch(places, value.free)
         extents = [self.extents.get(place, "") for place in every]
