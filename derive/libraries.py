@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 else:
 
     class _Library:
-        """A library by its name; its attributes are those of the library at that time."""
+        """A library by its name; its functions are read of it at the time that they are used."""
 
         def __init__(self, name: str) -> None:
             self._name = name
 
         def __getattr__(self, name: str) -> Any:
-            return getattr(sys.modules.get(self._name) or import_module(self._name), name)
+            found = getattr(sys.modules.get(self._name) or import_module(self._name), name)
+            if isinstance(found, type) or not callable(found):  # which nobody exchanges
+                self.__dict__[name] = found
+            return found
 
     torch = _Library("torch")
 

@@ -12,6 +12,7 @@ far after each stage; and the `runner`, which alone runs somebody's code and ans
 from __future__ import annotations
 
 import ast
+import gc
 import os
 from dataclasses import replace
 from functools import partial
@@ -103,6 +104,7 @@ def _work(job: Job, folder: str, send: Callable[[Verdict], None]) -> None:
     from derive.checker.runs.runner import start_runner
 
     torch.set_num_threads(1)
+    gc.freeze()  # the libraries: a collection that looked at them would copy their pages
     report = Progress(send, job.start())
     if not hasattr(os, "fork"):
         from derive.checker.load import load

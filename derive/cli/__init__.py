@@ -5,6 +5,8 @@ standard error; an exception that reaches the user is a mistake of ours. Each ve
 its own, which is loaded when the verb is used, so that `--help` loads nothing else.
 """
 
+import atexit
+import gc
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -55,6 +57,8 @@ Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help=HTML)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Planned = Annotated[Options, PLANNED]
 
+_ALLOCATIONS = 100_000  # between collections: the libraries are objects that stay
+
 app = typer.Typer(
     name="derive",
     help="From an equation in index notation to readable, checked PyTorch code.",
@@ -67,6 +71,8 @@ app = typer.Typer(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and leave with its exit code."""
+    gc.set_threshold(_ALLOCATIONS)
+    atexit.register(gc.freeze)  # what is left at the end goes with the process
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # indices that it cannot write

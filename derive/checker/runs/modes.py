@@ -174,7 +174,7 @@ class Recorder:
         is_short = is_float and made.dtype.itemsize < usual
         if is_short and not bool((values == values.floor()).all()):  # or infinite or nan
             return
-        most = float(values.max())
+        least, most = map(float, values.aminmax())
         is_wide = isinstance(wide, torch.Tensor) and wide.shape == made.shape and not is_float
         is_beyond = (
             is_wide
@@ -183,13 +183,13 @@ class Recorder:
         )
         if (is_short and most >= find_limit(made.dtype)) or is_beyond:
             self.full[what] = None
-        if is_float and not is_short:
+        if is_float and not is_short and not 0 < least <= most < math.inf:
             values = values[values.isfinite() & (values > 0)]
             if not values.numel():
                 return
-            most = float(values.max())
+            least, most = map(float, values.aminmax())
         low, high = self.reach.get(what.dtype, (most, most))
-        self.reach[what.dtype] = min(low, float(values.min())), max(high, most)
+        self.reach[what.dtype] = min(low, least), max(high, most)
 
 
 def find_limit(dtype: Any) -> float:
@@ -270,12 +270,16 @@ def _leaves_range(name: str, args: Sequence[Any], result: Any) -> bool:
     given = [each for each in args if isinstance(each, torch.Tensor) and each.is_floating_point()]
     if not given or not isinstance(result, torch.Tensor) or not result.is_floating_point():
         return False
-    given, result = list(map(find_values, given)), find_values(result)
+    result = find_values(result)
+    has_zero = bool((result == 0).any())
+    if not has_zero and bool(result.isfinite().all()):
+        return False
+    given = list(map(find_values, given))
     if not all(bool(each.isfinite().all()) for each in given):
         return False
     largest = max(float(each.abs().max()) if each.numel() else 0.0 for each in given)
     overflows = name not in _POLES and largest > _LARGE and bool(result.isinf().any())
-    if overflows or not bool((result == 0).any()):
+    if overflows or not has_zero:
         return overflows
     factors = all(bool((each != 0).all()) for each in given)
     return name in _VANISHING or (factors and name.strip("_r") in _FACTORS)

@@ -78,6 +78,7 @@ def list_classes() -> dict[str, type]:
 def start_runner(job: Job, folder: str) -> Iterator[processes.Link]:
     """The way to a runner of the job's code; it and all that it starts end with this."""
     here, there = socket.socketpair()
+    classes = list_classes()  # loads what both processes need
     processes.guard()
     guardian = os.fork()
     if guardian == 0:
@@ -86,7 +87,7 @@ def start_runner(job: Job, folder: str) -> Iterator[processes.Link]:
         finally:
             os._exit(1)
     there.close()
-    link = processes.Link(here, list_classes(), job.seconds)
+    link = processes.Link(here, classes, job.seconds)
     link.find_end = partial(_find_end, guardian)
     try:
         yield link
