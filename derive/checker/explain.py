@@ -14,7 +14,7 @@ and what is then wrong is explained in turn. An edit is confirmed at every sampl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -129,7 +129,8 @@ def explain(case: Case, steps: int = STEPS) -> Explanation:
             at = f", at {show_sizes(turned.sizes)}" if turned.sizes else ""
             found = replace(found, difference=f"{found.difference}{at}")
             break
-    if found.difference and not found.edit and (unread := find_unread(case.system, case.program)):
+    unread = find_unread(case.system, case.program.find_read())
+    if found.difference and not found.edit and unread:
         said = f"no edit of the code can make it right: it is not given {', '.join(unread)}"
         found = replace(found, tried=said)
     elif found.difference and budget.edits and not found.edit:
@@ -138,13 +139,13 @@ def explain(case: Case, steps: int = STEPS) -> Explanation:
     return found
 
 
-def find_unread(system: ir.System, program: Program) -> list[str]:
-    """The tensors that the formula's results are made of and the code is not given."""
+def find_unread(system: ir.System, given: Collection[str]) -> list[str]:
+    """The tensors that the formula's results are made of and that are not given."""
     made = {tensor.name for tensor in system.results}
     for equation in reversed(system.equations):
         made |= find_names(equation.value) if equation.target.tensor.name in made else set()
     tensors = (entry.name for entry in system.inputs if isinstance(entry, ir.Tensor))
-    return [name for name in tensors if name in made - program.find_read()]
+    return [name for name in tensors if name in made and name not in given]
 
 
 @dataclass
@@ -179,20 +180,22 @@ class _Inquiry:
     @cached_property
     def search(self) -> EditSearch:
         """The search for an edit of the formula."""
+        given = self.case.program.find_read()
         return EditSearch(
             self.judge,
             lambda system: self.lines.count_unexplained(system, self.judge.evaluate),
             self.case.confirm,
             self.lines.order_equations(),
             sites.SizedFormula(self.case.system, self.case.sizes),
-            lambda system: not find_unread(system, self.case.program),
+            lambda system: not find_unread(system, given),
         )
 
     @cached_property
     def mender(self) -> Mender | None:
         """The search for an edit of the code; none where there can be none."""
         case, code = self.case, self.case.program.code
-        if code.target is None or not code.source or find_unread(case.system, case.program):
+        unread = find_unread(case.system, case.program.find_read())
+        if code.target is None or not code.source or unread:
             return None
         trials = []
         for sample in case.draw():

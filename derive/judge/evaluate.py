@@ -132,8 +132,8 @@ class Evaluator:
         if any(tensor.name not in known for tensor in read):
             return None
         waiting, self._waiting = self._waiting, []
-        recurrence = recurrences.find_recurrence(waiting)
         if len(waiting) > 1 or any(tensor is target.tensor for tensor in read):
+            recurrence = recurrences.find_recurrence(waiting)
             assert recurrence is not None  # as the checks of the formula say
             self._recur(recurrence)
         else:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from itertools import accumulate
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
@@ -106,15 +106,16 @@ _NAME = re.compile(r"[^\W\d]\w*")
 def _find_likeness(rewrite: Rewrite, source: str) -> tuple[object, ...]:
     """What edits have in common that are made alike in lines that differ in names alone."""
     begin = source.rfind("\n", 0, rewrite.start) + 1
-    line = source[begin:].split("\n", 1)[0]
-    numbers: dict[str, str] = {}
-    for name in _NAME.findall(line):
-        numbers.setdefault(name, f"<{len(numbers)}>")
+    line = source[begin:].partition("\n")[0]
+    numbers = _number_names(line)
+    parts = (line, source[begin : rewrite.start], rewrite.text)
+    return tuple(_NAME.sub(lambda found: numbers.get(found[0], found[0]), part) for part in parts)
 
-    def number(text: str) -> str:
-        return _NAME.sub(lambda found: numbers.get(found[0], found[0]), text)
 
-    return number(line), number(source[begin : rewrite.start]), number(rewrite.text)
+@lru_cache(maxsize=1 << 10)
+def _number_names(line: str) -> dict[str, str]:
+    """A number for each name of a line, in the order in which they stand there."""
+    return {name: f"<{n}>" for n, name in enumerate(dict.fromkeys(_NAME.findall(line)))}
 
 
 _LIBRARIES = {"torch", "F", "nn", "math", "np", "numpy", "einops"}
@@ -447,8 +448,11 @@ def _run_edited(
     look: Callable[[Callable[[], Any]], Found],
 ) -> Iterator[Found | None]:
     """What is seen of the runs of a program with each of the edits; None where it cannot run."""
-    code, texts = program.code, Texts(program.code)
-    with runs.prepare(runs.How()):
+    code, texts, how = program.code, Texts(program.code), runs.How()
+    with suppress(Exception):  # where it asks for no shorter float, none has to be made longer
+        if not program.run(trial.values, trial.sizes).shorter:
+            how = runs.How(double=False, asked=True)
+    with runs.prepare(how):
         given = program.find_given(trial.values, trial.sizes)
         target, making = code.target, set[int]()  # lines of how a module is made, which is so once
         if processes.find_kind(target) == "class":
