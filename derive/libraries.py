@@ -58,7 +58,7 @@ INTERNALS = {
 
 
 class _Internals:
-    """The internals by our names, each read of the torch at hand."""
+    """The internals by our names, each read of the torch at hand when it is first used."""
 
     def __getattr__(self, name: str) -> Any:
         """One of them; RuntimeError where this torch lacks it."""
@@ -71,6 +71,7 @@ class _Internals:
         except (ImportError, AttributeError) as error:
             says = f"torch {torch.__version__} lacks {place}, which derive needs: {expects}"
             raise RuntimeError(says) from error
+        self.__dict__[name] = found
         return found
 
 

@@ -48,6 +48,7 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
     seconds: float = 30,
     init: str = "",
     compiled: bool = False,
+    show: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """Whether code computes a formula, how sure that is, and if not, where and what to edit.
 
@@ -57,7 +58,8 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
     name of the library, or text in the notation. `bind` says what arguments are given where names
     do not tell, `{"query": "Q", "W_q.weight": "W_Q.T"}`; `sizes` fixes sizes; `backward` judges
     gradients too; `compiled` the graph that torch.compile makes of it, after inductor's passes.
-    The code runs in a process of its own, for at most `seconds` seconds in each stage. Raises
+    The code runs in a process of its own, for at most `seconds` seconds in each stage; `show` is
+    given what is done, in words, as it begins. Raises
     DeriveError for what cannot be read; code that does not run is "unknown", never the same.
     """
     if not 0 < seconds < inf:  # nan is no number of seconds either
@@ -83,7 +85,8 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
         _find_place(code), wanted, system, binds, fixed, backward, seconds, init, compiled, making
     )
     with processes.make_folder() as folder:
-        found, ended = processes.run_in_child(partial(_work, job, folder), classes=(Verdict,))
+        work = partial(_work, job, folder)
+        found, ended = processes.run_in_child(work, classes=(Verdict,), show=show)
     verdict: Verdict = found if isinstance(found, Verdict) else job.start()
     if not ended:
         return verdict
@@ -98,7 +101,7 @@ def _find_place(code: Any) -> Any:
     return f"{Path(path).absolute()}{str(code)[len(path) :]}" if path else code
 
 
-def _work(job: Job, folder: str, send: Callable[[Verdict], None]) -> None:
+def _work(job: Job, folder: str, send: processes.Send) -> None:
     """All stages; each sends the verdict so far."""
     from derive.checker.processes import EndedError
     from derive.checker.runs.runner import start_runner

@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, islice, permutations
+from math import inf
 from typing import Any
 
 from derive.checker import load, processes, reading
@@ -39,7 +40,7 @@ from derive.checker.pick import Choice
 from derive.checker.program import Program
 from derive.checker.samples import SCALES, Sample, scale, show_sizes, vary_inputs, vary_sizes
 from derive.checker.trace import ERRORS, Example, Trace, is_close, record_program
-from derive.checker.verdict import Job, Verdict
+from derive.checker.verdict import Job, Progress, Verdict
 from derive.ir import nodes as ir
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.text import to_text
@@ -73,6 +74,7 @@ class Case:
     confirm: Callable[[ir.System], bool] = lambda _: True
     confirm_text: Callable[[str], bool] = lambda _: True
     report: Callable[[Explanation], None] = lambda _: None
+    tell: Callable[[str], None] = lambda _: None  # of the edits that are tried
 
     @property
     def system(self) -> ir.System:
@@ -210,7 +212,9 @@ class _Inquiry:
         made = sum(event.value.numel() for event in events) // _ELEMENTS
         weight = 1 + (code.script is not None) + len(events) // _CALLS + made  # it compiles whole
         stock = code_operators.Stock.of(case.system, case.sizes, case.samples[0].defaulted)
-        return Mender(case.program, stock, trials, case.confirm_text, self.count_parts, weight)
+        return Mender(
+            case.program, stock, trials, case.confirm_text, self.count_parts, weight, case.tell
+        )
 
     def count_parts(self) -> tuple[int, int]:
         """How many lines and equations agree in the code as it is now."""
@@ -250,7 +254,7 @@ class _Inquiry:
             found, suspects = self.edit_formula(plain, _FORMULA)
         if self.faults == MOST_FAULTS:
             case.report(found)
-        correction = self.edit_code(suspects)
+        correction = self.edit_code(suspects, is_told=bool(found.edit))
         if correction is not None:
             return self.add_correction(found, correction)
         if not found.edit:
@@ -262,6 +266,7 @@ class _Inquiry:
     def edit_formula(self, plain: Explanation, part: float) -> tuple[Explanation, set[int]]:
         """The explanation by an edit of the formula, if one is found, and the lines it suspects."""
         lines, judge, search = self.lines, self.judge, self.search
+        self.case.tell("edits of the formula")
         with self.budget.part(part) as own:
             begun, search.most = judge.steps, judge.steps + own.left
             edit = search.find()
@@ -279,8 +284,11 @@ class _Inquiry:
         known = replace(plain, line=line, placed=placed, about=edit.about)
         return replace(known, edit=edit.words, edited=edit.system), {line or 0, plain.line or 0}
 
-    def edit_code(self, suspects: set[int]) -> Correction | None:
-        """The edit of the code that makes it right, the suspected lines first."""
+    def edit_code(self, suspects: set[int], *, is_told: bool) -> Correction | None:
+        """The edit of the code that makes it right, the suspected lines first.
+
+        They are the only ones where an edit of the formula is known, which tells its line.
+        """
         lines, mender = self.lines, self.mender
         if mender is None:
             return None
@@ -289,7 +297,7 @@ class _Inquiry:
 
         def weigh(line: int) -> float:
             """What it costs an edit to be on a line."""
-            return 0.0 if line in suspects else _UNSUSPECTED
+            return 0.0 if line in suspects else inf if is_told else _UNSUSPECTED
 
         with self.budget.part(_CODE if mender.count_unused() < 2 else _FORMULA) as own:
             return mender.find(weigh, own)
@@ -510,7 +518,7 @@ MOST_INPUTS = 16  # of special inputs that do
 
 
 def explain_verdict(
-    job: Job, choice: Choice, verdict: Verdict, send: Callable[[Verdict], None] | None = None
+    job: Job, choice: Choice, verdict: Verdict, send: Progress | None = None
 ) -> Verdict:
     """The verdict with its line, its annotations, and an edit that is confirmed at every sample."""
     program, first = choice.program, choice.samples[0]
@@ -563,7 +571,8 @@ def explain_verdict(
         return confirm(system, (*samples, *far)) and _count_infinite(program, special) <= infinite
 
     every = tuple(replace(sample, system=system) for sample in samples)
-    case = Case(program, every, confirm=confirm, confirm_text=confirm_text, report=report)
+    tell = send.tell if send is not None else lambda _: None
+    case = Case(program, every, confirm, confirm_text, report, tell)
     return add(explain(case))
 
 

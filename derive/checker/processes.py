@@ -213,9 +213,17 @@ class Kept:
     kind: str
 
 
+@dataclass(frozen=True)
+class Note:
+    """What a child does now: no value of its work."""
+
+    says: str
+
+
 def name_classes(*classes: type) -> dict[str, type]:
     """Records that may cross, by name."""
-    return {each.__name__: each for each in (Diagnostic, Mark, CannotRunError, Failure, *classes)}
+    known = (Diagnostic, Mark, CannotRunError, Failure, Note, *classes)
+    return {each.__name__: each for each in known}
 
 
 class Writer:
@@ -375,11 +383,15 @@ def run_in_child(
     seconds: float | None = None,
     memory: int = MOST_MEMORY,
     classes: Sequence[type] = (),
+    show: Callable[[str], None] = lambda _: None,
 ) -> tuple[Any, str]:
-    """The last value that was sent, and why the work ended early: "", "time", or a crash."""
+    """The last value that was sent, and why the work ended early: "", "time", or a crash.
+
+    Each note is shown when it comes.
+    """
     if not hasattr(os, "fork"):
         words: list[Any] = []
-        work(words.append)
+        work(lambda word: show(word.says) if isinstance(word, Note) else words.append(word))
         return (words[-1] if words else None), ""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -397,7 +409,7 @@ def run_in_child(
     os.close(opener)
     status = 0
     try:
-        last, crash, in_time = _listen(source, key, name_classes(*classes), seconds)
+        last, crash, in_time = _listen(source, key, name_classes(*classes), seconds, show)
     finally:
         source.close()
         ended = wait_for(child)  # whoever has closed the channel is about to leave
@@ -442,7 +454,11 @@ def name_exit(code: int) -> str:
 
 
 def _listen(
-    source: socket.socket, key: bytes, classes: dict[str, type], seconds: float | None
+    source: socket.socket,
+    key: bytes,
+    classes: dict[str, type],
+    seconds: float | None,
+    show: Callable[[str], None],
 ) -> tuple[Any, str, bool]:
     """The last value until the child ends or the time is over, its crash, and whether it ended."""
     last, crash, begun = None, "", time.monotonic()
@@ -466,6 +482,8 @@ def _listen(
         match Reader(classes).read_frame(frame[HEAD.size :], b""):
             case Failure(says=says):
                 crash = f"crashed: {says}"
+            case Note(says=says):
+                show(says)
             case value:
                 last = value
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from derive.checker.processes import CannotRunError
+from derive.checker.processes import CannotRunError, Note
 from derive.checker.reading import say_line
 from derive.errors import Diagnostic, Mark
 from derive.ir import nodes as ir
@@ -168,7 +168,7 @@ class Progress:
     What ends a stage costs what it would have found, never what is found already, and is told.
     """
 
-    def __init__(self, send: Callable[[Verdict], None], verdict: Verdict) -> None:
+    def __init__(self, send: Callable[[Verdict | Note], None], verdict: Verdict) -> None:
         self._send, self.verdict, self.stage = send, verdict, "loading the code"
         self.grant: Callable[[bool], None] = lambda _: None  # the time that a stage has
         self.repaired = ""  # what the code is as it stands, where only repaired it can be judged
@@ -185,7 +185,12 @@ class Progress:
     def begin(self, stage: str, *, has_own_runs: bool = False) -> None:
         """Another stage is under way; where its runs are ours, each of them has all the time."""
         self.stage = stage
+        self.tell("")
         self.grant(has_own_runs)
+
+    def tell(self, what: str) -> None:
+        """Show the stage, and what of it is done."""
+        self._send(Note(f"{self.stage}: {what}" if what else self.stage))
 
     def end(self, why: str) -> None:
         """The stage did not finish."""

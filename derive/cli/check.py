@@ -54,7 +54,10 @@ def print_verdicts(  # noqa: PLR0913, PLR0917 - what is judged, and where it is 
     meant = formulas.find_one(formula).formula
     codes = _list_codes(code, meant.name or "")
     options = asdict(judged) | {"bind": judged.bind or None}
-    verdicts = [checker.check(each, meant, **options) for each in codes]
+    verdicts = []
+    for each in codes:
+        with tables.show_progress(each if "\n" not in each else "the code") as show:
+            verdicts.append(checker.check(each, meant, **options, show=show))
     if html is not None:
         from derive.backend.to_html import to_page
 

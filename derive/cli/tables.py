@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from rich.console import Console
@@ -31,6 +32,29 @@ Item = TypeVar("Item")
 GAP = "  "
 VERSION = 1  # of what --json prints: keys may come, none goes or changes its meaning
 _FORCED = {"FORCE_COLOR", "TTY_COMPATIBLE"}  # by these rich takes a pipe for a terminal
+
+
+@contextmanager
+def show_progress(title: str) -> Iterator[Callable[[str], None]]:
+    """Lines on standard error, where that is a terminal: what was done, and what is done now."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.live import Live
+    from rich.text import Text
+
+    done: dict[str, None] = {}
+    # No thread draws it anew: the process forks meanwhile.
+    with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
+
+        def show(says: str) -> None:
+            stage = says.partition(":")[0]
+            before = ", ".join(each for each in done if each != stage)
+            rows = [title, *([f"  done: {before}"] if before else []), f"  now: {says}"]
+            live.update(Text("\n".join(rows)), refresh=True)
+            done[stage] = None
+
+        yield show
 
 
 def print_line(text: str = "", style: str = "") -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -236,3 +237,17 @@ def test_a_verdict_is_data():
     data = check(attend, parse(ATTENTION)).to_data()
     assert json.loads(json.dumps(data)) == data
     assert data["same"] is True
+
+
+def test_a_check_shows_what_it_does_as_it_begins():
+    notes = []
+    code = "import torch\n\ndef f(x, y):\n    z = x + y\n    return torch.relu(z * x)\n"
+    text = "x, y[N]; z[i] = relu((x[i] {} y[i]) * x[i])"
+    assert check(code, text.format("+"), show=notes.append)
+    assert (notes[0], notes[-1]) == ("the first run", "the proof")
+    notes.clear()
+    assert check(code, text.format("-"), show=notes.append).line == 4
+    last = notes[-1]
+    assert re.fullmatch(
+        r"the explanation: \d+ of \d+ edits of the code tried, next on line 4", last
+    )

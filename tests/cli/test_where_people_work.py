@@ -1,10 +1,13 @@
 """SARIF, JSON with a version, a shell's completion, hooks for pre-commit, notebooks, pytest."""
 
 import json
+import os
+import pty
 import re
 import shlex
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -153,3 +156,22 @@ def test_a_failure_is_readable_under_pytest(tmp_path):
     assert "E       AssertionError: different: mm against formula" in told
     assert re.search(r"E +> +5 \|     return 2 \* a @ b", told)
     assert "assert <different: mm against formula, line 5: " in told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_check_shows_its_stages_on_a_terminal_alone(tmp_path, is_terminal):
+    (tmp_path / "code.py").write_text("def f(x):\n    return 2 * x\n")
+    shown, end = pty.openpty() if is_terminal else os.pipe()
+    command = [sys.executable, "-m", "derive", "check", "code.py", "-f", "x[N]; y[i] = 2*x[i]"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=end, cwd=tmp_path, check=True)
+    os.close(end)
+    text = b""
+    with suppress(OSError):  # a terminal that nobody holds any more is an error, no end
+        while part := os.read(shown, 1 << 16):
+            text += part
+    os.close(shown)
+    assert done.stdout.startswith(b"same, proved")
+    assert (b"done: the first run, the runs in float64" in text) is is_terminal
+    assert (b"now: the proof" in text) is is_terminal
+    assert bool(text) is is_terminal

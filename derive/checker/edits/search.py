@@ -23,6 +23,7 @@ from derive.checker.edits import code, code_operators, operators, sites
 from derive.checker.edits.code_operators import Stock
 from derive.checker.processes import EndedError
 from derive.checker.program import Program
+from derive.checker.reading import say_line
 from derive.checker.trace import ERRORS, Example, Print, are_close
 from derive.ir import nodes as ir
 from derive.ir.walk import find_children
@@ -239,6 +240,7 @@ class Mender:
     confirm: Callable[[str], bool]  # is a text right beyond the trials
     count_parts: Callable[[], tuple[int, int]]  # of the formula, that the lines are as they are now
     weight: int  # steps that one run takes
+    tell: Callable[[str], None]  # which edits are tried
 
     @cached_property
     def source(self) -> code.SourceText:
@@ -354,6 +356,8 @@ class Mender:
             batch = list(rewrites[start : start + max(0, min(_BATCH, budget.left // weight))])
             if not batch:
                 return
+            at, line = f"{start} of {len(rewrites)} edits of the code tried", batch[0].line
+            self.tell(f"{at}, next on {say_line(line, self.program.code.places)}")
             budget.left -= len(batch) * weight
             budget.edits += len(batch)
             yield batch
