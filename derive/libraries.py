@@ -7,6 +7,7 @@ with what derive expects of it; tests/test_libraries.py tries each row with the 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 from importlib import import_module
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -62,17 +63,21 @@ class _Internals:
 
     def __getattr__(self, name: str) -> Any:
         """One of them; RuntimeError where this torch lacks it."""
-        place, expects = INTERNALS[name]
-        module, _, path = place.partition(":")
-        try:
-            found = import_module(module)
-            for part in path.split(".") if path else ():
-                found = getattr(found, part)
-        except (ImportError, AttributeError) as error:
-            says = f"torch {torch.__version__} lacks {place}, which derive needs: {expects}"
-            raise RuntimeError(says) from error
-        self.__dict__[name] = found
-        return found
+        return _find_internal(*INTERNALS[name])
+
+
+@lru_cache(maxsize=64)
+def _find_internal(place: str, expects: str) -> Any:
+    """What is at a place of the torch at hand."""
+    module, _, path = place.partition(":")
+    try:
+        found = import_module(module)
+        for part in path.split(".") if path else ():
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        says = f"torch {torch.__version__} lacks {place}, which derive needs: {expects}"
+        raise RuntimeError(says) from error
+    return found
 
 
 internals = _Internals()
