@@ -25,7 +25,7 @@ from derive.analysis.facts import (
 )
 from derive.errors import DeriveError, Diagnostic, Mark, suggest
 from derive.ir import nodes as ir
-from derive.ir.polynomial import ONE, Polynomial, is_same_extent
+from derive.ir.polynomial import NOTHING, ONE, Polynomial, is_same_extent
 from derive.ir.recurrences import find_lowest
 from derive.ir.text import find_marks, find_untold, to_text, write_extent
 from derive.ir.walk import (
@@ -426,10 +426,14 @@ def _propose_indices(read: Read, index: ir.Index, here: str) -> str:
     if Polynomial.of(index.extent) == ONE and origin is not None:
         return f"nothing is stretched silently: write 0 for {index.name} in {origin[0].name}"
     own = "give one of them a name of its own, or"
-    if is_never_negative(Polynomial.of(read.extent) - Polynomial.of(index.extent)):
+    gap, more = Polynomial.of(read.extent) - Polynomial.of(index.extent), ""
+    if is_never_negative(gap):
         extent = write_extent(index.extent)
         return f"{own} declare index {index.name} < {extent}, which leaves the rest of {tensor} out"
-    return f"{own} guard {tensor} with [{index.name} < {here}]"
+    if is_never_negative(NOTHING - gap) and not isinstance(read.extent, ir.Number):
+        rest = f", which leaves the rest of {origin[0].name} out" if origin else " instead"
+        more = f", or declare index {index.name} < {here}{rest}"
+    return f"{own} guard {tensor} with [{index.name} < {here}]{more}"
 
 
 def _outside(read: Read, *, starts: bool, ends: bool) -> Diagnostic:
@@ -480,7 +484,7 @@ def _propose_extent(read: Read, starts: bool) -> str:
         if split is None or split[0].constant != 1:
             continue
         rest = find_range(split[1].to_expr()).high
-        if rest is not None:
+        if rest is not None and not is_never_negative(rest - Polynomial.of(read.extent)):
             less = write_extent(Polynomial.of(read.extent) - rest)
             is_declared = find_origin(index, read.system) is None  # no plain use tells its extent
             again = " instead" if is_declared else ""

@@ -612,8 +612,8 @@ def _find_sign(expr: ir.Expr) -> Sign:
             return Sign.POSITIVE
         case ir.Number(value):
             return Sign.POSITIVE if value > 0 else Sign(value == 0)
-        case ir.Access(ir.Tensor(lower=ir.Number(low), strict=(is_above, _))):
-            return Sign.POSITIVE if low > 0 or (low == 0 and is_above) else Sign(low == 0)
+        case ir.Access(it) | (ir.Scalar() as it) if isinstance(low := it.lower, ir.Number):
+            return Sign(1 + (low.value > 0 or it.strict[0]) if low.value >= 0 else 0)
         case ir.Access(tensor):
             return Sign(tensor.kind == "bool")
         case ir.Mul(parts):

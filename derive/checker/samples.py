@@ -79,7 +79,10 @@ class Sample:
                 values[name] = torch.ones_like(value)  # else a row along that index were empty
         for number, entry in enumerate(self.system.scalars):
             if entry.name not in self.defaulted and (entry.default is None or self.seed):
-                values[entry.name] = _SCALARS[(number + self.seed) % len(_SCALARS)]
+                turn = (number + self.seed) % len(_SCALARS)
+                domain = draws.find_domain(entry, self.sizes)
+                held = filter(domain.holds, (*_SCALARS[turn:], *_SCALARS[:turn]))
+                values[entry.name] = next(held, values[entry.name])
         return values if self.change is None else self.change(self, values)
 
     def evaluate(self, values: Mapping[str, Any], *, is_regular: bool = False) -> dict[str, Any]:
@@ -432,8 +435,11 @@ def _vary_scalars(sample: Sample, numbers: Sequence[float]) -> Iterator[Sample]:
     near = [each for n in told for each in (n, 1.5 * n + 0.375)]
     near += [-each for each in near]
     values = dict.fromkeys((0.0, 1.0, -1.0, -0.375, _NEAR, 1 / _NEAR, *near))
-    names = (e.name for e in sample.system.scalars if e.name not in sample.defaulted)
-    for name, value in product(names, values):
+    entries = (e for e in sample.system.scalars if e.name not in sample.defaulted)
+    for entry, value in product(entries, values):
+        name = entry.name
+        if not draws.find_domain(entry, sample.sizes).holds(value):
+            continue
         change = partial(lambda own, _, values: values | own, {name: value})
         yield replace(sample, change=change, reason=f"{name} = {value:g}", is_limit=True)
 

@@ -23,10 +23,12 @@ import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations, islice, product
+from keyword import iskeyword
 from typing import Unpack
 
-from derive.errors import DeriveError, Mark, refuse
+from derive.errors import DeriveError, Mark, keep_what_helps, refuse
 from derive.frontend.from_sympy import to_system
 from derive.frontend.from_text import parse
 from derive.frontend.latex.names import (
@@ -107,7 +109,11 @@ def from_latex(
     not read, where shapes are missing, and where the equations can be read in more than one way.
     `title`, `source`, `typical` and `empty_row` are those of `Formula`.
     """
-    formula = parse(to_notation(text, declarations), name, **about)
+    try:
+        formula = parse(to_notation(text, declarations), name, **about)
+    except DeriveError as error:
+        more = partial(to_notation, text)
+        raise keep_what_helps(error, lambda line: parse(more(f"{declarations}\n{line}"))) from None
     try:
         to_system(formula)
     except DeriveError as error:
@@ -273,7 +279,7 @@ def read_shapes(stated: Sequence[str]) -> Shapes:
                 source, next(iter(statements.split_statements(source)))
             ):
                 case statements.NumberLine(_, entries):
-                    scalars |= {token.text for token, _ in entries}
+                    scalars |= {token.text for token, *_ in entries}
                 case statements.IndexLine(names, extent):
                     indices |= {token.text: ast.unparse(extent) for token in names}
                 case statements.TensorLine(_, names, places):
@@ -318,7 +324,7 @@ def read_word(text: str) -> str:
     """The name that a declaration is for: `W^Q` is W_Q."""
     tree = Reader(text).read_factor() if re.search(r"[\\^{']", text) else None
     if not isinstance(tree, Name):
-        return text.strip()
+        return f"{text.strip()}_" if iskeyword(text.strip()) else text.strip()
     return write_name(tree)[0]
 
 

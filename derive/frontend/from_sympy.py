@@ -39,7 +39,8 @@ from derive.analysis import names, places
 from derive.analysis.extents import find_open_sizes
 from derive.analysis.integers import mark_integers
 from derive.analysis.names import check_names, find_missing
-from derive.errors import DeriveError, refuse, refuse_depth, suggest
+from derive.errors import DeriveError, Diagnostic, keep_what_helps, refuse, refuse_depth, suggest
+from derive.frontend.from_text import read
 from derive.frontend.names import Extents
 from derive.frontend.sympy.nodes import (
     Context,
@@ -102,6 +103,17 @@ def from_sympy(formula: Formula) -> ir.System:
     return system
 
 
+def _refuse(mistake: Diagnostic, system: ir.System) -> DeriveError:
+    """The error for it, once the lines that it proposes are tried in the formula's text."""
+
+    def act(line: str) -> None:
+        formula = read("\n".join(text.to_lines(system)), line)
+        for other in names.find_mistakes(mark_integers(from_sympy(formula))):
+            raise DeriveError(other)
+
+    return keep_what_helps(DeriveError(mistake), act)
+
+
 def show(formula: Formula) -> str:
     """The formula in the notation, as `derive.parse` reads it back."""
     return "\n".join(text.to_lines(from_sympy(check_formula(formula))))
@@ -123,6 +135,8 @@ def find_names(formula: Formula) -> Context:
                 context.scalars.setdefault(find_label(argument), None)
         sizes = (find_label(size) for size, _ in formula.declarations.sizes)
         context.sizes.update(dict.fromkeys(sizes))
+        for bounded in formula.declarations.domains:
+            context.domains[find_label(bounded)] = _to_domain(bounded.domain, context)
     every = [value for equation in formula.equations for value in walk(equation)]
     for value in every:
         if isinstance(value, IndexedBase | Idx):
@@ -308,10 +322,14 @@ def _to_tensor(name: str, base: Any, shape: tuple[ir.Expr, ...], context: Contex
     if not isinstance(base, words.TensorBase):
         return ir.Tensor(name, shape)
     bound = to_extent(base.below, context) if base.below is not None else None
-    low, high, *relations = base.domain or (-sympy.oo, sympy.oo, "<=", "<=")
+    return ir.Tensor(name, shape, base.kind, bound, *_to_domain(base.domain, context))
+
+
+def _to_domain(domain: Sequence[Any], context: Context) -> tuple[Any, Any, tuple[bool, bool]]:
+    """The lower and the upper bound, and which of them are excluded."""
+    low, high, *relations = domain or (-sympy.oo, sympy.oo, "<=", "<=")
     lower, upper = (None if abs(end) == sympy.oo else to_node(end, context) for end in (low, high))
-    strict = (str(relations[0]) == "<", str(relations[1]) == "<")
-    return ir.Tensor(name, shape, base.kind, bound, lower, upper, strict)
+    return lower, upper, (str(relations[0]) == "<", str(relations[1]) == "<")
 
 
 def _define(name: str, context: Context) -> ir.Tensor:
@@ -349,7 +367,9 @@ def _find_inputs(formula: Formula, context: Context) -> tuple[ir.Tensor | ir.Sca
         given = sorted(open_ones, key=lambda name: (is_plain[name], context.order(name)[1]))
         given += context.scalars
     return tuple(
-        ir.ScalarInput(name, _to_default(name, context.scalars[name]))
+        ir.ScalarInput(
+            name, _to_default(name, context.scalars[name]), *context.domains.get(name, ())
+        )
         if name in context.scalars
         else context.tensors[name]
         for name in given
@@ -375,7 +395,8 @@ def to_system(formula: Formula, name: str | None = None) -> ir.System:
         check_name(name)
     with refuse_depth():
         system = mark_integers(from_sympy(formula))
-        names.check_system(system)
+        for mistake in names.find_mistakes(system):
+            raise _refuse(mistake, system)
         system = places.join_parts(recurrences.open_starts(recurrences.lift_alongs(system)))
         system = recurrences.order_recurrences(recurrences.widen_turns(system))
         for mistake in recurrences.find_recurrence_mistakes(system):

@@ -17,13 +17,15 @@ the text is ever evaluated, and every mistake in it is a DeriveError with its pl
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import Any, Unpack
 
-from sympy import Eq, Symbol, expand
+from sympy import Eq, Interval, Symbol, expand
 
 from derive.analysis.names import to_article
-from derive.errors import refuse, refuse_depth, suggest
+from derive.errors import DeriveError, keep_what_helps, refuse, refuse_depth, suggest
 from derive.frontend.names import Extents, Use, find_indices
 from derive.frontend.text import build, expr
 from derive.frontend.text.lines import (
@@ -62,8 +64,30 @@ def parse(text: str, name: str = "formula", **about: Unpack[About]) -> Formula:
     if not isinstance(text, str):
         raise refuse("text-wanted", f"the notation is text, not {type(text).__name__}")
     check_name(name)
+    code, lines = _read_lines(text)
+    try:
+        return _resolve(code, lines, name, **about)
+    except DeriveError as error:
+        raise keep_what_helps(error, partial(read, text)) from None
+
+
+def read(text: str, more: str) -> Formula:
+    """The formula with a line more, in place of what is declared so far; no help is tried."""
+    code, lines = _read_lines(f"{more}\n{text}")
+    new = {token.text for token in getattr(lines[0], "names", ()) if more}
+    for k, line in enumerate(lines[1:], 1):
+        if isinstance(line, TensorLine | IndexLine):
+            lines[k] = replace(line, names=tuple(n for n in line.names if n.text not in new))
+    return _resolve(code, [line for line in lines if getattr(line, "names", True)], "formula")
+
+
+def _read_lines(text: str) -> tuple[Source, list[Line]]:
     code = Source(text.replace("\r\n", "\n").replace("\r", "\n"))
-    lines = [read_statement(code, tokens) for tokens in split_statements(code)]
+    return code, [read_statement(code, tokens) for tokens in split_statements(code)]
+
+
+def _resolve(code: Source, lines: list[Line], name: str, **about: Unpack[About]) -> Formula:
+    """The formula of these lines."""
     if not any(isinstance(line, EquationLine) for line in lines):
         advice = "write at least one, y[i] = sum[j](A[i,j] * x[j])"
         raise refuse("formula-empty", "the text has no equation", help=advice)
@@ -99,7 +123,9 @@ def parse(text: str, name: str = "formula", **about: Unpack[About]) -> Formula:
         name=name,
         outputs=_find_results(names, lines),
         scalars=names.defaults,
-        declarations=Declarations(tuple(names.arguments.values()), sizes, tuple(names.ranges)),
+        declarations=Declarations(
+            (*names.arguments.values(),), sizes, (*names.ranges,), (*names.domains.values(),)
+        ),
         **about,
     )
 
@@ -170,19 +196,30 @@ def _declare(names: expr.Names, line: Line) -> None:
             shape = tuple(read_extent(names, extent) for extent in line.shape)
             for _, bound in line.bounds:
                 _claim_sizes(names, bound, f"in a bound of {first}")
-            facts = _read_bounds(names, line) if line.bounds else {}
+            facts = _read_bounds(names, line.kind, line.bounds) if line.bounds else {}
             for token in line.names:
                 _claim(names, token.text, "tensor", _PLACED[0], token.span)
                 base = tensors(token.text, *shape, dtype=line.kind, **facts)
                 names.arguments[token.text] = names.bases[token.text] = base
                 names.shapes[token.text] = shape
         case NumberLine("scalar", entries):
-            for token, default in entries:
+            for token, default, bounds in entries:
                 _claim(names, token.text, "scalar", "on a scalar line", token.span)
+                for _, bound in bounds:
+                    _claim_sizes(names, bound, f"in a bound of {token.text}")
                 names.arguments[token.text] = None
-                names.defaults[token.text] = _read_default(names, default)
+                names.defaults[token.text] = value = _read_default(names, default)
+                if not bounds:
+                    continue
+                base = tensors(token.text, **_read_bounds(names, "real", bounds))
+                names.domains[token.text] = base
+                low, high, *signs = base.domain
+                held = Interval(low, high, *(str(sign) == "<" for sign in signs))
+                if default is not None and held.contains(value) == False:  # noqa: E712 - SymPy's
+                    says, advice = "the default is outside the bounds", "write one between them"
+                    raise names.source.refuse("default-form", says, span(default), help=advice)
         case NumberLine(_, entries):
-            for token, default in entries:
+            for token, default, _ in entries:
                 if token.text in names.sizes:
                     raise _declared_twice(names, token.text, again, token.span)
                 _claim(names, token.text, "size", "on a size line", token.span)
@@ -249,13 +286,15 @@ def _read_numbers(names: expr.Names, node: ast.expr, code: str, says: str, help:
     return read(node)
 
 
-def _read_bounds(names: expr.Names, line: TensorLine) -> dict[str, Any]:
+def _read_bounds(
+    names: expr.Names, kind: str, bounds: Sequence[tuple[str, ast.expr]]
+) -> dict[str, Any]:
     """`below` or `domain`, as `notation.words.tensors` takes them."""
-    relation, node = line.bounds[-1]
+    relation, node = bounds[-1]
     advice = "write 0 <= u[N] < 1"
-    if line.kind == "real":
+    if kind == "real":
         sides: dict[str, tuple[Any, str]] = {}
-        for relation, node in line.bounds:
+        for relation, node in bounds:
             side = "low" if relation in {">", ">="} else "high"
             if side in sides:
                 says = "both bounds are on the same side"
@@ -267,14 +306,14 @@ def _read_bounds(names: expr.Names, line: TensorLine) -> dict[str, Any]:
             sides[side] = (bound, "<" if relation in {"<", ">"} else "<=")
         low, high = sides.get("low", (None, "<=")), sides.get("high", (None, "<="))
         return {"domain": (low[0], high[0], low[1], high[1])}
-    if line.kind != "int":
-        held = "truth values" if line.kind == "bool" else "numbers that have no order"
+    if kind != "int":
+        held = "truth values" if kind == "bool" else "numbers that have no order"
         says, advice = f"{held}, without bounds", "take the bound away"
     else:
         says = "whole numbers from 0, with one bound after <"
         advice = "write int tok[B, S] < V"
-    if line.kind != "int" or len(line.bounds) > 1 or relation != "<":
-        says = f"{to_article(line.kind)} tensor holds {says}"
+    if kind != "int" or len(bounds) > 1 or relation != "<":
+        says = f"{to_article(kind)} tensor holds {says}"
         raise names.source.refuse("bound-form", says, span(node), help=advice)
     return {"below": read_extent(names, node)}
 

@@ -99,9 +99,12 @@ class Size:
 
 @node
 class Scalar:
-    """A number argument of the formula."""
+    """A number argument of the formula, and what is known of its value."""
 
     name: str
+    lower: Expr | None = None  # as of a tensor
+    upper: Expr | None = None
+    strict: tuple[bool, bool] = (False, False)
 
 
 @node
@@ -275,10 +278,13 @@ class Equation:
 
 @node
 class ScalarInput:
-    """A number argument: its name and its default, if it has one."""
+    """A number argument: its name, its default, if it has one, and the bounds of its value."""
 
     name: str
     default: Expr | None = None
+    lower: Expr | None = None
+    upper: Expr | None = None
+    strict: tuple[bool, bool] = (False, False)
 
 
 @node

@@ -54,18 +54,19 @@ def _find_alike(entry: ir.Tensor | ir.ScalarInput) -> tuple[object, ...]:
     match entry:
         case ir.Tensor(_, shape, kind, below, _, _, strict):
             return (shape, kind, below, *_find_bounds(entry), strict)
-        case ir.ScalarInput():
-            return ()
+        case ir.ScalarInput():  # a bound stands for one name
+            return (entry if entry.lower or entry.upper else None,)
 
 
-def _find_bounds(tensor: ir.Tensor) -> tuple[ir.Expr | None, ...]:
+def _find_bounds(tensor: ir.Tensor | ir.ScalarInput) -> tuple[ir.Expr | None, ...]:
     """The numbers that its values keep between; that it may be infinite the notation cannot say."""
     ends = tensor.lower, tensor.upper
     return tuple(None if isinstance(end, ir.Infinity) else end for end in ends)
 
 
 def _write_scalar(entry: ir.ScalarInput) -> str:
-    return entry.name + (f" = {to_text(entry.default)}" if entry.default is not None else "")
+    default = f" = {to_text(entry.default)}" if entry.default is not None else ""
+    return _bound(entry, entry.name) + default
 
 
 def _tell_extents(system: ir.System) -> Iterator[str]:
@@ -106,17 +107,22 @@ def _declaration(group: tuple[ir.Tensor, ...]) -> str:
     names = ", ".join(t.name for t in group)
     shape = write_extent(*tensor.shape) if tensor.shape else ""
     kind = "" if tensor.kind == "real" else f"{tensor.kind} "
-    excluded = tensor.strict
+    below = f" < {to_text(tensor.below)}" if tensor.below is not None else ""
+    return f"{kind}{_bound(tensor, f'{names}[{shape}]')}{below}"
+
+
+def _bound(entry: ir.Tensor | ir.ScalarInput, named: str) -> str:
+    """What is declared between its bounds."""
+    excluded = entry.strict
     low = high = ""
-    under, over = _find_bounds(tensor)
+    under, over = _find_bounds(entry)
     if over is not None:
         high = f" {'<' if excluded[1] else '<='} {to_text(over)}"
     if under is not None and high:
         low = f"{to_text(under)} {'<' if excluded[0] else '<='} "
     elif under is not None:
         high = f" {'>' if excluded[0] else '>='} {to_text(under)}"
-    below = f" < {to_text(tensor.below)}" if tensor.below is not None else ""
-    return f"{kind}{low}{names}[{shape}]{high}{below}"
+    return f"{low}{named}{high}"
 
 
 # Which indices of a system need a line that says their extent.

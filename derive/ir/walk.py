@@ -372,7 +372,7 @@ def resize_system(
             case ir.Access(old, places):
                 return ir.Access(tensor(old), tuple(map(visit, places)))
             case ir.Scalar(name):
-                return ir.Scalar(names.get(name, name))
+                return replace(expr, name=names.get(name, name))
             case ir.Reduce(kind, bound, condition, body):
                 inner = tuple(ir.Index(i.name, resize(i.extent)) for i in bound)
                 return ir.Reduce(kind, inner, visit(condition), visit(body))

@@ -373,7 +373,7 @@ def draw_inputs(
     definite = _find_definite(system)
     for entry in system.inputs:
         if isinstance(entry, ir.ScalarInput):
-            inputs[entry.name] = _draw_scalar(entry, seed, generator)
+            inputs[entry.name] = _draw_scalar(entry, sizes, seed, generator)
         else:
             inputs[entry.name] = _draw_tensor(entry, sizes, generator, dtype, empty_row)
             for one, other in definite.get(entry.name, ()):
@@ -410,13 +410,17 @@ def _find_definite(system: ir.System) -> Mapping[str, tuple[tuple[int, int], ...
     }
 
 
-def _draw_scalar(entry: ir.ScalarInput, seed: int, generator: Any) -> float | int:
+def _draw_scalar(
+    entry: ir.ScalarInput, sizes: Mapping[str, int], seed: int, generator: Any
+) -> float | int:
     drawn = float(torch.rand((), generator=generator, dtype=torch.float64)) + 0.5
     default = _find_bound(entry.default, {})
+    if default is not None and seed == 0:
+        return default
+    if not find_domain(entry, sizes).is_everything:
+        return float(_draw_real(entry, (), sizes, generator))
     if default is None:
         return drawn
-    if seed == 0:
-        return default
     return default + 1 if default == int(default) else default * drawn
 
 
@@ -440,7 +444,7 @@ def _draw_tensor(
 
 @dataclass(frozen=True)
 class Domain:
-    """The values that a tensor may hold: between two bounds, either of which may be missing."""
+    """The values that an argument may hold: between two bounds, either of which may be missing."""
 
     low: float | None
     high: float | None
@@ -458,16 +462,19 @@ class Domain:
         return above and (below or (value == self.high and not self.strict[1]))
 
 
-def find_domain(tensor: ir.Tensor, sizes: Mapping[str, int]) -> Domain:
-    """The domain of a tensor at these sizes; that of positions is 0 .. below - 1."""
-    if tensor.kind == "int" and tensor.below is not None:
+def find_domain(tensor: ir.Tensor | ir.ScalarInput, sizes: Mapping[str, int]) -> Domain:
+    """The domain of an argument at these sizes; that of positions is 0 .. below - 1."""
+    if isinstance(tensor, ir.Tensor) and tensor.kind == "int" and tensor.below is not None:
         return Domain(0, int(_evaluate(Polynomial.of(tensor.below), sizes)) - 1, (False, False))
     bounds = _find_bound(tensor.lower, sizes), _find_bound(tensor.upper, sizes)
     return Domain(*bounds, tensor.strict)
 
 
 def _draw_real(
-    tensor: ir.Tensor, shape: tuple[int, ...], sizes: Mapping[str, int], generator: Any
+    tensor: ir.Tensor | ir.ScalarInput,
+    shape: tuple[int, ...],
+    sizes: Mapping[str, int],
+    generator: Any,
 ) -> Any:
     """Normal numbers; between two bounds uniform ones, and off a bound that is excluded."""
     domain = find_domain(tensor, sizes)

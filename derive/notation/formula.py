@@ -54,6 +54,7 @@ class Declarations:
     arguments: tuple[Any, ...] = ()  # IndexedBase or Symbol, in order of declaration
     sizes: tuple[tuple[Any, int | None], ...] = ()  # (Symbol, default)
     indices: tuple[str, ...] = ()  # indices with an `index` line
+    domains: tuple[Any, ...] = ()  # scalars with bounds, each as a tensor that has them
 
 
 @dataclass(frozen=True, slots=True)

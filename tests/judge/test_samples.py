@@ -138,6 +138,24 @@ def test_domains(declaration: str) -> None:
     assert draw_inputs(made, {"N": 4}, 1, torch.float32)["x"].dtype == torch.float32
 
 
+@pytest.mark.parametrize(
+    ("bounds", "holds"),
+    [
+        ("s > 0", lambda s: s > 0),
+        ("s <= -2", lambda s: s <= -2),
+        ("2 < s < 3", lambda s: 2 < s < 3),
+        ("s > N", lambda s: s > 4),
+        ("s > 0 = 0.25", lambda s: s > 0),
+    ],
+)
+def test_scalars_keep_their_bounds(bounds: str, holds: Any) -> None:
+    made = system(f"x[N]; scalar {bounds}\ny[i] = s * x[i]")
+    drawn = [draw_inputs(made, {"N": 4}, seed)["s"] for seed in range(20)]
+    assert all(map(holds, drawn))
+    assert len({*drawn}) > 10
+    assert (drawn[0] == Fraction(1, 4)) == bounds.endswith("= 0.25")
+
+
 def test_integers_scalars_and_keyword_sizes() -> None:
     made = system("int t[N] < V; E[V]; scalar a, c = 1/4; size W\ny[i] = a * c * E[t[i]] + W")
     sizes = {"N": 200, "V": 3, "W": 5}

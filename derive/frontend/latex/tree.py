@@ -676,7 +676,7 @@ class Reader:
         is_name = name in self.words and word != "operatorname"
         if function is not None and not is_name and not self._is_alone():
             return self._read_call(function, token)
-        named = Name(name, token)
+        named = Name(f"{name}_" if iskeyword(name) else name, token)
         if len(name) > 1 and self.peek() == "(" and name not in self.words:
             return self._read_defined(named)
         return named

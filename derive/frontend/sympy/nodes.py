@@ -197,6 +197,7 @@ class Context:
     plain: dict[str, list[tuple[str, int]]] = field(default_factory=dict)  # index: (tensor, place)
     sizes: dict[str, None] = field(default_factory=dict)
     scalars: dict[str, Any] = field(default_factory=dict)  # name: default
+    domains: dict[str, Any] = field(default_factory=dict)  # of scalars: lower, upper, strict
     resolved: Extents = field(default_factory=lambda: Extents({}, {}, {}, ()))
     tensors: dict[str, ir.Tensor] = field(default_factory=dict)
     indices: dict[str, list[ir.Index]] = field(default_factory=dict)
@@ -334,7 +335,7 @@ def _(value: Any, context: Context) -> ir.Expr:
         return ir.Size(name)
     if name in context.tensors:
         return ir.Access(context.tensors[name], ())
-    return ir.Scalar(name)
+    return ir.Scalar(name, *context.domains.get(name, ()))
 
 
 @to_node.register(sympy.Idx)

@@ -51,6 +51,7 @@ class Names(Claims):
     source: lines.Source = None  # type: ignore[assignment]
     arguments: dict[str, Any] = field(default_factory=dict)  # name: IndexedBase or Symbol
     defaults: dict[str, Any] = field(default_factory=dict)  # scalar: exact number or None
+    domains: dict[str, Any] = field(default_factory=dict)  # tensors with the bounds of scalars
     sizes: dict[str, int | None] = field(default_factory=dict)  # those on size lines
     shapes: dict[str, tuple[Any, ...]] = field(default_factory=dict)  # of declared tensors
     ranges: dict[str, Any] = field(default_factory=dict)  # index: the extent its line gives
@@ -64,7 +65,7 @@ class Names(Claims):
         if name in self.extents.known:
             return build.to_index(name, self.extents.known[name])
         least = self.extents.propose(name)
-        if least is not None:
+        if least is not None and not least.is_nonpositive:
             advice = f"add the line: index {name} < {write_extent(least)}"
         else:
             sizes = ", ".join(n for n, claim in self.claims.items() if claim.kind == "size")
@@ -99,12 +100,10 @@ class Scope:
     depth: int = 0
     measures: dict[Any, tuple[int, int]] = field(default_factory=dict)  # expression: depth, nodes
 
-    def refuse(
-        self, code: str, says: str, *nodes: ast.expr, facts: tuple[str, ...] = (), help: str = ""
-    ) -> DeriveError:
+    def refuse(self, code: str, says: str, *nodes: ast.expr, **more: Any) -> DeriveError:
         """The error at these nodes, and at the call that led into a user's function."""
         places = [lines.span(node) for node in nodes] + [place for _, place in self.calls[-1:]]
-        return self.names.source.refuse(code, says, *places, facts=facts, help=help)
+        return self.names.source.refuse(code, says, *places, **more)
 
 
 def find_rank(names: Names, name: str) -> int:
@@ -307,12 +306,9 @@ def to_condition(node: ast.expr, scope: Scope) -> Any:
     value = to_value(node, scope)
     if build.is_condition(value):
         return value
-    raise scope.refuse(
-        "mask-not-boolean",
-        "a number stands where a condition is needed",
-        node,
-        help="compare it, x[i] > 0, or declare a tensor of truth values: bool m[B, S]",
-    )
+    says = "a number stands where a condition is needed"
+    advice = "compare it, x[i] > 0, or declare a tensor of truth values: bool m[B, S]"
+    raise scope.refuse("mask-not-boolean", says, node, help=advice)
 
 
 def to_value(node: ast.expr, scope: Scope) -> Any:

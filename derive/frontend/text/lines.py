@@ -16,6 +16,7 @@ are read. A statement is a declaration, an equation, a function or the results:
     X[B, S] · W_Q, W_K[H, D, D] · x[N] > 0 · 0 <= u[N] < 1     TensorLine
     int tok[B, S] < V · bool m[B, S] · complex psi[N]          TensorLine
     scalar eps = 1e-5, tau · size W · size Z = 2               NumberLine
+    scalar s > 0 · scalar 0 < p < 1 = 0.5                      NumberLine
     index u, v < S                                             IndexLine
     y[b, i] = EXPRESSION · L = EXPRESSION                      EquationLine
     phi(x) = EXPRESSION                                        FunctionLine
@@ -30,7 +31,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from keyword import kwlist
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from unicodedata import normalize
 
 from derive import errors
@@ -105,17 +106,11 @@ class Source:
         return Mark(window, first - lead, max(first + 1, min(last, lead + WIDEST)) - lead)
 
     def refuse(
-        self,
-        code: str,
-        says: str,
-        *spans: tuple[int, int] | None,
-        facts: Iterable[str] = (),
-        help: str = "",
+        self, code: str, says: str, *spans: tuple[int, int] | None, **more: Any
     ) -> DeriveError:
         """The error for something in this text."""
         places = dict.fromkeys(span for span in spans if span is not None)
-        marks = [self.mark(*span) for span in places]
-        return refuse(code, says, marks=marks, facts=facts, help=help)
+        return refuse(code, says, marks=[self.mark(*span) for span in places], **more)
 
 
 def find_span(tokens: Sequence[Token]) -> tuple[int, int]:
@@ -205,14 +200,12 @@ def _strange(source: Source, at: int) -> DeriveError:
 
 def _check_word(source: Source, name: str, start: int, end: int) -> None:
     if name in kwlist and name not in {*_WORDS, "return", "True", "False"}:
-        instead = _KEYWORD_INSTEAD.get(name)
+        instead, free = _KEYWORD_INSTEAD.get(name), f"{name}_"
+        while re.search(rf"\b{free}\b", source.text):
+            free += "_"
         why = "and no part of the notation" if instead else "and cannot name anything in the code"
-        raise source.refuse(
-            "python-keyword",
-            f"{name} is a word of Python {why}",
-            (start, end),
-            help=f"write {instead or f'{name}_'}",
-        )
+        says, advice = f"{name} is a word of Python {why}", f"write {instead or free}"
+        raise source.refuse("python-keyword", says, (start, end), help=advice)
 
 
 def _check_number(source: Source, text: str, start: int, end: int) -> None:
@@ -220,12 +213,8 @@ def _check_number(source: Source, text: str, start: int, end: int) -> None:
         raise source.refuse("number-too-long", TOO_LONG, (start, end), help=MAKE_SCALAR)
     digits, _, _ = text.lower().partition("e")
     if len(digits) > 1 and digits.isdigit() and digits[0] == "0":
-        raise source.refuse(
-            "number-form",
-            "a whole number does not start with 0",
-            (start, end),
-            help=f"write {digits.lstrip('0') or '0'}",
-        )
+        says, advice = "a whole number does not start with 0", digits.lstrip("0") or "0"
+        raise source.refuse("number-form", says, (start, end), help=f"write {advice}")
 
 
 def _follow_brackets(source: Source, token: Token, opened: list[Token]) -> None:
@@ -234,19 +223,13 @@ def _follow_brackets(source: Source, token: Token, opened: list[Token]) -> None:
     if token.text in _CLOSING:
         opened.append(token)
         if len(opened) > DEEPEST:
-            raise source.refuse(
-                "too-deep",
-                f"more than {DEEPEST} brackets are open at once",
-                token.span,
-                help="give a part its own equation",
-            )
+            says, advice = f"more than {DEEPEST} brackets are open at once", "its own equation"
+            raise source.refuse("too-deep", says, token.span, help=f"give a part {advice}")
     elif token.text in _CLOSING.values():
         if not opened:
+            says, advice = f"this {token.text} closes nothing", "open a bracket before it"
             raise source.refuse(
-                "bracket-unopened",
-                f"this {token.text} closes nothing",
-                token.span,
-                help="take it out, or open a bracket before it",
+                "bracket-unopened", says, token.span, help=f"take it out, or {advice}"
             )
         start = opened.pop()
         if _CLOSING[start.text] != token.text:
@@ -286,8 +269,7 @@ def _check_words(source: Source, statement: tuple[Token, ...]) -> None:
 
 def _check_neighbours(source: Source, statement: tuple[Token, ...]) -> None:
     """Between two values stands an operator, and around an operator stand values."""
-    words = len(statement) > 1 and all(_is_name(token) for token in statement[:2])
-    tokens = (None, *(statement[1:] if words else statement), None)
+    tokens = (None, *(statement[1:] if _is_declaring(statement) else statement), None)
     empty = {"()"} if any(token.text == "=" for token in statement) else {"()", "[]"}
     for here, after in pairwise(tokens):
         if here is not None and after is not None and _lacks_operator(here, after):
@@ -401,12 +383,8 @@ def span(node: ast.expr | ast.keyword) -> tuple[int, int]:
 
 def too_deep(source: Source, start: int, end: int) -> DeriveError:
     """The refusal of an expression that holds too many levels or terms."""
-    return source.refuse(
-        "too-deep",
-        "this expression has more levels than can be followed",
-        (start, end),
-        help="give a part its own equation",
-    )
+    says = "this expression has more levels than can be followed"
+    return source.refuse("too-deep", says, (start, end), help="give a part its own equation")
 
 
 def read_elements(bracket: ast.expr) -> tuple[ast.expr, ...]:
@@ -471,10 +449,10 @@ class TensorLine:
 
 @dataclass(frozen=True, slots=True)
 class NumberLine:
-    """Number arguments, or sizes that no shape tells, each with its default."""
+    """Number arguments, or sizes that no shape tells, each with its default and its bounds."""
 
     kind: str  # scalar | size
-    entries: tuple[tuple[Token, ast.expr | None], ...]
+    entries: tuple[tuple[Token, ast.expr | None, tuple[tuple[str, ast.expr], ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -536,8 +514,7 @@ def read_statement(source: Source, tokens: Sequence[Token]) -> Line:
             says = "empty rows are zeros or nan"
             raise _form(source, tokens, says, "empty rows are zeros")
         return RowsLine(value, find_span(tokens))
-    binary = {"and", "or"}
-    if len(tokens) > 1 and first.kind == tokens[1].kind == "name" and tokens[1].text not in binary:
+    if _is_declaring(tokens):
         return _read_declaring(source, first, tokens[1:])
     signs, sides = split_at(tokens, "=", "+=", "-=", "*=", "/=", "//=", "**=", "%=", ":=")
     if signs:
@@ -545,21 +522,37 @@ def read_statement(source: Source, tokens: Sequence[Token]) -> Line:
     return _read_tensors(source, "real", tokens)
 
 
+def _is_declaring(tokens: Sequence[Token]) -> bool:
+    """Does a word stand before a name, or before the lower bound of a scalar?"""
+    first, *rest = tokens
+    is_bounded = first.text == "scalar" and any(token.text in _REVERSED for token in rest)
+    return (
+        bool(rest)
+        and _is_name(first)
+        and (_is_name(rest[0]) or (is_bounded and _is_value(rest[0], "-")))
+    )
+
+
 def _read_declaring(source: Source, word: Token, rest: Sequence[Token]) -> Line:
     match word.text:
         case "int" | "bool" | "complex":
             return _read_tensors(source, word.text, rest)
-        case "scalar" | "size":
-            entries = []
+        case "scalar" | "size" as kind:
+            says = f"after {kind} stand names, each with a default or without"
+            entries: list[tuple[Token, ast.expr | None, tuple[tuple[str, ast.expr], ...]]] = []
             for piece in split_at(rest, ",")[1]:
                 signs, sides = split_at(piece, "=")
-                if len(signs) > 1 or len(sides[0]) != 1 or sides[0][0].kind != "name":
-                    says = f"after {word.text} stand names, each with a default or without"
+                relations, parts = split_at(sides[0], *_RELATIONS)
+                named = [k for k, p in enumerate(parts) if len(p) == 1 and p[0].kind == "name"]
+                name, bounds = _read_bounds(source, relations, parts, named)
+                is_open = kind == "size" or not all(known for *_, known in entries)
+                if len(signs) > 1 or name is None or (bounds and is_open):
                     example = "size W or size Z = 2"
-                    example = "scalar eps = 1e-5, tau" if word.text == "scalar" else example
+                    example = "scalar eps = 1e-5, tau" if kind == "scalar" else example
                     raise _form(source, piece, says, example)
-                entries.append((sides[0][0], read_expression(source, sides[1]) if signs else None))
-            return NumberLine(word.text, tuple(entries))
+                default = read_expression(source, sides[1]) if signs else None
+                entries.append((name[0], default, bounds))
+            return NumberLine(kind, tuple(entries))
         case "index":
             example = "index t < T - K + 1"
             signs, sides = split_at(rest, *_RELATIONS, "=")
@@ -572,10 +565,9 @@ def _read_declaring(source: Source, word: Token, rest: Sequence[Token]) -> Line:
             names = _read_names(source, word, sides[0], "after index stand names", example)
             return IndexLine(names, read_expression(source, sides[1]))
         case _:
+            advice = errors.suggest(word.text, (*DECLARING, "return"))
             if word.text in {"real", "float", "double", "tensor"}:
                 advice = "declare a real tensor without a word: X[B, S]"
-            else:
-                advice = errors.suggest(word.text, (*DECLARING, "return"))
             raise source.refuse(
                 "declaration-word",
                 f"{word.text} is no word that begins a line",
@@ -607,15 +599,25 @@ def _read_tensors(source: Source, kind: str, tokens: Sequence[Token]) -> TensorL
         raise _form(source, tokens, "an equation begins with no word", "y[b, i] = x[b, i]")
     named = (k for k, p in enumerate(pieces) if p and p[0].kind == "name" and p[-1].text == "]")
     plain = (k for k in named if not split_at(pieces[k], "+", "-", "*", "/", "//", "%", "**")[0])
-    middle = next(plain, None)  # the first that reads `names[...]`
-    if middle is None or len(signs) > 2 or (len(signs) == 2 and middle != 1):
+    declared, bounds = _read_bounds(source, signs, pieces, [*plain])
+    if declared is None:
         raise _no_statement(source, kind, tokens)
-    names, shape = _read_shape(source, pieces[middle])
+    return TensorLine(kind, *_read_shape(source, declared), bounds)
+
+
+def _read_bounds(
+    source: Source, signs: Sequence[Token], pieces: list[list[Token]], plain: Sequence[int]
+) -> tuple[list[Token] | None, tuple[tuple[str, ast.expr], ...]]:
+    """What is declared, the first of the `plain` pieces, and its bounds; None for no such form."""
+    middle = plain[0] if plain else None
+    is_strange = any(sign.text not in _REVERSED for sign in signs)
+    if middle is None or is_strange or len(signs) > 2 or (len(signs) == 2 and middle != 1):
+        return None, ()
     bounds = []
     for k, sign in enumerate(signs):
         bound = read_expression(source, pieces[k] if k < middle else pieces[k + 1])
         bounds.append((_REVERSED[sign.text] if k < middle else sign.text, bound))
-    return TensorLine(kind, names, shape, tuple(bounds))
+    return pieces[middle], tuple(bounds)
 
 
 def _read_shape(
@@ -683,8 +685,10 @@ def _form(source: Source, tokens: Sequence[Token], says: str, example: str) -> e
 
 
 def _no_statement(source: Source, kind: str, tokens: Sequence[Token]) -> errors.DeriveError:
-    if len(tokens) == 1 and tokens[0].kind == "name":
-        name = tokens[0].text
+    name = tokens[0].text
+    if len(tokens) > 1 and tokens[0].kind == "name" and tokens[1].text in _REVERSED:
+        advice = f"write scalar {source.text[tokens[0].start : tokens[-1].end]} for a number"
+    elif len(tokens) == 1 and tokens[0].kind == "name" and name not in DECLARING:
         advice = f"write {name}[N] for a tensor, scalar {name} for a number, size {name} for a size"
     elif kind != "real":
         advice = "write it like int src, dst[E] < N  or  bool m[B, S]  or  complex z[N]"

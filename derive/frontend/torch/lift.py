@@ -253,7 +253,11 @@ def _make(trace: Trace, entry: Argument) -> Any:
     if isinstance(entry, ir.Size):
         return trace.to_int(trace.extent(entry))
     if isinstance(entry, ir.ScalarInput):
-        return SymbolicFloat(1.375, ir.Scalar(entry.name), trace.watch)
+        system = ir.System("", (entry,), (), (), ())
+        drawn = samples.draw_inputs(system, trace.sizes, _SEED)[entry.name]
+        is_free = entry.lower is entry.upper is None
+        read = ir.Scalar(entry.name, entry.lower, entry.upper, entry.strict)
+        return SymbolicFloat(1.375 if is_free else drawn, read, trace.watch)
     entry = _fix(trace, entry)
     assert isinstance(entry, ir.Tensor)
     lengths = tuple(trace.number(extent) for extent in entry.shape)
