@@ -222,7 +222,7 @@ def split_text(text: str) -> tuple[list[str], list[str]]:
 def goes_on(line: str, more: str) -> bool:
     """Whether an equation goes on in the next line: a sign parts them, or brackets are open."""
     is_open = sum(map(line.count, "([{")) > sum(map(line.count, ")]}"))
-    sign = re.search(rf"(?:{_SIGN}|=)[\s&]*\n|\n[\s&]*{_SIGN}", f"{line}\n{more}")
+    sign = re.search(rf"(?:{_SIGN}|=)[\s&]*\n|\n(?:[\s&]|\\qq?uad)*{_SIGN}", f"{line}\n{more}")
     return is_open or sign is not None
 
 

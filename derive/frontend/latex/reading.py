@@ -111,8 +111,7 @@ class Reading:
         stated = self.names.shapes.find(read.name) or known or None
         if stated is not None and not value.axes:  # the same number everywhere
             if "[" in value.text and len(stated) > len(every):
-                says = f"the right side is a number, and {read.name} has a shape"
-                raise MisfitError(says, help=_VECTORS)
+                raise MisfitError(f"a number is given to {read.name}, of a shape", help=_VECTORS)
             value = replace(value, axes=tuple(map(self.axes.mark, stated[len(every) :])))
             extents += stated[len(every) :]
         if value.axes:
@@ -200,12 +199,11 @@ class Reading:
         for k in kept:
             extent = layout.extents[k]
             self.batch[extent] = inside[k] = self.batch.get(extent) or self.name_index(extent)
-        free = find_words(inside)
         axes = tuple(self.axes.mark(layout.extents[k]) for k in left[len(kept) :])
         for k, axis in zip(left[len(kept) :], axes, strict=True):
             inside[k] = f"<{axis.mark}>"
         text = f"{read.name}[{','.join(inside)}]" if inside else read.name
-        return Value(text, ATOM, axes, free, self.choice.has_rows)
+        return Value(text, ATOM, axes, find_words(inside), self.choice.has_rows)
 
     def read_undeclared(self, name: str, places: Sequence[str], token: Token) -> Value:
         """A tensor whose indices are all written; they tell its extents where they stand alone."""
@@ -427,8 +425,7 @@ class Reading:
     def read_concat(self, call: tex.Call, scope: frozenset[str]) -> Value:
         """Vectors one after the other; with dots there is one for each value of an index."""
         first, last = call.arguments[0], call.arguments[-1]
-        parts: list[tuple[Value, str, str]] = []
-        extents: list[str] = []
+        parts, extents = list[tuple[Value, str, str]](), list[str]()
         if not is_series(call):
             for each in call.arguments:
                 value = self.read(each, scope)
@@ -595,6 +592,9 @@ class Reading:
                 case Relation(Name() as name, (("==", start),)):
                     if start == Number("1" if to_word(name) in self.first else "0"):
                         continue
+                    if above is None and not isinstance(start, Number):
+                        says = "it is open whether this is a condition, or a start without an end"
+                        raise MisfitError(says, name.token, "write the end, or \\sum_{i : i = j}")
                     if isinstance(start, tex.Sum) and start.terms[0][0] == "-":
                         advice = "let it start at 0: \\sum_{k=0}^{2K} w_k x_{t+k-K}"
                         raise MisfitError("a sum starts below zero", name.token, advice)

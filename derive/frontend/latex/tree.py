@@ -400,8 +400,9 @@ class Reader:
             self.take(_CLOSING[opened])
             parts = [*walk(places)]
             are_sums = all(isinstance(each, (Name, Number, Sum, Product)) for each in parts)
-            is_place = are_sums and not any(e.below for e in parts if isinstance(e, Name))
-            if is_place and (opened == "[" or len(places) > 1):
+            is_nested = any(t.text == "[" for t in self.tokens[start + 1 : self.place])  # `x[p[i]]`
+            is_plain = is_nested or not any(e.below for e in parts if isinstance(e, Name))
+            if are_sums and is_plain and (opened == "[" or len(places) > 1):
                 return replace(tree, below=(*tree.below, *places), label="")
         self.place = start
         return None
@@ -649,8 +650,7 @@ class Reader:
                 raise self.refuse(f"\\{word} is of a name", token)
             return replace(inside, base=f"{inside.base}_{word}") if word in _ACCENTS else inside
         if braced is None:
-            letter = self.take()
-            name = letter.text.lstrip("\\")
+            name = self.take().text.lstrip("\\")
         else:
             name = re.sub(r"\\_|[\s-]+", "_", re.sub(r"\\[,;:! ]", "", braced[1]).strip()).replace(
                 "\\", ""
