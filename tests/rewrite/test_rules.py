@@ -6,6 +6,7 @@ from derivations import as_tensors, settle
 from hypothesis import given
 from strategies import formulas
 
+from derive import build
 from derive.frontend.from_sympy import from_sympy
 from derive.frontend.from_text import parse
 from derive.ir.nodes import Index, Reduce
@@ -144,3 +145,14 @@ def test_what_the_rules_leave_can_be_read_back(drawn):
     prepared = settle(prepare(from_sympy(parse(drawn.text, empty_row=drawn.empty_row)))[0])
     again = from_sympy(parse(write(prepared), empty_row=drawn.empty_row))
     assert [e.target for e in again.equations] == [e.target for e in prepared.equations]
+
+
+def test_a_table_of_offsets_is_as_long_as_sizes_say():
+    """The guard of a strided read bounds the offset by a quotient that an index stands in."""
+    text = """
+        A[H, W]; index i < H//2; index j < W//2; index k < 2; index l < 2
+        y[i,j] = mean[k, l](A[2*i + k,2*j + l]); z[i,j] = relu(y[i,j])*y[i,j]
+    """
+    built = build(parse(text), backward=True)
+    assert built.passes is not None
+    built.judge()

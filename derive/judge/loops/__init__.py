@@ -193,7 +193,7 @@ def _order_groups(formula: Formula, names: Names) -> list[tuple[list[int], dict[
         own = {name_of_left(equations[each]) for each in group}
         starts = [k for k, e in enumerate(equations) if is_start(e) and name_of_left(e) in own]
         needed = own.union(*(reads[k] for k in (*starts, *group)))
-        for each in [k for k in left if left[k] in needed - own]:
+        for each in [k for k in left if left[k] in needed]:
             if each not in met and not own & _find_reached(each, reads, left):
                 visit(each)
         ordered.append((group, around))

@@ -295,15 +295,21 @@ def find_run(
         for fact in find_facts(guard):
             above, below = value - fact, fact + value
             is_tight = False
-            if not any(isinstance(a, (ir.Index, ir.Access)) for a in above.atoms):
+            if not _varies(above):
                 is_tight = is_never_negative(above - low)
                 low = above if is_tight else low
-            elif not any(isinstance(a, (ir.Index, ir.Access)) for a in below.atoms):
+            elif not _varies(below):
                 is_tight = is_never_negative(high - below)
                 high = below if is_tight else high
             is_held = is_held and is_tight
         held |= {guard} if is_held else set()
     return low, high - low + ONE, held
+
+
+def _varies(value: Polynomial) -> bool:
+    """Does it read an index or a tensor, inside a quotient too?"""
+    parts = (part for atom in value.atoms for part in walk(atom))
+    return any(isinstance(part, (ir.Index, ir.Access)) for part in parts)
 
 
 def _meets_all(offset: Offset) -> bool:
