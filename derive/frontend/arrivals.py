@@ -60,15 +60,14 @@ def solve_place(
     ]
 
 
-def _simplify_line(place: ir.Expr) -> ir.Expr:
-    """The place simplified, but for quotients, of which the conditions speak as they are."""
-    return (
-        place if any(isinstance(part, ir.Call) for part in walk(place)) else simplify_place(place)
-    )
-
-
 def simplify_reads(expr: ir.Expr, known: set[ir.Access]) -> ir.Expr:
-    """The places of reads that are new, simplified, and choices taken that are decided."""
+    """The places of reads that are new, simplified, and choices taken that are decided.
+
+    Quotients stay, of which the conditions speak as they are.
+    """
+
+    def simplify(place: ir.Expr) -> ir.Expr:
+        return place if any(isinstance(p, ir.Call) for p in walk(place)) else simplify_place(place)
 
     def act(part: ir.Expr) -> ir.Expr:
         if isinstance(part, ir.Where) and is_always(part.condition):
@@ -77,6 +76,6 @@ def simplify_reads(expr: ir.Expr, known: set[ir.Access]) -> ir.Expr:
             return part.other
         if not isinstance(part, ir.Access) or part in known:
             return part
-        return ir.Access(part.tensor, tuple(map(_simplify_line, part.places)))
+        return ir.Access(part.tensor, tuple(map(simplify, part.places)))
 
     return rewrite_bottom_up(expr, act)

@@ -49,19 +49,18 @@ def evaluate_rounded(
     system: ir.System, values: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> list[tuple[Any, ...]]:
     """The results, each time with other last digits."""
-    found = []
-    for seed in range(RUNS):
+
+    def run(seed: int) -> tuple[Any, ...]:
         with _Rounding(seed):
             made = evaluate_system(system, values, sizes)
-        found.append(tuple(made[tensor.name] for tensor in system.results))
-    return found
+        return tuple(made[tensor.name] for tensor in system.results)
+
+    return [run(seed) for seed in range(RUNS)]
 
 
 def is_within(found: Any, expected: Any, runs: Sequence[Any]) -> Any:
     """Where two values differ by no more than the runs do, or where these have no one value."""
     every = torch.stack(list(runs))
-    first = every[0]
-    is_alike = ((every == first) | (every.isnan() & first.isnan())).all(0)
-    is_finite = every.isfinite().all(0)
-    spread = (every - first).abs().amax(0)
-    return torch.where(is_finite, (found - expected).abs() <= MORE * spread, ~is_alike)
+    is_same = ((every == every[0]) | (every.isnan() & every[0].isnan())).all(0)
+    spread = MORE * (every - every[0]).abs().amax(0)
+    return torch.where(every.isfinite().all(0), (found - expected).abs() <= spread, ~is_same)
