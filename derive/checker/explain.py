@@ -19,7 +19,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, islice, permutations
-from math import inf
 from typing import Any
 
 from derive.checker import load, processes, reading
@@ -48,13 +47,15 @@ from derive.ir.walk import find_free, walk
 from derive.judge.compare import compare_values
 
 DRAWS = (0, 1, 2)
-STEPS = 9000  # of a whole explanation; each takes about a millisecond
+STEPS = 6500  # of a whole explanation; each takes about a millisecond
 MOST_FAULTS = 3
 # The parts of what is left that have an edit of the formula, one of the code, more of the formula,
 # edits that may come first, and what is explained behind the first.
-_FORMULA, _CODE, _AFTER, _FIRSTS, _BEHIND = 0.2, 0.6, 0.15, 0.2, 0.6
+_FORMULA, _CODE, _AFTER, _FIRSTS, _BEHIND = 0.2, 0.5, 0.15, 0.2, 0.6
 _MOST_FIRST = 4  # of the edits that may come first of several
-_UNSUSPECTED = 0.2  # what it costs an edit to be on a line that is not suspected
+# What it costs an edit to be on a line that is not suspected, and where an edit of the formula is
+# known, which tells its line.
+_UNSUSPECTED, _UNTOLD = 0.2, 1.0
 _ENOUGH = 4  # so long a range shows conditions that are shifted
 # How much a run does that takes a step: calls of torch, and elements that they make.
 _CALLS, _ELEMENTS = 40, 200_000
@@ -287,7 +288,7 @@ class _Inquiry:
     def edit_code(self, suspects: set[int], *, is_told: bool) -> Correction | None:
         """The edit of the code that makes it right, the suspected lines first.
 
-        They are the only ones where an edit of the formula is known, which tells its line.
+        On others none but the likeliest are tried where an edit of the formula is known.
         """
         lines, mender = self.lines, self.mender
         if mender is None:
@@ -297,7 +298,7 @@ class _Inquiry:
 
         def weigh(line: int) -> float:
             """What it costs an edit to be on a line."""
-            return 0.0 if line in suspects else inf if is_told else _UNSUSPECTED
+            return 0.0 if line in suspects else _UNTOLD if is_told else _UNSUSPECTED
 
         with self.budget.part(_CODE if mender.count_unused() < 2 else _FORMULA) as own:
             return mender.find(weigh, own)

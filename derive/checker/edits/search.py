@@ -84,7 +84,6 @@ class Judge:
 
     def __init__(self, system: ir.System, runs: Sequence[Example]) -> None:
         self.system, self.runs = system, runs
-        self.tried = 0
         self.steps = 0  # of evaluations: as many milliseconds, about
 
     @cached_property
@@ -123,7 +122,6 @@ class Judge:
 
     def is_reproduced(self, edited: ir.System, sample: int = 0) -> bool:
         """Does the edited formula give the code's results for one sample?"""
-        self.tried += 1
         try:
             found = self.evaluate(edited, sample)
             results = [found.values[tensor.name] for tensor in edited.results]
