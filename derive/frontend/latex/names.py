@@ -304,7 +304,9 @@ class Names:
                 *(self.find_valued(tree.Sum((("+", a), ("-", b)))) for a, b in sides)
             )
         if isinstance(part, tree.Name) and part.below:
-            return set() if part.above is None else self.find_valued(part.above)
+            inside = [place for place in part.below if self.find_linear(place, set()) is None]
+            inside += [part.above] if part.above is not None else []
+            return set().union(*map(self.find_valued, inside))
         linear = self.find_linear(part, set())
         if linear is not None:
             own = {name: factor for name, factor in linear.items() if name not in self.sizes | {""}}
