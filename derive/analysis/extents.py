@@ -349,8 +349,7 @@ def _find_fractions(read: Read) -> Iterator[Diagnostic]:
 
 def _declare_int(here: ir.Access, read: Read) -> str:
     shape = ", ".join(map(write_extent, here.tensor.shape))
-    below = write_extent(read.extent) if read.place is here else "N"
-    return f"int {here.tensor.name}[{shape}] < {below}"
+    return f"int {here.tensor.name}[{shape}] < {write_extent(read.extent)}"
 
 
 def _judge(read: Read, facts: Facts, declared: set[str], lowest: int) -> Iterator[Diagnostic]:

@@ -117,7 +117,8 @@ def lift_module(
     entries = {entry.name: entry for entry in whole.inputs}
     given = {**arguments, **{f"{OWN}{each.dotted}": entries[each.name] for each in own}}
     numbers = {size: n for each in own for size, n in each.numbers.items()}
-    chosen, held = _find_running(module, given, (declared, whole), {**numbers, **sizes})
+    tried = replace(declared, inputs=tuple(map(_bound, declared.inputs)))
+    chosen, held = _find_running(module, given, (tried, whole), {**numbers, **sizes})
     first = lift(module, given, chosen, path=path, loose=("", *numbers))
     kept = [size for size in numbers if size not in first.merged and size not in first.fixed]
     taken += [*(each.name for each in own), *(each.dotted.partition(".")[0] for each in own)]
@@ -157,6 +158,12 @@ def lift_module(
     fixed = {n: size for n, size in lifted.fixed.items() if n not in own_numbers}
     read_names = {each.dotted: each.name for each in own if each.name in read}
     return replace(lifted, system=system, fixed=fixed), tuple(_list_held(module, read_names))
+
+
+def _bound(entry: ir.Tensor | ir.ScalarInput) -> ir.Tensor | ir.ScalarInput:
+    """Integers without a bound as small ones, which may tell positions."""
+    is_open = isinstance(entry, ir.Tensor) and entry.kind == "int" and entry.below is None
+    return replace(entry, below=to_expr(2)) if is_open else entry
 
 
 def _to_scalars(system: ir.System, tensors: Collection[ir.Tensor]) -> ir.System:
@@ -463,9 +470,23 @@ def lift_code(
         lifted = _lift_anywhere(function, arguments, declared, dict(sizes or {}), path)
     system, needs = _guard_sizes(lifted.system)
     formula = parse("\n".join(to_lines(system)), name, empty_row=system.empty_row)
+    bounded = _bound_positions(formula, inputs)
+    if bounded != inputs:
+        return lift_code(function, bounded, name=name, sizes=sizes, source=source)
     formula.held = held
     notes = dict.fromkeys((*map(str, lifted.notes), *needs))
     return FromCode(formula, lifted.fixed, tuple(notes))
+
+
+def _bound_positions(formula: Formula, inputs: str) -> str:
+    """The declarations with the bound of integers that tell positions: the extent that is read."""
+    try:
+        to_system(formula)
+    except DeriveError as error:
+        told = re.fullmatch(r"declare (int (\w+)\[.*\] < .*)", error.diagnostic.help)
+        if told is not None:
+            return re.sub(rf"\bint {told[2]}\[[^]]*\](?!\s*<)", told[1], inputs)
+    return inputs
 
 
 def _lift_anywhere(

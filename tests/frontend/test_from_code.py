@@ -189,6 +189,15 @@ def test_what_code_asks_of_a_size_guards_the_formula(slice_of, line, note):
     assert note in found.notes
 
 
+@pytest.mark.parametrize(
+    ("function", "inputs", "declared"), ROWS["labels get the bound that they read"]
+)
+def test_labels_get_the_bound_that_they_read(function, inputs, declared):
+    formula = from_torch(function, inputs)
+    to_system(formula)
+    assert declared in show(formula)
+
+
 @pytest.mark.parametrize("text", ROWS["a remainder that may leave its tensor is refused"])
 def test_a_remainder_that_may_leave_its_tensor_is_refused(text):
     with pytest.raises(DeriveError, match="reads-outside"):
