@@ -10,11 +10,11 @@ Laws:
 - The budget is counted in steps, so that the answer hangs on no clock.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import islice, permutations
+from math import inf
 
 from derive.analysis.affine import Affine, simplify_place, to_affine
 from derive.ir import nodes as ir
@@ -92,8 +92,6 @@ def _split(
 def _is_zero(algebra: nf.Algebra, gap: nf.Normal, indices: nf.Indices) -> bool:
     gap = _unroll(algebra, gap)
     for _ in range(_MOST_CLEARED):
-        if not gap.terms:
-            return True
         cleared = _clear_divisor(algebra, gap)
         if cleared is None:
             break
@@ -197,9 +195,12 @@ class Stages:
         self.reader = definedness.reader
         self._algebra = self.reader.algebra
         targets = [equation.target.tensor for equation in system.equations]
-        once = Counter(tensor.name for tensor in targets)
-        self.tensors = [t for t in targets if once[t.name] == 1 and t.kind == "real"]
-        self._needs = _find_needs(system)
+        self.tensors = [tensor for tensor in targets if tensor.kind == "real"]
+        names = {tensor.name for tensor in targets}
+        self._needs = {  # the intermediates that each of them reads
+            e.target.tensor.name: names & {a.tensor.name for a in find_accesses(e.value)}
+            for e in system.equations
+        }
         self._known: dict[str, Stage | None] = {}
         self._failed: dict[str, int] = {}  # how much it was made of when it took too long
 
@@ -208,9 +209,8 @@ class Stages:
         name = tensor.name
         if name not in self._known:
             needs = self._find_open(name)
-            hard = any(self._known.get(n, self) is None for n in needs)
-            if name in self._failed and len(needs) > _EASIER * self._failed[name]:
-                hard = True
+            hard = len(needs) > _EASIER * self._failed.get(name, inf)
+            hard = hard or any(self._known.get(n, self) is None for n in needs)
             self._known[name] = None if hard else self._make(tensor)
             if self._known[name] is None and not hard:
                 self._failed[name] = len(needs)
@@ -232,7 +232,7 @@ class Stages:
             for need in self._needs[todo.pop()]:
                 if need not in found:
                     found.add(need)
-                    if self.reader.find_cut(need) is None:
+                    if need not in self.reader.cuts:
                         todo.append(need)
         return found
 
@@ -241,17 +241,6 @@ class Stages:
             return self._algebra.limited(_MOST_STEPS, lambda: find_stage(self._definedness, tensor))
         except nf.GivesUp:
             return None
-
-
-def _find_needs(system: ir.System) -> dict[str, tuple[str, ...]]:
-    """The intermediates that each of them reads."""
-    names = {equation.target.tensor.name for equation in system.equations}
-    found: dict[str, tuple[str, ...]] = {}
-    for equation in system.equations:
-        reads = (access.tensor.name for access in find_accesses(equation.value))
-        name = equation.target.tensor.name
-        found[name] = (*found.get(name, ()), *(read for read in reads if read in names))
-    return found
 
 
 def find_cuts(
@@ -306,7 +295,7 @@ def _find_equal(
     """The code's intermediates that agree with one of the formula, and in which order of places."""
     extents = sorted(map(nf.write_extent, wanted.indices))
     for tensor in stages.tensors:
-        if len(tensor.shape) != len(extents) or stages.reader.find_cut(tensor.name):
+        if len(tensor.shape) != len(extents) or tensor.name in stages.reader.cuts:
             continue
         stage = stages.find(tensor)
         if stage is None or stage.coarse != wanted.coarse:
@@ -426,14 +415,19 @@ def _absorb(poly: nf.Poly) -> nf.Poly:
     return (*cond.guard(regions, finite), *infinite)
 
 
+def _pair_inputs(code: ir.System, formula: ir.System) -> list[tuple[ir.Tensor, ir.Tensor]]:
+    """The tensors of one name among the inputs of both."""
+    ours, theirs = (
+        {entry.name: entry for entry in system.inputs if isinstance(entry, ir.Tensor)}
+        for system in (code, formula)
+    )
+    return [(entry, theirs[name]) for name, entry in ours.items() if name in theirs]
+
+
 def _match_sizes(code: ir.System, formula: ir.System) -> dict[ir.Expr, ir.Expr] | None:
     """The formula's sizes that the code has as numbers; None where inputs do not fit."""
-    theirs = {entry.name: entry for entry in formula.inputs if isinstance(entry, ir.Tensor)}
     fixed: dict[ir.Expr, ir.Expr] = {}
-    for entry in code.inputs:
-        if not isinstance(entry, ir.Tensor) or entry.name not in theirs:
-            continue
-        other = theirs[entry.name]
+    for entry, other in _pair_inputs(code, formula):
         if len(entry.shape) != len(other.shape) or entry.kind != other.kind:
             return None
         for ours, wanted in zip(entry.shape, other.shape, strict=True):
@@ -449,13 +443,8 @@ def _is_same_shape(code: ir.System, formula: ir.System) -> bool:
     """Have inputs of one name, and the results in order, one shape?"""
     if len(code.results) != len(formula.results):
         return False
-    theirs = {entry.name: entry for entry in formula.inputs if isinstance(entry, ir.Tensor)}
-    pairs = [
-        (entry, theirs[entry.name])
-        for entry in code.inputs
-        if isinstance(entry, ir.Tensor) and entry.name in theirs
-    ]
-    pairs += zip(code.results, formula.results, strict=True)
+    results = zip(code.results, formula.results, strict=True)
+    pairs = [*_pair_inputs(code, formula), *results]
     shapes = [[tuple(map(simplify_place, tensor.shape)) for tensor in pair] for pair in pairs]
     return all(
         len(one) == len(other) and all(map(is_same_extent, one, other)) for one, other in shapes

@@ -11,6 +11,7 @@ cancels, and `1 + exp(x)` and `1 + exp(-x)` are one base.
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import islice
 from math import floor, gcd, lcm
 
 from derive.analysis.affine import Affine
@@ -297,14 +298,12 @@ def _draw_exp(algebra: nf.Algebra, terms: nf.Poly) -> tuple[nf.Normal | None, nf
         choices.setdefault(algebra.key(algebra.finish(free)), free)
     if list(choices) in ([], [algebra.key(algebra.finish(()))]):
         return None, whole
-    best: tuple[str, nf.Poly, nf.Normal] | None = None
-    for free in list(choices.values())[:_MOST_CHOICES]:
-        rest = algebra.finish(_divide_exp(algebra, whole.terms, free)) if free else whole
-        key = algebra.coarse_key(rest)
-        if best is None or key < best[0]:
-            best = key, free, rest
-    assert best is not None
-    return (algebra.finish(best[1]) if best[1] else None), best[2]
+    tried = [
+        (free, algebra.finish(_divide_exp(algebra, whole.terms, free)) if free else whole)
+        for free in islice(choices.values(), _MOST_CHOICES)
+    ]
+    free, rest = min(tried, key=lambda pair: algebra.coarse_key(pair[1]))
+    return (algebra.finish(free) if free else None), rest
 
 
 def _divide_exp(algebra: nf.Algebra, terms: nf.Poly, free: nf.Poly) -> nf.Poly:
@@ -338,10 +337,7 @@ def find_sign(algebra: nf.Algebra, base: nf.Normal) -> int:
     for term in base.terms:
         key = algebra.coarse_key(term)
         sums[key] = sums.get(key, Fraction(0)) + term.coefficient
-    for key in sorted(sums):
-        if sums[key]:
-            return 1 if sums[key] > 0 else -1
-    return 1
+    return next((1 if sums[key] > 0 else -1 for key in sorted(sums) if sums[key]), 1)
 
 
 def exponential(algebra: nf.Algebra, poly: nf.Poly) -> nf.Poly:
@@ -350,8 +346,7 @@ def exponential(algebra: nf.Algebra, poly: nf.Poly) -> nf.Poly:
     found: list[nf.Term] = []
     for region in regions:
         part = cond.by_cases(cond.assume(finite, region), lambda p: _exp_plainly(algebra, p))
-        assert part is not None
-        found += cond.guard((region,), part)
+        found += cond.guard((region,), part or ())
     return tuple(found)
 
 
@@ -373,12 +368,9 @@ def _exp_plainly(algebra: nf.Algebra, poly: nf.Poly) -> nf.Poly:
 
 def _find_log(term: nf.Term) -> nf.Normal | None:
     """The A of a term c * log(A), where A is positive."""
-    if not _is_plain(term) or term.power or len(term.factors) != 1:
-        return None
-    factor = term.factors[0]
-    match factor.atom:
-        case nf.Function("log", (inner,)) if factor.exponent == 1 and cond.is_above(inner):
-            return inner
+    match term:
+        case nf.Term(_, (), (), (nf.Factor(nf.Function("log", (inner,)), exponent),), None):
+            return inner if exponent == 1 and cond.is_above(inner) else None
     return None
 
 
@@ -398,9 +390,7 @@ def logarithm(algebra: nf.Algebra, poly: nf.Poly) -> nf.Poly:
         drawn = _log_term(algebra, content) if content else ()
         return (*drawn, *_make_log(rest))
 
-    found = cond.by_cases(poly, act)
-    assert found is not None
-    return found
+    return cond.by_cases(poly, act) or ()
 
 
 def _log_term(algebra: nf.Algebra, term: nf.Term) -> nf.Poly:
@@ -413,7 +403,8 @@ def _log_term(algebra: nf.Algebra, term: nf.Term) -> nf.Poly:
         if cond.is_above(factor.atom) or (
             isinstance(factor.atom, nf.Base) and cond.is_nonnegative(factor.atom)
         ):
-            inner = _open_base(algebra, factor)
+            base = factor.atom.normal if isinstance(factor.atom, nf.Base) else None
+            inner = base or algebra.finish(nf.single(factor.atom))
             found += [each.times(factor.exponent) for each in _make_log(inner)]
         else:
             left.append(factor)
@@ -423,12 +414,6 @@ def _log_term(algebra: nf.Algebra, term: nf.Term) -> nf.Poly:
         sign = Fraction(1 if term.coefficient > 0 else -1)
         found += _make_log(algebra.finish((nf.Term(sign, factors=tuple(left)),)))
     return tuple(found)
-
-
-def _open_base(algebra: nf.Algebra, factor: nf.Factor) -> nf.Normal:
-    if isinstance(factor.atom, nf.Base):
-        return factor.atom.normal
-    return algebra.finish(nf.single(factor.atom))
 
 
 def _make_log(inner: nf.Normal) -> Sequence[nf.Term]:
@@ -512,9 +497,7 @@ def apply(algebra: nf.Algebra, name: str, arguments: tuple[nf.Poly, ...]) -> nf.
     if name in {"max", "min"}:
         return _choose(algebra, arguments, Fraction(1 if name == "max" else -1))
     if len(arguments) == 1:
-        found = cond.by_cases(arguments[0], lambda p: _apply_plainly(algebra, name, p))
-        assert found is not None
-        return found
+        return cond.by_cases(arguments[0], lambda p: _apply_plainly(algebra, name, p)) or ()
     return nf.single(nf.Function(name, tuple(algebra.finish(argument) for argument in arguments)))
 
 
@@ -586,9 +569,7 @@ def _share(algebra: nf.Algebra, arguments: tuple[nf.Poly, ...]) -> nf.Poly:
             return found
         return multiply(algebra, power(algebra, (content,), Fraction(-1)), found)
 
-    found = cond.by_cases(arguments[0], act)
-    assert found is not None
-    return found
+    return cond.by_cases(arguments[0], act) or ()
 
 
 def fold(

@@ -239,7 +239,7 @@ def _meet(known: list[nf.Literal], new: nf.Literal) -> list[nf.Literal] | None:
             return known
         if fate == "equals":
             rest = [each for each in known if each is not old]
-            answer = decide_affine("zero", _read(old))
+            answer = decide_affine("zero", read_least(old))
             if isinstance(answer, bool):
                 return rest if answer else None
             again: list[nf.Literal] | None = rest
@@ -250,7 +250,7 @@ def _meet(known: list[nf.Literal], new: nf.Literal) -> list[nf.Literal] | None:
     return [*kept, new]
 
 
-def _read(literal: nf.Literal) -> Affine:
+def read_least(literal: nf.Literal) -> Affine:
     """The affine that a `least` literal keeps >= 0, its sign counted in."""
     assert isinstance(literal.subject, Affine)
     if literal.positive:
@@ -271,13 +271,13 @@ def compare(known: nf.Literal, asked: nf.Literal) -> str:
         return "same" if known.positive == asked.positive else "excludes"
     if (is_zero and not known.positive) or (not is_zero and asked.kind == "zero"):
         return ""
-    facts = (one, -one) if is_zero else (_read(known),)  # what is >= 0
+    facts = (one, -one) if is_zero else (read_least(known),)  # what is >= 0
     if asked.kind == "zero":
         sides = (other, -other)
         if not any(_is_told(side + _LESS, facts) for side in sides):
             return ""
         return "excludes" if asked.positive else "tells"
-    wanted = _read(asked)
+    wanted = read_least(asked)
     if _is_told(wanted, facts):
         return "same" if not is_zero and wanted == facts[0] else "tells"
     contrary = -wanted

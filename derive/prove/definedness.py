@@ -69,7 +69,7 @@ class Definedness:
             case ir.Compare() | ir.And() | ir.Or() | ir.Not():
                 return self._check(expr, env)
             case ir.Access(tensor, places):
-                if not self.reader.is_defined(tensor.name):
+                if tensor.name not in self.reader.equations:
                     return {}
                 return self._read(tensor.name, tuple(self.reader.place(p, env) for p in places))
             case ir.Add(terms):
@@ -115,7 +115,7 @@ class Definedness:
         return {}
 
     def _read(self, name: str, places: tuple[Affine, ...]) -> Needs:
-        cut = self.reader.find_cut(name)
+        cut = self.reader.cuts.get(name)
         if cut is None:
             return self.define(name, places)
         if not cut.is_partial:
@@ -135,9 +135,7 @@ class Definedness:
             beside = ir.Mul((*others[:k], *others[k + 1 :]))
             sign = 0 if any(needs[:k] + needs[k + 1 :]) else self._find_sign(beside, env)
             found.append(_change(own, lambda what, sign=sign: _scale(what, sign)))  # type: ignore[misc]
-        cubes = cond.ALWAYS
-        for each in guards:
-            cubes = cond.all_of(cubes, self.reader.condition(each, env))
+        cubes = cond.all_of(*[self.reader.condition(each, env) for each in guards])
         return self._guard(cubes, _unite(found))
 
     def _find_sign(self, factor: ir.Expr, env: Mapping[ir.Index, Affine]) -> int:
@@ -157,9 +155,7 @@ class Definedness:
             found = _change(both, lambda what: "nan")
             if self._find_sign(base, env) > 0:
                 return found
-            parts = [self._algebra.finish(self.reader.read(e, env)) for e in (base, exponent)]
-            made = nf.Term(factors=(nf.Factor(nf.Function("undefined power", tuple(parts))),))
-            return _unite([found, self._collect([((made,), "nan")])])
+            return self._undefined("power", found, (base, exponent), env)
         power = exponent.value
         if power == 1 or (not own and power >= 0 and power.denominator == 1):
             return own
@@ -192,9 +188,15 @@ class Definedness:
         found = _change(found, lambda what: f"{name}({what})")
         if name in functions.FUNCTIONS and not functions.FUNCTIONS[name].is_partial:
             return found
+        return self._undefined(name, found, arguments, env)
+
+    def _undefined(
+        self, name: str, needs: Needs, arguments: Iterable[ir.Expr], env: Mapping[ir.Index, Affine]
+    ) -> Needs:
+        """The needs, and that the function has a value at the arguments."""
         inner = tuple(self._algebra.finish(self.reader.read(each, env)) for each in arguments)
-        made = nf.Term(factors=(nf.Factor(nf.Function(f"undefined {name}", inner)),))
-        return _unite([found, self._collect([((made,), "nan")])])
+        missing = nf.single(nf.Function(f"undefined {name}", inner))
+        return _unite([needs, self._collect([(missing, "nan")])])
 
     def _log(self, own: Needs, value: nf.Poly) -> Needs:
         """Of what may be negative nan, of 0 -oo."""
@@ -210,13 +212,6 @@ class Definedness:
         self._check(expr.condition, inner)
         body = self.find(expr.body, inner)
         match expr.kind:
-            case "det":
-                return self._over(_change(body, lambda what: "nan"), bound, cubes)
-            case "logdet":
-                own = self._over(_change(body, lambda what: "nan"), bound, cubes)
-                return self._log(
-                    own, fold(algebra, "det", bound, reader.read(expr.body, inner), cubes)
-                )
             case "sum":
                 return self._over(body, bound, cubes)
             case "logsumexp":
@@ -233,8 +228,11 @@ class Definedness:
                 rest = _change(rest, lambda what: f"max({what})")
                 return _unite([empty, self._over(rest, bound, cubes)])
         found = self._over(_change(body, lambda what: "nan"), bound, cubes)
-        if expr.kind == "prod":
+        if expr.kind in {"det", "prod"}:
             return found
+        if expr.kind == "logdet":
+            matrix = reader.read(expr.body, inner)
+            return self._log(found, fold(algebra, "det", bound, matrix, cubes))
         less = 1 if expr.kind == "sample_var" else 0
         return _unite([found, self._collect([(self._find_empty(cubes, bound, less), "nan")])])
 
@@ -246,9 +244,7 @@ class Definedness:
         self._check(expr.condition, row)
         body = self.find(expr.body, row)
         if functions.ROWS[expr.kind].is_linear:
-            here = env.get(expr.index, to_affine(expr.index))
-            before = cond.to_cubes(cond.decide_affine("least", here - row[expr.index]))
-            return self._over(body, bound, cond.all_of(cubes, before))
+            return self._over(body, bound, cubes)
         regions = cond.find_regions(reader.read(expr.body, row))[1]
         rows = cond.all_of(cubes, regions)
         rest = {key: need for key, need in body.items() if need[1] != "-oo"}
@@ -286,9 +282,7 @@ class Definedness:
         )
 
     def _guard(self, cubes: cond.Cubes, needs: Needs) -> Needs:
-        if cubes == cond.ALWAYS:
-            return needs
-        return self._collect((cond.guard(cubes, (term,)), what) for term, what in needs.values())
+        return needs if cubes == cond.ALWAYS else self._over(needs, (), cubes)
 
     def _collect(self, asked: Iterable[tuple[nf.Poly, str]]) -> Needs:
         return collect_needs(self._algebra, asked)
@@ -313,23 +307,21 @@ class Definedness:
         if len(value.terms) == 1 and not value.terms[0].bound:
             content, rest = value.terms[0], self._algebra.finish(nf.ONE)
             found = cond.guard(cond.none_of((content.guards,)), nf.ONE)
-        for factor in content.factors if content is not None else ():
+        content = content or nf.Term()
+        for factor in content.factors:
             is_unit = isinstance(factor.atom, nf.Symbol) and factor.atom.is_complex
             if factor.exponent < 0 or is_unit or cond.is_above(factor.atom):
                 continue
-            match factor.atom:
-                case nf.Base(inner):
-                    found += cond.guard(_own_guards(content), self._zero(inner))
-                case atom:
-                    found += cond.guard(_own_guards(content), self._say("zero", atom))
+            atom = factor.atom
+            zero = self._zero(atom.normal) if isinstance(atom, nf.Base) else self._say("zero", atom)
+            found += cond.guard((content.guards,), zero)
         if cond.is_above(rest):
             return found
         if cond.is_nonnegative(rest):
             rest = self._algebra.finish(tuple(map(_find_support, rest.terms)))
             if cond.is_above(rest):
                 return found
-        made = nf.Function("zero", (rest,))
-        return (*found, nf.Term(factors=(nf.Factor(made),)))
+        return (*found, *nf.single(nf.Function("zero", (rest,))))
 
     def _negative(self, value: nf.Normal) -> nf.Poly:
         """Where it is < 0."""
@@ -350,8 +342,7 @@ def collect_needs(algebra: nf.Algebra, asked: Iterable[tuple[nf.Poly, str]]) -> 
     for poly, what in asked:
         terms = algebra.finish(poly).terms if poly else ()
         if any(term.coefficient < 0 for term in terms):
-            whole = nf.Function("any", (algebra.finish(terms),))
-            terms = nf.single(whole)
+            terms = nf.single(nf.Function("any", (algebra.finish(terms),)))
         for term in terms:
             factors = tuple(factor for factor in term.factors if not cond.is_size(factor))
             bare = nf.Term(bound=term.bound, guards=term.guards, factors=factors)
@@ -359,10 +350,6 @@ def collect_needs(algebra: nf.Algebra, asked: Iterable[tuple[nf.Poly, str]]) -> 
             known = found.get(key, (bare, what))
             found[key] = bare, what if known[1] == what else "nan"
     return found
-
-
-def _own_guards(term: nf.Term | None) -> cond.Cubes:
-    return (term.guards,) if term is not None else cond.ALWAYS
 
 
 def _find_support(term: nf.Term) -> nf.Term:

@@ -57,28 +57,20 @@ class Reader:
     def __init__(self, algebra: nf.Algebra, system: ir.System) -> None:
         self.algebra = algebra
         self.empty_row = system.empty_row
-        self._equations: dict[str, ir.Equation] = {}
+        self.equations: dict[str, ir.Equation] = {}
         for equation in system.equations:
             name = equation.target.tensor.name
-            if name in self._equations:
+            if name in self.equations:
                 raise nf.GivesUp("a tensor that several equations fill")
-            self._equations[name] = equation
-        self._cuts: dict[str, Cut] = {}
+            self.equations[name] = equation
+        self.cuts: dict[str, Cut] = {}  # what stands for each intermediate that is cut
         self._known: dict[tuple[ir.Expr, tuple[Affine, ...]], nf.Poly] = {}
         self._open: list[str] = []
 
     def cut(self, name: str, cut: Cut) -> None:
         """Put a symbol for an intermediate, from now on."""
-        self._cuts[name] = cut
+        self.cuts[name] = cut
         self._known.clear()
-
-    def find_cut(self, name: str) -> Cut | None:
-        """What stands for an intermediate, if it is cut."""
-        return self._cuts.get(name)
-
-    def is_defined(self, name: str) -> bool:
-        """Does an equation define the tensor?"""
-        return name in self._equations
 
     def read(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> nf.Poly:
         """The value of an expression, its free indices read as they are in `env`."""
@@ -136,7 +128,10 @@ class Reader:
             case ir.Not(part):
                 return cond.none_of(self.condition(part, env))
             case ir.Access():
-                return ((nf.Literal("read", self._read_truth(expr, env)),),)
+                if expr.tensor.name in self.equations:
+                    raise nf.GivesUp("a condition that an equation defines")
+                places = tuple(self.place(place, env) for place in expr.places)
+                return ((nf.Literal("read", nf.Read(expr.tensor, places)),),)
             case ir.Where(condition, then, other):
                 asked, chosen, left = (self.condition(e, env) for e in (condition, then, other))
                 return cond.check_count(
@@ -160,8 +155,8 @@ class Reader:
     def _put(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> ir.Expr | None:
         for here in walk(expr):
             match here:
-                case ir.Access(tensor, _) if tensor.name in self._equations:
-                    if tensor.name not in self._cuts:
+                case ir.Access(tensor, _) if tensor.name in self.equations:
+                    if tensor.name not in self.cuts:
                         return self._put_defined(expr, here, env)
                     raise nf.GivesUp("an integer tensor that was cut")
                 case ir.Reduce() | ir.Along() | ir.Where():
@@ -174,7 +169,7 @@ class Reader:
         self, expr: ir.Expr, here: ir.Access, env: Mapping[ir.Index, Affine]
     ) -> ir.Expr | None:
         """The expression with a defined integer tensor's own expression in its place."""
-        equation = self._equations[here.tensor.name]
+        equation = self.equations[here.tensor.name]
         indices = equation.target.places
         if not all(isinstance(index, ir.Index) for index in indices):
             return None
@@ -193,24 +188,24 @@ class Reader:
     def open(
         self, expr: ir.Reduce | ir.Along, env: Mapping[ir.Index, Affine]
     ) -> tuple[nf.Indices, dict[ir.Index, Affine], cond.Cubes]:
-        """Indices of its own for those that run, what is read under them, and its condition."""
-        along = expr.indices
-        fresh = {index: self.algebra.fresh(index) for index in along}
-        inner = {**env, **{old: to_affine(new) for old, new in fresh.items()}}
-        return tuple(fresh.values()), inner, self.condition(expr.condition, inner)
+        """Fresh indices for those that run, the environment with them, and the condition.
 
-    def _read_truth(self, access: ir.Access, env: Mapping[ir.Index, Affine]) -> nf.Read:
-        tensor, places = access.tensor, access.places
-        if tensor.name in self._equations:
-            raise nf.GivesUp("a condition that an equation defines")
-        return nf.Read(tensor, tuple(self.place(place, env) for place in places))
+        The condition of a running sum holds up to its own place.
+        """
+        fresh = {index: self.algebra.fresh(index) for index in expr.indices}
+        inner = {**env, **{old: to_affine(new) for old, new in fresh.items()}}
+        cubes = self.condition(expr.condition, inner)
+        if isinstance(expr, ir.Along) and ROWS[expr.kind].is_linear:
+            ahead = env.get(expr.index, to_affine(expr.index)) - inner[expr.index]
+            cubes = cond.all_of(cubes, cond.to_cubes(cond.decide_affine("least", ahead)))
+        return tuple(fresh.values()), inner, cubes
 
     def _read_access(self, access: ir.Access, env: Mapping[ir.Index, Affine]) -> nf.Poly:
         name = access.tensor.name
         places = tuple(self.place(place, env) for place in access.places)
-        if name in self._cuts:
-            return self._cuts[name].read(self.algebra, places)
-        if name in self._equations:
+        if name in self.cuts:
+            return self.cuts[name].read(self.algebra, places)
+        if name in self.equations:
             return self.define(name, places)
         read = nf.Read(access.tensor, places)
         if access.tensor.kind == "bool":
@@ -224,7 +219,7 @@ class Reader:
         """The value of an equation's tensor, and what its indices are at these places."""
         if name in self._open:
             raise nf.GivesUp("a recurrence")
-        equation = self._equations[name]
+        equation = self.equations[name]
         env: dict[ir.Index, Affine] = {}
         for place, wanted in zip(equation.target.places, places, strict=True):
             env |= _solve_place(place, wanted)
@@ -237,7 +232,7 @@ class Reader:
     def define(self, name: str, places: tuple[Affine, ...]) -> nf.Poly:
         """The value of an equation's tensor at these places."""
         with self.enter(name, places) as (value, env):
-            if self._equations[name].target.tensor.kind == "bool":
+            if self.equations[name].target.tensor.kind == "bool":
                 return cond.guard(self.condition(value, env), nf.ONE)
             return self.read(value, env)
 
@@ -419,11 +414,9 @@ def along(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> nf.
     if expr.columns is not None:
         return _take_entry(reader, expr, env)
     bound, row, cubes = reader.open(expr, env)
-    here = env.get(expr.index, to_affine(expr.index))
     body = reader.read(expr.body, row)
     if ROWS[expr.kind].is_linear:
-        before = cond.to_cubes(cond.decide_affine("least", here - row[expr.index]))
-        return _total(algebra, cond.all_of(cubes, before), body, bound)
+        return _total(algebra, cubes, body, bound)
     powers = exponential(algebra, body)
     total = _total(algebra, cubes, powers, bound)
     own = reader.condition(expr.condition, env)

@@ -11,7 +11,7 @@ from derive.analysis.facts import is_never_negative, is_positive
 from derive.ir import nodes as ir
 from derive.ir.polynomial import NOTHING, Polynomial, divide_wholly
 from derive.ir.polynomial import ONE as UNIT
-from derive.ir.walk import walk
+from derive.ir.walk import find_free, walk
 from derive.prove import conditions as cond
 from derive.prove import terms as nf
 from derive.prove.algebra import (
@@ -84,19 +84,13 @@ def merge_indices(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     if len(term.bound) < 2:
         return None
     affines = find_affines(term)
-    pairs: set[tuple[ir.Expr, ir.Expr]] = set()
-    for affine in affines:
-        indices = [atom for atom in affine.terms if atom in term.bound]
-        if len(indices) > 1:
-            pairs |= set(permutations(indices, 2))
-    for high in term.bound:
-        for low in term.bound:
-            if (high, low) not in pairs or not _stand_together(high, low, affines):
-                continue
+    bound = ([atom for atom in affine.terms if atom in term.bound] for affine in affines)
+    pairs = {pair for indices in bound for pair in permutations(indices, 2)}
+    for high, low in permutations(term.bound, 2):
+        if (high, low) in pairs and _stand_together(high, low, affines):
             extent = Polynomial.of(high.extent) * Polynomial.of(low.extent)
             fresh = algebra.make_index(extent.to_expr())
-            place = to_affine(fresh)
-            new = {high: Affine({}), low: place}
+            new = {high: Affine({}), low: to_affine(fresh)}
             return _put_in(algebra, term.without(high, low), new, fresh)
     return None
 
@@ -105,23 +99,15 @@ def _stand_together(high: ir.Index, low: ir.Index, affines: Sequence[Affine]) ->
     """Do they stand in every position as c * (high * extent of low + low), and plainly?"""
     extent = Polynomial.of(low.extent)
     for affine in affines:
-        if high not in nf.find_affine_free(affine) and low not in nf.find_affine_free(affine):
+        if nf.find_affine_free(affine).isdisjoint((high, low)):
             continue
         one, other = affine.terms.get(high), affine.terms.get(low)
         if one is None or other is None or one != other * extent:
             return False
-        if any(
-            not isinstance(atom, ir.Index)
-            and (high in find_free_of(atom) or low in find_free_of(atom))
-            for atom in affine.terms
-        ):
+        others = (atom for atom in affine.terms if not isinstance(atom, ir.Index))
+        if any({high, low}.intersection(find_free(atom)) for atom in others):
             return False
     return is_positive(extent)
-
-
-def find_free_of(atom: ir.Expr) -> frozenset[ir.Index]:
-    """The indices of an atom."""
-    return nf.find_affine_free(Affine({atom: UNIT}))
 
 
 # Sums over a part of a range as differences of sums from its start, so that parts add up.
@@ -191,13 +177,9 @@ def _put_in(
 def _check_guards(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     """Guards that exclude each other leave nothing; of two alike one is enough."""
     found = cond.unite((), term.guards)
-    if found is None:
-        return ()
-    if len(found) < len(term.guards) or any(
-        one is not other for one, other in zip(found, term.guards, strict=True)
-    ):
-        return (replace(term, guards=found),)
-    return None
+    if found == term.guards:
+        return None
+    return () if found is None else (replace(term, guards=found),)
 
 
 def _assume_inside(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
@@ -205,9 +187,7 @@ def _assume_inside(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     if term.power is None or not term.guards:
         return None
     inner = cond.assume(term.power.terms, term.guards)
-    if len(inner) == len(term.power.terms) and all(
-        a is b for a, b in zip(inner, term.power.terms, strict=True)
-    ):
+    if inner == term.power.terms:
         return None
     power = exponential(algebra, inner)
     return multiply(algebra, (replace(term, power=None),), power)
@@ -250,10 +230,7 @@ def _narrow(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
         index = _find_alone(literal, term.bound)
         if index is None:
             continue
-        assert isinstance(literal.subject, Affine)
-        subject = literal.subject
-        if not literal.positive:
-            subject = Affine({}, Polynomial.of(-1)) - subject
+        subject = cond.read_least(literal)
         extent = Polynomial.of(index.extent)
         rises = subject.terms[index].constant == 1
         start = -subject.constant if rises else Polynomial({})
@@ -312,16 +289,12 @@ def _find_pair(literal: nf.Literal, bound: nf.Indices) -> tuple[ir.Index, ir.Ind
     subject = literal.subject
     if literal.kind != "least" or not isinstance(subject, Affine) or subject.constant.terms:
         return None
-    atoms = list(subject.terms)
-    if len(atoms) != 2 or not all(isinstance(a, ir.Index) and a in bound for a in atoms):
-        return None
-    one, other = atoms
-    assert isinstance(one, ir.Index)
-    assert isinstance(other, ir.Index)
-    if sorted(str(each.constant) for each in subject.terms.values()) != ["-1", "1"]:
-        return None
-    same = Polynomial.of(one.extent) == Polynomial.of(other.extent)
-    return (one, other) if same else None
+    match [*subject.terms]:
+        case [ir.Index() as one, ir.Index() as other] if {one, other} <= {*bound}:
+            slopes = {each.constant for each in subject.terms.values()}
+            is_square = Polynomial.of(one.extent) == Polynomial.of(other.extent)
+            return (one, other) if is_square and slopes == {1, -1} else None
+    return None
 
 
 def _open_negation(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
@@ -501,13 +474,11 @@ def _replace_factor(
 
 def _is_like(one: nf.Poly, other: nf.Poly) -> bool:
     """Are the terms of one shape, so that nothing new can be drawn out of their sum?"""
-    return len(one) == len(other) and all(
-        len(a.bound) == len(b.bound)
-        and len(a.factors) == len(b.factors)
-        and (a.power is None) == (b.power is None)
-        and len(a.guards) == len(b.guards)
-        for a, b in zip(one, other, strict=True)
-    )
+
+    def measure(poly: nf.Poly) -> list[tuple[int, int, int, bool]]:
+        return [(len(t.bound), len(t.guards), len(t.factors), t.power is None) for t in poly]
+
+    return measure(one) == measure(other)
 
 
 def decide(algebra: nf.Algebra, literal: nf.Literal) -> bool | nf.Cube:

@@ -16,11 +16,12 @@ Laws:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from hashlib import blake2b
+from itertools import islice
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from derive.analysis.affine import Affine, to_affine
@@ -382,10 +383,8 @@ class Labeller:
         subject = literal.subject
         if not isinstance(subject, Affine):
             return f"{sign}{literal.kind} {self.write(subject, labels)}"
-        text = self.write_affine(subject, labels)
-        if literal.kind == "zero":
-            other = self.write_affine(-subject, labels)
-            text = min(text, other)
+        sides = (subject, -subject) if literal.kind == "zero" else (subject,)
+        text = min(self.write_affine(side, labels) for side in sides)
         return f"{sign}{literal.kind} {text}"
 
     def write_affine(self, value: Affine, labels: Labels) -> str:
@@ -419,38 +418,23 @@ class Labeller:
             return "*".join(sorted(mark + self.write(part, labels) for mark, part in parts))
         depth = 1 + max((label[0] for label in labels.values()), default=0)
         colours = {index: write_extent(index) for index in bound}
-        leaves: list[str] = []
-        self._find_leaves(parts, labels, depth, colours, leaves)
-        return min(leaves)
+        return min(islice(self._find_leaves(parts, labels, depth, colours), _MOST_LEAVES))
 
     def _find_leaves(
-        self,
-        parts: Sequence[Marked],
-        labels: Labels,
-        depth: int,
-        colours: dict[ir.Index, str],
-        leaves: list[str],
-    ) -> None:
+        self, parts: Sequence[Marked], labels: Labels, depth: int, colours: dict[ir.Index, str]
+    ) -> Iterator[str]:
+        """The texts of the parts in each order of the indices that colours cannot tell apart."""
         colours = self._refine(parts, labels, depth, colours)
         cells: dict[str, list[ir.Index]] = {}
         for index, colour in colours.items():
             cells.setdefault(colour, []).append(index)
         cell = next((cells[c] for c in sorted(cells) if len(cells[c]) > 1), None)
         if cell is None:
-            leaves.append(self._write_leaf(parts, labels, depth, colours))
-            return
-        for index in cell:
-            self._find_leaves(parts, labels, depth, {**colours, index: "!"}, leaves)
-            if len(leaves) >= _MOST_LEAVES:
-                return
-
-    def _write_leaf(
-        self, parts: Sequence[Marked], labels: Labels, depth: int, colours: dict[ir.Index, str]
-    ) -> str:
-        order = sorted(colours, key=lambda index: colours[index])
-        named = {**labels, **{index: (depth, str(k)) for k, index in enumerate(order)}}
-        body = "*".join(sorted(mark + self.write(part, named) for mark, part in parts))
-        return f"{{{';'.join(write_extent(index) for index in order)}|{body}}}"
+            order = sorted(colours, key=colours.__getitem__)
+            named = {**labels, **{index: (depth, str(k)) for k, index in enumerate(order)}}
+            yield f"{{{';'.join(map(write_extent, order))}|{self.write_bound((), parts, named)}}}"
+        for index in cell or ():
+            yield from self._find_leaves(parts, labels, depth, {**colours, index: "!"})
 
     def _refine(
         self, parts: Sequence[Marked], labels: Labels, depth: int, colours: dict[ir.Index, str]
