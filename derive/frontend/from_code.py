@@ -162,8 +162,9 @@ def lift_module(
 
 def _bound(entry: ir.Tensor | ir.ScalarInput) -> ir.Tensor | ir.ScalarInput:
     """Integers without a bound as small ones, which may tell positions."""
-    is_open = isinstance(entry, ir.Tensor) and entry.kind == "int" and entry.below is None
-    return replace(entry, below=to_expr(2)) if is_open else entry
+    if isinstance(entry, ir.Tensor) and entry.kind == "int" and entry.below is None:
+        return replace(entry, below=to_expr(2))
+    return entry
 
 
 def _to_scalars(system: ir.System, tensors: Collection[ir.Tensor]) -> ir.System:
