@@ -39,6 +39,9 @@ def ctc_loss(
         + 4*N*T + 10*L + 4*N + 5 elements alive at once.
     """
     T, N, C, L = _check_shapes(x, y, frames, labels)
+    y = y.long()  # in 32 bits it may overflow
+    frames = frames.long()  # in 32 bits it may overflow
+    labels = labels.long()  # in 32 bits it may overflow
     if validate:
         _check_range(f"0 <= y[n,s//2] < C={C}", y, C)
         _check_range(f"0 <= frames[n] < T + 1={T + 1}", frames, T + 1)

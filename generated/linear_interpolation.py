@@ -25,6 +25,7 @@ def linear_interpolation(c: Tensor, cell: Tensor, t: Tensor, *, validate: bool =
     Cost: 6*N operations; 5*N elements alive at once.
     """
     K = _check_shapes(c, cell, t)
+    cell = cell.long()  # in 32 bits it may overflow
     if validate:
         _check_range(f"0 <= cell[n] < K={K}", cell, K)
     # y[n] = (1 - t[n]) * c[cell[n]] + t[n] * c[min(cell[n] + 1, K - 1)]  [N]

@@ -34,23 +34,22 @@ def personalized_page_rank(
 
     Returns y[n] [N].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*E + 5*N operations; E + 4*N elements alive at once.
+    Cost: 2*E + 6*N operations; E + 5*N elements alive at once.
     """
-    N, E = _check_shapes(p, v, src, dst, alpha)
+    N = _check_shapes(p, v, src, dst, alpha)
+    src = src.long()  # in 32 bits it may overflow
     if validate:
         _check_range(f"0 <= src[e] < N={N}", src, N)
         _check_range(f"0 <= dst[e] < N={N}", dst, N)
-    # degree[n] = sum[e]([src[e] == n] * 1)  [N]
-    degree = _sum_segments(p.new_full((), 1, dtype=p.dtype).expand(E), src, N)
+    # degree[n] = sum[e](src[e] == n)  [N]
+    degree = src.new_zeros(N).index_add(0, src, torch.ones_like(src))
     # flow[n] = p[n] / max(degree[n], 1)  [N]
-    flow = p / torch.clamp(degree, min=1)
+    flow = p / torch.clamp(degree, min=1).to(p.dtype)
     # y[n] = v[n] * alpha + sum[e]([dst[e] == n] * flow[src[e]]) * (1 - alpha)  [N]
     return v * alpha + _sum_segments(flow.index_select(0, src), dst, N) * (1 - alpha)
 
 
-def _check_shapes(
-    p: Tensor, v: Tensor, src: Tensor, dst: Tensor, alpha: float | Tensor
-) -> tuple[int, int]:
+def _check_shapes(p: Tensor, v: Tensor, src: Tensor, dst: Tensor, alpha: float | Tensor) -> int:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if p.ndim != 1:
         raise ValueError(f"p[n] has 1 place, got {list(p.shape)}")
@@ -70,7 +69,7 @@ def _check_shapes(
         raise ValueError(f"alpha is a scalar, got {list(alpha.shape)}")
     if isinstance(alpha, float) and not abs(alpha) < torch.inf:
         raise ValueError(f"alpha must be finite, got {alpha}")
-    return N, E
+    return N
 
 
 def _check_range(wanted: str, integers: Tensor, below: int) -> None:

@@ -24,22 +24,23 @@ def segment_mean(x: Tensor, seg: Tensor, *, G: int, validate: bool = False) -> T
 
     Returns y[g,d] [G, D].
     Raises ValueError where the shapes do not fit together.
-    Cost: D*G + D*N + 2*G + N operations; 2*D*G + 2*G elements alive at once.
+    Cost: D*G + D*N + 3*G + N operations; 2*D*G + 3*G elements alive at once.
     By hoist_factor: sum_j a_i * f_j = a_i * sum_j f_j.
     """
-    N = _check_shapes(x, seg, G)
+    _check_shapes(x, seg, G)
+    seg = seg.long()  # in 32 bits it may overflow
     if validate:
         _check_range(f"0 <= seg[n] < G={G}", seg, G)
-    # count[g] = sum[n]([seg[n] == g] * 1)  [G]
-    count = _sum_segments(x.new_full((), 1, dtype=x.dtype).expand(N), seg, G)
+    # count[g] = sum[n](seg[n] == g)  [G]
+    count = seg.new_zeros(G).index_add(0, seg, torch.ones_like(seg))
     # x_mask[g,d] = sum[n]([seg[n] == g] * x[n,d])  [G, D]
     x_mask = _sum_segments(x, seg, G)
     # y[g,d] = x_mask[g,d] * (1 / max(count[g], 1))  [G, D]
-    return x_mask * (1 / torch.clamp(count, min=1))[:, None]
+    return x_mask * (1 / torch.clamp(count, min=1).to(x.dtype))[:, None]
 
 
-def _check_shapes(x: Tensor, seg: Tensor, G: int) -> int:
-    """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
+def _check_shapes(x: Tensor, seg: Tensor, G: int) -> None:
+    """Compare the shapes; ValueError where they do not fit."""
     if isinstance(G, bool) or not isinstance(G, (int, torch.SymInt)) or G < 0:
         raise ValueError(f"G must be an integer of at least 0, got {G!r}")
     if x.ndim != 2:
@@ -49,7 +50,6 @@ def _check_shapes(x: Tensor, seg: Tensor, G: int) -> int:
         raise ValueError(f"seg[n] must be [N={N}], got {list(seg.shape)}")
     if seg.dtype not in (torch.int64, torch.int32):
         raise ValueError(f"seg[n] must hold int64 or int32, got {seg.dtype}")
-    return N
 
 
 def _check_range(wanted: str, integers: Tensor, below: int) -> None:

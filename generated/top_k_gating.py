@@ -23,16 +23,15 @@ def top_k_gating(x: Tensor, W: Tensor, *, K: int = 2) -> Tensor:
 
     Returns g[n,e] [N, E].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*D*E*N + 3*E**2*N + 7*E*N operations; 2*E**2*N + 2*E*N elements alive at once.
-    By mask_factor: 0 * x = 0, so entries that a condition leaves out must be finite.
+    Cost: 2*D*E*N + 2*E**2*N + 7*E*N operations; E**2*N + 6*E*N elements alive at once.
     """
     _check_shapes(x, W, K)
     # s[n,e] = sum[d](x[n,d] * W[d,e])  [N, E]
     s = x @ W
     # mask[n,e,f] = s[n,f] > s[n,e]  [N, E, E]
     mask = s[:, None] > s[..., None]
-    # rank[n,e] = sum[f]([mask[n,e,f]])  [N, E]
-    rank = mask.to(x.dtype).sum(-1)
+    # rank[n,e] = sum[f](mask[n,e,f])  [N, E]
+    rank = mask.sum(-1)
     # mask_2[n,e] = rank[n,e] < K  [N, E]
     mask_2 = rank < K
     # g[n,e] = softmax[e](where(mask_2[n,e], s[n,e], -oo))  [N, E]

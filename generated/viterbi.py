@@ -28,7 +28,7 @@ def viterbi(
     o         [b,u]       [B, T]  integers, 0 <= o < V
     validate              bool    keyword: check the ranges of integers, else taken for granted
 
-    Returns score[b] [B], z[b,u] [B, T].
+    Returns score[b] [B], z[b,u] [B, T] in int64.
     Raises ValueError where the shapes do not fit together.
     Cost: 2*B*K**2*T + 3*B*K*T - 2*B*K**2 operations; 4*B*K*T + B*K + 4*B*T + 5*B elements alive at
         once.

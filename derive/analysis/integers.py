@@ -13,15 +13,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
+from math import lcm
 
-from derive.analysis.facts import find_range, find_reads, is_never_negative, is_readable, is_whole
+from derive.analysis.facts import (
+    find_range,
+    find_reads,
+    is_integer,
+    is_never_negative,
+    is_readable,
+    is_whole,
+)
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import (
-    INTEGRAL,
     Names,
     exchange,
     find_accesses,
+    find_children,
     find_free,
     rewrite_bottom_up,
     walk,
@@ -30,23 +39,95 @@ from derive.ir.walk import (
 _ROUNDING = {"floor", "sign"}  # whole numbers of any
 
 
+def is_counted(expr: ir.Expr, *, brackets: bool = True) -> bool:
+    """Is it an integer by its declaration: of indices, integers, argmax and counts of `brackets`?
+
+    A bracket and a number by themselves are as real as what they stand beside.
+    """
+    return any(_is_declared(part, brackets) for part in _find_values(expr)) and _is_exact(expr)
+
+
+def _is_declared(part: ir.Expr, brackets: bool) -> bool:
+    match part:
+        case ir.Index() | ir.Reduce("argmax"):
+            return True
+        case ir.Access(tensor):
+            return tensor.kind == "int"
+    return brackets and getattr(part, "kind", "") in {"sum", "cumsum"}
+
+
+def _is_exact(expr: ir.Expr) -> bool:
+    """Is it a whole number that integers alone make, with no quotient and nothing rounded?"""
+    for part in _find_values(expr):
+        match part:
+            case ir.Pow(_, ir.Number(power)) if power < 0:
+                return False
+            case ir.Call("floor" | "sign", (argument,)) if not is_whole(Polynomial.of(argument)):
+                return False
+    return is_whole(Polynomial.of(expr))
+
+
+def _divide_floors(expr: ir.Expr) -> ir.Expr:
+    """floor(p / n) of integers is p // n: no rule takes the number apart from it."""
+    match expr:
+        case ir.Call("floor", (argument,)) if is_integer(value := Polynomial.of(argument)):
+            under = lcm(*(number.denominator for number in value.terms.values()))
+            if all(power > 0 for monomial in value.terms for _, power in monomial):
+                over = (value * Polynomial.of(under)).to_expr()
+                whole = ir.Call("floordiv", (over, ir.Number(Fraction(under))))
+                return over if under == 1 else whole
+    return expr
+
+
+def _find_values(expr: ir.Expr) -> Iterator[ir.Expr]:
+    """The parts that make the value, not those that only decide or tell a position."""
+    yield expr
+    match expr:
+        case ir.Access() | ir.Reduce("argmax"):
+            return
+        case ir.Where(_, then, other):
+            parts: Sequence[ir.Expr] = (then, other)
+        case ir.Reduce(_, _, _, body) | ir.Along(_, _, _, body):
+            parts = (body,)
+        case _:
+            parts = find_children(expr)
+    for part in parts:
+        yield from _find_values(part)
+
+
 def mark_integers(system: ir.System) -> ir.System:
-    """The system whose positions are told by indices, sizes and tensors of integers alone."""
-    system = _lift_places(system)
-    defined = {e.target.tensor for e in system.equations if e.target.tensor.kind == "real"}
+    """The system whose tensors of integers are such: by declaration, or since they tell positions.
+
+    A recurrence is one by induction: of itself as integers it makes integers.
+    """
+    values = (rewrite_bottom_up(e.value, _divide_floors) for e in system.equations)
+    equations = tuple(map(ir.Equation, (e.target for e in system.equations), values))
+    system = _lift_places(replace(system, equations=equations))
+    parts: dict[ir.Tensor, list[ir.Expr]] = {}
+    for equation in system.equations:
+        if equation.target.tensor.kind == "real":
+            parts.setdefault(equation.target.tensor, []).extend(_find_values(equation.value))
+    told: dict[ir.Tensor, None] = {}
     waiting = [a.tensor for place in _find_places(system) for a in find_accesses(place)]
-    found: dict[ir.Tensor, None] = {}
     while waiting:
         here = waiting.pop()
-        if here in defined and here not in found:
-            found[here] = None
-            values = (e.value for e in system.equations if e.target.tensor is here)
-            waiting += [a.tensor for value in values for a in _find_counted(value)]
+        if here in parts and here not in told:
+            told[here] = None
+            waiting += [part.tensor for part in parts[here] if isinstance(part, ir.Access)]
+    found = dict(told)
+    for tensor, own in (*parts.items(), *parts.items()):  # again, for those that recur together
+        reads = (part.tensor for part in own if isinstance(part, ir.Access))
+        if any(_is_declared(part, True) for part in own) or any(map(found.__contains__, reads)):
+            found[tensor] = None
     while found:
         marked = _exchange(system, {t: replace(t, kind="int") for t in found})
-        pairs = zip(system.equations, marked.equations, strict=True)
-        wrong = [old.target.tensor for old, new in pairs if not is_whole(Polynomial.of(new.value))]
-        if not any(tensor in found for tensor in wrong):
+        wrong = {
+            old.target.tensor
+            for old, new in zip(system.equations, marked.equations, strict=True)
+            if not is_whole(Polynomial.of(new.value))
+            or (old.target.tensor not in told and not _is_exact(new.value))
+        }
+        if not wrong & {*found}:
             return _find_bounds(marked)
         found = {tensor: None for tensor in found if tensor not in wrong}
     return system
@@ -66,24 +147,6 @@ def _find_places(system: ir.System) -> Iterator[ir.Expr]:
                     is_counted = not any(a.tensor in rounded for a in find_accesses(side))
                     if is_counted and is_whole(Polynomial.of(index)) and find_free(index):
                         yield side
-
-
-def _find_counted(expr: ir.Expr) -> tuple[ir.Access, ...]:
-    """The tensors that a value is made of: not those that only decide or tell a position."""
-    match expr:
-        case ir.Access():
-            return (expr,)
-        case ir.Where(_, then, other):
-            return (*_find_counted(then), *_find_counted(other))
-        case ir.Reduce(kind, _, _, body) | ir.Along(kind, _, _, body) if kind != "argmax":
-            return _find_counted(body)
-        case ir.Pow(base, _):
-            return _find_counted(base)
-        case ir.Add(parts) | ir.Mul(parts):
-            return tuple(a for part in parts for a in _find_counted(part))
-        case ir.Call(function, parts) if function in INTEGRAL:
-            return tuple(a for part in parts for a in _find_counted(part))
-    return ()
 
 
 def _lift_places(system: ir.System) -> ir.System:

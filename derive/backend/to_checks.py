@@ -46,6 +46,7 @@ KINDS = {  # the test of a dtype that does not fit, and what must be held
     "int": ("{}.dtype not in (torch.int64, torch.int32)", "int64 or int32"),
     "complex": ("not {}.dtype.is_complex", "complex numbers"),
 }
+SHORT = 2**31  # torch wraps a number that an integer of 32 bits is compared with
 SizeSource: TypeAlias = FromShape | FromEquation
 
 
@@ -74,7 +75,31 @@ def write_check(
     body.insert(0, f'"""{words}; ValueError where they do not fit."""')
     if sizes:
         body.append(f"return {', '.join(sizes)}")
+    call += [f"{name} = {name}.long()  # in 32 bits it may overflow" for name in _find_added(plans)]
     return call, write_function(fit_signature(CHECK, arguments, returns), body)
+
+
+def _find_added(plans: Sequence[Plan]) -> list[str]:
+    """The integers that plans compute with, or return: not those that only tell positions."""
+    kinds = (ops.Apply, ops.Reduction, ops.Along, ops.Fill, ops.Choose, ops.Cell)
+    made = [op for plan in plans for op in (*plan.results, *(step.op for step in plan.steps))]
+    made += [part for op in made for part in ops.walk_ops(op) if isinstance(part, kinds)]
+    made = [op for op in made if ops.is_integral(op) or _is_long(op)]
+    names = {name for op in made for name in ops.find_reads(op)}
+    return [e.name for e in plans[0].system.inputs if e.name in names and _is_integer(e)]
+
+
+def _is_long(op: ops.Op) -> bool:
+    """Is it a comparison with a number that 32 bits may be too short for?"""
+    match op:
+        case ops.Apply(function, (_, ops.Num(value))) if function in ops.BOOLEANS:
+            is_short = isinstance(value, ir.Number) and abs(value.value) < SHORT
+            return not is_short and not isinstance(value, ir.Size)
+    return False
+
+
+def _is_integer(entry: ir.Tensor | ir.ScalarInput) -> bool:
+    return isinstance(entry, ir.Tensor) and entry.kind == "int"
 
 
 def write_sizes(system: ir.System, code: Sequence[str]) -> list[str]:

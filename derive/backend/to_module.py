@@ -106,7 +106,9 @@ def write_docstring(
     system = plan.system
     title = header.title or system.name.replace("_", " ").capitalize()
     targets = {each.target.tensor: to_text(each.target) for each in system.equations}
-    results = ", ".join(f"{targets[tensor]} {write_shape(tensor)}" for tensor in system.results)
+    words = {"int": " in int64"}
+    shown = (f"{targets[t]} {write_shape(t)}{words.get(t.kind, '')}" for t in system.results)
+    results = ", ".join(shown)
     lines = [to_sentence(title), "", *_list_arguments(plan, rows), ""]
     lines += wrap_text(f"Returns {results}.", later="    ", width=OUTER)
     if any(isinstance(entry, ir.Tensor) for entry in system.inputs):

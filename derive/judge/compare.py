@@ -390,13 +390,17 @@ def compare_values(
     """How far off a result is at worst, and the first element that differs, in words.
 
     The difference is relative to the element, or to the largest finite element of the result. As
-    far as `runs` differ, with last digits that are random, it may differ too.
+    far as `runs` differ, with last digits that are random, it may differ too. Integers are equal,
+    or they differ.
     """
     if not isinstance(found, torch.Tensor):
         return inf, f"{name} is {type(found).__name__}, no tensor"
-    is_complex = torch.as_tensor(expected).is_complex()
-    kind = torch.complex128 if is_complex else torch.float64
-    expected = torch.as_tensor(expected, dtype=kind)
+    with by_default(torch.float64):
+        expected = torch.as_tensor(expected)
+    is_complex = expected.is_complex()
+    is_exact = not any(each.is_floating_point() or each.is_complex() for each in (found, expected))
+    kind = torch.complex128 if is_complex else torch.int64 if is_exact else torch.float64
+    expected = expected.to(kind)
     if found.shape != expected.shape:
         return inf, f"{name} has shape {list(found.shape)}, the formula {list(expected.shape)}"
     if found.is_complex() and not is_complex:
@@ -410,7 +414,7 @@ def compare_values(
     top = size[finite].max() if bool(finite.any()) else torch.zeros((), dtype=torch.float64)
     scale = torch.maximum(size, top) + FLOOR / TOLERANCE
     off = torch.where(same, 0.0, ((found - expected).abs() / scale).nan_to_num(inf, inf))
-    wrong = ~same & ~(finite & found.isfinite() & (off <= TOLERANCE))
+    wrong = ~same & ~(finite & found.isfinite() & (off <= TOLERANCE) & (not is_exact))
     if runs and bool(wrong.any()):
         wrong &= ~rounding.is_within(found, expected, [run.to(kind) for run in runs])
     off = torch.where(wrong & ~(finite & found.isfinite()), inf, off)

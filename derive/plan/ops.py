@@ -27,10 +27,11 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias, get_args
 
+from derive.analysis.integers import is_counted
 from derive.ir import functions
 from derive.ir import nodes as ir
 from derive.ir.text import to_text
-from derive.ir.walk import find_free, is_whole, walk
+from derive.ir.walk import walk
 
 
 @ir.node
@@ -611,13 +612,11 @@ def is_number(expr: ir.Expr) -> bool:
 
 
 def is_integer(expr: ir.Expr) -> bool:
-    """Is it index arithmetic: whole numbers that depend on indices?
+    """Is it arithmetic of indices and integers? It is computed in integers throughout.
 
-    It is computed in integers throughout, since positions above 256 have no bfloat16.
+    Positions above 256 have no bfloat16.
     """
-    if isinstance(expr, ir.Where):  # a choice between numbers may be of any kind
-        return any(map(is_integer, (expr.then, expr.other))) and is_whole(expr)
-    return bool(find_free(expr)) and is_whole(expr)
+    return is_counted(expr, brackets=False)
 
 
 def strip_casts(op: Op) -> Op:
@@ -695,6 +694,6 @@ def is_integral(op: Op) -> bool:
             return False
         case Cell(whole=whole):
             return is_integral(whole)
-        case Choose(_, then, other):
+        case Choose(_, then, other) | Fill(then, _, other):
             return is_integral(then) and is_integral(other)
     return bool(args_of(op)) and all(map(is_integral, args_of(op)))

@@ -172,5 +172,67 @@ def test_what_the_formula_makes_infinite_is_left_out(text: str) -> None:
 def test_truth_values_add_up_as_numbers(value: str) -> None:
     formula = parse(f"x, w[N]; y[n] = {value}")
     x, w = torch.tensor([[1.0, 2, -1, 3, -2], [1, 3, 0.5, -1, -2]], dtype=torch.float64)
-    found = build(formula).function(x, w).double()
+    found = build(formula).function(x, w)
     torch.testing.assert_close(found, evaluate_loops(formula, dict(x=x, w=w)))
+
+
+COUNTED = {
+    "a": [16777217, -(2**53) - 1, 5, 2**31 + 1],
+    "b": [2**31, 2**31 + 1, 5, 2**31 - 1],
+    "s": [3, 1, 4, 2],
+    "p": [1, 0, 70, 1],
+    "m": [True, False, True, True],
+    "x": [0.5, 2.0, 3.0, 1.0],
+    "z": [1.0, 1.0, 2.0, 3.0],
+}
+INTEGERS = ROWS["integers are counted to the last"]
+MEETINGS = ROWS["integers are exact until they meet a real"]
+
+
+def draw_counted(built, dtype):
+    given = {}
+    for entry in built.system.inputs:
+        kind = {"int": torch.int64, "bool": torch.bool}.get(entry.kind, dtype)
+        given[entry.name] = torch.tensor(COUNTED[entry.name], dtype=kind)
+    return given | {entry.name: 99 for entry in built.system.sizes}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize(("text", "value"), INTEGERS)
+def test_integers_are_counted_to_the_last(text, value, dtype):
+    built = build(parse(text))
+    found = built.function(**(given := draw_counted(built, dtype)))
+    expected = torch.tensor(eval(value, dict(COUNTED)), dtype=torch.int64)
+    assert found.dtype == torch.int64 and torch.equal(found, expected)
+    loops = evaluate_loops(built.formula, given)
+    assert loops.dtype == torch.int64 and torch.equal(loops, expected)
+    assert "in int64" in built.source
+
+
+@pytest.mark.parametrize(("text", "value"), [*INTEGERS, *MEETINGS])
+def test_integers_of_32_bits_are_counted_as_those_of_64(text, value):
+    built = build(parse(text))
+    given = draw_counted(built, torch.float32)
+    for name, tensor in given.items():
+        if isinstance(tensor, torch.Tensor) and tensor.dtype == torch.int64:
+            given[name] = tensor.clamp(-(2**31), 2**31 - 1).int()
+    wide = {k: v.long() if getattr(v, "dtype", 0) == torch.int32 else v for k, v in given.items()}
+    found, expected = built.function(**given), built.function(**wide)
+    assert found.dtype == expected.dtype and torch.equal(found, expected)
+
+
+@pytest.mark.parametrize(("text", "value"), MEETINGS)
+def test_integers_are_exact_until_they_meet_a_real(text, value):
+    built = build(parse(text))
+    for dtype in (torch.float32, torch.float64):
+        found = built.function(**draw_counted(built, dtype))
+        expected = torch.tensor(eval(value, dict(COUNTED)), dtype=torch.float64)
+        torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=0)
+    assert built.judge(count=2).agrees
+
+
+def test_what_is_rounded_or_a_choice_of_numbers_is_real():
+    for value in ("floor(x[i])", "sign(x[i])", "where(x[i] > 0, 1, 2)", "[x[i] > 0]", "a[i] / N"):
+        text = f"x[N]; int a[N]; y[i] = {value}; z = sum[i](x[i]*a[i]); return y, z"
+        built = build(parse(text))
+        assert built.function(**draw_counted(built, torch.float32))[0].dtype.is_floating_point

@@ -20,22 +20,15 @@ from sympy import Indexed, S, expand
 from derive.errors import DeriveError, refuse, suggest
 from derive.judge.loops import entries, runtime
 from derive.judge.loops.entries import bind, to_result
-from derive.judge.loops.names import (
-    Names,
-    find_indices,
-    label_of,
-    name_of_left,
-    places_of_left,
-    read_names,
-)
+from derive.judge.loops.names import Names, find_indices, label_of, name_of_left, places_of_left
 from derive.judge.loops.text import (
     INDENT,
     Scope,
     find_row_indices,
     find_rows,
     fold_line,
-    is_whole,
     put,
+    read_whole_names,
     write_reduction,
     write_shape,
 )
@@ -59,7 +52,7 @@ _ROW_NAMES = {
 
 def to_loops(formula: Formula) -> str:
     """The formula as a loop nest in Python, one block of loops an equation."""
-    return _to_text(formula, read_names(check_formula(formula)))
+    return _to_text(formula, read_whole_names(check_formula(formula)))
 
 
 def evaluate_loops(formula: Formula, tensors: Mapping[str, Any], exact: bool = False) -> Any:
@@ -73,7 +66,7 @@ def evaluate_loops(formula: Formula, tensors: Mapping[str, Any], exact: bool = F
     Raises DeriveError where values are missing, do not fit, or are read outside of a tensor, and
     `not-rational` where a function has no exact value.
     """
-    names = read_names(check_formula(formula))
+    names = read_whole_names(check_formula(formula))
     if not isinstance(tensors, Mapping):
         raise refuse(
             "values-form",
@@ -102,7 +95,7 @@ def evaluate_loops(formula: Formula, tensors: Mapping[str, Any], exact: bool = F
             namespace[names.python[name]],
             tensors,
             exact,
-            complex if name in complexes else int if _is_integer(name, formula, names) else float,
+            complex if name in complexes else int if name in names.whole else float,
         )
         for name in results
     )
@@ -120,7 +113,7 @@ def evaluate_entries(
     The entries of all results are computed in turn until the loops have taken so many steps; what
     is not reached by then is left out.
     """
-    names = read_names(check_formula(formula))
+    names = read_whole_names(check_formula(formula))
     found: dict[str, dict[tuple[int, ...], runtime.Value]] = {name: {} for name in wanted}
     namespace = entries.make_entry_namespace(steps)
     values = bind(formula, names, tensors, False, entries.open_entries)
@@ -365,15 +358,6 @@ def _find_results(formula: Formula, names: Names) -> tuple[str, ...]:
                 help=suggest(name, names.defined) or "name a tensor that an equation defines",
             )
     return formula.outputs
-
-
-def _is_integer(name: str, formula: Formula, names: Names) -> bool:
-    """Does the result hold the integers of an argmax or of integer tensors?"""
-    if names.is_whole_tensor(name):
-        return True
-    values = [equation.rhs for equation in formula.equations if name_of_left(equation) == name]
-    reads = [read for value in values for read in value.atoms(Indexed) if is_whole(read, names)]
-    return bool(reads) and all(is_whole(value, names) for value in values)
 
 
 def _outside(error: runtime.OutsideError, namespace: dict[str, Any], names: Names) -> DeriveError:

@@ -31,14 +31,7 @@ from sympy import Symbol, expand
 from derive.errors import DeriveError, refuse, suggest
 from derive.ir.functions import FUNCTIONS
 from derive.judge.loops import runtime, text
-from derive.judge.loops.names import (
-    Names,
-    find_indices,
-    label_of,
-    name_of_left,
-    places_of_left,
-    read_names,
-)
+from derive.judge.loops.names import Names, find_indices, label_of, name_of_left, places_of_left
 from derive.judge.loops.runtime import (
     INF,
     NAN,
@@ -303,6 +296,8 @@ def to_result(name: str, value: Any, given: Mapping[str, Any], exact: bool, as_n
     if all(isinstance(element, bool) for element in elements) and elements:
         numbers, kind = elements, "bool"
     else:
+        if as_number is int and any(abs(e) >= 2**63 for e in elements):
+            as_number = float
         kind = {int: "int64", float: "float64", complex: "complex128"}[as_number]
         numbers = [as_number(e) for e in elements]
     torch = sys.modules.get("torch")
@@ -469,7 +464,7 @@ def prepare_entry(formula: Formula, name: str) -> Callable[..., float | None]:
     It gives inf or nan where the formula does, and None where digits or steps run out; `most` says
     how often the digits may become more.
     """
-    names = read_names(check_formula(formula))
+    names = text.read_whole_names(check_formula(formula))
     code = compile_text(write_entries(formula, names), exact=False)
 
     def compute(

@@ -20,7 +20,7 @@ from derive.errors import DeriveError, refuse
 from derive.ir.functions import ROWS
 from derive.judge.loops import runtime
 from derive.notation.formula import Formula
-from derive.notation.words import WORDS, Reduction, argmax
+from derive.notation.words import WORDS, Reduction
 
 
 @dataclass
@@ -35,6 +35,7 @@ class Names:
     sizes: dict[str, None] = field(default_factory=dict)
     scalars: dict[str, Any] = field(default_factory=dict)  # name: default
     python: dict[str, str] = field(default_factory=dict)  # name: how it is spelt in the text
+    whole: dict[str, bool] = field(default_factory=dict)  # result: does it hold integers?
     ranks: dict[str, int] = field(default_factory=dict)  # tensor: its turn, where SymPy has sorted
 
     @property
@@ -44,10 +45,7 @@ class Names:
 
     def is_whole_tensor(self, name: str) -> bool:
         """Does the tensor hold integers?"""
-        equation = self.defined.get(name)
-        if equation is not None and isinstance(equation.rhs, argmax):
-            return True
-        return getattr(self.bases.get(name), "kind", "real") == "int"
+        return self.whole.get(name, False) or getattr(self.bases.get(name), "kind", "real") == "int"
 
 
 def find_roles(formula: Formula) -> Names:

@@ -30,8 +30,16 @@ from sympy.logic.boolalg import BooleanFalse, BooleanTrue
 
 from derive.errors import refuse, suggest
 from derive.ir.functions import ROWS
-from derive.judge.loops.names import Names, find_indices, is_kept, label_of
-from derive.notation.words import ELEMENTWISE, WORDS, Reduction, argmax
+from derive.judge.loops.names import (
+    Names,
+    find_indices,
+    is_kept,
+    label_of,
+    name_of_left,
+    read_names,
+)
+from derive.notation.formula import Formula
+from derive.notation.words import ELEMENTWISE, REDUCTIONS, WORDS, Reduction, argmax
 
 # How tightly Python holds a text together; what holds less than its place asks gets parentheses.
 CHOICE, OR, AND, NOT, COMPARE, SUM, PRODUCT, SIGN, POWER, ATOM = range(10)
@@ -271,18 +279,63 @@ def _find_fraction(value: Any) -> tuple[Any, Any]:
 
 def is_whole(value: Any, names: Names) -> bool:
     """Is the value an integer by its form?"""
-    if isinstance(value, (Idx, Symbol)):
-        return label_of(value) in names.indices or label_of(value) in names.sizes
-    if isinstance(value, Indexed):
-        return names.is_whole_tensor(label_of(value.base))
+    if isinstance(value, (Idx, Symbol, Indexed, IndexedBase)):
+        label = label_of(getattr(value, "base", value))
+        known = {*names.indices, *names.sizes} if isinstance(value, (Idx, Symbol)) else ()
+        return label in known or names.is_whole_tensor(label)
     if isinstance(value, Pow):
         return value.exp.is_Integer and value.exp >= 0 and is_whole(value.base, names)
-    if isinstance(value, sympy.floor):
+    if isinstance(value, (sympy.floor, argmax, KroneckerDelta)):
         return True
+    if isinstance(value, Reduction):
+        kind = WORDS[type(value)]
+        is_full = value.condition == S.true and kind in {"max", "min"}
+        return (is_full or kind == "cumsum") and is_whole(value.body, names)
     kinds = (sympy.Add, Mul, sympy.Mod, sympy.Abs, sympy.Max, sympy.Min, ELEMENTWISE["clip"])
-    if isinstance(value, kinds):
-        return all(is_whole(part, names) for part in value.args)
+    if isinstance(value, (*kinds, Piecewise, sympy.Sum, sympy.Product, sympy.sign)):
+        return all(is_whole(part, names) for part in _find_parts(value))
     return bool(getattr(value, "is_Integer", False))
+
+
+def _find_parts(value: Any) -> tuple[Any, ...]:
+    """The parts that make the value, not those that only decide or tell a position."""
+    if isinstance(value, (Idx, Symbol, Indexed, KroneckerDelta, argmax)):
+        return ()
+    if isinstance(value, (sympy.Sum, sympy.Product)):
+        return (value.function,)
+    if isinstance(value, Reduction):
+        return (value.body,)
+    return tuple(part.expr if isinstance(value, Piecewise) else part for part in value.args)
+
+
+def read_whole_names(formula: Formula) -> Names:
+    """The roles of all names; a result that is made of integers, or counts, holds integers."""
+    names = read_names(formula)
+    values: dict[str, list[Any]] = {}
+    for equation in formula.equations:
+        parts = values.setdefault(name_of_left(equation), [])
+        parts.append(equation.rhs)
+    found = {name: _open_parts(each) for name, each in values.items()}
+    rows = (Idx, argmax, sympy.Sum, REDUCTIONS["cumsum"])
+    for name, parts in (*found.items(), *found.items()):  # again, for those that recur together
+        reads = (label_of(getattr(p, "base", p)) for p in parts if not p.args or p.is_Indexed)
+        is_made = any(names.is_whole_tensor(read) or read in names.indices for read in reads)
+        if is_made or any(isinstance(part, rows) for part in parts):
+            names.whole[name] = True
+    while wrong := [n for n in names.whole if not _is_exact(values[n], found[n], names)]:
+        names.whole = {name: True for name in names.whole if name not in wrong}
+    return names
+
+
+def _open_parts(values: list[Any]) -> list[Any]:
+    return values + [part for value in values for part in _open_parts([*_find_parts(value)])]
+
+
+def _is_exact(values: list[Any], parts: list[Any], names: Names) -> bool:
+    """Are they whole numbers, and none of them rounded?"""
+    rounded = (p for p in parts if isinstance(p, (sympy.floor, sympy.sign)))
+    sides = (side for part in rounded for side in _find_fraction(part.args[0]))
+    return all(is_whole(each, names) for each in (*values, *sides))
 
 
 @write.register(sympy.Mod)

@@ -273,7 +273,8 @@ def _write_sum(found: Segments, parts: list[ops.Op], order: tuple[ir.Index, ...]
         return None
     arg = join_product([widest, *(part for part in parts if part is not widest)], axes)
     assert arg is not None
-    whole = ops.Einsum((ops.Cast(found.mask), arg), exchanged)
+    kind = "int" if ops.is_integral(arg) else "real"
+    whole = ops.Einsum((ops.Cast(found.mask, kind), arg), exchanged)
     place = axes.index(index)
     call = ops.TorchCall(SUMS, (*map(ops.Given, range(3)), *([place] if place else [])))
     return ops.arrange(_read_back(found, call, arg, whole, exchanged, place=place), order)

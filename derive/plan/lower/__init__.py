@@ -16,7 +16,7 @@ from derive.analysis.places import find_reversed, split_merged
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, PLAIN, ROWS, Maker, bind, find_call, holds_complex
 from derive.ir.functions import read as read_definition
-from derive.ir.walk import find_free, map_children, substitute, walk
+from derive.ir.walk import find_free, is_whole, map_children, substitute, walk
 from derive.plan import ops
 from derive.plan.lower.calls import fold_call, fold_shifted
 from derive.plan.lower.condition import fill, lower_choice, lower_condition, lower_index
@@ -129,8 +129,11 @@ def lower_inside(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -
     """The expression as one operation, its heavy parts in steps before it."""
     if ops.is_number(expr):
         return lower_number(expr)
-    if ops.is_integer(expr) and not isinstance(expr, (ir.Index, ir.Access)):
-        return ops.Cast(ops.strip_casts(lower_node(expr, context, order)))
+    is_simple = isinstance(expr, (ir.Index, ir.Access)) or getattr(expr, "kind", "") == "argmax"
+    if not is_simple and ops.is_integer(expr):
+        if is_whole(expr):
+            return ops.Cast(ops.strip_casts(lower_node(expr, context, order)))
+        return ops.Cast(lower_integers(expr, context, order))
     return lower_node(expr, context, order)
 
 
@@ -383,6 +386,7 @@ def _make_ops(order: tuple[ir.Index, ...]) -> Maker:
 
 
 TWO = ir.Number(Fraction(2))
+LEAST = ops.Num(ir.Number(Fraction(1 - 2**63)))  # that an integer is, but for one
 
 
 def lower_reduce(reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
@@ -391,6 +395,7 @@ def lower_reduce(reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...
     torch's own variance is a running one, 10 to 30 times slower than the squares of differences.
     """
     is_spread = reduce.kind in {"var", "sample_var"}
+    is_spread |= reduce.kind == "mean" and ops.is_integer(reduce.body)
     if is_spread or (reduce.condition is not ir.TRUE and reduce.kind not in NEUTRAL):
         return lower_node(spell_out(reduce, context.names), context, order)
     parted = eliminate(reduce, context, order)
@@ -412,9 +417,11 @@ def _leave_out(
     What surrounds a tensor is that number then.
     """
     arg = context.lower(context.protect(row.body, row.condition), order)
+    is_counted = row.kind == "argmax" and ops.is_integer(row.body)
+    arg = ops.strip_casts(arg) if is_counted else arg
     if row.condition is ir.TRUE:
         return arg, None
-    neutral = NEUTRAL[row.kind]
+    neutral = LEAST if is_counted else NEUTRAL[row.kind]
     condition = drop_padded(row.condition, row.body, context)
     if condition is not row.condition:
         arg = _surround(arg, neutral.value)
@@ -453,10 +460,10 @@ def spell_out(reduce: ir.Reduce, names: Collection[str]) -> ir.Expr:
     count: ir.Expr = ir.Reduce("sum", reduce.bound, reduce.condition, ir.ONE)
     if reduce.condition is ir.TRUE:
         count = ir.Mul(tuple(index.extent for index in reduce.bound))
-        average: ir.Expr = ir.Reduce("mean", reduce.bound, ir.TRUE, reduce.body)
-    else:
-        total = ir.Reduce("sum", reduce.bound, reduce.condition, reduce.body)
-        average = ir.Mul((total, ir.Pow(count, ir.MINUS_ONE)))
+    total = ir.Reduce("sum", reduce.bound, reduce.condition, reduce.body)
+    average: ir.Expr = ir.Mul((total, ir.Pow(count, ir.MINUS_ONE)))
+    if reduce.condition is ir.TRUE and not ops.is_integer(reduce.body):
+        average = ir.Reduce("mean", reduce.bound, ir.TRUE, reduce.body)
     if reduce.kind == "mean":
         return average
     taken = {*names, *(i.name for i in reduce.bound)}

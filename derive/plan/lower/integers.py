@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from functools import reduce
-from math import lcm
 from typing import TYPE_CHECKING
 
 from derive.analysis import facts
@@ -12,7 +10,7 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import INTEGRAL, is_whole
 from derive.plan import ops
-from derive.plan.lower.condition import lower_condition
+from derive.plan.lower.condition import fill, lower_condition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +37,8 @@ def lower_integers(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...])
                 _hold(lower_integers(context.protect(part, told), context, order))
                 for part, told in ((then, condition), (other, ir.Not(condition)))
             ]
+            if isinstance(other, ir.Number):
+                return fill(parts[0], mask, ops.Num(other), False, order)
             mask, then_op, other_op = ops.align([mask, *parts], order)
             axes = ops.find_union([mask, then_op, other_op], order)
             return ops.Choose(mask, then_op, other_op, axes)
@@ -48,11 +48,6 @@ def lower_integers(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...])
             return reduce(lambda one, other: ops.combine(sign, [one, other], order), found)
         case ir.Pow(base, exponent):
             return ops.combine("pow", _lower_each((base, exponent), context, order), order)
-        case ir.Call("floor", (arg,)) if facts.is_integer(value := Polynomial.of(arg)):
-            under = lcm(*(term.denominator for term in value.terms.values()))
-            over = (value * Polynomial.of(under)).to_expr()
-            divided = ir.Call("floordiv", (over, ir.Number(Fraction(under))))
-            return lower_integers(over if under == 1 else divided, context, order)
         case ir.Call("clip", (ir.Call("floor") as inside, *ends)):  # before what no integer holds
             wide = ops.Cast(context.lower(inside, order), "wide")
             parts = _lower_each(ends, context, order)

@@ -16,7 +16,7 @@ from derive.analysis.facts import is_never_negative
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
 from derive.ir.polynomial import Polynomial
-from derive.ir.walk import find_children, find_free, walk
+from derive.ir.walk import find_children, find_free, is_whole, walk
 from derive.plan import ops
 from derive.plan.lower.calls import fold_parts
 from derive.plan.lower.condition import fill, lower_condition
@@ -30,7 +30,7 @@ from derive.rewrite.rules.products import is_bracket, is_negative
 
 def lower_sum(terms: Sequence[ir.Expr], context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
     """The terms added up from left to right; a term that is not negative goes first."""
-    terms = fold_parts(tuple(terms), is_sum=True)
+    terms = fold_parts(_join_integers(terms), is_sum=True)
     numbers = [t for t in terms if ops.is_number(t)]
     signed = [split_sign(t) for t in terms if not ops.is_number(t)]
     signed.sort(key=lambda pair: pair[0])
@@ -51,6 +51,14 @@ def lower_sum(terms: Sequence[ir.Expr], context: Context, order: tuple[ir.Index,
     if result is None:
         return lower_number(ir.Add(tuple(numbers)))
     return _add_numbers(result, numbers)
+
+
+def _join_integers(terms: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
+    """The terms with those of integers in one, which is exact before it meets a real."""
+    counted = [t for t in terms if ops.is_integer(t) or (ops.is_number(t) and is_whole(t))]
+    rest = tuple(t for t in terms if t not in counted)
+    is_read = any(isinstance(part, ir.Access) for term in counted for part in walk(term))
+    return (*rest, ir.sum_of(counted)) if rest and is_read else tuple(terms)
 
 
 def _add_numbers(op: ops.Op, numbers: Sequence[ir.Expr]) -> ops.Op:
