@@ -504,13 +504,12 @@ class Reader:
             advice = "define the function whose arguments these are: d(x, y) = .."
             raise self.refuse("a list in parentheses is not read here", opened, advice)
         self.take(_CLOSING[opened.text])
-        tree = parts[0]
         if len(parts) > 1:
             return Call("concat", opened, tuple(parts))
         if opened.text in {"\\lfloor", "\\lvert"}:
-            return Call("floor" if opened.text == "\\lfloor" else "abs", opened, (tree,))
-        is_name = opened.text == "[" and isinstance(tree, Name)
-        return Bracket(tree) if is_name or isinstance(tree, (Relation, Logic)) else tree
+            return Call("floor" if opened.text == "\\lfloor" else "abs", opened, (parts[0],))
+        is_name = opened.text == "[" and isinstance(parts[0], Name)
+        return Bracket(parts[0]) if is_name or isinstance(parts[0], (Relation, Logic)) else parts[0]
 
     def _read_bars(self, opened: Token) -> Tree:
         """An absolute value or a norm."""
@@ -539,8 +538,8 @@ class Reader:
         below, power = self._read_scripts()
         is_range, above = below and word in ROWS, None
         if is_range and power and not any(isinstance(each, Relation) for each in below):
-            advice = f"write \\{word}_{{j=1}}^{{N}}, or (\\{word}_j (..))^2"
-            raise self.refuse("it is open whether this ends a range or is a power", token, advice)
+            says = "it is open whether this ends a range or is a power"
+            raise self.refuse(says, token, f"write \\{word}_{{j=1}}^{{N}}, or (\\{word}_j (..))^2")
         if is_range:
             (below, above), power = find_limits(below, power), None
         if self.peek() in {"(", "[", "{", "\\{"}:
@@ -676,7 +675,8 @@ class Reader:
         is_name = name in self.words and word != "operatorname"
         if function is not None and not is_name and not self._is_alone():
             return self._read_call(function, token)
-        named = Name(f"{name}_" if iskeyword(name) else name, token)
+        is_part = self.peek() == "_" or self.line[: token.start].rstrip(" {").endswith("_")
+        named = Name(f"{name}_" if iskeyword(name) and not is_part else name, token)
         if len(name) > 1 and self.peek() == "(" and name not in self.words:
             return self._read_defined(named)
         return named
