@@ -98,6 +98,10 @@ def find_programs(
     match = Match(dict(binds), left, scalars)
     slots = [slot for slot in arguments if slot.name not in binds]
     match_slots(match, slots, list(sizes))
+    twice = {fold(tensor.name): tensor.name for tensor in system.tensors if tensor.name in bound}
+    for slot in slots:  # given what another one is bound to, too
+        if slot.required and slot.name not in match.arguments and fold(slot.called) in twice:
+            match.arguments[slot.name] = twice[fold(slot.called)]
     if not arguments and not parameters:  # a builtin: by order alone
         for number, tensor in enumerate(list(match.left)):
             match.arguments[f"argument_{number + 1}"] = tensor.name
@@ -195,11 +199,12 @@ def find_numbers(
         given = {slot.name: scalar.name for slot, scalar in zip(numbers, scalars, strict=True)}
         yield 0, {**idle, **given}
         return
-    choices = []
+    choices, any_required = [], any(slot.required for slot in numbers)
     for slot in numbers:
         extents = (*find_extents(system), *(scalar.name for scalar in scalars))
         known = [(rank_source(slot, source, scalars), source) for source in extents]
         if not slot.required:
+            known = [each for each in known if each[0] < NAMED or not any_required]
             known.append((SAID, repr(slot.default)))
         ranked = sorted(known, key=lambda choice: choice[0])
         if ranked[0][0] == 0 and any(scalar.name == ranked[0][1] for scalar in scalars):
@@ -275,8 +280,11 @@ def find_constructor(code: Code, system: ir.System, binds: Mapping[str, str]) ->
     told |= {slot.name for slot in slots if slot.name in binds and not slot.is_flag}
     needed = [slot for slot in slots if slot.required or slot.name in told]
     named = [s for s in slots if s.is_number and fold(s.called) in scalars and s not in needed]
-    sized = [s for s in slots if type(s.default) is int and s not in named]
-    return [*needed, *named, *(() if needed else sized)]
+    sized = [s for s in slots if type(s.default) is int and s not in (*needed, *named)]
+    if needed:  # numbers that are called like a size alone
+        sizes = find_sizes(system)
+        sized = [s for s in sized if any(rank_size(s.called, size) < NAMED for size in sizes)]
+    return [*needed, *named, *sized]
 
 
 MOST_ORDERS = 24

@@ -37,7 +37,7 @@ from derive.checker.judge import judge_at, judge_gradients
 from derive.checker.lines import Lines, find_changed_line, find_lines, find_match, is_condition
 from derive.checker.pick import Choice
 from derive.checker.program import Program
-from derive.checker.samples import SCALES, Sample, scale, show_sizes, vary_inputs, vary_sizes
+from derive.checker.samples import SCALES, Sample, scale, vary_inputs, vary_sizes
 from derive.checker.trace import ERRORS, Example, Trace, is_close, record_program
 from derive.checker.verdict import Job, Progress, Verdict
 from derive.ir import nodes as ir
@@ -129,8 +129,8 @@ def explain(case: Case, steps: int = STEPS) -> Explanation:
     for turned in _find_turns(case):
         found = _Inquiry(turned, budget, MOST_FAULTS).explain()
         if found.difference:  # a difference that shows at some sizes only is explained there
-            at = f", at {show_sizes(turned.sizes)}" if turned.sizes else ""
-            found = replace(found, difference=f"{found.difference}{at}")
+            at = replace(turned.samples[0], reason="").describe()
+            found = replace(found, difference=", ".join(filter(None, (found.difference, at))))
             break
     unread = find_unread(case.system, case.program.find_read())
     if found.difference and not found.edit and unread:

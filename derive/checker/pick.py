@@ -24,7 +24,7 @@ from derive.checker import load, runs, subjects
 from derive.checker.bind import find_constructor, find_layouts, find_orders, write_order
 from derive.checker.judge import MOST_STEPS, count_steps
 from derive.checker.processes import CannotRunError, find_kind
-from derive.checker.program import Program
+from derive.checker.program import Program, find_number_names
 from derive.checker.relations import (
     Relations,
     Statement,
@@ -33,7 +33,7 @@ from derive.checker.relations import (
     guess_relations,
 )
 from derive.checker.samples import Sample, Samples, make_samples, show_sizes
-from derive.checker.slots import find_constructor_slots, find_slots
+from derive.checker.slots import NAMED, find_slots, rank_size
 from derive.errors import DeriveError, Diagnostic, refuse
 from derive.ir import nodes as ir
 from derive.ir.text import to_text
@@ -111,10 +111,12 @@ class _Search:
     task: subjects.Task
     errors: list[CannotRunError] = field(default_factory=list)
     tried: Samples | None = None  # the first at which a program had parameters that fit
+    taken: set[str] = field(default_factory=set)  # sizes that arguments are, as names or binds say
     failed_at: Mapping[str, int] = field(default_factory=dict)  # sizes, of the first error
 
     def find(self) -> Choice:
         """The certain program; else one that runs where nobody has said that it should."""
+        self.taken |= {n for source in self.task.binds.values() for n in find_number_names(source)}
         best: Trial | None = None
         guessed: list[tuple[Trial, tuple[str, ...]]] = []
         for subject in subjects.find_subjects(self.task, {}):
@@ -190,11 +192,15 @@ class _Search:
                 break
         if best is not None and best.agrees and not best.is_chance:
             return best
-        names = [name for name in find_sizes(self.task.system) if name not in fixed]
+        # A size that the code takes is what it is given, unless the code refuses all others.
+        is_refused = any(e.refusal for e in self.errors)
+        drawn = set[str]() if best is None and is_refused else self.taken
+        names = [n for n in find_sizes(self.task.system) if n not in fixed and n not in drawn]
         named = subjects.find_sizes_by_name(subject.numbers, names)
         runs_freely = best is not None and best.fits and not best.is_chance
         untold = {size.name for size in self.task.system.sizes}  # by any shape
-        if named and (not runs_freely or not untold.isdisjoint(named)):
+        is_open = not runs_freely or not untold.isdisjoint(named)
+        if named and is_open and not self._is_incurable():
             found = _resolve(self._try_stated(subject, {**fixed, **named}), self.task.sizes)
             best = found if found is not None and found.fits else best
         is_open = best is None or not best.fits or best.is_chance
@@ -263,6 +269,12 @@ class _Search:
         self, programs: Iterable[Program], samples: Samples, statements: list[list[Statement]]
     ) -> Iterator[Trial]:
         for program in programs:
+            self.taken |= {
+                size
+                for name, source in program.numbers.items()
+                for size in find_number_names(source)
+                if rank_size(name, size) < NAMED
+            }
             first = _fix_scalars(program, samples.first)
             try:
                 ran, fits, agrees = _try_program(program, first)
@@ -483,34 +495,22 @@ def _explain_sizes(sample: Sample, task: subjects.Task) -> Iterator[Diagnostic]:
 
 
 def _explain_scalars(program: Program, system: ir.System) -> Iterator[Diagnostic]:
-    """Scalars that the code does not take, or has another default for."""
-    taken, target = program.find_taken() | program.find_read(), program.code.target
-    slots = [] if target is None else find_slots(target)[0]
-    if find_kind(target) == "class":
-        slots = [*slots, *find_constructor_slots(target)]
-    sources = {**program.numbers, **program.sources}
+    """Scalars that the code does not take."""
+    taken = program.find_taken() | program.find_read()
     for scalar in system.scalars:
-        told = scalar.default.value if isinstance(scalar.default, ir.Number) else None
         if scalar.name not in taken:
             says = f"the code takes no {scalar.name}"
             if scalar.default is None:
                 says, mend = f"{says}, which the formula leaves open", "take it as an argument"
                 mend = f"{mend} if it may vary, or give it a default in the formula"
             else:
-                says += f": judged with the formula's default, {_show_default(scalar.default)}"
+                says += f": judged with the formula's default, {show_default(scalar.default)}"
                 mend = "take it as an argument if it may vary"
             yield Diagnostic("scalar-fixed", says, help=mend)
-        for slot in slots if told is not None else ():
-            own = slot.default
-            has_own = type(own) in {int, float} and not slot.required
-            if sources.get(slot.name) == scalar.name and has_own and own != float(told or 0):
-                says = f"{slot.name} is {own!r} by default in the code, in the formula "
-                says += f"{scalar.name} is {_show_default(scalar.default)}"
-                mend = "judged with equal numbers: where none is given, the values differ"
-                yield Diagnostic("scalar-default", says, facts=(mend,))
 
 
-def _show_default(default: ir.Expr | None) -> str:
+def show_default(default: ir.Expr | None) -> str:
+    """The default of a scalar as it is written."""
     if isinstance(default, ir.Number):
         value = default.value
         return str(value) if value.denominator == 1 else repr(float(value))

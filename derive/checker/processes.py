@@ -8,7 +8,8 @@ number | text | null                     themselves
 {"tuple": [..]}  {"dict": [[k, v], ..]}  {"fraction": "1/3"}
 {"node": 7}                    a node of the index language, by its place
 {"make": "Slot", "of": [..]}   a record of one of the classes that are known here
-{"tensor": [type, shape, strides, buffer]}   {"field": [..]}
+{"tensor": [type, shape, strides, buffer, offset]}   {"field": [..]}
+{"again": 2}                   a tensor of the frame once more, by its number
 {"kept": 3, "kind": "function"}   an object that stays where it lives
 Nothing that is read is code: what a class may be is a closed list, and bytes that are
 not of this form raise ValueError.
@@ -234,6 +235,9 @@ class Writer:
         self.buffers: list[bytes] = []
         self.nodes: list[Any] = []
         self.places: dict[Any, int] = {}
+        # Numbers of tensors by identity, of buffers by address; each is held, so that it stays one.
+        self.tensors: dict[int, tuple[int, Any]] = {}
+        self.memory: dict[int, tuple[int, Any]] = {}
 
     def frame(self, value: Any) -> bytes:
         """The value, whole."""
@@ -282,23 +286,33 @@ class Writer:
         return [self.write(getattr(value, each.name)) for each in fields(value)]
 
     def _write_tensor(self, value: Any) -> Any:
+        """A tensor once, with memory that it may share with others of the frame."""
+        if id(value) in self.tensors:
+            return {"again": self.tensors[id(value)][0]}
         if hasattr(value, "parts"):
             parts = value.parts
             every = [self._write_tensor(each) for each in parts.every]
-            return {"field": [len(parts.residues), every]}
+            made: Any = {"field": [len(parts.residues), every]}
+        else:
+            made = {"tensor": self._write_memory(value)}
+        self.tensors[id(value)] = len(self.tensors), value
+        return made
+
+    def _write_memory(self, value: Any) -> list[Any]:
         with torch.no_grad():
             dense = value.detach().to_dense() if value.layout != torch.strided else value.detach()
             dense = dense.resolve_conj().resolve_neg()
             short = str(dense.dtype).removeprefix("torch.")
             if dense.is_meta:
-                return {"tensor": [short, list(dense.shape), None, None]}
+                return [short, list(dense.shape), None, None, 0]
             dense = dense.cpu()
-        count = 1 + sum((n - 1) * s for n, s in zip(dense.shape, dense.stride(), strict=True))
-        data = b""
-        if dense.numel():
-            data = ctypes.string_at(dense.data_ptr(), count * dense.element_size())
-        self.buffers.append(data)
-        return {"tensor": [short, list(dense.shape), list(dense.stride()), len(self.buffers) - 1]}
+        memory = dense.untyped_storage()
+        address = memory.data_ptr() if dense.numel() else 0
+        if address not in self.memory:
+            self.memory[address] = len(self.buffers), dense
+            self.buffers.append(ctypes.string_at(address, memory.nbytes()) if address else b"")
+        place = self.memory[address][0]
+        return [short, list(dense.shape), list(dense.stride()), place, dense.storage_offset()]
 
 
 class Reader:
@@ -308,8 +322,9 @@ class Reader:
         self, classes: dict[str, type], find: Callable[[Kept], Any] | None = None, tower: Any = None
     ) -> None:
         self.classes, self.find, self.tower = classes, find, tower
-        self.buffers: list[bytes] = []
+        self.buffers: list[bytearray] = []
         self.nodes: list[Any] = []
+        self.tensors: list[Any] = []
 
     def read_frame(self, header: bytes, data: bytes) -> Any:
         """The value of a header and the bytes behind it."""
@@ -317,7 +332,7 @@ class Reader:
             body, made, lengths = json.loads(header)
             start = 0
             for length in lengths:
-                self.buffers.append(data[start : start + int(length)])
+                self.buffers.append(bytearray(data[start : start + int(length)]))
                 start += int(length)
             for name, *given in made:
                 self.nodes.append(NODES[name](*(self.read(each) for each in given)))
@@ -345,8 +360,11 @@ class Reader:
                 made = self.classes[name](*(self.read(each) for each in given))
                 self.tower = made if name == "Tower" and self.tower is None else self.tower
                 return made
+            case {"again": place}:
+                return self.tensors[place]
             case {"tensor": given}:
-                return self._read_tensor(*given)
+                self.tensors.append(self._read_tensor(*given))
+                return self.tensors[-1]
             case {"field": [levels, given]}:
                 from derive.judge.fields import FieldTensor
                 from derive.judge.fields.algebra import Parts
@@ -355,23 +373,24 @@ class Reader:
                 if levels != self.tower.levels or len({each.shape for each in every}) != 1:
                     raise ValueError("parts that are not of one tensor")
                 residues, companions = tuple(every[:levels]), tuple(every[levels:-1])
-                return FieldTensor(Parts(self.tower, residues, companions, every[-1]))
+                self.tensors.append(FieldTensor(Parts(self.tower, residues, companions, every[-1])))
+                return self.tensors[-1]
             case {"kept": int() as number, "kind": str() as kind} if self.find is not None:
                 return self.find(Kept(number, kind))
             case None | bool() | int() | float() | str():
                 return value
         raise ValueError("an unknown form")
 
-    def _read_tensor(
-        self, short: str, shape: Sequence[int], strides: Sequence[int] | None, place: int | None
-    ) -> Any:
+    def _read_tensor(self, short: str, shape: Sequence[int], *lies: Any) -> Any:
+        strides, place, offset = lies
         dtype = getattr(torch, short)
-        if strides is None or place is None:
+        if strides is None:
             return torch.empty(shape, dtype=dtype, device="meta")
         data = self.buffers[place]
         if not data:
             return torch.empty_strided(shape, strides, dtype=dtype)
-        return torch.frombuffer(bytearray(data), dtype=dtype).as_strided(shape, strides)
+        count = len(data) // dtype.itemsize
+        return torch.frombuffer(data, dtype=dtype, count=count).as_strided(shape, strides, offset)
 
 
 MOST_MEMORY = 3 << 30  # bytes that a child may take beyond what its parent has
@@ -545,6 +564,8 @@ class CannotRunError(Exception):
     is_incurable: bool = False  # would it fail at whatever sizes
     findings: tuple[Diagnostic, ...] = ()  # of the code, where it was not loaded
     statements: tuple[Any, ...] = ()  # of its sizes, where it stops
+    is_beyond: bool = False  # did it need more memory, or more lines, than there are for it
+    refusal: str = ""  # the line of the code's own assertion or exception, where one stopped it
 
     def __str__(self) -> str:
         """What is said."""
@@ -563,6 +584,9 @@ class Remote(Kept):
     """An object of the other process."""
 
     link: Link = field(repr=False, compare=False)
+
+
+OF_RESIDUES = ("NotModelledError", "TooDeepError", "UnluckyError")
 
 
 @dataclass(frozen=True)
@@ -627,7 +651,7 @@ class Link:
                 self._end(f"the process that ran the code crashed: {found.says}")
             if found.diagnostic is not None:
                 raise DeriveError(found.diagnostic)
-            if found.kind in {"NotModelledError", "TooDeepError", "UnluckyError"}:
+            if found.kind in OF_RESIDUES:
                 raise getattr(fields, found.kind)(found.says)
             raise CannotRunError(found.says)
         return found

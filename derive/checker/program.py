@@ -88,6 +88,12 @@ def find_names(source: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(n.id for n in ast.walk(tree) if isinstance(n, ast.Name)))
 
 
+def find_number_names(source: str) -> tuple[str, ...]:
+    """The names that a source of a number reads; none of one that rearranges tensors."""
+    is_moved = any(isinstance(n, (ast.Attribute, ast.Subscript)) for n in ast.walk(_parse(source)))
+    return () if is_moved or source.startswith(("cat(", "stack(", "zeros(")) else find_names(source)
+
+
 def evaluate_source(
     source: str,
     values: Mapping[str, Any],
@@ -277,8 +283,7 @@ class Program:
     def find_taken(self) -> set[str]:
         """The sizes and scalars that the code is told."""
         sources = (*self.arguments.values(), *self.constructor.values())
-        inner = (n for s in sources if s.startswith(("init(", "tensor(")) for n in find_names(s))
-        return {*sources, *inner}
+        return {name for source in sources for name in find_number_names(source)}
 
     def call(self, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> Any:
         """What the code returns, called here and now."""

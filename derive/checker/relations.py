@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 from derive.checker.slots import parse_file
 from derive.ir import nodes as ir
+from derive.libraries import torch
 
 Names: TypeAlias = tuple[str | int, ...]
 Relation: TypeAlias = tuple[str, Names]  # a size, and those whose product it is, or one equal to it
@@ -67,6 +68,13 @@ def _flatten(shape: Sequence[Any]) -> list[Any]:
 
 def read_refusal(frame: FrameType, line: int) -> Iterator[Statement]:
     """The comparisons for which the code's own assert or raise stopped it."""
+    for test, is_assertion in _find_tests(frame, line):
+        ways = (ast.Eq, ast.And) if is_assertion else (ast.NotEq, ast.Or)
+        yield from _read_test(test, frame, *ways)
+
+
+def _find_tests(frame: FrameType, line: int) -> Iterator[tuple[ast.expr, bool]]:
+    """The condition of an assert or raise at a line, and whether it is an assertion's."""
 
     def is_here(node: ast.stmt) -> bool:
         return node.lineno <= line <= (node.end_lineno or line)
@@ -74,9 +82,24 @@ def read_refusal(frame: FrameType, line: int) -> Iterator[Statement]:
     for node in ast.walk(parse_file(frame.f_code.co_filename)):
         match node:
             case ast.Assert(test=test) if is_here(node):
-                yield from _read_test(test, frame, ast.Eq, ast.And)
+                yield test, True
             case ast.If(test, body) if any(isinstance(n, ast.Raise) and is_here(n) for n in body):
-                yield from _read_test(test, frame, ast.NotEq, ast.Or)
+                yield test, False
+
+
+def is_of_values(frame: FrameType, line: int) -> bool:
+    """Whether the condition of an assert or raise reads elements of tensors, not shapes alone."""
+    names = {**frame.f_globals, **frame.f_locals}
+    shapes = {n: each.to("meta") for n, each in names.items() if isinstance(each, torch.Tensor)}
+    for test, _ in _find_tests(frame, line):
+        code = compile(ast.Expression(test), "<assertion>", "eval")
+        try:
+            bool(eval(code, {**names, **shapes}))
+        except (RuntimeError, NotImplementedError):  # torch's, where there are no elements
+            return True
+        except Exception:  # whatever else the user's expression raises
+            return False
+    return False
 
 
 def _read_test(

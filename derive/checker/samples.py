@@ -91,12 +91,15 @@ class Sample:
         return {tensor.name: found[tensor.name] for tensor in self.system.results}
 
     def describe(self) -> str:
-        """What is special about it, and its sizes."""
-        at = f"at {show_sizes(self.sizes)}" if self.sizes else ""
+        """What is special about it, its sizes, and the scalars that were drawn."""
+        names = [s.name for s in self.system.scalars if s.name not in self.defaulted]
+        values = self.make_inputs() if names else {}
+        drawn = {name: f"{values[name]:g}" for name in names if isinstance(values[name], float)}
+        at = f"at {show_sizes({**self.sizes, **drawn})}" if self.sizes or drawn else ""
         return ", ".join(filter(None, (self.reason, at)))
 
 
-def show_sizes(sizes: Mapping[str, int], between: str = "") -> str:
+def show_sizes(sizes: Mapping[str, object], between: str = "") -> str:
     """Sizes in words: D=2 N=3."""
     return f"{between} ".join(f"{name}={size}" for name, size in sizes.items())
 
@@ -403,7 +406,7 @@ def vary_inputs(samples: Sequence[Sample], numbers: Sequence[float]) -> Iterator
             reason = f"inputs that are all {what}"
             yield replace(sample, change=set_signs(sign, 0.0), reason=reason)
     if not is_stepwise:
-        zeros = _alter("real", _zero_slice)
+        zeros = alter("real", _zero_slice)
         yield replace(first, change=zeros, reason="a slice of zeros in every input")
         yield from _spread(first, _find_edges, "inputs at the ends of their domains and 0")
         for tiny in _spread(first, _find_tiny, "inputs above 0 that float32 does not hold"):
@@ -458,7 +461,7 @@ def scale(sample: Sample, factor: float, *, within: bool = False, more: float = 
     if factor == 1 and not more:
         return sample
     reason = f"inputs with {more:g} added" if more else f"inputs {factor:g} times as large"
-    return replace(sample, change=_alter("real", act), reason=reason)
+    return replace(sample, change=alter("real", act), reason=reason)
 
 
 def select_numbers(numbers: Iterable[float]) -> list[float]:
@@ -498,7 +501,7 @@ def _has_rows(system: ir.System) -> bool:
     return any(each != ir.TRUE for each in left) or any(isinstance(p, ir.Infinity) for p in parts)
 
 
-def _alter(kind: str, act: Callable[[ir.Tensor, draws.Domain, Any], Any]) -> Change:
+def alter(kind: str, act: Callable[[ir.Tensor, draws.Domain, Any], Any]) -> Change:
     """The change that makes something of what each tensor of a kind holds."""
 
     def change(sample: Sample, values: Values) -> Values:
@@ -528,14 +531,14 @@ def _make_whole(sample: Sample, reason: str, *, parts: int = 1, is_paired: bool 
 
     def change(sample: Sample, values: Values) -> Values:
         generator.manual_seed(sample.seed)
-        return _alter("real", act)(sample, values)
+        return alter("real", act)(sample, values)
 
     return replace(sample, change=change, reason=reason)
 
 
 def _fill(number: float) -> Change:
     """One number in every real input that may hold it."""
-    return _alter("real", lambda _, domain, v: v * 0 + number if domain.holds(number) else v)
+    return alter("real", lambda _, domain, v: v * 0 + number if domain.holds(number) else v)
 
 
 def set_signs(signs: Mapping[str, int] | int, least: float) -> Change:
@@ -546,7 +549,7 @@ def set_signs(signs: Mapping[str, int] | int, least: float) -> Change:
         beyond = least * (1.5 + value.abs()) if least else value.abs()
         return sign * beyond if domain.is_everything else value
 
-    return _alter("real", act)
+    return alter("real", act)
 
 
 def _zero_slice(_: ir.Tensor, domain: draws.Domain, value: Any) -> Any:
@@ -557,11 +560,11 @@ def _zero_slice(_: ir.Tensor, domain: draws.Domain, value: Any) -> Any:
 
 def _set_ends(end: int, sample: Sample, values: Values) -> Values:
     """Every integer at one end of its range."""
-    return _alter("int", lambda entry, _, v: v * 0 + find_ends(sample, entry)[end])(sample, values)
+    return alter("int", lambda entry, _, v: v * 0 + find_ends(sample, entry)[end])(sample, values)
 
 
 def _set_truth(truth: bool) -> Change:
-    return _alter("bool", lambda _, __, value: (value & False) | truth)
+    return alter("bool", lambda _, __, value: (value & False) | truth)
 
 
 def _make_alike(sample: Sample) -> Iterator[Sample]:

@@ -15,21 +15,23 @@ from derive.checker.judge import (
     FINITE_MASK,
     Further,
     Outcome,
+    is_at_poles,
     judge_at,
     judge_fields,
     judge_floats,
     judge_further,
     judge_gradients,
     precision,
+    say_ties,
 )
 from derive.checker.judge.circumstances import judge_circumstances, run_all
-from derive.checker.pick import Choice, pick_program
+from derive.checker.pick import Choice, pick_program, show_default
 from derive.checker.processes import CannotRunError, find_kind, log_error
 from derive.checker.program import Program, evaluate_source, lift_program
 from derive.checker.reading import say_line
-from derive.checker.runs import TOO_LONG, Answer, How, has_dropout, modes
+from derive.checker.runs import Answer, How, has_dropout, is_same, modes
 from derive.checker.samples import Sample
-from derive.checker.slots import Slot, find_slots
+from derive.checker.slots import Slot, find_constructor_slots, find_slots
 from derive.checker.verdict import Job, Progress, Verdict
 from derive.errors import DeriveError, Diagnostic
 from derive.frontend.torch.numbers import Condition
@@ -41,6 +43,7 @@ from derive.judge.samples import find_sizes
 from derive.prove import prove
 
 MOST_LINES = 20_000  # of the code that run at a size far beyond the others
+MOST_MADE = 1 << 24  # elements of a tensor that the code makes at other sizes than ordinary ones
 MOST_WAYS = 12  # that the code takes by its sizes, which are followed
 _SURE = 300  # a size up to which the code is the formula, or the verdict says up to which
 _AT_ONCE = 16  # runs that are asked for at once
@@ -129,6 +132,33 @@ def find_loose_ends(system: ir.System, program: Program, sample: Sample) -> str:
         f"{', '.join(tensors)} of the formula and {', '.join(slots)} of the code are bound to "
         f"nothing; say what goes with what, --bind {slots[0]}={tensors[0]}"
     )
+
+
+def find_surroundings(system: ir.System, program: Program, first: Sample) -> Iterator[Diagnostic]:
+    """What the code reads from outside, and its defaults that are others than the formula's."""
+    target = program.code.target
+    if read := ", ".join(subjects.find_outside(target)) if target is not None else "":
+        says = f"the code reads {read}: what it gives may be another at another time"
+        yield Diagnostic("outside", says)
+    slots = [] if target is None else find_slots(target)[0]
+    slots += find_constructor_slots(target) if find_kind(target) == "class" else ()
+    taken = {program.numbers.get(slot.name): slot for slot in slots if not slot.required}
+    for scalar in system.scalars:
+        slot = taken.get(scalar.name) or taken.get(f"tensor({scalar.name})")
+        if scalar.default is None or slot is None:
+            continue
+        parts = (program.arguments, program.constructor)
+        arguments, made = ({n: s for n, s in part.items() if n != slot.name} for part in parts)
+        without = replace(program, arguments=arguments, constructor=made)
+        with suppress(CannotRunError):
+            values = replace(first, seed=0).make_inputs()
+            runs = (each.run(values, first.sizes) for each in (program, without))
+            if not all(map(is_same, *(run.results for run in runs))):
+                shown = show_default(scalar.default)
+                says = f"{slot.name} is {slot.default!r} by default in the code"
+                says = f"{says}, in the formula {scalar.name} is {shown}"
+                fact = "judged with equal numbers: where none is given, the values differ"
+                yield Diagnostic("scalar-default", says, facts=(fact,))
 
 
 def _say_random(program: Program) -> str:
@@ -250,11 +280,12 @@ class Stages:
         send.begin("the runs in float64")
         calls = judge_circumstances(self.program, self.job.formula, choice.samples)
         if calls.is_random or calls.chance:
-            return self.say(None, calls.chance or _say_random(self.program))
+            return self.say(None, calls.chance or _say_random(self.program), line=calls.line)
         floats = self.judge_all_floats()
         says = "the code {}, which it was given"
         self.find(Diagnostic("changes-argument", says.format(each)) for each in floats.reasons)
-        if floats.same is False and floats.off > CLEAR:
+        at_poles = is_at_poles(self.program, self.job.formula, choice.samples)
+        if floats.same is False and floats.off > CLEAR and not at_poles:
             loose = find_loose_ends(system, self.program, choice.samples[0])
             same, reasons = (None, [loose]) if loose else (False, [])
             return self.say(same, *reasons, difference=floats.difference)
@@ -264,17 +295,16 @@ class Stages:
             if self.verdict.same is False:
                 send(self.verdict)
                 return self
-        lacking = find_lacking(system, choice)
-        if lacking:
+        if refused := [(s, error) for s, error in choice.stops if error.refusal]:
+            where = f"{refused[0][0].describe()} the code stops, {refused[0][1]}"
+            return self.say(None, f"{where}: the check got no further")
+        if lacking := find_lacking(system, choice):
             return self.say(False, difference=lacking)
         if calls.difference:
             self.choice = replace(choice, in_circumstance=True)
             return self.say(False, difference=calls.difference, line=calls.line)
         self.find(calls.findings)
-        target = self.program.code.target
-        if read := ", ".join(subjects.find_outside(target)) if target is not None else "":
-            says = f"the code reads {read}: what it gives may be another at another time"
-            self.find([Diagnostic("outside", says)])
+        self.find(find_surroundings(system, self.program, choice.samples[0]))
         send.begin("further inputs and sizes")
         self.set(same=True, grade="agrees", reasons=())
         self.judge_further()
@@ -384,15 +414,18 @@ class Stages:
         it gets them there.
         """
         program, agreed = self.program, list[Sample]()
+        own_sizes = [each.sizes for each in self.choice.samples]
+
+        def plan(sample: Sample) -> tuple[Sample, How, str]:
+            return sample, How(most_elements=0 if sample.sizes in own_sizes else MOST_MADE), ""
+
         usual: set[modes.Lowering] | None = None
         left = iter(samples)
         parts = iter(lambda: list(islice(left, _AT_ONCE)), [])
         calls = (
             (sample, call.answer)
             for part in parts
-            for sample, call in zip(
-                part, run_all(program, [(each, How(), "") for each in part]), strict=True
-            )
+            for sample, call in zip(part, run_all(program, [*map(plan, part)]), strict=True)
         )
         for sample, answer in calls:
             outcome = judge_further(program, self.job.formula, sample, least, answer)
@@ -412,7 +445,7 @@ class Stages:
                     difference = short.difference
             if difference:
                 self.choice = replace(self.choice, shown=sample)
-                self.differ(sample, difference)
+                self.differ(sample, say_ties(program, self.job.formula, sample, difference))
                 break
         return agreed
 
@@ -424,7 +457,7 @@ class Stages:
         is told.
         """
         program, first = self.program, self.choice.samples[0]
-        how = How(is_watched=True, most_lines=MOST_LINES)
+        how = How(is_watched=True, most_lines=MOST_LINES, most_elements=MOST_MADE)
         near = program.run(first.make_inputs(), first.sizes, how)
         plan = draws.pass_limits(first, has_loops=load.has_loops(program.code))
         reached = {name: first.sizes[name] for name in plan}
@@ -435,7 +468,7 @@ class Stages:
                 answer = program.run(sample.make_inputs(), sample.sizes, how)
             except CannotRunError as error:
                 answer = error
-                if str(error) == TOO_LONG.format(MOST_LINES):
+                if error.is_beyond:
                     return None
             found = precision.judge_far(program, self.job.formula, sample, first, answer)
             if found.same and isinstance(answer, Answer) and precision.is_growing(near, answer):

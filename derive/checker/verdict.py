@@ -125,7 +125,9 @@ def _to_lines(verdict: Verdict) -> list[str]:
 
 def _to_head(verdict: Verdict) -> str:
     grade = "" if verdict.grade in {"different", "unknown"} else f", {verdict.grade}"
-    return f"{_ANSWERS[verdict.same]}{grade}: {verdict.code} against {verdict.formula}"
+    apart = [each.says for each in verdict.findings if each.code == "scalar-default"]
+    but = f", but {'; '.join(apart)}" if verdict.same and apart else ""
+    return f"{_ANSWERS[verdict.same]}{grade}{but}: {verdict.code} against {verdict.formula}"
 
 
 def _annotate(verdict: Verdict) -> list[str]:
@@ -224,18 +226,21 @@ class Job:
 
     def say_cannot_run(self, error: CannotRunError, verdict: Verdict) -> Verdict:
         """Unknown, with the line where the code stops."""
-        says = str(error)
+        says, reason, help = str(error), "the code cannot run", ""
         if error.line:  # by cell, where the code is a notebook's
             where = say_line(error.line, verdict.places)
             says = says.replace(f"line {error.line}:", f"{where}:", 1)
+            if refusal := error.refusal:
+                reason = f"drawn inputs do not pass {where}, {refusal}: the check got no further"
+                help = "declare what tensors hold, as in x[N] > 0, or say --sizes, or leave it out"
         row = [each.strip() for each in verdict.source.splitlines()][(error.line or 0) - 1 :][:1]
         marks = tuple(Mark(each, 0, len(each)) for each in row if error.line)
-        said = Diagnostic("cannot-run", says, marks)
+        said = Diagnostic("cannot-run", says, marks, help=help)
         return replace(
             verdict,
             same=None,
             grade="unknown",
             line=error.line,
-            reasons=("the code cannot run",),
+            reasons=(reason,),
             findings=(said, *verdict.findings, *error.findings),
         )

@@ -69,6 +69,7 @@ def spread(grid: Grid, indices: tuple[ir.Index, ...], evaluator: Evaluator) -> A
     return place(grid, indices).expand(shape)
 
 
+_SHORT = {torch.float32, torch.float16, torch.bfloat16}
 _RELATIONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 
 
@@ -93,7 +94,10 @@ def evaluate_system(
 
 
 class Evaluator:
-    """The values of nodes for one set of inputs; what is evaluated once is kept."""
+    """The values of nodes for one set of inputs; what is evaluated once is kept.
+
+    Where a real input is a shorter float, every real node is one, as code rounds what it computes.
+    """
 
     def __init__(
         self,
@@ -107,6 +111,8 @@ class Evaluator:
         self.empty_row = empty_row
         self.constant = constant
         self.is_regular = False
+        kinds = (getattr(value, "dtype", None) for value in values.values())
+        self.short = next((each for each in kinds if each in _SHORT), None)
         self._waiting: list[ir.Equation] = []  # they recur, and not all of them are there
         self._owners: dict[str, ir.Equation] = {}
         self._known: dict[ir.Expr, Grid] = {}
@@ -166,7 +172,10 @@ class Evaluator:
         """The value of a node for each value of its indices."""
         found = self._known.get(expr)
         if found is None:
-            found = self._known[expr] = self._evaluate(expr)
+            found = self._evaluate(expr)
+            if self.short is not None and found.tensor.dtype is torch.float64:
+                found = Grid(found.tensor.to(self.short), found.indices)
+            self._known[expr] = found
         return found
 
     def recall(self, expr: ir.Expr) -> Any:

@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 from derive.checker import load, processes, runs
 from derive.checker.program import Program
 from derive.checker.trace import Example, Print, are_close, find_print, record
-from derive.judge.compare import copy_values
 from derive.libraries import torch
 
 
@@ -453,17 +452,17 @@ def _run_edited(
         if not program.run(trial.values, trial.sizes).shorter:
             how = runs.How(double=False, asked=True)
     with runs.prepare(how):
-        given = program.find_given(trial.values, trial.sizes)
+        constructor = program.find_given(trial.values, trial.sizes).constructor
         target, making = code.target, set[int]()  # lines of how a module is made, which is so once
         if processes.find_kind(target) == "class":
-            made = partial(runs.make_module, code.target, given.constructor)
+            made = partial(runs.make_module, code.target, constructor)
             making, target = {*watch(code.path, made)[0]}, made()
 
         def run(rewrite: Rewrite) -> tuple[Any, ...]:
-            arguments, parameters = map(copy_values, (given.arguments, given.parameters))
+            given = program.find_own(trial.values, trial.sizes)
             is_made_again = making & {rewrite.line, *(each.line for each in rewrite.others)}
             of = code.target if is_made_again else target
-            found = runs.call_target(of, arguments, parameters, given.constructor)
+            found = runs.call_target(of, given.arguments, given.parameters, constructor)
             return runs.flatten_results(runs.pick_results(found, program.names))
 
         for rewrite in rewrites:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from derive.checker.processes import CannotRunError
 from derive.checker.program import Program, find_expected, find_names
 from derive.checker.runs import Answer, How, weigh_results
-from derive.checker.samples import Sample, evaluate_parts, find_magnitudes
+from derive.checker.samples import Sample, alter, evaluate_parts, find_magnitudes
 from derive.errors import Diagnostic
 from derive.ir import nodes as ir
 from derive.ir.functions import VANISHING
@@ -30,7 +30,7 @@ from derive.ir.polynomial import evaluate_extent
 from derive.ir.walk import walk
 from derive.judge import compare, loops
 from derive.judge.loops.entries import prepare_entry
-from derive.libraries import torch
+from derive.libraries import by_default, torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -112,7 +112,9 @@ def _loop(formula: Formula, sample: Sample, values: Mapping[str, Any]) -> dict[s
     names = [tensor.name for tensor in sample.system.results]
     if count_steps(sample) <= MOST_STEPS:
         expected = loops.evaluate_loops(formula, values)
-        return dict(zip(names, expected if len(names) > 1 else (expected,), strict=True))
+        with by_default(torch.float64):  # of a formula without tensors they are lists and numbers
+            found = map(torch.as_tensor, expected if len(names) > 1 else (expected,))
+            return dict(zip(names, found, strict=True))
     wanted = {name: value.clone() for name, value in sample.evaluate(values).items()}
     chooser = Random(sample.seed)
     places = {
@@ -374,6 +376,8 @@ def judge_further(
 ) -> Further:
     """Is the code the formula at a special sample, and what is to be said of it there?"""
     outcome = judge_at(program, sample, least=least, answer=answer)
+    if outcome.error is not None and outcome.error.is_beyond:
+        return Further(None)
     if outcome.error is not None:
         return _judge_error(program, sample, outcome.error)
     if not outcome.apart:
@@ -403,6 +407,39 @@ def judge_further(
     return Further(True, findings=tuple(findings.values()))
 
 
+def break_ties(sample: Sample) -> Sample:
+    """The sample with the inputs that equal an earlier one of their tensor moved a little."""
+
+    def act(_: ir.Tensor, domain: Any, value: Any) -> Any:
+        flat = value.flatten()
+        is_again = (flat[:, None] == flat).tril(-1).any(1)
+        moved = flat + 1e-3 * is_again * torch.arange(1, len(flat) + 1)
+        return moved.reshape(value.shape) if domain.is_everything else value
+
+    first = sample.change or (lambda _, values: values)
+    return replace(sample, change=lambda own, v: alter("real", act)(own, first(own, v)))
+
+
+def say_ties(program: Program, formula: Formula, sample: Sample, difference: str) -> str:
+    """The difference, and that it is one of ties alone where it is."""
+    tensors = filter(torch.is_tensor, sample.make_inputs().values())
+    is_tried = not sample.is_ordinary and all(value.numel() <= _FEW for value in tensors)
+    if is_tried and judge_further(program, formula, break_ties(sample)).same:
+        return f"{difference}; at ties alone: where no two inputs are equal it is the same"
+    return difference
+
+
+def is_at_poles(program: Program, formula: Formula, samples: Sequence[Sample]) -> bool:
+    """Whether they differ only where the formula has a number by rounding, and no value."""
+    every = [(judge_at(program, sample).apart, sample) for sample in samples]
+    told = all(
+        isfinite(each.wanted) and len(apart) < MOST_APART for apart, _ in every for each in apart
+    )
+    return told and all(judge_further(program, formula, s).same for apart, s in every if apart)
+
+
+_POLE = 1e200  # times what float64 gives: many digits make so much of a division by 0
+_FEW = 1000  # elements that are compared one by one
 FINITE_MASK = Diagnostic(
     "finite-mask",
     "a finite number stands for -inf in the mask",
@@ -465,10 +502,7 @@ _OF_NUMBERS = (ir.Scalar, ir.Number, ir.Size, ir.Add, ir.Mul, ir.Pow)
 
 def _judge_error(program: Program, sample: Sample, error: CannotRunError) -> Further:
     """Different where the code stops, unless it says itself that it does."""
-    line = error.line or 0
-    rows = program.code.source.splitlines()
-    said = rows[line - 1].split() if 0 < line <= len(rows) else []
-    if sample.is_limit or (said and said[0].strip("(").startswith(("raise", "assert"))):
+    if sample.is_limit or error.refusal:
         says = f"the code does not run with {sample.describe()}"
         return Further(None, findings=(Diagnostic("stops", says, facts=(str(error),)),))
     if not sample.is_ordinary and "ValueError: " in str(error) and _overflows(sample):
@@ -513,7 +547,7 @@ class _Element:
                 return None
             says = "code and formula differ in float64 far out, where no digits tell which is right"
             return Diagnostic("untold", says, facts=(f"{self.apart}, {self.sample.describe()}",))
-        if not math.isfinite(truth):
+        if not math.isfinite(truth) or abs(truth) > _POLE * abs(wanted):
             says = f"the formula has no value at some inputs where the code has one: {truth}"
             undefined = Diagnostic("undefined", says, facts=(self._show(truth),))
             return undefined if math.isfinite(found) else None

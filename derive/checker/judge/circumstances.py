@@ -15,6 +15,7 @@ import random
 import struct
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -24,10 +25,19 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from derive.checker import subjects
-from derive.checker.judge import judge_at, judge_further
+from derive.checker.judge import judge_at, judge_further, say_ties
 from derive.checker.processes import CannotRunError, EndedError, find_kind, where_it_lives
 from derive.checker.program import Program, check_answer, find_names
-from derive.checker.runs import Answer, Given, How, make_module, prepare, run_target
+from derive.checker.runs import (
+    Answer,
+    Given,
+    How,
+    is_same,
+    make_module,
+    prepare,
+    run_target,
+    trace_lines,
+)
 from derive.checker.samples import Sample, find_free_sizes
 from derive.errors import Diagnostic
 from derive.judge.compare import compare_values
@@ -85,16 +95,33 @@ def call_all(
     if once and isinstance(target, type):
         with prepare(How()):
             target = make_module(target, calls[0].given.constructor)
-    return tuple(_call(target, call, path) for call in calls)
+    found, kept = list[RunOutcome](), Given()
+    for call in calls:
+        given = _lay_all(call.given, call.circumstance)
+        if call.circumstance == "left":  # what the call before it has left
+            given = replace(given, parameters=kept.parameters)
+        found.append(_call(target, given, call, path))
+        kept = given
+    return tuple(found)
 
 
-def _call(target: Any, call: PlannedRun, path: str) -> RunOutcome:
-    at = call.circumstance
-    given = replace(
-        call.given,
-        arguments={name: _lay(value, at) for name, value in call.given.arguments.items()},
-        parameters={name: _lay(value, at) for name, value in call.given.parameters.items()},
+def _lay_all(given: Given, circumstance: str) -> Given:
+    """What is given as it lies in memory; what is given twice, or shares memory, goes on so."""
+    every = {id(v): v for v in (*given.arguments.values(), *given.parameters.values())}
+    tensors = [each for each in every.values() if isinstance(each, torch.Tensor)]
+    shared = Counter(each.untyped_storage().data_ptr() for each in tensors)
+    for each in tensors:
+        if shared[each.untyped_storage().data_ptr()] == 1:
+            every[id(each)] = _lay(each, circumstance)
+    arguments, parameters = (
+        {name: every[id(value)] for name, value in part.items()}
+        for part in (given.arguments, given.parameters)
     )
+    return replace(given, arguments=arguments, parameters=parameters)
+
+
+def _call(target: Any, given: Given, call: PlannedRun, path: str) -> RunOutcome:
+    at = call.circumstance
     before = _find_generators() if at == "noted" else {}
     asked: dict[str, None] = {}
     try:
@@ -111,8 +138,6 @@ def _call(target: Any, call: PlannedRun, path: str) -> RunOutcome:
 
 def _lay(value: Any, circumstance: str) -> Any:
     """A tensor with the same values, as it lies in memory under a circumstance."""
-    if not isinstance(value, torch.Tensor):
-        return value
     if circumstance == "strided" and value.dim():
         if value.dim() == 1:
             return torch.stack([value, value], 1)[:, 0]
@@ -159,6 +184,8 @@ def _enter(target: Any, at: str, path: str, asked: dict[str, None]) -> Iterator[
             before = _find_generators()
             stack.callback(_set_generators, before)
             _set_ends(before, ENDS[at])
+        elif at == "written":
+            stack.enter_context(_watch_writes(target, path, asked))
         elif at == "noted":
             stack.callback(sys.setprofile, sys.getprofile())
             sys.setprofile(watch)
@@ -169,6 +196,27 @@ def _enter(target: Any, at: str, path: str, asked: dict[str, None]) -> Iterator[
             for buffer in target.buffers():
                 stack.callback(buffer.data.copy_, buffer.clone())
             target.train(not target.training)
+        yield
+
+
+@contextmanager
+def _watch_writes(module: Any, path: str, asked: dict[str, None]) -> Iterator[None]:
+    """Note each line in here after which a parameter or a buffer is another than at first."""
+    first: dict[str, Any] = {}
+    last = 0
+
+    def meet(frame: Any, event: str) -> None:
+        nonlocal last
+        for kind, named in (("parameter", "named_parameters"), ("buffer", "named_buffers")):
+            for name, value in getattr(module, named, dict)():
+                old = first.setdefault(name, value.detach().clone())
+                if not is_same(old, value):
+                    asked[f"line {last} changes the {kind} {name}"] = None
+                    first[name] = value.detach().clone()
+        is_left = event == "return" and frame.f_back.f_code.co_filename == path
+        last = (frame.f_back if is_left else frame).f_lineno  # a line that runs next
+
+    with trace_lines(path, meet):
         yield
 
 
@@ -326,7 +374,7 @@ def judge_circumstances(
             for sample, given in zip(others, found, strict=True)
             if all(type(v) is type(given[n]) and (v == given[n]) is True for n, v in made.items())
         ]
-    plan = [(first, How(seed=seed), "") for seed in (1, 2)]
+    plan = [(first, How(seed=1), ""), (first, How(seed=2), "left")]
     plan += [(sample, How(), "again") for sample in others]
     plan += [(first, How(), at) for at in PROMISED]
     plan.append((replace(first, change=_repeat, reason=_EXPANDED), How(), "expanded"))
@@ -335,11 +383,11 @@ def judge_circumstances(
     plan += [(first, How(), "noted")] * 2
     calls = run_all(program, plan, once=True)
     usual, again = (call.get_answer().results for call in calls[:2])
-    if len(usual) != len(again) or not all(
-        one.shape == other.shape and bool(((one == other) | (one != one)).all())
-        for one, other in zip(usual, again, strict=True)
-    ):
-        return Circumstances(is_random=True)
+    is_random = len(usual) != len(again) or not all(map(is_same, usual, again))
+    is_changed = not program.parameters.keys().isdisjoint(calls[0].get_answer().changed)
+    chance = _name_write(program, first, is_random) if is_random or is_changed else ""
+    if is_random or chance:
+        return Circumstances(is_random, chance)
     chance = _find_chance(program, first, calls[-1].asked)
     if chance:
         return Circumstances(chance=chance)
@@ -358,6 +406,10 @@ def judge_circumstances(
         if at == "other mode":
             findings += _name_mode(program, usual, call)
             continue
+        failed = call.answer if isinstance(call.answer, CannotRunError) else None
+        if failed and at in _CALLED and failed.refusal:
+            says = f"the code stops at other inputs, {failed}: nothing behind it was checked there"
+            return Circumstances(chance=says, line=failed.line)
         where = _find_difference(judge, planned, usual, call)
         if where:
             line = _find_other_way(program, first, at) if at in PROMISED else None
@@ -376,9 +428,20 @@ def _find_difference(judge: Judge, planned: Planned, usual: Sequence[Any], call:
         where = outcome.describe(sample) if outcome.is_clear else ""
         if where and judge_further(program, formula, sample, answer=call.answer).same:
             return ""  # where terms cancel, either side has nothing but rounding
-        return where if at == "expanded" else where and f"{where}, {_AGAIN}"
+        if where and at == "expanded":
+            return say_ties(program, formula, sample, where)
+        return where and f"{where}, {_AGAIN}"
     where = _compare(program, usual, call.answer.results)
     return where and f"{where}, {PROMISED.get(at, _AGAIN)}"
+
+
+def _name_write(program: Program, sample: Sample, is_random: bool) -> str:
+    """The line that changes a parameter, or a buffer on which the next call depends."""
+    (call,) = run_all(program, [(sample, How(), "written")], once=True)
+    for says in call.asked:
+        if is_random or "the parameter" in says:
+            return f"{says}: what the module gives is no function of its arguments"
+    return ""
 
 
 _CALLED = ("again", "noted")  # as usually, with other values before

@@ -14,6 +14,7 @@ import warnings
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from linecache import getline
 from traceback import walk_tb
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from derive.checker.runs.modes import (
     Masks,
     Recorder,
     State,
+    StoppedError,
     call_compiled,
     make_precise,
     watch_failures,
@@ -76,6 +78,7 @@ class How:
     is_watched: bool = False  # are its calls told
     ordinary: Given | None = None  # inputs at which is seen what a mask is; -inf stands there then
     most_lines: int = 0  # of the code, counted as they run, after which it is stopped; 0 for all
+    most_elements: int = 0  # of one tensor that it makes, beyond which it is stopped; 0 for all
     compiled: bool = False  # is the graph run that inductor makes of the code
 
 
@@ -100,11 +103,7 @@ class Answer:
     guilty: tuple[str, ...] = ()  # of inductor's work, what changes the result
 
 
-TOO_LONG = "it has not ended after {} of its lines"
-
-
-class _TooLongError(BaseException):
-    """More lines have run than were asked for; no `except Exception` of the code goes on."""
+_NO_MEMORY = re.compile(r"MemoryError|(allocate|not enough|out of) memory", re.IGNORECASE)
 
 
 @contextmanager
@@ -149,11 +148,11 @@ def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
 
         def count(frame: Any, event: str) -> None:
             if next(left, None) is None:
-                raise _TooLongError
+                raise StoppedError(f"it has not ended after {how.most_lines} of its lines")
 
         lines = trace_lines(path, count) if how.most_lines else nullcontext()
         modes = (
-            watch_failures(failed) if is_plain else nullcontext(),
+            watch_failures(failed, how.most_elements) if is_plain else nullcontext(),
             make_mode(watch.meet) if watch is not None else nullcontext(),
             lines,
         )
@@ -170,8 +169,8 @@ def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
         return replace(answer, **told, reach=reach, left_range=watch.left_range)
     except (processes.CannotRunError, DeriveError, NotModelledError, TooDeepError, UnluckyError):
         raise
-    except _TooLongError as error:
-        raise processes.CannotRunError(TOO_LONG.format(how.most_lines)) from error
+    except StoppedError as error:
+        raise processes.CannotRunError(str(error), is_beyond=True) from error
     except RecursionError as error:
         line = load.find_line(error, path)
         raise processes.CannotRunError("it calls itself without an end", line) from error
@@ -190,7 +189,13 @@ def describe_error(error: BaseException, path: str, failed: Any = None) -> proce
         said = tuple(relations.read_refusal(*frames[-1]))
     lacking = (NameError, AttributeError, ImportError, TypeError)  # which no other sizes cure
     is_incurable = isinstance(error, lacking) and not isinstance(error, UnboundLocalError)
-    return processes.CannotRunError(f"{at}{load.say(error)}", line, is_incurable, statements=said)
+    is_incurable |= failed is None and bool(frames) and relations.is_of_values(*frames[-1])
+    says, lacks = load.say(error), bool(_NO_MEMORY.search(load.say(error)))
+    row = getline(path, line or 0).strip()
+    is_own = row.lstrip("(").startswith(("raise", "assert")) or isinstance(error, AssertionError)
+    return processes.CannotRunError(
+        f"{at}{says}", line, is_incurable, (), said, is_beyond=lacks, refusal=row if is_own else ""
+    )
 
 
 @contextmanager
@@ -222,7 +227,8 @@ def _run(target: Any, given: Given, how: How, usage: Usage | None, path: str) ->
     both = {**given.arguments, **given.parameters}
     tensors = {name: value for name, value in both.items() if isinstance(value, torch.Tensor)}
     before = {} if how.tower else {name: value.clone() for name, value in tensors.items()}
-    leaves = {n: v for n, v in tensors.items() if v.is_floating_point()}
+    reals = {id(v): (n, v) for n, v in reversed(tensors.items()) if v.is_floating_point()}
+    leaves = dict(reals.values())  # of what is given twice the first
     if how.weights is not None:
         for value in leaves.values():
             value.requires_grad_()
@@ -242,9 +248,14 @@ def _run(target: Any, given: Given, how: How, usage: Usage | None, path: str) ->
         if getattr(total, "requires_grad", True):
             every = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
             gradients = dict(zip(leaves, every, strict=True))
-    pairs = ((name, old, tensors[name]) for name, old in before.items())
-    changed = tuple(n for n, old, new in pairs if not bool(((old == new) | (old != old)).all()))
+    now = {**given.arguments, **given.parameters}
+    changed = tuple(name for name, old in before.items() if not is_same(old, now[name]))
     return Answer(results, changed, gradients, usage, tuple(cuts), guilty=tuple(guilty or ()))
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two tensors have the same shape and values; nan is anything."""
+    return bool(one.shape == other.shape and ((one == other) | (one != one)).all())
 
 
 def _keep_module(target: type, made: Mapping[str, Any]) -> Any:
@@ -298,14 +309,17 @@ def call_target(
             target = make_module(target, made)
     if isinstance(target, torch.nn.Module):
 
-        def call_module(every: Mapping[str, Any], *args: Any, **named: Any) -> Any:
-            return torch.func.functional_call(target, dict(every), args, named)
+        def call_module(every: dict[str, Any], *args: Any, **named: Any) -> Any:
+            return torch.func.functional_call(target, every, args, named)
 
         positional, named = _order(target.forward, slots.gather(target.forward, given))
         dtype = find_dtype((*parameters.values(), *given.values()))
         every = {**_convert_others(target, parameters, dtype), **parameters}
         with convert_buffers(target, dtype):
-            return call(call_module, [every, *positional], named)
+            found = call(call_module, [every, *positional], named)
+        if isinstance(parameters, dict):
+            parameters.update(every)  # with what the call has put in their place
+        return found
     positional, named = _order(target, slots.gather(target, given))
     globals = getattr(inspect.unwrap(target), "__globals__", {})
     if not any(_is_numpys(value) for value in globals.values()):

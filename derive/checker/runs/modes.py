@@ -81,15 +81,25 @@ def find_site_now(path: str) -> tuple[int | None, int]:
     return (None, -1) if frame is None else (int(frame.f_lineno), int(frame.f_lasti))
 
 
-def watch_failures(failed: list[tuple[str, Any, Any]]) -> Any:
-    """A mode that adds the name and the arguments of each torch function that raises."""
+class StoppedError(BaseException):
+    """The code takes more than it is given; no `except Exception` of the code goes on."""
+
+
+def watch_failures(failed: list[tuple[str, Any, Any]], most: int = 0) -> Any:
+    """A mode that adds the name and the arguments of each torch function that raises.
+
+    It stops the code at a tensor of more elements than `most`, if that is not 0.
+    """
 
     def act(function: Any, args: Any, named: Any) -> Any:
         try:
-            return function(*args, **named)
+            found = function(*args, **named)
         except Exception:
             failed.append((getattr(function, "__name__", ""), args, named))
             raise
+        if most and any(each.numel() > most for each in find_tensors(found)):
+            raise StoppedError(f"it makes a tensor of more than {most} elements")
+        return found
 
     return make_mode(act)
 
@@ -379,7 +389,8 @@ def call_compiled(
         return torch.randn(tuple(value.shape), generator=generator, dtype=torch.float64)
 
     leaves, spec = internals.pytree.tree_flatten((args, named))
-    plain = [*map(stand_in, leaves)]
+    stands_in = {id(each): stand_in(each) for each in leaves}  # what is given twice is one tensor
+    plain = [stands_in[id(each)] for each in leaves]
     graph = _Graph(plain)
     failed: list[Exception] = []
 

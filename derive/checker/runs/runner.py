@@ -177,7 +177,9 @@ def serve(end: socket.socket, job: Job, contained: tuple[str, ...]) -> None:
         except processes.CannotRunError as error:
             answer = error
         except (Exception, SystemExit, KeyboardInterrupt) as error:
-            answer = processes.Failure(type(error).__name__, load.say(error))
+            name = type(error).__name__  # the words alone of what our own numbers raise
+            says = str(error) if name in processes.OF_RESIDUES else load.say(error)
+            answer = processes.Failure(name, says)
         end.sendall(processes.Writer(classes, keep).frame(answer))
 
 
