@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, islice, permutations
+from math import inf
 from typing import Any
 
 from derive.checker import load, processes, reading
@@ -255,7 +256,10 @@ class _Inquiry:
             found, suspects = self.edit_formula(plain, _FORMULA)
         if self.faults == MOST_FAULTS:
             case.report(found)
-        correction = self.edit_code(suspects, is_told=bool(found.edit))
+        more = _UNSUSPECTED
+        if found.edit:  # its line is told; a shape that is wrong is wrong where it is made
+            more = inf if found.edited is None else _UNTOLD
+        correction = self.edit_code(suspects, more)
         if correction is not None:
             return self.add_correction(found, correction)
         if not found.edit:
@@ -285,11 +289,8 @@ class _Inquiry:
         known = replace(plain, line=line, placed=placed, about=edit.about)
         return replace(known, edit=edit.words, edited=edit.system), {line or 0, plain.line or 0}
 
-    def edit_code(self, suspects: set[int], *, is_told: bool) -> Correction | None:
-        """The edit of the code that makes it right, the suspected lines first.
-
-        On others none but the likeliest are tried where an edit of the formula is known.
-        """
+    def edit_code(self, suspects: set[int], more: float) -> Correction | None:
+        """The edit of the code that makes it right; on a line not suspected it costs `more`."""
         lines, mender = self.lines, self.mender
         if mender is None:
             return None
@@ -298,7 +299,7 @@ class _Inquiry:
 
         def weigh(line: int) -> float:
             """What it costs an edit to be on a line."""
-            return 0.0 if line in suspects else _UNTOLD if is_told else _UNSUSPECTED
+            return 0.0 if line in suspects else more
 
         with self.budget.part(_CODE if mender.count_unused() < 2 else _FORMULA) as own:
             return mender.find(weigh, own)
