@@ -74,10 +74,8 @@ def protect(
             inside = map_children(
                 inside, lambda child: guard_unless_finite(child, condition, zeros=zeros)
             )
-        case ir.Reduce("sample_var", bound, rows, body) if inner is not ir.TRUE:
-            inside = ir.Reduce(
-                "sample_var", bound, rows, _guard(body, inner)
-            )  # of one entry, 0 / 0
+        case ir.Reduce("sample_var" as kind, bound, rows, body) if inner is not ir.TRUE:
+            inside = ir.Reduce(kind, bound, rows, _guard(body, inner))  # of one entry, 0 / 0
         case ir.Reduce("mean", bound, rows, ir.Mul(factors) as body) if (
             ir.TRUE not in {inner, rows} and sum(map(is_variable, factors)) > 1
         ):  # the mask is on one of the factors, and the others meet the slope
@@ -251,10 +249,8 @@ def carry_guards(system: ir.System) -> ir.System:
     nonfinite, conditions = find_nonfinite(system), find_conditions(system)
     equations = []
     for equation in system.equations:
-        value, condition = (
-            mark_tensors(equation.value, nonfinite),
-            conditions[equation.target.tensor],
-        )
+        value, condition = equation.value, conditions[equation.target.tensor]
+        value = mark_tensors(value, nonfinite)
         value = protect(value, condition, zeros=system.empty_row == "zeros")
         equations.append(ir.Equation(equation.target, unmark_tensors(value, nonfinite)))
     return replace(system, equations=tuple(equations))
@@ -280,22 +276,15 @@ def find_conditions(system: ir.System) -> dict[ir.Tensor, ir.Expr]:
     """
     found: dict[ir.Tensor, ir.Expr] = dict.fromkeys(system.results, ir.TRUE)
     defined = {equation.target.tensor: k for k, equation in enumerate(system.equations)}
-    reads: dict[ir.Tensor, list[tuple[ir.Access, facts.Guards]]] = {
-        tensor: [] for tensor in defined
-    }
+    reads: dict[ir.Tensor, list[Read]] = {tensor: [] for tensor in defined}
     for place, equation in reversed(list(enumerate(system.equations))):
         target = equation.target
         undefined = {tensor for tensor, k in defined.items() if k >= place}
-        renamed = (
-            _rename(around, read, target, undefined) for read, around in reads[target.tensor]
-        )
-        conditions = tuple(dict.fromkeys(renamed))
-        found.setdefault(target.tensor, _join(conditions))
-        needed = found[target.tensor]
+        where = [_rename(around, read, target, undefined) for read, around in reads[target.tensor]]
+        needed = found.setdefault(target.tensor, _join(dict.fromkeys(where)))
         own: dict[ir.Tensor, list[Read]] = {}
-        for access, around in facts.find_reads(
-            equation.value, () if needed is ir.TRUE else (needed,)
-        ):
+        outer = () if needed is ir.TRUE else (needed,)
+        for access, around in facts.find_reads(equation.value, outer):
             own.setdefault(access.tensor, []).append((access, around))
         for tensor in own.keys() & defined.keys():
             reads[tensor] = own[tensor] + reads[tensor]

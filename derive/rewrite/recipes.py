@@ -104,36 +104,23 @@ def _find_parts(equations: Equations, results: Sequence[ir.Tensor]) -> Equations
         indices = equation.target.places
         plain = all(isinstance(place, ir.Index) for place in indices)
         known = any(is_reading(equation.value, part.target.tensor) for part in parts)
-        if plain and equation.target.tensor not in results and (known or _holds(equation.value)):
+        bare, rows, *_ = _count(equation.value)
+        if plain and equation.target.tensor not in results and (known or bare or rows):
             parts[equation] = None
     return tuple(parts)
 
 
-def _holds(value: ir.Expr) -> bool:
-    """Is there an exponential, a logarithm, or a row in it?"""
-    return any(
-        (isinstance(part, ir.Call) and part.function in BARE)
-        or (isinstance(part, ir.Reduce) and part.kind in {"max", "logsumexp"})
-        or (isinstance(part, ir.Along) and ROWS[part.kind].ignores_shift)
-        for part in walk(value)
-    )
-
-
 def _find_near(reader: ir.Equation, parts: Equations) -> Equations:
     """The parts that an equation reads, itself or through others of them, in their order."""
+    others = [part for part in parts if part is not reader]
     near: dict[ir.Equation, None] = {}
     waiting = [reader]
     while waiting and len(near) < MOST:
         here = waiting.pop(0)
-        for part in parts:
-            if (
-                part is not reader
-                and part not in near
-                and is_reading(here.value, part.target.tensor)
-            ):
-                near[part] = None
-                waiting.append(part)
-    return tuple(part for part in parts if part in near)
+        new = [p for p in others if p not in near and is_reading(here.value, p.target.tensor)]
+        near |= dict.fromkeys(new)
+        waiting += new
+    return tuple(part for part in others if part in near)
 
 
 def _open(
@@ -189,9 +176,7 @@ def _count(value: ir.Expr) -> Counts:
 # it can be distributed, and is never built.
 
 
-def open_wide_sums(
-    equations: tuple[ir.Equation, ...], results: Sequence[ir.Tensor]
-) -> tuple[ir.Equation, ...]:
+def open_wide_sums(equations: Equations, results: Sequence[ir.Tensor]) -> Equations:
     """The equations with every wide sum put into the one contraction that reads it."""
     found = list(equations)
     for tensor in [each.target.tensor for each in equations]:
@@ -314,11 +299,6 @@ GUARD = ("carry_guard", "a tensor that is read only where c holds is computed on
 SETTLE = ("settle_indices", "an index that is summed over may have another name")
 
 
-def find_rules(system: ir.System) -> tuple[Rule, ...]:
-    """The rules of the recipe that hold for the system's empty rows."""
-    return find_valid(RULES, system.empty_row)
-
-
 @dataclass(frozen=True, slots=True)
 class Use:
     """One use of a law: the whole new system, and which equation it changed."""
@@ -341,7 +321,8 @@ def prepare(system: ir.System, log: list[Use] | None = None) -> tuple[ir.System,
     logged = _Log(system, log)
     opened = replace(system, equations=open_wide_sums(system.equations, system.results))
     logged.replace_each(*OPEN, opened)
-    settled = replace(opened, equations=open_parts(opened))
+    settle = _make_rewriter(opened, guards.find_nonfinite(opened))
+    settled = replace(opened, equations=open_rows(opened.equations, opened.results, settle))
     logged.replace_each(*OPENED, settled)
     nonfinite = guards.find_nonfinite(settled)
     rewrite = _make_rewriter(settled, nonfinite)
@@ -366,12 +347,6 @@ def find_uses(system: ir.System) -> tuple[Use, ...]:
     return tuple(log)
 
 
-def open_parts(system: ir.System) -> tuple[ir.Equation, ...]:
-    """The equations with the parts of each normalized row put where they are read."""
-    rewrite = _make_rewriter(system, guards.find_nonfinite(system))
-    return open_rows(system.equations, system.results, rewrite)
-
-
 def _make_rewriter(
     system: ir.System, nonfinite: Mapping[ir.Tensor, ir.Tensor]
 ) -> Callable[..., ir.Expr]:
@@ -379,7 +354,7 @@ def _make_rewriter(
 
     The rules are told which tensors may hold more than finite numbers.
     """
-    rules = find_rules(system)
+    rules = find_valid(RULES, system.empty_row)
 
     def rewrite(value: ir.Expr, used: list[tuple[Rule, ir.Expr, ir.Expr]] | None = None) -> ir.Expr:
         flat = apply_rules(guards.mark_tensors(value, nonfinite), FLAT, used)
@@ -455,14 +430,10 @@ LOSSY: tuple[Rule, ...] = tuple(each for each in _FOUND if each.loses)
 
 
 @dataclass(frozen=True, slots=True)
-class Rewriting:
-    """One use of a rule: the whole new system, and which equation it changed."""
+class Rewriting(Use):
+    """One use of the law of an optional rule."""
 
     rule: Rule
-    system: ir.System
-    equation: str
-    before: ir.Expr
-    after: ir.Expr
 
 
 def find_rewritings(
@@ -501,10 +472,8 @@ def _find_in_equations(
                 is_free = not rule.loses or (fast_math and rule.keeps_sign)
                 if not is_free and _find_changed(site, new) in sensitive[rule.keeps_sign]:
                     continue
-                after = indices.settle(
-                    guards.unmark_tensors(exchange(value, site, new, _find_values), nonfinite),
-                    equation,
-                )
+                exchanged = exchange(value, site, new, _find_values)
+                after = indices.settle(guards.unmark_tensors(exchanged, nonfinite), equation)
                 if not _is_whole(after):
                     continue
                 equations = list(system.equations)
@@ -554,7 +523,8 @@ def _is_whole(value: ir.Expr) -> bool:
 
 
 def _tell(rule: Rule, system: ir.System, equation: ir.Equation, after: ir.Expr) -> Rewriting:
-    return Rewriting(rule, system, equation.target.tensor.name, equation.value, after)
+    name = equation.target.tensor.name
+    return Rewriting(rule.name, rule.law, system, name, equation.value, after, rule)
 
 
 def _find_values(expr: ir.Expr) -> tuple[ir.Expr, ...]:

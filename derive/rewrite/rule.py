@@ -31,7 +31,7 @@ An index of the user's that a rule drew into its own scope means what it did bef
 name only where somebody is to read the text.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -124,6 +124,17 @@ def find_value(factor: ir.Expr, equation: ir.Equation) -> ir.Expr | None:
 def put_value(value: ir.Expr, equation: ir.Equation) -> ir.Expr:
     """The value with the equation's in place of each read at indices."""
     return rewrite_bottom_up(value, lambda here: find_value(here, equation) or here)
+
+
+def rename_all(
+    indices: Iterable[ir.Index], taken: set[str], letter: str = ""
+) -> dict[ir.Expr, ir.Index]:
+    """A free index for each of several, from `letter` on; their names are taken from now on."""
+    new: dict[ir.Expr, ir.Index] = {}
+    for index in indices:
+        new[index] = rename_apart(ir.Index(letter or index.name, index.extent), taken)
+        taken.add(new[index].name)
+    return new
 
 
 def rename_clashes(system: ir.System, start: ir.System) -> ir.System:

@@ -8,7 +8,7 @@ product is a running sum.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from derive.analysis.facts import is_finite_where_defined, is_never_negative, is_safe
@@ -42,17 +42,27 @@ class Chain:
         body = ir.product_of(list(self.factors))
         return ir.sum_over(self.bound, body, self.condition)
 
-    def open(self, position: int, value: ir.Expr) -> Chain:
-        """The chain with a product, or the sum of one, in the place of one factor."""
-        others = (*self.factors[:position], *self.factors[position + 1 :])
-        free = (i for part in (self.condition, *others) for i in find_free(part))
+    def open_each(self, find: Callable[[ir.Expr], ir.Expr | None]) -> Chain:
+        """The chain with a product, or the sum of one, in the place of each factor that has one."""
+        chain, k = self, 0
+        while k < len(chain.factors):
+            value = find(chain.factors[k])
+            if value is None:
+                k += 1
+            else:
+                term = split_term(value)
+                body = ir.product_of(list(term.factors))
+                chain = chain.merge_sum(k, ir.Reduce("sum", term.bound, term.condition, body))
+        return chain
+
+    def merge_sum(self, position: int, inner: ir.Reduce) -> Chain:
+        """The chain with the sum in the place of one factor around it."""
+        before, after = self.factors[:position], self.factors[position + 1 :]
+        free = (i for part in (self.condition, *before, *after) for i in find_free(part))
         taken = {i.name for i in (*self.bound, *free)}
-        term = split_term(value)
-        inner = ir.Reduce("sum", term.bound, term.condition, ir.product_of(list(term.factors)))
         bound, condition, body = products.rename_bound(inner, taken)
-        factors = (*self.factors[:position], *find_factors(body), *self.factors[position + 1 :])
         whole = ir.all_of(self.condition, condition)
-        return Chain((*self.bound, *bound), whole, factors)
+        return Chain((*self.bound, *bound), whole, (*before, *find_factors(body), *after))
 
 
 def split_term(expr: ir.Expr) -> Chain:
@@ -60,19 +70,12 @@ def split_term(expr: ir.Expr) -> Chain:
 
     Not where a sum of nothing would hide what they are: see `may_go_in`.
     """
-    factors = find_factors(expr)
-    sums = [k for k, f in enumerate(factors) if isinstance(f, ir.Reduce) and f.kind == "sum"]
-    if len(sums) != 1:
-        return Chain((), ir.TRUE, factors)
-    (k,) = sums
-    others = (*factors[:k], *factors[k + 1 :])
-    summed = factors[k]
-    assert isinstance(summed, ir.Reduce)
-    if not products.may_go_in(others, summed):
-        return Chain((), ir.TRUE, factors)
-    taken = {i.name for f in others for i in find_free(f)}
-    bound, condition, body = products.rename_bound(summed, taken)
-    return Chain(bound, condition, (*factors[:k], *find_factors(body), *factors[k + 1 :]))
+    chain = Chain((), ir.TRUE, find_factors(expr))
+    sums = [f for f in chain.factors if isinstance(f, ir.Reduce) and f.kind == "sum"]
+    others = [f for f in chain.factors if f not in sums]
+    if len(sums) != 1 or not products.may_go_in(others, sums[0]):
+        return chain
+    return chain.merge_sum(chain.factors.index(sums[0]), sums[0])
 
 
 def to_chain(expr: ir.Reduce) -> Chain:
@@ -102,16 +105,13 @@ def accumulate_chain(expr: ir.Expr) -> ir.Expr | None:
 
 def _flatten_between(expr: ir.Reduce, triangle: masks.Triangle) -> Chain:
     """The sum less its triangle; sums that meet both indices of it are opened."""
-    chain = replace(to_chain(expr), condition=triangle.rest)
     ends = {triangle.index, triangle.edge}
-    k = 0
-    while k < len(chain.factors):
-        factor = chain.factors[k]
-        if isinstance(factor, ir.Reduce) and factor.kind == "sum" and ends <= {*find_free(factor)}:
-            chain = chain.open(k, factor)
-        else:
-            k += 1
-    return chain
+
+    def find_sum(f: ir.Expr) -> ir.Expr | None:
+        is_sum = isinstance(f, ir.Reduce) and f.kind == "sum"
+        return f if is_sum and ends <= {*find_free(f)} else None
+
+    return replace(to_chain(expr), condition=triangle.rest).open_each(find_sum)
 
 
 def _accumulate(chain: Chain, triangle: masks.Triangle) -> ir.Expr | None:
@@ -169,17 +169,17 @@ def inline_equation(system: ir.System) -> Iterator[ir.System]:
     together: dict[ir.Equation, list[ir.Equation]] = {}
     for equation in system.equations:
         term = split_term(equation.value)
-        is_product = len(term.factors) > 1 or bool(term.bound)
-        if (
-            is_product
-            and all(map(_is_elementwise, term.factors))
-            and is_finite_where_defined(mark_tensors(equation.value, nonfinite))
-        ):
+        if len(term.factors) == 1 and not term.bound:
+            continue
+        # factors of tensors alone are computed once, however often they stand there
+        parts = (part for factor in term.factors for part in walk(factor))
+        if any(isinstance(part, (ir.Reduce, ir.Along)) for part in parts):
+            continue
+        if is_finite_where_defined(mark_tensors(equation.value, nonfinite)):
             for new in _inline(equation, system, nonfinite):
                 yield new
-                reader = next(
-                    e for e in system.equations if is_reading(e.value, equation.target.tensor)
-                )
+                tensor = equation.target.tensor
+                reader = next(e for e in system.equations if is_reading(e.value, tensor))
                 together.setdefault(reader, []).append(equation)
     for equations in together.values():
         if len(equations) > 1:
@@ -217,14 +217,11 @@ def split_powers(system: ir.System) -> Iterator[ir.System]:
     """
     likeness = find_nonfinite(system, signs=True)
     values = (mark_tensors(equation.value, likeness) for equation in system.equations)
-    equations = tuple(
-        ir.Equation(
-            equation.target, unmark_tensors(rewrite_bottom_up(value, _split_power), likeness)
-        )
-        for equation, value in zip(system.equations, values, strict=True)
-    )
-    if any(one.value is not e.value for one, e in zip(equations, system.equations, strict=True)):
-        yield replace(system, equations=equations)
+    split = (unmark_tensors(rewrite_bottom_up(v, _split_power), likeness) for v in values)
+    pairs = zip(system.equations, split, strict=True)
+    new = replace(system, equations=tuple(ir.Equation(e.target, value) for e, value in pairs))
+    if new != system:
+        yield new
 
 
 def _split_power(expr: ir.Expr) -> ir.Expr:
@@ -277,28 +274,19 @@ def _inline(
     equation: ir.Equation, system: ir.System, nonfinite: Mapping[ir.Tensor, ir.Tensor]
 ) -> Iterator[ir.System]:
     """The system without the equation, if one other reads it, and only as a factor of sums."""
-    places = equation.target.places
-    if equation.target.tensor in system.results or not places:
+    tensor = equation.target.tensor
+    readers = [each for each in system.equations if is_reading(each.value, tensor)]
+    if tensor in system.results or not equation.target.places:
         return
-    readers = [each for each in system.equations if is_reading(each.value, equation.target.tensor)]
     if len(readers) != 1 or readers[0] is equation:
         return
     (reader,) = readers
-    others = {
-        tensor: like for tensor, like in nonfinite.items() if tensor is not equation.target.tensor
-    }
-    marked = _open_reads(mark_tensors(reader.value, others), equation)
-    opened = unmark_tensors(marked, others)
-    if not is_reading(opened, equation.target.tensor):
+    others = {marked: like for marked, like in nonfinite.items() if marked is not tensor}
+    opened = unmark_tensors(_open_reads(mark_tensors(reader.value, others), equation), others)
+    if not is_reading(opened, tensor):
         kept = (each for each in system.equations if each is not equation)
         changed = ir.Equation(reader.target, opened)
-        equations = tuple(changed if each is reader else each for each in kept)
-        yield replace(system, equations=equations)
-
-
-def _is_elementwise(factor: ir.Expr) -> bool:
-    """Is it of tensors alone? Then it is computed once, however often it stands there."""
-    return not any(isinstance(part, (ir.Reduce, ir.Along)) for part in walk(factor))
+        yield replace(system, equations=tuple(changed if e is reader else e for e in kept))
 
 
 def _open_reads(value: ir.Expr, equation: ir.Equation) -> ir.Expr:
@@ -309,11 +297,5 @@ def _open_reads(value: ir.Expr, equation: ir.Equation) -> ir.Expr:
     chain = to_chain(inside)
     if not all(map(is_finite_where_defined, chain.factors)):
         return inside
-    k = 0
-    while k < len(chain.factors):
-        opened = find_value(chain.factors[k], equation)
-        if opened is None:
-            k += 1
-        else:
-            chain = chain.open(k, opened)
-    return inside if chain.factors == find_factors(inside.body) else chain.to_expr()
+    opened = chain.open_each(lambda factor: find_value(factor, equation))
+    return inside if opened.factors == chain.factors else opened.to_expr()

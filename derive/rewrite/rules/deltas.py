@@ -27,8 +27,6 @@ def sift_delta(expr: ir.Expr) -> ir.Expr | None:
     Where an integer of the data may lie outside of the index's extent the sum is 0; where an index
     may, the sum stays. Of a row of logarithms the one entry is x[i] - logsumexp_j x[j].
     """
-    if not isinstance(expr, ir.Reduce) or expr.kind != "sum":
-        return None
     for index, told, sifted in _find_deltas(expr):
         inside: ir.Expr = ir.TRUE
         place = told
@@ -56,8 +54,6 @@ def sift_delta(expr: ir.Expr) -> ir.Expr | None:
 )
 def sift_index(expr: ir.Expr) -> ir.Expr | None:
     """A summed index that a delta ties to another index of the same extent gives way to it."""
-    if not isinstance(expr, ir.Reduce) or expr.kind != "sum":
-        return None
     return sift_delta(expr) if _is_index_tied(expr) else None
 
 
@@ -69,8 +65,6 @@ def sift_index(expr: ir.Expr) -> ir.Expr | None:
 )
 def sift_label(expr: ir.Expr) -> ir.Expr | None:
     """A summed index that a delta ties to an integer of the data gives way to it."""
-    if not isinstance(expr, ir.Reduce) or expr.kind != "sum":
-        return None
     is_label = any(isinstance(place, ir.Access) for _, place, _ in _find_deltas(expr))
     return sift_delta(expr) if is_label else None
 
@@ -89,12 +83,8 @@ def split_delta(expr: ir.Expr) -> ir.Expr | None:
     for k, factor in enumerate(factors):
         if not isinstance(factor, ir.Add):
             continue
-        parts = [
-            ir.Reduce(
-                "sum", expr.bound, ir.TRUE, ir.product_of([*factors[:k], t, *factors[k + 1 :]])
-            )
-            for t in factor.terms
-        ]
+        products = (ir.product_of([*factors[:k], t, *factors[k + 1 :]]) for t in factor.terms)
+        parts = [ir.Reduce("sum", expr.bound, ir.TRUE, product) for product in products]
         if any(_is_index_tied(part) or sift_label(part) for part in parts):
             return ir.Add(tuple(parts))
     return None
@@ -121,7 +111,7 @@ def _open_rows(expr: ir.Expr, index: ir.Index) -> ir.Expr:
     return rewrite_bottom_up(expr, act)
 
 
-def _is_index_tied(expr: ir.Reduce) -> bool:
+def _is_index_tied(expr: ir.Expr) -> bool:
     return any(
         isinstance(place, ir.Index) and place.extent is index.extent
         for index, place, _ in _find_deltas(expr)
@@ -137,8 +127,10 @@ def is_position(place: ir.Expr, index: ir.Index) -> bool:
     return is_whole(value) and is_never_negative(value) and is_never_negative(last - value)
 
 
-def _find_deltas(expr: ir.Reduce) -> Iterator[tuple[ir.Index, ir.Expr, ir.Reduce]]:
-    """A bound index, what a delta says that it is, and the sum without that delta; each in turn."""
+def _find_deltas(expr: ir.Expr) -> Iterator[tuple[ir.Index, ir.Expr, ir.Reduce]]:
+    """Each index of a sum that a delta ties, its position, and the sum without the delta."""
+    if not isinstance(expr, ir.Reduce) or expr.kind != "sum":
+        return
     for condition, index, place in _split_deltas(expr.condition, expr.bound):
         yield index, place, ir.Reduce("sum", expr.bound, condition, expr.body)
     if isinstance(expr.body, ir.Where) and expr.body.other is ir.ZERO and not is_bracket(expr.body):
@@ -150,9 +142,7 @@ def _find_deltas(expr: ir.Reduce) -> Iterator[tuple[ir.Index, ir.Expr, ir.Reduce
         if not isinstance(factor, ir.Where) or factor.other is not ir.ZERO:
             continue
         for condition, index, place in _split_deltas(factor.condition, expr.bound):
-            kept = (
-                factor.then if condition is ir.TRUE else ir.Where(condition, factor.then, ir.ZERO)
-            )
+            kept = ir.sum_over((), factor.then, condition)
             left = [] if kept is ir.ONE else [kept]
             body = ir.product_of([*factors[:k], *left, *factors[k + 1 :]])
             yield index, place, ir.Reduce("sum", expr.bound, expr.condition, body)

@@ -36,7 +36,7 @@ from derive.ir.walk import (
     walk,
 )
 from derive.rewrite import guards
-from derive.rewrite.rule import apply_rules, put_value, rule, system_rule
+from derive.rewrite.rule import apply_rules, put_value, rename_all, rule, system_rule
 from derive.rewrite.rules import deltas, products, sums
 from derive.rewrite.rules.sums import find_factors, is_contraction, is_number
 from derive.rewrite.rules.terms import Term, factor_terms, is_composite, opens, to_sum
@@ -96,7 +96,7 @@ class Reader:
                 return self._read_sum(expr)
             case ir.Where(condition, then, other) if other is ir.ZERO:
                 terms, degree = self.read(then)
-                return [term.guard(condition) for term in terms], degree
+                return [term.times(replace(_ONE, condition=condition)) for term in terms], degree
             case ir.Call("cos" | "sin" as name, (argument,)) if self.steps:
                 return self._read_angle(expr, name, argument)
         return _keep(expr)
@@ -156,13 +156,8 @@ class Reader:
         return self.read(factor)
 
     def _read_sum(self, expr: ir.Reduce) -> tuple[list[Term], int]:
-        new: dict[ir.Expr, ir.Expr] = {}
-        bound: tuple[ir.Index, ...] = ()
-        for index in expr.bound:
-            fresh = rename_apart(index, self.taken)
-            self.taken.add(fresh.name)
-            new[index] = fresh
-            bound = (*bound, fresh)
+        new = rename_all(expr.bound, self.taken)
+        bound = tuple(new.values())
         self.bound |= {*bound}
         condition, body = substitute(expr.condition, new), substitute(expr.body, new)
         self.is_changed = self.is_changed or self.is_mean or expr.kind == "mean"
@@ -187,10 +182,8 @@ class Reader:
             pairs = (("sin", "cos", 1), ("cos", "sin", sign))
         found: list[Term] = []
         for left, right, number in pairs:
-            both = ir.Mul(
-                (ir.Number(Fraction(number)), ir.Call(left, (one,)), ir.Call(right, (other,)))
-            )
-            found += self.read(both)[0]
+            angles = (ir.Call(left, (one,)), ir.Call(right, (other,)))
+            found += self.read(ir.Mul((ir.Number(Fraction(number)), *angles)))[0]
         return found, 1
 
     def _multiply(self, parts: Sequence[tuple[list[Term], int]]) -> tuple[list[Term], int]:
@@ -198,16 +191,7 @@ class Reader:
         for terms, _ in parts:
             if len(product) * len(terms) > MOST_TERMS:
                 raise TooLongError
-            product = [
-                Term(
-                    one.number * other.number,
-                    (*one.bound, *other.bound),
-                    ir.all_of(one.condition, other.condition),
-                    (*one.factors, *other.factors),
-                )
-                for one in product
-                for other in terms
-            ]
+            product = [one.times(other) for one in product for other in terms]
         return product, sum(degree for _, degree in parts)
 
 
@@ -221,15 +205,8 @@ def _sum_terms(
 ) -> list[Term]:
     """The terms, each summed over these indices too; of a mean, over the number of entries."""
     counts = [ir.Pow(i.extent, ir.MINUS_ONE) for i in bound] if expr.kind == "mean" else []
-    return [
-        Term(
-            term.number,
-            (*bound, *term.bound),
-            ir.all_of(condition, term.condition),
-            (*counts, *term.factors),
-        )
-        for term in terms
-    ]
+    around = Term(Fraction(1), bound, condition, tuple(counts))
+    return [around.times(term) for term in terms]
 
 
 def _keep(expr: ir.Expr) -> tuple[list[Term], int]:
@@ -281,13 +258,11 @@ def tidy(terms: Sequence[Term]) -> list[Term]:
     """Deltas sifted, indices without a say counted, like terms collected, zeros left out."""
     settled: list[Term] = []
     for term in terms:
+        found = [replace(term, number=Fraction(1))]
         if term.bound:
-            whole = replace(term, number=Fraction(1)).to_expr()
-            plain = apply_rules(whole, (deltas.sift_index, products.count_unused))
+            plain = apply_rules(found[0].to_expr(), (deltas.sift_index, products.count_unused))
             found = Reader({i.name for i in find_free(plain)}, set()).read(plain)[0]
-            settled += [replace(each, number=term.number * each.number) for each in found]
-        else:
-            settled.append(term)
+        settled += [replace(each, number=term.number * each.number) for each in found]
     alike: dict[object, list[Term]] = {}
     for term in map(_count_sizes, settled):
         if not _is_zero(term):
@@ -296,9 +271,8 @@ def tidy(terms: Sequence[Term]) -> list[Term]:
     for group in alike.values():
         for term in group:
             key: object = _find_key(term) if len(group) > 1 else term
-            known = found_terms.get(key)
-            number = term.number + (known.number if known else 0)
-            found_terms[key] = replace(known or term, number=number)
+            known = found_terms.setdefault(key, replace(term, number=Fraction(0)))
+            found_terms[key] = replace(known, number=known.number + term.number)
     return [term for term in found_terms.values() if term.number]
 
 
@@ -313,9 +287,8 @@ def _count_sizes(term: Term) -> Term:
         else:
             rest.append(factor)
     ((monomial, number),) = sizes.terms.items()
-    if {part for f in term.factors for part in walk(f) if isinstance(part, ir.Size)} - {
-        *sizes.atoms
-    }:
+    own = {part for f in term.factors for part in walk(f) if isinstance(part, ir.Size)}
+    if not own <= {*sizes.atoms}:
         return term
     powers = (b if p == 1 else ir.Pow(b, ir.Number(Fraction(p))) for b, p in monomial)
     return replace(term, number=term.number * number, factors=(*rest, *powers))
@@ -334,16 +307,14 @@ def _find_key(term: Term) -> object:
     """The factors under numbered bound indices, in the first of all orders."""
     if len(term.bound) > MOST_RENAMED:
         return (term.bound, term.condition, frozenset(Counter(term.factors).items()))
-    best: tuple[list[str], object] | None = None
+    keys: list[tuple[list[str], object]] = []
     for order in permutations(term.bound):
         new: dict[ir.Expr, ir.Expr] = {i: ir.Index(f"@{k}", i.extent) for k, i in enumerate(order)}
         named = term.rename(new)
         parts = ir.split_and(named.condition)
         text = sorted(to_text(f) for f in (*named.factors, *parts, *new.values()))
-        if best is None or text < best[0]:
-            best = (text, (frozenset(parts), frozenset(Counter(named.factors).items())))
-    assert best is not None
-    return best[1]
+        keys.append((text, (frozenset(parts), frozenset(Counter(named.factors).items()))))
+    return min(keys, key=lambda key: key[0])[1]
 
 
 def expand(expr: ir.Expr, *, differences: bool, is_lossy: bool = False) -> ir.Expr | None:

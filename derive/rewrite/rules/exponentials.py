@@ -6,7 +6,7 @@ functions that shift by the largest logit. A shift of a whole row has no effect.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, permutations
 
 from derive.analysis.extents import is_alike, is_never_empty, match_index
 from derive.analysis.facts import is_finite_where_defined, is_safe
@@ -173,16 +173,13 @@ def find_weighted_softmax(expr: ir.Expr) -> ir.Expr | None:
     """
     if not isinstance(expr, ir.Mul):
         return None
-    for k, over in enumerate(expr.factors):
-        for n, under in enumerate(expr.factors):
-            match over, under:
-                case ir.Reduce("sum"), ir.Pow(ir.Reduce("sum") as total, ir.Number(power)) if (
-                    power == -1
-                ):
-                    found = _find_weighted(over, total)
-                    if found is not None:
-                        rest = [f for m, f in enumerate(expr.factors) if m not in (k, n)]
-                        return ir.product_of([*rest, found])
+    for over, under in permutations(range(len(expr.factors)), 2):
+        match expr.factors[over], expr.factors[under]:
+            case ir.Reduce("sum") as whole, ir.Pow(ir.Reduce("sum") as total, power):
+                found = _find_weighted(whole, total) if power is ir.MINUS_ONE else None
+                if found is not None:
+                    rest = [f for k, f in enumerate(expr.factors) if k not in (over, under)]
+                    return ir.product_of([*rest, found])
     return None
 
 
@@ -343,29 +340,27 @@ def find_log_softmax(expr: ir.Expr) -> ir.Expr | None:
 def find_named_softmax(system: ir.System) -> Iterator[ir.System]:
     """What a logsumexp with a name is taken off is a log_softmax, which reads its row itself."""
     for named in system.equations:
-
-        def open_read(here: ir.Expr, named: ir.Equation = named) -> ir.Expr:
-            match here:
-                case ir.Add(terms):
-                    values = [find_value(sums.turn(term), named) for term in terms]
-                    pairs = zip(terms, values, strict=True)
-                    opened = [term if value is None else sums.turn(value) for term, value in pairs]
-                    return (any(values) and find_log_softmax(ir.sum_of(opened))) or here
-            return here
-
         if isinstance(named.value, ir.Reduce) and named.value.kind == "logsumexp":
-            yield from _open_reads(system, named, open_read)
+            yield from _open_reads(system, named, _open_logits)
+
+
+def _open_logits(here: ir.Expr, named: ir.Equation) -> ir.Expr:
+    """The log_softmax of a sum that a named logsumexp is taken off; else the expression itself."""
+    terms = here.terms if isinstance(here, ir.Add) else ()
+    values = [find_value(sums.turn(term), named) for term in terms]
+    pairs = zip(terms, values, strict=True)
+    opened = [term if value is None else sums.turn(value) for term, value in pairs]
+    return (any(values) and find_log_softmax(ir.sum_of(opened))) or here
 
 
 def _open_reads(
-    system: ir.System, named: ir.Equation, open_read: Callable[[ir.Expr], ir.Expr]
+    system: ir.System, named: ir.Equation, open_read: Callable[[ir.Expr, ir.Equation], ir.Expr]
 ) -> Iterator[ir.System]:
     """The system with what a name stands for where some read it, and no name that none does."""
-    opened = [
-        ir.Equation(e.target, rewrite_bottom_up(e.value, open_read)) for e in system.equations
-    ]
+    values = [rewrite_bottom_up(e.value, lambda e: open_read(e, named)) for e in system.equations]
+    opened = [ir.Equation(e.target, v) for e, v in zip(system.equations, values, strict=True)]
     tensor = named.target.tensor
-    if any(new.value is not e.value for e, new in zip(system.equations, opened, strict=True)):
+    if opened != [*system.equations]:
         is_kept = tensor in system.results or any(is_reading(e.value, tensor) for e in opened)
         kept = (e for e in opened if is_kept or e.target is not named.target)
         yield replace(system, equations=tuple(kept))
@@ -407,13 +402,14 @@ def _turn_sigmoid(value: ir.Expr) -> ir.Expr:
 def open_sigmoid(system: ir.System) -> Iterator[ir.System]:
     """A sigmoid with a name stands in the logarithms that read it: one call may do both."""
     for named in system.equations:
+        if _is_call(named.value, "sigmoid"):
+            yield from _open_reads(
+                system, named, lambda e, named: put_value(e, named) if _is_call(e, "log") else e
+            )
 
-        def open_log(here: ir.Expr, named: ir.Equation = named) -> ir.Expr:
-            is_log = isinstance(here, ir.Call) and here.function == "log"
-            return put_value(here, named) if is_log else here
 
-        if isinstance(named.value, ir.Call) and named.value.function == "sigmoid":
-            yield from _open_reads(system, named, open_log)
+def _is_call(expr: ir.Expr, function: str) -> bool:
+    return isinstance(expr, ir.Call) and expr.function == function
 
 
 def _find_normalised(term: ir.Expr, others: Sequence[ir.Expr]) -> ir.Expr | None:
@@ -481,9 +477,9 @@ def _leave_in_row(expr: ir.Expr, leave: Callable[[ir.Expr, ir.Index], ir.Expr]) 
 def _leave_in_squares(expr: ir.Expr, index: ir.Index) -> ir.Expr:
     """The logits with squared differences multiplied out, less what of those is the same."""
     match expr:
-        case ir.Add():
-            return map_children(expr, lambda part: _leave_in_squares(part, index))
-        case ir.Mul(factors) if sum(index in find_free(factor) for factor in factors) == 1:
+        case ir.Mul(factors) if sum(index in find_free(factor) for factor in factors) != 1:
+            return expr
+        case ir.Add() | ir.Mul():
             return map_children(expr, lambda part: _leave_in_squares(part, index))
         case ir.Reduce() if index in find_free(expr):
             found = sums.multiply_out(expr)
@@ -502,17 +498,19 @@ def _leave_shift(expr: ir.Expr, index: ir.Index, *, inside: bool = False) -> ir.
     """
     match expr:
         case ir.Add(terms):
-            kept = [
-                t
-                for t in terms
-                if index in find_free(t) or not is_safe(t) or (inside and _is_taken_off(t))
-            ]
+            own = {t: _leave_shift(t, index, inside=inside) for t in terms if index in find_free(t)}
             left = [
-                _leave_shift(t, index, inside=inside) if index in find_free(t) else t for t in kept
+                own.get(t, t)
+                for t in terms
+                if t in own or not is_safe(t) or (inside and _is_taken_off(t))
             ]
             return ir.sum_of(left) if left != list(terms) else expr
-        case ir.Mul(factors):
-            return _leave_in_product(expr, factors, index, inside=inside)
+        case ir.Mul(factors):  # a shift of the one factor that depends on it is one of the product
+            spots = [k for k, factor in enumerate(factors) if index in find_free(factor)]
+            if len(spots) == 1 and all(is_safe(f) for k, f in enumerate(factors) if k not in spots):
+                left = [*factors]
+                left[spots[0]] = _leave_shift(factors[spots[0]], index, inside=inside)
+                return ir.Mul(tuple(left))
         case ir.Reduce("sum", bound, condition, body):
             if index not in find_free(condition):
                 return ir.Reduce("sum", bound, condition, _leave_shift(body, index, inside=True))
@@ -521,19 +519,6 @@ def _leave_shift(expr: ir.Expr, index: ir.Index, *, inside: bool = False) -> ir.
         ):
             return ir.Where(condition, _leave_shift(then, index, inside=inside), other)
     return expr
-
-
-def _leave_in_product(
-    expr: ir.Expr, factors: Sequence[ir.Expr], index: ir.Index, *, inside: bool
-) -> ir.Expr:
-    """A shift of the one factor that depends on the index is a shift of the product."""
-    spots = [k for k, factor in enumerate(factors) if index in find_free(factor)]
-    others = [factor for k, factor in enumerate(factors) if k not in spots]
-    if len(spots) != 1 or not all(map(is_safe, others)):
-        return expr
-    (k,) = spots
-    left = _leave_shift(factors[k], index, inside=inside)
-    return ir.Mul((*factors[:k], left, *factors[k + 1 :]))
 
 
 def _is_taken_off(term: ir.Expr) -> bool:

@@ -163,10 +163,7 @@ def to_running_sum(expr: ir.Expr, triangle: Triangle) -> ir.Along | None:
         return None
     bound = tuple(i for i in expr.bound if i is not index)
     try:
-        condition, body = (
-            walk.substitute(rest, {index: edge}),
-            walk.substitute(expr.body, {index: edge}),
-        )
+        condition, body = (walk.substitute(part, {index: edge}) for part in (rest, expr.body))
     except ValueError:  # the index of a row stands for itself
         return None
     if bound:
@@ -207,14 +204,11 @@ def split_diagonal(expr: ir.Expr) -> ir.Expr | None:
 def _find_unequal(expr: ir.Reduce) -> Iterator[tuple[ir.Expr, ir.Compare, list[ir.Expr]]]:
     """The `j != i` in the condition or in a bracket, with the other conditions and factors."""
     factors = list(sums.find_factors(expr.body))
-    for condition, rest, left in (
-        (expr.condition, ir.TRUE, factors),
-        *(
-            (f.condition, expr.condition, [*factors[:k], *factors[k + 1 :]])
-            for k, f in enumerate(factors)
-            if products.is_bracket(f)
-        ),
-    ):
+    sites: list[tuple[ir.Expr, ir.Expr, list[ir.Expr]]] = [(expr.condition, ir.TRUE, factors)]
+    for k, factor in enumerate(factors):
+        if products.is_bracket(factor):
+            sites.append((factor.condition, expr.condition, [*factors[:k], *factors[k + 1 :]]))
+    for condition, rest, left in sites:
         parts = ir.split_and(condition)
         for k, part in enumerate(parts):
             if isinstance(part, ir.Compare) and part.relation == "!=":
@@ -301,15 +295,13 @@ def _settle(expr: ir.Expr) -> ir.Expr:
     def act(here: ir.Expr) -> ir.Expr:
         match here:
             case ir.Call(name, (argument,)) if FUNCTIONS[name].parity:
-                value = Polynomial.of(argument)
-                if not value.terms and FUNCTIONS[name].parity == "odd":
+                value, is_odd = Polynomial.of(argument), FUNCTIONS[name].parity == "odd"
+                if not value.terms and is_odd:
                     return ir.ZERO
                 first = min(value.terms, key=lambda m: [(to_text(a), p) for a, p in m], default=())
                 if value.terms.get(first, 0) < 0:
                     turned = ir.Call(name, ((-value).to_expr(),))
-                    is_odd = FUNCTIONS[name].parity == "odd"
                     return ir.Mul((ir.MINUS_ONE, turned)) if is_odd else turned
-                return here
             case ir.Add() | ir.Mul() | ir.Pow(_, ir.Number()):
                 return Polynomial.of(here).to_expr()
         return here
@@ -407,8 +399,7 @@ def _find_ends(
     if len(ends) < 2 or not any(isinstance(atom, ir.Index) for atom in ends[False].atoms):
         return None
     width = ends[True] - ends[False] + Polynomial.of(1)
-    is_size = all(isinstance(atom, ir.Size) for atom in width.atoms)
-    is_width = (
-        is_size and is_positive(width) and width.terms.get((), 0) >= 0
-    )  # for sizes of 0 as well
+    if not all(isinstance(atom, ir.Size) for atom in width.atoms):
+        return None
+    is_width = is_positive(width) and width.terms.get((), 0) >= 0  # for sizes of 0 as well
     return (ends[False], width, rest) if is_width else None

@@ -17,7 +17,7 @@ from typing import TypeAlias
 from derive.analysis.extents import is_told
 from derive.analysis.facts import find_facts, find_range, is_finite, is_integer, is_never_negative
 from derive.ir import nodes as ir
-from derive.ir.polynomial import ONE, Polynomial
+from derive.ir.polynomial import ONE, Polynomial, add_all
 from derive.ir.walk import (
     Names,
     find_accesses,
@@ -65,10 +65,7 @@ def _read_offsets(value: Polynomial) -> Iterator[Offset]:
 
 def to_polynomial(offset: Offset) -> Polynomial:
     """The sum that an offset is."""
-    total = Polynomial({})
-    for index, step in offset:
-        total = total + Polynomial.of(index) * Polynomial.of(step)
-    return total
+    return add_all(Polynomial.of(index) * Polynomial.of(step) for index, step in offset)
 
 
 def _write(value: Polynomial) -> ir.Expr:
@@ -76,8 +73,7 @@ def _write(value: Polynomial) -> ir.Expr:
     plain = value.to_expr()
     if not isinstance(plain, ir.Add):
         return plain
-    is_size = {term: not find_free(term) for term in plain.terms}
-    rank = {t: (is_size[t], isinstance(t, ir.Number), is_negative(t)) for t in plain.terms}
+    rank = {t: (not find_free(t), isinstance(t, ir.Number), is_negative(t)) for t in plain.terms}
     return ir.Add(tuple(sorted(plain.terms, key=lambda term: rank[term])))
 
 
@@ -229,9 +225,8 @@ class _Tables:
             read = self.read(part, guards, [((columns[0], 1), (rows[0], -1))])
             back: dict[ir.Expr, ir.Expr] = {held: rows[0]}
             for key, made in self.made.items():
-                target = ir.Access(
-                    made.target.tensor, tuple(substitute(p, back) for p in made.target.places)
-                )
+                places = tuple(substitute(place, back) for place in made.target.places)
+                target = ir.Access(made.target.tensor, places)
                 self.made[key] = ir.Equation(target, substitute(made.value, back))
             return None if read is None else substitute(read, back)
         return None
@@ -248,7 +243,10 @@ class _Tables:
             if low is None or length is None or depend_on(body, offset, ONE) is None:
                 continue
             number = runs.get(length, 0)
-            index = self._make_run(length, number)
+            if (length, number) not in self.runs:
+                taken = self.names.take_index(ir.Index("u", length.to_expr()))
+                self.runs[length, number] = taken
+            index = self.runs[length, number]
             body, runs[length] = _put(body, offset, index, low), number + 1
             inside = {p: _put(c, offset, index, low) for p, c in inside.items() if p not in held}
             places[index] = _write(value - low)
@@ -269,12 +267,6 @@ class _Tables:
             self.made[key] = ir.Equation(ir.Access(tensor, axes), body)
         tensor = self.made[key].target.tensor
         return ir.Access(tensor, tuple(places.get(axis, axis) for axis in axes))
-
-    def _make_run(self, length: Polynomial, number: int) -> ir.Index:
-        """The index over the values of an offset."""
-        if (length, number) not in self.runs:
-            self.runs[length, number] = self.names.take_index(ir.Index("u", length.to_expr()))
-        return self.runs[length, number]
 
 
 def _put(expr: ir.Expr, offset: Offset, index: ir.Index, low: Polynomial) -> ir.Expr:
@@ -395,18 +387,10 @@ class _Powers:
 
 def _find_powers(factors: Sequence[ir.Expr], offset: ir.Index) -> _Powers | None:
     found = _Powers([], [])
-    for factor in factors:
+    for factor in (inner for each in factors for inner in find_factors(each)):
         match factor:
-            case ir.Mul(parts):
-                inner = _find_powers(parts, offset)
-                if inner is None:
-                    return None
-                found.first.extend(inner.first)
-                found.ratio.extend(inner.ratio)
-                continue
             case _ if offset not in find_free(factor):
                 found.first.append(factor)
-                continue
             case ir.Pow(base, exponent) if offset not in find_free(base):
                 halves = Polynomial.of(exponent).split(offset)
                 if halves is None or halves[0] != ONE:
@@ -417,9 +401,9 @@ def _find_powers(factors: Sequence[ir.Expr], offset: ir.Index) -> _Powers | None
                 halves = Polynomial.of(exponent).split(offset)
                 if halves is None:
                     return None
-                found.ratio.append(ir.Call("exp", (halves[0].to_expr(),)))
-                rest = halves[1].to_expr()
-                found.first.extend([ir.Call("exp", (rest,))] if halves[1].terms else [])
+                slope, rest = (ir.Call("exp", (half.to_expr(),)) for half in halves)
+                found.ratio.append(slope)
+                found.first.extend([rest] if halves[1].terms else [])
             case _:
                 return None
     return found
@@ -427,7 +411,7 @@ def _find_powers(factors: Sequence[ir.Expr], offset: ir.Index) -> _Powers | None
 
 def _recur(expr: ir.Reduce, name: str) -> tuple[ir.Expr, ir.Equation] | None:
     """A sum of powers up to an index, or from one on, as a read of what recurs."""
-    factors, conditions = find_factors(expr.body), ir.split_and(expr.condition)
+    conditions = ir.split_and(expr.condition)
     for part in conditions:
         facts = find_facts(part) if is_told(part) else ()
         for late, early in permutations([a for f in facts for a in f.atoms], 2):
@@ -440,20 +424,21 @@ def _recur(expr: ir.Reduce, name: str) -> tuple[ir.Expr, ir.Equation] | None:
             rest = [c for c in conditions if c is not part]
             if summed not in expr.bound or edge in expr.bound:
                 continue
-            found = _split_powers(expr, factors, rest, (summed, edge, late is edge))
+            found = _write_recurrence(expr, rest, (summed, edge), late is edge, name)
             if found is not None:
-                return _write_recurrence(expr, found, (summed, edge, late is edge), name)
+                return found
     return None
 
 
-def _split_powers(
+def _write_recurrence(
     expr: ir.Reduce,
-    factors: Sequence[ir.Expr],
     conditions: Sequence[ir.Expr],
-    ends: tuple[ir.Index, ir.Index, bool],
-) -> tuple[_Powers, list[ir.Expr], list[ir.Expr]] | None:
-    """The powers; factors and conditions of the summed index; those that it has no part in."""
-    summed, edge, is_upward = ends
+    ends: tuple[ir.Index, ir.Index],
+    is_upward: bool,
+    name: str,
+) -> tuple[ir.Expr, ir.Equation] | None:
+    """A sum from one end to the other as a read of what recurs, if its factors there are powers."""
+    (summed, edge), factors = ends, find_factors(expr.body)
     step = ((edge, 1), (summed, -1)) if is_upward else ((summed, 1), (edge, -1))
     run = rename_apart(ir.Index("u", edge.extent), {i.name for i in find_free(expr.body)})
     both = [f for f in factors if {summed, edge} <= {*find_free(f)}]
@@ -464,23 +449,13 @@ def _split_powers(
     inside = [f for f in others if summed in find_free(f)]
     if not both or powers is None or any(edge in find_free(f) for f in inside):
         return None
-    return powers, inside, [f for f in others if f not in inside]
-
-
-def _write_recurrence(
-    expr: ir.Reduce,
-    found: tuple[_Powers, list[ir.Expr], list[ir.Expr]],
-    ends: tuple[ir.Index, ir.Index, bool],
-    name: str,
-) -> tuple[ir.Expr, ir.Equation]:
-    (summed, edge, is_upward), (powers, inside, outside) = ends, found
+    outside = [f for f in others if f not in inside]
     around = {i for f in (*powers.ratio, *outside) for i in find_free(f)}
     own = {i for f in (*powers.first, *inside) for i in find_free(f)}
     inner = tuple(i for i in expr.bound if i in own and i not in around and i is not summed)
     back = (Polynomial.of(edge.extent) - ONE - Polynomial.of(edge)).to_expr()
     body = ir.product_of([*powers.first, *inside]) if powers.first or inside else ir.ONE
-    added = ir.sum_over(inner, body)
-    added = substitute(added, {summed: edge if is_upward else back})
+    added = substitute(ir.sum_over(inner, body), {summed: edge if is_upward else back})
     ratio = ir.product_of(powers.ratio)
     free = (i for part in (added, ratio) for i in find_free(part))
     axes = (*(i for i in dict.fromkeys(free) if i is not edge), edge)
@@ -490,9 +465,8 @@ def _write_recurrence(
     before_all = ir.Where(ir.Compare("<", last, ir.ZERO), ir.ZERO, before)
     value = ir.Add((ir.Mul((ratio, before_all)), added))
     read = ir.Access(tensor, (*axes[:-1], edge if is_upward else back))
-    whole = ir.product_of([*outside, read])
     kept = tuple(i for i in expr.bound if i not in inner and i is not summed)
-    whole = ir.sum_over(kept, whole)
+    whole = ir.sum_over(kept, ir.product_of([*outside, read]))
     return whole, ir.Equation(ir.Access(tensor, axes), value)
 
 
@@ -500,21 +474,20 @@ def find_recurrent(system: ir.System) -> ir.System | None:
     """The system with sums of powers as what recurs: y_t = sum_(r <= t) g**(t - r) * x_r."""
     names = Names.of(system)
     equations: list[ir.Equation] = []
+
+    def visit(here: ir.Expr) -> ir.Expr:
+        if not isinstance(here, ir.Reduce) or here.kind != "sum":
+            return here
+        name = names.propose("state")
+        found = _recur(here, name)
+        if found is None:
+            return here
+        names.add(name)
+        equations.append(found[1])
+        return found[0]
+
     for equation in system.equations:
-        made: list[ir.Equation] = []
-
-        def visit(here: ir.Expr, made: list[ir.Equation] = made) -> ir.Expr:
-            if not isinstance(here, ir.Reduce) or here.kind != "sum":
-                return here
-            name = names.propose("state")
-            found = _recur(here, name)
-            if found is None:
-                return here
-            names.add(name)
-            made.append(found[1])
-            return found[0]
-
         value = rewrite_bottom_up(equation.value, visit)
-        equations += [*made, ir.Equation(equation.target, value)]
+        equations.append(ir.Equation(equation.target, value))
     changed = len(equations) > len(system.equations)
     return replace(system, equations=tuple(equations)) if changed else None

@@ -16,11 +16,10 @@ from derive.ir.walk import (
     find_brackets,
     find_children,
     find_free,
-    rename_apart,
     substitute,
     walk,
 )
-from derive.rewrite.rule import rule, system_rule
+from derive.rewrite.rule import rename_all, rule, system_rule
 
 Powers: TypeAlias = dict[ir.Expr, Fraction]  # what a product is made of
 Site: TypeAlias = tuple[ir.Equation, ir.Expr, Powers]  # a product, and where it stands
@@ -50,7 +49,7 @@ def flatten_product(expr: ir.Expr) -> ir.Expr | None:
                 factors.append(factor if is_bracket(base) else base)
             case _:
                 factors.append(factor)
-    return _changed(expr, ir.Mul(tuple(factors)))
+    return ir.Mul(tuple(factors))
 
 
 @rule(
@@ -63,10 +62,7 @@ def flatten_sum(expr: ir.Expr) -> ir.Expr | None:
     """A sum inside a sum becomes one sum."""
     if not isinstance(expr, ir.Add):
         return None
-    terms: list[ir.Expr] = []
-    for term in expr.terms:
-        terms += ir.split_sum(term)
-    return _changed(expr, ir.Add(tuple(terms)))
+    return ir.Add(tuple(part for term in expr.terms for part in ir.split_sum(term)))
 
 
 @rule(
@@ -94,20 +90,16 @@ def guard_product(expr: ir.Expr) -> ir.Expr | None:
 )
 def choose_argument(expr: ir.Expr) -> ir.Expr | None:
     """A choice between two values of a function is one value, unless that is of more entries."""
+    chosen: ir.Expr
     match expr:
-        case ir.Where(condition, ir.Call(name, (one,)), ir.Call(other_name, (other,))) if (
-            name == other_name
-        ):
-            own = {*find_free(one)}
-            if own and own == {*find_free(other)} and own >= {*find_free(condition)}:
-                return ir.Call(name, (ir.Where(condition, one, other),))
-        case ir.Where(condition, ir.Pow(one, power), ir.Pow(other, same)) if (
-            power is same and isinstance(power, ir.Number)
-        ):
-            own = {*find_free(one)}
-            if own and own == {*find_free(other)} and own >= {*find_free(condition)}:
-                return ir.Pow(ir.Where(condition, one, other), power)
-    return None
+        case ir.Where(condition, ir.Call(name, (one,)), ir.Call(same, (other,))) if name == same:
+            chosen = ir.Call(name, (ir.Where(condition, one, other),))
+        case ir.Where(condition, ir.Pow(one, ir.Number() as n), ir.Pow(other, same)) if n is same:
+            chosen = ir.Pow(ir.Where(condition, one, other), n)
+        case _:
+            return None
+    own = {*find_free(one)}
+    return chosen if own and own == {*find_free(other)} >= {*find_free(condition)} else None
 
 
 @rule(
@@ -140,14 +132,11 @@ def pull_sum_out(expr: ir.Expr) -> ir.Expr | None:
     for k, summed in enumerate(expr.factors):
         rest = expr.factors[:k] + expr.factors[k + 1 :]
         if isinstance(summed, ir.Reduce) and summed.kind == "sum" and may_go_in(rest, summed):
-            break
-    else:
-        return None
-    taken = {i.name for f in rest for i in find_free(f)}
-    bound, condition, body = rename_bound(summed, taken)
-    return ir.Reduce(
-        "sum", bound, condition, ir.Mul((*expr.factors[:k], body, *expr.factors[k + 1 :]))
-    )
+            taken = {i.name for f in rest for i in find_free(f)}
+            bound, condition, body = rename_bound(summed, taken)
+            product = ir.Mul((*expr.factors[:k], body, *expr.factors[k + 1 :]))
+            return ir.Reduce("sum", bound, condition, product)
+    return None
 
 
 @rule(
@@ -178,13 +167,9 @@ def count_unused(expr: ir.Expr) -> ir.Expr | None:
         case ir.Reduce("sum", bound, condition, body):
             used = {*find_free(body), *find_free(condition)}
             idle = tuple(i for i in bound if i not in used)
-            if not idle:
-                return None
             left = tuple(i for i in bound if i in used)
-            inner = ir.Reduce("sum", left, condition, body) if left else body
-            if not left and condition is not ir.TRUE:
-                inner = ir.Where(condition, body, ir.ZERO)
-            return ir.Mul((*(i.extent for i in idle), inner))
+            if idle:
+                return ir.Mul((*(i.extent for i in idle), ir.sum_over(left, body, condition)))
     return None
 
 
@@ -255,14 +240,9 @@ def rename_bound(
     inside = [i for part in nodes if isinstance(part, ir.Reduce) for i in part.bound]
     inside += [*reduce.bound, *find_free(reduce.body), *find_free(reduce.condition)]
     used = {*taken, *(i.name for i in inside)}
-    new: dict[ir.Expr, ir.Expr] = {}
-    for index in reduce.bound:
-        if index.name in taken:
-            fresh = rename_apart(index, used)
-            used.add(fresh.name)
-            new[index] = fresh
+    new = rename_all((i for i in reduce.bound if i.name in taken), used)
     bound = tuple(new.get(i, i) for i in reduce.bound)
-    return bound, substitute(reduce.condition, new), substitute(reduce.body, new)  # type: ignore[return-value]
+    return bound, substitute(reduce.condition, new), substitute(reduce.body, new)
 
 
 def is_bracket(expr: ir.Expr) -> TypeGuard[ir.Where]:
@@ -275,10 +255,6 @@ def may_go_in(factors: Sequence[ir.Expr], summed: ir.Reduce) -> bool:
     guarded = isinstance(summed.body, ir.Where) and summed.body.other is ir.ZERO
     full = any(is_never_empty(summed.condition, index) for index in summed.bound)
     return (full and not guarded) or all(map(is_safe, factors))
-
-
-def _changed(old: ir.Expr, new: ir.Expr) -> ir.Expr | None:
-    return None if new is old else new
 
 
 @system_rule(

@@ -3,6 +3,7 @@
 sum_j a_i * f_j = a_i * sum_j f_j
 """
 
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import combinations
 from math import comb, prod
@@ -54,12 +55,11 @@ def hoist_factor(expr: ir.Expr) -> ir.Expr | None:
         case _:
             return None
     outside = [f for f in factors if not set(find_free(f)) & set(bound)]
-    inside = [f for f in factors if f not in outside]
-    if condition is not ir.TRUE or any(map(find_brackets, inside)):
+    if condition is not ir.TRUE or any(find_brackets(f) for f in factors if f not in outside):
         outside = [f for f in outside if is_safe(f)]
         if kind == "mean":  # a bracket outside would hide that there is none of nothing
             outside = [f for f in outside if not find_brackets(f)]
-        inside = [f for f in factors if f not in outside]
+    inside = [f for f in factors if f not in outside]
     if not outside or not inside or not all(map(is_finite_where_defined, factors)):
         return None
     if kind == "sum" and all(map(is_number, outside)):
@@ -155,27 +155,23 @@ def _open_kink(
             for strict, pair in ((below, ends), (above, ends[::-1]))
         )
 
-    def multiply(number: int) -> list[list[ir.Expr]]:
-        """The power of the difference, so many times."""
+    def when(condition: ir.Expr, number: int) -> list[tuple[ir.Expr, list[ir.Expr]]]:
+        """The terms of the power of the difference, so many times, where a condition holds."""
         counts = [(-1) ** k * comb(power, k) * number for k in range(power + 1)]
         return [
-            [*_list_number(n), *[one] * (power - k), *[other] * k] for k, n in enumerate(counts)
+            (condition, [*_list_number(n), *[one] * (power - k), *[other] * k])
+            for k, n in enumerate(counts)
         ]
 
-    def when(condition: ir.Expr, number: int) -> list[tuple[ir.Expr, list[ir.Expr]]]:
-        return [(condition, factors) for factors in multiply(number)]
-
-    match name:
-        case "relu":
-            return [*when(ir.TRUE, 1), *when(above, -1)]
-        case "abs":
-            return [*when(below, 2), *when(ir.TRUE, -1)]
-        case "max":
-            return [*when(below, 1), (ir.TRUE, [other])]
-    return [*when(above, 1), (ir.TRUE, [other])]
+    if name in {"max", "min"}:
+        return [*when(below if name == "max" else above, 1), (ir.TRUE, [other])]
+    if name == "abs":
+        return [*when(below, 2), *when(ir.TRUE, -1)]
+    return [*when(ir.TRUE, 1), *when(above, -1)]
 
 
-def _list_number(number: int) -> list[ir.Expr]:
+def _list_number(number: Fraction | int) -> list[ir.Expr]:
+    """The number as a factor; none where it is 1."""
     return [] if number == 1 else [ir.Number(Fraction(number))]
 
 
@@ -189,7 +185,7 @@ def _part_numbers(term: ir.Expr) -> tuple[Fraction, list[ir.Expr]]:
 def turn(term: ir.Expr) -> ir.Expr:
     """The term with the contrary sign."""
     number, rest = _part_numbers(term)
-    return ir.product_of([*([] if number == -1 else [ir.Number(-number)]), *rest])
+    return ir.product_of([*_list_number(-number), *rest])
 
 
 def split_number(term: ir.Expr) -> tuple[Fraction, ir.Expr]:
@@ -218,11 +214,7 @@ def _sum_apart(
     numbers = [f for f in outside if is_number(f)]
     rest = [f for f in outside if not is_number(f)]
     outer = tuple(i for i in bound if i is not index)
-    whole = ir.product_of([*rest, inner])
-    if outer:
-        whole = ir.Reduce("sum", outer, around, whole)
-    elif around is not ir.TRUE:
-        whole = ir.Where(around, whole, ir.ZERO)
+    whole = ir.sum_over(outer, ir.product_of([*rest, inner]), around)
     return ir.product_of([*numbers, *find_factors(whole)])
 
 
@@ -236,14 +228,11 @@ def hoist_term(expr: ir.Expr) -> ir.Expr | None:
     """Terms that do not depend on the bound indices go out of a reduction that keeps shifts."""
     match expr:
         case ir.Reduce(kind, bound, condition, ir.Add(terms)) if kind in _SHIFTED:
-            steady = [t for t in terms if not set(find_free(t)) & set(bound)]
-        case _:
-            return None
-    outside = [t for t in steady if is_safe(t)]
-    inside = [t for t in terms if t not in outside]
-    if not outside or not inside:
-        return None
-    return ir.Add((*outside, ir.Reduce(kind, bound, condition, ir.sum_of(inside))))
+            outside = [t for t in terms if is_safe(t) and not {*find_free(t)} & {*bound}]
+            inside = [t for t in terms if t not in outside]
+            if outside and inside:
+                return ir.Add((*outside, ir.Reduce(kind, bound, condition, ir.sum_of(inside))))
+    return None
 
 
 @rule(
@@ -256,14 +245,11 @@ def hoist_scale(expr: ir.Expr) -> ir.Expr | None:
     """Positive numbers go out of a largest or smallest entry."""
     match expr:
         case ir.Reduce("max" | "min" as kind, bound, condition, ir.Mul() as body):
-            factors = find_factors(body)
-        case _:
-            return None
-    outside = [f for f in factors if is_positive(f) and is_number(f)]
-    inside = [f for f in factors if f not in outside]
-    if not outside or not inside:
-        return None
-    return ir.Mul((*outside, ir.Reduce(kind, bound, condition, ir.product_of(inside))))
+            outside = [f for f in find_factors(body) if is_positive(f) and is_number(f)]
+            inside = [f for f in find_factors(body) if f not in outside]
+            if outside and inside:
+                return ir.Mul((*outside, ir.Reduce(kind, bound, condition, ir.product_of(inside))))
+    return None
 
 
 # A squared difference that is summed becomes products that meet in pairs.
@@ -318,11 +304,11 @@ def multiply_out(expr: ir.Expr) -> tuple[list[ir.Expr], list[ir.Expr], ir.Expr] 
         again = next((m for m, f in enumerate(factors) if m > k and f is factor), k)
         terms = _find_terms(factor if again == k else ir.Pow(factor, TWO))
         if terms is not None:
-            others = tuple(f for m, f in enumerate(factors) if m not in {k, again})
+            others = [f for m, f in enumerate(factors) if m not in {k, again}]
             inside = {*bound, *find_free(condition)}
             outer = [f for f in others if condition is ir.TRUE and not inside & {*find_free(f)}]
             rest = [f for f in others if f not in outer]
-            return outer, rest, _expand(expr, tuple(rest), _centre(terms, expr))
+            return outer, rest, _expand(expr, rest, _centre(terms, expr))
     return None
 
 
@@ -349,20 +335,13 @@ def _centre(terms: _Terms, square: ir.Reduce) -> _Terms:
 def _find_terms(factor: ir.Expr) -> _Terms | None:
     """The terms of a wide sum that is squared, each as (number, the rest)."""
     match factor:
-        case ir.Pow(ir.Add(terms) as whole, ir.Number(power)) if (
-            power == 2 and len(terms) <= MOST_TERMS
-        ):
-            wide = {*find_free(whole)}
-        case _:
-            return None
-    if any(wide <= {*find_free(term)} for term in terms):
-        return None
-    return tuple(split_number(term) for term in terms)
+        case ir.Pow(ir.Add(terms) as whole, ir.Number(power)) if power == 2:
+            is_wide = not any({*find_free(whole)} <= {*find_free(term)} for term in terms)
+            return tuple(map(split_number, terms)) if is_wide and len(terms) <= MOST_TERMS else None
+    return None
 
 
-def _expand(
-    square: ir.Reduce, rest: tuple[ir.Expr, ...], terms: tuple[tuple[Fraction, ir.Expr], ...]
-) -> ir.Expr:
+def _expand(square: ir.Reduce, rest: Sequence[ir.Expr], terms: _Terms) -> ir.Expr:
     """The squares of the terms, and twice the products of each two."""
 
     def take(number: Fraction, *factors: ir.Expr) -> ir.Expr:

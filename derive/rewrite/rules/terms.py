@@ -6,13 +6,16 @@ sum_k a_ik * c_nk - sum_k b_ik * c_nk  =  sum_k (a_ik - b_ik) * c_nk
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import reduce
+from operator import and_
 from typing import TypeAlias
 
 from derive.ir import nodes as ir
 from derive.ir import polynomial, walk
+from derive.rewrite.rule import rename_all
 from derive.rewrite.rules.sums import is_number
 
 Group: TypeAlias = tuple[tuple[int, int], tuple[int, ...], "Term"]
@@ -30,31 +33,28 @@ class Term:
     factors: tuple[ir.Expr, ...]
 
     def to_expr(self) -> ir.Expr:
-        """The sum; equal factors are a power."""
-        counts = Counter(self.factors)
-        factors = [f if n == 1 else ir.Pow(f, ir.Number(Fraction(n))) for f, n in counts.items()]
-        body = ir.product_of(factors)
-        whole: ir.Expr = body
-        if self.bound:
-            whole = self._sum(factors)
-        elif self.condition is not ir.TRUE:
-            whole = ir.Where(self.condition, body, ir.ZERO)
+        """The sum, or the mean of one factor that is over the count; equal factors are a power."""
+        powers = Counter(self.factors).items()
+        factors = [f if n == 1 else ir.Pow(f, ir.Number(Fraction(n))) for f, n in powers]
+        whole = ir.sum_over(self.bound, ir.product_of(factors), self.condition)
+        counts = [ir.Pow(index.extent, ir.MINUS_ONE) for index in self.bound]
+        others = [factor for factor in factors if factor not in counts]
+        is_whole = bool(counts) and self.condition is ir.TRUE
+        if is_whole and len(others) == 1 and len(factors) == len(counts) + 1:
+            whole = ir.Reduce("mean", self.bound, ir.TRUE, others[0])
         if self.number == 1:
             return whole
         number = ir.Number(self.number)
         return number if whole is ir.ONE else ir.Mul((number, *ir.split_product(whole)))
 
-    def _sum(self, factors: list[ir.Expr]) -> ir.Expr:
-        """The sum, or the mean where one factor is divided by the number of entries."""
-        counts = [ir.Pow(index.extent, ir.MINUS_ONE) for index in self.bound]
-        others = [factor for factor in factors if factor not in counts]
-        if self.condition is ir.TRUE and len(others) == 1 and len(factors) == len(counts) + 1:
-            return ir.Reduce("mean", self.bound, ir.TRUE, others[0])
-        return ir.Reduce("sum", self.bound, self.condition, ir.product_of(factors))
-
-    def guard(self, condition: ir.Expr) -> Term:
-        """The term where a condition holds too."""
-        return replace(self, condition=ir.all_of(self.condition, condition))
+    def times(self, other: Term) -> Term:
+        """The product of two terms of different bound indices."""
+        return Term(
+            self.number * other.number,
+            (*self.bound, *other.bound),
+            ir.all_of(self.condition, other.condition),
+            (*self.factors, *other.factors),
+        )
 
     def rename(self, new: Mapping[ir.Expr, ir.Expr]) -> Term:
         """The term under other indices."""
@@ -112,7 +112,6 @@ def _is_tied(term: ir.Expr, bound: set[ir.Index]) -> bool:
                     case ir.Compare("==", ir.Index() as one, ir.Index() as other_index):
                         if {one, other_index} & bound and one.extent is other_index.extent:
                             return True
-            return False
     return False
 
 
@@ -120,20 +119,28 @@ def to_sum(terms: Sequence[Term]) -> ir.Expr:
     """The terms added up, the numbers that all have in common outside."""
     if not terms:
         return ir.ZERO
-    common = Counter(f for f in terms[0].factors if is_number(f))
-    for term in terms:
-        common &= Counter(term.factors)
+    common = _find_common(terms, [f for f in terms[0].factors if is_number(f)])
     sizes = {abs(term.number) for term in terms}
     number = sizes.pop() if len(sizes) == 1 else Fraction(1)
     if len(terms) == 1:
         number, common = Fraction(1), Counter[ir.Expr]()
-    inner = [
-        replace(t, number=t.number / number, factors=_without(t.factors, common)) for t in terms
-    ]
+    inner = _divide(terms, number, common)
     inner.sort(key=lambda term: term.number < 0)
     whole = ir.sum_of([term.to_expr() for term in inner])
     outer = [*([ir.Number(number)] if number != 1 else []), *common.elements()]
     return ir.Mul((*outer, whole)) if outer else whole
+
+
+def _find_common(terms: Iterable[Term], factors: Sequence[ir.Expr]) -> Counter[ir.Expr]:
+    """Those of some factors that all terms have, as often as each of them does."""
+    return reduce(and_, (Counter(term.factors) for term in terms), Counter(factors))
+
+
+def _divide(terms: Sequence[Term], number: Fraction, common: Counter[ir.Expr]) -> list[Term]:
+    """The terms over a number and some of their factors."""
+    return [
+        replace(t, number=t.number / number, factors=_without(t.factors, common)) for t in terms
+    ]
 
 
 def _without(factors: Sequence[ir.Expr], common: Counter[ir.Expr]) -> tuple[ir.Expr, ...]:
@@ -191,9 +198,7 @@ def _find_group(terms: Sequence[Term], place: int, factor: ir.Expr, *, deep: boo
         if k > place and (named := _align(term, anchor, factor)) is not None:
             members[k] = named
     while len(members) > 1:
-        common = Counter(anchor.factors)
-        for term in members.values():
-            common &= Counter(term.factors)
+        common = _find_common(members.values(), anchor.factors)
         whole = _merge(list(members.values()), common, deep=deep)
         if whole is not None:
             return (len(members), common.total()), tuple(members), whole
@@ -212,11 +217,7 @@ def _align(term: Term, anchor: Term, factor: ir.Expr) -> Term | None:
                 _match(its, mine, term, anchor, new)
         taken = {i.name for i in (*anchor.bound, *term.bound)}
         taken |= {i.name for f in (*anchor.factors, *term.factors) for i in walk.find_free(f)}
-        for index in term.bound:
-            if index not in new:
-                fresh = walk.rename_apart(index, taken)
-                taken.add(fresh.name)
-                new[index] = fresh
+        new |= rename_all((i for i in term.bound if i not in new), taken)
         try:
             return term.rename(new)
         except ValueError:  # the index of a row cannot be renamed there
@@ -274,7 +275,7 @@ def _merge(members: Sequence[Term], common: Counter[ir.Expr], *, deep: bool) -> 
     ]
     if all(is_number(factor) for rest in rests for factor in rest.factors):
         return None
-    if not deep and any(rest.bound and len(_list_tensors(rest)) > 1 for rest in rests):
+    if not deep and any(r.bound and sum(not is_number(f) for f in r.factors) > 1 for r in rests):
         return None
     if any(i not in walk.find_free(ir.product_of(list(r.factors))) for r in rests for i in r.bound):
         return None
@@ -304,28 +305,12 @@ def _merge(members: Sequence[Term], common: Counter[ir.Expr], *, deep: bool) -> 
     return Term(number, outer, members[0].condition, (*numbers, *factors))
 
 
-def _list_tensors(term: Term) -> list[ir.Expr]:
-    return [factor for factor in term.factors if not is_number(factor)]
-
-
 def _normalize(terms: Sequence[Term]) -> tuple[Fraction, tuple[ir.Expr, ...], ir.Expr]:
     """The terms added up less a number, so that the first is positive, and what all have."""
     names = {i.name for term in terms for f in term.factors for i in walk.find_free(f)}
     names -= {i.name for term in terms for i in term.bound}
-    named: list[Term] = []
-    for term in terms:
-        taken, new = set(names), dict[ir.Expr, ir.Expr]()
-        for index in term.bound:
-            fresh = walk.rename_apart(ir.Index("a", index.extent), taken)
-            taken.add(fresh.name)
-            new[index] = fresh
-        named.append(term.rename(new))
-    common = Counter(f for f in named[0].factors if is_number(f))
-    for term in named:
-        common &= Counter(term.factors)
+    named = [term.rename(rename_all(term.bound, set(names), "a")) for term in terms]
+    common = _find_common(named, [f for f in named[0].factors if is_number(f)])
     first = named[0].number or Fraction(1)
-    inner = [
-        replace(t, number=t.number / first, factors=_without(t.factors, common)) for t in named
-    ]
-    whole = ir.sum_of([term.to_expr() for term in inner])
+    whole = ir.sum_of([term.to_expr() for term in _divide(named, first, common)])
     return first, tuple(common.elements()), whole
