@@ -119,11 +119,6 @@ def read_calls(tree: ast.Module) -> Iterator[Call]:
             yield from _read(seen)
 
 
-def is_atom(expr: ast.expr) -> bool:
-    """Whether the expression binds tighter than any operator."""
-    return isinstance(expr, ast.Name | ast.Attribute | ast.Subscript | ast.Call)
-
-
 def _read(seen: Seen) -> Iterator[Call]:
     targets = find_dotted(seen.node.func, seen.scope)
     arguments = list(seen.node.args)
@@ -147,10 +142,8 @@ def _read(seen: Seen) -> Iterator[Call]:
     if function in _PATTERNS:
         is_layer = any(name.rpartition(".")[2] in {"Rearrange", "Reduce"} for name in targets)
         yield from _read_pattern(call, arguments, is_layer and is_whole, is_whole)
-    elif library == "einops":
-        yield from _read_words(call, arguments, is_whole)
     else:
-        yield from _read_indices(call, arguments, is_whole)
+        yield from _read_strings(call, arguments, is_whole, has_words=library == "einops")
 
 
 def _find_function(target: str) -> tuple[str, str] | None:
@@ -167,37 +160,27 @@ def _find_function(target: str) -> tuple[str, str] | None:
     return None
 
 
-def _read_words(call: Call, arguments: list[ast.expr], is_whole: bool) -> Iterator[Call]:
-    """einops.einsum, whose string is the last argument."""
-    string = call.keywords.get("pattern")
+def _read_strings(
+    call: Call, arguments: list[ast.expr], is_whole: bool, *, has_words: bool
+) -> Iterator[Call]:
+    """An einsum, whose string is a keyword, the last argument of einops, or else the first one."""
+    keyword = "pattern" if has_words else "equation" if call.library in _EQUATION else ""
+    string, rest = call.keywords.get(keyword), list(arguments)
+    is_named = string is not None
     if string is None and not arguments:
         return
-    rest = arguments if string is not None else arguments[:-1]
-    texts = find_texts(string if string is not None else arguments[-1], call.scope)
-    if not texts and string is None:
+    string = string or rest.pop(-1 if has_words else 0)
+    texts = find_texts(string, call.scope)
+    for text in texts:
+        any_index = not has_words and (call.library in _ANY_INDEX or not call.library)
+        found = read_einsum(text.value, has_words=has_words, any_index=any_index)
+        yield call.reads(text, _find_operands(call, rest, is_whole, found), found)
+    if not texts and has_words and not is_named:
         for text in find_texts(arguments[0], call.scope):
-            end, advice = len(text.value), "put it behind the tensors"
-            yield call.reads(
-                text, None, Fault("form", "einops takes the string last", 0, end, advice)
-            )
-    for text in texts:
-        found = read_einsum(text.value, has_words=True)
-        yield call.reads(text, _find_operands(call, rest, is_whole, found), found)
-
-
-def _read_indices(call: Call, arguments: list[ast.expr], is_whole: bool) -> Iterator[Call]:
-    """Another einsum, whose string is the first argument."""
-    string = call.keywords.get("equation") if call.library in _EQUATION else None
-    if string is None and not arguments:
-        return
-    rest = arguments if string is not None else arguments[1:]
-    texts = find_texts(string if string is not None else arguments[0], call.scope)
-    if not texts and is_whole:
+            says, advice = "einops takes the string last", "put it behind the tensors"
+            yield call.reads(text, None, Fault("form", says, 0, len(text.value), advice))
+    elif not texts and not has_words and is_whole:
         yield from _read_sublists(call, arguments)
-    for text in texts:
-        any_index = call.library in _ANY_INDEX or not call.library
-        found = read_einsum(text.value, any_index=any_index)
-        yield call.reads(text, _find_operands(call, rest, is_whole, found), found)
 
 
 def _find_operands(

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatch
 from io import BytesIO, StringIO
+from itertools import accumulate
 from pathlib import Path, PurePath
 from tokenize import detect_encoding
 from typing import Any
@@ -84,9 +85,7 @@ class Source:
         """The syntax tree; UnparsableError says why there is none."""
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "ignore"
-                )  # of escapes such as "\d", which are no concern here
+                warnings.simplefilter("ignore")  # escapes such as "\d" are no concern here
                 return ast.parse(self.text)
         except SyntaxError as error:
             raise UnparsableError(error.msg, error.lineno or 0, error.offset or 0) from error
@@ -144,12 +143,9 @@ def _walk(folder: str) -> Iterator[str]:
 def _is_excluded(shown: str, exclude: Sequence[str]) -> bool:
     """Whether a pattern fits the path, or the file's name, or a folder above it."""
     parts = PurePath(shown).parts
-    for pattern in exclude:
-        wanted = pattern.rstrip("/").removeprefix("./")
-        wholes = ["/".join(parts[:k]) for k in range(1, len(parts) + 1)]
-        if any(fnmatch(name, wanted) for name in (*parts, *wholes)):
-            return True
-    return False
+    names = [*parts, *accumulate(parts, "{}/{}".format)]
+    wanted = [pattern.rstrip("/").removeprefix("./") for pattern in exclude]
+    return any(fnmatch(name, pattern) for pattern in wanted for name in names)
 
 
 _COMMENT = re.compile(r"#\s*derive:\s*ignore\b(?:\s*\[([^\]]*)\])?")
@@ -235,25 +231,15 @@ class Report:
 
 def lint(paths: Sequence[str], exclude: Sequence[str] = ()) -> Report:
     """The findings of all files below the paths; DeriveError where a path is not there."""
-    findings: list[Finding] = []
-    files = calls = 0
-    for path in find_files(paths, exclude):
-        files += 1
-        try:
-            data = read(path)
-        except UnreadableError as error:
-            findings.append(_judge_file(UNREADABLE, path, str(error)))
-            continue
-        report = lint_bytes(path, data)
-        findings += report.findings
-        calls += report.calls
-    return Report(tuple(sorted(findings, key=lambda f: f.order)), files, calls)
+    reports = [lint_bytes(path) for path in find_files(paths, exclude)]
+    findings = sorted((f for each in reports for f in each.findings), key=lambda f: f.order)
+    return Report(tuple(findings), len(reports), sum(each.calls for each in reports))
 
 
-def lint_bytes(path: str, data: bytes) -> Report:
-    """The findings of one file; its path tells a notebook, and is shown."""
+def lint_bytes(path: str, data: bytes | None = None) -> Report:
+    """The findings of one file, read unless `data` has its bytes; the path tells a notebook."""
     try:
-        source = Source.of(path, data)
+        source = Source.of(path, read(path) if data is None else data)
     except UnreadableError as error:
         return Report((_judge_file(UNREADABLE, path, str(error)),), 1, 0)
     try:

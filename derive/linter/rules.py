@@ -16,7 +16,7 @@ from itertools import combinations, islice
 from derive.errors import refuse, suggest
 from derive.frontend.from_einsum import DOTS, Spec, Token
 from derive.linter import scopes
-from derive.linter.calls import Call, find_diagonals, find_lone, find_outer, find_plain, is_atom
+from derive.linter.calls import Call, find_diagonals, find_lone, find_outer, find_plain
 
 # What the examples take for granted.
 PRELUDE = """\
@@ -499,7 +499,8 @@ def _write(expr: ast.expr, place: int) -> str:
     text = ast.unparse(expr)
     if len(text) > _LONGEST or "\n" in text:
         return ("first", "second", "third")[min(place, 2)]
-    return text if is_atom(expr) else f"({text})"
+    binds = isinstance(expr, ast.Name | ast.Attribute | ast.Subscript | ast.Call)
+    return text if binds else f"({text})"
 
 
 _BY_CODE = {each.code: each for each in (*TOLD, *vars().values()) if isinstance(each, Rule)}
