@@ -13,16 +13,10 @@ from dataclasses import dataclass
 from functools import partial, wraps
 from itertools import repeat
 from string import ascii_letters
+from timeit import timeit
 from typing import Any
 
-from derive.bench.timing import (
-    Candidate,
-    find_failure,
-    say_failure,
-    time_calls,
-    to_backward,
-    to_forward,
-)
+from derive.bench.timing import Candidate, find_failure, say_failure, to_backward, to_forward
 from derive.checker import pick, processes, runs
 from derive.checker.load import load
 from derive.checker.program import Program, evaluate_source, find_expected
@@ -75,12 +69,10 @@ def _give(module: Any, name: str, value: Any) -> Any:
     """The module's parameter or buffer of this name is the tensor from now on."""
     path, _, last = name.rpartition(".")
     owner = module.get_submodule(path)
-    if last in owner._buffers:
-        owner._buffers[last] = value
-        return value
-    parameter = torch.nn.Parameter(value, requires_grad=False)
-    owner._parameters[last] = parameter
-    return parameter
+    is_buffer = last in owner._buffers
+    given = value if is_buffer else torch.nn.Parameter(value, requires_grad=False)
+    setattr(owner, last, given)
+    return given
 
 
 def _find_arguments(
@@ -188,18 +180,12 @@ def to_einsum(built: Built) -> tuple[str, tuple[str, ...]] | None:
     factors = _find_factors(equation)
     if factors is None or not 1 <= len(factors) <= _MOST_OPERANDS:
         return None
+    reads = [f for f in factors if isinstance(f, ir.Access) and f.tensor.kind == "real"]
     indices: dict[ir.Index, str] = {}
-    terms = []
-    for factor in factors:
-        if not isinstance(factor, ir.Access) or factor.tensor.kind != "real":
-            return None
-        terms.append(_spell(factor.places, indices))
-    out = _spell(equation.target.places, indices)
-    if None in terms or out is None:
+    *terms, out = (_spell(each.places, indices) for each in (*reads, equation.target))
+    if len(reads) < len(factors) or None in (*terms, out):
         return None
-    return f"{','.join(str(t) for t in terms)}->{out}", tuple(
-        factor.tensor.name for factor in factors if isinstance(factor, ir.Access)
-    )
+    return f"{','.join(map(str, terms))}->{out}", tuple(read.tensor.name for read in reads)
 
 
 def _find_factors(equation: ir.Equation) -> tuple[Any, ...] | None:
@@ -285,8 +271,8 @@ def find_compiled(
                 calls += [to_backward(made)] if candidate.name in backward else []
                 took = 0.0
                 for each in calls:  # what the first call takes longer than the second
-                    first = time_calls(each, 1)
-                    took += max(0.0, first - time_calls(each, 1))
+                    first = timeit(each, number=1)
+                    took += max(0.0, first - timeit(each, number=1))
                 with torch.no_grad():
                     wanted, given = runs.flatten_results(call()), runs.flatten_results(compiled())
                 if len(given) != len(wanted) or not all(

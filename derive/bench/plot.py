@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from importlib.util import find_spec
+from itertools import accumulate
 from math import log
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -96,14 +97,10 @@ def _draw_lines(axes: Axes, sweep: Sweep, lines: Sequence[Line], colours: dict[s
     axes.set_xscale("log")
     axes.set_yscale("log")
     for line in lines:
-        style = "--" if line.name == BOUND else "-"
-        points = [
-            (n, s) for n, s in zip(sweep.over.values, line.seconds, strict=True) if s is not None
-        ]
-        marker = "" if line.name == BOUND else "o"
-        axes.plot(
-            *zip(*points, strict=True), style, color=colours[line.name], marker=marker, markersize=4
-        )
+        style, marker = ("--", "") if line.name == BOUND else ("-", "o")
+        pairs = zip(sweep.over.values, line.seconds, strict=True)
+        points = zip(*((n, s) for n, s in pairs if s is not None), strict=True)
+        axes.plot(*points, style, color=colours[line.name], marker=marker, markersize=4)
 
 
 def _draw_scales(axes: Axes, sweep: Sweep) -> None:
@@ -156,14 +153,11 @@ def spread(heights: Sequence[float], gap: float) -> list[float]:
     """
     order = sorted(range(len(heights)), key=lambda k: (heights[k], k))
     wanted = [heights[k] for k in order]
-    up, down = list(wanted), list(wanted)
-    for k in range(1, len(wanted)):
-        up[k] = max(up[k], up[k - 1] + gap)
-        down[-k - 1] = min(down[-k - 1], down[-k] - gap)
+    up = accumulate(wanted, lambda low, height: max(height, low + gap))
+    down = [*accumulate(wanted[::-1], lambda high, height: min(height, high - gap))][::-1]
     # Halfway between all pushed up and all pushed down they are as far apart, and in the middle.
-    middle = [(one + other) / 2 for one, other in zip(up, down, strict=True)]
-    for k, height in enumerate(middle):
-        middle[k] = max(height, k * gap)
+    means = ((one + other) / 2 for one, other in zip(up, down, strict=True))
+    middle = [max(height, k * gap) for k, height in enumerate(means)]
     for k in range(1, len(middle) + 1):
         middle[-k] = min(middle[-k], 1 - (k - 1) * gap)
     placed = dict(zip(order, middle, strict=True))

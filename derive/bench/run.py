@@ -316,14 +316,10 @@ def _add_compiled(
     found: Found, hand: Hand | None, wishes: Wishes, backward: dict[str, Callable[[], Any]]
 ) -> dict[str, float]:
     """Add what torch.compile makes of the generated function and of code by hand; the seconds."""
-    count = 1 if hand is None else 2
-    sources = found.candidates[:count]
+    sources = found.candidates[: 1 if hand is None else 2]
     made, seconds, skipped = find_compiled(sources, wishes.dtype, backward)
-    by_name = {each.name: each for each in made}
-    for source in sources:
-        candidate = by_name.get(to_compiled_name(source.name))
-        if candidate is not None and source.name in backward:
-            backward[candidate.name] = timing.to_backward(candidate)
+    names = {to_compiled_name(name) for name in backward}
+    backward |= {each.name: timing.to_backward(each) for each in made if each.name in names}
     found.candidates.extend(made)
     found.skipped.extend(skipped)
     return seconds

@@ -20,8 +20,6 @@ than its bytes, since the system has to give and clear the memory.
 
 import ctypes
 import os
-import statistics
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -29,6 +27,7 @@ from functools import partial
 from math import log2, prod, sqrt
 from pathlib import Path
 from statistics import median
+from timeit import timeit
 from typing import Any
 
 from derive import compiler, errors
@@ -110,7 +109,7 @@ class Timing:
 
 def find_timings(calls: Mapping[str, Callable[[], Any]], runs: int) -> dict[str, Timing]:
     """The timing of each call."""
-    firsts = {name: time_calls(call, 1) for name, call in calls.items()}
+    firsts = {name: timeit(call, number=1) for name, call in calls.items()}
     counts = {name: _find_count(call) for name, call in calls.items()}
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     names = list(calls)
@@ -120,26 +119,17 @@ def find_timings(calls: Mapping[str, Callable[[], Any]], runs: int) -> dict[str,
             call, count = calls[name], counts[name]
             if firsts[name] < _SHORT:
                 call()
-            seconds[name].append(time_calls(call, count) / count)
+            seconds[name].append(timeit(call, number=count) / count)
     return {
-        name: Timing(firsts[name], statistics.median(found), min(found))
-        for name, found in seconds.items()
+        name: Timing(firsts[name], median(found), min(found)) for name, found in seconds.items()
     }
-
-
-def time_calls(call: Callable[[], Any], count: int) -> float:
-    """Seconds of so many calls."""
-    start = time.perf_counter()
-    for _ in range(count):
-        call()
-    return time.perf_counter() - start
 
 
 def _find_count(call: Callable[[], Any]) -> int:
     """How many calls a measurement takes."""
-    one = time_calls(call, 1)
+    one = timeit(call, number=1)
     if one < LEAST:  # a single short call tells little
-        one = time_calls(call, _FEW) / _FEW
+        one = timeit(call, number=_FEW) / _FEW
     return max(1, min(MOST_CALLS, int(LEAST / max(one, 1e-7))))
 
 
@@ -175,11 +165,6 @@ def to_copy(dtype: Any) -> Callable[[], Any]:
     source = torch.zeros(_COPIED // dtype.itemsize, dtype=dtype)
     target = torch.zeros_like(source)
     return lambda: target.copy_(source)
-
-
-def find_bound(roofline: Roofline, flops: int, candidate: Candidate) -> float:
-    """The same for so many operations and for what a candidate reads and writes."""
-    return roofline.find_seconds(flops, count_moved(candidate))
 
 
 def count_moved(candidate: Candidate) -> int:

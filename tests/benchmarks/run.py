@@ -16,7 +16,7 @@ from derive.bench.run import draw_moderate
 from derive.bench.timing import (
     Candidate,
     Roofline,
-    find_bound,
+    count_moved,
     find_peak,
     find_timings,
     measure_roofline,
@@ -115,7 +115,7 @@ def measure(
         case,
         forward,
         find_peaks([to_forward(each) for each in pair]),
-        find_bound(roofline, built.plan.at_sizes(built.plan.flops), pair[0]),
+        roofline.find_seconds(built.plan.at_sizes(built.plan.flops), count_moved(pair[0])),
         compiled=next(iter(others), None),
         compiling=Pair(*(seconds[to_compiled_name(name)] for name in calls)) if made else None,
     )
