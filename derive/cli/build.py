@@ -18,9 +18,11 @@ import sys
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from shlex import quote
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from derive.backend.to_data import Data, to_plan_data, to_short
@@ -124,11 +126,7 @@ def find_order(arguments: Sequence[str], out: Path, name: str | None, options: O
 def write_all(order: Order, as_json: bool) -> int:
     """Build, judge and write every formula; the exit code."""
     with open_judge(order.found) as judge:
-
-        def write(found: Found, order: Order, options: Options) -> Outcome:
-            return _write(found, order, options, judge)
-
-        outcomes = _work(order, write, "building")
+        outcomes = _work(order, partial(_write, judge=judge), "building")
     if as_json:
         tables.print_json([outcome.to_data() for outcome in outcomes])
     else:
@@ -138,11 +136,7 @@ def write_all(order: Order, as_json: bool) -> int:
 
 def check_all(order: Order, as_json: bool, read: ReadWords) -> int:
     """Compare every formula's file with what derive writes; the exit code."""
-
-    def compare(found: Found, order: Order, options: Options) -> Outcome:
-        return _compare(found, order, options, read)
-
-    outcomes = _work(order, compare, "checking")
+    outcomes = _work(order, partial(_compare, read=read), "checking")
     left = _find_left(order)
     files = [{"file": show_path(o.path), "state": o.state} for o in outcomes]
     files += [{"file": show_path(path), "state": "left over"} for path in left]
@@ -264,7 +258,7 @@ def _print_built(outcomes: Sequence[Outcome], asked: int) -> None:
     rows = [
         (
             data["name"],
-            _fold(data["arguments"]),
+            fill(" ".join(data["arguments"]), 16, break_long_words=False),
             "\n".join(data["einsums"]),
             to_short(data["flops_at_sizes"]),
             to_short(data["peak_elements_at_sizes"]),
@@ -283,16 +277,6 @@ def _print_built(outcomes: Sequence[Outcome], asked: int) -> None:
         assert outcome.built is not None
         for remark in tables.find_remarks(outcome.built, outcome.options):
             tables.print_text(remark if asked == 1 else f"{outcome.found.name}: {remark}")
-
-
-def _fold(words: Sequence[str]) -> str:
-    """The words over lines of about 16 columns."""
-    lines = [""]
-    for word in words:
-        if lines[-1] and len(lines[-1]) + 1 + len(word) > 16:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {word}".strip()
-    return "\n".join(lines)
 
 
 def _end(outcomes: Sequence[Outcome]) -> int:

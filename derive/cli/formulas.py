@@ -309,7 +309,7 @@ def run_file(path: Path, shown: str) -> dict[str, Formula]:
     from derive.formulas import UNNAMED
     from derive.notation.formula import Formula
 
-    names = _run(_File(path, shown, read_text(path, shown)))
+    names = _run(path, shown, read_text(path, shown))
     formulas: dict[str, Formula] = {}
     for variable, value in names.items():
         if not isinstance(value, Formula) or variable.startswith("_"):
@@ -324,35 +324,27 @@ def run_file(path: Path, shown: str) -> dict[str, Formula]:
     return formulas
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    """A Python file, the path as messages have it, and its text."""
-
-    path: Path
-    shown: str
-    text: str
-
-    def find_place(self, error: BaseException) -> tuple[int, tuple[Mark, ...]]:
-        """The number of the last line of the file that was running, or 0, and its columns."""
-        frames = [f for f in extract_tb(error.__traceback__) if f.filename == str(self.path)]
-        if not frames or not frames[-1].lineno:
-            return 0, ()
-        frame, number = frames[-1], frames[-1].lineno
-        lines = self.text.split("\n")
-        line = lines[number - 1] if number <= len(lines) else ""
-        if not line.strip() or frame.colno is None or frame.end_colno is None:
-            return number, ()
-        start = to_column(line, frame.colno)
-        end = to_column(line, frame.end_colno) if frame.end_lineno == number else len(line)
-        return number, (_mark(line, start, end),)
+def _find_place(path: Path, text: str, error: BaseException) -> tuple[int, tuple[Mark, ...]]:
+    """The number of the last line of the file that was running, or 0, and its columns."""
+    frames = [f for f in extract_tb(error.__traceback__) if f.filename == str(path)]
+    if not frames or not frames[-1].lineno:
+        return 0, ()
+    frame, number = frames[-1], frames[-1].lineno
+    lines = text.split("\n")
+    line = lines[number - 1] if number <= len(lines) else ""
+    if not line.strip() or frame.colno is None or frame.end_colno is None:
+        return number, ()
+    start = to_column(line, frame.colno)
+    end = to_column(line, frame.end_colno) if frame.end_lineno == number else len(line)
+    return number, (_mark(line, start, end),)
 
 
-def _run(file: _File) -> dict[str, Any]:
+def _run(path: Path, shown: str, text: str) -> dict[str, Any]:
     """The names that the file defines."""
     try:
-        code = compile(file.text, str(file.path), "exec", dont_inherit=True)
+        code = compile(text, str(path), "exec", dont_inherit=True)
     except SyntaxError as error:
-        where = f"{file.shown}:{error.lineno}" if error.lineno else file.shown
+        where = f"{shown}:{error.lineno}" if error.lineno else shown
         marks = []
         if error.text and error.lineno:
             start = max(0, (error.offset or 1) - 1)
@@ -360,21 +352,21 @@ def _run(file: _File) -> dict[str, Any]:
             marks = [_mark(error.text.rstrip("\n"), start, end)]
         raise refuse("file-syntax", f"{where} is no Python: {error.msg}", marks=marks) from error
     except (ValueError, RecursionError, MemoryError) as error:
-        raise refuse("file-syntax", f"{file.shown} is no Python: {error}") from error
+        raise refuse("file-syntax", f"{shown} is no Python: {error}") from error
     module = ModuleType(MODULE)
-    module.__file__ = str(file.path)
+    module.__file__ = str(path)
     try:
-        with _registered(module, file.path.parent), redirect_stdout(sys.stderr):
+        with _registered(module, path.parent), redirect_stdout(sys.stderr):
             exec(code, module.__dict__)
     except DeriveError as error:
-        number, _ = file.find_place(error)
-        where = f"in {file.shown}, line {number}" if number else f"in {file.shown}"
+        number, _ = _find_place(path, text, error)
+        where = f"in {shown}, line {number}" if number else f"in {shown}"
         facts = (*error.diagnostic.facts, where)
         raise DeriveError(replace(error.diagnostic, facts=facts)) from error
     except (Exception, SystemExit) as error:
         first, *others = f"{type(error).__name__}: {error}".removesuffix(": ").splitlines()
-        number, found = file.find_place(error)
-        says = f"{file.shown}{f':{number}' if number else ''} raises {first}"
+        number, found = _find_place(path, text, error)
+        says = f"{shown}{f':{number}' if number else ''} raises {first}"
         raise refuse("file-raises", says, marks=found, facts=others) from error
     return module.__dict__
 

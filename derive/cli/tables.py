@@ -9,23 +9,21 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
-
-from rich.console import Console
 
 from derive.backend import to_data
 from derive.cli.options import Options, to_word
 from derive.errors import Diagnostic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    pass
+    from rich.console import Console
+
     from derive.compiler import Built
     from derive.plan.plan import Plan
-
 
 Item = TypeVar("Item")
 
@@ -40,6 +38,7 @@ def show_progress(title: str) -> Iterator[Callable[[str], None]]:
     if not sys.stderr.isatty():
         yield lambda _: None
         return
+    from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
@@ -229,9 +228,7 @@ def to_ratio(ratio: float) -> str:
 
 def _align(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> Iterator[str]:
     """The lines of one row."""
-    cells = [cell.split("\n") for cell in row]
-    for k in range(max(map(len, cells))):
-        parts = [lines[k] if k < len(lines) else "" for lines in cells]
+    for parts in zip_longest(*(cell.split("\n") for cell in row), fillvalue=""):
         placed = (
             part.rjust(width) if is_number else part.ljust(width)
             for part, width, is_number in zip(parts, widths, right, strict=True)
@@ -264,20 +261,15 @@ SOURCES = {"given": "", "typical": " (typical)", "default": " (default)"}
 
 def print_roles(data: Sequence[to_data.Data]) -> None:
     """A row for each index."""
+    heads = to_data.ROLE_HEADS
     if data:
-        print_table(
-            to_data.ROLE_HEADS,
-            to_data.to_role_rows(data),
-            numbers="number",
-            prose=to_data.ROLE_HEADS[3:],
-        )
+        print_table(heads, to_data.to_role_rows(data), "number", prose=heads[3:])
 
 
 def print_steps(data: to_data.Data) -> None:
     """The steps in order: einsum strings, shape, operations at the plan's sizes."""
-    print_table(
-        to_data.STEP_HEADS, to_data.to_step_rows(data), "flops", prose=to_data.STEP_HEADS[-1:]
-    )
+    heads = to_data.STEP_HEADS
+    print_table(heads, to_data.to_step_rows(data), "flops", prose=heads[-1:])
 
 
 def print_costs(data: to_data.Data, plan: Plan) -> None:
