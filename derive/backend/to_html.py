@@ -95,7 +95,7 @@ def to_svg(plan: Plan, data: to_data.Data) -> str:
     rows = [[key for key in boxes if key[1] == layer] for layer in range(1 + max(layers.values()))]
     rows = [row for row in rows if row]  # steps that read nothing have nothing above them
     _arrange(rows, boxes, links)
-    return _draw(rows, boxes, links)
+    return _draw(boxes, links)
 
 
 def _find_boxes(
@@ -107,9 +107,9 @@ def _find_boxes(
             shape = entry.shape if isinstance(entry, ir.Tensor) else ()
             text = f"[{', '.join(map(to_data.to_compact, shape))}]"
             yield entry.name, _Box((entry.name, text), "argument", f"{entry.name}{text}")
-    looped = {
-        step.name for tile in plan.tiles for step in plan.steps[tile.first : tile.last + 1]
-    } | {step.name for scan in plan.scans for step in plan.steps[scan.first : scan.last + 1]}
+    loops = [plan.steps[tile.first : tile.last + 1] for tile in plan.tiles]
+    loops += [plan.steps[scan.first : scan.last + 1] for scan in plan.scans]
+    looped = {step.name for steps in loops for step in steps}
     results = {name for op in plan.results for name in _find_sources(op, {})}
     most = max((step["flops"] for step in data["steps"]), default=0) or 1
     for step in data["steps"]:
@@ -173,12 +173,11 @@ def _place(row: Sequence[_Key], boxes: Mapping[_Key, _Box], wanted: Mapping[_Key
         boxes[key].x = shift + offset
 
 
-def _draw(
-    rows: Sequence[Sequence[_Key]], boxes: Mapping[_Key, _Box], links: Sequence[tuple[_Key, _Key]]
-) -> str:
+def _draw(boxes: Mapping[_Key, _Box], links: Sequence[tuple[_Key, _Key]]) -> str:
+    """The drawing of boxes that have their places, and of the lines between them."""
     left = min(box.x - box.width / 2 for box in boxes.values()) - _PAD
     width = max(box.x + box.width / 2 for box in boxes.values()) + _PAD - left
-    height = max(box.y + box.height for row in rows for box in (boxes[k] for k in row)) + _PAD
+    height = max(box.y + box.height for box in boxes.values()) + _PAD
     parts = [
         f'<svg class="tree" role="img" xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" '
         f'height="{height:.0f}" viewBox="{left:.0f} 0 {width:.0f} {height:.0f}">',

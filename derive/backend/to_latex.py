@@ -113,11 +113,9 @@ def _write(expr: ir.Expr) -> tuple[str, int]:
             rows = rf"{to_latex(then)} & \text{{if }} {to_latex(condition)} \\ {to_latex(other)}"
             return rf"\begin{{cases}} {rows} & \text{{otherwise}} \end{{cases}}", ATOM
         case ir.Reduce(kind, bound, condition, body) if kind in BIG:
-            sign = functions.ROWS[kind].latex
-            holds = (
-                POWER if kind == "prod" and isinstance(body, ir.Mul) else SIGN
-            )  # how far it goes
-            return f"{sign}{_write_under(bound, condition)} {_write_within(body, holds)}", SIGN
+            ends = kind == "prod" and isinstance(body, ir.Mul)  # before the second factor
+            text = _write_within(body, POWER if ends else SIGN)
+            return f"{functions.ROWS[kind].latex}{_write_under(bound, condition)} {text}", SIGN
         case ir.Reduce(kind, bound, condition, body):
             return _write_function(kind, bound, condition, body), ATOM
         case ir.Along(kind, _, condition, body):
