@@ -46,15 +46,6 @@ class UnreadableError(Exception):
     """A file that is no text, or no notebook."""
 
 
-class UnparsableError(Exception):
-    """A text that is no Python; `line` and `column` count from 1, 0 where it is not known."""
-
-    def __init__(self, says: str, line: int = 0, column: int = 0) -> None:
-        super().__init__(says)
-        self.line = line
-        self.column = column
-
-
 @dataclass(frozen=True, slots=True)
 class Source:
     """One file's Python, its lines, and for a notebook the cells they come from."""
@@ -82,15 +73,10 @@ class Source:
         return Source(path, text, tuple(text.split("\n")))
 
     def parse(self) -> ast.Module:
-        """The syntax tree; UnparsableError says why there is none."""
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # escapes such as "\d" are no concern here
-                return ast.parse(self.text)
-        except SyntaxError as error:
-            raise UnparsableError(error.msg, error.lineno or 0, error.offset or 0) from error
-        except (ValueError, RecursionError, MemoryError) as error:
-            raise UnparsableError(str(error) or "it is nested too deeply") from error
+        """The syntax tree; the errors are those of `ast.parse`."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # escapes such as "\d" are no concern here
+            return ast.parse(self.text)
 
 
 def find_files(paths: Sequence[str], exclude: Sequence[str]) -> Iterator[str]:
@@ -242,20 +228,24 @@ def lint_bytes(path: str, data: bytes | None = None) -> Report:
         source = Source.of(path, read(path) if data is None else data)
     except UnreadableError as error:
         return Report((_judge_file(UNREADABLE, path, str(error)),), 1, 0)
+    says, line, column = "it is nested too deeply", 0, 0
     try:
-        return _lint_source(source)
-    except UnparsableError as error:
-        finding = _judge_syntax(source, str(error), error.line, error.column)
-    except RecursionError:
-        finding = _judge_syntax(source, "it is nested too deeply", 0, 0)
-    return Report((*_judge_cells(source), finding), 1, 0)
+        tree = source.parse()
+    except SyntaxError as error:
+        says, line, column = error.msg, error.lineno or 0, error.offset or 0
+    except (ValueError, RecursionError, MemoryError) as error:
+        says = str(error) or says
+    else:
+        with suppress(RecursionError):
+            return _lint_tree(tree, source)
+    return Report((*_judge_cells(source), _judge_syntax(source, says, line, column)), 1, 0)
 
 
-def _lint_source(source: Source) -> Report:
+def _lint_tree(tree: ast.Module, source: Source) -> Report:
     shown = source.cells.shown if source.cells is not None else ()  # by a notebook: that is a use
     calls = [
         replace(call, is_bare=False) if call.node.lineno in shown else call
-        for call in read_calls(source.parse())
+        for call in read_calls(tree)
     ]
     ignores = read_ignores(source.text)
     # both strings of a conditional may have the same finding
