@@ -58,13 +58,9 @@ class Found:
 
 def find_library() -> dict[str, Found]:
     """The library's formulas by name, family by family."""
-    from derive.formulas import FAMILIES, load_family
+    from derive.formulas import load_formulas
 
-    return {
-        name: _to_found(name, formula, family)
-        for family in FAMILIES
-        for name, formula in load_family(family).items()
-    }
+    return {name: _to_found(name, formula) for name, formula in load_formulas().items()}
 
 
 def find_formulas(argument: str, name: str | None = None) -> tuple[Found, ...]:
@@ -264,10 +260,10 @@ def _read_body(path: Path) -> list[ast.stmt]:
 
 
 def _from_library(name: str) -> Found:
-    from derive.formulas import family_of, find_formula
+    from derive.formulas import find_formula
 
     try:
-        return _to_found(name, find_formula(name), family_of(name))
+        return _to_found(name, find_formula(name))
     except DeriveError as error:
         file = Path(f"{name}.py")
         if error.diagnostic.code != "formula-unknown" or not file.is_file():
@@ -276,9 +272,11 @@ def _from_library(name: str) -> Found:
         raise refuse("formula-unknown", says, help=f"write {file} for the file here") from error
 
 
-def _to_found(name: str, formula: Formula, family: str) -> Found:
-    origin = f"{LIBRARY}/{family}.py"
-    return Found(name, formula, origin, _to_command(name), family=family)
+def _to_found(name: str, formula: Formula) -> Found:
+    from derive.formulas import family_of
+
+    family = family_of(name)
+    return Found(name, formula, f"{LIBRARY}/{family}.py", _to_command(name), family=family)
 
 
 def _from_text(text: str, name: str | None) -> Found:
