@@ -295,7 +295,8 @@ class Stages:
             if self.verdict.same is False:
                 send(self.verdict)
                 return self
-        if refused := [(s, error) for s, error in choice.stops if error.refusal]:
+        refused = [(s, e) for s, e in choice.stops if e.refusal and e.is_incurable]
+        if refused:  # for what tensors hold, not for a size
             where = f"{refused[0][0].describe()} the code stops, {refused[0][1]}"
             return self.say(None, f"{where}: the check got no further")
         if lacking := find_lacking(system, choice):

@@ -413,9 +413,10 @@ def find_loss(program: Program, sample: Sample, at: str, dtype: Any = None) -> D
         if not result.is_floating_point() or result.shape != value.shape:
             continue
         lost = value.isfinite() & (value.abs() < top) & ~result.double().isfinite()
-        if bool(lost.any()):  # and is no pole of the formula
-            exact = program.run(_round(given, torch.float64), sample.sizes)
-            lost &= next(each for n, each, _ in program.pair(exact, wanted) if n == name).isfinite()
+        if bool(lost.any()):  # at a pole of the formula it is not, without an overflow
+            exact = program.run(_round(given, torch.float64), sample.sizes, How(is_watched=True))
+            there = next(each for n, each, _ in program.pair(exact, wanted) if n == name)
+            lost &= there.isfinite() | exact.left_range
         if bool(lost.any()):
             place = tuple(lost.nonzero()[0].tolist())
             shown = f"{name}[{', '.join(map(str, place))}] is {float(result[place])}"
