@@ -305,7 +305,6 @@ def run_file(path: Path, shown: str) -> dict[str, Formula]:
     file's own. `shown` is the path as messages have it.
     """
     from derive.formulas import UNNAMED
-    from derive.notation.formula import Formula
 
     names = _run(path, shown, read_text(path, shown))
     formulas: dict[str, Formula] = {}
