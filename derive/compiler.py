@@ -142,13 +142,18 @@ class Built:
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.name}.py"
-        beside = folder / f".{self.name}.{os.getpid()}.part"
-        try:
-            beside.write_text(self.source, encoding="utf-8")
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
+        write_whole(path, self.source)
         return path
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write the file beside its place, and put it there: it is whole or it is not there."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def build(  # noqa: PLR0913 - the last two are for the command line's header

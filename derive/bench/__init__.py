@@ -5,20 +5,20 @@
                  two; each checked against the first
     timing       medians over interleaved runs, how fast this machine multiplies and moves, and the
                  most that one call takes beyond its inputs; the constants that a plan is made for
-    plot         several values of a size as a picture
 
 A ratio of medians from one run means something on a busy machine; a time alone does not.
 """
 
 from __future__ import annotations
 
+from errno import EISDIR
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
-from derive.bench import plot
 from derive.bench.candidates import load_hand
 from derive.bench.run import Over, Sweep, Wishes, find_dtype, measure
 from derive.bench.timing import measure_machine, refuse_too_large
-from derive.compiler import Built, build
+from derive.compiler import Built, build, write_whole
 from derive.errors import refuse
 from derive.judge.samples import is_possible
 from derive.plan.machine import to_json
@@ -76,10 +76,16 @@ def sweep(  # noqa: PLR0913 - the last two are for the command line
 
 def calibrate(path: Path) -> Machine:
     """Measure this machine and write its constants; DeriveError where that cannot be written."""
-    plot.check_writable(path)
-    machine = measure_machine()
-    text = to_json(machine)
-    plot.write_whole(path, lambda beside: beside.write_text(text, encoding="utf-8"))
+    try:  # before minutes of measuring
+        with TemporaryFile(dir=path.parent):
+            pass
+        if path.is_dir():
+            raise IsADirectoryError(EISDIR, "it is a folder")
+        machine = measure_machine()
+        write_whole(path, to_json(machine))
+    except OSError as error:
+        says = f"cannot write {path}: {error.strerror or error}"
+        raise refuse("file-unwritable", says, help="name another file") from error
     return machine
 
 

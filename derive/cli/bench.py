@@ -58,12 +58,6 @@ def print_bench(
             f"{over.size} is given with --sizes and with --over",
             help="leave one of them out",
         )
-    if timed.plot is not None:
-        from derive.bench.plot import check_plot
-
-        if over is None:
-            raise refuse("plot-over", "a plot needs a size that grows", help=_HOW)
-        check_plot(timed.plot)
     if where is None:
         raise refuse(
             "formula-missing",
@@ -89,7 +83,7 @@ def print_bench(
         )
     except DeriveError as error:
         raise formulas.say_memory(error, options.memory) from error
-    _print_sweep(made, timed.plot, as_json)
+    _print_sweep(made, as_json)
 
 
 def _print_report(report: run.Report, as_json: bool) -> None:
@@ -145,11 +139,7 @@ def _print_skipped(reasons: Iterable[str]) -> None:
         tables.print_line(f"  without {reason}", "dim")
 
 
-def _print_sweep(made: run.Sweep, path: Path | None, as_json: bool) -> None:
-    if path is not None:
-        from derive.bench.plot import plot
-
-        plot(made, path)
+def _print_sweep(made: run.Sweep, as_json: bool) -> None:
     data = made.to_data()
     if as_json:
         tables.print_json(data)
@@ -161,8 +151,6 @@ def _print_sweep(made: run.Sweep, path: Path | None, as_json: bool) -> None:
     if not made.is_one_text:
         tables.print_line(f"  the function is planned for each {made.over.size} by itself", "dim")
     _print_skipped(made.find_skipped())
-    if path is not None:
-        tables.print_line(f"{path} is written")
 
 
 def _print_lines(made: run.Sweep, data: Data, threads: int, kind: str) -> None:

@@ -210,7 +210,6 @@ class Timed:
 
     against: str = option("", "Code by hand.", "FILE.py:FUNCTION")
     over: str = option("", "Measure as one size grows.", "S=64..1024")
-    plot: Path | None = option(None, "Draw that; or a .png.", "FILE.svg")
     backward: bool = option(False, "Time gradients too.")
     compiled: bool = option(False, "Time torch.compile too.", name="--compile")
     threads: Words = option(None, "A table for each.", "N,..|all")

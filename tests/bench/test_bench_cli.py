@@ -1,20 +1,15 @@
-"""`derive bench` as it is typed: tables, JSON, plots, constants, and what is refused."""
+"""`derive bench` as it is typed: tables, JSON, constants, and what is refused."""
 
 import json
 import os
 import re
 import shlex
-import subprocess
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from house import ROOT
 from texts import read_literals, read_rows
 
-from derive import DeriveError
-from derive.bench.plot import check_plot
 from derive.cli.bench import count_cores, parse_over, parse_threads
 from derive.cli.tables import to_time
 from derive.plan.machine import DEFAULT, Machine
@@ -88,8 +83,8 @@ def test_data(run, hand):
     assert second["ratio"] == second["forward"] / first["forward"]
 
 
-def test_a_sweep_as_tables_and_as_a_plot(run, hand, tmp_path):
-    answer = run("bench", CHAIN, "--against", hand, *OVER, "--backward", "--plot", "n.svg")
+def test_a_sweep_as_tables(run, hand):
+    answer = run("bench", CHAIN, "--against", hand, *OVER, "--backward")
     assert (answer.code, answer.err) == (0, "")
     title, heads, *rows = answer.out.splitlines()
     assert title == "formula at M=6 K=7 P=8, float32, 1 thread, forward"
@@ -100,9 +95,6 @@ def test_a_sweep_as_tables_and_as_a_plot(run, hand, tmp_path):
     assert rows[4].startswith("  slope: ") and "N**k" in rows[4]
     assert rows[5] == "formula at M=6 K=7 P=8, float32, 1 thread, forward and backward"
     assert cut(rows[6]) == ["N", *names]
-    assert rows[-1] == "n.svg is written"
-    assert "generated  N^" in (tmp_path / "n.svg").read_text(encoding="utf-8")
-    assert sorted(os.listdir(tmp_path)) == ["hand.py", "n.svg"]
 
 
 def test_the_data_of_a_sweep(run):
@@ -158,30 +150,6 @@ def test_what_cannot_be_used_is_refused_before_anything_is_written(run, tmp_path
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.startswith(says)
     assert os.listdir(tmp_path) == ["folder.svg"]
-
-
-def test_a_plot_without_matplotlib_names_the_extra(tmp_path, monkeypatch):
-    monkeypatch.setattr("derive.bench.plot.find_spec", lambda name: None)
-    with pytest.raises(DeriveError) as refusal:
-        check_plot(tmp_path / "n.svg")
-    assert refusal.value.diagnostic.code == "plot-library"
-    assert "derive-torch[plots]" in refusal.value.diagnostic.help
-
-
-@pytest.mark.slow
-def test_matplotlib_is_loaded_for_a_plot_alone(tmp_path):
-    code = """import sys
-from derive.cli import main
-try:
-    main(["bench", "x[N]; y[n] = 2 * x[n]", "--runs", "1"])
-finally:
-    print("matplotlib" in sys.modules)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (done.stderr, done.stdout.splitlines()[-1]) == ("", "False")
 
 
 @pytest.mark.parametrize(("text", "values"), ROWS["values double or are told"])

@@ -1,25 +1,18 @@
-"""Sweeps over a size: slopes, lines, pictures, and the numbers that a machine is told by."""
+"""Sweeps over a size: slopes, lines, and the numbers that a machine is told by."""
 
 import math
 from dataclasses import asdict, fields
-from itertools import pairwise
-from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from derive import DeriveError, parse
 from derive.bench import Over, Wishes, calibrate, sweep
-from derive.bench.plot import plot, spread
 from derive.bench.run import BOUND, Report, Row, Sweep, Table, fit_slope
 from derive.bench.timing import Roofline, find_knee, measure_machine
 from derive.plan.machine import Machine, read_machine
 
 VALUES = (64, 128, 256, 512)
 MATMUL = "A[I, K]; B[K, J]; C[i,j] = sum[k](A[i,k] * B[k,j])"
-GAP = 0.075
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 def make_report(value, *, with_slow=True, backward=True):
@@ -127,59 +120,6 @@ def test_all_sizes_are_looked_at_before_the_first_is_measured():
     with pytest.raises(DeriveError) as refusal:
         sweep(parse(MATMUL), Over("I", (4, 10**14)), track=pytest.fail)
     assert refusal.value.diagnostic.code == "bench-memory"
-
-
-def find_texts(path):
-    return ["".join(node.itertext()) for node in ElementTree.parse(path).iter(f"{SVG}text")]
-
-
-def test_a_plot_has_a_panel_for_each_table_and_names_its_lines(swept, tmp_path):
-    plot(swept, tmp_path / "s.svg")
-    texts = find_texts(tmp_path / "s.svg")
-    assert texts.count("generated  S^2.00") == 4
-    assert texts.count("$by $hand  S^3.00") == 2
-    assert texts.count(f"{BOUND}  S^3.00") == 2
-    assert "f, D=8, float32" in texts
-    for title in ("forward, 1 thread", "forward and backward, 2 threads"):
-        assert texts.count(title) == 1
-    assert {"64", "128", "256", "512"} <= set(texts)
-
-
-def test_a_plot_has_the_same_bytes_each_time(swept, tmp_path):
-    for name in ("one.svg", "two.svg", "one.png", "two.png"):
-        plot(swept, tmp_path / name)
-    for kind in ("svg", "png"):
-        one, two = ((tmp_path / f"{name}.{kind}").read_bytes() for name in ("one", "two"))
-        assert one == two
-    assert b"Date" not in (tmp_path / "one.svg").read_bytes()
-    assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_plot_that_cannot_be_written_leaves_nothing(swept, tmp_path, monkeypatch):
-    def fail(self, path, **options):
-        path.write_text("half")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", fail)
-    with pytest.raises(DeriveError) as refusal:
-        plot(swept, tmp_path / "s.svg")
-    assert refusal.value.diagnostic.code == "file-unwritable"
-    assert "No space left on device" in refusal.value.diagnostic.says
-    assert list(tmp_path.iterdir()) == []
-
-
-@given(st.lists(st.floats(0, 1), max_size=12))
-def test_labels_stand_apart_in_the_order_of_their_lines(heights):
-    placed = spread(heights, GAP)
-    order = sorted(range(len(heights)), key=lambda k: (heights[k], k))
-    for below, above in pairwise(order):
-        assert placed[above] - placed[below] >= GAP - 1e-12
-    assert all(-1e-12 <= height <= 1 + 1e-12 for height in placed)
-
-
-def test_labels_that_stand_apart_stay():
-    assert spread([0.9, 0.1, 0.5], GAP) == [0.9, 0.1, 0.5]
-    assert spread([0.5, 0.5], GAP) == pytest.approx([0.4625, 0.5375])
 
 
 def test_the_knee_is_where_the_rate_falls():
