@@ -236,7 +236,7 @@ class Writer:
         self.nodes: list[Any] = []
         self.places: dict[Any, int] = {}
         # Numbers of tensors by identity, of buffers by address; each is held, so that it stays one.
-        self.tensors: dict[int, tuple[int, Any]] = {}
+        self.tensors: dict[Any, int] = {}
         self.memory: dict[int, tuple[int, Any]] = {}
 
     def frame(self, value: Any) -> bytes:
@@ -287,15 +287,15 @@ class Writer:
 
     def _write_tensor(self, value: Any) -> Any:
         """A tensor once, with memory that it may share with others of the frame."""
-        if id(value) in self.tensors:
-            return {"again": self.tensors[id(value)][0]}
+        if value in self.tensors:  # itself: a tensor is hashed by what it is, not by its values
+            return {"again": self.tensors[value]}
         if hasattr(value, "parts"):
             parts = value.parts
             every = [self._write_tensor(each) for each in parts.every]
             made: Any = {"field": [len(parts.residues), every]}
         else:
             made = {"tensor": self._write_memory(value)}
-        self.tensors[id(value)] = len(self.tensors), value
+        self.tensors[value] = len(self.tensors)
         return made
 
     def _write_memory(self, value: Any) -> list[Any]:

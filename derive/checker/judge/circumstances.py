@@ -107,15 +107,15 @@ def call_all(
 
 def _lay_all(given: Given, circumstance: str) -> Given:
     """What is given as it lies in memory; what is given twice, or shares memory, goes on so."""
-    every = {id(v): v for v in (*given.arguments.values(), *given.parameters.values())}
-    tensors = [each for each in every.values() if isinstance(each, torch.Tensor)]
+    both = (given.arguments, given.parameters)
+    tensors = {v: v for part in both for v in part.values() if isinstance(v, torch.Tensor)}
     shared = Counter(each.untyped_storage().data_ptr() for each in tensors)
     for each in tensors:
         if shared[each.untyped_storage().data_ptr()] == 1:
-            every[id(each)] = _lay(each, circumstance)
+            tensors[each] = _lay(each, circumstance)
     arguments, parameters = (
-        {name: every[id(value)] for name, value in part.items()}
-        for part in (given.arguments, given.parameters)
+        {n: tensors[v] if isinstance(v, torch.Tensor) else v for n, v in part.items()}
+        for part in both
     )
     return replace(given, arguments=arguments, parameters=parameters)
 

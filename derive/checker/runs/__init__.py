@@ -227,8 +227,8 @@ def _run(target: Any, given: Given, how: How, usage: Usage | None, path: str) ->
     both = {**given.arguments, **given.parameters}
     tensors = {name: value for name, value in both.items() if isinstance(value, torch.Tensor)}
     before = {} if how.tower else {name: value.clone() for name, value in tensors.items()}
-    reals = {id(v): (n, v) for n, v in reversed(tensors.items()) if v.is_floating_point()}
-    leaves = dict(reals.values())  # of what is given twice the first
+    reals = {v: n for n, v in reversed(tensors.items()) if v.is_floating_point()}
+    leaves = {name: value for value, name in reals.items()}  # of what is given twice the first
     if how.weights is not None:
         for value in leaves.values():
             value.requires_grad_()

@@ -381,16 +381,15 @@ def call_compiled(
 
     def stand_in(value: Any) -> Any:
         """A plain tensor for one of whatever kind."""
-        if not isinstance(value, torch.Tensor):
-            return value
         if type(value) is torch.Tensor or type(value) is torch.nn.Parameter:
             return value.detach().clone()
         generator = torch.Generator().manual_seed(value.dim())
         return torch.randn(tuple(value.shape), generator=generator, dtype=torch.float64)
 
     leaves, spec = internals.pytree.tree_flatten((args, named))
-    stands_in = {id(each): stand_in(each) for each in leaves}  # what is given twice is one tensor
-    plain = [stands_in[id(each)] for each in leaves]
+    # what is given twice is one tensor
+    stands_in = {each: stand_in(each) for each in leaves if isinstance(each, torch.Tensor)}
+    plain = [stands_in[e] if isinstance(e, torch.Tensor) else e for e in leaves]
     graph = _Graph(plain)
     failed: list[Exception] = []
 
