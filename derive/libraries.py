@@ -94,17 +94,21 @@ def by_default(dtype: Any) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def make_mode(act: Callable[[Any, Any, Any], Any]) -> Any:
-    """A mode of torch in which `act`, of a function and its arguments, makes each call."""
+def make_mode(act: Callable[[Any, Any, Any], Any], *, of_operations: bool = False) -> Any:
+    """A mode of torch in which `act`, of a function and its arguments, makes each call.
+
+    With `of_operations` the calls are those of the operations that functions are made of.
+    """
     from torch.overrides import TorchFunctionMode
 
-    class Mode(TorchFunctionMode):
-        def __torch_function__(
-            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            return act(function, args, dict(kwargs or {}))
+    def meet(_: Any, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return act(function, args, dict(kwargs or {}))
 
-    return Mode()
+    base = internals.DispatchMode if of_operations else TorchFunctionMode
+    place = "__torch_dispatch__" if of_operations else "__torch_function__"
+    # To be skipped by the compiler loads all of it, which takes longer than a check.
+    own = {place: meet, "_should_skip_dynamo": classmethod(lambda _: False)}
+    return type("Mode", (base,), own)()
 
 
 # Modules whose functions have bodies in Python, and the questions by which these hand over a call.

@@ -19,7 +19,7 @@ and an axis of extent 1 may be added. What is found is a source such as
 shapes, and where that leaves a choice, divisors of these numbers are tried.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import combinations, islice, permutations, product
@@ -149,9 +149,11 @@ def _find_defaults(slots: Sequence[Slot], system: ir.System) -> Iterator[dict[st
         yield {name: source for one in pick for name, source in one.items()}
 
 
-def match_slots(match: Match, slots: Sequence[Slot], sizes: Sequence[str]) -> None:
-    """Give tensors and scalars to arguments: by name, then by core, then by order."""
-    for spell in (str, fold, find_core):
+def _match_names(
+    match: Match, slots: Sequence[Slot], spells: Sequence[Callable[[str], str]]
+) -> None:
+    """Give tensors and scalars to what is called as they are, by each of the spellings in turn."""
+    for spell in spells:
         for slot in slots:
             called = spell(slot.called)
             if slot.name in match.arguments or slot.is_flag or not called:
@@ -163,6 +165,11 @@ def match_slots(match: Match, slots: Sequence[Slot], sizes: Sequence[str]) -> No
             elif len(named) == 1:
                 match.arguments[slot.name] = named[0].name
                 match.scalars.remove(named[0])
+
+
+def match_slots(match: Match, slots: Sequence[Slot], sizes: Sequence[str]) -> None:
+    """Give tensors and scalars to arguments: by name, then by core, then by order."""
+    _match_names(match, slots, (str, fold, find_core))
     for slot in slots:
         if slot.name not in match.arguments and "mask" in slot.called.lower():
             masks = [tensor for tensor in match.left if tensor.kind == "bool"]
@@ -248,27 +255,16 @@ def find_extents(system: ir.System) -> tuple[str, ...]:
 
 def _match_parameters(match: Match, parameters: Sequence[Slot]) -> dict[str, str]:
     """The parameters of a module by name and order, each under the name of its tensor alone."""
-    left = list(match.left)
-    found: dict[str, str] = {}
-    lone = [slot for slot in parameters if slot.shape == ()]  # they hold a scalar
-    for spell in (fold, find_core):
-        for slot in lone:
-            named = [each for each in match.scalars if spell(slot.name) == spell(each.name)]
-            if slot.name not in found and slot.name not in match.arguments and len(named) == 1:
-                found[slot.name] = f"tensor({named[0].name})"
-                match.scalars.remove(named[0])
-    for spell in (fold, find_core):
-        for slot in parameters:
-            called = spell(slot.name)
-            names = [tensor for tensor in left if called and called == spell(tensor.name)]
-            if slot.name not in found and slot.name not in match.arguments and len(names) == 1:
-                found[slot.name] = names[0].name
-                left.remove(names[0])
-    needed = [slot for slot in parameters if slot.required]
-    rest = [s for s in needed if s.name not in found and s.name not in match.arguments]
-    if len(rest) == len(left):
-        found |= {slot.name: tensor.name for slot, tensor in zip(rest, left, strict=True)}
-    return found
+    own = Match(dict(match.arguments), [], match.scalars)
+    lone = [s for s in parameters if s.shape == () and s.name not in own.arguments]
+    _match_names(own, lone, (fold, find_core))  # these hold a scalar
+    found = {s.name: f"tensor({own.arguments[s.name]})" for s in lone if s.name in own.arguments}
+    own = Match(own.arguments | found, list(match.left), [])
+    _match_names(own, parameters, (fold, find_core))
+    rest = [slot for slot in parameters if slot.required and slot.name not in own.arguments]
+    if len(rest) == len(own.left):
+        own.arguments |= {s.name: tensor.name for s, tensor in zip(rest, own.left, strict=True)}
+    return {name: s for name, s in own.arguments.items() if name not in match.arguments}
 
 
 def find_constructor(code: Code, system: ir.System, binds: Mapping[str, str]) -> list[Slot]:

@@ -169,20 +169,20 @@ def find_own_numbers(code: load.Code) -> tuple[dict[str, int], list[int]]:
         literals = [n for n in load.find_literals(code) if isinstance(n, int)]
     stated: set[int] = set()
     for node in ast.walk(parse_text(code.source)):
+        parts: list[Any]
         match node:  # what stands where code says an extent
             case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)):
                 parts = [*node.args, *(each.value for each in node.keywords)]
                 parts = parts if name in _TAKES_EXTENTS else []
-            case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value):
-                parts = [value]
-            case ast.Compare(left, _, others):
-                parts = [left, *others]
-            case ast.BinOp(left, ast.FloorDiv() | ast.Mod() | ast.Mult(), right):
-                parts = [left, right]
-            case ast.Slice(lower, upper, step):
-                parts = [each for each in (lower, upper, step) if each is not None]
-            case ast.arguments(defaults=defaults, kw_defaults=kw_defaults):
-                parts = [*defaults, *(each for each in kw_defaults if each is not None)]
+            case (
+                ast.Assign()
+                | ast.AnnAssign()
+                | ast.Compare()
+                | ast.Slice()
+                | ast.arguments()
+                | ast.BinOp(op=ast.FloorDiv() | ast.Mod() | ast.Mult())
+            ):
+                parts = [*ast.iter_child_nodes(node)]
             case _:
                 continue
         inside = [e for part in parts for e in getattr(part, "elts", (part,))]

@@ -8,41 +8,31 @@ from typing import Any
 
 from derive.ir import nodes as ir
 from derive.judge.evaluate import evaluate_system
-from derive.libraries import internals, torch
+from derive.libraries import make_mode, torch
 
 RUNS = 8
 MORE = 32  # times what they do another order of operations may do
 _ELEMENTWISE = {"add", "sub", "mul", "div", "pow", "sqrt", "reciprocal", "exp", "log"}
 _ADDING = {"sum", "mean", "cumsum", "prod", "mm", "bmm", "mv", "dot"}  # of terms that may cancel
 
-_DispatchMode: Any = internals.DispatchMode
 
+def _round(seed: int) -> Any:
+    """A mode in which results of arithmetic, and terms to be added, are off by a last digit."""
+    generator = torch.Generator().manual_seed(seed)
 
-class _Rounding(_DispatchMode):  # type: ignore[misc]
-    """In here results of arithmetic, and terms that are added up, are off by a last digit."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__()
-        self.generator = torch.Generator().manual_seed(seed)
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
-
-    def shake(self, value: Any) -> Any:
+    def shake(value: Any) -> Any:
         """The tensor, each number up or down by one unit in the last place, or as it is."""
         if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
             return value
-        signs = torch.randint(-1, 2, value.shape, generator=self.generator).to(value.dtype)
+        signs = torch.randint(-1, 2, value.shape, generator=generator).to(value.dtype)
         return value * (1 + signs * torch.finfo(value.dtype).eps)
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """One operation."""
-        name = func.overloadpacket.__name__
-        if name in _ADDING:
-            args = tuple(map(self.shake, args))
-        made = func(*args, **(kwargs or {}))
-        return self.shake(made) if name in _ELEMENTWISE else made
+    def act(function: Any, args: Any, named: Any) -> Any:
+        name = function.overloadpacket.__name__
+        made = function(*(map(shake, args) if name in _ADDING else args), **named)
+        return shake(made) if name in _ELEMENTWISE else made
+
+    return make_mode(act, of_operations=True)
 
 
 def evaluate_rounded(
@@ -51,7 +41,7 @@ def evaluate_rounded(
     """The results, each time with other last digits."""
 
     def run(seed: int) -> tuple[Any, ...]:
-        with _Rounding(seed):
+        with _round(seed):
             made = evaluate_system(system, values, sizes)
         return tuple(made[tensor.name] for tensor in system.results)
 

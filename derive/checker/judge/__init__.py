@@ -141,7 +141,6 @@ def count_steps(sample: Sample) -> int:
 def judge_at(
     program: Program,
     sample: Sample,
-    run: Callable[[Any, Any], Answer] | None = None,
     least: float = CLEAR,
     answer: Answer | CannotRunError | None = None,
 ) -> Outcome:
@@ -155,7 +154,7 @@ def judge_at(
     if sample.is_defined and not is_finite:
         return Outcome(None)
     try:
-        answer = answer or (run or program.run)(values, sample.sizes)
+        answer = answer or program.run(values, sample.sizes)
     except CannotRunError as error:
         answer = error
     if isinstance(answer, CannotRunError):
@@ -453,21 +452,14 @@ def _find_finite_mask(program: Program, sample: Sample) -> Diagnostic | None:
     values = sample.make_inputs()
     usual = replace(sample, change=None).make_inputs()
     reals = {n: v for n, v in usual.items() if getattr(v, "is_floating_point", bool)()}
-    ordinary = program.find_own({**values, **reals}, sample.sizes)
-    masked: list[float] = []
-
-    def run(values: Values, sizes: Mapping[str, Any]) -> Answer:
-        answer = program.run(values, sizes, How(ordinary=ordinary))
-        masked.extend(() if answer.masked is None else [answer.masked])
-        return answer
-
     try:
-        is_same = judge_at(program, sample, run).same
+        ordinary = program.find_own({**values, **reals}, sample.sizes)
+        answer = program.run(values, sample.sizes, How(ordinary=ordinary))
     except CannotRunError:
         return None
-    if not masked or not is_same:
+    if answer.masked is None or not judge_at(program, sample, answer=answer).same:
         return None
-    fact = f"{masked[0]:.0e} or less: it counts where scores come near it, {sample.describe()}"
+    fact = f"{answer.masked:.0e} or less: it counts where scores come near it, {sample.describe()}"
     return replace(FINITE_MASK, facts=(*FINITE_MASK.facts, fact))
 
 

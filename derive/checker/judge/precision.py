@@ -110,7 +110,7 @@ def judge_short(choice: Choice, formula: Formula) -> Further:
 
 def judge_lowered(program: Program, sample: Sample) -> Further:
     """What comes of the shorter floats that the code asks for, at one sample."""
-    findings: dict[str, Diagnostic] = {}
+    findings: list[Diagnostic] = []
     told = f" of their largest element{f', {sample.reason}' if sample.reason else ''}"
     for name, how in (("float32", _SHORT), ("float64", _AS_ASKED)):
         run = _run_rounded(program, sample, name, how)
@@ -120,21 +120,15 @@ def judge_lowered(program: Program, sample: Sample) -> Further:
         if where and off > _LOST:
             return Further(False, f"{where}, {sample.describe()}")
         if name == "float32":
-            found = _name_lowerings(answer.lowered, off, told)
+            findings += _name_lowerings(answer.lowered, off, told)
         elif off > _SLACK * max(
             _find_lost(sample, sample.make_inputs(), torch.finfo(torch.float64).eps).values()
         ):
             single = [each for each in answer.lowered if each.dtype == "float32"]
             fact = f"with float64 arguments the results are off by {off:.1e}{told}"
             harmless = "arguments in float32 lose nothing by it"
-            found = (
-                Diagnostic("lower-precision", each.says, facts=(fact, harmless))
-                for each in _name_lowerings(single, off)
-            )
-        else:
-            found = iter(())
-        for each in found:
-            findings.setdefault(f"{each.code} {each.says}", each)
+            named = _name_lowerings(single, off)
+            findings += [replace(each, facts=(fact, harmless)) for each in named]
     if not sample.reason:
         usual, _ = _run_as_asked(program, sample)
         dtypes = dict.fromkeys(e.dtype for e in usual.lowered if e.is_float) if usual else ()
@@ -142,8 +136,8 @@ def judge_lowered(program: Program, sample: Sample) -> Further:
         for far in (each for limit in limits for each in place_integers(sample, limit)):
             difference = _judge_as_asked(program, far, sample)
             if difference:
-                return Further(False, difference, tuple(findings.values()))
-    return Further(True, findings=tuple(findings.values()))
+                return Further(False, difference, tuple(findings))
+    return Further(True, findings=tuple(findings))
 
 
 def _run_rounded(

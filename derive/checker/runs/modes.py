@@ -477,22 +477,16 @@ class _Graph:
     def find_guilty(self, function: Callable[..., Any], args: Any, named: Any) -> str:
         """After which passes the graph gives what it gives in the end, if the code does not."""
 
-        def find_leaves(found: Any) -> list[Any]:
-            return [each for each in internals.pytree.tree_leaves(found) if torch.is_tensor(each)]
-
         def is_near(one: Any, other: Any) -> bool:
-            pairs = zip(one, other, strict=True)
+            leaves = (
+                filter(torch.is_tensor, internals.pytree.tree_leaves(e)) for e in (one, other)
+            )
+            pairs = zip(*leaves, strict=True)
             return all(torch.allclose(a, b, NEAR, NEAR, equal_nan=True) for a, b in pairs)
 
         with torch.no_grad():
-            wanted = [
-                e
-                for e in internals.pytree.tree_leaves(function(*args, **named))
-                if torch.is_tensor(e)
-            ]
-            if is_near(
-                wanted, [e for e in internals.pytree.tree_leaves(self.found) if torch.is_tensor(e)]
-            ):
+            wanted = function(*args, **named)
+            if is_near(wanted, self.found):
                 return ""
             for stage, says in STAGES.items():
                 with suppress(Exception):  # a graph that does not run by itself

@@ -4,7 +4,6 @@ Operations that move elements and compute nothing are done to every part alike.
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache, reduce
@@ -417,7 +416,7 @@ def dispatch(func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         return _write(run, args[0], run.parts(_define(own, args, named)))
     if torch.Tag.inplace_view in func.tags and own in MOVES:
         return _turn(func, *args, **named)
-    with find_running() or nullcontext():  # torch's own parts, which come here again
+    with find_running():  # torch's own parts, which come here again
         known = _list_decompositions().get(func)
         found = (known or func.decompose)(*args, **named)
     if found is NotImplemented:
@@ -426,7 +425,7 @@ def dispatch(func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
 
 
 def _define(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    with find_running() or nullcontext():
+    with find_running():
         return layers.DEFINITIONS[name](*args, **_drop_types(name, named))
 
 

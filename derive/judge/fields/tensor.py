@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -12,7 +12,7 @@ import torch
 
 from derive.judge.fields import algebra
 from derive.judge.fields.tower import Tower
-from derive.libraries import internals
+from derive.libraries import internals, make_mode
 
 FACTORIES = frozenset(
     f"{prefix}{name}{suffix}"
@@ -64,26 +64,17 @@ class FieldTensor(torch.Tensor):
         return f"FieldTensor{tuple(self.shape)}"
 
 
-_DispatchMode: Any = internals.DispatchMode
-
-
-class Exact(_DispatchMode):  # type: ignore[misc]
-    """In here what code makes anew of zeros, ones or one number can hold elements of the tower."""
+class Exact:
+    """What code makes anew of zeros, ones or one number can hold elements of the tower."""
 
     def __init__(self, tower: Tower) -> None:
-        super().__init__()
         self.tower = tower
         self.usage = algebra.Usage()
         self.paused = False
+        self.mode = make_mode(self.answer, of_operations=True)
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """No: to say so loads all of torch's compiler, which takes longer than a check."""
-        return False
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def answer(self, func: Any, args: Any, named: Any) -> Any:
         """One operation on any tensors."""
-        named = kwargs or {}
         if self.paused:
             return func(*args, **named)
         if any(isinstance(each, FieldTensor) for each in iterate(args, named)):
@@ -105,11 +96,11 @@ _RUNNING: list[Exact] = []
 @contextmanager
 def exact(tower: Tower) -> Iterator[algebra.Usage]:
     """Ordinary code in here computes over the tower; what it rested on is told."""
-    mode = Exact(tower)
-    _RUNNING.append(mode)
+    run = Exact(tower)
+    _RUNNING.append(run)
     try:
-        with mode:
-            yield mode.usage
+        with run.mode:
+            yield run.usage
     finally:
         _RUNNING.pop()
 
@@ -132,9 +123,9 @@ def pause() -> Iterator[None]:
             mode.paused = paused
 
 
-def find_running() -> Exact | None:
-    """The mode in force."""
-    return _RUNNING[-1] if _RUNNING else None
+def find_running() -> Any:
+    """The mode in force, which may be entered again."""
+    return _RUNNING[-1].mode if _RUNNING else nullcontext()
 
 
 def iterate(*given: Any) -> Iterator[Any]:
