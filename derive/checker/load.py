@@ -423,8 +423,8 @@ def _compile(tree: ast.Module, path: str) -> CodeType:
     nodes = [*ast.walk(tree)]
     aliases = [each for node in nodes if isinstance(node, ast.Import) for each in node.names]
     froms = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
-    heads = {f"{name.partition('.')[0]}" for name in [a.name for a in aliases]}
-    heads |= {str(node.module).partition(".")[0] for node in froms}
+    known = (*(alias.name for alias in aliases), *(str(node.module) for node in froms))
+    heads = {name.partition(".")[0] for name in known}
     if "numpy" in heads and not heads & _FRAMEWORKS:
         for alias in (each for each in aliases if each.name.partition(".")[0] == "numpy"):
             alias.name, alias.asname = f"{NUMPY}{alias.name[5:]}", alias.asname or alias.name

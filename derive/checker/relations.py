@@ -66,39 +66,35 @@ def _flatten(shape: Sequence[Any]) -> list[Any]:
     return [int(n) if hasattr(n, "__index__") else n for n in each]
 
 
-def read_refusal(frame: FrameType, line: int) -> Iterator[Statement]:
-    """The comparisons for which the code's own assert or raise stopped it."""
-    for test, is_assertion in _find_tests(frame, line):
-        ways = (ast.Eq, ast.And) if is_assertion else (ast.NotEq, ast.Or)
-        yield from _read_test(test, frame, *ways)
-
-
-def _find_tests(frame: FrameType, line: int) -> Iterator[tuple[ast.expr, bool]]:
-    """The condition of an assert or raise at a line, and whether it is an assertion's."""
-
-    def is_here(node: ast.stmt) -> bool:
-        return node.lineno <= line <= (node.end_lineno or line)
-
+def read_refusal(frame: FrameType, line: int) -> tuple[list[Statement], bool]:
+    """What the code's own assert or raise at a line compares, and whether it reads elements."""
+    said, reads_elements = list[Statement](), False
+    stops: list[Any]
+    ways: tuple[Any, Any]
     for node in ast.walk(parse_file(frame.f_code.co_filename)):
         match node:
-            case ast.Assert(test=test) if is_here(node):
-                yield test, True
-            case ast.If(test, body) if any(isinstance(n, ast.Raise) and is_here(n) for n in body):
-                yield test, False
+            case ast.Assert(test=test):
+                stops, ways = [node], (ast.Eq, ast.And)
+            case ast.If(test, body):
+                stops, ways = [n for n in body if isinstance(n, ast.Raise)], (ast.NotEq, ast.Or)
+            case _:
+                continue
+        if any(stop.lineno <= line <= (stop.end_lineno or line) for stop in stops):
+            said += _read_test(test, frame, *ways)
+            reads_elements |= _reads_elements(test, frame)
+    return said, reads_elements
 
 
-def is_of_values(frame: FrameType, line: int) -> bool:
-    """Whether the condition of an assert or raise reads elements of tensors, not shapes alone."""
+def _reads_elements(test: ast.expr, frame: FrameType) -> bool:
+    """Does a condition read elements of tensors, not shapes alone?"""
     names = {**frame.f_globals, **frame.f_locals}
-    shapes = {n: each.to("meta") for n, each in names.items() if isinstance(each, torch.Tensor)}
-    for test, _ in _find_tests(frame, line):
-        code = compile(ast.Expression(test), "<assertion>", "eval")
-        try:
-            bool(eval(code, {**names, **shapes}))
-        except (RuntimeError, NotImplementedError):  # torch's, where there are no elements
-            return True
-        except Exception:  # whatever else the user's expression raises
-            return False
+    names |= {n: each.to("meta") for n, each in names.items() if isinstance(each, torch.Tensor)}
+    try:
+        bool(eval(compile(ast.Expression(test), "<assertion>", "eval"), names))
+    except (RuntimeError, NotImplementedError):  # torch's, where there are no elements
+        return True
+    except Exception:  # whatever else the user's expression raises
+        return False
     return False
 
 

@@ -219,7 +219,7 @@ def lengthen(sample: Sample, name: str, size: int) -> Sample | None:
     def find_pool(sample: Sample, entry: ir.Tensor) -> list[float]:
         return list(find_ends(sample, entry)) if entry.kind == "int" else []
 
-    change = partial(place_values, find_pool, 0) if has_kind(sample, "int") else None
+    change = partial(place_values, find_pool, 0) if list_tensors(sample.system, "int") else None
     return replace(far, change=change, reason=f"{name} is {size}", is_limit=True)
 
 
@@ -358,11 +358,6 @@ def list_tensors(system: ir.System, *kinds: str) -> list[ir.Tensor]:
     return [tensor for tensor in system.tensors if not kinds or tensor.kind in kinds]
 
 
-def has_kind(sample: Sample, *kinds: str) -> bool:
-    """Is a tensor of one of these kinds given?"""
-    return bool(list_tensors(sample.system, *kinds))
-
-
 def evaluate_parts(sample: Sample) -> Iterator[tuple[ir.Expr, Evaluator]]:
     """Every node of the formula, with an evaluator that has its values at a sample."""
     evaluator = Evaluator(sample.make_inputs(), sample.sizes, sample.system.empty_row)
@@ -413,9 +408,9 @@ def vary_inputs(samples: Sequence[Sample], numbers: Sequence[float]) -> Iterator
             yield replace(tiny, is_remark=True)
     else:
         yield _make_whole(first, "inputs of which every two are equal", is_paired=True)
-    for end, what in ((0, "smallest"), (1, "largest")) if has_kind(first, "int") else ():
+    for end, what in ((0, "smallest"), (1, "largest")) if list_tensors(system, "int") else ():
         yield replace(first, change=partial(_set_ends, end), reason=f"integers at their {what}")
-    for sample in samples if has_kind(first, "bool") else ():
+    for sample in samples if list_tensors(system, "bool") else ():
         for truth in (True, False)[: 1 if _has_rows(system) else 2]:
             reason = f"truth values that are all {str(truth).lower()}"
             yield replace(sample, change=_set_truth(truth), reason=reason)
@@ -687,7 +682,7 @@ def find_magnitudes(sample: Sample) -> list[float]:
 
 def fill_whole(sample: Sample) -> Sample | None:
     """The sample with truth values true and integers at their largest; None without them."""
-    if not has_kind(sample, "bool", "int"):
+    if not list_tensors(sample.system, "bool", "int"):
         return None
     reason = f"{sample.reason}, truth values and integers alike"
     return replace(

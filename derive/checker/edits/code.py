@@ -222,11 +222,6 @@ class Site:
         return isinstance(self.parent, kinds) or is_argument
 
     @property
-    def is_branch(self) -> bool:
-        """Does it decide what runs?"""
-        return isinstance(self.parents[0], ast.If)
-
-    @property
     def is_value(self) -> bool:
         """Is it a value that is computed with: a whole one, an argument, an operand?"""
         if isinstance(self.parent, (ast.BinOp, ast.UnaryOp)):

@@ -269,8 +269,12 @@ def exchange_kind(site: sites.Site) -> Iterator[sites.Change]:
         case ir.Call(name, arguments) if site.is_value and find_accesses(node):
             others = {"max": "min", "min": "max"}.get(name, "").split()
             inner = arguments[0]
-            if name == "log" and isinstance(inner, ir.Reduce) and inner.kind == "sum":
-                yield from _exchange_logsumexp(site, inner)
+            match inner:
+                case ir.Reduce("sum", bound, condition, ir.Call("exp", (body,))) if name == "log":
+                    says = f"LOGSUMEXP over {', '.join(index.name for index in bound)}"
+                    for other in ("sum", "mean", "max", "min"):
+                        new = ir.Reduce(other, bound, condition, body)
+                        yield site.change(new, f"{says}, not {other}", 0.1)
             for other in (*find_confused(name), *others):
                 taken = arguments if others else arguments[: len(FUNCTIONS[name].tensors)]
                 if FUNCTIONS[other].counts[0] <= len(taken) <= FUNCTIONS[other].counts[1]:
@@ -292,12 +296,9 @@ def exchange_kind(site: sites.Site) -> Iterator[sites.Change]:
             if kind == "mean" and len(bound) == 1 and condition == ir.TRUE:
                 extent = bound[0].extent
                 less = ir.Pow(ir.Add((extent, ir.MINUS_ONE)), ir.MINUS_ONE)
-                words = (
-                    f"BIASED variance (correction=0): divide by {sites.show(extent)}, not less 1"
-                )
-                yield site.change(
-                    ir.Mul((ir.Reduce("sum", bound, condition, body), less)), words, 0.5
-                )
+                says = f"divide by {sites.show(extent)}, not less 1"
+                new = ir.Mul((ir.Reduce("sum", bound, condition, body), less))
+                yield site.change(new, f"BIASED variance (correction=0): {says}", 0.5)
         case ir.Along(kind, own, condition, body, None):
             says = f"{kind.upper()} over {own.name}"
             for index in dict.fromkeys((*find_free(body), *find_free(condition))):
@@ -307,16 +308,6 @@ def exchange_kind(site: sites.Site) -> Iterator[sites.Change]:
             if other := ROWS[kind].logarithm or EXPONENTIALS.get(kind, ""):
                 new = ir.Along(other, own, condition, body)
                 yield site.change(new, f"{says}, not {other}", 0.1)
-
-
-def _exchange_logsumexp(site: sites.Site, total: ir.Reduce) -> Iterator[sites.Change]:
-    """Another reduction of what stands in a logarithm of a sum of exponentials."""
-    match total.body:
-        case ir.Call("exp", (body,)):
-            indices = ", ".join(index.name for index in total.bound)
-            for other in (kind for kind in _KINDS if kind not in {"prod", "logsumexp"}):
-                new = ir.Reduce(other, total.bound, total.condition, body)
-                yield site.change(new, f"LOGSUMEXP over {indices}, not {other}", 0.1)
 
 
 @sites.operator(

@@ -10,6 +10,7 @@ that are right on all and cost about the same, the one is taken whose lines fit 
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -91,11 +92,6 @@ class Judge:
         """The formula's values for each sample."""
         return tuple(BaseEvaluator(self.system, run.values, run.sizes) for run in self.runs)
 
-    @cached_property
-    def weights(self) -> tuple[int, ...]:
-        """How many steps an evaluation is, for each sample."""
-        return tuple(1 + prod(run.sizes.values()) // LARGE for run in self.runs)
-
     def evaluate(self, edited: ir.System, sample: int = 0) -> EditEvaluator:
         """The values of an edited formula."""
         found = EditEvaluator(self.bases[sample], edited)
@@ -117,7 +113,8 @@ class Judge:
                     found.define(equation)
                     found.changed.add(name)
         finally:
-            self.steps += self.weights[sample] * (1 + found.count // NODES)
+            weight = 1 + prod(self.runs[sample].sizes.values()) // LARGE
+            self.steps += weight * (1 + found.count // NODES)
         return found
 
     def is_reproduced(self, edited: ir.System, sample: int = 0) -> bool:
@@ -267,7 +264,7 @@ class Mender:
                 act(site, self.stock) for act in code_operators.OPERATORS
             ):
                 key = (rewrite.start, rewrite.end, rewrite.text)
-                cost = rewrite.cost + _BRANCH * site.is_branch
+                cost = rewrite.cost + _BRANCH * isinstance(site.parents[0], ast.If)
                 if key not in found or cost < found[key].cost:
                     found[key] = replace(rewrite, cost=cost)
         return [

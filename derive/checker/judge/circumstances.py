@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice, zip_longest
 from types import FrameType, ModuleType
 from typing import Any
@@ -167,9 +166,6 @@ def _enter(target: Any, at: str, path: str, asked: dict[str, None]) -> Iterator[
             if "time" in {module, owner} or owner == "datetime" or name in {"urandom", "getpid"}:
                 asked["the clock or the system"] = None
 
-    def tell_later(clock: Any, by: float) -> Any:
-        return clock() + by
-
     with ExitStack() as stack:
         if at == "no_grad":
             stack.enter_context(torch.no_grad())
@@ -179,7 +175,7 @@ def _enter(target: Any, at: str, path: str, asked: dict[str, None]) -> Iterator[
             for name in _CLOCKS:
                 by = int(_LATER * 1e9) if name.endswith("_ns") else _LATER
                 stack.callback(setattr, time, name, clock := getattr(time, name))
-                setattr(time, name, partial(tell_later, clock, by))
+                setattr(time, name, lambda clock=clock, by=by: clock() + by)
         elif at in ENDS:
             before = _find_generators()
             stack.callback(_set_generators, before)

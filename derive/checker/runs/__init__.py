@@ -150,13 +150,14 @@ def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
             if next(left, None) is None:
                 raise StoppedError(f"it has not ended after {how.most_lines} of its lines")
 
-        lines = trace_lines(path, count) if how.most_lines else nullcontext()
-        modes = (
-            watch_failures(failed, how.most_elements) if is_plain else nullcontext(),
-            make_mode(watch.meet) if watch is not None else nullcontext(),
-            lines,
-        )
-        with modes[0], prepare(how, path) as state, modes[1], modes[2]:
+        with ExitStack() as stack:
+            if is_plain:
+                stack.enter_context(watch_failures(failed, how.most_elements))
+            state = stack.enter_context(prepare(how, path))
+            if watch is not None:
+                stack.enter_context(make_mode(watch.meet))
+            if how.most_lines:
+                stack.enter_context(trace_lines(path, count))
             answer = _run(target, given, how, state.usage, path)
         answer = replace(answer, shorter=tuple(state.shorter))
         if watch is None:
@@ -182,19 +183,24 @@ def describe_error(error: BaseException, path: str, failed: Any = None) -> proce
     """The error of the user's code, with its line; `failed` is the torch function that raised."""
     line = load.find_line(error, path)
     at = f"line {line}: " if line else ""
-    said = tuple(relations.read_view(*failed)) if failed is not None else ()
+    said = [*relations.read_view(*failed)] if failed is not None else []
+    lacking = (NameError, AttributeError, ImportError, TypeError)  # which no other sizes cure
+    is_incurable = isinstance(error, lacking) and not isinstance(error, UnboundLocalError)
     every = walk_tb(error.__traceback__)
     frames = [(f, line) for f, line in every if f.f_code.co_filename == path]
     if failed is None and frames:
-        said = tuple(relations.read_refusal(*frames[-1]))
-    lacking = (NameError, AttributeError, ImportError, TypeError)  # which no other sizes cure
-    is_incurable = isinstance(error, lacking) and not isinstance(error, UnboundLocalError)
-    is_incurable |= failed is None and bool(frames) and relations.is_of_values(*frames[-1])
+        said, reads_elements = relations.read_refusal(*frames[-1])
+        is_incurable |= reads_elements
     says, lacks = load.say(error), bool(_NO_MEMORY.search(load.say(error)))
     row = getline(path, line or 0).strip()
     is_own = row.lstrip("(").startswith(("raise", "assert")) or isinstance(error, AssertionError)
     return processes.CannotRunError(
-        f"{at}{says}", line, is_incurable, (), said, is_beyond=lacks, refusal=row if is_own else ""
+        f"{at}{says}",
+        line,
+        is_incurable,
+        statements=tuple(said),
+        is_beyond=lacks,
+        refusal=row if is_own else "",
     )
 
 

@@ -16,11 +16,12 @@ from __future__ import annotations
 import ast
 import cmath
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
-from functools import cache
-from itertools import product
-from operator import attrgetter, methodcaller
+from functools import cache, reduce
+from itertools import accumulate, product
+from operator import attrgetter, gt, lt, methodcaller
 from types import CodeType
 from typing import Any, TypeAlias
 
@@ -156,26 +157,19 @@ def sign(value: Value) -> Value:
     return value if value != value else (value > 0) - (value < 0)
 
 
-def largest(values: Any) -> Value:
+def largest(values: Any, best: Value = -INF, is_better: Callable[..., bool] = gt) -> Value:
     """The largest of them; nan if one is nan, -inf if there is none."""
-    best: Value = -INF
     for value in values:
         if value != value:
             return NAN
-        if value > best:
+        if is_better(value, best):
             best = value
     return best
 
 
 def smallest(values: Any) -> Value:
     """The smallest of them; nan if one is nan, inf if there is none."""
-    best: Value = INF
-    for value in values:
-        if value != value:
-            return NAN
-        if value < best:
-            best = value
-    return best
+    return largest(values, INF, lt)
 
 
 def guard_domain(function: Callable[..., float]) -> Callable[..., float]:
@@ -271,18 +265,12 @@ def places(*extents: Value) -> Iterator[tuple[int, ...]]:
 
 def add(values: Iterable[Value]) -> Value:
     """The sum; 0 of nothing."""
-    total: Value = 0
-    for value in values:
-        total = total + value
-    return total
+    return reduce(operator.add, values, 0)  # `sum` would make up for what each step rounds
 
 
 def multiply(values: Iterable[Value]) -> Value:
     """The product; 1 of nothing."""
-    total: Value = 1
-    for value in values:
-        total = total * value
-    return total
+    return reduce(operator.mul, values, 1)
 
 
 def _one_or_many(reduce: Callable[[Any], Value]) -> Callable[..., Value]:
@@ -344,12 +332,7 @@ def make_rows(
 
 def cumsum(row: Iterable[Value]) -> list[Value]:
     """The sums up to and with each entry."""
-    total: Value = 0
-    sums = []
-    for value in row:
-        total = total + value
-        sums.append(total)
-    return sums
+    return [*accumulate(row, initial=0)][1:]
 
 
 def make_matrices(
