@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from derive.errors import DeriveError
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
-from derive.ir.polynomial import Polynomial, add_all
+from derive.ir.polynomial import NOTHING, Polynomial, add_all
 from derive.ir.recurrences import find_groups
 from derive.ir.text import to_text
 from derive.ir.walk import find_free, find_sizes, substitute
@@ -50,9 +50,6 @@ if TYPE_CHECKING:
     from derive.plan.steps import Tile
 
 
-NONE = Polynomial({})
-
-
 @dataclass(frozen=True, slots=True)
 class Written:
     """The loops of one equation: their operations, and the elements that they fill."""
@@ -64,54 +61,44 @@ class Written:
 
 def count_written(system: ir.System) -> tuple[Written, ...]:
     """The loops of each equation."""
-    return tuple(map(_count_equation, system.equations))
-
-
-def _count_equation(equation: ir.Equation) -> Written:
-    elements = count_elements(find_free(equation.target))
-    return Written(equation.target.tensor.name, elements * _count_expr(equation.value), elements)
+    counted = ((each, count_elements(find_free(each.target))) for each in system.equations)
+    return tuple(
+        Written(each.target.tensor.name, elements * _count_expr(each.value), elements)
+        for each, elements in counted
+    )
 
 
 def _count_expr(expr: ir.Expr) -> Polynomial:
     """Operations for one value of the free indices."""
     match expr:
         case _ if ops.is_number(expr):
-            return NONE
+            return NOTHING
         case ir.Add(parts):
-            return _of(len(parts) - 1) + add_all(map(_count_expr, parts))
+            return Polynomial.of(len(parts) - 1) + add_all(map(_count_expr, parts))
         case ir.Mul(factors):
             return _count_product(factors)
         case ir.Pow(base, exponent):
-            return _of(1) + _count_expr(base) + _count_expr(exponent)
+            return Polynomial.of(1) + _count_expr(base) + _count_expr(exponent)
         case ir.Call(_, arguments):
-            return _of(1 if arguments else 0) + add_all(map(_count_expr, arguments))
+            return Polynomial.of(bool(arguments)) + add_all(map(_count_expr, arguments))
         case ir.Where(_, then, other):
-            return _of(0 if is_bracket(expr) else 1) + _count_expr(then) + _count_expr(other)
-        case ir.Reduce(kind, bound, _, body):
-            return count_elements(bound) * (_count_expr(body) + _of(ROWS[kind].operations))
-        case ir.Along(kind, _, _, body):
-            return _count_expr(body) + _of(ROWS[kind].operations)
-    return NONE
+            return Polynomial.of(not is_bracket(expr)) + _count_expr(then) + _count_expr(other)
+        case ir.Reduce() | ir.Along():
+            each = _count_expr(expr.body) + Polynomial.of(ROWS[expr.kind].operations)
+            return each * count_elements(expr.bound) if isinstance(expr, ir.Reduce) else each
+    return NOTHING
 
 
 def _count_product(factors: tuple[ir.Expr, ...]) -> Polynomial:
     """A sign costs nothing, and dividing no more than multiplying."""
     kept = [factor for factor in factors if factor is not ir.MINUS_ONE]
     parts = [
-        factor.base
-        if isinstance(factor, ir.Pow) and _is_inverse(factor) and len(kept) > 1
-        else factor
-        for factor in kept
+        each.base
+        if len(kept) > 1 and isinstance(each, ir.Pow) and each.exponent is ir.MINUS_ONE
+        else each
+        for each in kept
     ]
-    return _of(max(0, len(kept) - 1)) + add_all(map(_count_expr, parts))
-
-
-def _is_inverse(factor: ir.Pow) -> bool:
-    return isinstance(factor.exponent, ir.Number) and factor.exponent.value == -1
-
-
-def _of(number: int) -> Polynomial:
-    return Polynomial.of(number)
+    return Polynomial.of(max(0, len(kept) - 1)) + add_all(map(_count_expr, parts))
 
 
 NAME = "contract_in_pairs"
@@ -228,17 +215,15 @@ def describe_calls(plan: Plan, old: Costs, new: Costs, write: WriteCell) -> list
                     f"by {call}",
                     *([f"where {condition}, else as above"] if condition else []),
                 )
-                entry = Entry(*CALL, step.name, to_expr(op), target=target, remarks=remarks)
-                found.append(entry)
-    if not found:
-        return []
-    *before, last = found
-    together = ("costs of all calls together",) if before else ()
-    remarks = (*last.remarks, *together)
-    counted = Entry(
-        *CALL, last.equation, last.before, target=last.target, old=old, new=new, remarks=remarks
-    )
-    return [*before, counted]
+                found.append(Entry(*CALL, step.name, to_expr(op), target=target, remarks=remarks))
+    together = ("costs of all calls together",) if len(found) > 1 else ()
+    return _count_last(found, old, new, *together)
+
+
+def _count_last(entries: list[Entry], old: Costs, new: Costs, *remarks: str) -> list[Entry]:
+    """The entries, the last one with the costs of all."""
+    counted = [replace(e, old=old, new=new, remarks=(*e.remarks, *remarks)) for e in entries[-1:]]
+    return [*entries[:-1], *counted]
 
 
 def describe_loop(
@@ -251,15 +236,17 @@ def describe_loop(
     at = plan.tile
     assert at is not None
     names = _list_names(plan, at)
-    law = _describe_length(plan, at)
-    remarks = (
+    remarks = [
         f"in the loop: {', '.join(names)}",
         *_describe_inside(plan, at),
         *_describe_largest(whole, at, names),
         *_describe_copies(whole, plan, at, names),
-        *_describe_memory(old, most),
-    )
-    return Entry(LOOP, law, names[-1], old=old, new=new, remarks=remarks)
+    ]
+    if most is not None and old.elements_at > most:
+        alive = f"{old.elements_at:,} elements are alive at once"
+        remarks.append(f"without it {alive}, and {most:,} may be")
+    law = _describe_length(plan, at)
+    return Entry(LOOP, law, names[-1], old=old, new=new, remarks=tuple(remarks))
 
 
 def _list_names(plan: Plan, at: Tile) -> list[str]:
@@ -283,13 +270,6 @@ def _describe_inside(plan: Plan, at: Tile) -> list[str]:
         f"in it {_describe_length(plan, at.inner)}: {names}",
         *_describe_inside(plan, at.inner),
     ]
-
-
-def _describe_memory(old: Costs, most: int | None) -> list[str]:
-    """What was asked for that the whole does not keep to."""
-    if most is None or old.elements_at <= most:
-        return []
-    return [f"without it {old.elements_at:,} elements are alive at once, and {most:,} may be"]
 
 
 def _describe_largest(whole: Plan, at: Tile, names: Sequence[str]) -> list[str]:
@@ -501,7 +481,7 @@ def _describe_transforms(plan: Plan, old: Costs, new: Costs) -> list[Entry]:
             equation = to_step_equation(step)
             told = Entry(*TRANSFORM, step.name, None, equation.value, equation.target)
             found.append(replace(told, remarks=tuple(dict.fromkeys(remarks))))
-    return [*found[:-1], replace(found[-1], old=old, new=new)] if found else []
+    return _count_last(found, old, new)
 
 
 def count_costs(plan: Plan, machine: Machine) -> Costs:
@@ -517,20 +497,25 @@ class _Entries:
 
     shown: dict[str, ir.Expr]
     entries: list[Entry] = field(default_factory=list)
-    held: Use | None = None  # a use of a rule that makes way for the next one
 
     def follow(self, uses: Iterable[Use]) -> None:
         """An entry for each use that is worth one."""
+        held: Use | None = None  # a use of a rule that makes way for the next one
         for use in uses:
-            if self.held is not None and self.held.equation != use.equation:
-                self._release()
-            if use.name in TIDY:
-                self._tidy(use)
-            elif use.name in FIRST:
-                self.held = use
-            else:
-                self._add_use(use)
-        self._release()
+            if held is not None and held.equation != use.equation:
+                self._add_use(held)
+                held = None
+            if use.name in FIRST:
+                held = use
+            elif use.name not in TIDY:
+                self._add_use(use, held)
+                held = None
+            elif held is not None:
+                held = replace(held, system=use.system, after=use.after)
+            elif self.entries and self.entries[-1].equation == use.equation:
+                self._show(use.after, use.system)
+        if held is not None:
+            self._add_use(held)
 
     def add(self, entry: Entry) -> None:
         """An entry from what was last shown of its equation, in indices that can be read."""
@@ -552,26 +537,12 @@ class _Entries:
         if self.entries:
             self.entries[-1] = replace(self.entries[-1], system=system)
 
-    def _add_use(self, use: Use) -> None:
-        with_it = () if self.held is None else (f"with {self.held.name}: {self.held.law}",)
+    def _add_use(self, use: Use, held: Use | None = None) -> None:
+        with_it = () if held is None else (f"with {held.name}: {held.law}",)
         targets = (equation.target for equation in use.system.equations)
         target = next(target for target in targets if target.tensor.name == use.equation)
         changed = (use.equation, use.before, use.after, target, use.system)
-        self.held = None
         self.add(Entry(use.name, use.law, *changed, remarks=with_it))
-
-    def _tidy(self, use: Use) -> None:
-        """Part of the last entry, or of what is held back; else nothing comes of it."""
-        if self.held is not None:
-            self.held = replace(self.held, system=use.system, after=use.after)
-        elif self.entries and self.entries[-1].equation == use.equation:
-            self._show(use.after, use.system)
-
-    def _release(self) -> None:
-        """An entry for what was held back, where nothing followed."""
-        held, self.held = self.held, None
-        if held is not None:
-            self._add_use(held)
 
 
 def _list_rules(plan: Plan, start: ir.System) -> list[Entry]:
