@@ -193,16 +193,14 @@ def _find_views(plan: Plan) -> str:
     memory.note(made.items())
     found: dict[str, None] = {}
     stacked = {each.name for scan in plan.scans for each in scan.carried}
-    waiting = [op for op in plan.results if isinstance(op, ops.VIEWS)]
-    while waiting:
-        op = waiting.pop()
-        if cost.find_copies(op, memory) or not stacked.isdisjoint(ops.find_reads(op)):
-            continue
-        if isinstance(op, ops.Source) and op.name not in made:
-            found[op.name] = None
-            continue
-        inner = made[op.name] if isinstance(op, ops.Source) else op.arg
-        waiting += [inner] if isinstance(inner, ops.VIEWS) else []
+    for each in reversed(plan.results):
+        op: ops.Op | None = each
+        while isinstance(op, ops.VIEWS) and stacked.isdisjoint(ops.find_reads(op)):
+            if cost.find_copies(op, memory):
+                break
+            if isinstance(op, ops.Source) and op.name not in made:
+                found[op.name] = None
+            op = made.get(op.name) if isinstance(op, ops.Source) else op.arg
     return ", ".join(found)
 
 
@@ -280,7 +278,8 @@ def _write_turn(tile: Tile, place: _Place) -> list[str]:
     inside += [] if tile.inner is None else [op for _, op in tile.inner.sliced]
     read = {name for op in inside for name in ops.find_reads(op)}
     cut = f"{tile.start}, {to_python(tile.index.extent)}"
-    through = {} if place.around is None else dict(tile.through)
+    around = place.around
+    through = {} if around is None else dict(tile.through)
     parts: list[tuple[str, list[str]]] = []
     number = tile.first
     while number <= tile.last:
@@ -309,23 +308,16 @@ def _write_turn(tile: Tile, place: _Place) -> list[str]:
         for name in made:
             wanted = printer.wanted.get(name, "")
             room = place.room - len(INDENT) * (2 if wanted else 1)
-            if name in lists and tile.start:
-                given = [lists[name], name, f"({places[name]}, {cut})"]
-                parts.append((wanted, fit_call(to_checks.FILL, lists[name], given, room)))
-            elif name in lists:
+            if name in lists and not tile.start:
                 parts.append((wanted, [f"{lists[name]}.append({name})"]))
-            elif name in through:
-                around = place.around
-                assert around is not None
-                whole, outer = next((w, p) for n, w, p in around.joined if n == name)
-                extent = to_python(around.index.extent)
-                given = [
-                    whole,
-                    name,
-                    f"({outer}, {around.start}, {extent})",
-                    f"({through[name]}, {cut})",
-                ]
-                parts.append((wanted, fit_call(to_checks.FILL, whole, given, room)))
+            elif name in lists or name in through:
+                whole, cuts = lists.get(name, ""), [f"({places.get(name)}, {cut})"]
+                if around is not None and name in through:
+                    whole, outer = next((w, p) for n, w, p in around.joined if n == name)
+                    extent = to_python(around.index.extent)
+                    cuts = [f"({outer}, {around.start}, {extent})", f"({through[name]}, {cut})"]
+                call = fit_call(to_checks.FILL, whole, [whole, name, *cuts], room)
+                parts.append((wanted, call))
     return _join_wanted(parts)
 
 

@@ -145,10 +145,11 @@ class Formula:
 
 def _rename_dummies(equations: tuple[Any, ...]) -> tuple[Any, ...]:
     """SymPy's dummy symbols differ where their names do not; here each gets a name of its own."""
-    from sympy import Basic, Dummy, Symbol
+    from sympy import Basic, Dummy, Symbol, preorder_traversal
 
     known = [equation for equation in equations if isinstance(equation, Basic)]
-    dummies = list(dict.fromkeys(d for equation in known for d in _walk_dummies(equation, Dummy)))
+    parts = (part for equation in known for part in preorder_traversal(equation))
+    dummies = list(dict.fromkeys(part for part in parts if isinstance(part, Dummy)))
     if not dummies:
         return equations
     taken = {str(symbol) for equation in known for symbol in equation.atoms(Symbol)}
@@ -161,13 +162,6 @@ def _rename_dummies(equations: tuple[Any, ...]) -> tuple[Any, ...]:
         taken.add(name)
         new[dummy] = Symbol(name, **dummy._assumptions.generator)
     return tuple(e.xreplace(new) if isinstance(e, Basic) else e for e in equations)
-
-
-def _walk_dummies(value: Any, dummy: type) -> list[Any]:
-    """The dummy symbols in the order in which they are written."""
-    if isinstance(value, dummy):
-        return [value]
-    return [found for part in value.args for found in _walk_dummies(part, dummy)]
 
 
 def check_name(name: str) -> None:

@@ -233,6 +233,11 @@ def cut(
     return replace(system, results=(*system.results, *more)), backward
 
 
+def _count(tensor: ir.Tensor, sizes: Mapping[str, int]) -> int:
+    """The elements of a tensor."""
+    return prod(evaluate_extent(extent, sizes) for extent in tensor.shape)
+
+
 def _find_uses(
     ahead: ir.System, behind: ir.System, sizes: Mapping[str, int]
 ) -> tuple[tuple[str, ...], ...]:
@@ -240,13 +245,9 @@ def _find_uses(
 
     What rests on a large table of constants is not to wait for the gradients by it.
     """
-
-    def count(tensor: ir.Tensor) -> int:
-        return prod(evaluate_extent(extent, sizes) for extent in tensor.shape)
-
-    most = max(map(count, ahead.results), default=0)
+    most = max((_count(tensor, sizes) for tensor in ahead.results), default=0)
     every = tuple(tensor.name for tensor in behind.results)
-    fewer = tuple(tensor.name for tensor in behind.results if count(tensor) <= most)
+    fewer = tuple(tensor.name for tensor in behind.results if _count(tensor, sizes) <= most)
     return tuple(dict.fromkeys((every, fewer or every)))
 
 
@@ -254,10 +255,7 @@ def _find_kept(
     system: ir.System, gradients: ir.System, sizes: Mapping[str, int]
 ) -> tuple[str, ...]:
     """The results, and the tensors that are small, as far as something is computed for them."""
-
-    def count(tensor: ir.Tensor) -> int:
-        return prod(evaluate_extent(extent, sizes) for extent in tensor.shape)
-
+    count = partial(_count, sizes=sizes)
     rows: dict[str, int | None] = {}  # what a row makes, or runs along: how large it may be
     for equation in system.equations:
         for part in walk(equation.value):
@@ -323,8 +321,7 @@ def find_trained(plan: Plan, machine: Machine) -> tuple[float, int]:
     for op in cut:  # the gradients by its blocks are joined
         seconds += 2 * time_op(ops.Apply("neg", (op,), ops.axes_of(op)), memory, machine)
         largest = max(largest, memory.count(ops.axes_of(op)))
-    shapes = [tensor.shape for tensor in tensors if tensor.kind == "real"]
-    given = sum(prod(evaluate_extent(each, sizes) for each in shape) for shape in shapes)
+    given = sum(_count(tensor, sizes) for tensor in tensors if tensor.kind == "real")
     return seconds, max(plan.peak, sum(kept.values()) + given + largest)
 
 

@@ -65,10 +65,9 @@ def lower_system(
     if form.transforms:
         context.transforms = True
         context.roundable = find_roundable(marked) if not exact else set()
-    sources: dict[str, tuple[ir.Equation, ops.Source]] = {}
-    for equation in marked.equations:
-        sources[equation.target.tensor.name] = (equation, lower_equation(equation, context))
-    results = tuple(_result(*sources[tensor.name], context) for tensor in system.results)
+    sources = {e.target.tensor.name: lower_equation(e, context) for e in marked.equations}
+    names = [tensor.name for tensor in system.results]  # in the order of the left side's places
+    results = tuple(ops.merge(sources[name], context.stored[name]) for name in names)
     steps = drop_unused(tuple(context.steps), results)
     steps, results = inline_result(steps, results)
     while steps != (
@@ -124,11 +123,6 @@ def _is_root(op: ops.Op) -> bool:
 def _is_mask(op: ops.Op) -> bool:
     """Is it a factor of 0 and 1?"""
     return isinstance(op, ops.Cast) and ops.is_boolean(op.arg)
-
-
-def _result(equation: ir.Equation, source: ops.Source, context: Context) -> ops.Op:
-    """A result with its places in the order of the left side, merged indices merged."""
-    return ops.merge(source, context.stored[equation.target.tensor.name])
 
 
 def inline_result(

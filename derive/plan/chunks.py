@@ -227,19 +227,15 @@ class _Chunker:
         own = (self.recurrence.equations[0], self.flip)
         others = [e for e in system.equations if e not in own]
         together = {e for group in find_groups(system) for e in group if len(group) > 1}
-        if any(look(each.value) for each in others if each in together):
-            return []
-        if found:  # inside of other recurrences
-            return []
+        if any(look(each.value) for each in others if each in together) or found:
+            return []  # inside of other recurrences
         return [] if any(look(each.value) for each in others) else list(found)
 
     def is_plain(self, read: ir.Access) -> bool:
-        """Is it a read of one turn, over indices?"""
-        places = {*read.places}
-        plain = all(isinstance(place, ir.Index) for place in places) and len(places) == len(
-            read.places
-        )
-        return plain and read.places[self.axis] is self.index
+        """Whether it is a read of one turn, each place an index of its own."""
+        is_plain = all(isinstance(place, ir.Index) for place in read.places)
+        is_plain = is_plain and len({*read.places}) == len(read.places)
+        return is_plain and read.places[self.axis] is self.index
 
     def find_length(self, slope: ir.Expr, added: ir.Expr) -> int | None:
         """The longest chunk of which the products of two places are smaller than the values."""

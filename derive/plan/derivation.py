@@ -19,7 +19,7 @@ from derive.ir.functions import ROWS
 from derive.ir.polynomial import NOTHING, Polynomial, add_all
 from derive.ir.recurrences import find_groups
 from derive.ir.text import to_text
-from derive.ir.walk import find_free, find_sizes, substitute
+from derive.ir.walk import find_free, find_sizes
 from derive.plan import ops
 from derive.plan.build import Form, lower_system
 from derive.plan.cost import (
@@ -34,8 +34,9 @@ from derive.plan.lower.context import find_layouts
 from derive.plan.meaning import to_expr, to_step_equation
 from derive.plan.path import OUTER, Order, Path
 from derive.plan.plan import PREPARE, Costs, Entry, Plan
-from derive.plan.scans import Linear
+from derive.plan.scans import Linear, find_indices_of
 from derive.plan.search import RECUR, STAGES, open_formula
+from derive.plan.steps import Step
 from derive.rewrite.recipes import Use, find_uses, prepare
 from derive.rewrite.rule import settle_indices
 from derive.rewrite.rules.offsets import find_recurrent
@@ -431,17 +432,11 @@ def _describe_turns(opened: Opened) -> Iterator[Entry]:
             yield told
     for loop in opened.loops:
         if isinstance(loop.whole, Linear):
-            target, index = loop.whole.target, loop.index
-            less: dict[ir.Expr, ir.Expr] = {index: ir.Add((index, ir.MINUS_ONE))}
-            once: dict[ir.Expr, ir.Expr] = {
-                place: ir.ZERO
-                for place in loop.whole.decay.places
-                if isinstance(place, ir.Index) and place not in target.places
-            }
-            decayed = ir.Mul((substitute(loop.whole.decay, once), substitute(target, less)))
-            value = ir.Add((decayed, loop.whole.added))
-            start = f"what stands before the first {index.name} is {to_text(loop.whole.first)}"
-            yield Entry(*IN_CHUNKS, target.tensor.name, None, value, target, remarks=(start,))
+            name, parts = loop.whole.target.tensor.name, loop.whole.parts
+            read = (ops.Source(part.tensor.name, find_indices_of(part)) for part in parts)
+            each = to_step_equation(Step(name, loop.whole.to_op(loop.index, *read)))
+            start = f"what stands before the first {loop.index.name} is {to_text(parts[-1])}"
+            yield Entry(*IN_CHUNKS, name, None, each.value, each.target, remarks=(start,))
 
 
 def _describe_names(loop: Loop, made: ir.Tensor) -> Iterator[str]:

@@ -413,12 +413,6 @@ VIEWS = (Source, Select, Slice, Unfold, Unflatten, Diagonal, Flatten, Arrange, E
 def axes_of(op: Op) -> tuple[ir.Index, ...]:
     """The indices of an operation's result, in order."""
     match op:
-        case Source(_, axes, _) | Arrange(_, axes) | Expand(_, axes):
-            return axes
-        case Einsum(_, axes) | Apply(_, _, axes) | Choose(_, _, _, axes) | Cell(_, _, _, axes):
-            return axes
-        case Take(axes=axes) | Recur(axes=axes) | Gated(_, axes):
-            return axes
         case Num() | NumTensor():
             return ()
         case Iota(index):
@@ -448,8 +442,9 @@ def axes_of(op: Op) -> tuple[ir.Index, ...]:
             return tuple(to if a is index else a for a in axes_of(arg))
         case Reduction(_, arg, over):
             return tuple(a for a in axes_of(arg) if a not in over)
-        case Along(_, arg, _) | Fill(arg, _, _, _) | Cast(arg):
-            return axes_of(arg)
+        case Along() | Fill() | Cast():
+            return axes_of(op.arg)
+    return op.axes
 
 
 def merge_indices(parts: tuple[ir.Index, ...]) -> ir.Index:

@@ -306,11 +306,8 @@ class _Search:
                 there = {**self.sizes, size: far}
                 counts = [
                     each.plan.at_sizes(count, there)
+                    + sum(order.find_gain(there) for order in each.plan.orders)
                     for each, count in zip(found, flops, strict=True)
-                ]
-                counts = [
-                    count + sum(order.find_gain(there) for order in each.plan.orders)
-                    for each, count in zip(found, counts, strict=True)
                 ]
                 least = min(counts)
                 if least * CLEAR <= plan.at_sizes(own, there):

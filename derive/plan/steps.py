@@ -109,24 +109,15 @@ class Tile:
     def keep(self, kept: Sequence[bool], reads: Sequence[Set[str]]) -> Tile | None:
         """The loop among those steps alone that are kept; `reads` by step, and by the results."""
         first, last = sum(kept[: self.first]), sum(kept[: self.last + 1]) - 1
+        if last < first:
+            return None
         names = set[str]().union(*reads[self.last + 1 :])
         inner = self.inner and self.inner.keep(kept, reads)
         joined = tuple(each for each in self.joined if each[0] in names)
         through = tuple(each for each in self.through if each[0] in names)
         running = tuple(each for each in self.running if each.name in names)
-        return (
-            replace(
-                self,
-                first=first,
-                last=last,
-                joined=joined,
-                through=through,
-                running=running,
-                inner=inner,
-            )
-            if last >= first
-            else None
-        )
+        tile = replace(self, joined=joined, through=through, running=running)
+        return replace(tile, first=first, last=last, inner=inner)
 
     @property
     def nest(self) -> tuple[Tile, ...]:

@@ -113,7 +113,6 @@ class Peak:
     peak: ops.Source
     rescale: ops.Source
     total: ops.Source
-    weights: ops.Source | None = None
 
 
 @dataclass
@@ -232,15 +231,12 @@ class _Loop:
             for arg in ops.args_of(op):
                 yield from self._find_same(arg, own)
             return
-        is_view = all(isinstance(part, ops.VIEWS) for part in ops.walk_ops(op))
-        if not is_view and not ops.is_boolean(op):
+        if not _is_view(op) and not ops.is_boolean(op):
             yield op
 
     def _show(self, op: ops.Op, wanted: str) -> ops.Op:
         """The operation by a name, unless it is a view."""
-        if all(isinstance(part, ops.VIEWS) for part in ops.walk_ops(op)):
-            return op
-        return self._add(wanted, op)
+        return op if _is_view(op) else self._add(wanted, op)
 
     def _follow(self, scores: ops.Op, over: tuple[ir.Index, ...], *, clamp: bool = False) -> Peak:
         """The peak so far, and what the sums so far have to be scaled by."""
@@ -317,9 +313,13 @@ class _Loop:
     def _find_peak(self, closer: ops.Op) -> Peak | None:
         """That of the row whose weights an operation reads."""
         reads = ops.find_reads(closer)
-        roots = {name: root for name, root in self.members.roots.items() if root in self.peaks}
-        found = [root for name, root in roots.items() if self.renamed.get(name, name) in reads]
-        return self.peaks[found[0]] if found else None
+        roots = self.members.roots.items()
+        found = (root for name, root in roots if self.renamed.get(name, name) in reads)
+        return next((self.peaks[root] for root in found if root in self.peaks), None)
+
+
+def _is_view(op: ops.Op) -> bool:
+    return all(isinstance(part, ops.VIEWS) for part in ops.walk_ops(op))
 
 
 def _raise(scores: ops.Op, peak: ops.Op) -> ops.Op:

@@ -122,10 +122,12 @@ def _add(step: Step, index: ir.Index, members: Members) -> None:
         if not members.is_summed:
             raise BoundError
         closers = tuple(dict.fromkeys(_find_closers(step.op, index)))
-        for closer in closers:
-            _check_closer(closer, index, members)
-        if not closers:
+        if not closers or any(ops.find_reads(each) & members.late for each in closers):
             raise BoundError
+        for closer in closers:
+            for arg in ops.args_of(closer):
+                find_leaves(arg, index, members.inside)
+            find_root(closer, members)
         members.closing[step.name] = closers
         return
     if ops.find_reads(step.op) & members.late:
@@ -238,14 +240,6 @@ def _find_closers(op: ops.Op, index: ir.Index) -> Iterator[ops.Op]:
     elif is_reading(op, index):
         for arg in ops.args_of(op):
             yield from _find_closers(arg, index)
-
-
-def _check_closer(closer: ops.Op, index: ir.Index, members: Members) -> None:
-    if ops.find_reads(closer) & members.late:
-        raise BoundError
-    for arg in ops.args_of(closer):
-        find_leaves(arg, index, members.inside)
-    find_root(closer, members)
 
 
 def _find_needed(region: Region, members: Members) -> Iterator[str]:

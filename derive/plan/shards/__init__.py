@@ -262,11 +262,7 @@ def _find_levels(
     for part in program:
         name = find_made(part)
         group = next((g for g in together if name in g), {name})
-        parts = (
-            [p for p in program if find_made(p) in group]
-            if isinstance(part, ir.Equation)
-            else [part]
-        )
+        parts = [each for each in program if find_made(each) in group]
         reads = {r for p in parts for r in find_read(p) if r in owners and r not in group}
         level = max((levels.get(read, 0) for read in reads), default=0)
         if isinstance(part, ir.Equation):

@@ -9,7 +9,7 @@ them.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
@@ -180,31 +180,22 @@ class Opener:
 
         return visit(value, False, True)
 
-    def _name(
-        self, value: ir.Expr, word: str, target: ir.Access, *, is_largest: bool = False
-    ) -> ir.Access:
-        """The value as a tensor of its own, its places in the order of the target."""
+    def _name(self, value: ir.Expr, word: str, target: ir.Access) -> ir.Access:
+        """The value as a tensor that is computed before the target."""
         if isinstance(value, ir.Access) and all(isinstance(p, ir.Index) for p in value.places):
             return value
+        access = self._make_access(value, word, target)
+        self._open(ir.Equation(access, value))
+        return access
+
+    def _make_access(self, value: ir.Expr, word: str, target: ir.Access) -> ir.Access:
+        """A new tensor for the value, its places in the order of the target."""
         order = find_free(target)
         free = find_free(value)
         indices = tuple(sorted(free, key=lambda i: order.index(i) if i in order else len(order)))
         kind = "int" if isinstance(value, ir.Reduce) and value.kind == "argmax" else "real"
         tensor = ir.Tensor(self.name_free(word), tuple(i.extent for i in indices), kind)
-        access = ir.Access(tensor, indices)
-        if is_largest:
-            equation = ir.Equation(access, value)
-            active = self._find_free_active(equation)
-            assert isinstance(value, ir.Reduce)
-            for axis, cut in self.axes.items():
-                for index in value.bound if axis not in active else ():
-                    if index.name in cut:
-                        active[axis] = index
-            self.work.append(Work(equation, active, is_largest=True))
-            self.rigid.add(tensor.name)
-        else:
-            self._open(ir.Equation(access, value))
-        return access
+        return ir.Access(tensor, indices)
 
     def name_free(self, word: str) -> str:
         """A name that nothing has yet."""
@@ -244,7 +235,15 @@ class Opener:
     ) -> ir.Access:
         """The largest entry, of all ranks; it has no gradient."""
         largest = ir.Reduce("max", bound, condition, body)
-        return self._name(largest, f"{target.tensor.name}_max", target, is_largest=True)
+        access = self._make_access(largest, f"{target.tensor.name}_max", target)
+        equation = ir.Equation(access, largest)
+        active = self._find_free_active(equation)
+        for axis, cut in self.axes.items():
+            summed = [index for index in bound if index.name in cut]
+            active |= {axis: summed[-1]} if summed and axis not in active else {}
+        self.work.append(Work(equation, active, is_largest=True))
+        self.rigid.add(access.tensor.name)
+        return access
 
     def _open_row(self, target: ir.Access, value: ir.Along) -> None:
         """A row along a cut index: exp(x - the largest) over its sum, of all ranks, or its log."""
@@ -276,16 +275,13 @@ def _subtract(one: ir.Expr, other: ir.Expr) -> ir.Expr:
 def _is_shared_by_turns(equation: ir.Equation, index: ir.Index, tensors: set[ir.Tensor]) -> bool:
     """Can every turn of a recurrence be computed in shares, without the others' shares?"""
     place = find_place(equation.target, index)
-    if place is None:
+    alongs = (part for part in walk(equation.value) if isinstance(part, ir.Along))
+    if place is None or any(index in part.indices for part in alongs):
         return False
-    for part in walk(equation.value):
-        if isinstance(part, ir.Along) and index in part.indices:
-            return False
-    read = [access for access in find_accesses(equation.value) if access.tensor in tensors]
-    if any(find_place(access, index) is None for access in read):
-        return False
-    own = {a.tensor: find_place(a, index) for a in find_accesses(equation.value)}
-    return own.get(equation.target.tensor, place) == place
+    read = (access for access in find_accesses(equation.value) if access.tensor in tensors)
+    places = [(access.tensor, find_place(access, index)) for access in read]
+    is_cut = all(where is not None for _, where in places)
+    return is_cut and dict(places).get(equation.target.tensor, place) == place
 
 
 def find_place(access: ir.Access, index: ir.Index | None) -> int | None:
@@ -328,6 +324,7 @@ def _fits(rest: Polynomial, unit: Polynomial) -> bool:
     return False
 
 
+Moved = TypeVar("Moved", ir.Tensor, ir.Scalar)
 Layout: TypeAlias = "dict[str, tuple[int, ir.Expr]]"  # by dimension: the place, the index's extent
 
 
@@ -352,7 +349,7 @@ class Mover:
     shares: dict[str, tuple[ir.Expr, str]] = field(default_factory=dict)
     positions: dict[str, tuple[str, str]] = field(default_factory=dict)
     program: list[ir.Equation | Move] = field(default_factory=list)
-    variants: dict[tuple[object, ...], ir.Tensor | ir.Scalar] = field(default_factory=dict)
+    variants: dict[tuple[object, ...], Any] = field(default_factory=dict)
     bases: dict[str, str] = field(default_factory=dict)  # whose variant a tensor is
 
     def move(self) -> None:
@@ -463,17 +460,20 @@ class Mover:
     def _copy_scalar(self, scalar: ir.Scalar, active: Mapping[str, ir.Index]) -> ir.Scalar:
         """A number that may be a tensor: its gradients are added up over the ranks."""
         for axis in active:
-            key = ("scalar", scalar, axis)
-            if key not in self.variants:
-                made = ir.Scalar(self.opened.name_free(f"{scalar.name}_{axis}"))
-                base = self.bases.get(scalar.name, scalar.name)
-                self.bases[made.name] = base
-                self.program.append(Move("copy", scalar, made, axis, 0, base))
-                self.variants[key] = made
-            found = self.variants[key]
-            assert isinstance(found, ir.Scalar)
-            scalar = found
+            scalar = self._move("copy", scalar, axis, 0, ir.Scalar(f"{scalar.name}_{axis}"))
         return scalar
+
+    def _move(self, kind: str, source: Moved, axis: str, place: int, wanted: Moved) -> Moved:
+        """The result of a move, which is made once, by the wanted name or a free one."""
+        key = kind, source, axis, place
+        if key not in self.variants:
+            made = replace(wanted, name=self.opened.name_free(wanted.name))
+            base = self.bases.get(source.name, source.name)
+            self.bases[made.name] = base
+            self.program.append(Move(kind, source, made, axis, place, base))
+            self.variants[key] = made
+        found: Moved = self.variants[key]
+        return found
 
     def _fetch(
         self, access: ir.Access, active: Mapping[str, ir.Index], *, is_smooth: bool
@@ -483,22 +483,20 @@ class Mover:
         moves: list[tuple[str, str, int, ir.Expr]] = []
         for axis in self.opened.axes:
             index, cut = active.get(axis), layout.get(axis)
-            here = find_place(access, index) if index is not None else None
+            here = find_place(access, index)
             if index is not None and cut is None:
                 others = {place for place, _ in layout.values()}
                 if here is not None and here not in others:
                     moves.append(("split", axis, here, index.extent))
                 elif is_smooth and base.name not in self.opened.rigid:
                     moves.append(("copy", axis, 0, ir.ZERO))
-            elif cut is not None:
-                place, extent = cut
-                if index is None:
-                    moves.append(("collect", axis, place, extent))
-                elif is_same_extent(index.extent, extent) and _is_leading(access, place, index):
-                    continue
-                else:
-                    kind = "gather" if is_smooth else "collect"
-                    moves.append((kind, axis, place, extent))
+            elif cut is not None and not (
+                index is not None
+                and is_same_extent(index.extent, cut[1])
+                and _is_leading(access, cut[0], index)
+            ):
+                kind = "gather" if is_smooth and index is not None else "collect"
+                moves.append((kind, axis, *cut))
         order = {"split": 0, "copy": 1, "gather": 2, "collect": 2}
         moves.sort(key=lambda move: order[move[0]])
         tensor = self.localize(base, layout)
@@ -507,17 +505,9 @@ class Mover:
                 layout[axis] = place, extent
             elif kind != "copy":
                 del layout[axis]
-            key = (kind, tensor, axis, place)
-            if key not in self.variants:
-                words = {"split": "share", "copy": axis, "gather": "all", "collect": "all"}
-                name = self.opened.name_free(f"{base.name}_{words[kind]}")
-                made = self.localize(base, layout, name)
-                self.bases[name] = base.name
-                self.program.append(Move(kind, tensor, made, axis, place, base.name))
-                self.variants[key] = made
-            found = self.variants[key]
-            assert isinstance(found, ir.Tensor)
-            tensor = found
+            words = {"split": "share", "copy": axis, "gather": "all", "collect": "all"}
+            wanted = self.localize(base, layout, f"{base.name}_{words[kind]}")
+            tensor = self._move(kind, tensor, axis, place, wanted)
         return tensor, layout
 
 
