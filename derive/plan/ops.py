@@ -413,6 +413,8 @@ VIEWS = (Source, Select, Slice, Unfold, Unflatten, Diagonal, Flatten, Arrange, E
 def axes_of(op: Op) -> tuple[ir.Index, ...]:
     """The indices of an operation's result, in order."""
     match op:
+        case Source() | Arrange() | Einsum() | Apply():  # most are: asked first
+            return op.axes
         case Num() | NumTensor():
             return ()
         case Iota(index):
