@@ -48,15 +48,19 @@ from derive.frontend.latex.nodes import (
     NORMS,
     Big,
     Call,
+    Equation,
     Name,
     Power,
     Relation,
     Tree,
+    find_binders,
     find_function,
+    find_names,
     is_label,
     map_parts,
+    refuse_at,
     to_word,
-    walk,
+    to_words,
     write_name,
 )
 from derive.frontend.latex.reading import Reading
@@ -140,27 +144,25 @@ def to_notation(text: str, declarations: str = "") -> str:
     for line in listed:
         whole = read_word(line.partition("=")[0])
         if shapes.find(whole) is None:
-            marks = [Mark(line, 0, len(line))]
             says = f"it is open whether these are the rows of {whole} or its columns"
-            raise refuse("latex-form", says, marks=marks, help=f"say its shape: {whole}: [n, d]")
+            raise refuse_at(line, says, f"say its shape: {whole}: [n, d]")
     lines = [line for line in lines if line not in listed]
     for line in listed:
         letter = re.sub(r".*?=\s*[\[(]\s*|(?<=[A-Za-z}])[\s_].*", "", line)
         if any(re.search(rf"(?<![A-Za-z\\]){re.escape(letter)}(?![A-Za-z])", e) for e in lines):
             says = f"{letter} stands in the list of a matrix, and in other equations"
-            marks = [Mark(line, 0, len(line))]
-            raise refuse("latex-form", says, marks=marks, help="read the entries of the matrix")
+            raise refuse_at(line, says, "read the entries of the matrix")
     words = frozenset(
         word for word in (*shapes.tensors, *shapes.scalars, *shapes.sizes) if len(word) > 1
     )
     defined = [Reader(line, words).find_defined() for line in lines]
     functions = frozenset().union(*(found for found, _ in defined))
     words = words.union(*(found for _, found in defined))
-    equations: list[tuple[str, Tree, Tree]] = []
+    equations: list[Equation] = []
     ranges: dict[str, Tree] = {}
     for line in lines:
         reader = Reader(line, words, functions)
-        equations += [(line, left, right) for left, right in reader.read_equations()]
+        equations += reader.read_equations()
         ranges |= reader.ranges
     if not equations:
         raise refuse(
@@ -169,15 +171,10 @@ def to_notation(text: str, declarations: str = "") -> str:
     refuse_fonts(equations)
     equations = separate(inline(equations))
     equations = [*find_states(equations, shapes), *equations]
-    sides = [(left, right) for _, left, right in equations]
-    try:
-        names = Names(complete(shapes, sides, ranges), sides)
-    except MisfitError as error:
-        raise refuse("latex-form", str(error), help=error.help) from error
+    names = Names(complete(shapes, equations, ranges), equations)
     equations = sort_equations(equations, names)
-    sides = [(left, right) for _, left, right in equations]
-    first, question = find_counted(sides, ranges, names)
-    way = choose(sides, names, first, [line for line, _, _ in equations])
+    first, question = find_counted(equations, ranges, names)
+    way = choose(equations, names, first)
     if question is not None:
         raise question
     return way
@@ -214,8 +211,7 @@ def split_text(text: str) -> tuple[list[str], list[str]]:
                 says = "this declares nothing" if is_shape else "there is no = in this line"
                 advice = "an equation is y_i = ..; the shape of a tensor is X: [B, S, D]"
                 advice += "; a remark stands outside of the signs for formulas" if is_marked else ""
-                marks = [Mark(line, 0, len(line))]
-                raise refuse("latex-form", says, marks=marks, help=advice)
+                raise refuse_at(line, says, advice)
     return lines, stated
 
 
@@ -270,9 +266,8 @@ def read_shapes(stated: Sequence[str]) -> Shapes:
             continue
         shape = _SHAPE.match(line)
         if shape is None and not _NOTATION.match(line):
-            marks = [Mark(line, 0, len(line))]
             advice = "write X: [B, S, D], or a line of the notation"
-            raise refuse("latex-form", "this declares nothing", marks=marks, help=advice)
+            raise refuse_at(line, "this declares nothing", advice)
         if shape is None:
             source = statements.Source(line.strip())
             match statements.read_statement(
@@ -337,28 +332,27 @@ def read_extent(text: str) -> str:
     return extent
 
 
-def inline(equations: Sequence[tuple[str, Tree, Tree]]) -> list[tuple[str, Tree, Tree]]:
+def inline(equations: Sequence[Equation]) -> list[Equation]:
     """The equations with the functions that they define as tensors.
 
     A call with the arguments of the definition is what the definition gives, with the places of
     the arguments; for others the definition is written out.
     """
     functions = dict[str, tuple[Call, Tree]]()
-    for line, left, right in equations:
+    for _, left, right in equations:
         if isinstance(left, Call):
-            refuse_unread(line, left, right)
+            refuse_unread(left, right)
             if not all(isinstance(each, Name) for each in left.arguments):
                 says = f"{left.function} is defined with an argument that is no name"
-                marks = [Mark(line, left.token.start, left.token.end)]
-                raise refuse("latex-form", says, marks=marks, help="write names: f(x) = ..")
+                raise refuse_at(left.token, says, "write names: f(x) = ..")
             if left.function in functions:
                 says = f"{left.function} is defined twice"
-                raise refuse("latex-form", says, help="give one of them another name")
+                raise refuse_at(left.token, says, "give one of them another name")
             functions[left.function] = (left, right)
     read, opened = set[str](), set[str]()
 
     def to_tensor(call: Call, right: Tree) -> Name:
-        below = [p for part in walk(right) if isinstance(part, Name) for p in part.below]
+        below = [place for name in find_names(right) for place in name.below]
         names = (each for each in call.arguments if isinstance(each, Name))
         places = (p for each in names for p in ((each,) if each in below else each.below))
         return Name(call.function, call.token, None, (*call.below, *dict.fromkeys(places)))
@@ -374,63 +368,59 @@ def inline(equations: Sequence[tuple[str, Tree, Tree]]) -> list[tuple[str, Tree,
         parameters, arguments = (*left.arguments, *left.below), (*tree.arguments, *tree.below)
         if tree.function in inside:
             says = f"{tree.function} is called by itself"
-            raise refuse("latex-form", says, help="call it as it is defined")
+            raise refuse_at(tree.token, says, "call it as it is defined")
         if len(parameters) != len(arguments):
             says = f"{tree.function} takes {len(left.arguments)} arguments"
-            raise refuse("latex-form", says, help="call it as it is defined")
+            raise refuse_at(tree.token, says, "call it as it is defined")
         opened.add(tree.function)
         given = dict(zip(parameters, arguments, strict=True))
-        captured = find_bound(right) & {w for part in walk(arguments) if (w := to_word(part))}
-        if captured:
+        bound = set[str]().union(*(to_words(part.below) for part in find_binders(right)))
+        if captured := bound & to_words(arguments):
             says = f"{min(captured)} is summed in {tree.function}, and stands in its argument"
-            raise refuse("latex-form", says, help="take another index in one of them")
+            raise refuse_at(tree.token, says, "take another index in one of them")
         return open_calls(exchange(right, given), (*inside, tree.function))
 
-    done = [(line, left, open_calls(right)) for line, left, right in equations]
+    done = [each._replace(right=open_calls(each.right)) for each in equations]
     return [
-        (line, to_tensor(left, right) if isinstance(left, Call) else left, right)
-        for line, left, right in done
-        if not isinstance(left, Call) or left.function in read or left.function not in opened
+        each._replace(left=to_tensor(left, each.right)) if isinstance(left, Call) else each
+        for each in done
+        if not isinstance(left := each.left, Call)
+        or left.function in read
+        or left.function not in opened
     ]
 
 
-def refuse_fonts(equations: Sequence[tuple[str, Tree, Tree]]) -> None:
+def refuse_fonts(equations: Sequence[Equation]) -> None:
     """Refuse a letter in two fonts: with as many places, or in script, it may be two names."""
     fonts: dict[tuple[str, int], str] = {}
-    for line, *sides in equations:
-        for name in (part for part in walk((*sides,)) if isinstance(part, Name)):
-            command = name.token.text.removeprefix("\\")
-            font = command if command in FONTS else ""
-            is_script = str(font in {"mathcal", "mathbb"})
-            found = {(name.base, len(name.below)): font, (name.base, -1): is_script}
-            if any(fonts.setdefault(key, value) != value for key, value in found.items()):
-                marks = [Mark(line, name.token.start, name.token.end)]
-                says = f"it is open whether {name.base} in two fonts is one name"
-                raise refuse("latex-form", says, marks=marks, help="write one font, or two letters")
+    for name in find_names(equations):
+        command = name.token.text.removeprefix("\\")
+        font = command if command in FONTS else ""
+        is_script = str(font in {"mathcal", "mathbb"})
+        found = {(name.base, len(name.below)): font, (name.base, -1): is_script}
+        if any(fonts.setdefault(key, value) != value for key, value in found.items()):
+            says = f"it is open whether {name.base} in two fonts is one name"
+            raise refuse_at(name.token, says, "write one font, or two letters")
 
 
-def refuse_unread(line: str, left: Call, right: Tree) -> None:
+def refuse_unread(left: Call, right: Tree) -> None:
     r"""Refuse a function of the notation on the left whose arguments the right side does not read.
 
     `\mathrm{Var}(x) = .. x_i ..` says what it is; `\log p_t = \log p_{t-1} + x_t` is about p.
     """
     if find_function(left.function) is None and left.function not in {*NORMS, "inner"}:
         return
-    names = [part for part in walk(right) if isinstance(part, Name)]
+    names = [*find_names(right)]
     read = {*names, *(Name(name.base, name.token) for name in names)}
     if not {*left.arguments} <= read:
-        word = left.function
-        raise refuse(
-            "latex-form",
-            f"the left side is {word} of something that the right side does not read",
-            marks=[Mark(line, left.token.start, left.token.end)],
-            help=f"put the inverse of {word} on the right, or give the left side a name",
-        )
+        says = f"the left side is {left.function} of something that the right side does not read"
+        advice = f"put the inverse of {left.function} on the right, or give the left side a name"
+        raise refuse_at(left.token, says, advice)
 
 
-def separate(equations: Sequence[tuple[str, Tree, Tree]]) -> list[tuple[str, Tree, Tree]]:
+def separate(equations: Sequence[Equation]) -> list[Equation]:
     """The equations with a letter of its own for an index that another sum binds to another end."""
-    taken = {to_word(part) for _, *sides in equations for part in walk((*sides,))}
+    taken = to_words(equations)
     ends: dict[str, str] = {}
 
     def visit(tree: Tree) -> Tree:
@@ -445,13 +435,7 @@ def separate(equations: Sequence[tuple[str, Tree, Tree]]) -> list[tuple[str, Tre
             tree = exchange(tree, new)
         return map_parts(tree, visit)
 
-    return [(line, left, visit(right)) for line, left, right in equations]
-
-
-def find_bound(tree: Tree) -> set[str]:
-    """The indices that sums and words over an index bind."""
-    parts = (part for part in walk(tree) if isinstance(part, (Big, Call)))
-    return {to_word(name) for part in parts for name in walk(part.below)} - {""}
+    return [each._replace(right=visit(each.right)) for each in equations]
 
 
 def exchange(tree: Tree, given: Mapping[Tree, Tree]) -> Tree:
@@ -466,26 +450,24 @@ def exchange(tree: Tree, given: Mapping[Tree, Tree]) -> Tree:
             return Name(base, tree.token, tree.above, (*places, *tree.below), tree.label)
         if whole is not None:
             says = f"the definition reads {tree.base} at an index, and its argument is no tensor"
-            raise refuse("latex-form", says, help="give the argument a name in an equation before")
+            raise refuse_at(tree.token, says, "give the argument a name in an equation before")
     return map_parts(tree, lambda part: exchange(part, given))
 
 
-def sort_equations(
-    equations: Sequence[tuple[str, Tree, Tree]], names: Names
-) -> list[tuple[str, Tree, Tree]]:
+def sort_equations(equations: Sequence[Equation], names: Names) -> list[Equation]:
     """What is read before it is defined comes after its definition, where that is possible."""
-    left: list[tuple[tuple[str, Tree, Tree], str, set[str]]] = []
+    left: list[tuple[Equation, str, set[str]]] = []
 
     def is_first(target: Tree) -> bool:  # an entry of what other equations give a shape
         found = names.resolve(target, is_target=True) if isinstance(target, Name) else None
         is_entry = found is not None and [*map(to_word, found.places)] == ["0"]
         return is_entry and found is not None and names.shapes.find(found.name) is None
 
-    for equation in sorted(equations, key=lambda equation: is_first(equation[1])):
+    for equation in sorted(equations, key=lambda equation: is_first(equation.left)):
         _, target, body = equation
         own = names.resolve(target, is_target=True).name if isinstance(target, Name) else ""
         left.append((equation, own, names.find_reads(body) - {own}))
-    found: list[tuple[str, Tree, Tree]] = []
+    found: list[Equation] = []
     while left:
         waiting = {own for _, own, _ in left}
         ready = (k for k, (_, _, reads) in enumerate(left) if not reads & waiting)
@@ -520,9 +502,7 @@ def find_extent(reading: Reading, name: str, place: int, known: str) -> str:
     return known
 
 
-def choose(
-    equations: Sequence[tuple[Tree, Tree]], names: Names, first: set[str], lines: Sequence[str]
-) -> str:
+def choose(equations: Sequence[Equation], names: Names, first: set[str]) -> str:
     """The only way to read the equations; DeriveError where there is none, or more than one."""
     # By where written indices stand: each way, and how many extents have an index of their own.
     found: dict[tuple[object, ...], dict[str, int]] = {}
@@ -533,7 +513,7 @@ def choose(
         for choice in find_choices(equations, names, is_strict=is_strict):
             reading, written = Reading(names, choice, first), []
             try:
-                for left, right in equations:
+                for _, left, right in equations:
                     written.append(reading.write(left, right))
                 for name, indices in reading.undeclared.items():
                     if not all(indices):  # nothing tells its extents
@@ -576,24 +556,20 @@ def choose(
             "the indices that are written fit no extents",
             help="write all indices of each tensor, or check the shapes",
         )
-    number, fault = min(misfit[0], len(lines) - 1), misfit[1]
-    start, end = 0, len(lines[number])
-    if fault.token is not None and fault.token.end:
-        start, end = fault.token.start, fault.token.end
-    marks = [Mark(lines[number], start, end)]
-    raise refuse("latex-form", str(fault), marks=marks, help=fault.help) from fault
+    number, fault = misfit
+    line = equations[min(number, len(equations) - 1)].line
+    told = fault.diagnostic
+    raise fault if told.marks else refuse_at(line, told.says, told.help) from fault
 
 
 def find_choices(
-    equations: Sequence[tuple[Tree, Tree]], names: Names, *, is_strict: bool
+    equations: Sequence[Equation], names: Names, *, is_strict: bool
 ) -> Iterator[Choice]:
     """Where written indices may stand, and how many axes each tensor may have besides."""
     accesses: dict[str, list[tuple[str, ...]]] = {}
-    for tree in (part for sides in equations for part in walk(sides)):
-        if isinstance(tree, Name):
-            read = names.resolve(tree)
-            if read.name not in names.defined and names.shapes.find(read.name) is not None:
-                accesses.setdefault(read.name, []).append(tuple(map(to_word, read.places)))
+    for read in map(names.resolve, find_names(equations)):
+        if read.name not in names.defined and names.shapes.find(read.name) is not None:
+            accesses.setdefault(read.name, []).append(tuple(map(to_word, read.places)))
     partial: dict[str, int] = {}
     extents = dict(names.shapes.indices)
     for name, found in accesses.items():

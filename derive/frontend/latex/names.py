@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from derive.errors import DeriveError, refuse
+from derive.errors import DeriveError
 from derive.frontend.latex import nodes as tree
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
@@ -46,27 +46,23 @@ class Shapes:
 
 
 def complete(
-    shapes: Shapes,
-    equations: Sequence[tuple[tree.Tree, tree.Tree]],
-    ranges: Mapping[str, tree.Tree],
+    shapes: Shapes, equations: Sequence[tree.Equation], ranges: Mapping[str, tree.Tree]
 ) -> Shapes:
     r"""The shapes with what the equations tell of them.
 
     `i = 1, \ldots, n` and `\mathrm{Concat}(h_1, \ldots, h_n)` tell extents of indices; a shape of
     `W_i` with an index i of a left side is one for each i; a size does not have a tensor's name.
     """
-    targets = [left for left, _ in equations if isinstance(left, tree.Name)]
+    targets = tree.find_targets(equations)
     extents = dict[str, str]()
     for left in targets:
         shape = shapes.tensors.get(left.base, ())
         if len(shape) == len(left.below):
             extents |= zip(map(tree.to_word, left.below), shape, strict=True)
     extents |= {index: write_extent(end) for index, end in ranges.items()}
-    for part in (part for sides in equations for part in tree.walk(sides)):
-        if not isinstance(part, tree.Call) or part.function != "concat":
-            continue
-        last = part.arguments[-1]
-        if isinstance(last, tree.Name) and is_series(part):
+    for call in find_series(equations):
+        last = call.arguments[-1]
+        if call.function == "concat" and isinstance(last, tree.Name):
             series = (left for left in targets if left.base == last.base and len(left.below) == 1)
             extents |= {
                 tree.to_word(left.below[0]): tree.to_word(last.below[-1]) for left in series
@@ -116,30 +112,20 @@ def write_extent(part: tree.Tree) -> str:
     return ""
 
 
-def find_states(
-    equations: Sequence[tuple[str, tree.Tree, tree.Tree]], shapes: Shapes
-) -> list[tuple[str, tree.Tree, tree.Tree]]:
+def find_states(equations: Sequence[tree.Equation], shapes: Shapes) -> list[tree.Equation]:
     """`h_0 = h_0` for each `h_0` with a shape: the first entry of h is the tensor of that name.
 
     So it is where `h_t` is defined, `h_{t-1}` is read, and no equation says what `h_0` is.
     """
-    parts = (
-        part
-        for _, _, right in equations
-        for part in tree.walk(right)
-        if isinstance(part, tree.Name)
-    )
+    parts = tree.find_names(each.right for each in equations)
     before = {part.base for part in parts if part.below and isinstance(part.below[0], tree.Sum)}
-    targets = [
-        (line, left) for line, left, _ in equations if isinstance(left, tree.Name) and left.below
-    ]
-    given = {left.base for _, left in targets if tree.to_word(left.below[0]) == "0"}
-    found: dict[str, tuple[str, tree.Tree, tree.Tree]] = {}
-    for line, left in targets:
-        is_read = left.base in before - given
-        if is_read and f"{left.base}_0" in shapes.tensors:
+    targets = [left for left in tree.find_targets(equations) if left.below]
+    given = {left.base for left in targets if tree.to_word(left.below[0]) == "0"}
+    found: dict[str, tree.Equation] = {}
+    for left in targets:
+        if left.base in before - given and f"{left.base}_0" in shapes.tensors:
             zero = tree.Name(left.base, left.token, None, (tree.Number("0"),), "0")
-            found[left.base] = (line, replace(zero, label=""), zero)
+            found[left.base] = tree.Equation(left.token.line, replace(zero, label=""), zero)
     return [*found.values()]
 
 
@@ -152,6 +138,12 @@ def is_start(part: tree.Tree) -> bool:
 def is_series(call: tree.Call) -> bool:
     """Whether the arguments have dots among them, as those of a concatenation have."""
     return any(isinstance(each, tree.Name) and each.base in tree.DOTS for each in call.arguments)
+
+
+def find_series(equations: Sequence[tree.Equation]) -> Iterator[tree.Call]:
+    """The calls whose arguments have dots among them."""
+    calls = (part for part in tree.walk(equations) if isinstance(part, tree.Call))
+    return filter(is_series, calls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,20 +159,19 @@ class Read:
 class Names:
     """What the names of a text mean."""
 
-    def __init__(self, shapes: Shapes, equations: Sequence[tuple[tree.Tree, tree.Tree]]) -> None:
+    def __init__(self, shapes: Shapes, equations: Sequence[tree.Equation]) -> None:
         self.shapes = shapes
         self.sizes = shapes.sizes
         said = " ".join(line for line in shapes.lines if line.startswith("bool"))
         self.truths = {*re.findall(r"\w+", said)} - {"bool"}
-        every = [part for sides in equations for part in tree.walk(sides)]
-        self.words = {part.base for part in every if isinstance(part, tree.Name)}
-        inside = (place for part in every if isinstance(part, tree.Name) for place in part.below)
-        indices = {*map(tree.to_word, inside), "", "oo"}
-        for part in every:
-            if isinstance(part, (tree.Big, tree.Call)) and part.above is not None:
-                self.sizes |= {*map(tree.to_word, tree.walk(part.above))} - indices
+        names = [*tree.find_names(equations)]
+        self.words = {part.base for part in names}
+        indices = {tree.to_word(place) for part in names for place in part.below} | {"oo"}
+        for binder in tree.find_binders(equations):
+            if binder.above is not None:
+                self.sizes |= tree.to_words(binder.above) - indices
         self.numbers = self.sizes | shapes.scalars
-        targets = [left for left, _ in equations if isinstance(left, tree.Name)]
+        targets = tree.find_targets(equations)
         self.lefts = {left.base for left in targets}
         # `\\sigma^2 = ..` defines a tensor of its own.
         square = tree.Number("2")
@@ -188,41 +179,39 @@ class Names:
         # With `h_t` beside it `h_0` is an entry of h.
         self.indexed = {
             part.base
-            for part in every
-            if isinstance(part, tree.Name) and part.below and not part.label.isdigit()
+            for part in names
+            if part.below and not part.label.isdigit()
             if not tree.has_label(part) and shapes.find(f"{part.base}_{part.label}") is None
         }
         self.defined: set[str] = set()
         # Names that have a number above wherever they stand, `W^1`.
-        names = [part for part in every if isinstance(part, tree.Name)]
         plain = {p.base for p in names if p.below or not tree.to_word(p.above).isdigit()}
         self.numbered = self.words - plain
         ranks = [(p.base, len(p.below)) for p in names if p.below and not p.label.isdigit()]
         self.ranks = {*ranks, *((name, len(shape)) for name, shape in shapes.tensors.items())}
         # `W^{(q)}` is W_q where that is declared; so is what is defined, if no index is q besides.
-        marked = {(part.base, part.upper) for part in every if isinstance(part, tree.Name)}
+        marked = {(part.base, part.upper) for part in names}
         told = {(left.base, left.upper) for left in targets}
         known = {(base, word) for base, word in marked if self.is_known(f"{base}_{word}")}
         self.marks = {word for _, word in known} - {word for _, word in marked - told - known}
         for left in targets:
             self.defined.add(self.resolve(left, is_target=True).name)
         # Places that are the same everywhere.
-        listed = {p for e in every if isinstance(e, tree.Call) for p in e.arguments if is_series(e)}
+        listed = {argument for call in find_series(equations) for argument in call.arguments}
         places = [p for part in names if part not in listed for p in self.resolve(part).places]
         linear = [found for p in places if (found := self.find_linear(p, set())) is not None]
         self.fixed = {write_linear(e) for e in linear if not {*e} - self.sizes - {""}}
         for part in names:
             stem, _, number = part.base.rpartition("_")
             if number.isdigit() and stem in shapes.tensors and not self.is_known(part.base):
-                says = (
-                    f"it is open what {stem}^{{({number})}} is: {stem} has a shape, this has none"
-                )
+                mark = f"{stem}^{{({number})}}"
+                says = f"it is open what {mark} is: {stem} has a shape, this has none"
                 advice = f"declare {stem}_{number}: [..], or write a power {stem}^{number}"
-                raise refuse("latex-form", says, help=advice)
+                raise MisfitError(says, part.token, advice)
             if part.label.isdigit() and f"{part.base}_{part.label}" in self.words:
                 number = part.label
                 says = f"{part.base}_{number} and {part.base}^{{({number})}} have one name here"
-                raise refuse("latex-form", says, help="give one of them another letter")
+                raise MisfitError(says, part.token, "give one of them another letter")
 
     def make_sizes(self, count: int) -> str:
         """As many letters that name nothing, for the shape in an advice."""
@@ -345,8 +334,8 @@ class Names:
 
 
 def find_counted(
-    equations: Sequence[tuple[tree.Tree, tree.Tree]], ranges: Iterable[str], names: Names
-) -> tuple[set[str], DeriveError | None]:
+    equations: Sequence[tree.Equation], ranges: Iterable[str], names: Names
+) -> tuple[set[str], MisfitError | None]:
     """The indices that count from 1, if it is not stated for all; the question that is left.
 
     The least place that a sum reads says what its index counts from: 1, or 0 if it is not above.
@@ -357,17 +346,14 @@ def find_counted(
     least: dict[str, int] = {}
     links, bound = list[set[str]](), list[tree.Tree]()
     places: dict[tuple[str, int], set[str]] = {}
-    targets = [left for left, _ in equations if isinstance(left, tree.Name) and left.below]
+    targets = [left for left in tree.find_targets(equations) if left.below]
     starts = {left.base for left in targets if tree.to_word(left.below[0]) == "0"}
-    for part in (part for sides in equations for part in tree.walk(sides)):
-        if isinstance(part, tree.Name):
-            for k, place in enumerate(part.below):
-                places.setdefault((part.base, k), set()).add(tree.to_word(place))
-        if isinstance(part, tree.Relation):
-            compared = (part.first, *(side for _, side in part.rest))
-            links.append({*map(tree.to_word, tree.walk(compared))})
-        if not isinstance(part, (tree.Big, tree.Call)):
-            continue
+    relations = (part for part in tree.walk(equations) if isinstance(part, tree.Relation))
+    links += map(tree.to_words, relations)
+    for name in tree.find_names(equations):
+        for k, place in enumerate(name.below):
+            places.setdefault((name.base, k), set()).add(tree.to_word(place))
+    for part in tree.find_binders(equations):
         bound += (e.first if isinstance(e, tree.Relation) else e for e in part.below)
         for below in part.below:
             for index, start in find_starts(below):
@@ -375,7 +361,7 @@ def find_counted(
                 first = start + min(find_shifts(inside, index, starts), default=0)
                 least[index] = min(least.get(index, start), start, first)
             if isinstance(below, tree.Relation) or part.above is not None:
-                links.append({*map(tree.to_word, tree.walk((below, part.above or below)))})
+                links.append(tree.to_words((below, part.above or below)))
     kept = set(ranges)
     kept |= {tree.to_word(left.below[0]) for left in targets if left.base in starts}
     links += places.values()
@@ -384,7 +370,8 @@ def find_counted(
     stated = names.shapes.counted
     if early := [index for index, place in least.items() if place < (stated or 0)]:
         says = f"{early[0]} starts below {stated}, where indices count from {stated}"
-        raise refuse("latex-form", says, help="let its sum start there, and shift its places")
+        advice = "let its sum start there, and shift its places"
+        raise MisfitError(says, find_token(equations, early[0]), advice)
     if stated is not None:  # the sign for all numbers is in it, too
         return {*indices, "1"} if stated else set(), None
     links = [link & indices for link in links]
@@ -394,7 +381,7 @@ def find_counted(
     counted = spread((counted | kept) & (indices | {*ranges}), links, zero)
     zero = spread(zero, links, counted)
     told = counted | zero
-    valued = set[str]().union(*(names.find_valued(right) for _, right in equations)) & indices
+    valued = set[str]().union(*(names.find_valued(each.right) for each in equations)) & indices
     valued &= {*map(tree.to_word, bound)}.union(*places.values())
     fixed = [] if told or "0" in names.fixed else [f"the place {p}" for p in sorted(names.fixed)]
     asked = [*sorted({*least} - told), *sorted(valued - told), *fixed]
@@ -402,9 +389,18 @@ def find_counted(
         return counted, None
     says = f"it is open whether {asked[0]} counts from 0 or from 1"
     advice = "add a line: indices count from 0, or: indices count from 1"
+    question = MisfitError(says, find_token(equations, asked[0]), advice)
     if asked[0] in least:
-        raise refuse("latex-form", says, help=advice)
-    return counted, refuse("latex-form", says, help=advice)
+        raise question
+    return counted, question
+
+
+def find_token(equations: Sequence[tree.Equation], place: str) -> tree.Token | None:
+    """The sign of an index, or the tensor that is read at a fixed place."""
+    for name in tree.find_names(equations):
+        if name.base == place or place.removeprefix("the place ") in map(write_extent, name.below):
+            return name.token
+    return None
 
 
 def spread(found: set[str], links: Sequence[set[str]], kept: Set[str]) -> set[str]:
@@ -452,26 +448,24 @@ def find_shifts(
                         yield int(f"{sign}{number}")
 
 
-def find_ends(equations: Sequence[tuple[tree.Tree, tree.Tree]], sizes: Set[str]) -> dict[str, str]:
+def find_ends(equations: Sequence[tree.Equation], sizes: Set[str]) -> dict[str, str]:
     """How far an index goes, as a sum from its first value says it, or the size of its letter."""
     found: dict[str, str] = {}
-    for part in (part for sides in equations for part in tree.walk(sides)):
-        if isinstance(part, (tree.Big, tree.Call)) and (end := tree.to_word(part.above)):
-            starts = (index for below in part.below for index, _ in find_starts(below))
+    for binder in tree.find_binders(equations):
+        if end := tree.to_word(binder.above):
+            starts = (index for below in binder.below for index, _ in find_starts(below))
             found |= dict.fromkeys(starts, end)
-        for place in part.below if isinstance(part, tree.Name) else ():
-            word = tree.to_word(place)
-            if word.islower() and word.upper() in sizes:
-                found.setdefault(word, word.upper())
-    return found
+    places = (tree.to_word(place) for name in tree.find_names(equations) for place in name.below)
+    said = {word: word.upper() for word in places if word.islower() and word.upper() in sizes}
+    return said | found
 
 
 _MARK = re.compile(r"<(\d+)>")  # an index that has no name yet
 ANY, TERM, FACTOR, ATOM = range(4)  # how tightly a text holds together
 
 
-class MisfitError(Exception):
-    """The equations cannot be read so; `token` is where."""
+class MisfitError(DeriveError):
+    """The equations cannot be read so; another choice may fit."""
 
     def __init__(
         self,
@@ -481,8 +475,8 @@ class MisfitError(Exception):
         *,
         of_extents: bool = False,
     ) -> None:
-        super().__init__(says)
-        self.token, self.help, self.of_extents = token, help, of_extents
+        super().__init__(tree.refuse_at(token, says, help).diagnostic)
+        self.of_extents = of_extents
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+from derive.errors import DeriveError, Mark, refuse
 from derive.ir.functions import FUNCTIONS, ROWS
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A number, a letter, a word, a command or a sign, at its columns."""
+    """A number, a letter, a word, a command or a sign, at its columns of a line."""
 
     kind: str
     text: str
     start: int
     end: int
+    line: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +119,48 @@ Tree: TypeAlias = (
 )
 
 
-def walk(tree: Tree | tuple[Tree, ...]) -> Iterator[Tree]:
+class Equation(NamedTuple):
+    """Both sides of an equation, and the line that it is written in."""
+
+    line: str
+    left: Tree
+    right: Tree
+
+
+def find_targets(equations: Iterable[Equation]) -> list[Name]:
+    """The tensors that the equations define."""
+    return [each.left for each in equations if isinstance(each.left, Name)]
+
+
+def refuse_at(token: Token | str | None, says: str, help: str = "") -> DeriveError:
+    """The error that marks a token, or a whole line."""
+    mark = Mark(token, 0, len(token)) if isinstance(token, str) else None
+    if isinstance(token, Token):
+        mark = Mark(token.line, token.start, token.end)
+    return refuse("latex-form", says, marks=[mark] if mark else [], help=help)
+
+
+def walk(tree: Tree | Iterable[object]) -> Iterator[Tree]:
     """A part, or several, and all their parts."""
     if isinstance(tree, Tree):
         yield tree
     for part in find_parts(tree):
         yield from walk(part)
+
+
+def find_names(tree: Tree | Iterable[object]) -> Iterator[Name]:
+    """The names in a part, or in several."""
+    return (part for part in walk(tree) if isinstance(part, Name))
+
+
+def find_binders(tree: Tree | Iterable[object]) -> Iterator[Big | Call]:
+    """The signs and functions in a part, or in several: what may bind an index."""
+    return (part for part in walk(tree) if isinstance(part, (Big, Call)))
+
+
+def to_words(tree: Tree | Iterable[object]) -> set[str]:
+    """The words and whole numbers in a part, or in several."""
+    return {*map(to_word, walk(tree))} - {""}
 
 
 def find_parts(tree: Any) -> Iterator[Tree]:

@@ -23,7 +23,6 @@ from dataclasses import replace
 from itertools import chain, count
 from operator import attrgetter
 
-from derive.errors import refuse
 from derive.frontend.latex import nodes as tex
 from derive.frontend.latex.names import (
     ATOM,
@@ -52,7 +51,17 @@ from derive.frontend.latex.names import (
     transpose,
     write_linear,
 )
-from derive.frontend.latex.nodes import NORMS, Name, Number, Relation, Token, Tree, to_word, walk
+from derive.frontend.latex.nodes import (
+    NORMS,
+    Name,
+    Number,
+    Relation,
+    Token,
+    Tree,
+    find_names,
+    to_word,
+    to_words,
+)
 from derive.ir.functions import FUNCTIONS, ROWS
 
 _CONCATENATED = "a concatenation stands where no product takes its parts"
@@ -95,7 +104,7 @@ class Reading:
         if read is None or read.power is not None or read.is_transposed:
             raise MisfitError("the left side is no tensor", help="write y_{i} = ..")
         places = [*map(self.write_place, read.places)]
-        words = {*map(to_word, walk(read.places))} - self.names.sizes
+        words = to_words(read.places) - self.names.sizes
         scope = frozenset(filter(str.isidentifier, words))
         self.own, self.reads_own = (read.name, places), False
         value = self.read_right(read.name, places, right, scope)
@@ -140,7 +149,7 @@ class Reading:
         try:
             value = self.read(right, scope)
         except MisfitError as error:
-            is_open = error.token is None and name not in self.layouts
+            is_open = not error.diagnostic.marks and name not in self.layouts
             is_declared = self.names.shapes.find(name) is not None
             if not is_open or is_declared or name not in self.names.find_reads(right):
                 raise
@@ -514,7 +523,7 @@ class Reading:
             return Value(body, FACTOR, (), free)
         if word.startswith("norm") and is_matrix and word not in {"norm", "norm_F"}:
             says = "of the norms of a matrix the Frobenius norm is read"
-            raise refuse("latex-form", says, help="write \\|A\\|_F, or the sum")
+            raise tex.refuse_at(call.token, says, "write \\|A\\|_F, or the sum")
         if word == "norm" and is_matrix:
             self.asks = ask_rows(call.token, "\\|A\\|_F for the matrix, \\|x_i\\| for row i")
         if first.axes and call.token.text in {"|", "\\lvert"}:
@@ -552,8 +561,7 @@ class Reading:
         """A sum or a product over what stands below its sign."""
         bound, inside = self.read_range(big.below, big.above, scope, big.token)
         if big.kind == "prod" and isinstance(big.body, tex.Product):  # a sum is linear
-            last = big.body.factors[-1][1]
-            if not {*bound} & {to_word(part) for part in walk(last) if isinstance(part, Name)}:
+            if not {*bound} & to_words(big.body.factors[-1][1]):
                 says = "it is open how far the product goes"
                 raise MisfitError(says, big.token, "put its body into parentheses, or all of it")
         value = self.read(big.body, scope | {*bound})
@@ -574,8 +582,7 @@ class Reading:
         conditions: list[str] = []
         said: Relation | None = None
         for each in below:
-            parts = [each] if isinstance(each, Name) else walk(each)
-            found = [to_word(part) for part in parts if isinstance(part, Name)]
+            found = [*map(to_word, [each] if isinstance(each, Name) else find_names(each))]
             known = {*scope, *self.names.numbers, "", "oo"}
             new = [word for word in found if word not in known]
             is_told = is_listed and bound and not isinstance(each, Name)
@@ -697,4 +704,4 @@ class Reading:
 
 _VECTORS = "write \\odot for their elements, ^T for the inner product"
 _EXTENT = attrgetter("extent")
-_NOWHERE = Token("word", "", 0, 0)
+_NOWHERE = Token("word", "", 0, 0, "")

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import replace
 from keyword import iskeyword
 
-from derive.errors import DeriveError, Mark, refuse
+from derive.errors import DeriveError
 from derive.frontend.latex.nodes import (
     DOTS,
     UNREAD,
@@ -28,6 +28,7 @@ from derive.frontend.latex.nodes import (
     Bracket,
     Call,
     Cases,
+    Equation,
     Logic,
     Name,
     Number,
@@ -40,7 +41,9 @@ from derive.frontend.latex.nodes import (
     find_function,
     find_limits,
     is_label,
+    refuse_at,
     to_word,
+    to_words,
     walk,
     write_name,
 )
@@ -127,15 +130,15 @@ class Reader:
             kind, text = str(match.lastgroup), match.group()
             if kind == "word" and text not in self.words and find_function(text) is None:
                 found += [
-                    Token("word", sign, match.start() + k, match.start() + k + 1)
+                    Token("word", sign, match.start() + k, match.start() + k + 1, self.line)
                     for k, sign in enumerate(text)
                 ]
             elif kind != "space":
-                found.append(Token(kind, text, match.start(), match.end()))
+                found.append(Token(kind, text, match.start(), match.end(), self.line))
         while found and (found[-1].text in _STOPS or found[-1].text.endswith("quad")):
             found.pop()
         depth, kept = 0, list[Token]()
-        for token, behind in zip(found, [*found[1:], Token("", "+", 0, 0)], strict=True):
+        for token, behind in zip(found, [*found[1:], Token("", "+", 0, 0, "")], strict=True):
             # Neither the & of an environment of equations nor a space at a sign says anything.
             beside = {"&", behind.text, kept[-1].text if kept else "+"}
             is_space = token.text.endswith("quad") and beside & _SIGNS - {"&"}
@@ -146,8 +149,7 @@ class Reader:
     def refuse(self, says: str, token: Token | None = None, help: str = "") -> DeriveError:
         """The error that marks a token, else the end of the line."""
         end = len(self.line)
-        mark = Mark(self.line, token.start, token.end) if token else Mark(self.line, end, end + 1)
-        return refuse("latex-form", says, marks=[mark], help=help)
+        return refuse_at(token or Token("", "", end, end + 1, self.line), says, help)
 
     def peek(self) -> str:
         """The next token's text; nothing at the end."""
@@ -163,13 +165,13 @@ class Reader:
         self.place += 1
         return token
 
-    def read_equations(self) -> list[tuple[Tree, Tree]]:
+    def read_equations(self) -> list[Equation]:
         r"""Both sides of each equation; a range `i = 1, \ldots, n` is kept beside them."""
-        found: list[tuple[Tree, Tree]] = []
+        found: list[Equation] = []
         while not (found or self.ranges) or self._is_gap():
             while (found or self.ranges) and self._is_gap():
                 self.take()
-            if found and self._is_beside(found[-1][0]):
+            if found and self._is_beside(found[-1].left):
                 break
             start, left = self.place, self.read_left()
             if found and self.peek() not in _DEFINES:
@@ -186,7 +188,7 @@ class Reader:
                     raise self.refuse("a range starts at 1", left.token, "write i = 1, \\ldots, n")
                 self.ranges[left.base] = self.read_sum()
             else:
-                found.append((left, right))
+                found.append(Equation(self.line, left, right))
         if self.peek():
             token = self.take()
             advice = "write one equation a line" if token.text in _RELATIONS else ""
@@ -199,7 +201,7 @@ class Reader:
 
     def _is_beside(self, left: Tree) -> bool:
         r"""Whether the rest lists indices of the left side: `\forall i, j`."""
-        words = {0: {*map(to_word, walk(left))}, 1: {","}}
+        words = {0: to_words(left), 1: {","}}
         is_list = all(t.text in words[k % 2] for k, t in enumerate(self.tokens[self.place :]))
         if self.tokens[self.place - 1].text in {"\\quad", "\\qquad", ","} or not is_list:
             return False
@@ -425,8 +427,8 @@ class Reader:
             return Name(_MARKS[token.text], token)
         if token is not None and token.kind == "number" and token.text.isdigit():
             middle = token.start + 1  # `\\frac12`: one digit without braces
-            rest = Token("number", token.text[1:], middle, token.end)
-            token = Token("number", token.text[0], token.start, middle)
+            rest = replace(token, text=token.text[1:], start=middle)
+            token = replace(token, text=token.text[0], end=middle)
             self.tokens[self.place : self.place + 1] = [token, rest] if rest.text else [token]
         if token is not None and token.kind in {"number", "word"}:
             self.take()
