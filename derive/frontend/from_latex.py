@@ -31,6 +31,7 @@ from typing import Unpack
 from derive.errors import DeriveError, Mark, keep_what_helps, refuse
 from derive.frontend.from_sympy import to_system
 from derive.frontend.from_text import parse
+from derive.frontend.latex import nodes as tex
 from derive.frontend.latex.names import (
     Choice,
     MisfitError,
@@ -41,28 +42,11 @@ from derive.frontend.latex.names import (
     find_counted,
     find_ends,
     find_states,
+    spread,
     to_polynomial,
     write_extent,
 )
-from derive.frontend.latex.nodes import (
-    NORMS,
-    Big,
-    Call,
-    Equation,
-    Name,
-    Power,
-    Relation,
-    Tree,
-    find_binders,
-    find_function,
-    find_names,
-    is_label,
-    map_parts,
-    refuse_at,
-    to_word,
-    to_words,
-    write_name,
-)
+from derive.frontend.latex.nodes import Call, Equation, Name, Tree, find_names, to_word
 from derive.frontend.latex.reading import Reading
 from derive.frontend.latex.tree import FONTS, Reader
 from derive.frontend.text import lines as statements
@@ -80,7 +64,7 @@ _SEGMENT = re.compile(
     rf"|\\begin\{{{_ENVIRONMENT}\}}(.+?)\\end\{{{_ENVIRONMENT}\}}",
     re.DOTALL,
 )
-_CASES = re.compile(r"\\begin\{cases\}(?:(?!\\begin\{cases\}).)*?\\end\{cases\}", re.DOTALL)
+_ROW = re.compile(r"(\\\\(?:\[[^\]]*\])?|\n|^)((?:(?!\\\\|\n).)*)")
 _IGNORED = re.compile(r"\\(?:label|tag)\{[^{}]*\}|\\(?:begin|end)\{(?:aligned|split|gathered)\}")
 _NAMED = (
     r"(?=[\\\w])(?:\\[A-Za-z]+\s*)?(?:\{[^{}]*\}|[^\W\d]\w*(?:(?<!_)|(?![{\\])))?'*"
@@ -141,17 +125,16 @@ def to_notation(text: str, declarations: str = "") -> str:
         (lines if is_function else stated).append(line)
     shapes = read_shapes(stated)
     listed = [line for line in lines if _LISTED.match(line)]
+    lines = [line for line in lines if line not in listed]
     for line in listed:
         whole = read_word(line.partition("=")[0])
         if shapes.find(whole) is None:
             says = f"it is open whether these are the rows of {whole} or its columns"
-            raise refuse_at(line, says, f"say its shape: {whole}: [n, d]")
-    lines = [line for line in lines if line not in listed]
-    for line in listed:
+            raise tex.refuse_at(line, says, f"say its shape: {whole}: [n, d]")
         letter = re.sub(r".*?=\s*[\[(]\s*|(?<=[A-Za-z}])[\s_].*", "", line)
         if any(re.search(rf"(?<![A-Za-z\\]){re.escape(letter)}(?![A-Za-z])", e) for e in lines):
             says = f"{letter} stands in the list of a matrix, and in other equations"
-            raise refuse_at(line, says, "read the entries of the matrix")
+            raise tex.refuse_at(line, says, "read the entries of the matrix")
     words = frozenset(
         word for word in (*shapes.tensors, *shapes.scalars, *shapes.sizes) if len(word) > 1
     )
@@ -191,15 +174,15 @@ def split_text(text: str) -> tuple[list[str], list[str]]:
             stated += (each for line in segment.split("\n") for each in split_stated(line))
             continue
         first = len(lines)
-        whole = _IGNORED.sub("", segment)
-        cases: list[str] = []  # their rows end as equations do
-        while found := _CASES.search(whole):
-            whole = f"{whole[: found.start()]}@{len(cases)}@{whole[found.end() :]}"
-            cases.append(found[0])
-        for ends, part in re.findall(r"(\\\\(?:\[[^\]]*\])?|\n|^)((?:(?!\\\\|\n).)*)", whole):
+        parts: list[tuple[str, str]] = []
+        for ends, part in _ROW.findall(_IGNORED.sub("", segment)):
+            before = parts[-1][1] if parts else ""
+            if before.count("\\begin{cases}") > before.count("\\end{cases}"):
+                parts[-1] = (parts[-1][0], f"{before}{ends}{part}")
+            else:
+                parts.append((ends, part))
+        for ends, part in parts:
             line = " ".join(part.split())
-            while found := re.search(r"@(\d+)@", line):
-                line = f"{line[: found.start()]}{cases[int(found[1])]}{line[found.end() :]}"
             if declared := split_stated(line):
                 stated += declared
             elif "=" in line:
@@ -211,7 +194,7 @@ def split_text(text: str) -> tuple[list[str], list[str]]:
                 says = "this declares nothing" if is_shape else "there is no = in this line"
                 advice = "an equation is y_i = ..; the shape of a tensor is X: [B, S, D]"
                 advice += "; a remark stands outside of the signs for formulas" if is_marked else ""
-                raise refuse_at(line, says, advice)
+                raise tex.refuse_at(line, says, advice)
     return lines, stated
 
 
@@ -267,7 +250,7 @@ def read_shapes(stated: Sequence[str]) -> Shapes:
         shape = _SHAPE.match(line)
         if shape is None and not _NOTATION.match(line):
             advice = "write X: [B, S, D], or a line of the notation"
-            raise refuse_at(line, "this declares nothing", advice)
+            raise tex.refuse_at(line, "this declares nothing", advice)
         if shape is None:
             source = statements.Source(line.strip())
             match statements.read_statement(
@@ -292,16 +275,7 @@ def read_shapes(stated: Sequence[str]) -> Shapes:
         for each in re.findall(_NAMED, shape["names"]):
             word = read_word(each)
             (families if shape["each"] else tensors)[word] = extents
-    return Shapes(
-        tensors,
-        families,
-        frozenset(scalars),
-        indices,
-        tuple(kept),
-        tuple(returned),
-        has_rows,
-        counted,
-    )
+    return Shapes(tensors, families, scalars, indices, kept, returned, has_rows, counted)
 
 
 def to_plain(line: str) -> str:
@@ -320,15 +294,15 @@ def read_word(text: str) -> str:
     tree = Reader(text).read_factor() if re.search(r"[\\^{']", text) else None
     if not isinstance(tree, Name):
         return f"{text.strip()}_" if iskeyword(text.strip()) else text.strip()
-    return write_name(tree)[0]
+    return tex.write_name(tree)[0]
 
 
 def read_extent(text: str) -> str:
     """An extent as the notation writes it."""
     extent = write_extent(Reader(text).read_sum())
     if not extent:
-        marks = [Mark(text, 0, len(text))]
-        raise refuse("extent-form", "an extent is made of sizes, numbers and + -", marks=marks)
+        says = "an extent is made of sizes, numbers and + -"
+        raise refuse("extent-form", says, marks=[Mark(text, 0, len(text))])
     return extent
 
 
@@ -344,10 +318,10 @@ def inline(equations: Sequence[Equation]) -> list[Equation]:
             refuse_unread(left, right)
             if not all(isinstance(each, Name) for each in left.arguments):
                 says = f"{left.function} is defined with an argument that is no name"
-                raise refuse_at(left.token, says, "write names: f(x) = ..")
+                raise tex.refuse_at(left.token, says, "write names: f(x) = ..")
             if left.function in functions:
                 says = f"{left.function} is defined twice"
-                raise refuse_at(left.token, says, "give one of them another name")
+                raise tex.refuse_at(left.token, says, "give one of them another name")
             functions[left.function] = (left, right)
     read, opened = set[str](), set[str]()
 
@@ -358,7 +332,7 @@ def inline(equations: Sequence[Equation]) -> list[Equation]:
         return Name(call.function, call.token, None, (*call.below, *dict.fromkeys(places)))
 
     def open_calls(tree: Tree, inside: tuple[str, ...] = ()) -> Tree:
-        tree = map_parts(tree, lambda part: open_calls(part, inside))
+        tree = tex.map_parts(tree, lambda part: open_calls(part, inside))
         if not isinstance(tree, Call) or tree.function not in functions:
             return tree
         left, right = functions[tree.function]
@@ -368,16 +342,16 @@ def inline(equations: Sequence[Equation]) -> list[Equation]:
         parameters, arguments = (*left.arguments, *left.below), (*tree.arguments, *tree.below)
         if tree.function in inside:
             says = f"{tree.function} is called by itself"
-            raise refuse_at(tree.token, says, "call it as it is defined")
+            raise tex.refuse_at(tree.token, says, "call it as it is defined")
         if len(parameters) != len(arguments):
             says = f"{tree.function} takes {len(left.arguments)} arguments"
-            raise refuse_at(tree.token, says, "call it as it is defined")
+            raise tex.refuse_at(tree.token, says, "call it as it is defined")
         opened.add(tree.function)
         given = dict(zip(parameters, arguments, strict=True))
-        bound = set[str]().union(*(to_words(part.below) for part in find_binders(right)))
-        if captured := bound & to_words(arguments):
+        bound = set[str]().union(*(tex.to_words(part.below) for part in tex.find_binders(right)))
+        if captured := bound & tex.to_words(arguments):
             says = f"{min(captured)} is summed in {tree.function}, and stands in its argument"
-            raise refuse_at(tree.token, says, "take another index in one of them")
+            raise tex.refuse_at(tree.token, says, "take another index in one of them")
         return open_calls(exchange(right, given), (*inside, tree.function))
 
     done = [each._replace(right=open_calls(each.right)) for each in equations]
@@ -400,7 +374,7 @@ def refuse_fonts(equations: Sequence[Equation]) -> None:
         found = {(name.base, len(name.below)): font, (name.base, -1): is_script}
         if any(fonts.setdefault(key, value) != value for key, value in found.items()):
             says = f"it is open whether {name.base} in two fonts is one name"
-            raise refuse_at(name.token, says, "write one font, or two letters")
+            raise tex.refuse_at(name.token, says, "write one font, or two letters")
 
 
 def refuse_unread(left: Call, right: Tree) -> None:
@@ -408,32 +382,32 @@ def refuse_unread(left: Call, right: Tree) -> None:
 
     `\mathrm{Var}(x) = .. x_i ..` says what it is; `\log p_t = \log p_{t-1} + x_t` is about p.
     """
-    if find_function(left.function) is None and left.function not in {*NORMS, "inner"}:
+    if tex.find_function(left.function) is None and left.function not in {*tex.NORMS, "inner"}:
         return
     names = [*find_names(right)]
     read = {*names, *(Name(name.base, name.token) for name in names)}
     if not {*left.arguments} <= read:
         says = f"the left side is {left.function} of something that the right side does not read"
         advice = f"put the inverse of {left.function} on the right, or give the left side a name"
-        raise refuse_at(left.token, says, advice)
+        raise tex.refuse_at(left.token, says, advice)
 
 
 def separate(equations: Sequence[Equation]) -> list[Equation]:
     """The equations with a letter of its own for an index that another sum binds to another end."""
-    taken = to_words(equations)
+    taken = tex.to_words(equations)
     ends: dict[str, str] = {}
 
     def visit(tree: Tree) -> Tree:
-        if isinstance(tree, (Big, Call)) and (end := to_word(tree.above)):
+        if isinstance(tree, (tex.Big, Call)) and (end := to_word(tree.above)):
             new: dict[Tree, Tree] = {}
             for below in tree.below:
-                name = below.first if isinstance(below, Relation) else below
+                name = below.first if isinstance(below, tex.Relation) else below
                 if isinstance(name, Name) and ends.setdefault(name.base, end) != end:
                     fresh = next(a for a in "ijklmnpqrstuvwabcdfgh" if a not in taken)
                     taken.add(fresh)
                     new[name] = Name(fresh, name.token)
             tree = exchange(tree, new)
-        return map_parts(tree, visit)
+        return tex.map_parts(tree, visit)
 
     return [each._replace(right=visit(each.right)) for each in equations]
 
@@ -443,15 +417,15 @@ def exchange(tree: Tree, given: Mapping[Tree, Tree]) -> Tree:
     if isinstance(tree, Name):
         argument = given.get(replace(tree, above=None))
         if argument is not None:
-            return argument if tree.above is None else Power(argument, tree.above)
-        whole = None if is_label(tree.label) else given.get(Name(tree.base, tree.token))
+            return argument if tree.above is None else tex.Power(argument, tree.above)
+        whole = None if tex.is_label(tree.label) else given.get(Name(tree.base, tree.token))
         if isinstance(whole, Name) and whole.above is None:
-            base, places = write_name(whole, has_places=True)
+            base, places = tex.write_name(whole, has_places=True)
             return Name(base, tree.token, tree.above, (*places, *tree.below), tree.label)
         if whole is not None:
             says = f"the definition reads {tree.base} at an index, and its argument is no tensor"
-            raise refuse_at(tree.token, says, "give the argument a name in an equation before")
-    return map_parts(tree, lambda part: exchange(part, given))
+            raise tex.refuse_at(tree.token, says, "give the argument a name in an equation before")
+    return tex.map_parts(tree, lambda part: exchange(part, given))
 
 
 def sort_equations(equations: Sequence[Equation], names: Names) -> list[Equation]:
@@ -559,7 +533,7 @@ def choose(equations: Sequence[Equation], names: Names, first: set[str]) -> str:
     number, fault = misfit
     line = equations[min(number, len(equations) - 1)].line
     told = fault.diagnostic
-    raise fault if told.marks else refuse_at(line, told.says, told.help) from fault
+    raise fault if told.marks else tex.refuse_at(line, told.says, told.help) from fault
 
 
 def find_choices(
@@ -635,17 +609,14 @@ def declare(reading: Reading, written: Sequence[str]) -> list[str]:
     stated = " ".join(lines)
     groups: dict[tuple[str, ...], list[str]] = {}
     order = [*names.shapes.tensors, *names.shapes.families]
-    used = sorted(reading.used, key=lambda name: _find_rank(name, order))
-    for name in used:
+    stems = {name: name if name in order else name.partition("_")[0] for name in reading.used}
+    for name in sorted(stems, key=lambda name: order.index(stems[name])):
         if not re.search(rf"\b{name}\b[^\[\]]*\[", stated):
             groups.setdefault(names.shapes.find(name) or (), []).append(name)
     extents = dict(reading.extents)
     plain = list(dict.fromkeys(i for indices in reading.undeclared.values() for i in indices))
     for index in plain:  # what stands at one place of a tensor has one extent
-        alike = [index]
-        for each in alike:
-            pairs = (pair for pair in reading.alike if each in pair)
-            alike += [other for pair in pairs for other in pair if other not in alike]
+        alike = sorted(spread({index}, [{*pair} for pair in reading.alike], set()))
         known = next((extents[each] for each in alike if each in extents), None)
         upper = index[0].upper() + index[1:]
         is_free = upper not in {*reading.used, *reading.undeclared, *names.defined}
@@ -660,8 +631,3 @@ def declare(reading: Reading, written: Sequence[str]) -> list[str]:
     limits = {i: e for i, e in reading.limits.items() if i not in given}
     told = {*reading.choice.extents}
     return lines + [f"index {i} < {extent}" for i, extent in limits.items() if i not in told]
-
-
-def _find_rank(name: str, order: Sequence[str]) -> int:
-    base = name.partition("_")[0]
-    return order.index(name) if name in order else order.index(base)

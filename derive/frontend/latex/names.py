@@ -22,10 +22,10 @@ class Shapes:
 
     tensors: Mapping[str, tuple[str, ...]]
     families: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    scalars: frozenset[str] = frozenset()
+    scalars: Set[str] = frozenset()
     indices: Mapping[str, str] = field(default_factory=dict)
-    lines: tuple[str, ...] = ()  # declarations in the notation, as they are
-    returned: tuple[str, ...] = ()  # likewise what the results are
+    lines: Sequence[str] = ()  # declarations in the notation, as they are
+    returned: Sequence[str] = ()  # likewise what the results are
     has_rows: bool | None = None  # are vectors rows, or columns
     counted: int | None = None  # what all indices count from
     renamed: Mapping[str, str] = field(default_factory=dict)  # sizes whose names tensors have

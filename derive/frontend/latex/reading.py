@@ -51,17 +51,7 @@ from derive.frontend.latex.names import (
     transpose,
     write_linear,
 )
-from derive.frontend.latex.nodes import (
-    NORMS,
-    Name,
-    Number,
-    Relation,
-    Token,
-    Tree,
-    find_names,
-    to_word,
-    to_words,
-)
+from derive.frontend.latex.nodes import Name, Number, Relation, Token, Tree, to_word
 from derive.ir.functions import FUNCTIONS, ROWS
 
 _CONCATENATED = "a concatenation stands where no product takes its parts"
@@ -104,7 +94,7 @@ class Reading:
         if read is None or read.power is not None or read.is_transposed:
             raise MisfitError("the left side is no tensor", help="write y_{i} = ..")
         places = [*map(self.write_place, read.places)]
-        words = to_words(read.places) - self.names.sizes
+        words = tex.to_words(read.places) - self.names.sizes
         scope = frozenset(filter(str.isidentifier, words))
         self.own, self.reads_own = (read.name, places), False
         value = self.read_right(read.name, places, right, scope)
@@ -530,8 +520,8 @@ class Reading:
             says, sign = ("its determinant", "\\det A") if is_matrix else ("its norm", "\\|x\\|")
             says = f"it is open whether bars mean {says} or the absolute values of the elements"
             raise MisfitError(says, call.token, f"write {sign}, or \\mathrm{{abs}}(..)")
-        if first.axes and word in NORMS:
-            return Value(NORMS[word].format(marks, first.text), ATOM, (), free)
+        if first.axes and word in tex.NORMS:
+            return Value(tex.NORMS[word].format(marks, first.text), ATOM, (), free)
         if word == "trace" and is_matrix:
             self.axes.join(*first.axes)
             return Value(f"sum[<{first.axes[0].mark}>]({first.text})", ATOM, (), free)
@@ -560,10 +550,10 @@ class Reading:
     def read_big(self, big: tex.Big, scope: frozenset[str]) -> Value:
         """A sum or a product over what stands below its sign."""
         bound, inside = self.read_range(big.below, big.above, scope, big.token)
-        if big.kind == "prod" and isinstance(big.body, tex.Product):  # a sum is linear
-            if not {*bound} & to_words(big.body.factors[-1][1]):
-                says = "it is open how far the product goes"
-                raise MisfitError(says, big.token, "put its body into parentheses, or all of it")
+        last = big.body.factors[-1][1] if isinstance(big.body, tex.Product) else None
+        if big.kind == "prod" and last is not None and not {*bound} & tex.to_words(last):
+            says = "it is open how far the product goes"
+            raise MisfitError(says, big.token, "put its body into parentheses, or all of it")
         value = self.read(big.body, scope | {*bound})
         free = tuple(i for i in value.free if i not in bound)
         return Value(f"{big.kind}[{inside}]({value.text})", ATOM, value.axes, free, value.is_row)
@@ -582,7 +572,7 @@ class Reading:
         conditions: list[str] = []
         said: Relation | None = None
         for each in below:
-            found = [*map(to_word, [each] if isinstance(each, Name) else find_names(each))]
+            found = [*map(to_word, [each] if isinstance(each, Name) else tex.find_names(each))]
             known = {*scope, *self.names.numbers, "", "oo"}
             new = [word for word in found if word not in known]
             is_told = is_listed and bound and not isinstance(each, Name)

@@ -20,33 +20,8 @@ from dataclasses import replace
 from keyword import iskeyword
 
 from derive.errors import DeriveError
-from derive.frontend.latex.nodes import (
-    DOTS,
-    UNREAD,
-    WORDS,
-    Big,
-    Bracket,
-    Call,
-    Cases,
-    Equation,
-    Logic,
-    Name,
-    Number,
-    Power,
-    Product,
-    Relation,
-    Sum,
-    Token,
-    Tree,
-    find_function,
-    find_limits,
-    is_label,
-    refuse_at,
-    to_word,
-    to_words,
-    walk,
-    write_name,
-)
+from derive.frontend.latex import nodes as tex
+from derive.frontend.latex.nodes import Call, Name, Number, Product, Token, Tree
 from derive.ir.functions import FUNCTIONS, ROWS
 
 _SPACES = r"\s|\\[ ,;:!>]|~"
@@ -61,8 +36,16 @@ _TOKEN = re.compile(
     r"|(?P<command>\\(?:(?:begin|end)\{cases\}|\\|[A-Za-z]+|[|{}\[\]_%#$&]))"
     r"|(?P<word>[A-Za-z]+)|(?P<sign>\S)"
 )
-_UNICODE = {"≤": r"\leq", "≥": r"\geq", "≠": r"\neq", "∑": r"\sum", "√": r"\sqrt", "·": r"\cdot"}
-_UNICODE |= {"∞": r"\infty", "−": "-", "×": r"\times", "⊤": r"\top", "∈": r"\in", "⊙": r"\odot"}
+# Signs and words that are the command behind them.
+_REWRITTEN = {"≤": "\\leq ", "≥": "\\geq ", "≠": "\\neq ", "∑": "\\sum ", "√": "\\sqrt "}
+_REWRITTEN |= {"·": "\\cdot ", "∞": "\\infty ", "−": "-", "×": "\\times ", "⊤": "\\top "}
+_REWRITTEN |= {"∈": "\\in ", "⊙": "\\odot "}
+_REWRITTEN |= {r"\\text\{\s*and\s*\}": "\\wedge ", r"\\text\{\s*or\s*\}": "\\vee "}
+_REWRITTEN |= {  # \log\det is one function
+    r"\s*".join(map(re.escape, commands)): f"\\{row.name}"
+    for row in ROWS.values()
+    if len(commands := re.findall(r"\\[a-z]+", row.latex)) > 1
+}
 FONTS = {"mathrm", "operatorname", "text", "mathbf", "boldsymbol", "mathit", "textbf", "mathsf"}
 FONTS |= {"mathcal", "mathbb", "bm", "rm", "textrm", "vec", "textit", "mathop"}
 _ACCENTS = {"hat", "bar", "tilde", "widehat", "widetilde", "overline", "dot", "check"}
@@ -79,15 +62,10 @@ _GLYPHS = {"infty": "oo", "varepsilon": "epsilon", "varphi": "phi"}
 _GLYPHS |= {"vartheta": "theta", "varrho": "rho", "varsigma": "sigma"}
 _SEPARATORS = {",", ";", "|", "\\|", "\\mid"}  # of the arguments of a function that is defined
 _DEFINES = {"=", ":", "\\coloneqq", "\\equiv"}
-_INVERSE = Sum((("-", Number("1")),))  # above a name
+_INVERSE = tex.Sum((("-", Number("1")),))  # above a name
 _MOD = {"\\bmod", "\\mod"}
 _ENTRY = "a tensor with its four indices, v_{ijab}, for a two-electron integral"
 _BIG = {"\\sum": "sum", "\\prod": "prod"}
-_COMMANDS = [  # \log\det is one function
-    (re.compile(r"\s*".join(map(re.escape, commands))), row.name)
-    for row in ROWS.values()
-    if len(commands := re.findall(r"\\[a-z]+", row.latex)) > 1
-]
 _OPERATORS = {each.latex for each in FUNCTIONS.values()} | {each.latex for each in ROWS.values()}
 _STOPS = {",", ";", "."}
 _END = "\\end{cases}"
@@ -107,12 +85,8 @@ class Reader:
         words: frozenset[str] = frozenset(),
         functions: frozenset[str] = frozenset(),
     ) -> None:
-        for sign, command in _UNICODE.items():
-            line = line.replace(sign, f"{command} " if command[0] == "\\" else command)
-        line = re.sub(r"\\text\{\s*and\s*\}", r"\\wedge ", line)
-        line = re.sub(r"\\text\{\s*or\s*\}", r"\\vee ", line)
-        for words_of_one, name in _COMMANDS:
-            line = words_of_one.sub(rf"\\{name}", line)
+        for pattern, command in _REWRITTEN.items():
+            line = re.sub(pattern, command.replace("\\", r"\\"), line)
         self.line = line
         self.words = words  # names of several letters
         self.functions = functions  # names that an equation defines with arguments
@@ -128,7 +102,7 @@ class Reader:
         found: list[Token] = []
         for match in _TOKEN.finditer(self.line):
             kind, text = str(match.lastgroup), match.group()
-            if kind == "word" and text not in self.words and find_function(text) is None:
+            if kind == "word" and text not in self.words and tex.find_function(text) is None:
                 found += [
                     Token("word", sign, match.start() + k, match.start() + k + 1, self.line)
                     for k, sign in enumerate(text)
@@ -149,7 +123,7 @@ class Reader:
     def refuse(self, says: str, token: Token | None = None, help: str = "") -> DeriveError:
         """The error that marks a token, else the end of the line."""
         end = len(self.line)
-        return refuse_at(token or Token("", "", end, end + 1, self.line), says, help)
+        return tex.refuse_at(token or Token("", "", end, end + 1, self.line), says, help)
 
     def peek(self) -> str:
         """The next token's text; nothing at the end."""
@@ -165,9 +139,9 @@ class Reader:
         self.place += 1
         return token
 
-    def read_equations(self) -> list[Equation]:
+    def read_equations(self) -> list[tex.Equation]:
         r"""Both sides of each equation; a range `i = 1, \ldots, n` is kept beside them."""
-        found: list[Equation] = []
+        found: list[tex.Equation] = []
         while not (found or self.ranges) or self._is_gap():
             while (found or self.ranges) and self._is_gap():
                 self.take()
@@ -181,14 +155,14 @@ class Reader:
                 self.take()
             right = self.read_sum()
             ahead = [token.text for token in self.tokens[self.place : self.place + 3]]
-            is_range = ahead[:1] == [","] and ahead[1:] and ahead[1].lstrip("\\") in DOTS
+            is_range = ahead[:1] == [","] and ahead[1:] and ahead[1].lstrip("\\") in tex.DOTS
             if isinstance(left, Name) and is_range:
                 self.place += 2 + (ahead[2:] == [","])
                 if right != Number("1"):
                     raise self.refuse("a range starts at 1", left.token, "write i = 1, \\ldots, n")
                 self.ranges[left.base] = self.read_sum()
             else:
-                found.append(Equation(self.line, left, right))
+                found.append(tex.Equation(self.line, left, right))
         if self.peek():
             token = self.take()
             advice = "write one equation a line" if token.text in _RELATIONS else ""
@@ -201,7 +175,7 @@ class Reader:
 
     def _is_beside(self, left: Tree) -> bool:
         r"""Whether the rest lists indices of the left side: `\forall i, j`."""
-        words = {0: to_words(left), 1: {","}}
+        words = {0: tex.to_words(left), 1: {","}}
         is_list = all(t.text in words[k % 2] for k, t in enumerate(self.tokens[self.place :]))
         if self.tokens[self.place - 1].text in {"\\quad", "\\qquad", ","} or not is_list:
             return False
@@ -229,7 +203,7 @@ class Reader:
                 left = self.read_left()
                 if isinstance(left, Call) and self.peek() in _DEFINES:
                     found[0].add(left.function)
-                elif isinstance(left, Name) and len(left.base) > 1 and find_function(left.base):
+                elif isinstance(left, Name) and len(left.base) > 1 and tex.find_function(left.base):
                     found[1].add(left.base)
         self.place = 0
         return found
@@ -241,7 +215,7 @@ class Reader:
         arguments = self._read_list(_SEPARATORS)
         self.bars -= 1
         self.take(")")
-        word, places = write_name(name, has_places=True)
+        word, places = tex.write_name(name, has_places=True)
         return Call(word, name.token, arguments, places)
 
     def read_relation(self) -> Tree:
@@ -254,16 +228,16 @@ class Reader:
                 raise self.refuse("and stands beside or", self.take(), "put parentheses")
             self.take()
             parts.append(self._read_comparison())
-        return Logic(words.pop(), tuple(parts)) if words else parts[0]
+        return tex.Logic(words.pop(), tuple(parts)) if words else parts[0]
 
     def _read_comparison(self) -> Tree:
         if self.peek() in {"\\neg", "\\lnot"}:
             self.take()
-            return Logic("not", (self._read_comparison(),))
+            return tex.Logic("not", (self._read_comparison(),))
         first, rest = self.read_sum(), []
         while self.peek() in _RELATIONS:
             rest.append((_RELATIONS[self.take().text], self.read_sum()))
-        return Relation(first, tuple(rest)) if rest else first
+        return tex.Relation(first, tuple(rest)) if rest else first
 
     def read_sum(self) -> Tree:
         """Terms with signs between them."""
@@ -278,7 +252,9 @@ class Reader:
                     raise self.refuse(says, token, "put parentheses around it")
                 terms = [("+", Call("mod", token, (terms[0][1], self.read_product())))]
             if self.peek() not in {"+", "-"}:
-                return terms[0][1] if len(terms) == 1 and terms[0][0] == "+" else Sum(tuple(terms))
+                return (
+                    terms[0][1] if len(terms) == 1 and terms[0][0] == "+" else tex.Sum(tuple(terms))
+                )
             sign = self.take().text
 
     def read_product(self) -> Tree:
@@ -301,7 +277,7 @@ class Reader:
         """Refuse `a/2 b`: b may multiply the quotient or its divisor; a sum ends a divisor."""
         (sign, divisor), (_, behind) = factors[-2:]
         is_closed = self.tokens[starts[-2]].text in {"(", "[", "{", "\\{"}
-        if sign != "/" or is_closed or isinstance(divisor, Big) or isinstance(behind, Big):
+        if sign != "/" or is_closed or isinstance(divisor, tex.Big) or isinstance(behind, tex.Big):
             return
         ends = [*starts[1:], self.place]
         over, under, rest = (
@@ -321,7 +297,7 @@ class Reader:
         if text.startswith("\\"):
             ends = {_END, "\\\\", "\\in", "\\rfloor", "\\rvert", "\\}", "\\mid", "\\rVert"}
             ends |= {"\\|", "\\Vert"} if self.bars or self.is_list else set()
-            ends |= {"\\rangle", "\\to", "\\ldots", "\\dots", *_MOD, *UNREAD}
+            ends |= {"\\rangle", "\\to", "\\ldots", "\\dots", *_MOD, *tex.UNREAD}
             return text not in ends
         return text[0].isalnum() or text in {"(", "[", "{"}
 
@@ -335,41 +311,38 @@ class Reader:
                     break
                 tree = found
                 continue
-            if self.peek() == "'":
-                prime = self.take()
-                if not isinstance(tree, Name):
-                    raise self.refuse("a prime belongs to a name", prime)
-                tree = replace(tree, base=f"{tree.base}_prime")
-                continue
             sign = self.take()
             if sign.text == "^" and isinstance(tree, Name) and (place := self._read_upper(tree)):
-                number = place.text if isinstance(place, Number) else ""
-                if number:
-                    tree = replace(tree, base=f"{tree.base}_{number}")
+                if isinstance(place, Number):
+                    tree = replace(tree, base=f"{tree.base}_{place.text}")
                 else:
-                    below, word = (place, *tree.below), to_word(place)
+                    below, word = (place, *tree.below), tex.to_word(place)
                     tree = replace(tree, below=below, label="", upper=word)
                 continue
             if sign.text == "^":
                 exponent = self._read_group(self.read_sum)
-                is_name = not is_grouped or is_label(to_word(exponent))
+                is_name = not is_grouped or tex.is_label(tex.to_word(exponent))
                 if isinstance(tree, Name) and tree.above is None and is_name:
                     tree = replace(tree, above=exponent)
                 else:
-                    tree = Power(tree, exponent)
+                    tree = tex.Power(tree, exponent)
+            elif not isinstance(tree, Name):
+                mark = "prime" if sign.text == "'" else "subscript"
+                raise self.refuse(f"a {mark} belongs to a name", sign, "put it at the name")
+            elif sign.text == "'":
+                tree = replace(tree, base=f"{tree.base}_prime")
+                continue
             else:
-                base = tree.base if isinstance(tree, Name) else ""
-                if isinstance(tree, Name) and tree.below and tree.label:
+                base = tree.base
+                if tree.below and tree.label:
                     base += tree.label if tree.label.isdigit() else f"_{tree.label}"  # `{W_Q}_{d}`
-                elif not isinstance(tree, Name):
-                    raise self.refuse("a subscript belongs to a name", sign, "put it at the name")
                 below, label = self._read_places()
                 kept = tree.below if base == tree.base else ()
                 tree = replace(tree, base=base, below=(*kept, *below), label=label)
             if isinstance(tree, Name) and tree.above == _INVERSE and len(tree.below) > 1:
                 says = "it is open whether this is an entry of the inverse or 1 by an entry"
                 advice = f"write ({tree.base}_{{ij}})^{{-1}}, or B = {tree.base}^{{-1}}"
-                if write_name(replace(tree, above=None))[0] not in self.words:
+                if tex.write_name(replace(tree, above=None))[0] not in self.words:
                     raise self.refuse(says, sign, f"{advice} and B_{{ij}}")
         return tree
 
@@ -392,7 +365,7 @@ class Reader:
         start, opened = self.place, self.peek()
         if not isinstance(tree, Name):
             return None
-        if opened == "(" and write_name(tree, has_places=True)[0] in self.functions:
+        if opened == "(" and tex.write_name(tree, has_places=True)[0] in self.functions:
             return self._read_defined(tree)
         if tree.above or (self.is_left and opened == "("):
             return None
@@ -400,8 +373,8 @@ class Reader:
             self.take()
             places = self._read_list({","})
             self.take(_CLOSING[opened])
-            parts = [*walk(places)]
-            are_sums = all(isinstance(each, (Name, Number, Sum, Product)) for each in parts)
+            parts = [*tex.walk(places)]
+            are_sums = all(isinstance(each, (Name, Number, tex.Sum, Product)) for each in parts)
             is_nested = any(t.text == "[" for t in self.tokens[start + 1 : self.place])  # `x[p[i]]`
             is_plain = is_nested or not any(e.below for e in parts if isinstance(e, Name))
             if are_sums and is_plain and (opened == "[" or len(places) > 1):
@@ -458,7 +431,7 @@ class Reader:
                 advice = "write it with its index, x_{p_i}, and declare it: int p[N] < N"
                 raise self.refuse("a function in a place is not read", called[0], advice)
             # After a colon `i = 0` is a condition, and no place to start at.
-            places += [Logic("and", (tree,))] if sign not in {"", ","} else found
+            places += [tex.Logic("and", (tree,))] if sign not in {"", ","} else found
             sign = self.take().text if self.peek() in {",", ":", "\\mid", "|"} else ""
         self.bars -= 1
         self.take("}")
@@ -474,7 +447,7 @@ class Reader:
             case "number", text:
                 return Number(text)
             case "word", text:
-                word = find_function(text)
+                word = tex.find_function(text)
                 is_name = word is None or text in self.words or self._is_alone()
                 return Name(text, token) if is_name else self._read_call(str(word), token)
             case _, "(" | "{" | "\\{" | "[" | "\\lfloor" | "\\lvert":
@@ -511,7 +484,11 @@ class Reader:
         if opened.text in {"\\lfloor", "\\lvert"}:
             return Call("floor" if opened.text == "\\lfloor" else "abs", opened, (parts[0],))
         is_name = opened.text == "[" and isinstance(parts[0], Name)
-        return Bracket(parts[0]) if is_name or isinstance(parts[0], (Relation, Logic)) else parts[0]
+        return (
+            tex.Bracket(parts[0])
+            if is_name or isinstance(parts[0], (tex.Relation, tex.Logic))
+            else parts[0]
+        )
 
     def _read_bars(self, opened: Token) -> Tree:
         """An absolute value or a norm."""
@@ -533,17 +510,17 @@ class Reader:
         if below and word not in {"1", "2", "F", "oo"}:
             raise self.refuse("of norms 1, 2, F and \\infty are read", closing, "write the sum")
         norm = Call(f"norm_{word}" if word else "norm", opened, (body,))
-        return norm if power is None else Power(norm, power)
+        return norm if power is None else tex.Power(norm, power)
 
     def _read_call(self, word: str, token: Token) -> Tree:
         """A function and its argument, which is in parentheses or one factor."""
         below, power = self._read_scripts()
         is_range, above = below and word in ROWS, None
-        if is_range and power and not any(isinstance(each, Relation) for each in below):
+        if is_range and power and not any(isinstance(each, tex.Relation) for each in below):
             says = "it is open whether this ends a range or is a power"
             raise self.refuse(says, token, f"write \\{word}_{{j=1}}^{{N}}, or (\\{word}_j (..))^2")
         if is_range:
-            (below, above), power = find_limits(below, power), None
+            (below, above), power = tex.find_limits(below, power), None
         if self.peek() in {"(", "[", "{", "\\{"}:
             closing = _CLOSING[self.take().text]
             arguments = self._read_list({","})
@@ -551,7 +528,7 @@ class Reader:
         else:
             is_bare = self.peek() not in {"|", "\\|", "\\Vert", "\\lVert", "\\lvert", "\\lfloor"}
             arguments = (self.read_factor(),)
-            goes_on = self._starts_factor() and self.peek().lstrip("\\") not in WORDS
+            goes_on = self._starts_factor() and self.peek().lstrip("\\") not in tex.WORDS
             if goes_on or (is_bare and self.peek() == "/"):
                 says = f"it is open how far the argument of {word} goes"
                 raise self.refuse(says, token, "put parentheses around the argument")
@@ -561,7 +538,7 @@ class Reader:
             says = f"it is open whether this is the inverse of {word} or 1 by it"
             raise self.refuse(says, token, "write the inverse by its name, or a fraction")
         call = Call(word, token, arguments, below, above)
-        return call if power is None else Power(call, power)
+        return call if power is None else tex.Power(call, power)
 
     def _is_one(self, start: int) -> bool:
         """Is what was read since then one factor?"""
@@ -610,7 +587,7 @@ class Reader:
             self.take()
             inverse = Product((("", Number("1")), ("/", self.read_sum())))
             self.take("]")
-            return Power(self._read_group(self.read_sum), inverse)
+            return tex.Power(self._read_group(self.read_sum), inverse)
         if command == "\\arg" and self.peek() in {"\\max", "\\min"}:
             return self._read_call(f"arg{self.take().text[1:]}", token)
         if command in _BIG:
@@ -618,20 +595,20 @@ class Reader:
             if not below:
                 says = "the sign has no index below it"
                 raise self.refuse(says, token, "write \\sum_{j}: summation is never implied")
-            below, above = find_limits(below, above)
+            below, above = tex.find_limits(below, above)
             start, body = self.place, self.read_product()
             if command == "\\prod" and isinstance(body, Product) and self._is_one(start):
-                body = Sum((("+", body),))  # in parentheses, which say how far it goes
-            return Big(_BIG[command], token, below, above, body)
+                body = tex.Sum((("+", body),))  # in parentheses, which say how far it goes
+            return tex.Big(_BIG[command], token, below, above, body)
         if command == "\\begin{cases}":
             return self._read_cases(token)
         if word in FONTS or word in _ACCENTS:
             return self._read_font(word, token)
-        if command in UNREAD:
-            raise self.refuse(f"{command} is not read", token, UNREAD[command])
+        if command in tex.UNREAD:
+            raise self.refuse(f"{command} is not read", token, tex.UNREAD[command])
         if word in _GLYPHS:
             return Name(_GLYPHS[word], token)
-        function = find_function(word)
+        function = tex.find_function(word)
         is_name = word in self.words and command not in _OPERATORS
         if function is not None and word != "pi" and not is_name:
             return self._read_call(function, token)
@@ -669,11 +646,11 @@ class Reader:
                 raise self.refuse("the condition of the indicator is missing", token)
             condition = self.read_relation()
             self.take(_CLOSING[opened.text])
-            return Bracket(condition)
+            return tex.Bracket(condition)
         if not re.fullmatch(r"\w+", name):
             raise self.refuse(f"{name or word} is no name", token)
         name = f"{name}_{word}" if word in _ACCENTS else name
-        function = find_function(name)
+        function = tex.find_function(name)
         is_name = name in self.words and word != "operatorname"
         if function is not None and not is_name and not self._is_alone():
             return self._read_call(function, token)
@@ -699,4 +676,4 @@ class Reader:
         self.take(_END)
         if not rows or any(condition is None for _, condition in rows[:-1]):
             raise self.refuse("a row of cases has no condition", token)
-        return Cases(tuple(rows))
+        return tex.Cases(tuple(rows))
