@@ -120,7 +120,19 @@ def _write(expr: ir.Expr) -> tuple[str, int]:
             return _write_function(kind, bound, condition, body), ATOM
         case ir.Along(kind, _, condition, body):
             return _write_function(kind, expr.indices, condition, body), ATOM
-    return _write_condition(expr)
+        case ir.Truth(value):
+            return rf"\text{{{'true' if value else 'false'}}}", ATOM
+        case ir.Compare(relation, left, right):
+            sign = RELATIONS.get(relation, relation)
+            return f"{_write_within(left, SUM)} {sign} {_write_within(right, SUM)}", ANY
+        case ir.And(parts):
+            return r" \wedge ".join(_write_chains(parts)), ANY
+        case ir.Or(parts):
+            return r" \vee ".join(_write_within(part, ATOM) for part in parts), ANY
+        case ir.Not(part):
+            return rf"\neg {_write_within(part, ATOM)}", ANY
+        case _:
+            raise TypeError(f"no LaTeX for {type(expr).__name__}")
 
 
 def _write_access(access: ir.Access) -> str:
@@ -219,23 +231,6 @@ def _write_chains(parts: Sequence[ir.Expr]) -> list[str]:
             chains.append(_write_within(part, ATOM))
         end = part.right if isinstance(part, ir.Compare) else None
     return chains
-
-
-def _write_condition(expr: ir.Expr) -> tuple[str, int]:
-    match expr:
-        case ir.Truth(value):
-            return rf"\text{{{'true' if value else 'false'}}}", ATOM
-        case ir.Compare(relation, left, right):
-            sign = RELATIONS.get(relation, relation)
-            return f"{_write_within(left, SUM)} {sign} {_write_within(right, SUM)}", ANY
-        case ir.And(parts):
-            return r" \wedge ".join(_write_chains(parts)), ANY
-        case ir.Or(parts):
-            return r" \vee ".join(_write_within(part, ATOM) for part in parts), ANY
-        case ir.Not(part):
-            return rf"\neg {_write_within(part, ATOM)}", ANY
-        case _:
-            raise TypeError(f"no LaTeX for {type(expr).__name__}")
 
 
 END = " \\\\\n"

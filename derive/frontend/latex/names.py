@@ -507,14 +507,15 @@ class Axes:
             mark = self.same[mark]
         return mark
 
-    def join(self, one: Axis, other: Axis) -> None:
-        """Make two axes one; their extents have to be the same."""
-        if one.extent != other.extent:
-            says = f"an extent {one.extent} meets an extent {other.extent}"
-            raise MisfitError(says, of_extents=True)
-        low, high = sorted((self.root(one.mark), self.root(other.mark)))
-        if low != high:
-            self.same[high] = low
+    def join(self, some: Sequence[Axis], others: Sequence[Axis]) -> None:
+        """Make axes one by one the same; their extents have to be the same."""
+        for one, other in zip(some, others, strict=False):
+            if one.extent != other.extent:
+                says = f"an extent {one.extent} meets an extent {other.extent}"
+                raise MisfitError(says, of_extents=True)
+            low, high = sorted((self.root(one.mark), self.root(other.mark)))
+            if low != high:
+                self.same[high] = low
 
     def name(self, line: str, make: Callable[[str], str]) -> tuple[str, dict[str, str]]:
         """The line with indices for its marks, in every line the same ones for an extent.

@@ -47,7 +47,6 @@ from derive.frontend.latex.names import (
     refuse_mixed,
     refuse_undeclared,
     refuse_undefined,
-    to_polynomial,
     transpose,
     write_linear,
 )
@@ -320,8 +319,7 @@ class Reading:
         text, free = "", list[str]()
         for sign, value in terms:
             if value.axes and len(value.axes) == len(whole.axes):
-                for one, other in zip(whole.axes, value.axes, strict=True):
-                    self.axes.join(one, other)
+                self.axes.join(whole.axes, value.axes)
             elif whole.axes and (value.axes or "[" in value.text):
                 raise MisfitError("a vector or matrix and something else are added")
             if len(value.axes) == 1 and value.is_row != whole.is_row:
@@ -341,8 +339,7 @@ class Reading:
         if sign == "/":
             if len(other.axes) > 1 or (len(one.axes) > 1 and other.axes):
                 raise MisfitError("a matrix stands in a quotient with a vector or a matrix")
-            for pair in zip(one.axes, other.axes, strict=False):  # vectors by their elements
-                self.axes.join(*pair)
+            self.axes.join(one.axes, other.axes)  # vectors by their elements
             text = f"{one.within(FACTOR)} / {other.within(ATOM)}"
             is_row = one.is_row if one.axes else other.is_row
             return Value(text, FACTOR, one.axes or other.axes, free, is_row)
@@ -358,8 +355,7 @@ class Reading:
         if sign == "odot":
             if len(a) != len(b):
                 raise MisfitError("elements of a vector and of a matrix are multiplied")
-            for pair in zip(a, b, strict=True):
-                self.axes.join(*pair)
+            self.axes.join(a, b)
             return Value(text, FACTOR, a, free, one.is_row)
         of_vectors = len(a) == len(b) == 1
         if of_vectors and sign == "times":
@@ -378,7 +374,7 @@ class Reading:
             raise MisfitError("two vectors are multiplied", help=_VECTORS)
         if (len(a) < len(b) and not one.is_row) or (len(b) < len(a) and other.is_row):
             raise MisfitError("a column stands before a matrix, or a row after it")
-        self.axes.join(a[-1], b[0])
+        self.axes.join(a[-1:], b[:1])
         left = (*a[:-1], *b[1:])
         is_row = len(a) == 1 if len(left) == 1 else None
         return Value(f"sum[<{b[0].mark}>]({text})", ATOM, left, free, is_row)
@@ -404,9 +400,7 @@ class Reading:
             raise MisfitError(_CONCATENATED, help="multiply it by a vector or a matrix")
         place = 0 if whole is one else -1
         axis = given.axes[place]
-        if to_polynomial(axis.extent) != to_polynomial(whole.axes[-1].extent):
-            says = f"an extent {axis.extent} meets an extent {whole.axes[-1].extent}"
-            raise MisfitError(says, of_extents=True)
+        check_extents([axis.extent], [whole.axes[-1].extent])
         terms: list[tuple[str, Value]] = []
         for part, index, start in whole.parts:
             inside = f"{start} + <{part.axes[-1].mark}>" if start else f"<{part.axes[-1].mark}>"
@@ -445,8 +439,7 @@ class Reading:
         for value, _, _ in parts:
             if len(value.axes) != len(whole.axes) or value.is_row != whole.is_row:
                 raise MisfitError("what is concatenated is not of one kind", call.token)
-            for left, right in zip(whole.axes[:-1], value.axes[:-1], strict=True):
-                self.axes.join(left, right)
+            self.axes.join(whole.axes[:-1], value.axes[:-1])
         axes = (*whole.axes[:-1], self.axes.mark(" + ".join(extents)))
         bound = {index for _, index, _ in parts}
         free = dict.fromkeys(i for value, _, _ in parts for i in value.free if i not in bound)
@@ -523,7 +516,7 @@ class Reading:
         if first.axes and word in tex.NORMS:
             return Value(tex.NORMS[word].format(marks, first.text), ATOM, (), free)
         if word == "trace" and is_matrix:
-            self.axes.join(*first.axes)
+            self.axes.join(first.axes[:1], first.axes[1:])
             return Value(f"sum[<{first.axes[0].mark}>]({first.text})", ATOM, (), free)
         if word not in FUNCTIONS and word != "inner":
             says, advice = f"there is no function {word} here", "define it in an equation before"
@@ -534,8 +527,7 @@ class Reading:
         for value in values:
             if len(value.axes) not in {0, len(first.axes)}:
                 raise MisfitError(f"{word} of a vector and a matrix", call.token)
-            for left, right in zip(first.axes, value.axes, strict=False):
-                self.axes.join(left, right)
+            self.axes.join(first.axes, value.axes)
         if word == "inner":
             if not all(value.axes for value in values):
                 raise MisfitError("the inner product of a vector and a number", call.token)

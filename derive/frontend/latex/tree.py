@@ -252,9 +252,7 @@ class Reader:
                     raise self.refuse(says, token, "put parentheses around it")
                 terms = [("+", Call("mod", token, (terms[0][1], self.read_product())))]
             if self.peek() not in {"+", "-"}:
-                return (
-                    terms[0][1] if len(terms) == 1 and terms[0][0] == "+" else tex.Sum(tuple(terms))
-                )
+                return terms[0][1] if len(terms) == 1 and sign == "+" else tex.Sum(tuple(terms))
             sign = self.take().text
 
     def read_product(self) -> Tree:
@@ -484,11 +482,8 @@ class Reader:
         if opened.text in {"\\lfloor", "\\lvert"}:
             return Call("floor" if opened.text == "\\lfloor" else "abs", opened, (parts[0],))
         is_name = opened.text == "[" and isinstance(parts[0], Name)
-        return (
-            tex.Bracket(parts[0])
-            if is_name or isinstance(parts[0], (tex.Relation, tex.Logic))
-            else parts[0]
-        )
+        is_condition = is_name or isinstance(parts[0], (tex.Relation, tex.Logic))
+        return tex.Bracket(parts[0]) if is_condition else parts[0]
 
     def _read_bars(self, opened: Token) -> Tree:
         """An absolute value or a norm."""
