@@ -105,7 +105,12 @@ def from_latex(
     try:
         to_system(formula)
     except DeriveError as error:
-        states = re.findall(r"on a line before: (\w+)\[-1", error.diagnostic.help)
+        told = error.diagnostic
+        if guard := re.fullmatch(r"(guard it .*?\])(?:, or (declare .*) instead)?", told.help):
+            first = guard[2] or "shorten the range of the index"
+            advice = f"{first}, or {guard[1]}: zeros are read outside"
+            raise DeriveError(replace(told, help=advice)) from None
+        states = re.findall(r"on a line before: (\w+)\[-1", told.help)
         if not states:
             return formula  # whoever builds it is told
         name = states[0]
@@ -180,7 +185,8 @@ def split_text(text: str) -> tuple[list[str], list[str]]:
             if before.count("\\begin{cases}") > before.count("\\end{cases}"):
                 parts[-1] = (parts[-1][0], f"{before}{ends}{part}")
             else:
-                parts.append((ends, part))
+                pieces = part.split(";")  # shapes may stand in the line of an equation
+                parts += [(ends, e) for e in (pieces if any(map(split_stated, pieces)) else [part])]
         for ends, part in parts:
             line = " ".join(part.split())
             if declared := split_stated(line):

@@ -127,3 +127,30 @@ def test_a_shape_in_an_advice_has_letters_of_its_own():
         assert caught.value.diagnostic.help == f"add {'a' if ':' in shape else 'the'} line: {shape}"
         latex = f"{latex}\n{shape}"
     assert to_system(from_latex(latex))
+
+
+QUESTIONS = [
+    ("y = x_3; x: [N]", "x_3", "counts from 0 or from 1"),
+    (r"s = \sum_{j=2}^N x_j", "j=2", "counts from 0 or from 1"),
+    ("y_i = x_i^2 + x^{(2)}_i", "x_i", "is a power"),
+    ("y_i = x^{(2)}_i; x: [N]", "x^", "this has none"),
+]
+
+
+@pytest.mark.parametrize(("latex", "sign", "says"), QUESTIONS)
+def test_a_question_marks_the_sign_that_it_is_about(latex, sign, says):
+    with pytest.raises(DeriveError) as caught:
+        to_notation(latex)
+    (mark,) = caught.value.diagnostic.marks
+    assert says in caught.value.diagnostic.says
+    assert mark.line[mark.start :].startswith(sign)
+
+
+def test_a_guard_is_offered_after_the_shorter_range():
+    for latex, first in (
+        (r"y_t = \sum_{k=0}^{K-1} w_k x_{t+k}; x: [T]; index t < T", "declare index t < T - K + 1"),
+        ("y_t = x_t - x_{t-1}; x: [T]", "shorten the range of the index"),
+    ):
+        with pytest.raises(DeriveError) as caught:
+            from_latex(latex)
+        assert re.match(re.escape(first) + r", or guard it .*: zeros", caught.value.diagnostic.help)

@@ -129,12 +129,6 @@ def find_states(equations: Sequence[tree.Equation], shapes: Shapes) -> list[tree
     return [*found.values()]
 
 
-def is_start(part: tree.Tree) -> bool:
-    """Whether what stands below a sign is no more than an index, with its first value or not."""
-    is_equal = isinstance(part, tree.Relation) and part.rest[0][0] == "=="
-    return is_equal or isinstance(part, tree.Name)
-
-
 def is_series(call: tree.Call) -> bool:
     """Whether the arguments have dots among them, as those of a concatenation have."""
     return any(isinstance(each, tree.Name) and each.base in tree.DOTS for each in call.arguments)
@@ -280,11 +274,6 @@ class Names:
         read = self.resolve(part)
         return {read.name}.union(*map(self.find_reads, (*read.places, read.power)))
 
-    def find_beside(self, name: str, right: tree.Tree) -> Iterator[tree.Tree]:
-        """The terms of sums that do not read a tensor."""
-        sums = (part.terms for part in tree.walk(right) if isinstance(part, tree.Sum))
-        yield from (e for terms in sums for _, e in terms if name not in self.find_reads(e))
-
     def find_valued(self, part: tree.Tree) -> set[str]:
         """The names whose first value matters: numbers that are no differences of names."""
         if isinstance(part, tree.Relation):
@@ -301,8 +290,10 @@ class Names:
             own = {name: factor for name, factor in linear.items() if name not in self.sizes | {""}}
             return {*own} if sum(own.values()) else set()
         inside = [*tree.find_parts(part)]
-        if isinstance(part, (tree.Big, tree.Call)):
-            inside = [each for each in inside if each not in part.below or not is_start(each)]
+        for each in part.below if isinstance(part, (tree.Big, tree.Call)) else ():
+            match each:  # an index, with its first value or not
+                case tree.Name() | tree.Relation(_, (("==", _), *_)):
+                    inside.remove(each)
         return set().union(*map(self.find_valued, inside))
 
     def find_linear(self, part: tree.Tree, first: Set[str]) -> dict[str, int] | None:

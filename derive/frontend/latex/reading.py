@@ -146,10 +146,12 @@ class Reading:
             if not (self.reads_own and value.axes):  # it was not read as a number
                 return value
         with suppress(MisfitError):
-            found = (self.read(term, scope) for term in self.names.find_beside(name, right))
-            beside = next((value for value in found if value.axes), None)
-            axes = beside.axes if beside else ()
-            every, written = self.place_batch(places, beside.free if beside else ())
+            sums = (part.terms for part in tex.walk(right) if isinstance(part, tex.Sum))
+            beside = (e for terms in sums for _, e in terms if name not in self.names.find_reads(e))
+            found = (self.read(term, scope) for term in beside)
+            whole = next((value for value in found if value.axes), Value(""))
+            axes = whole.axes
+            every, written = self.place_batch(places, whole.free)
             extents = (*(self.extents.get(p, "") for p in every), *map(_EXTENT, axes))
             self.layouts[name] = Layout(extents, written, len(axes))
             value = self.read(right, scope)
@@ -350,7 +352,14 @@ class Reading:
             says = "* of tensors may mean their elements, or a convolution"
             raise MisfitError(says, help="write \\odot, \\cdot, or the sum")
         if not a or not b:
-            along = one if a else other
+            along, entry = (one, other) if a else (other, one)
+            ends = {axis.extent for axis in along.axes if not along.free}
+            written = [i for i in entry.free if i not in self.batch.values()]
+            alike = [i for i in written if self.extents.get(i, i.upper()) in ends]
+            if alike and self.names.shapes.find(self.own[0]) is None:
+                says = f"it is open whether a tensor beside {alike[0]} has that index too"
+                advice = f"write all its indices, or a line with the shape of {self.own[0]}"
+                raise MisfitError(says, help=advice)
             return Value(text, FACTOR, a or b, free, along.is_row, along.is_curved)
         if sign == "odot":
             if len(a) != len(b):
