@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from derive.analysis import facts as known_facts
-from derive.analysis.facts import Facts, is_never_negative, is_positive
+from derive.analysis.facts import Facts, Range, is_never_negative, is_positive
 from derive.ir import nodes as ir
 from derive.ir.pieces import to_text
 from derive.ir.polynomial import (
@@ -120,7 +120,6 @@ def _to_product(factor: Polynomial, atom: ir.Expr) -> ir.Expr:
 # of
 #   the indices within their extents (and wherever the given facts are >= 0).
 
-Bound: TypeAlias = Polynomial | None
 # `least`: affine >= 0, or `zero`: affine = 0; and whether that holds, or its contrary
 Relation: TypeAlias = tuple[str, Affine, bool]
 
@@ -203,12 +202,11 @@ def _multiply(parts: list[Affine]) -> Affine:
     return total
 
 
-def find_range(value: Affine, facts: Facts = ()) -> tuple[Bound, Bound]:
+def find_range(value: Affine, facts: Facts = ()) -> Range:
     """The least and the largest value, polynomials over sizes; None where it is not known."""
     if not value.terms:
-        return value.constant, value.constant
-    known = known_facts.find_range(value.to_polynomial(), facts)
-    return known.low, known.high
+        return Range(value.constant, value.constant)
+    return known_facts.find_range(value.to_polynomial(), facts)
 
 
 def _is_least_zero(value: Affine) -> bool:
@@ -362,17 +360,14 @@ def unravel(position: Affine | ir.Expr, shape: Sequence[ir.Expr | int]) -> tuple
 def find_truth(kind: str, subject: Affine) -> bool | None:
     """The truth of `affine >= 0` or `affine = 0` where its range tells it."""
     low, high = find_range(subject)
+    is_below = high is not None and is_never_negative(Polynomial.of(-1) - high)
     if kind == "least":
-        if low is not None and is_never_negative(low):
-            return True
-        if high is not None and is_never_negative(Polynomial.of(-1) - high):
-            return False
-        return None
+        is_held = low is not None and is_never_negative(low)
+        return is_held or (False if is_below else None)
     if not subject.terms and not subject.constant.terms:
         return True
-    below = high is not None and is_never_negative(Polynomial.of(-1) - high)
-    above = low is not None and is_never_negative(low - ONE)
-    return False if below or above else None
+    is_above = low is not None and is_never_negative(low - ONE)
+    return False if is_below or is_above else None
 
 
 def put(value: Affine, new: dict[ir.Index, Affine]) -> Affine:

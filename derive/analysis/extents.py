@@ -32,6 +32,7 @@ from derive.ir.walk import (
     find_accesses,
     find_all_indices,
     find_free,
+    find_size_names,
     find_sizes,
     map_children,
     rewrite_bottom_up,
@@ -119,8 +120,7 @@ def _find_told(system: ir.System) -> tuple[SizeSource, ...]:
     }
     places = [
         (tensor, place, extent)
-        for tensor in system.inputs
-        if isinstance(tensor, ir.Tensor)
+        for tensor in system.tensors
         for place, extent in enumerate(tensor.shape)
     ]
     for tensor, place, extent in places:
@@ -140,31 +140,25 @@ def _solve(
     tensor: ir.Tensor, place: int, extent: ir.Expr, known: dict[str, SizeSource]
 ) -> FromEquation | None:
     """The one unknown size of an extent that is linear in it."""
-    inside = dict.fromkeys(here for here in walk(extent) if isinstance(here, ir.Size))
-    unknown = [size for size in inside if size.name not in known]
-    if len(unknown) != 1:
-        return None
-    value = Polynomial.of(extent)
-    if any(atom is not unknown[0] and unknown[0] in walk(atom) for atom in value.atoms):
-        return None
-    split = value.split(unknown[0])
+    unknown = [name for name in find_size_names(extent) if name not in known]
+    split = Polynomial.of(extent).split(ir.Size(unknown[0])) if len(unknown) == 1 else None
     if split is None:
         return None
     coefficient, rest = split
-    return FromEquation(unknown[0].name, tensor, place, coefficient.to_expr(), rest.to_expr())
+    return FromEquation(unknown[0], tensor, place, coefficient.to_expr(), rest.to_expr())
 
 
 def _untold(name: str, system: ir.System, told: list[str]) -> Diagnostic:
     facts = []
-    for tensor in system.inputs:
-        for place, extent in enumerate(tensor.shape if isinstance(tensor, ir.Tensor) else ()):
-            if any(isinstance(here, ir.Size) and here.name == name for here in walk(extent)):
+    for tensor in system.tensors:
+        for place, extent in enumerate(tensor.shape):
+            if name in find_size_names(extent):
                 facts.append(
                     f"place {place} of {tensor.name} has extent {write_extent(extent)}, "
                     f"which alone does not tell {name}"
                 )
     for index in find_all_indices(system):
-        if any(isinstance(here, ir.Size) and here.name == name for here in walk(index.extent)):
+        if name in find_size_names(index.extent):
             facts.append(f"index {index.name} has extent {write_extent(index.extent)}")
     return Diagnostic(
         "size-untold",
@@ -184,8 +178,8 @@ def find_extent_mistakes(system: ir.System) -> Iterator[Diagnostic]:
         known = first.setdefault(index.name, index)
         if not is_same_extent(known.extent, index.extent):
             yield _two_extents(known, index, system)
-    for tensor in system.inputs:
-        for place, length in enumerate(tensor.shape if isinstance(tensor, ir.Tensor) else ()):
+    for tensor in system.tensors:
+        for place, length in enumerate(tensor.shape):
             if not _counts(length):
                 yield _say_fraction(length, f"place {place} of {tensor.name}")
 
@@ -198,9 +192,8 @@ def _say_fraction(extent: ir.Expr, what: str) -> Diagnostic:
 def _counts(extent: ir.Expr) -> bool:
     """Is the extent a whole number at a few sizes?"""
     value = Polynomial.of(extent)
-    sizes = dict.fromkeys(here.name for here in walk(extent) if isinstance(here, ir.Size))
     for start in range(1, 7):
-        chosen = {name: start + k for k, name in enumerate(sizes)}
+        chosen = {name: start + k for k, name in enumerate(find_size_names(extent))}
         try:
             if value.at(chosen).denominator != 1:
                 return False
@@ -232,21 +225,16 @@ def say_extent(index: ir.Index, system: ir.System) -> str:
 
 def find_origin(index: ir.Index, system: ir.System) -> tuple[ir.Tensor, int] | None:
     """The first plain use that has the index's extent: its tensor and place, arguments first."""
-    given = {entry for entry in system.inputs if isinstance(entry, ir.Tensor)}
-    uses = [
+    fitting = (
         (access.tensor, number)
         for equation in system.equations
         for access in find_accesses(equation.value)
-        for number, place in enumerate(access.places)
-        if place is index and number < len(access.tensor.shape)
-    ]
-    fitting = [
-        (tensor, number)
-        for tensor, number in uses
-        if is_same_extent(tensor.shape[number], index.extent)
-    ]
-    fitting.sort(key=lambda use: use[0] not in given)
-    return fitting[0] if fitting else None
+        for number, (place, extent) in enumerate(
+            zip(access.places, access.tensor.shape, strict=False)
+        )
+        if place is index and is_same_extent(extent, index.extent)
+    )
+    return min(fitting, key=lambda use: use[0] not in system.inputs, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -540,7 +528,7 @@ def is_filled(index: ir.Index) -> bool:
 
 def is_above_zero(number: ir.Expr) -> bool:
     """Is it 1 at least, even where a size is 0?"""
-    sizes = [part for part in walk(number) if isinstance(part, ir.Size)]
+    sizes = map(ir.Size, find_size_names(number))
     less: dict[ir.Expr, ir.Expr] = {size: ir.Add((size, ir.MINUS_ONE)) for size in sizes}
     return is_never_negative(Polynomial.of(substitute(number, less)) - ONE)
 
@@ -558,15 +546,15 @@ def match_index(one: ir.Expr, other: ir.Expr, summed: ir.Index) -> ir.Index | No
 
 def is_alike(one: ir.Expr, other: ir.Expr) -> bool:
     """Are they the same but for the indices that they bind?"""
-    return one is other or _number_indices(one, 0) is _number_indices(other, 0)
+    return one is other or number_indices(one) is number_indices(other)
 
 
-def _number_indices(expr: ir.Expr, depth: int) -> ir.Expr:
+def number_indices(expr: ir.Expr, depth: int = 0) -> ir.Expr:
     """The expression with its bound indices numbered from outside to inside."""
     if isinstance(expr, ir.Reduce):
-        numbered = (ir.Index(f"#{depth + k}", i.extent) for k, i in enumerate(expr.bound))
+        numbered = (ir.Index(f"@b{depth + k}", i.extent) for k, i in enumerate(expr.bound))
         new: dict[ir.Expr, ir.Expr] = dict(zip(expr.bound, numbered, strict=True))
         condition, body = (substitute(part, new) for part in (expr.condition, expr.body))
         expr = ir.Reduce(expr.kind, tuple(new.values()), condition, body)  # type: ignore[arg-type]
         depth += len(new)
-    return map_children(expr, lambda child: _number_indices(child, depth))
+    return map_children(expr, lambda child: number_indices(child, depth))

@@ -27,13 +27,12 @@ Laws:
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from fractions import Fraction
 from functools import lru_cache, partial, reduce
 from itertools import chain, combinations
 from math import comb, lcm
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, ROWS, is_complex, unfold
@@ -182,8 +181,7 @@ Bound: TypeAlias = Polynomial | None
 _MOST_FACTS = 2  # used together in one proof; a chain `0 <= e < T` gives two
 
 
-@dataclass(frozen=True)
-class Range:
+class Range(NamedTuple):
     """The least and the largest value that an expression can have, as far as they are known."""
 
     low: Bound
@@ -444,8 +442,7 @@ def _find_atom_range(atom: ir.Expr) -> Range:
                 return Range(None, None)
             above = find_range(over)  # a quotient rises with what is divided
             if not any(map(_is_ranged, divisor.atoms)):
-                low, high = (_divide_bound(e, divisor, known) for e in (above.low, above.high))
-                return Range(low, high)
+                return Range(*(_divide_bound(end, divisor, known) for end in above))
             starts = above.low is not None and is_never_negative(above.low)
             return Range(NOTHING, above.high) if starts else Range(None, None)
         case ir.Call("mod", (_, under)):

@@ -29,6 +29,7 @@ from derive.ir.polynomial import Polynomial
 from derive.ir.walk import (
     Names,
     exchange,
+    exchange_tensors,
     find_accesses,
     find_children,
     find_free,
@@ -190,21 +191,7 @@ def _is_lifted(part: ir.Expr) -> bool:
 
 def _exchange(system: ir.System, new: Mapping[ir.Tensor, ir.Tensor]) -> ir.System:
     """The system with other tensors in place of some."""
-
-    def act(expr: ir.Expr) -> ir.Expr:
-        match expr:
-            case ir.Access(tensor, places) if tensor in new:
-                return ir.Access(new[tensor], places)
-        return expr
-
-    equations = tuple(
-        replace(
-            e,
-            target=ir.Access(new.get(e.target.tensor, e.target.tensor), e.target.places),
-            value=rewrite_bottom_up(e.value, act),
-        )
-        for e in system.equations
-    )
+    equations = exchange_tensors(system.equations, new)
     results = tuple(new.get(tensor, tensor) for tensor in system.results)
     return replace(system, equations=equations, results=results)
 
@@ -252,19 +239,14 @@ def _find_open(system: ir.System) -> tuple[ir.Tensor, ...]:
 
 def _find_high(value: ir.Expr) -> Polynomial | None:
     """The largest that values from 0 on may be, over sizes; None where that is not told."""
-    low, high = _find_ends(value)
+    low, high = find_range(value)
     is_plain = high is not None and all(isinstance(a, ir.Size) for a in high.atoms)
     return high if is_plain and low is not None and is_never_negative(low) else None
 
 
-def _find_ends(value: ir.Expr) -> tuple[Polynomial | None, Polynomial | None]:
-    ends = find_range(value)
-    return ends.low, ends.high
-
-
 def _is_below(value: ir.Expr, below: ir.Expr | None) -> bool:
     """Is it from 0 on, and below the bound if there is one?"""
-    low, high = _find_ends(value)
+    low, high = find_range(value)
     if low is None or not is_never_negative(low):
         return False
     if below is None or high is None:

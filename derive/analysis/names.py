@@ -21,6 +21,7 @@ from derive.ir.walk import (
     find_all_indices,
     find_children,
     find_free,
+    find_size_names,
     rename_apart,
     walk,
 )
@@ -320,17 +321,15 @@ def find_names(system: ir.System) -> dict[str, tuple[tuple[str, str], ...]]:
         note(equation.target.tensor.name, "tensor", "defined by an equation")
     for index in find_all_indices(system):
         note(index.name, "index", "an index")
-        for here in walk(index.extent):
-            if isinstance(here, ir.Size):
-                note(here.name, "size", f"the extent of index {index.name}")
+        for size in find_size_names(index.extent):
+            note(size, "size", f"the extent of index {index.name}")
     return {name: tuple(roles) for name, roles in found.items()}
 
 
 def find_symbols(tensor: ir.Tensor) -> tuple[str, ...]:
     """The sizes in a tensor's shape and bounds, in order."""
     parts = (*tensor.shape, tensor.below, tensor.lower, tensor.upper)
-    inside = (here for part in parts if part is not None for here in walk(part))
-    return tuple(dict.fromkeys(here.name for here in inside if isinstance(here, ir.Size)))
+    return find_size_names(*(part for part in parts if part is not None))
 
 
 def _find_bad_names(roles: dict[str, tuple[tuple[str, str], ...]]) -> Iterator[Diagnostic]:

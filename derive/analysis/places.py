@@ -147,9 +147,7 @@ def find_cover_mistakes(system: ir.System) -> Iterator[Diagnostic]:
 def _is_filled_once(tensor: ir.Tensor, parts: Sequence[ir.Equation]) -> bool:
     """Are the parts apart, each within the tensor, and together as many as its positions?"""
     runs: list[tuple[Run, ...]] = []
-    facts, left = _find_facts(parts), ONE
-    for extent in tensor.shape:
-        left = left * Polynomial.of(extent)
+    facts, left = _find_facts(parts), Polynomial.of(ir.product_of(tensor.shape))
     for part in parts:
         found = [find_run(place) for place in part.target.places]
         own = tuple(run for run in found if run is not None)

@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields
 from fractions import Fraction
+from operator import eq, ge, gt, le, lt, ne
 from typing import Any, TypeAlias, TypeVar, cast, dataclass_transform
 from weakref import WeakValueDictionary
 
@@ -328,6 +329,10 @@ MINUS_INFINITY = Infinity(True)
 
 # The relation that holds between two numbers where the other does not.
 NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
+# What decides a relation between two numbers.
+DECIDING = {"<": lt, "<=": le, ">": gt, ">=": ge, "==": eq, "!=": ne}
+# The relation between two numbers in the other order.
+MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 
 
 def negate(condition: Expr) -> Expr:

@@ -106,15 +106,7 @@ def to_text(expr: ir.Expr | ir.Equation) -> str:
 
 def find_span(whole: ir.Expr | ir.Equation, part: ir.Expr) -> tuple[int, int] | None:
     """The columns (start, end) of the first place where `part` stands in the text of `whole`."""
-    column = 0
-    start = None
-    for piece, here in _pieces(whole):
-        if here is part and start is None:
-            start = column
-        if here is part and piece == "" and start is not None and column > start:
-            return start, column
-        column += len(piece)
-    return None
+    return next(iter(find_spans(whole, part)), None)
 
 
 def find_spans(whole: ir.Expr | ir.Equation, part: ir.Expr) -> tuple[tuple[int, int], ...]:
@@ -137,17 +129,11 @@ def _pieces(expr: ir.Expr | ir.Equation, holds: int = OR) -> Pieces:
         value, truth = _pieces(expr.value), (ir.Compare, ir.And, ir.Or, ir.Not)
         if expr.target.tensor.kind == "bool" and isinstance(expr.value, truth):
             value = [("[", None), *value, ("]", None)]
-        return [*_bare_access(expr.target), (" = ", None), *value]
+        return [*_pieces(expr.target), (" = ", None), *value]
     inner, tightness = _write(expr)
     if tightness < holds:
         inner = [("(", None), *inner, (")", None)]
     return [("", expr), *inner, ("", expr)]
-
-
-def _bare_access(target: ir.Access) -> Pieces:
-    if target.places:
-        return _pieces(target)
-    return [("", target), (target.tensor.name, None), ("", target)]
 
 
 @lru_cache(maxsize=1 << 12)  # a product that begins with two signs is looked at twice
@@ -188,16 +174,10 @@ def _write(expr: ir.Expr) -> tuple[Pieces, int]:
         ):
             return _write(ir.Reduce("sum", bound, ir.TRUE, ir.Where(condition, ir.ONE, ir.ZERO)))
         case ir.Reduce(kind, bound, condition, body):
-            head = _over(bound, condition)
+            word, inside = kind, _parens((body,))
             if kind == "sample_var":
-                return [
-                    ("var", None),
-                    *head,
-                    ("(", None),
-                    *_pieces(body),
-                    (", correction=1)", None),
-                ], ATOM
-            return [(kind, None), *head, *_parens((body,))], ATOM
+                word, inside = "var", [*inside[:-1], (", correction=1)", None)]
+            return [(word, None), *_over(bound, condition), *inside], ATOM
         case ir.Along(kind, _, condition, body):
             return [(kind, None), *_over(expr.indices, condition), *_parens((body,))], ATOM
     return _write_condition(expr)
@@ -232,10 +212,8 @@ def _write_condition(expr: ir.Expr) -> tuple[Pieces, int]:
         case ir.Or(parts):
             return join(parts, " or ", AND), OR
         case ir.Not(part):
-            return [
-                ("not ", None),
-                *_pieces(part, ATOM if isinstance(part, ir.Compare) else NOT),
-            ], NOT
+            holds = ATOM if isinstance(part, ir.Compare) else NOT
+            return [("not ", None), *_pieces(part, holds)], NOT
         case _:
             raise TypeError(f"no text for {type(expr).__name__}")
 

@@ -19,7 +19,7 @@ from typing import TypeAlias
 from derive.errors import refuse
 from derive.ir import nodes as ir
 from derive.ir.pieces import to_text
-from derive.ir.walk import walk
+from derive.ir.walk import find_size_names, walk
 
 Monomial: TypeAlias = tuple[tuple[ir.Expr, int], ...]
 
@@ -43,7 +43,7 @@ class Polynomial:
             case ir.Number(number):
                 return Polynomial({(): number} if number else {})
             case ir.Add(parts):
-                return reduce(Polynomial.__add__, map(Polynomial.of, parts), Polynomial({}))
+                return add_all(map(Polynomial.of, parts))
             case ir.Mul(parts):
                 return reduce(Polynomial.__mul__, map(Polynomial.of, parts), Polynomial.of(1))
             case ir.Pow(base, ir.Number(power)) if power.denominator == 1 and power >= 0:
@@ -66,7 +66,7 @@ class Polynomial:
             for m, c in self.terms.items()
             for n, d in other.terms.items()
         )
-        return reduce(Polynomial.__add__, products, Polynomial({}))
+        return add_all(products)
 
     def __neg__(self) -> Polynomial:
         return Polynomial({monomial: -number for monomial, number in self.terms.items()})
@@ -158,7 +158,7 @@ def evaluate_extent(extent: ir.Expr, sizes: Mapping[str, int]) -> int:
         return sizes[extent.name]
     value = Polynomial.of(extent).at(sizes)
     if value.denominator != 1:
-        given = dict.fromkeys(a.name for a in walk(extent) if isinstance(a, ir.Size))
+        given = find_size_names(extent)
         raise refuse(
             "extent-not-whole",
             f"the extent {to_text(extent)} is {value}",

@@ -24,7 +24,15 @@ from derive.ir import nodes as ir
 from derive.ir.functions import kind_of
 from derive.ir.polynomial import Polynomial
 from derive.ir.text import find_marks
-from derive.ir.walk import Names, find_accesses, find_free, rewrite_bottom_up, substitute, walk
+from derive.ir.walk import (
+    Names,
+    exchange_tensors,
+    find_accesses,
+    find_free,
+    rewrite_bottom_up,
+    substitute,
+    walk,
+)
 
 MOST_BACK = 16  # places before the first one, where a read does not tell how many
 COUNTED = (ir.Add, ir.Mul, ir.Index, ir.Size, ir.Number)  # what conditions on places are made of
@@ -186,11 +194,9 @@ def lift_alongs(system: ir.System) -> ir.System:
     for equation in system.equations:
         value = rewrite_bottom_up(equation.value, lift)
         made.append(equation if value is equation.value else ir.Equation(equation.target, value))
-    return (
-        replace(system, equations=tuple(made), written=system.written or system.equations)
-        if len(made) > len(system.equations)
-        else system
-    )
+    if len(made) == len(system.equations):
+        return system
+    return replace(system, equations=tuple(made), written=system.written or system.equations)
 
 
 def open_starts(system: ir.System) -> ir.System:
@@ -224,12 +230,11 @@ def open_starts(system: ir.System) -> ir.System:
             first = alone[start]
             others = tuple(p for k, p in enumerate(access.places) if k not in dict(fixed))
             new: dict[ir.Expr, ir.Expr] = dict(zip(first.target.places, others, strict=True))
-            is_short = isinstance(
-                first.value, (ir.Number, ir.Infinity, ir.Scalar, ir.Access)
-            ) and all(isinstance(p, ir.Index) for p in getattr(first.value, "places", ()))
-            return (
-                substitute(first.value, new) if is_short else ir.Access(first.target.tensor, others)
-            )
+            is_atom = isinstance(first.value, (ir.Number, ir.Infinity, ir.Scalar, ir.Access))
+            inner = getattr(first.value, "places", ())
+            if is_atom and all(isinstance(place, ir.Index) for place in inner):
+                return substitute(first.value, new)
+            return ir.Access(first.target.tensor, others)
         number, *rest = numbers
         place, value = access.places[number], None
         for at in range(lowest[access.tensor, number], 0):
@@ -514,8 +519,9 @@ def _widen(
     for each in group:
         tensor, shorter = each.target.tensor, None
         if index not in each.target.places:
-            gaps = ((i, _find_gap(index, i)) for i in find_free(each.target))
-            shorter = next((i for i, gap in gaps if gap is not None and gap > 0), None)
+            whole = Polynomial.of(index.extent)
+            gaps = ((i, whole - Polynomial.of(i.extent)) for i in find_free(each.target))
+            shorter = next((i for i, gap in gaps if (gap.constant or 0) > 0), None)
             if shorter is None or each.target.places.count(shorter) != 1:
                 return None
             k = each.target.places.index(shorter)
@@ -528,23 +534,7 @@ def _widen(
             each = ir.Equation(target, value)  # noqa: PLW2901
         equations.append(each)
 
-    def read(expr: ir.Expr) -> ir.Expr:
-        match expr:
-            case ir.Access(tensor, places) if tensor in made:
-                return ir.Access(made[tensor], places)
-        return expr
-
-    return tuple(
-        ir.Equation(
-            ir.Access(made.get(e.target.tensor, e.target.tensor), e.target.places),
-            rewrite_bottom_up(e.value, read),
-        )
-        for e in equations
-    )
-
-
-def _find_gap(one: ir.Index, other: ir.Index) -> Fraction | None:
-    return (Polynomial.of(one.extent) - Polynomial.of(other.extent)).constant
+    return exchange_tensors(equations, made)
 
 
 def order_recurrences(system: ir.System) -> ir.System:
@@ -555,7 +545,7 @@ def order_recurrences(system: ir.System) -> ir.System:
     together = {equation: group for group in groups for equation in group}
     left = list(system.equations)
     ordered: list[ir.Equation] = []
-    done: set[ir.Tensor] = {e for e in system.inputs if isinstance(e, ir.Tensor)}
+    done = {*system.tensors}
     while left:
         for first in left:
             block = together.get(first, (first,))

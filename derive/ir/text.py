@@ -144,7 +144,8 @@ def find_untold(system: ir.System) -> tuple[ir.Index, ...]:
     untold |= {name: indices[name] for name in system.declared if name in indices}
     while True:
         told = _read_extents(system, uses, {n: i.extent for n, i in untold.items()})
-        missing = (n for n in ordered if n not in told or not _is_told(indices[n], told[n]))
+        is_told = {n: is_same_extent(indices[n].extent, told[n]) for n in ordered if n in told}
+        missing = (n for n in ordered if not is_told.get(n))
         name = next((n for n in missing if n not in untold), None)
         if name is None:
             return tuple(indices[n] for n in ordered if n in untold)
@@ -159,7 +160,8 @@ def find_winning(system: ir.System, declared: Collection[str]) -> tuple[str, ...
         for number, place in enumerate(access.places)
         if isinstance(place, ir.Index) and number < len(access.tensor.shape)
     )
-    winning = (i.name for i, extent in reads if i.name in declared and not _is_told(i, extent))
+    known = ((i, extent) for i, extent in reads if i.name in declared)
+    winning = (i.name for i, extent in known if not is_same_extent(i.extent, extent))
     return tuple(dict.fromkeys(winning))
 
 
@@ -170,10 +172,6 @@ def _find_left_only(equation: ir.Equation) -> Iterator[ir.Index]:
     free = find_free(equation.value)
     for place in equation.target.places:
         yield from (index for index in find_free(place) if index not in free)
-
-
-def _is_told(index: ir.Index, extent: ir.Expr) -> bool:
-    return is_same_extent(index.extent, extent)
 
 
 def _find_uses(system: ir.System) -> Iterator[ir.Access]:

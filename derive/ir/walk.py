@@ -6,7 +6,7 @@ children: they say what an index or a tensor is, and never hold indices.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -164,6 +164,20 @@ def is_reading(expr: ir.Expr, tensor: ir.Tensor) -> bool:
     return any(access.tensor is tensor for access in find_accesses(expr))
 
 
+def exchange_tensors(
+    equations: Sequence[ir.Equation], new: Mapping[ir.Tensor, ir.Tensor]
+) -> tuple[ir.Equation, ...]:
+    """The equations with other tensors in place of some, on both sides."""
+
+    def put(access: ir.Access) -> ir.Access:
+        return ir.Access(new.get(access.tensor, access.tensor), access.places)
+
+    def act(expr: ir.Expr) -> ir.Expr:
+        return put(expr) if isinstance(expr, ir.Access) else expr
+
+    return tuple(ir.Equation(put(e.target), rewrite_bottom_up(e.value, act)) for e in equations)
+
+
 def substitute(expr: ir.Expr, new: Mapping[ir.Expr, ir.Expr]) -> ir.Expr:
     """The expression with free nodes exchanged, all at once; bound indices give way to new ones.
 
@@ -317,6 +331,12 @@ class Names(set[str]):
 # The sizes of a system, in order of appearance.
 
 
+def find_size_names(*exprs: ir.Expr) -> tuple[str, ...]:
+    """The names of the sizes in expressions, not of those in the extents of their indices."""
+    parts = (part for expr in exprs for part in walk(expr))
+    return tuple(dict.fromkeys(part.name for part in parts if isinstance(part, ir.Size)))
+
+
 def find_all_indices(system: ir.System) -> tuple[ir.Index, ...]:
     """Every index of the system, in order of appearance; an index with two extents comes twice."""
     found: dict[ir.Index, None] = {}
@@ -339,7 +359,7 @@ def find_indices(expr: ir.Expr) -> tuple[ir.Index, ...]:
 
 def find_sizes(system: ir.System) -> tuple[str, ...]:
     """The names of all sizes: of arguments' shapes, of indices, and those in expressions."""
-    shapes = (e for entry in system.inputs if isinstance(entry, ir.Tensor) for e in entry.shape)
+    shapes = (extent for tensor in system.tensors for extent in tensor.shape)
     equations = (side for e in system.equations for side in (e.target, e.value))
     parts = (*shapes, *(ir.Size(entry.name) for entry in system.sizes), *equations)
     inside = (here for part in parts for here in _walk_extents(part))
