@@ -33,7 +33,7 @@ from derive.ir.functions import ROWS
 from derive.ir.polynomial import Polynomial
 from derive.ir.recurrences import find_start
 from derive.ir.text import to_text
-from derive.ir.walk import find_accesses, find_children, walk
+from derive.ir.walk import find_accesses, find_children, find_size_names, walk
 from derive.plan import ops
 from derive.plan.lower.number import find_counted, find_positive
 from derive.plan.plan import Plan
@@ -66,8 +66,7 @@ def write_check(
     arguments = [f"{name}: {kind}" for name, kind in given]
     several = f"tuple[{', '.join(['int'] * len(sizes))}]"
     returns = "None" if not sizes else "int" if len(sizes) == 1 else several
-    has_tensors = any(isinstance(entry, ir.Tensor) for entry in system.inputs)
-    words = "Compare the shapes" if has_tensors else "Compare the sizes"
+    words = "Compare the shapes" if system.tensors else "Compare the sizes"
     words = "Read the sizes from the shapes, and compare" if sizes else words
     body = _write_body(system, known_sizes, sizes, positive, counted)
     if not body:
@@ -86,7 +85,8 @@ def _find_added(plans: Sequence[Plan]) -> list[str]:
     made += [part for op in made for part in ops.walk_ops(op) if isinstance(part, kinds)]
     made = [op for op in made if ops.is_integral(op) or _is_long(op)]
     names = {name for op in made for name in ops.find_reads(op)}
-    return [e.name for e in plans[0].system.inputs if e.name in names and _is_integer(e)]
+    given = plans[0].system.tensors
+    return [each.name for each in given if each.name in names and each.kind == "int"]
 
 
 def _is_long(op: ops.Op) -> bool:
@@ -96,10 +96,6 @@ def _is_long(op: ops.Op) -> bool:
             is_short = isinstance(value, ir.Number) and abs(value.value) < SHORT
             return not is_short and not isinstance(value, ir.Size)
     return False
-
-
-def _is_integer(entry: ir.Tensor | ir.ScalarInput) -> bool:
-    return isinstance(entry, ir.Tensor) and entry.kind == "int"
 
 
 def write_sizes(system: ir.System, code: Sequence[str]) -> list[str]:
@@ -147,16 +143,14 @@ def write_ranges(system: ir.System, keyword: str) -> list[str]:
 
 def _find_bounded(system: ir.System) -> list[tuple[ir.Tensor, ir.Expr]]:
     """The integers that are declared to lie below a bound, with it."""
-    tensors = [entry for entry in system.inputs if isinstance(entry, ir.Tensor)]
-    return [(t, t.below) for t in tensors if t.kind == "int" and t.below is not None]
+    return [(t, t.below) for t in system.tensors if t.kind == "int" and t.below is not None]
 
 
 def list_arguments(system: ir.System) -> list[tuple[str, str]]:
     """The name and the type of each argument of the check."""
-    tensors = [entry for entry in system.inputs if isinstance(entry, ir.Tensor)]
     return [
-        *((each.name, "Tensor") for each in tensors),
-        *((each.name, "float | Tensor") for each in _find_scalars(system)),
+        *((each.name, "Tensor") for each in system.tensors),
+        *((each.name, "float | Tensor") for each in system.scalars),
         *((each.name, "int") for each in system.sizes),
     ]
 
@@ -175,13 +169,12 @@ def _write_body(
     counted: Sequence[tuple[ir.Index, int]],
 ) -> list[str]:
     """Ranks and sizes tensor by tensor, then the shapes that are left to compare, then values."""
-    tensors = [t for t in system.inputs if isinstance(t, ir.Tensor)]
-    whole = [t for t in tensors if _is_unpacked(t, known_sizes)]
-    compared = [t for t in tensors if t not in whole]
+    whole = [t for t in system.tensors if _is_unpacked(t, known_sizes)]
+    compared = [t for t in system.tensors if t not in whole]
     fixed = find_fixed(system)
     extents = [e for t in compared for e in t.shape] + [index.extent for index, _ in counted]
     extents += [e for a, k in fixed for e in (a.tensor.shape[k], a.places[k])]
-    needed = {*returned, *positive, *(s for e in extents for s in _sizes_in(e))}
+    needed = {*returned, *positive, *find_size_names(*extents)}
     needed |= {
         s for source in known_sizes if isinstance(source, FromEquation) for s in _needs(source)
     }
@@ -203,14 +196,14 @@ def _write_body(
         must = f"{show_access(tensor, system)} must be [{', '.join(map(_show_extent, shape))}], "
         got = f"got {{list({tensor.name}.shape)}}"
         lines += [f"if {tensor.name}.shape != {to_tuple(shape)}:", *_write_raise(must, got)]
-    for tensor in tensors:  # real ones may have any dtype: torch says itself what it does not take
+    for tensor in system.tensors:  # of real ones torch says itself which dtypes it does not take
         if tensor.kind in KINDS:
             test, words = KINDS[tensor.kind]
             must = f"{show_access(tensor, system)} must hold {words}, "
             got = f"got {{{tensor.name}.dtype}}"
             lines += [f"if {test.format(tensor.name)}:", *_write_raise(must, got)]
     finite = find_finite(system)
-    for name in (scalar.name for scalar in _find_scalars(system)):
+    for name in (scalar.name for scalar in system.scalars):
         # a tensor of one number may stand for it, and no other: that would broadcast
         lines.append(f"if torch.is_tensor({name}) and {name}.ndim != 0:")
         lines += _write_raise(f"{name} is a scalar, ", f"got {{list({name}.shape)}}")
@@ -231,10 +224,6 @@ def _write_body(
         got = f"got {to_text(index.extent).replace(' * ', '*')}={{{extent}}}"
         lines += [f"if {extent} < {least}:", *_write_raise(must, got)]
     return lines
-
-
-def _find_scalars(system: ir.System) -> list[ir.ScalarInput]:
-    return [entry for entry in system.inputs if isinstance(entry, ir.ScalarInput)]
 
 
 def find_finite(system: ir.System) -> set[str]:
@@ -316,12 +305,8 @@ def _is_unpacked(tensor: ir.Tensor, known_sizes: Sequence[SizeSource]) -> bool:
     return bool(own) and len(own) == len(tensor.shape)
 
 
-def _sizes_in(extent: ir.Expr) -> set[str]:
-    return {name for part in walk(extent) if (name := getattr(part, "name", None))}
-
-
 def _needs(source: FromEquation) -> set[str]:
-    return _sizes_in(source.coefficient) | _sizes_in(source.rest)
+    return {*find_size_names(source.coefficient, source.rest)}
 
 
 def _write_size(source: SizeSource, system: ir.System) -> list[str]:

@@ -11,12 +11,13 @@ from fractions import Fraction
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
+from derive.analysis.extents import number_indices
 from derive.analysis.facts import is_finite, is_positive
 from derive.analysis.places import find_reversed, split_merged
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, PLAIN, ROWS, Maker, bind, find_call, holds_complex
 from derive.ir.functions import read as read_definition
-from derive.ir.walk import find_free, is_whole, map_children, substitute, walk
+from derive.ir.walk import find_free, is_whole, substitute, walk
 from derive.plan import ops
 from derive.plan.lower.calls import fold_call, fold_shifted
 from derive.plan.lower.condition import fill, lower_choice, lower_condition, lower_index
@@ -39,8 +40,6 @@ from derive.rewrite.rules.products import rename_bound
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
-
-    from derive.plan.lower.context import Context
 
 HEAVY = (ops.Einsum, ops.Reduction, ops.Along)  # worth a line of their own wherever they stand
 HALF = Fraction(1, 2)
@@ -106,23 +105,7 @@ def to_key(expr: ir.Expr) -> tuple[ir.Expr, tuple[ir.Index, ...]]:
     """The expression under indices that no formula has, so that renamed copies are equal."""
     indices = find_free(expr)
     plain = {i: ir.Index(f"@{k}", i.extent) for k, i in enumerate(indices)}
-    return substitute(_number_bound(expr), plain), indices  # type: ignore[arg-type]
-
-
-def _number_bound(expr: ir.Expr, depth: int = 0) -> ir.Expr:
-    """Bound indices by their depth."""
-    match expr:
-        case ir.Reduce(kind, bound, condition, body):
-            new: dict[ir.Expr, ir.Expr] = {
-                i: ir.Index(f"@b{depth}.{k}", i.extent) for k, i in enumerate(bound)
-            }
-            return ir.Reduce(
-                kind,
-                tuple(new[i] for i in bound),  # type: ignore[misc]
-                _number_bound(substitute(condition, new), depth + 1),
-                _number_bound(substitute(body, new), depth + 1),
-            )
-    return map_children(expr, lambda child: _number_bound(child, depth))
+    return substitute(number_indices(expr), plain), indices  # type: ignore[arg-type]
 
 
 def lower_inside(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:

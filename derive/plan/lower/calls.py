@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
-from operator import eq, ge, gt, le, lt, ne
 
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, find_call, unfold
@@ -26,7 +25,6 @@ _ARGUMENT = ir.Access(ir.Tensor("@x", (_SIZE,)), (_INDEX,))
 _RESULT = ir.Access(ir.Tensor("@y", (_SIZE,)), (_INDEX,))
 _POINTS = (-3.1, -1.7, -0.6, -0.2, 0.3, 0.9, 1.4, 2.3)
 _NEAR = 1e-9  # by which two functions may differ at a point that the normal forms then tell apart
-_COMPARED = {"<": lt, "<=": le, ">": gt, ">=": ge, "==": eq, "!=": ne}
 SAVED = 2  # operations that a call must save: it takes the time of more than one itself
 STEADY = 1  # the same for a logarithm of a function: where that is 0 to rounding, it has no digits
 _LARGEST = 8  # of the numerators and denominators that scale a function, or are added
@@ -246,7 +244,7 @@ def _evaluate(expr: ir.Expr, at: float) -> float:
         case ir.Pow(base, exponent):
             return math.pow(_evaluate(base, at), _evaluate(exponent, at))
         case ir.Where(ir.Compare(relation, left, right), then, other):
-            holds = _COMPARED[relation](_evaluate(left, at), _evaluate(right, at))
+            holds = ir.DECIDING[relation](_evaluate(left, at), _evaluate(right, at))
             return _evaluate(then if holds else other, at)
         case ir.Call("pi", ()):
             return math.pi

@@ -1,14 +1,14 @@
 """Conditions and choices: truth values over indices, where."""
 
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
 from math import lcm
 
 from derive.analysis.affine import simplify_place
 from derive.analysis.extents import is_always, is_told
 from derive.analysis.facts import Facts, find_facts, is_never_negative
 from derive.ir import nodes as ir
-from derive.ir.polynomial import NOTHING, Polynomial
+from derive.ir.polynomial import NOTHING, ONE, Polynomial, clear_divisors
 from derive.ir.walk import (
     find_all_indices,
     find_free,
@@ -20,21 +20,16 @@ from derive.ir.walk import (
 from derive.plan import ops
 from derive.plan.lower.context import Context
 
-_UNIT = Polynomial.of(1)
-_ONE = _UNIT.terms
-MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
-
 
 def lower_condition(condition: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
     """Truth values over the condition's indices, as a step unless it is a tensor as it stands."""
-    key = condition
-    if key in context.known:
-        return context.known[key][0]
+    if condition in context.known:
+        return context.known[condition][0]
     op = _lower_condition(condition, context, order)
     if not isinstance(op, (ops.Triangle, ops.Apply)):
         return op
     source = context.add_step(op)
-    context.known[key] = (source, ops.axes_of(op))
+    context.known[condition] = (source, ops.axes_of(op))
     return source
 
 
@@ -44,32 +39,18 @@ def _lower_condition(condition: ir.Expr, context: Context, order: tuple[ir.Index
             return context.lower(condition, order)
         case ir.Compare(relation, left, right):
             return _lower_compare(relation, left, right, context, order)
-        case ir.And(parts):
-            return _join_conditions(
-                "and", [_lower_condition(p, context, order) for p in parts], order
-            )
-        case ir.Or(parts):
-            return _join_conditions(
-                "or", [_lower_condition(p, context, order) for p in parts], order
-            )
+        case ir.And(parts) | ir.Or(parts):
+            word = "and" if isinstance(condition, ir.And) else "or"
+            found = [_lower_condition(part, context, order) for part in parts]
+            return reduce(lambda one, other: ops.combine(word, (one, other), order), found)
         case ir.Not(part):
             arg = _lower_condition(part, context, order)
             return ops.Apply("not", (arg,), ops.axes_of(arg))
         case ir.Truth():
-            return ops.Apply(
-                "==",
-                (ops.NumTensor(ir.ONE if condition is ir.TRUE else ir.ZERO), ops.Num(ir.ONE)),
-                (),
-            )
+            held = ops.NumTensor(ir.ONE if condition is ir.TRUE else ir.ZERO)
+            return ops.Apply("==", (held, ops.Num(ir.ONE)), ())
         case _:
             raise TypeError(f"{type(condition).__name__} is no condition")
-
-
-def _join_conditions(function: str, parts: Sequence[ops.Op], order: tuple[ir.Index, ...]) -> ops.Op:
-    result = parts[0]
-    for op in parts[1:]:
-        result = ops.combine(function, (result, op), order)
-    return result
 
 
 def _lower_compare(
@@ -83,7 +64,7 @@ def _lower_compare(
     if isinstance(parts[0], ops.Num) and isinstance(parts[1], ops.Num):
         parts[0] = ops.NumTensor(parts[0].value)
     elif isinstance(parts[0], ops.Num):
-        parts, relation = [parts[1], parts[0]], MIRRORED[relation]
+        parts, relation = [parts[1], parts[0]], ir.MIRRORED[relation]
     return ops.combine(relation, parts, order)
 
 
@@ -102,11 +83,7 @@ def part_positions(left: ir.Expr, right: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
     )
     positions = (difference - scalars).to_expr()
     is_apart = ops.is_integer(positions) and not find_free(scalars.to_expr())
-    return (
-        (positions, (scalars * Polynomial.of(-1)).to_expr())
-        if scalars.terms and is_apart
-        else (left, right)
-    )
+    return (positions, (-scalars).to_expr()) if scalars.terms and is_apart else (left, right)
 
 
 def clear_fractions(relation: str, left: ir.Expr, right: ir.Expr) -> tuple[str, ir.Expr, ir.Expr]:
@@ -125,14 +102,9 @@ def clear_fractions(relation: str, left: ir.Expr, right: ir.Expr) -> tuple[str, 
         return relation, left, right
     if is_plain and is_whole:
         return relation, left, right
-    divisors: dict[ir.Expr, int] = {}
-    for monomial in difference.terms:
-        for atom, power in monomial:
-            divisors[atom] = max(divisors.get(atom, 0), -power)
-    if any(power and isinstance(atom, ir.Index) for atom, power in divisors.items()):
+    difference = clear_divisors(difference)
+    if any(power < 0 for monomial in difference.terms for _, power in monomial):
         return relation, left, right
-    for atom, power in divisors.items():
-        difference = difference * Polynomial.atom(atom, power)
     scale = lcm(*(term.denominator for term in difference.terms.values()))
     return relation, (difference * Polynomial.of(scale)).to_expr(), ir.ZERO
 
@@ -167,10 +139,10 @@ def find_triangle(
     if rest is None or rest[0].constant != -(halves[0].constant or 0):
         return None
     if halves[0].constant == -1:
-        relation = MIRRORED[relation]
+        relation = ir.MIRRORED[relation]
         offset = rest[1]
     else:
-        offset = rest[1] * Polynomial.of(-1)
+        offset = -rest[1]
     shift = {"<": -1, ">": 1}.get(relation, 0)
     offset = offset + Polynomial.of(shift)
     if any(term.denominator != 1 for term in offset.terms.values()):
@@ -275,8 +247,8 @@ def _find_interval(
             return None
         if slope.constant == 1 and not is_never_negative(low + rest, facts):
             low = NOTHING - rest
-        elif slope.constant == -1 and not is_never_negative(rest + _UNIT - high, facts):
-            high = rest + _UNIT
+        elif slope.constant == -1 and not is_never_negative(rest + ONE - high, facts):
+            high = rest + ONE
     steps = (low - ends[0], high - low, ends[1] - high)
     return (low, high) if all(is_never_negative(step, facts) for step in steps) else None
 

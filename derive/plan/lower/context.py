@@ -80,26 +80,20 @@ def _find_columns(value: ir.Expr, made: set[str]) -> tuple[ir.Index, ...]:
 
 def _find_batch(name: str, values: list[ir.Expr]) -> Iterator[tuple[int, ...]]:
     """The batch places of the tensor in the products that read it, in order of appearance."""
-    for value in values:
-        for here in walk(value):
-            match here:
-                case ir.Reduce("sum", bound, _, ir.Mul(factors)):
-                    yield from _find_shared(name, bound, factors)
-                case _:
-                    continue
+    for here in (part for value in values for part in walk(value)):
+        match here:
+            case ir.Reduce("sum", bound, _, ir.Mul(factors)):
+                yield from _find_shared(name, bound, factors)
 
 
 def _find_shared(
     name: str, bound: tuple[ir.Index, ...], factors: tuple[ir.Expr, ...]
 ) -> Iterator[tuple[int, ...]]:
     for factor in factors:
-        match factor:
-            case ir.Access(tensor, places) if tensor.name == name:
-                others = {i for f in factors if f is not factor for i in find_free(f)}
-                shared = others - set(bound)
-                yield tuple(k for k, place in enumerate(places) if place in shared)
-            case _:
-                continue
+        if isinstance(factor, ir.Access) and factor.tensor.name == name:
+            others = {i for f in factors if f is not factor for i in find_free(f)}
+            shared = others - set(bound)
+            yield tuple(k for k, place in enumerate(factor.places) if place in shared)
 
 
 @dataclass

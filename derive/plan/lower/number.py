@@ -14,7 +14,7 @@ from derive.analysis.extents import is_above_zero
 from derive.analysis.facts import is_never_negative, is_positive
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
-from derive.ir.walk import find_all_indices, find_children, walk
+from derive.ir.walk import find_all_indices, find_children, find_size_names, walk
 from derive.plan import ops
 from derive.plan.cost import find_inner
 from derive.plan.plan import Plan
@@ -147,7 +147,7 @@ def find_positive(plan: Plan) -> tuple[str, ...]:
     extents = (ops.Num(index.extent) for index in find_all_indices(plan.system))
     for number in (each for op in (*parts, *extents) for each in _find_divisors(op)):
         if not is_above_zero(number):
-            found |= dict.fromkeys(p.name for p in walk(number) if isinstance(p, ir.Size))
+            found |= dict.fromkeys(find_size_names(number))
     return tuple(size for size in plan.sizes if size in found)
 
 

@@ -19,7 +19,7 @@ says that no one asks for these.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache, reduce
+from functools import lru_cache
 
 from derive.analysis.affine import Affine, find_range, to_affine
 from derive.analysis.extents import find_guard, is_above_zero
@@ -27,7 +27,7 @@ from derive.analysis.facts import find_facts, is_never_negative, is_positive
 from derive.analysis.places import split_merged
 from derive.ir import nodes as ir
 from derive.ir.polynomial import ONE, Polynomial, is_same_extent
-from derive.ir.walk import find_accesses, find_children, find_free, map_children
+from derive.ir.walk import exchange, find_accesses, find_children, find_free
 from derive.plan import ops
 from derive.plan.lower.condition import lower_index
 from derive.plan.lower.context import Context, layout_of
@@ -187,7 +187,7 @@ def _find_form(place: ir.Expr, extent: ir.Expr) -> _Form | None:
 
 def to_stride(parts: tuple[ir.Index, ...]) -> Polynomial:
     """The product of the extents."""
-    return reduce(Polynomial.__mul__, (Polynomial.of(i.extent) for i in parts), ONE)
+    return Polynomial.of(ir.product_of([index.extent for index in parts]))
 
 
 def _sort_steps(
@@ -369,7 +369,7 @@ def take_places(
         else:
             taken = {*context.names, *(index.name for index in find_free(place))}
             run = ir.Index(free_name("shift", taken), (high - low + ONE).to_expr())
-            along = exchange_part(place, form, Affine({run: ONE}, low).to_expr())
+            along = exchange(place, form, Affine({run: ONE}, low).to_expr())
             at = ops.axes_of(op).index(axis)
             op = take(op, {axis: _lower_position(along, axis.extent, context, (run,))}, order)
             rest = ir.Add((form, (-low).to_expr()))
@@ -406,13 +406,6 @@ def _find_core(place: ir.Expr) -> ir.Expr | None:
     is_affine = all(isinstance(atom, ir.Index) for atom in form.terms)
     signs = [is_positive(step) or is_positive(-step) for step in form.terms.values()]
     return place if len(form.terms) > 1 and is_affine and all(signs) else None
-
-
-def exchange_part(expr: ir.Expr, part: ir.Expr, new: ir.Expr) -> ir.Expr:
-    """The expression with another part."""
-    if expr is part:
-        return new
-    return map_children(expr, lambda child: exchange_part(child, part, new))
 
 
 def _lower_position(
