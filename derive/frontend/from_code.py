@@ -34,6 +34,7 @@ from derive.frontend.from_text import parse
 from derive.frontend.torch import code, recurrent, trace
 from derive.frontend.torch.lift import (
     OWN,
+    Argument,
     Lifted,
     call_module,
     call_plainly,
@@ -46,12 +47,12 @@ from derive.frontend.torch.numbers import to_expr
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.text import to_lines, to_text
-from derive.ir.walk import find_accesses, rewrite_bottom_up, substitute, walk
+from derive.ir.walk import find_accesses, find_size_names, rewrite_bottom_up, substitute, walk
 from derive.judge.samples import choose_sizes, draw_inputs, find_sizes
 from derive.libraries import internals, torch
 from derive.notation.formula import Formula, Held
 
-Arguments = Mapping[str, ir.Tensor | ir.ScalarInput | ir.Size]
+Arguments = Mapping[str, Argument]
 
 _MOST_TRIES = 1500  # of sizes, until a module runs
 _NOTHING = "lifted_nothing"
@@ -151,10 +152,8 @@ def lift_module(
     system = replace(system, inputs=tuple(e for e in system.inputs if e.name not in idle))
     system = _to_scalars(system, {*numbered.values()})
     own_numbers = {*held, *numbers, *names.values()}
-    for size, other in first.merged.items():  # of D that is held, with D = 2*E
-        own_numbers |= (
-            {p.name for p in walk(other) if isinstance(p, ir.Size)} if size in held else {*()}
-        )
+    # of D that is held, with D = 2*E
+    own_numbers |= {*find_size_names(*(e for size, e in first.merged.items() if size in held))}
     fixed = {n: size for n, size in lifted.fixed.items() if n not in own_numbers}
     read_names = {each.dotted: each.name for each in own if each.name in read}
     return replace(lifted, system=system, fixed=fixed), tuple(_list_held(module, read_names))
@@ -491,11 +490,7 @@ def _bound_positions(formula: Formula, inputs: str) -> str:
 
 
 def _lift_anywhere(
-    function: Any,
-    arguments: Mapping[str, ir.Tensor | ir.ScalarInput | ir.Size],
-    declared: ir.System,
-    told: Mapping[str, int],
-    path: str,
+    function: Any, arguments: Arguments, declared: ir.System, told: Mapping[str, int], path: str
 ) -> Lifted:
     """The code lifted at the first sizes at which it runs: a kernel may not be too long."""
     first: DeriveError | None = None
@@ -560,9 +555,9 @@ def _find_declared(function: Any, parameters: Mapping[str, Any], source: str) ->
 
 def _match(
     declared: ir.System, parameters: Mapping[str, inspect.Parameter], name: str, is_module: bool
-) -> dict[str, ir.Tensor | ir.ScalarInput | ir.Size]:
+) -> dict[str, Argument]:
     """What each parameter is given; one with a default may keep it."""
-    known: dict[str, ir.Tensor | ir.ScalarInput | ir.Size] = {e.name: e for e in declared.inputs}
+    known: dict[str, Argument] = {each.name: each for each in declared.inputs}
     sizes = [e.name for e in declared.sizes if not is_module or e.name in parameters]
     sizes += [size for size in find_sizes(declared) if size in parameters]
     known |= {size: ir.Size(size) for size in sizes}

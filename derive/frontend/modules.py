@@ -59,9 +59,8 @@ def _with(formula: Formula, held: Iterable[Held]) -> Formula:
 
 def _choose(system: ir.System) -> list[str]:
     """The real tensors without the batch."""
-    tensors = [entry for entry in system.inputs if isinstance(entry, ir.Tensor)]
-    real = [each for each in tensors if each.kind == "real"]
-    batch = next((each.shape[0] for each in tensors if each.shape), None)
+    real = [each for each in system.tensors if each.kind == "real"]
+    batch = next((each.shape[0] for each in system.tensors if each.shape), None)
     found = [each.name for each in real if batch not in each.shape]
     has_batch = isinstance(batch, ir.Size) and all(batch in each.shape for each in system.results)
     if not has_batch or not found:

@@ -68,9 +68,9 @@ class Call:
             raise self.trace.refuse("lift-op", f"{self.name} without a dimension is not known")
         return int(value) % max(rank, 1)
 
-    def axes(self, position: int, rank: int, name: str = "dim") -> tuple[int, ...]:
+    def axes(self, position: int, rank: int) -> tuple[int, ...]:
         """The axes of a reduction; all of them where none are told."""
-        value = self.get(position, name)
+        value = self.get(position, "dim")
         if value is None or value in ((), []):
             return tuple(range(rank))
         if isinstance(value, int):
@@ -86,9 +86,9 @@ class Call:
             value = rest[0] if len(rest) == 1 and isinstance(rest[0], (tuple, list)) else rest
         return (value,) if isinstance(value, int) else tuple(value)
 
-    def flag(self, position: int, name: str, default: bool = False) -> bool:
+    def flag(self, position: int, name: str) -> bool:
         """A truth argument."""
-        return bool(self.get(position, name, default))
+        return bool(self.get(position, name))
 
 
 Act = Callable[[Call], Any]

@@ -10,10 +10,8 @@ rename    tensors by the variables of the code, indices by their sizes, each ind
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain, count
 from keyword import iskeyword
-from math import prod
 
 from derive.analysis.affine import divide, ravel
 from derive.frontend.torch.exprs import add, count_nodes, multiply, put, write_guards, write_place
@@ -25,6 +23,7 @@ from derive.ir.walk import (
     find_accesses,
     find_children,
     find_free,
+    find_size_names,
     is_reading,
     map_children,
     rewrite_bottom_up,
@@ -134,7 +133,7 @@ def name_views(views: Sequence[View], draft: Draft) -> None:
 
 
 def _count(extents: Iterable[ir.Expr]) -> Polynomial:
-    return prod(map(Polynomial.of, extents), start=Polynomial.of(1))
+    return Polynomial.of(ir.product_of([*extents]))
 
 
 def _find_digits(view: View) -> list[Digit] | None:
@@ -325,9 +324,8 @@ def rename(
         lines[tensors[tensor].name] = step.spot.line
         equations.append(_rename_equation(names, tensors, draft.find_left(tensor), value))
     extents = (extent for each in inputs if isinstance(each, ir.Tensor) for extent in each.shape)
-    shaped = {part.name for extent in extents for part in walk(extent) if isinstance(part, ir.Size)}
-    sides = (side for each in equations for side in (each.target, each.value))
-    used = {part.name for side in sides for part in walk(side) if isinstance(part, ir.Size)}
+    shaped = find_size_names(*extents)
+    used = find_size_names(*(side for each in equations for side in (each.target, each.value)))
     free = tuple(ir.SizeInput(size) for size in sizes if size not in shaped and size in used)
     results = tuple(tensors[tensor] for tensor in draft.results)
     return ir.System(name, inputs, free, tuple(equations), results), lines
@@ -400,18 +398,11 @@ def _draft(trace: Trace, results: Sequence[Shadow]) -> Draft:
         if isinstance(value, ir.Access) and value.places == shadow.indices:
             known = next((s.tensor for s in trace.steps if s.tensor is value.tensor), None)
         if known is None or known in found:
-            made = trace.define(
-                shadow.indices, value, "real" if shadow.kind == "bool" else shadow.kind
-            )
+            trace.define(shadow.indices, value, "real" if shadow.kind == "bool" else shadow.kind)
             known = trace.steps[-1].tensor
-            assert made.rank == shadow.rank
         found.append(known)
     steps = {step.tensor: step for step in trace.steps}
     return Draft(steps, {tensor: step.value for tensor, step in steps.items()}, found)
-
-
-def _open_read(value: ir.Expr, indices: Sequence[ir.Index], access: ir.Access) -> ir.Expr:
-    return put(value, indices, access.places)
 
 
 def _inline(draft: Draft) -> None:
@@ -433,12 +424,16 @@ def _inline(draft: Draft) -> None:
             continue
         reader = next(t for t, v in draft.values.items() if is_reading(v, tensor))
         is_found = any(isinstance(part, ir.Reduce) for part in walk(draft.values[tensor]))
-        places = (place for read in find_accesses(draft.values[reader]) for place in read.places)
+        places = (place for each in find_accesses(draft.values[reader]) for place in each.places)
         if is_found and any(is_reading(place, tensor) for place in places):
             continue  # a place is an index or a tensor, and no reduction
-        meet = partial(_open_read, draft.values[tensor], step.indices)
+        value = draft.values[tensor]
+
+        def read(access: ir.Access, value: ir.Expr = value, step: Step = step) -> ir.Expr:
+            return put(value, step.indices, access.places)
+
         try:
-            whole = map_reads(draft.values[reader], tensor, meet)
+            whole = map_reads(draft.values[reader], tensor, read)
         except ValueError:  # an index that stays free is read at a computed place, or on a diagonal
             continue
         if count_nodes(whole) <= _MOST_NODES:

@@ -13,7 +13,7 @@ guard with the place that it guards.
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, TypeGuard
+from typing import Any
 
 from derive.analysis import affine, facts
 from derive.ir import functions
@@ -50,22 +50,20 @@ def from_float(value: Any) -> ir.Expr:
 
 def _recognise(value: float) -> ir.Expr | None:
     """p/q, sqrt(p/q), p/q * pi, sqrt(p/q * pi), sqrt(p/q / pi), within rounding."""
-    plain = _find_quotient(value)
-    if plain is not None:
-        return ir.Number(plain)
-    square = _find_quotient(value * value)
-    if square is not None:
-        root: ir.Expr = ir.Pow(ir.Number(square), HALF)
-        return root if value > 0 else ir.Mul((ir.MINUS_ONE, root))
-    times = _find_quotient(value / math.pi)
-    if times is not None:
-        return ir.Mul((ir.Number(times), PI))
-    for power_, inside in ((1, value * value / math.pi), (-1, value * value * math.pi)):
-        found = _find_quotient(inside)
+    square = value * value
+    ways: list[tuple[float, list[ir.Expr], bool]] = [  # p/q, what it is multiplied by, is it rooted
+        (value, [], False),
+        (square, [], True),
+        (value / math.pi, [PI], False),
+        (square / math.pi, [PI], True),
+        (square * math.pi, [ir.Pow(PI, ir.MINUS_ONE)], True),
+    ]
+    for number, factors, is_root in ways:
+        found = _find_quotient(number)
         if found is not None:
-            factor = PI if power_ == 1 else ir.Pow(PI, ir.MINUS_ONE)
-            root = ir.Pow(ir.Mul((ir.Number(found), factor)), HALF)
-            return root if value > 0 else ir.Mul((ir.MINUS_ONE, root))
+            made = ir.product_of([ir.Number(found), *factors])
+            made = ir.Pow(made, HALF) if is_root else made
+            return ir.Mul((ir.MINUS_ONE, made)) if is_root and value < 0 else made
     return None
 
 
@@ -80,10 +78,9 @@ def _find_quotient(value: float) -> Fraction | None:
 def add(*terms: ir.Expr) -> ir.Expr:
     """A sum; numbers are added up, masks of two numbers keep being such."""
     flat = [part for term in terms for part in ir.split_sum(term)]
-    if len(flat) == 2:
-        mask = _map_mask(flat[0], flat[1], add)
-        if mask is not None:
-            return mask
+    mask = _map_mask(flat, add)
+    if mask is not None:
+        return mask
     number = sum((t.value for t in flat if isinstance(t, ir.Number)), Fraction(0))
     others: list[ir.Expr] = [term for term in flat if not isinstance(term, ir.Number)]
     if number or not others:
@@ -94,10 +91,9 @@ def add(*terms: ir.Expr) -> ir.Expr:
 def multiply(*factors: ir.Expr) -> ir.Expr:
     """A product; numbers are multiplied and go first, a factor 1 is let go."""
     flat = [p for f in factors for p in ir.split_product(f)]
-    if len(flat) == 2:
-        mask = _map_mask(flat[0], flat[1], multiply)
-        if mask is not None:
-            return mask
+    mask = _map_mask(flat, multiply)
+    if mask is not None:
+        return mask
     match functions.multiply(*flat):
         case ir.Mul((ir.Number(number), ir.Infinity(negative))) if number:
             return ir.Infinity(negative == (number > 0))
@@ -134,21 +130,14 @@ def power(base: ir.Expr, exponent: ir.Expr) -> ir.Expr:
     return ir.Pow(base, exponent)
 
 
-def _map_mask(one: ir.Expr, two: ir.Expr, act: Callable[..., ir.Expr]) -> ir.Expr | None:
+def _map_mask(parts: Sequence[ir.Expr], act: Callable[..., ir.Expr]) -> ir.Expr | None:
     """`act` of a choice between constants and a constant, taken inside."""
-    if _is_choice(one) and isinstance(two, ir.Number):
-        assert isinstance(one, ir.Where)
-        return ir.Where(one.condition, act(one.then, two), act(one.other, two))
-    if _is_choice(two) and isinstance(one, ir.Number):
-        assert isinstance(two, ir.Where)
-        return ir.Where(two.condition, act(one, two.then), act(one, two.other))
+    match parts:
+        case [ir.Where(condition, ir.Number() as then, ir.Number() as other), ir.Number() as two]:
+            return ir.Where(condition, act(then, two), act(other, two))
+        case [ir.Number() as one, ir.Where(condition, ir.Number() as then, ir.Number() as other)]:
+            return ir.Where(condition, act(one, then), act(one, other))
     return None
-
-
-def _is_choice(expr: ir.Expr) -> bool:
-    if not isinstance(expr, ir.Where):
-        return False
-    return isinstance(expr.then, ir.Number) and isinstance(expr.other, ir.Number)
 
 
 def choose(condition: ir.Expr, then: ir.Expr, other: ir.Expr) -> ir.Expr:
@@ -171,14 +160,8 @@ def choose(condition: ir.Expr, then: ir.Expr, other: ir.Expr) -> ir.Expr:
 def compare(relation: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
     """A comparison; one of a choice between numbers with a number is a condition of theirs."""
     match left, right:
-        case ir.Number(one), ir.Number(two):
-            return ir.Truth(_is_so(relation, one, two))
-        case ir.Infinity(negative), ir.Number():
-            return ir.Truth(_is_so(relation, -math.inf if negative else math.inf, 0))
-        case ir.Number(), ir.Infinity(negative):
-            return ir.Truth(_is_so(relation, 0, -math.inf if negative else math.inf))
-        case ir.Infinity(one), ir.Infinity(two):
-            return ir.Truth(_is_so(relation, -one or 1, -two or 1))
+        case ((ir.Number() | ir.Infinity()), (ir.Number() | ir.Infinity())):
+            return ir.Truth(ir.DECIDING[relation](_to_value(left), _to_value(right)))
         case ir.Where(condition, then, other), (ir.Number() | ir.Infinity()):
             if all(isinstance(branch, (ir.Number, ir.Infinity)) for branch in (then, other)):
                 sides = (compare(relation, then, right), compare(relation, other, right))
@@ -186,9 +169,10 @@ def compare(relation: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
     return ir.Compare(relation, left, right)
 
 
-def _is_so(relation: str, one: Any, two: Any) -> bool:
-    truths = {"<": one < two, "<=": one <= two, "==": one == two}
-    return truths[relation] if relation in truths else not truths[ir.NEGATED[relation]]
+def _to_value(number: ir.Number | ir.Infinity) -> Fraction | float:
+    if isinstance(number, ir.Number):
+        return number.value
+    return -math.inf if number.negative else math.inf
 
 
 def choose_truth(condition: ir.Expr, then: ir.Expr, other: ir.Expr) -> ir.Expr:
@@ -307,14 +291,13 @@ def _turn(relation: str, gap: affine.Affine) -> ir.Expr:
     if not left.terms:
         left = affine.Affine(right.terms)
         right = affine.Affine({}, -right.constant)
-        relation = _TURNED.get(relation, relation)
+        relation = ir.MIRRORED[relation]
     step, strict = _STRICT.get(relation, (0, relation))
     if right.terms and right.constant == Polynomial.of(step):
         relation, right = strict, affine.Affine(right.terms)
     return ir.Compare(relation, left.to_expr(), right.to_expr())
 
 
-_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _STRICT = {">=": (1, ">"), "<=": (-1, "<"), "<": (1, "<="), ">": (-1, ">=")}
 
 
@@ -418,17 +401,14 @@ def _exchange(value: ir.Expr, known: Mapping[ir.Expr, tuple[int, ir.Expr]]) -> i
             for part in sorted(parts, key=lambda each: known[each][0] if each in known else -1):
                 number, new = known.get(part, (-1, part))
                 groups.setdefault(number, []).append(_exchange(new, known))
-            found = []
-            for group in groups.values():
-                equal = [e for e in group if not _is_bound(e)]
-                found += equal
-                bounds = sorted(
-                    (e for e in group if _is_bound(e)), key=lambda e: e.left is not ir.ZERO
-                )
-                found += bounds
+            found = (part for group in groups.values() for part in sorted(group, key=_rank_bound))
             return ir.all_of(*found)
     return map_children(value, lambda part: _exchange(part, known)) if known else value
 
 
-def _is_bound(condition: ir.Expr) -> TypeGuard[ir.Compare]:
-    return isinstance(condition, ir.Compare) and condition.relation in {"<", "<="}
+def _rank_bound(condition: ir.Expr) -> int:
+    """0 for no bound of a place, 1 for a bound from 0 on, 2 for another one."""
+    match condition:
+        case ir.Compare("<" | "<=", left, _):
+            return 1 if left is ir.ZERO else 2
+    return 0

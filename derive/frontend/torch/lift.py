@@ -23,7 +23,7 @@ from derive.frontend.torch.code import keep_sizes, name_of
 from derive.frontend.torch.collect import collect
 from derive.frontend.torch.mode import make_lifting, make_precise
 from derive.frontend.torch.numbers import Condition, SymbolicFloat, plain
-from derive.frontend.torch.trace import Buffer, PoisonedError, RestartError, Shadow, Trace, at
+from derive.frontend.torch.trace import PoisonedError, RestartError, Shadow, Trace, at
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import substitute
@@ -215,12 +215,10 @@ def _run(
         with in_double():
             torch.manual_seed(_SEED)
             given = {name: _make(trace, entry) for name, entry in arguments.items()}
-            values = {  # by their own names, copied: code may write into them
-                entry.name: given[name].clone()
-                if isinstance(entry, ir.Tensor)
-                else plain(given[name])
-                for name, entry in arguments.items()
-                if not isinstance(entry, ir.Size)
+            named = {a.name: given[n] for n, a in arguments.items() if not isinstance(a, ir.Size)}
+            values = {  # copied: code may write into them
+                name: value.clone() if hasattr(value, "clone") else plain(value)
+                for name, value in named.items()
             }
             with make_lifting(trace, path):
                 found = function(**given)
@@ -271,10 +269,8 @@ def _make(trace: Trace, entry: Argument) -> Any:
     if entry.kind == "complex":
         value = torch.complex(value, torch.rand(lengths, dtype=torch.float64) - 0.5)
     indices = tuple(trace.index(extent) for extent in entry.shape)
-    places = tuple(map(at, indices))
-    trace.attach(
-        value, Shadow(indices, places, Buffer(indices, ir.Access(entry, places), entry.kind))
-    )
+    whole = ir.Access(entry, tuple(map(at, indices)))
+    trace.attach(value, Shadow.of(indices, whole, entry.kind))
     return value
 
 

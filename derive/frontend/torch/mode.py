@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from inspect import signature
-from math import prod
 from typing import Any
 
 from derive.errors import DeriveError
@@ -37,10 +36,7 @@ def _answer_size(trace: Trace, name: str, tensor: Any, asked: Any) -> Any:
 
     def multiply(first: int) -> int:
         """The elements below an axis."""
-        extents = shadow.shape[first:]
-        number = prod(map(trace.number, extents))
-        form = prod(map(Polynomial.of, extents), start=Polynomial.of(1))
-        return numbers.make_int(number, form, trace.watch)
+        return trace.to_int(ir.product_of(shadow.shape[first:]))
 
     shadow = trace.shadow(tensor)
     lengths = tuple(trace.to_int(extent) for extent in shadow.shape)

@@ -13,17 +13,17 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, partialmethod
 from math import inf, prod
 from typing import Any
 
 from derive.analysis import affine, facts
-from derive.frontend.torch.exprs import add, from_float, multiply, power
+from derive.frontend.torch.exprs import add, divide, from_float, multiply, power, subtract
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
 from derive.ir.pieces import to_text
 from derive.ir.polynomial import Polynomial, divide_wholly
-from derive.ir.walk import walk
+from derive.ir.walk import find_size_names, walk
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,12 @@ class Condition:
     @property
     def sizes(self) -> tuple[str, ...]:
         """The sizes in it."""
-        parts = (*walk(self.left), *walk(self.right))
-        return tuple(dict.fromkeys(part.name for part in parts if isinstance(part, ir.Size)))
+        return find_size_names(self.left, self.right)
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
         """Is it so at these sizes? KeyError and ZeroDivisionError where that has no answer."""
         one, two = (Polynomial.of(side).at(sizes) for side in (self.left, self.right))
-        return _RELATIONS[self.relation](one, two)
+        return bool(ir.DECIDING[self.relation](one, two))
 
 
 class Watch:
@@ -110,35 +109,22 @@ class SymbolicInt(int):
         self.watch.fix(self.form.to_expr())
         return int.__float__(self)
 
-    def __trunc__(self) -> int:
+    def _keep(self, _: Any = None) -> SymbolicInt:
         return self
 
-    def __floor__(self) -> int:
-        return self
-
-    def __ceil__(self) -> int:
-        return self
-
-    def __round__(self, digits: Any = None) -> int:
-        return self
+    __trunc__ = __floor__ = __ceil__ = __round__ = __pos__ = __deepcopy__ = _keep
 
     def __bool__(self) -> bool:
-        return bool(_decide(self, ">", 0))
+        return _decide(self, ">", 0)
 
     def __neg__(self) -> int:
-        return make_int(int.__neg__(self), Polynomial.of(-1) * self.form, self.watch)
-
-    def __pos__(self) -> int:
-        return self
+        return make_int(int.__neg__(self), -self.form, self.watch)
 
     def __abs__(self) -> int:
         return self if _decide(self, ">=", 0) else -self
 
     def __reduce__(self) -> Any:
-        return int, (int.__add__(self, 0),)
-
-    def __deepcopy__(self, memo: Any) -> SymbolicInt:
-        return self
+        return int, (plain(self),)
 
 
 class SymbolicFloat(float):
@@ -165,29 +151,19 @@ class SymbolicFloat(float):
         self.watch.fix(self.expr)
         return float.__bool__(self)
 
-    def __trunc__(self) -> int:
-        return _round(self, math.trunc)
+    def _keep(self, _: Any = None) -> SymbolicFloat:
+        return self
 
-    def __floor__(self) -> int:
-        return _round(self, math.floor)
-
-    def __ceil__(self) -> int:
-        return _round(self, math.ceil)
+    __pos__ = __deepcopy__ = _keep
 
     def __neg__(self) -> SymbolicFloat:
         return SymbolicFloat(float.__neg__(self), multiply(ir.MINUS_ONE, self.expr), self.watch)
-
-    def __pos__(self) -> SymbolicFloat:
-        return self
 
     def __abs__(self) -> SymbolicFloat:
         return SymbolicFloat(float.__abs__(self), ir.Call("abs", (self.expr,)), self.watch)
 
     def __reduce__(self) -> Any:
-        return float, (float.__add__(self, 0.0),)
-
-    def __deepcopy__(self, memo: Any) -> SymbolicFloat:
-        return self
+        return float, (plain(self),)
 
 
 def is_symbolic(value: Any) -> bool:
@@ -236,23 +212,15 @@ _WHOLE: dict[str, Callable[[Polynomial, Polynomial], Polynomial]] = {
 }
 _REAL: dict[str, Callable[[ir.Expr, ir.Expr], ir.Expr]] = {
     "add": add,
-    "sub": lambda one, two: add(one, multiply(ir.MINUS_ONE, two)),
+    "sub": subtract,
     "mul": multiply,
-    "truediv": lambda one, two: multiply(one, power(two, ir.MINUS_ONE)),
+    "truediv": divide,
     "pow": power,
-    "floordiv": lambda one, two: ir.Call("floor", (multiply(one, power(two, ir.MINUS_ONE)),)),
+    "floordiv": lambda one, two: ir.Call("floor", (divide(one, two),)),
     "mod": lambda one, two: ir.Call("mod", (one, two)),
 }
 _PLAIN: dict[str, Callable[[Any, Any], Any]] = {
     name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", *_WHOLE, "pow")
-}
-_RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "==": operator.eq,
-    "!=": operator.ne,
 }
 
 
@@ -274,7 +242,7 @@ def compute(name: str, one: Any, two: Any) -> Any:
 
 def _decide(one: Any, relation: str, two: Any) -> bool:
     """The truth at the sizes given; where it is not so for all, a condition, or sizes are fixed."""
-    truth = _RELATIONS[relation](plain(one), plain(two))
+    truth = bool(ir.DECIDING[relation](plain(one), plain(two)))
     watch = next(v.watch for v in (one, two) if is_symbolic(v))
     if not (isinstance(one, int) and isinstance(two, int)):
         watch.fix(to_expr(one), to_expr(two))
@@ -346,11 +314,13 @@ _FIXING_BOTH = "__divmod__ __rdivmod__ __hash__ __str__ __repr__ __format__ as_i
 for _cls, _names in _FIXING.items():
     for _name in (*_names.split(), *_FIXING_BOTH.split()):
         setattr(_cls, _name, _fix_sizes(_name, _cls.__base__ or int))
+for _name in ("trunc", "floor", "ceil"):
+    setattr(SymbolicFloat, f"__{_name}__", partialmethod(_round, how=getattr(math, _name)))
 for _cls in (SymbolicInt, SymbolicFloat):
     for _name in _PLAIN:
         setattr(_cls, f"__{_name}__", _forward(_name))
         setattr(_cls, f"__r{_name}__", _forward(_name, is_backward=True))
-    for _name, _act in _RELATIONS.items():
+    for _name, _act in ir.DECIDING.items():
         setattr(_cls, f"__{_act.__name__}__", _relate(_name))
 
 

@@ -61,8 +61,7 @@ class _Writer:
         self.is_cell = type(module).__name__.endswith("Cell")
         self.states = ("h", "c") if self.kind == "LSTM" else ("h",)
         self.ways = ("", "_reverse") if getattr(module, "bidirectional", False) else ("",)
-        inputs = [entry for entry in declared.inputs if isinstance(entry, ir.Tensor)]
-        self.input, self.begin = inputs[0], inputs[1:]
+        self.input, *self.begin = declared.tensors
         rank = len(self.input.shape)
         does, advice = "", ""
         if getattr(module, "proj_size", 0):
@@ -78,7 +77,7 @@ class _Writer:
             advice = "declare these"
         if does:
             raise refuse("lift-module", f"{type(module).__name__} {does}", help=advice)
-        self.taken = {*find_sizes(declared), *(e.name for e in inputs)}
+        self.taken = {*find_sizes(declared), *(each.name for each in declared.tensors)}
         # The last place of a value has this extent.
         self.size = to_text(self.begin[0].shape[-1]) if self.begin else self.name("H", "Hidden")
         self.taken |= {name for name, _ in module.named_parameters()} | {self.size}
@@ -105,13 +104,7 @@ class _Writer:
 
     def rows(self, gate: int) -> str:
         """The places of a gate in the weights."""
-        return (
-            self.e
-            if not gate
-            else f"{self.size} + {self.e}"
-            if gate == 1
-            else (f"{gate}*{self.size} + {self.e}")
-        )
+        return f"{gate}*{self.size} + {self.e}".removeprefix("1*") if gate else self.e
 
     def write(self) -> str:
         count, size = _COUNTS[self.kind], self.size

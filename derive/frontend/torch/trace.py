@@ -14,7 +14,7 @@ known where all its elements are one number, or where it is a triangle, or count
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from derive.analysis.affine import simplify_place
 from derive.errors import DeriveError, refuse
@@ -22,7 +22,7 @@ from derive.frontend.torch import exprs, numbers
 from derive.frontend.torch.code import Spot, mark_spot
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
-from derive.ir.walk import substitute, walk
+from derive.ir.walk import find_size_names, substitute, walk
 from derive.libraries import torch
 
 
@@ -79,6 +79,12 @@ class Shadow:
     indices: tuple[ir.Index, ...]
     places: tuple[ir.Expr, ...]
     buffer: Buffer
+
+    @classmethod
+    def of(cls, indices: Sequence[ir.Index], value: ir.Expr, kind: str) -> Self:
+        """The whole of a new buffer with these values."""
+        axes = tuple(indices)
+        return cls(axes, tuple(map(at, axes)), Buffer(axes, value, kind))
 
     @property
     def shape(self) -> tuple[ir.Expr, ...]:
@@ -147,9 +153,7 @@ def recognise(tensor: Any, make_index: Callable[[int], ir.Index]) -> Shadow | No
     """The tensor as an expression over its indices; None where none is seen."""
     indices = tuple(make_index(int(length)) for length in tensor.shape)
     value = None if tensor.is_complex() else _find_value(tensor.detach(), indices)
-    if value is None:
-        return None
-    return Shadow(indices, tuple(map(at, indices)), Buffer(indices, value, kind_of(tensor)))
+    return None if value is None else Shadow.of(indices, value, kind_of(tensor))
 
 
 def _find_value(tensor: Any, indices: Sequence[ir.Index]) -> ir.Expr | None:
@@ -177,13 +181,9 @@ def _find_value(tensor: Any, indices: Sequence[ir.Index]) -> ir.Expr | None:
             values = (_to_constant(inside[0].item()), _to_constant(outside[0].item()))
             far = exprs.subtract(at(indices[-1]), at(indices[-2]))
             condition = exprs.compare("<=", far, numbers.to_expr(offset))
-            if tensor.dtype is torch.bool:
-                return (
-                    condition
-                    if values[0] is ir.TRUE
-                    else exprs.compare(">", far, numbers.to_expr(offset))
-                )
-            return exprs.choose(condition, *values)
+            if tensor.dtype is not torch.bool:
+                return exprs.choose(condition, *values)
+            return condition if values[0] is ir.TRUE else exprs.negate_truth(condition)
     return _write_out(tensor, indices)
 
 
@@ -252,8 +252,8 @@ class View:
 
 def _fold(extent: ir.Expr) -> Polynomial:
     """The extent with the quotients of numbers in it, `12//2`, as numbers."""
-    calls = [part for part in walk(extent) if isinstance(part, ir.Call)]
-    told = (c for c in calls if not any(isinstance(part, ir.Size) for part in walk(c)))
+    calls = (part for part in walk(extent) if isinstance(part, ir.Call))
+    told = (call for call in calls if not find_size_names(call))
     return Polynomial.of(substitute(extent, {call: simplify_place(call) for call in told}))
 
 
@@ -311,7 +311,7 @@ class Trace:
         gap = Polynomial.of(one) - Polynomial.of(other)
         if not gap.terms:
             return one
-        names = tuple(dict.fromkeys(a.name for a in walk(gap.to_expr()) if isinstance(a, ir.Size)))
+        names = find_size_names(gap.to_expr())
         if not names or self.number(one) != self.number(other):
             raise self.refuse("lift-unsure", "extents differ that torch takes for equal")
         self.merge(gap)
@@ -393,12 +393,12 @@ class Trace:
     def constant(self, value: Any, kind: str) -> Shadow:
         """A number as a tensor without axes."""
         if isinstance(value, bool):
-            return Shadow((), (), Buffer((), ir.Truth(value), kind))
+            return Shadow.of((), ir.Truth(value), kind)
         try:
             expr = numbers.to_expr(value)
         except ValueError:
             raise self.refuse("lift-op", f"the number {value} has no place in a formula") from None
-        return Shadow((), (), Buffer((), substitute(expr, self.fixed), kind))
+        return Shadow.of((), substitute(expr, self.fixed), kind)
 
     def attach(self, tensor: Any, known: Shadow | Poison) -> None:
         """What is known of a tensor from now on."""
@@ -414,8 +414,7 @@ class Trace:
     def copy(self, shadow: Shadow) -> Shadow:
         """The same values in memory of their own."""
         axes = self.like(*shadow.indices)
-        places = tuple(map(at, axes))
-        return Shadow(axes, places, Buffer(axes, self.read(shadow, places), shadow.kind))
+        return Shadow.of(axes, self.read(shadow, tuple(map(at, axes))), shadow.kind)
 
     def read(self, shadow: Shadow, places: Sequence[ir.Expr]) -> ir.Expr:
         """The element of a tensor at these places."""
@@ -462,18 +461,14 @@ class Trace:
         """A size that is 1 in this run is broadcast as a number."""
         values = self.number(extent), self.number(other.extent)
         if 1 in values and values[0] != values[1]:
-            lone = extent if values[0] == 1 else other.extent
-            names = [a.name for a in walk(lone) if isinstance(a, ir.Size)]
-            raise RestartError(tuple(dict.fromkeys(names)))
+            raise RestartError(find_size_names(extent if values[0] == 1 else other.extent))
         return extent
 
     def make(self, indices: Sequence[ir.Index], value: ir.Expr, kind: str = "real") -> Shadow:
         """A new tensor with these values; a light one is no equation."""
-        indices = tuple(indices)
         value = exprs.tidy(value)
-        places = tuple(at(index) for index in indices)
         if _is_light(value, kind):
-            return Shadow(indices, places, Buffer(indices, value, kind))
+            return Shadow.of(indices, value, kind)
         return self.define(indices, value, kind)
 
     def define(self, indices: Sequence[ir.Index], value: ir.Expr, kind: str = "real") -> Shadow:
@@ -484,8 +479,7 @@ class Trace:
         if kind == "int":
             self.magnitudes[tensor] = numbers.find_magnitude(value, self.magnitudes)
         axes = self.like(*indices)
-        places = tuple(at(axis) for axis in axes)
-        return Shadow(axes, places, Buffer(axes, ir.Access(tensor, places), kind))
+        return Shadow.of(axes, ir.Access(tensor, tuple(map(at, axes))), kind)
 
     def measure(self, shadow: Shadow) -> float:
         """How large the whole numbers in a tensor get, at sizes that are in use."""
@@ -499,13 +493,10 @@ class Trace:
             for part in walk(todo.pop()):
                 if isinstance(part, ir.Infinity):
                     return True
-                if (
-                    isinstance(part, ir.Access)
-                    and part.tensor in values
-                    and part.tensor not in seen
-                ):
-                    seen.add(part.tensor)
-                    todo.append(values[part.tensor])
+                read = part.tensor if isinstance(part, ir.Access) else None
+                if read in values and read not in seen:
+                    seen.add(read)
+                    todo.append(values[read])
         return False
 
     def note_view(self, shadow: Shadow) -> None:
@@ -543,8 +534,8 @@ def _is_light(value: ir.Expr, kind: str) -> bool:
     if any(isinstance(part, (ir.Reduce, ir.Along)) for part in parts):
         return False
     kinds = {"real", "complex"}
-    reads = (part for part in parts if isinstance(part, ir.Access) and part.tensor.kind in kinds)
-    if kind in kinds and any(True for _ in reads):
+    is_read = any(isinstance(part, ir.Access) and part.tensor.kind in kinds for part in parts)
+    if kind in kinds and is_read:
         return False
     return exprs.count_nodes(value) <= LIGHT
 

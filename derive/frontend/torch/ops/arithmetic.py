@@ -4,10 +4,9 @@ Sums are reductions over axes, what keeps its axis, products in all their ranks,
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial
-from math import prod
 from typing import Any
 
 from derive.frontend.from_einsum import Fault, read_einsum, write_sublists
@@ -116,13 +115,11 @@ def _literal(call: Call) -> Shadow:
     if isinstance(value, (int, float)):
         return trace.make((), _to_value(call, value), call.kind)
 
-    def open_list(part: Any) -> Iterator[Any]:
-        for each in part if isinstance(part, (list, tuple)) else ():
-            yield from open_list(each)
-        if not isinstance(part, (list, tuple)):
-            yield part
+    def open_list(part: Any) -> list[Any]:
+        is_list = isinstance(part, (list, tuple))
+        return [each for inner in part for each in open_list(inner)] if is_list else [part]
 
-    parts = list(open_list(value))
+    parts = open_list(value)
     if not any(map(is_symbolic, parts)):
         return trace.shadow(call.out)
     if call.out.dim() != 1 or len(parts) > _MOST_PARTS:
@@ -208,17 +205,15 @@ def _map(names: str, act: Callable[..., ir.Expr], *examples: str, count: int = 2
     return Op(names, run, examples)
 
 
-def _floor_divide(one: ir.Expr, other: ir.Expr) -> ir.Expr:
-    return ir.Call("floordiv", (one, other))
-
-
 @op("div divide true_divide", "x[B, S]; y[S]: x / y")
 def _divide(call: Call) -> Shadow:
     mode = call.named.get("rounding_mode")
     if mode not in {None, "floor"}:
         raise call.trace.refuse("lift-op", f"rounding_mode={mode!r} is not known")
-    act = exprs.divide if mode is None else _floor_divide
-    return _apply(call, act, call.get(0, "input"), call.get(1, "other"))
+    values = call.get(0, "input"), call.get(1, "other")
+    if mode is None:
+        return _apply(call, exprs.divide, *values)
+    return _apply(call, lambda *pair: ir.Call("floordiv", pair), *values)
 
 
 @op("floor_divide remainder", "x[S]: x[torch.arange(x.shape[0]) // 2]")
@@ -257,10 +252,6 @@ def _agree(one: ir.Expr, other: ir.Expr) -> ir.Expr:
     return ir.any_of(both, ir.all_of(exprs.negate_truth(one), exprs.negate_truth(other)))
 
 
-def _differ(one: ir.Expr, other: ir.Expr) -> ir.Expr:
-    return _agree(one, exprs.negate_truth(other))
-
-
 @op(
     "bitwise_and bitwise_or bitwise_xor logical_and logical_or logical_xor bitwise_not logical_not",
     "x[S]; bool m[S]; bool n[S]: torch.where(m & n, x, 0.0)",
@@ -277,7 +268,7 @@ def _logic(call: Call) -> Shadow:
     acts: dict[str, Callable[..., ir.Expr]] = {
         "and": ir.all_of,
         "or": ir.any_of,
-        "xor": _differ,
+        "xor": lambda one, other: _agree(one, exprs.negate_truth(other)),
         "not": exprs.negate_truth,
     }
     found = acts[word](*(exprs.to_condition(*part) for part in parts))
@@ -362,7 +353,7 @@ def _variance(call: Call) -> Shadow:
     indices, bound, value = _open_axes(call, axes, keepdim)
     found = exprs.fold("var", bound, value) if bound else exprs.subtract(value, value)
     if correction or correction is None:
-        count = prod((Polynomial.of(index.extent) for index in bound), start=Polynomial.of(1))
+        count = Polynomial.of(ir.product_of([index.extent for index in bound]))
         whole, less = count.to_expr(), 1 if correction in (None, True) else correction
         _ = call.trace.to_int(whole) >= math.ceil(less)  # torch divides by 0 where it is not
         share = exprs.divide(whole, exprs.subtract(whole, to_expr(less)))

@@ -23,7 +23,7 @@ from derive.frontend.torch.ops.views import insert_axis, to_list
 from derive.frontend.torch.trace import RestartError, Shadow, Trace, at, hint_of
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, divide_wholly
-from derive.ir.walk import walk
+from derive.ir.walk import find_size_names
 from derive.libraries import internals, torch
 
 
@@ -393,9 +393,8 @@ def _find_windows(
 
 def _fix(trace: Trace, extent: ir.Expr) -> int:
     """An extent that is used as a number."""
-    names = [part.name for part in walk(extent) if isinstance(part, ir.Size)]
-    if names:
-        raise RestartError(tuple(dict.fromkeys(names)))
+    if names := find_size_names(extent):
+        raise RestartError(names)
     return trace.number(extent)
 
 
@@ -418,16 +417,16 @@ def _index_like(trace: Trace, index: ir.Index, extent: ir.Expr) -> ir.Index:
     return trace.index(extent, hint_of(index) or (size.lower() if size.isupper() else ""))
 
 
-def _index_named(trace: Trace, extent: ir.Expr, hint: str) -> ir.Index:
-    """A fresh index, under a name of its own where no size names it."""
-    return trace.index(extent, "" if isinstance(extent, ir.Size) else hint)
+def _index_inside(trace: Trace, window: Window) -> ir.Index:
+    """A fresh index in a window, under a name of its own where no size names it."""
+    return trace.index(window.length, "" if isinstance(window.length, ir.Size) else "k")
 
 
 def _open(trace: Trace, axes: Sequence[ir.Index], windows: Sequence[Window]) -> Opened:
     found = Opened([], [], [], [])
     for own, window in zip(axes, windows, strict=True):
         found.outer.append(_index_like(trace, own, _count(trace, own.extent, window)))
-        found.inner.append(_index_named(trace, window.length, "k"))
+        found.inner.append(_index_inside(trace, window))
         moved = multiply(to_expr(window.step), at(found.outer[-1]))
         far = multiply(to_expr(window.gap), at(found.inner[-1]))
         place = Polynomial.of(add(moved, far, to_expr(-window.before))).to_expr()
@@ -457,7 +456,7 @@ def _look_back(
     found = Opened(outer, [], [], [])
     for own, count, window in zip(outer, counts, windows, strict=True):
         step = to_expr(window.step)
-        found.inner.append(_index_named(trace, window.length, "k"))
+        found.inner.append(_index_inside(trace, window))
         far = multiply(to_expr(window.gap), at(found.inner[-1]))
         place = Polynomial.of(subtract(add(at(own), to_expr(window.before)), far)).to_expr()
         if is_symbolic(window.step) or window.step != 1:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
 from derive.analysis import affine, facts
@@ -12,7 +11,7 @@ from derive.frontend.torch.numbers import divide_sizes, is_symbolic, to_expr, to
 from derive.frontend.torch.trace import Shadow, Trace, at, hint_of, kind_of, remap
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, divide_wholly
-from derive.ir.walk import is_whole, walk
+from derive.ir.walk import find_size_names, is_whole, walk
 from derive.libraries import torch
 
 
@@ -117,8 +116,7 @@ def _squeeze(call: Call) -> Shadow:
     axes = range(shadow.rank) if asked is None else to_list(asked)
     for axis in sorted((int(k) % max(shadow.rank, 1) for k in axes), reverse=True):
         if trace.to_int(shadow.shape[axis]) == 1:
-            if shadow.shape[axis] is not ir.ONE:
-                trace.unify(shadow.shape[axis], ir.ONE)
+            trace.unify(shadow.shape[axis], ir.ONE)
             shadow = drop_axis(shadow, axis)
     return shadow
 
@@ -137,8 +135,7 @@ def _expand(call: Call) -> Shadow:
         own = shadow.indices[number - extra]
         extent = own.extent if is_rest(asked) else trace.extent(asked)
         if trace.number(own.extent) == 1 and trace.number(extent) != 1:
-            if own.extent is not ir.ONE:
-                trace.unify(own.extent, ir.ONE)
+            trace.unify(own.extent, ir.ONE)
             indices.append(trace.index(extent))
             olds.append(ir.ZERO)
         else:
@@ -149,11 +146,7 @@ def _expand(call: Call) -> Shadow:
 
 
 def _multiply(extents: Sequence[ir.Expr]) -> Polynomial:
-    return prod(map(Polynomial.of, extents), start=Polynomial.of(1))
-
-
-def _name_sizes(form: Polynomial) -> list[str]:
-    return [part.name for part in walk(form.to_expr()) if isinstance(part, ir.Size)]
+    return Polynomial.of(ir.product_of(extents))
 
 
 @op(
@@ -192,8 +185,10 @@ def _reshape(call: Call) -> Shadow:
             continue
         whole, parts = _multiply([index.extent for index in own]), _multiply(shape)
         is_plain = all(isinstance(atom, ir.Size) for atom in (whole - parts).atoms)
-        if is_plain or {*_name_sizes(whole)} != {*_name_sizes(parts)}:  # else D is H*(D//H)
-            trace.unify(whole.to_expr(), parts.to_expr())
+        sides = whole.to_expr(), parts.to_expr()
+        named, others = ({*find_size_names(side)} for side in sides)
+        if is_plain or named != others:  # else D is H*(D//H)
+            trace.unify(*sides)
         elif whole != parts:
             trace.merge(whole - parts)
         fresh = [trace.index(extent) for extent in shape]
