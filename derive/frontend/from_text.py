@@ -97,15 +97,12 @@ def _resolve(code: Source, lines: list[Line], name: str, **about: Unpack[About])
             raise code.refuse("empty-row-unknown", says, line.place, help="say it once")
     names = _find_names(code, lines)
     names.arguments.update({n: Symbol(n) for n in names.defaults})
-    names.extents = Extents(
-        dict(names.ranges),
-        names.shapes,
-        {
-            each: [[_to_form(names, place) for place in line.places or ()] for line in own]
-            for each, own in names.equations.items()
-        },
-        list(_find_uses(names, lines)),
-    ).spread()
+    lefts = {
+        each: [[_to_form(names, place) for place in line.places or ()] for line in own]
+        for each, own in names.equations.items()
+    }
+    uses = list(_find_uses(names, lines))
+    names.extents = Extents(dict(names.ranges), names.shapes, lefts, uses).spread()
     moved = _begin_recurrences(names, lines)
     read = [
         _read_equation(names, line, moved.get(number, {}))
@@ -396,15 +393,14 @@ def _find_uses(names: expr.Names, lines: Sequence[Line]) -> Iterator[Use]:
 
 def _to_form(names: expr.Names, place: ast.expr) -> Any:
     """A place over plain symbols of its indices, and sizes; None where it is no such polynomial."""
-    merging = (ast.Add, ast.Sub, ast.Mult)
-    for part in ast.walk(place):
+    merging = (ast.Add, ast.Sub, ast.Mult, ast.unaryop)
+    for part in walk_in_order(place):
         if isinstance(part, ast.Name):
-            if names.kind(part.id) not in {"index", "size"}:
-                return None
-        elif isinstance(part, ast.expr) and not (
-            build.is_arithmetic(part)
-            and isinstance(getattr(part, "op", ast.Add()), (*merging, ast.unaryop))
-        ):
+            is_known = names.kind(part.id) in {"index", "size"}
+        else:
+            is_merged = isinstance(getattr(part, "op", ast.Add()), merging)
+            is_known = is_merged and build.is_arithmetic(part)
+        if not is_known:
             return None
 
     def read(part: ast.expr) -> Any:

@@ -25,7 +25,6 @@ from typing import Any, TypeAlias
 
 import sympy
 from sympy.core.relational import Relational
-from sympy.logic.boolalg import BooleanFalse, BooleanTrue
 
 from derive.analysis.facts import is_never_negative
 from derive.errors import refuse
@@ -80,9 +79,9 @@ def _split_fraction(number: ir.Number) -> list[ir.Expr]:
     sign: list[ir.Expr] = [ir.MINUS_ONE] if value < 0 else []
     if value.denominator > _LARGEST_DIVISOR:
         return [*sign, ir.Number(abs(value))]
-    above = abs(value.numerator)
-    over: list[ir.Expr] = [ir.Number(value.__class__(above))] if above != 1 else []
-    return [*sign, *over, ir.Pow(ir.Number(value.__class__(value.denominator)), ir.MINUS_ONE)]
+    above, below = Fraction(abs(value.numerator)), Fraction(value.denominator)
+    over = [ir.Number(above)] if above != 1 else []
+    return [*sign, *over, ir.Pow(ir.Number(below), ir.MINUS_ONE)]
 
 
 def _rank_factor(part: ir.Expr, bare: bool, order: Order) -> tuple[object, ...]:
@@ -261,11 +260,9 @@ def find_index(value: Any, context: Context) -> ir.Index:
     if extent is None:
         least = context.resolved.propose(name)
         extent = "S" if least is None else write_extent(least)
-        says, advice = (
-            f"nothing tells the extent of index {name}",
-            f'{name} = Idx("{name}", {extent})',
-        )
-        raise refuse("extent-unknown", says, help=f"give it an extent, {advice}")
+        advice = f'give it an extent, {name} = Idx("{name}", {extent})'
+        says = f"nothing tells the extent of index {name}"
+        raise refuse("extent-unknown", says, help=advice)
     # The extents of the places in which it stands alone, of tensors that are known by now.
     places = (each for each in context.plain.get(name, ()) if each[0] in context.tensors)
     shapes = ((context.tensors[tensor].shape, number) for tensor, number in places)
@@ -291,29 +288,17 @@ def _(value: Any, context: Context) -> ir.Expr:
     return pieces.to_exact(Fraction(repr(float(value)) if value._prec == double else str(value)))
 
 
-@to_node.register(type(sympy.oo))
-def _(value: Any, context: Context) -> ir.Expr:
-    return ir.Infinity(False)
-
-
-@to_node.register(type(-sympy.oo))
-def _(value: Any, context: Context) -> ir.Expr:
-    return ir.MINUS_INFINITY
-
-
-@to_node.register(type(sympy.pi))
-def _(value: Any, context: Context) -> ir.Expr:
-    return ir.Call("pi", ())
-
-
-@to_node.register(type(sympy.I))
-def _(value: Any, context: Context) -> ir.Expr:
-    return ir.Call("I", ())
-
-
-@to_node.register(type(sympy.E))
-def _(value: Any, context: Context) -> ir.Expr:
-    return ir.Call("exp", (ir.ONE,))
+_CONSTANTS: dict[Any, ir.Expr] = {  # each is the one object of its class
+    sympy.oo: ir.Infinity(False),
+    -sympy.oo: ir.MINUS_INFINITY,
+    sympy.pi: ir.Call("pi", ()),
+    sympy.I: ir.Call("I", ()),
+    sympy.E: ir.Call("exp", (ir.ONE,)),
+    sympy.true: ir.TRUE,
+    sympy.false: ir.FALSE,
+}
+for _constant in _CONSTANTS:
+    to_node.register(type(_constant), lambda value, context: _CONSTANTS[value])
 
 
 @to_node.register(type(sympy.zoo))
@@ -338,9 +323,7 @@ def _(value: Any, context: Context) -> ir.Expr:
     return ir.Scalar(name, *context.domains.get(name, ()))
 
 
-@to_node.register(sympy.Idx)
-def _(value: Any, context: Context) -> ir.Expr:
-    return find_index(value, context)
+to_node.register(sympy.Idx, find_index)
 
 
 @to_node.register(sympy.IndexedBase)
@@ -447,16 +430,6 @@ def _(value: Any, context: Context) -> ir.Expr:
     for then, condition in reversed(pairs):
         made = ir.Where(to_node(condition, context), to_node(then, context), made)
     return made
-
-
-@to_node.register(BooleanTrue)
-def _(value: Any, context: Context) -> ir.Expr:
-    return ir.TRUE
-
-
-@to_node.register(BooleanFalse)
-def _(value: Any, context: Context) -> ir.Expr:
-    return ir.FALSE
 
 
 @to_node.register(Relational)

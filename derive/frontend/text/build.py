@@ -45,6 +45,7 @@ from sympy.core.relational import Relational
 from sympy.functions.elementary.piecewise import ExprCondPair
 from sympy.logic.boolalg import BooleanAtom
 
+from derive.errors import DeriveError
 from derive.frontend.text import lines
 from derive.ir.functions import FUNCTIONS, ROWS, Maker, open_call
 from derive.notation import words
@@ -79,9 +80,10 @@ def add(terms: Sequence[Any]) -> Any:
 
 def multiply(factors: Sequence[Any]) -> Any:
     """The product of the factors in their order; a leading 1 over something is that power alone."""
-    leads = len(factors) > 1 and factors[0] is S.One and _is_divisor(factors[1])
-    kept = factors[1:] if leads else factors
-    return Mul(*kept, evaluate=False) if len(kept) != 1 else kept[0]
+    match factors:
+        case [first, Pow(exp=exponent), *_] if first is S.One and exponent is S.NegativeOne:
+            factors = factors[1:]
+    return Mul(*factors, evaluate=False) if len(factors) != 1 else factors[0]
 
 
 def invert(base: Any) -> Any:
@@ -104,16 +106,6 @@ def negate(term: Any) -> Any:
 def power(base: Any, exponent: Any) -> Any:
     """The base to the exponent."""
     return Pow(base, exponent, evaluate=False)
-
-
-def divide_floor(left: Any, right: Any) -> Any:
-    """`left // right`."""
-    return floor(multiply((left, invert(right))), evaluate=False)
-
-
-def remainder(left: Any, right: Any) -> Any:
-    """`left % right`."""
-    return Mod(left, right, evaluate=False)
 
 
 def compare(relation: str, left: Any, right: Any) -> Any:
@@ -178,10 +170,6 @@ def _is_triangular(condition: Any, bound: Sequence[Any]) -> bool:
         and condition.args[1] != bound[0]
         and condition.args[1].upper == bound[0].upper
     )
-
-
-def _is_divisor(factor: Any) -> bool:
-    return isinstance(factor, Pow) and factor.exp is S.NegativeOne
 
 
 def _logical(kind: Any, parts: Sequence[Any]) -> Any:
@@ -254,8 +242,6 @@ def read_arithmetic(source: lines.Source, node: ast.expr, read: Callable[[ast.ex
             text = source.text[start:end].replace("_", "")
             if isinstance(node.value, bool) or not isinstance(node.value, (int, float)):
                 raise source.refuse("syntax", f"{text} is no number of the notation", (start, end))
-            if text.isdigit():
-                return to_rational(int(text))
             return to_rational(Fraction(text))
         case ast.UnaryOp(ast.UAdd(), operand):
             return read(operand)
@@ -268,9 +254,10 @@ def read_arithmetic(source: lines.Source, node: ast.expr, read: Callable[[ast.ex
         case ast.BinOp(op=ast.Mult() | ast.Div()):
             return _read_product(source, node, read)
         case ast.BinOp(left, ast.FloorDiv(), right):
-            return divide_floor(read(left), _read_divisor(source, right, read))
+            quotient = multiply((read(left), invert(_read_divisor(source, right, read))))
+            return floor(quotient, evaluate=False)
         case ast.BinOp(left, ast.Mod(), right):
-            return remainder(read(left), _read_divisor(source, right, read))
+            return Mod(read(left), _read_divisor(source, right, read), evaluate=False)
         case ast.BinOp(left, ast.Pow(), right):
             return _read_power(source, node, read(left), read(right))
         case _:
@@ -283,13 +270,11 @@ def find_value(expr: Any) -> Fraction | None:
         case Rational():
             return Fraction(int(expr.p), int(expr.q))
         case Add() | Mul():
-            values = [find_value(part) for part in expr.args]
-            total = Fraction(int(isinstance(expr, Mul)))
-            for value in values:
-                if value is None:
-                    return None
-                total = total + value if isinstance(expr, Add) else total * value
-            return total
+            values = [value for part in expr.args if (value := find_value(part)) is not None]
+            if len(values) < len(expr.args):
+                return None
+            whole = sum(values) if isinstance(expr, Add) else prod(values)
+            return Fraction(whole)
         case Pow(args=(base, exponent)):
             under, over = find_value(base), find_value(exponent)
             if under is None or over is None or over.denominator != 1 or (not under and over < 0):
@@ -355,9 +340,13 @@ def _read_product(source: lines.Source, node: ast.expr, read: Callable[[ast.expr
 def _read_divisor(source: lines.Source, node: ast.expr, read: Callable[[ast.expr], Any]) -> Any:
     divisor = read(node)
     if find_value(divisor) == 0:
-        advice = "take the division out"
-        raise source.refuse("division-by-zero", "this divides by 0", lines.span(node), help=advice)
+        raise _divides_by_zero(source, node)
     return divisor
+
+
+def _divides_by_zero(source: lines.Source, node: ast.expr) -> DeriveError:
+    advice = "take the division out"
+    return source.refuse("division-by-zero", "this divides by 0", lines.span(node), help=advice)
 
 
 def _read_power(source: lines.Source, node: ast.expr, base: Any, exponent: Any) -> Any:
@@ -370,8 +359,7 @@ def _read_power(source: lines.Source, node: ast.expr, base: Any, exponent: Any) 
             help="make it a scalar: scalar c",
         )
     if under == 0 and over is not None and over < 0:
-        advice = "take the division out"
-        raise source.refuse("division-by-zero", "this divides by 0", lines.span(node), help=advice)
+        raise _divides_by_zero(source, node)
     return power(base, exponent if over is None else to_rational(over))
 
 

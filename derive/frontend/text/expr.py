@@ -385,16 +385,11 @@ def _read_name(name: str, node: ast.expr, scope: Scope) -> Any:
         case "index":
             moved = scope.moved.get(name)
             return scope.names.index(name, lines.span(node)) if moved is None else moved
-        case "tensor":
+        case "tensor" if name not in CONSTANTS:
             return _read_bare(name, node, scope)
         case "function":
-            parameters = ", ".join(token.text for token in names.functions[name].parameters)
-            raise scope.refuse(
-                "function-bare",
-                f"{name} is a function and needs its arguments",
-                node,
-                help=f"write {name}({parameters})",
-            )
+            says, advice = f"{name} is a function and needs its arguments", _write_call(name, scope)
+            raise scope.refuse("function-bare", says, node, help=f"write {advice}")
         case _ if name in CONSTANTS:
             return CONSTANTS[name]
         case _:
@@ -402,8 +397,6 @@ def _read_name(name: str, node: ast.expr, scope: Scope) -> Any:
 
 
 def _read_bare(name: str, node: ast.expr, scope: Scope) -> Any:
-    if name in CONSTANTS:
-        return CONSTANTS[name]
     rank = find_rank(scope.names, name)
     if rank:
         raise scope.refuse(
@@ -510,11 +503,8 @@ def _read_reduction(call: lines.Call, node: ast.expr, scope: Scope) -> Any:
     if any(index.id not in scope.names.extents.known for index in given):
         for part in ast.walk(node):  # what is not declared tells no extent
             match part:
-                case ast.Subscript(ast.Name(name)) if lines.match_call(part) is None:
-                    if not scope.names.kind(name) and name not in {
-                        *scope.parameters,
-                        *FUNCTION_WORDS,
-                    }:
+                case ast.Subscript(ast.Name(name)) if not scope.names.kind(name):
+                    if name not in {*scope.parameters, *FUNCTION_WORDS}:
                         raise no_tensor(name, lines.read_elements(part.slice), part, inner)
     indices = [scope.names.index(index.id, lines.span(index)) for index in given]
     parts = [to_condition(condition, inner) for condition in conditions]
@@ -573,11 +563,10 @@ def _read_correction(call: lines.Call, node: ast.expr, scope: Scope) -> str:
             return call.word
         case [ast.keyword("correction", ast.Constant(0 | 1 as correction))] if call.word == "var":
             return "sample_var" if correction else "var"
-    help_ = (
-        "write var[j](x[j], correction=1)" if call.word == "var" else f"write {call.word}[j](..)"
-    )
+    advice = f"write {call.word}[j](..)"
+    advice = "write var[j](x[j], correction=1)" if call.word == "var" else advice
     says = f"{call.word} takes one expression"
-    raise scope.refuse("function-form", says, node, help=help_)
+    raise scope.refuse("function-form", says, node, help=advice)
 
 
 def _read_solve(call: lines.Call, node: ast.expr, given: list[ast.Name], scope: Scope) -> Any:

@@ -29,7 +29,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from keyword import kwlist
 from typing import Any, NamedTuple, TypeAlias
 from unicodedata import normalize
@@ -176,10 +176,8 @@ def _tokenize(source: Source) -> Iterable[Token]:
         if kind == "name":
             text = normalize("NFKC", text)  # as Python reads names
             if not text.isidentifier():
-                bad = next(
-                    (k for k, c in enumerate(match.group()) if not f"a{c}".isidentifier()), 0
-                )
-                raise _strange(source, start + bad)
+                bad = (k for k, c in enumerate(match.group()) if not f"a{c}".isidentifier())
+                raise _strange(source, start + next(bad, 0))
             _check_word(source, text, start, at)
         if kind == "number":
             _check_number(source, text, start, at)
@@ -227,19 +225,13 @@ def _follow_brackets(source: Source, token: Token, opened: list[Token]) -> None:
             raise source.refuse("too-deep", says, token.span, help=f"give a part {advice}")
     elif token.text in _CLOSING.values():
         if not opened:
-            says, advice = f"this {token.text} closes nothing", "open a bracket before it"
-            raise source.refuse(
-                "bracket-unopened", says, token.span, help=f"take it out, or {advice}"
-            )
+            says, advice = f"this {token.text} closes nothing", "take it out, or open a bracket"
+            raise source.refuse("bracket-unopened", says, token.span, help=f"{advice} before it")
         start = opened.pop()
         if _CLOSING[start.text] != token.text:
-            raise source.refuse(
-                "bracket-mismatch",
-                f"{start.text} is closed by {token.text}",
-                start.span,
-                token.span,
-                help=f"write {_CLOSING[start.text]} there",
-            )
+            says, advice = f"{start.text} is closed by {token.text}", _CLOSING[start.text]
+            spans = start.span, token.span
+            raise source.refuse("bracket-mismatch", says, *spans, help=f"write {advice} there")
     elif token.text == "=" and opened and "\n" in source.text[opened[-1].start : token.start]:
         raise _unclosed(source, opened[-1])
 
@@ -282,8 +274,7 @@ def _check_neighbours(source: Source, statement: tuple[Token, ...]) -> None:
 
 def _is_value(token: Token | None, signs: Iterable[str]) -> bool:
     """Is it a number, a name, or one of these signs?"""
-    is_known = token is not None and (token.kind == "number" or token.text in signs)
-    return token is not None and (is_known or _is_name(token))
+    return token is not None and (token.kind == "number" or token.text in signs or _is_name(token))
 
 
 def _is_name(token: Token) -> bool:
@@ -326,14 +317,13 @@ def _missing_value(source: Source, here: Token | None, after: Token | None) -> D
         return source.refuse(
             "equation-sign", "= and = apart are no sign", (here.start, after.end), help="write ="
         )
-    if after is None and here is not None:
-        says, span = f"something is missing after {here.text}", here.span
-        advice = "an equation goes on over a line's end where the next line is indented"
-    elif after is not None and here is None:
-        says, span = f"something is missing before {after.text}", after.span
-        advice = "put a value there, or take it out"
+    if here is None or after is None:
+        (token,) = filter(None, (here, after))
+        says = f"something is missing {'before' if after else 'after'} {token.text}"
+        span, advice = token.span, "put a value there, or take it out"
+        if after is None:
+            advice = "an equation goes on over a line's end where the next line is indented"
     else:
-        assert here is not None and after is not None
         says = f"something is missing between {here.text} and {after.text}"
         span, advice = (here.start, after.end), "put a value there, or take one of them out"
         if (here.text, after.text) == ("[", "]"):
@@ -420,12 +410,7 @@ def find_places(tree: ast.expr) -> Iterator[tuple[str, int, ast.expr]]:
 
 def _place(tree: ast.expr, piece: str, start: int) -> None:
     """Columns count bytes of UTF-8 inside the piece; make them places in the source."""
-    if piece.isascii():
-        place_of = range(len(piece) + 1)
-    else:
-        counts = [len(c.encode()) for c in piece]
-        place_of = [k for k, count in enumerate(counts) for _ in range(count)]  # type: ignore[assignment]
-        place_of = [*place_of, len(piece)]  # type: ignore[assignment]
+    place_of = [k for k, c in enumerate(piece) for _ in c.encode()] + [len(piece)]
     for node in ast.walk(tree):
         if isinstance(node, (ast.expr, ast.keyword)):
             node.col_offset = start + place_of[node.col_offset]
@@ -672,12 +657,8 @@ def _read_equation(
 
 def _is_one_bracket(tokens: Sequence[Token]) -> bool:
     """Is it one bracket from the first token to the last?"""
-    depth = 0
-    for k, token in enumerate(tokens):
-        depth += (token.text in {"(", "["}) - (token.text in {")", "]"})
-        if depth == 0:
-            return k == len(tokens) - 1
-    return False
+    depths = accumulate((t.text in _CLOSING) - (t.text in _CLOSING.values()) for t in tokens)
+    return next((k for k, depth in enumerate(depths) if not depth), -1) == len(tokens) - 1
 
 
 def _form(source: Source, tokens: Sequence[Token], says: str, example: str) -> errors.DeriveError:
