@@ -73,9 +73,7 @@ def _write_rational(value: Fraction) -> tuple[str, int]:
             f"a number of {len(str(int(value)))} digits has no floating-point value",
             help="write the formula with numbers below 1e308",
         ) from None
-    if value.denominator == 1:
-        return repr(decimal), ATOM if value >= 0 else SIGN
-    if Fraction(repr(decimal)) == value:
+    if value.denominator == 1 or Fraction(repr(decimal)) == value:
         return repr(decimal), ATOM if value >= 0 else SIGN
     return f"{value.numerator} / {value.denominator}", MUL
 
@@ -125,19 +123,9 @@ def _unless_one(value: int) -> list[ir.Expr]:
 
 
 INFIX = {
-    "+": ADD,
-    "-": ADD,
-    "*": MUL,
-    "/": MUL,
-    "floordiv": MUL,
-    "mod": MUL,
-    "@": MUL,
-    "<": COMPARE,
-    "<=": COMPARE,
-    ">": COMPARE,
-    ">=": COMPARE,
-    "==": COMPARE,
-    "!=": COMPARE,
+    **dict.fromkeys(("+", "-"), ADD),
+    **dict.fromkeys(("*", "/", "floordiv", "mod", "@"), MUL),
+    **dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), COMPARE),
     "and": AND,
     "or": OR,
 }
@@ -219,11 +207,9 @@ class Printer:
                 return self._number_tensor(value, "torch.int64"), ATOM
             case ops.Cast(arg, "int" | "wide" as kind):
                 return f"{self.text(arg, ATOM)}.{'long' if kind == 'int' else 'double'}()", ATOM
-            case ops.Cast(arg, "single"):
-                dtype = f"torch.promote_types({self.dtype}, torch.float32)"
-                return f"{self.text(arg, ATOM)}.to({dtype})", ATOM
             case ops.Cast(arg, kind):
-                dtype = self._complex if kind == "complex" else self.dtype
+                single = f"torch.promote_types({self.dtype}, torch.float32)"
+                dtype = {"complex": self._complex, "single": single}.get(kind, self.dtype)
                 return f"{self.text(arg, ATOM)}.to({dtype})", ATOM
             case ops.Recur(decay, added, first, axes, index, chunk):
                 others = tuple(i for i in axes if i is not index)
@@ -396,9 +382,7 @@ class Printer:
         if ROWS[op.kind].is_matrix:
             return f"torch.{ROWS[op.kind].torch}({text})"
         if op.kind == "prod":
-            for place in reversed(places):
-                text += f".prod({place})"
-            return text
+            return text + "".join(f".prod({place})" for place in reversed(places))
         where = _places(places, len(axes))
         if len(places) == len(axes) and op.kind in {"sum", "mean", "max", "min"}:
             where = ""
@@ -449,14 +433,10 @@ def write_call(
     """The text of a call and how tightly it holds; `given` writes an argument of its cell."""
 
     def write(part: ops.Operand, precedence: int = 0) -> str:
+        if isinstance(part, ops.Given):
+            return given(part.place, precedence)
         text, own = write_call(part, given, like, dtype)
-        return (
-            given(part.place, precedence)
-            if isinstance(part, ops.Given)
-            else f"({text})"
-            if own < precedence
-            else text
-        )
+        return f"({text})" if own < precedence else text
 
     match call:
         case ops.Given(place):

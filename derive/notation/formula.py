@@ -9,42 +9,14 @@ from typing import Any, TypedDict
 from derive.errors import DeriveError, refuse
 
 # What a generated function reads, and the file around it: nothing else may have these names.
-_HELPERS = (
-    "_sum_so_far",
-    "_find_ranks",
-    "_count_below",
-    "_reduce_below",
-    "_sum_windows",
-    "_sum_segments",
-    "_sum_places",
-    "_take_places",
-    "_average_segments",
-    "_reduce_segments",
-    "_segment_logsumexp",
-    "_weigh_apart",
-    "_transform",
-    "_unfold",
-    "_recur",
-    "_lstm",
-    "_gru",
-    "_norm",
-)
-_CHECKS = ("_check_shapes", "_check_range", *_HELPERS)
-FUNCTION_WORDS = ("torch", *_CHECKS, "ValueError", "list", "zip", "isinstance", "max")
-FILE_WORDS = (
-    *FUNCTION_WORDS,
-    "Tensor",
-    "tuple",
-    "float",
-    "int",
-    "bool",
-    "str",
-    "dict",
-    "slice",
-    "reversed",
-    "abs",
-    "RuntimeError",
-)
+_HELPERS = """
+    _check_shapes _check_range _sum_so_far _find_ranks _count_below _reduce_below _sum_windows
+    _sum_segments _sum_places _take_places _average_segments _reduce_segments _segment_logsumexp
+    _weigh_apart _transform _unfold _recur _lstm _gru _norm
+"""
+_TYPES = "Tensor tuple float int bool str dict slice reversed abs RuntimeError"
+FUNCTION_WORDS = ("torch", *_HELPERS.split(), "ValueError", "list", "zip", "isinstance", "max")
+FILE_WORDS = (*FUNCTION_WORDS, *_TYPES.split())
 
 
 @dataclass(frozen=True, slots=True)

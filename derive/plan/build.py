@@ -101,7 +101,8 @@ NORM = "_norm"
 
 def use_norms(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     """The steps with norms in place of roots: at 0 the slope of a norm is 0, a root has none."""
-    is_rooted = any(_is_root(op) for step in steps for op in ops.walk_ops(step.op))
+    applied = (op for step in steps for op in ops.walk_ops(step.op) if isinstance(op, ops.Apply))
+    is_rooted = any(op.function in {"sqrt", "pow"} for op in applied)
     known = find_values(steps) if is_rooted else {}
 
     def visit(op: ops.Op) -> ops.Op:
@@ -114,10 +115,6 @@ def use_norms(steps: tuple[Step, ...]) -> tuple[Step, ...]:
         return here
 
     return tuple(Step(step.name, visit(step.op)) for step in steps) if is_rooted else steps
-
-
-def _is_root(op: ops.Op) -> bool:
-    return isinstance(op, ops.Apply) and op.function in {"sqrt", "pow"}
 
 
 def _is_mask(op: ops.Op) -> bool:

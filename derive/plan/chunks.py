@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import prod
+from typing import TypeGuard
 
 from derive.analysis.affine import simplify_place
 from derive.ir import nodes as ir
@@ -215,11 +216,7 @@ class _Chunker:
                 case ir.Reduce("sum", bound, condition, body) if condition is ir.TRUE:
                     factors = ir.split_product(body)
                     reads = [f for f in factors if isinstance(f, ir.Access) and f.tensor is tensor]
-                    if (
-                        len(reads) == 1
-                        and self.is_plain(reads[0])
-                        and {*reads[0].places} & {*bound}
-                    ):
+                    if len(reads) == 1 and self.is_plain(reads[0], bound):
                         found[expr] = None
                         return sum(look(each) for each in factors) - 1
             return sum(map(look, find_children(expr)))
@@ -231,11 +228,12 @@ class _Chunker:
             return []  # inside of other recurrences
         return [] if any(look(each.value) for each in others) else list(found)
 
-    def is_plain(self, read: ir.Access) -> bool:
-        """Whether it is a read of one turn, each place an index of its own."""
+    def is_plain(self, read: ir.Access, bound: tuple[ir.Index, ...]) -> bool:
+        """Whether it is a read of one turn, each place an index of its own, some of them summed."""
         is_plain = all(isinstance(place, ir.Index) for place in read.places)
         is_plain = is_plain and len({*read.places}) == len(read.places)
-        return is_plain and read.places[self.axis] is self.index
+        is_turn = is_plain and read.places[self.axis] is self.index
+        return is_turn and not {*bound}.isdisjoint(read.places)
 
     def find_length(self, slope: ir.Expr, added: ir.Expr) -> int | None:
         """The longest chunk of which the products of two places are smaller than the values."""
@@ -258,11 +256,7 @@ class _Chunker:
             return multiply(*(self.at(factor, place) for factor in expr.factors))
         if self.index not in find_free(expr):
             return expr
-        read = (
-            expr
-            if isinstance(expr, ir.Access) and _is_cut(expr, self.index)
-            else self.made_of.get(expr)
-        )
+        read = expr if _is_cut(expr, self.index) else self.made_of.get(expr)
         if read is None:
             axes = find_free(expr)
             name = self.names.take(f"{self.target.tensor.name}_in")
@@ -364,10 +358,11 @@ class _Chunker:
         return ir.Access(joined.tensor, tuple(substitute(place, self.back) for place in axes))
 
 
-def _is_cut(read: ir.Access, index: ir.Index) -> bool:
-    """Does a tensor of real numbers have the index at one place, and nowhere else?"""
+def _is_cut(read: ir.Expr, index: ir.Index) -> TypeGuard[ir.Access]:
+    """Whether it is a tensor of real numbers that has the index at one place, and nowhere else."""
     return (
-        read.tensor.kind == "real"
+        isinstance(read, ir.Access)
+        and read.tensor.kind == "real"
         and read.places.count(index) == 1
         and not any(index in find_free(place) for place in read.places if place is not index)
     )

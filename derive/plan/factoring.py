@@ -397,14 +397,8 @@ class _Reader:
                     return None
         read = {*list_places(factors)}
         bound = {self.places.get(i) for i in chain.bound}
-        if (
-            chain.condition is not ir.TRUE
-            or not factors
-            or read - free != bound
-            or not free <= read
-        ):
-            return None
-        return number, normalize(tuple(factors), free)
+        is_whole = chain.condition is ir.TRUE and read - free == bound and free <= read
+        return (number, normalize(tuple(factors), free)) if factors and is_whole else None
 
     def _number(self, tensor: ir.Tensor) -> int:
         number = self.numbers.setdefault(tensor, len(self.numbers))

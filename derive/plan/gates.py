@@ -273,14 +273,9 @@ class _Match:
                 if calls:
                     (inside, *_), function = calls[0].arguments, calls[0].function
                     known = insides.setdefault(reset, inside) is inside
-                    if (
-                        gate != scaled
-                        or len(calls) > 1
-                        or not known
-                        or {*bound} & {*find_free(inside)}
-                    ):
-                        return None
-                    if function != self.kind.gates[reset]:
+                    is_reset = gate == scaled and function == self.kind.gates[reset]
+                    is_alone = len(calls) == 1 and not {*bound} & {*find_free(inside)}
+                    if not (is_reset and is_alone and known):
                         return None
                 word, weight = self.sort(bound, rest) or ("none", ir.ZERO)
                 if word == "none" or (gate == scaled and word and (word == "h") != bool(calls)):

@@ -39,9 +39,7 @@ class Known:
     reads: dict[str, tuple[tuple[ir.Index, ...], Reads]] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)  # truth values that are told by data
     infinite: dict[ir.Tensor, ir.Tensor] = field(default_factory=dict)  # with likenesses
-    soft: dict[str, ops.Op] = field(
-        default_factory=dict
-    )  # the normalized rows by arithmetic, as before
+    soft: dict[str, ops.Op] = field(default_factory=dict)  # rows by arithmetic, as they were
     is_changed: bool = False
 
     def find_reads(self, op: ops.Op) -> Reads:

@@ -55,16 +55,11 @@ class Loop:
 
     index: ir.Index
     sliced: dict[tuple[ir.Tensor, int], ir.Tensor] = field(default_factory=dict)
-    made: dict[ir.Tensor, ir.Tensor] = field(
-        default_factory=dict
-    )  # what recurs: its value in one turn
-    before: dict[tuple[ir.Tensor, int], ir.Tensor] = field(
-        default_factory=dict
-    )  # by how many turns
-    first: dict[ir.Tensor, list[ir.Tensor]] = field(
-        default_factory=dict
-    )  # its values before the loop
-    skipped: int = 0  # of them that are no part of the tensor
+    # The value of each tensor in one turn, its values so many turns before, and before the loop.
+    made: dict[ir.Tensor, ir.Tensor] = field(default_factory=dict)
+    before: dict[tuple[ir.Tensor, int], ir.Tensor] = field(default_factory=dict)
+    first: dict[ir.Tensor, list[ir.Tensor]] = field(default_factory=dict)
+    skipped: int = 0  # values before the loop that are no part of the tensor
     axes: dict[ir.Tensor, int] = field(default_factory=dict)
     lists: dict[ir.Tensor, str] = field(default_factory=dict)
     whole: Linear | View | Gated | None = None  # instead of turns

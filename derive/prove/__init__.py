@@ -56,14 +56,10 @@ def is_finite_alike(algebra: nf.Algebra, ours: Needs, theirs: Needs, indices: nf
         [(under[1], algebra.finish((term,))) for under, term in mine.items() if under not in known]
         for mine, known in ((one, other), (other, one))
     )
-
-    def is_among(need: tuple[str, nf.Normal], others: list[tuple[str, nf.Normal]]) -> bool:
-        return any(
-            need[0] == what and is_equal(algebra, need[1], other, indices) for what, other in others
-        )
-
-    return all(is_among(each, right) for each in left) and all(
-        is_among(each, left) for each in right
+    return all(
+        any(what == wanted and is_equal(algebra, value, other, indices) for wanted, other in others)
+        for needs, others in ((left, right), (right, left))
+        for what, value in needs
     )
 
 

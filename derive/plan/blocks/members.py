@@ -60,9 +60,8 @@ class Members:
     scores: dict[str, ops.Op] = field(default_factory=dict)  # what it is taken of
     roots: dict[str, str] = field(default_factory=dict)  # what is proportional to which of them
     axes: dict[str, tuple[ir.Index, ...]] = field(default_factory=dict)  # of those
-    closing: dict[str, tuple[ops.Op, ...]] = field(
-        default_factory=dict
-    )  # what sums over it, in a step
+    # The operations of a step that sum over the index.
+    closing: dict[str, tuple[ops.Op, ...]] = field(default_factory=dict)
     later: dict[str, None] = field(default_factory=dict)
 
     @property
