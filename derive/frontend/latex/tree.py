@@ -14,7 +14,6 @@ part of the name, a power) depends on what is declared, so it is kept as it is w
 """
 
 import re
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from keyword import iskeyword
@@ -318,7 +317,7 @@ class Reader:
                     tree = replace(tree, below=below, label="", upper=word)
                 continue
             if sign.text == "^":
-                exponent = self._read_group(self.read_sum)
+                exponent = self._read_group()
                 is_name = not is_grouped or tex.is_label(tex.to_word(exponent))
                 if isinstance(tree, Name) and tree.above is None and is_name:
                     tree = replace(tree, above=exponent)
@@ -380,40 +379,35 @@ class Reader:
         self.place = start
         return None
 
-    def _read_group(self, read: Callable[[], Tree]) -> Tree:
-        """What stands in braces, or one token without them."""
-        if self.peek() == "{":
-            self.take()
-            tree = read()
+    def _read_group(self) -> Tree:
+        """A sum in braces, or one token without them."""
+        token = self.take()
+        if token.text == "{":
+            tree = self.read_sum()
             self.take("}")
             return tree
-        token = self.tokens[self.place] if self.place < len(self.tokens) else None
-        if token is not None and self.line[token.start - 1] in "_^":
+        if self.line[token.start - 1] in "_^":
             more = re.sub(r"(?!^)[\W_].*", "", self.line[token.start :])
             if len(more) > 1 and (more.isdigit() or {*more} <= self.indices):
                 says = "without braces one sign alone stands below or above"
                 raise self.refuse(says, token, f"put it in braces: {{{more}}}")
-        if token is not None and token.text in _MARKS:
-            self.take()
-            return Name(_MARKS[token.text], token)
-        if token is not None and token.kind == "number" and token.text.isdigit():
+        if token.kind == "number" and token.text.isdigit() and len(token.text) > 1:
             middle = token.start + 1  # `\\frac12`: one digit without braces
+            first = replace(token, text=token.text[0], end=middle)
             rest = replace(token, text=token.text[1:], start=middle)
-            token = replace(token, text=token.text[0], end=middle)
-            self.tokens[self.place : self.place + 1] = [token, rest] if rest.text else [token]
-        if token is not None and token.kind in {"number", "word"}:
-            self.take()
-            return Number(token.text) if token.kind == "number" else Name(token.text, token)
+            self.tokens[self.place - 1 : self.place] = [first, rest]
+            return Number(first.text)
+        if token.text in _MARKS or token.kind == "word":
+            return Name(_MARKS.get(token.text, token.text), token)
+        self.place -= 1
         return self._read_atom()
 
     def _read_places(self) -> tuple[tuple[Tree, ...], str]:
         """The places below a name, and their text as part of it. Letters side by side are many."""
         start = self.place
         if self.peek() != "{":
-            place = self._read_group(self.read_sum)
-            label = place.base if isinstance(place, Name) else ""
-            label = place.text if isinstance(place, Number) else label
-            return (place,), label
+            place = self._read_group()
+            return (place,), tex.to_word(place)
         self.take()
         places: list[Tree] = []
         sign = ""
@@ -558,7 +552,7 @@ class Reader:
             if self.take().text == "_":
                 below, _ = self._read_places()
             else:
-                above = self._read_group(self.read_sum)
+                above = self._read_group()
         return below, above
 
     def _read_list(self, separators: set[str]) -> tuple[Tree, ...]:
@@ -572,17 +566,17 @@ class Reader:
     def _read_command(self, command: str, token: Token) -> Tree:
         word = command[1:]
         if command in {"\\frac", "\\dfrac", "\\tfrac"}:
-            sides = [(self.tokens[self.place :], self._read_group(self.read_sum)) for _ in range(2)]
+            sides = [(self.tokens[self.place :], self._read_group()) for _ in range(2)]
             if all([t.text for t in ahead[1:2]] == ["d"] for ahead, _ in sides):
                 raise self.refuse("it is open whether this is a derivative", token, "write it out")
             return Product((("", sides[0][1]), ("/", sides[1][1])))
         if command == "\\sqrt":
             if self.peek() != "[":
-                return Call("sqrt", token, (self._read_group(self.read_sum),))
+                return Call("sqrt", token, (self._read_group(),))
             self.take()
             inverse = Product((("", Number("1")), ("/", self.read_sum())))
             self.take("]")
-            return tex.Power(self._read_group(self.read_sum), inverse)
+            return tex.Power(self._read_group(), inverse)
         if command == "\\arg" and self.peek() in {"\\max", "\\min"}:
             return self._read_call(f"arg{self.take().text[1:]}", token)
         if command in _BIG:
@@ -618,16 +612,15 @@ class Reader:
         braced = re.compile(r"\s*\{([^{}]*)\}").match(self.line, end)
         is_upright = word in {"mathrm", "operatorname", "text", "textrm", "mathop", "rm"}
         if self.peek() == "{" and (not braced or ("_" in braced[1] and not is_upright)):
-            inside = self._read_group(self.read_factor)  # `\hat{\mathbf{x}}`, `\hat{x_i}`
+            inside = self._read_group()  # `\hat{\mathbf{x}}`, `\hat{x_i}`
             if not isinstance(inside, Name):
                 raise self.refuse(f"\\{word} is of a name", token)
             return replace(inside, base=f"{inside.base}_{word}") if word in _ACCENTS else inside
         if braced is None:
             name = self.take().text.lstrip("\\")
         else:
-            name = re.sub(r"\\_|[\s-]+", "_", re.sub(r"\\[,;:! ]", "", braced[1]).strip()).replace(
-                "\\", ""
-            )
+            name = re.sub(r"\\[,;:! ]", "", braced[1]).strip()
+            name = re.sub(r"\\_|[\s-]+", "_", name).replace("\\", "")
             while self.place < len(self.tokens) and self.tokens[self.place].start < braced.end():
                 self.place += 1
         if name == "E" and (word == "mathbb" or self.peek() == "["):
@@ -636,12 +629,9 @@ class Reader:
         if word in {"mathbb", "mathbf"} and name == "1":  # a condition in brackets or below it
             if self.peek() == "_":
                 self.take()
-            opened = self.take()
-            if opened.text not in _CLOSING:
+            if self.peek() not in _CLOSING:
                 raise self.refuse("the condition of the indicator is missing", token)
-            condition = self.read_relation()
-            self.take(_CLOSING[opened.text])
-            return tex.Bracket(condition)
+            return tex.Bracket(self._read_within(self.take()))
         if not re.fullmatch(r"\w+", name):
             raise self.refuse(f"{name or word} is no name", token)
         name = f"{name}_{word}" if word in _ACCENTS else name
