@@ -26,6 +26,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import combinations, islice, product
 from keyword import iskeyword
+from operator import itemgetter
 from typing import Unpack
 
 from derive.errors import DeriveError, Mark, keep_what_helps, refuse
@@ -36,6 +37,7 @@ from derive.frontend.latex.names import (
     Choice,
     MisfitError,
     Names,
+    Read,
     Shapes,
     add_to,
     complete,
@@ -436,22 +438,18 @@ def exchange(tree: Tree, given: Mapping[Tree, Tree]) -> Tree:
 
 def sort_equations(equations: Sequence[Equation], names: Names) -> list[Equation]:
     """What is read before it is defined comes after its definition, where that is possible."""
-    left: list[tuple[Equation, str, set[str]]] = []
-
-    def is_first(target: Tree) -> bool:  # an entry of what other equations give a shape
-        found = names.resolve(target, is_target=True) if isinstance(target, Name) else None
-        is_entry = found is not None and [*map(to_word, found.places)] == ["0"]
-        return is_entry and found is not None and names.shapes.find(found.name) is None
-
-    for equation in sorted(equations, key=lambda equation: is_first(equation.left)):
-        _, target, body = equation
-        own = names.resolve(target, is_target=True).name if isinstance(target, Name) else ""
-        left.append((equation, own, names.find_reads(body) - {own}))
+    left: list[tuple[bool, Equation, str, set[str]]] = []
+    for each in equations:
+        own = names.resolve(each.left, is_target=True) if isinstance(each.left, Name) else Read("")
+        # an entry of a tensor to which other equations give a shape comes last
+        is_entry = [*map(to_word, own.places)] == ["0"] and names.shapes.find(own.name) is None
+        left.append((is_entry, each, own.name, names.find_reads(each.right) - {own.name}))
+    left.sort(key=itemgetter(0))
     found: list[Equation] = []
     while left:
-        waiting = {own for _, own, _ in left}
-        ready = (k for k, (_, _, reads) in enumerate(left) if not reads & waiting)
-        found.append(left.pop(next(ready, 0))[0])
+        waiting = {own for _, _, own, _ in left}
+        ready = (k for k, (*_, reads) in enumerate(left) if not reads & waiting)
+        found.append(left.pop(next(ready, 0))[1])
     return found
 
 
@@ -531,11 +529,8 @@ def choose(equations: Sequence[Equation], names: Names, first: set[str]) -> str:
             help="write more indices, X_{bi}, or a line: vectors are columns; index i < N",
         )
     if misfit is None:
-        raise refuse(
-            "latex-form",
-            "the indices that are written fit no extents",
-            help="write all indices of each tensor, or check the shapes",
-        )
+        advice = "write all indices of each tensor, or check the shapes"
+        raise tex.refuse_at(None, "the indices that are written fit no extents", advice)
     number, fault = misfit
     line = equations[min(number, len(equations) - 1)].line
     told = fault.diagnostic

@@ -629,7 +629,7 @@ def transpose(value: Value, token: tree.Token | None = None) -> Value:
 
 def refuse_entry(name: tree.Tree, value: Value, place: tree.Tree, scope: frozenset[str]) -> None:
     """Refuse `x(j)` of a vector x or with a bare index j: an entry or a product."""
-    words = {part.base for part in tree.walk(place) if isinstance(part, tree.Name)}
+    words = {part.base for part in tree.find_names(place)}
     is_place = words and words <= scope and (value.axes or tree.to_word(place))
     if is_place and isinstance(name, tree.Name) and "[" in value.text:
         says = f"it is open whether {name.base}(..) is an entry or a product"
@@ -650,10 +650,7 @@ def find_words(places: Iterable[str]) -> tuple[str, ...]:
 def refuse_undeclared(name: str, token: tree.Token) -> MisfitError:
     """The error of a name that is neither declared nor an index."""
     advice = f"declare it, {name}: [N, M], scalar {name} or size {name}; a function: {name}(x) = .."
-    if name == "I":
-        advice = f"write the identity with its indices, \\delta_{{ij}}, or {advice}"
-    if word := tree.USUAL.get(name):
-        advice = f"write \\operatorname{{{word}}}(..) for the function, or {advice}"
+    advice = f"{tree.USUAL[name]}, or {advice}" if name in tree.USUAL else advice
     return MisfitError(f"{name} is not declared", token, advice)
 
 

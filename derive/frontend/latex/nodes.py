@@ -187,7 +187,9 @@ def map_parts(tree: Tree, change: Callable[[Tree], Tree]) -> Tree:
 # Norms over the axes of a vector or matrix.
 NORMS = dict.fromkeys(("norm", "norm_2", "norm_F"), "norm[{}]({})")
 NORMS |= {"norm_1": "sum[{}](abs({}))", "norm_oo": "max[{}](abs({}))"}
-USUAL = {"sigma": "sigmoid"}  # functions that papers write as a letter
+# Letters that papers use without a declaration, and what to write for them.
+USUAL = {"sigma": "write \\operatorname{sigmoid}(..) for the function"}
+USUAL |= {"I": "write the identity with its indices, \\delta_{ij}"}
 DOTS = {"ldots", "dots", "cdots"}
 # Commands that are no names, and what to write for them.
 _SET = "write the range of the index; of a set, its mask as a factor: \\sum_k A_{ik} x_k"

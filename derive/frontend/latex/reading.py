@@ -169,13 +169,11 @@ class Reading:
             return Layout(("",) * written, tuple(range(written)), 0)
         if extents is None:
             raise refuse_undefined(name)
-        if name in self.names.defined:  # a recurrence reads what it defines
-            rest = max(len(extents) - written, 0)
-            return Layout(extents, tuple(range(written)), rest)
-        self.used[name] = None
-        if written == len(extents):
-            return Layout(extents, tuple(range(written)), 0)
-        return Layout(extents, self.choice.places[name], self.choice.axes[name])
+        if name not in self.names.defined:  # a recurrence reads what it defines
+            self.used[name] = None
+            if written != len(extents):
+                return Layout(extents, self.choice.places[name], self.choice.axes[name])
+        return Layout(extents, tuple(range(written)), max(len(extents) - written, 0))
 
     def read_tensor(self, read: Read, name: Name) -> Value:
         """A tensor with the indices that are written and those that are left out."""
