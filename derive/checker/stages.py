@@ -27,7 +27,7 @@ from derive.checker.judge import (
 from derive.checker.judge.circumstances import judge_circumstances, run_all
 from derive.checker.pick import Choice, pick_program, show_default
 from derive.checker.processes import CannotRunError, find_kind, log_error
-from derive.checker.program import Program, evaluate_source, lift_program
+from derive.checker.program import Program, lift_program
 from derive.checker.reading import say_line
 from derive.checker.runs import Answer, How, has_dropout, is_same, modes
 from derive.checker.samples import Sample
@@ -82,11 +82,7 @@ def find_unbound(program: Program, sample: Sample) -> list[Slot]:
         return []
     kind = find_kind(target)
     if kind == "class":
-        values = sample.make_inputs()
-        made = {
-            name: evaluate_source(source, values, sample.sizes, {})
-            for name, source in program.constructor.items()
-        }
+        made = program.find_given(sample.make_inputs(), sample.sizes).constructor
         target, kind = subjects.construct(target, made, program.code.path), "module"
     arguments, parameters = find_slots(target)
     free = [slot for slot in arguments if slot.default is None and not slot.is_number]

@@ -90,21 +90,16 @@ class _Recorder:
             base = getattr(read[0], "_base", None)
             made = [read[0] if base is None else base]
         for tensor in made:
-            self._add(tensor, (line, site), reads, in_place)
-
-    def _add(
-        self, tensor: Any, at: tuple[int, int], reads: tuple[int, ...], in_place: bool
-    ) -> None:
-        told = tensor.is_floating_point() or tensor.dtype == torch.bool
-        if not told or not 0 < tensor.numel() <= _MOST_RECORDED:
-            return
-        number = len(self.events)
-        value = tensor.detach().double()
-        value = value.clone() if value.data_ptr() == tensor.data_ptr() else value
-        self.events.append(Event(number, at[0], value, reads, at[1]))
-        self._by_tensor[tensor] = number
-        if in_place:
-            self._by_memory[_find_memory(tensor)] = number
+            told = tensor.is_floating_point() or tensor.dtype == torch.bool
+            if not told or not 0 < tensor.numel() <= _MOST_RECORDED:
+                continue
+            number = len(self.events)
+            value = tensor.detach().double()
+            value = value.clone() if value.data_ptr() == tensor.data_ptr() else value
+            self.events.append(Event(number, line, value, reads, site))
+            self._by_tensor[tensor] = number
+            if in_place:
+                self._by_memory[_find_memory(tensor)] = number
 
 
 def record(run: Callable[[], tuple[Any, ...]], path: str) -> Trace:

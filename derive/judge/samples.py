@@ -222,7 +222,7 @@ def _measure(sizes: Sizes, demands: Demands, *, with_one: bool) -> float:
     ones = sum(size == 1 for size in sizes.values())
     if not with_one:  # a window with one place says nothing of its step
         made = zip(demands.extents, values, strict=True)
-        ones += sum(value == 1 for e, value in made if not isinstance(_only_atom(e), ir.Size))
+        ones += sum(value == 1 for extent, value in made if not _find_size(extent))
     return badness + 40 * abs(ones - (with_one and bool(sizes)))
 
 
@@ -249,12 +249,12 @@ def _add_up_work(lengths: Sequence[float], demands: Demands) -> float:
     return sum(times * prod([lengths[k] for k in loops]) for loops, times in demands.work)
 
 
-def _only_atom(extent: Polynomial) -> ir.Expr | Fraction | int | None:
-    """What an extent is, if it is one atom or a number."""
+def _find_size(extent: Polynomial) -> str:
+    """The name of the size that an extent is, as most are; "" for any other."""
     match tuple(extent.terms.items()):
-        case ((((atom, 1),), 1),):
-            return atom
-    return extent.constant
+        case ((((ir.Size(name), 1),), 1),):
+            return name
+    return ""
 
 
 def _find_length(extent: Polynomial, sizes: Sizes) -> float:
@@ -262,10 +262,8 @@ def _find_length(extent: Polynomial, sizes: Sizes) -> float:
 
 
 def _evaluate(extent: Polynomial, sizes: Mapping[str, int]) -> Fraction | int:
-    match tuple(extent.terms.items()):
-        case ((((ir.Size(name), 1),), 1),):  # most extents, and this is asked often
-            return sizes[name]
-    return extent.at(sizes)
+    name = _find_size(extent)
+    return sizes[name] if name else extent.at(sizes)
 
 
 @lru_cache(maxsize=16)

@@ -19,7 +19,7 @@ def _weigh(query: Any, key: Any, how: Sequence[Any], **named: Any) -> Any:
     attn_mask, scale = named.get("attn_mask"), named.get("scale")
     if dropout:
         raise NotModelledError("dropout")
-    scores = query @ key.mT * _find_scale(query, scale)
+    scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:
         attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
     if attn_mask is not None and attn_mask.dtype is torch.bool:
@@ -27,10 +27,6 @@ def _weigh(query: Any, key: Any, how: Sequence[Any], **named: Any) -> Any:
     elif attn_mask is not None:
         scores = scores + attn_mask
     return internals.safe_softmax(scores, -1)
-
-
-def _find_scale(query: Any, scale: float | None) -> float:
-    return float(query.shape[-1] ** -0.5 if scale is None else scale)
 
 
 def _repeat_heads(tensor: Any, query: Any) -> Any:
@@ -108,7 +104,9 @@ def _turn(kernel: Any, groups: int) -> Any:
 
 def _average(value: Any, window: Any, *how: Any) -> Any:
     """Means of windows without a border."""
-    _check_border(how)
+    border = [any(each) if isinstance(each, (list, tuple)) else each for each in how[1:3]]
+    if any(border) or any(how[4:5]):
+        raise NotModelledError("pooling with a border or a divisor")
     step, count = list(how[0] if how and how[0] else window), len(window)
     for size, each in zip(window, step, strict=True):  # the next dimension has moved to its place
         value = value.unfold(-count, size, each)
@@ -141,12 +139,6 @@ def _find_largest_backward(grad: Any, value: Any, *how: Any) -> Any:
     """By the value: the gradient of each window goes to its largest element."""
     *made, _ = how
     return _pull(grad, lambda each: _find_largest(each, *made)[0], value)[0]
-
-
-def _check_border(how: Sequence[Any]) -> None:
-    border = [any(each) if isinstance(each, (list, tuple)) else each for each in how[1:3]]
-    if any(border) or any(how[4:5]):
-        raise NotModelledError("pooling with a border or a divisor")
 
 
 def _add_products(added: Any, one: Any, other: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:

@@ -6,7 +6,7 @@ Operations that move elements and compute nothing are done to every part alike.
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from functools import cache, reduce
+from functools import reduce
 from math import inf, nan, prod
 from operator import methodcaller, mul
 from typing import Any
@@ -417,8 +417,7 @@ def dispatch(func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     if torch.Tag.inplace_view in func.tags and own in MOVES:
         return _turn(func, *args, **named)
     with find_running():  # torch's own parts, which come here again
-        known = _list_decompositions().get(func)
-        found = (known or func.decompose)(*args, **named)
+        found = internals.decompositions.get(func, func.decompose)(*args, **named)
     if found is NotImplemented:
         raise algebra.NotModelledError(run.name)
     return found
@@ -462,11 +461,6 @@ def _turn(func: Any, target: FieldTensor, *args: Any, **named: Any) -> Any:
     target.parts = target.parts.map(lambda part: func(part.detach(), *args, **named))
     with internals.no_dispatch():
         return func(target, *args, **named)
-
-
-@cache
-def _list_decompositions() -> dict[Any, Any]:
-    return dict(internals.decompositions)
 
 
 FieldTensor.answer = staticmethod(dispatch)
