@@ -483,7 +483,7 @@ def _hold(
 def find_roles(system: ir.System, tensor: ir.Tensor) -> tuple[str, ...]:
     """What each place of a tensor does where it is first read, in the words of a slot's axes."""
     for equation in system.equations:
-        kept = {index for place in equation.target.places for index in find_free(place)}
+        kept = {*find_free(equation.target)}
         accesses = list(find_accesses(equation.value))
         others = (place for a in accesses if a.tensor is not tensor for place in a.places)
         windows = {i for place in others if len(find_free(place)) > 1 for i in find_free(place)}

@@ -534,9 +534,6 @@ def _find_moment(kind: str, body: Any, mask: Any, rows: tuple[int, ...]) -> Any:
 def _sum(evaluator: Evaluator, body: ir.Expr, bound: tuple[ir.Index, ...]) -> Grid:
     """A sum of products, one index at a time, the one that leaves the smallest product first."""
     guards, factors = split_guards((body,))
-    for factor in factors:
-        if isinstance(factor, ir.Mul):
-            guards, factors = split_guards(factors)
     grids = [evaluator.find(factor) for factor in factors]
     if guards:
         whole = evaluator.guard(guards, _multiply_grids(grids))

@@ -276,9 +276,7 @@ def _find_demands(system: ir.System) -> Demands:
     least: dict[tuple[Polynomial, int], None] = {}
     wanted: dict[tuple[Polynomial, int], None] = {}
     for equation in (*system.equations, *system.written):
-        outside = tuple(
-            dict.fromkeys(index for place in equation.target.places for index in find_free(place))
-        )
+        outside = find_free(equation.target)
         for expr, loops in ((equation.target, outside), *_find_loops(equation.value, outside)):
             extents += [index.extent for index in loops]
             around = (Polynomial.of(index.extent) for index in loops)

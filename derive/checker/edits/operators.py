@@ -17,7 +17,14 @@ from derive.checker.edits import sites
 from derive.ir import nodes as ir
 from derive.ir.functions import EXPONENTIALS, FUNCTIONS, ROWS, find_confused
 from derive.ir.polynomial import Polynomial
-from derive.ir.walk import find_accesses, find_free, rewrite_bottom_up, walk
+from derive.ir.walk import (
+    find_accesses,
+    find_free,
+    find_names,
+    rename_apart,
+    rewrite_bottom_up,
+    walk,
+)
 
 HALF, TWO = ir.Number(Fraction(1, 2)), ir.Number(Fraction(2))
 _KINDS = ("sum", "mean", "max", "min", "prod", "logsumexp")
@@ -41,7 +48,7 @@ def exchange_indices(site: sites.Site) -> Iterator[sites.Change]:
         if access is None:
             yield site.change(new, f"TRANSPOSE the mask: {sites.show(node)}, not {sites.show(new)}")
             continue
-        kept, words = sites.find_kept(site.equation), f"EXCHANGE {names} of {access.tensor.name}"
+        kept, words = find_free(site.equation.target), f"EXCHANGE {names} of {access.tensor.name}"
         is_plain = access.tensor in site.formula.system.tensors and {one, two} <= {*access.places}
         if site.is_conditional and access.tensor.kind == "bool":
             words = f"TRANSPOSE the mask: {words}"
@@ -62,7 +69,7 @@ def read_other_index(site: sites.Site) -> Iterator[sites.Change]:
     access = site.access
     if access is None:
         return
-    name, mine = access.tensor.name, sites.find_indices(access)
+    name, mine = access.tensor.name, find_free(access)
     sums = (n for n in site.above if isinstance(n, ir.Reduce) and n.kind == "sum")
     summed = {index for node in sums for index in node.bound}
     for old in mine:
@@ -76,7 +83,7 @@ def read_other_index(site: sites.Site) -> Iterator[sites.Change]:
                 words = f"a repeated index: {new.name} stands twice, the formula reads {wrong}"
             yield site.change(other, words)
         if old in summed and site.is_value:
-            fresh = sites.find_fresh(old, *site.above[:1], access)
+            fresh = rename_apart(old, find_names((*site.above, access)[0]))
             alone = ir.Reduce("sum", (fresh,), ir.TRUE, sites.exchange_nodes(access, {old: fresh}))
             words = f"the index {old.name} is summed separately in {name}: give it one name"
             yield site.change(alone, words, 0.4)

@@ -19,15 +19,7 @@ from itertools import combinations, pairwise
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.text import to_text
-from derive.ir.walk import (
-    find_children,
-    find_free,
-    map_children,
-    rename_apart,
-    rewrite_bottom_up,
-    substitute,
-    walk,
-)
+from derive.ir.walk import find_children, find_free, map_children, rewrite_bottom_up, substitute
 
 EXCHANGED, LACKING, MISPLACED, SEVERAL = 1.0, 1.2, 1.4, 1.6
 LONGEST = 60  # indices of a node that words quote whole
@@ -76,7 +68,7 @@ class SizedFormula:
 
         equation = self.system.equations[number]
         yield from descend(
-            Site(self, number, equation.value, find_kept(equation), (), lambda new: new)
+            Site(self, number, equation.value, find_free(equation.target), (), lambda new: new)
         )
 
     def extent(self, index: ir.Index) -> int:
@@ -226,15 +218,9 @@ def exchange_nodes(expr: ir.Expr, new: Mapping[ir.Expr, ir.Expr]) -> ir.Expr:
         return expr
 
 
-def find_indices(access: ir.Access) -> tuple[ir.Index, ...]:
-    """The indices in the places of an access, in order."""
-    return tuple(dict.fromkeys(i for place in access.places for i in find_free(place)))
-
-
 def pair_indices(formula: SizedFormula, node: ir.Expr) -> Iterator[tuple[ir.Index, ir.Index, str]]:
     """The pairs of indices of one extent in a node, with their names."""
-    found = find_indices(node) if isinstance(node, ir.Access) else find_free(node)
-    for one, two in combinations(found, 2):
+    for one, two in combinations(find_free(node), 2):
         if formula.extent(one) == formula.extent(two):
             yield one, two, " and ".join(sorted((one.name, two.name)))
 
@@ -277,32 +263,10 @@ def is_bracket(factor: ir.Expr) -> bool:
     return isinstance(factor, ir.Where) and (factor.then, factor.other) == (ir.ONE, ir.ZERO)
 
 
-def find_kept(equation: ir.Equation) -> tuple[ir.Index, ...]:
-    """The indices of an equation's target."""
-    return find_indices(equation.target)
-
-
 def show(expr: ir.Expr | ir.Equation, name: str = "") -> str:
     """The node as words quote it; one that is too long goes by a name, if it has one."""
     text = to_text(expr)
     return text if len(text) <= LONGEST or not name else name
-
-
-def find_fresh(index: ir.Index, *exprs: ir.Expr) -> ir.Index:
-    """The index under an index that occurs in none of the expressions."""
-    taken: set[str] = set()
-    for node in (node for expr in exprs for node in walk(expr)):
-        match node:
-            case ir.Index(name) | ir.Size(name) | ir.Scalar(name):
-                taken.add(name)
-            case ir.Along():
-                taken |= {each.name for each in node.indices}
-            case ir.Access(tensor):
-                taken.add(tensor.name)
-            case ir.Reduce(_, bound):
-                taken |= {each.name for each in bound}
-    taken |= {node.name for node in walk(index.extent) if isinstance(node, ir.Size)}
-    return rename_apart(index, taken)
 
 
 _POWERS = (Fraction(1, 2), Fraction(-1, 2), Fraction(1), Fraction(-1))

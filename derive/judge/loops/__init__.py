@@ -12,7 +12,7 @@ of the index language, and computes one element at a time: in float64, or exactl
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import zip_longest
+from itertools import product, zip_longest
 from typing import Any
 
 from sympy import Indexed, S, expand
@@ -263,18 +263,14 @@ def _find_loops(group: list[int], formula: Formula, names: Names) -> dict[str, b
     ]
     found: dict[str, bool] = {}
     while any(last[label_of(read.base)] >= turn[k] for read, k in waiting):
-        for index in (index for index in shared if index not in found):
+        for index, is_downward in product((i for i in shared if i not in found), (False, True)):
             places = [[_find_place(x, index, names) for x in (r, lefts[k])] for r, k in waiting]
             gaps = [S.NaN if None in pair else expand(pair[0] - pair[1]) for pair in places]
-            for is_downward in (False, True):
-                signs = [-gap if is_downward else gap for gap in gaps]
-                if all(s.is_nonpositive for s in signs) and any(s.is_negative for s in signs):
-                    found[index] = is_downward
-                    waiting = [w for w, gap in zip(waiting, gaps, strict=True) if gap.is_zero]
-                    break
-            else:
-                continue
-            break
+            signs = [-gap if is_downward else gap for gap in gaps]
+            if all(s.is_nonpositive for s in signs) and any(s.is_negative for s in signs):
+                found[index] = is_downward
+                waiting = [w for w, gap in zip(waiting, gaps, strict=True) if gap.is_zero]
+                break
         else:
             return None
     return found
