@@ -121,7 +121,7 @@ def _find_by_use(definition: ast.AST, parameter: inspect.Parameter, function: An
         return Group({key: (default, _EMPTY) for key, default in keys.items()}, dict)
     if parameter.default is None:
         return None  # the code does without it, and what class it is of is not known
-    known = {*_list_of_tensor(), *dir(dict), *called}
+    known = {*dir(torch.Tensor), *dir(dict), *called}  # which tell of no object with tensors
     if not names or not known.isdisjoint(names):
         return None
     every = getattr(function, "__globals__", {}).values()
@@ -130,12 +130,6 @@ def _find_by_use(definition: ast.AST, parameter: inspect.Parameter, function: An
     if len(fitting) == 1:
         return _find_by_class(fitting[0])
     return Group(dict.fromkeys(names, (_EMPTY, _EMPTY)), SimpleNamespace)
-
-
-@lru_cache(maxsize=1)
-def _list_of_tensor() -> frozenset[str]:
-    """What a tensor has itself, so that it tells of no object that holds tensors."""
-    return frozenset(dir(torch.Tensor))
 
 
 def parse_file(path: str) -> ast.Module:
@@ -294,12 +288,11 @@ def _find_probabilities(function: Any) -> Iterator[str]:
         for node in ast.walk(definition):
             match node:
                 case ast.Call(ast.Name(name) | ast.Attribute(attr=name), given, named):
-                    is_drop = "drop" in name.lower()
-                    found = given[:1] if name[:1].isupper() else given[1:2]
-                    words = [
-                        w for w in named if "drop" in (w.arg or "") or (is_drop and w.arg == "p")
-                    ]
-                    found = [*(found if is_drop else ()), *(word.value for word in words)]
+                    told, found = {"p"}, given[:1] if name[:1].isupper() else given[1:2]
+                    if "drop" not in name.lower():
+                        told, found = set(), []
+                    words = ((word.arg or "", word.value) for word in named)
+                    found += [value for word, value in words if "drop" in word or word in told]
                 case _:
                     continue
             for each in found:

@@ -107,14 +107,13 @@ class Stock:
         numbers: dict[Fraction, None] = {}
         bounds: dict[tuple[str, Fraction | str], None] = {}
         for node in samples.list_parts(system):
+            ends: list[tuple[str, ir.Expr]] = []
             match node:
                 case ir.Call("max" | "min" as side, parts):
                     functions |= dict.fromkeys((side, "relu"))  # max(x, 0)
                     ends = [("min" if side == "max" else "max", part) for part in parts]
                 case ir.Call("clip", (_, low, high)):
-                    functions["clip"], ends = None, [("min", low), ("max", high)]
-                case _:
-                    ends = []
+                    ends = [("min", low), ("max", high)]
             for which, end in ends:
                 if isinstance(end, ir.Number | ir.Scalar):
                     bounds[which, end.value if isinstance(end, ir.Number) else end.name] = None

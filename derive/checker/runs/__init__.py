@@ -328,17 +328,15 @@ def call_target(
         return found
     positional, named = _order(target, slots.gather(target, given))
     globals = getattr(inspect.unwrap(target), "__globals__", {})
-    if not any(_is_numpys(value) for value in globals.values()):
+    homes = [
+        value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "")
+        for value in globals.values()
+    ]
+    if not any(str(home).startswith(NUMPY) for home in homes):
         return call(target, positional, named)
     ndarray, map_only = internals.numpy.ndarray, internals.pytree.tree_map_only
     positional, named = map_only(torch.Tensor, ndarray, (positional, named))
     return map_only(ndarray, lambda array: array.tensor, call(target, positional, named))
-
-
-def _is_numpys(value: Any) -> bool:
-    """Is it of torch's numpy: the module, or one of its functions?"""
-    name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "")
-    return str(name).startswith(NUMPY)
 
 
 def _convert_others(module: Any, given: Collection[str], dtype: Any) -> dict[str, Any]:

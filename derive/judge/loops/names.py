@@ -48,8 +48,8 @@ class Names:
         return self.whole.get(name, False) or getattr(self.bases.get(name), "kind", "real") == "int"
 
 
-def find_roles(formula: Formula) -> Names:
-    """The role of every name in the formula, and the extents that its objects carry."""
+def read_names(formula: Formula) -> Names:
+    """Every name with its role, extent or shape, and spelling."""
     names = Names()
     nodes = [node for equation in _check_equations(formula) for node in walk(equation)]
     _collect(formula, nodes, names)
@@ -64,6 +64,8 @@ def find_roles(formula: Formula) -> Names:
             for name, base in names.bases.items()
         }
         names.ranks = {name: k for k, name in enumerate(sorted(turn, key=lambda name: turn[name]))}
+    _find_extents(formula, nodes, names)
+    _spell(names)
     return names
 
 
@@ -270,7 +272,7 @@ def two_extents(index: str, one: Any, other: Any) -> DeriveError:
     )
 
 
-def spell(names: Names) -> None:
+def _spell(names: Names) -> None:
     """Give every name a Python name that the text does not use itself."""
     taken = set(runtime.find_names()) | set(keyword.kwlist)
     groups = (names.bases, names.defined, names.indices, names.sizes, names.scalars)
@@ -283,15 +285,6 @@ def spell(names: Names) -> None:
             spelt += "_"
         taken.add(spelt)
         names.python[name] = spelt
-
-
-def read_names(formula: Formula) -> Names:
-    """Every name with its role, extent or shape, and spelling."""
-    names = find_roles(formula)
-    nodes = [node for equation in formula.equations for node in walk(equation)]
-    _find_extents(formula, nodes, names)
-    spell(names)
-    return names
 
 
 def _find_extents(formula: Formula, nodes: list[Any], names: Names) -> None:
