@@ -220,7 +220,9 @@ class Evaluator:
                 parts, indices = align([self.find(term) for term in terms])
                 return Grid(reduce(torch.add, parts), indices)
             case ir.Mul(factors):
-                return self._multiply(factors)
+                guards, others = split_guards(factors)
+                grids = [self.find(factor) for factor in others or (ir.ONE,)]
+                return self.guard(guards, _multiply_grids(grids))
             case ir.Pow(base, exponent):
                 return _power(self, base, exponent)
             case ir.Call(function, arguments):
@@ -251,11 +253,6 @@ class Evaluator:
     def _connect(self, act: Any, parts: tuple[ir.Expr, ...]) -> Grid:
         found, indices = align([self.condition(part) for part in parts])
         return Grid(reduce(act, found), indices)
-
-    def _multiply(self, factors: tuple[ir.Expr, ...]) -> Grid:
-        guards, others = split_guards(factors)
-        parts, indices = align([self.find(factor) for factor in others or (ir.ONE,)])
-        return self.guard(guards, Grid(reduce(torch.mul, parts), indices))
 
     def guard(self, guards: tuple[ir.Expr, ...], product: Grid) -> Grid:
         """The product, and 0 where a guard is false."""
@@ -536,8 +533,7 @@ def _sum(evaluator: Evaluator, body: ir.Expr, bound: tuple[ir.Index, ...]) -> Gr
     guards, factors = split_guards((body,))
     grids = [evaluator.find(factor) for factor in factors]
     if guards:
-        whole = evaluator.guard(guards, _multiply_grids(grids))
-        return _sum_out(evaluator, [whole], bound)
+        grids = [evaluator.guard(guards, _multiply_grids(grids))]
     return _sum_out(evaluator, grids, bound)
 
 

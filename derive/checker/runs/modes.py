@@ -50,7 +50,7 @@ def watch_gradients(path: str, cuts: dict[tuple[int, str], None]) -> Any:
             is_lost = bool(reals) and not any(each.requires_grad for each in reals)
             if (is_lost or name in _READING) and not _is_in_own_function():
                 call = name if torch.is_grad_enabled() else "no_grad"
-                cuts[find_line_now(path) or 0, call] = None
+                cuts[find_site_now(path)[0] or 0, call] = None
         return found
 
     return make_mode(act)
@@ -68,13 +68,11 @@ def _is_in_own_function() -> bool:
     return frame is not None
 
 
-def find_line_now(path: str) -> int | None:
-    """The line of the innermost frame that is in the user's file."""
-    return find_site_now(path)[0]
-
-
 def find_site_now(path: str) -> tuple[int | None, int]:
-    """That line, and the instruction in its function, which a loop comes back to."""
+    """The line of the innermost frame that is in a file, and its instruction there.
+
+    A loop comes back to the same instruction.
+    """
     frame: Any = sys._getframe()
     while frame is not None and frame.f_code.co_filename != path:
         frame = frame.f_back
@@ -151,7 +149,7 @@ class Recorder:
 
     def meet(self, function: Any, args: Any, named: Any) -> Any:
         """What a call gives, noted."""
-        line = find_line_now(self.path)  # none where it is no call of the code
+        line, _ = find_site_now(self.path)  # none where it is no call of the code
         if line is None or len(self.calls) >= MOST_CALLS:
             return function(*args, **named)
         wide = _widen(function, args, named)
@@ -262,7 +260,7 @@ def make_precise(state: State, path: str) -> Any:
             found = function(*map(lengthen, args), **named)
         for dtype in (each for each in given if each in short):
             told = str(dtype).removeprefix("torch.")
-            state.shorter[Lowering(told, find_line_now(path), name)] = None
+            state.shorter[Lowering(told, find_site_now(path)[0], name)] = None
             if type(found) is not torch.Tensor or not found.is_floating_point():
                 continue
             values = find_values(found)
