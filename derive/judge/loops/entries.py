@@ -227,12 +227,16 @@ def _solve(facts: list[tuple[str, int, Any, int]], sizes: dict[str, int]) -> Non
     while pending:
         waiting = []
         for fact in pending:
-            extent = fact[2]
+            name, place, extent, found = fact
             known = {s: sizes[s.name] for s in extent.free_symbols if s.name in sizes}
             rest = expand(extent.subs(known))
-            if rest.is_number:
-                _check_extent(fact, int(rest) if rest.is_Integer else rest, sizes, sources)
-            elif not _solve_one(fact, rest, sizes, sources):
+            if rest.is_number and rest != found:
+                raise refuse(
+                    "extent-differs",
+                    f"place {place} of {name} has extent {extent} = {rest}, and {found} was given",
+                    facts=_list_sizes(extent, sizes, sources),
+                )
+            if not rest.is_number and not _solve_one(fact, rest, sizes, sources):
                 waiting.append(fact)
         if len(waiting) == len(pending):
             return
@@ -259,18 +263,6 @@ def _solve_one(
     sizes[unknown[0].name] = int(value)
     sources[unknown[0].name] = f", from place {place} of {name}"
     return True
-
-
-def _check_extent(
-    fact: tuple[str, int, Any, int], wanted: Any, sizes: dict[str, int], sources: dict[str, str]
-) -> None:
-    name, place, extent, found = fact
-    if wanted != found:
-        raise refuse(
-            "extent-differs",
-            f"place {place} of {name} has extent {extent} = {wanted}, and {found} was given",
-            facts=_list_sizes(extent, sizes, sources),
-        )
 
 
 def _list_sizes(extent: Any, sizes: dict[str, int], sources: dict[str, str]) -> list[str]:

@@ -200,12 +200,9 @@ def _collect_indices(formula: Formula, nodes: list[Any], names: Names) -> None:
     bound = [
         limits for node in nodes if isinstance(node, (Sum, Product)) for limits in node.args[1:]
     ]
-    for limits in bound:
-        names.indices.setdefault(label_of(limits[0]), None)
-    for node in nodes:
-        if isinstance(node, Reduction):
-            for index in node.bound:
-                names.indices.setdefault(label_of(index), None)
+    reduced = (index for node in nodes if isinstance(node, Reduction) for index in node.bound)
+    for index in (*(limits[0] for limits in bound), *reduced):
+        names.indices.setdefault(label_of(index), None)
     places = [place for node in nodes if isinstance(node, Indexed) for place in node.indices]
     left = [part for e in formula.equations for place in places_of_left(e) for part in walk(place)]
     for place in (*places, *left):

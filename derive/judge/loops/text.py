@@ -525,15 +525,14 @@ def find_rows(value: Any, target: frozenset[str], names: Names) -> dict[Any, Non
             return
         is_reduction = isinstance(here, Reduction)
         is_row = is_reduction or isinstance(here, (sympy.Sum, sympy.Product))
-        around = lazy
+        inside, around = inner, lazy
         if is_row:
             bound = here.bound if is_reduction else [limits[0] for limits in here.args[1:]]
-            inside = inner | {label_of(index) for index in bound}
-            around = lazy or (is_reduction and here.condition != sympy.true)
+            inside |= {label_of(index) for index in bound}
+            around |= is_reduction and here.condition != sympy.true
         else:
-            inside = inner
-            around = lazy or isinstance(here, (Piecewise, sympy.logic.boolalg.Boolean))
-            around = around or (isinstance(here, Mul) and bool(split_guards(here)[1]))
+            around |= isinstance(here, (Piecewise, sympy.logic.boolalg.Boolean))
+            around |= isinstance(here, Mul) and bool(split_guards(here)[1])
         for part in here.args:
             visit(part, inside, around)
         if is_row and not lazy:
