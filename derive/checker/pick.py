@@ -121,8 +121,7 @@ class _Search:
         guessed: list[tuple[Trial, tuple[str, ...]]] = []
         for subject in subjects.find_subjects(self.task, {}):
             found = self._find_certain(subject)
-            if found is not None and subject.wider is not None:
-                found = self._widen(subject, found)
+            found = found and self._widen(subject, found)
             if found is not None and found.fits and subject.guessed:
                 guessed.append((found, subject.guessed))
             best = _choose(best, found)
@@ -374,11 +373,10 @@ class _Search:
         if subject.wider is None or not own.fits or not (own.agrees or is_long):
             return own
         samples = make_samples(self.task.system, subject.wider.groups[0][0])
-        programs = [] if samples is None else list(subject.wider.make(samples.first, []))
-        for program in programs:
-            for trial in self._try_programs([program], samples or own.samples, []):
-                if (trial.fits, trial.agrees) == (True, own.agrees):
-                    return replace(trial, own=own.first)
+        programs = [] if samples is None else subject.wider.make(samples.first, [])
+        for trial in self._try_programs(programs, samples or own.samples, []):
+            if trial.fits and trial.agrees is own.agrees:
+                return replace(trial, own=own.first)
         return own
 
     def _pick(self, trial: Trial) -> Choice:

@@ -221,6 +221,10 @@ class Stages:
         """May more be said than that numbers agree? Not of types that exact judges do not know."""
         return not any(each.code in precision.RULES_OUT_PROOF for each in self.verdict.findings)
 
+    def agrees(self) -> bool:
+        """Is the code the formula, as far as is known?"""
+        return self.verdict.same is True
+
     def set(self, **changes: Any) -> None:
         """Change the verdict."""
         self.verdict = replace(self.verdict, **changes)
@@ -371,19 +375,19 @@ class Stages:
         first, code = self.choice.samples[0], self.program.code
         numbers = load.find_literals(code)
         self.judge_samples(draws.vary_inputs(self.choice.samples, numbers))
-        if self.verdict.same:
+        if self.agrees():
             self.judge_samples(draws.vary_sizes(first, numbers))
-        if self.verdict.same:
+        if self.agrees():
             most = draws.MOST_ELEMENTS * (1 if load.has_loops(code) else 8)
             beyond, missed = draws.pass_bounds(first, most)
             self.judge_samples(beyond)
-            if not self.verdict.same:  # too large to be explained there
+            if not self.agrees():  # too large to be explained there
                 self.choice = replace(self.choice, shown=None, in_circumstance=True)
             says = "not tried beyond the {} of the formula, which takes sizes that are too large"
             self.find(Diagnostic("not-beyond", says.format(number)) for number in missed)
-        if not self.verdict.same:
+        if not self.agrees():
             self.send(self.verdict)
-        for sample in self.choice.samples if self.job.backward and self.verdict.same else ():
+        for sample in self.choice.samples if self.job.backward and self.agrees() else ():
             outcome = judge_gradients(self.program, sample)
             if outcome.same is not True:
                 self.say(outcome.same, *outcome.reasons, difference=outcome.difference)

@@ -134,17 +134,9 @@ def _find_memory(tensor: Any) -> int:
 
 
 TOLERANCE = 1e-9  # relative to the largest finite element
-ERRORS = (
-    RuntimeError,
-    ValueError,
-    IndexError,
-    KeyError,
-    ZeroDivisionError,
-    OverflowError,
-    AssertionError,
-    TypeError,
-    DeriveError,
-)  # what an edited formula may raise that means nothing
+# What an edited formula may raise that means nothing.
+_OF_PYTHON = (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError)
+ERRORS = (*_OF_PYTHON, DeriveError)
 
 
 @dataclass(frozen=True, eq=False)

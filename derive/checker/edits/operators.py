@@ -280,8 +280,8 @@ def exchange_kind(site: sites.Site) -> Iterator[sites.Change]:
                 case ir.Reduce("sum", bound, condition, ir.Call("exp", (body,))) if name == "log":
                     says = f"LOGSUMEXP over {', '.join(index.name for index in bound)}"
                     for other in ("sum", "mean", "max", "min"):
-                        new = ir.Reduce(other, bound, condition, body)
-                        yield site.change(new, f"{says}, not {other}", 0.1)
+                        total = ir.Reduce(other, bound, condition, body)
+                        yield site.change(total, f"{says}, not {other}", 0.1)
             for other in (*find_confused(name), *others):
                 taken = arguments if others else arguments[: len(FUNCTIONS[name].tensors)]
                 if FUNCTIONS[other].counts[0] <= len(taken) <= FUNCTIONS[other].counts[1]:
@@ -304,8 +304,8 @@ def exchange_kind(site: sites.Site) -> Iterator[sites.Change]:
                 extent = bound[0].extent
                 less = ir.Pow(ir.Add((extent, ir.MINUS_ONE)), ir.MINUS_ONE)
                 says = f"divide by {sites.show(extent)}, not less 1"
-                new = ir.Mul((ir.Reduce("sum", bound, condition, body), less))
-                yield site.change(new, f"BIASED variance (correction=0): {says}", 0.5)
+                sums = ir.Mul((ir.Reduce("sum", bound, condition, body), less))
+                yield site.change(sums, f"BIASED variance (correction=0): {says}", 0.5)
         case ir.Along(kind, own, condition, body, None):
             says = f"{kind.upper()} over {own.name}"
             for index in dict.fromkeys((*find_free(body), *find_free(condition))):
