@@ -214,11 +214,10 @@ class Stages:
 
     def cut(self, name: str, cut: reader.Cut) -> None:
         """Tell the reader, and forget what hangs on the intermediate."""
-        touched = [n for n in self._known if name in self._find_open(n)]
+        known = self._known.items()
+        self._known = {n: stage for n, stage in known if name not in self._find_open(n)}
         self.reader.cut(name, cut)
         self._definedness.forget()
-        for each in touched:
-            del self._known[each]
 
     def _find_open(self, name: str) -> set[str]:
         """The intermediates that it is made of, as far as they are not cut."""

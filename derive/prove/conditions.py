@@ -242,10 +242,8 @@ def _meet(known: list[nf.Literal], new: nf.Literal) -> list[nf.Literal] | None:
             answer = decide_affine("zero", read_least(old))
             if isinstance(answer, bool):
                 return rest if answer else None
-            again: list[nf.Literal] | None = rest
-            for literal in answer:
-                again = _meet(again, literal) if again is not None else None
-            return again
+            united = unite(tuple(rest), answer)
+            return None if united is None else [*united]
     kept = [old for old in known if compare(new, old) != "tells"]
     return [*kept, new]
 
@@ -352,13 +350,10 @@ def assume(poly: nf.Poly, cube: nf.Cube) -> nf.Poly:
 
 
 def _judge(cube: nf.Cube, literal: nf.Literal) -> bool | None:
-    for known in cube:
-        fate = compare(known, literal)
-        if fate in {"same", "tells"}:
-            return True
-        if fate == "excludes":
-            return False
-    return None
+    fates = (compare(known, literal) for known in cube)
+    return next(
+        (fate != "excludes" for fate in fates if fate in {"same", "tells", "excludes"}), None
+    )
 
 
 def by_cases(poly: nf.Poly, act: Callable[[nf.Poly], nf.Poly | None]) -> nf.Poly | None:

@@ -367,9 +367,7 @@ def _exponentiate(needs: Needs) -> Needs:
 
 
 def _scale(what: str, sign: int) -> str:
-    if sign == 0 or what not in _TURNED:
-        return what if sign else "nan"
-    return what if sign > 0 else _TURNED[what]
+    return {1: what, -1: _TURNED.get(what, what)}.get(sign, "nan")
 
 
 def _change(needs: Needs, act: Callable[[str], str]) -> Needs:

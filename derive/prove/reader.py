@@ -310,9 +310,7 @@ class Reader:
     ) -> nf.Poly | None:
         """where(p > 0, a, b) = b + k * relu(p) where a - b is k * p."""
         match condition:
-            case ir.Compare(">" | ">=", left, right):
-                pass
-            case ir.Compare("<" | "<=", right, left):
+            case ir.Compare(">" | ">=", left, right) | ir.Compare("<" | "<=", right, left):
                 pass
             case _:
                 return None
