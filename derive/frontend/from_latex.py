@@ -137,11 +137,11 @@ def to_notation(text: str, declarations: str = "") -> str:
         whole = read_word(line.partition("=")[0])
         if shapes.find(whole) is None:
             says = f"it is open whether these are the rows of {whole} or its columns"
-            raise tex.refuse_at(line, says, f"say its shape: {whole}: [n, d]")
+            raise tex.refuse_at(says, line, f"say its shape: {whole}: [n, d]")
         letter = re.sub(r".*?=\s*[\[(]\s*|(?<=[A-Za-z}])[\s_].*", "", line)
         if any(re.search(rf"(?<![A-Za-z\\]){re.escape(letter)}(?![A-Za-z])", e) for e in lines):
             says = f"{letter} stands in the list of a matrix, and in other equations"
-            raise tex.refuse_at(line, says, "read the entries of the matrix")
+            raise tex.refuse_at(says, line, "read the entries of the matrix")
     words = frozenset(
         word for word in (*shapes.tensors, *shapes.scalars, *shapes.sizes) if len(word) > 1
     )
@@ -202,7 +202,7 @@ def split_text(text: str) -> tuple[list[str], list[str]]:
                 says = "this declares nothing" if is_shape else "there is no = in this line"
                 advice = "an equation is y_i = ..; the shape of a tensor is X: [B, S, D]"
                 advice += "; a remark stands outside of the signs for formulas" if is_marked else ""
-                raise tex.refuse_at(line, says, advice)
+                raise tex.refuse_at(says, line, advice)
     return lines, stated
 
 
@@ -258,7 +258,7 @@ def read_shapes(stated: Sequence[str]) -> Shapes:
         shape = _SHAPE.match(line)
         if shape is None and not _NOTATION.match(line):
             advice = "write X: [B, S, D], or a line of the notation"
-            raise tex.refuse_at(line, "this declares nothing", advice)
+            raise tex.refuse_at("this declares nothing", line, advice)
         if shape is None:
             source = statements.Source(line.strip())
             match statements.read_statement(
@@ -326,10 +326,10 @@ def inline(equations: Sequence[Equation]) -> list[Equation]:
             refuse_unread(left, right)
             if not all(isinstance(each, Name) for each in left.arguments):
                 says = f"{left.function} is defined with an argument that is no name"
-                raise tex.refuse_at(left.token, says, "write names: f(x) = ..")
+                raise tex.refuse_at(says, left.token, "write names: f(x) = ..")
             if left.function in functions:
                 says = f"{left.function} is defined twice"
-                raise tex.refuse_at(left.token, says, "give one of them another name")
+                raise tex.refuse_at(says, left.token, "give one of them another name")
             functions[left.function] = (left, right)
     read, opened = set[str](), set[str]()
 
@@ -350,16 +350,16 @@ def inline(equations: Sequence[Equation]) -> list[Equation]:
         parameters, arguments = (*left.arguments, *left.below), (*tree.arguments, *tree.below)
         if tree.function in inside:
             says = f"{tree.function} is called by itself"
-            raise tex.refuse_at(tree.token, says, "call it as it is defined")
+            raise tex.refuse_at(says, tree.token, "call it as it is defined")
         if len(parameters) != len(arguments):
             says = f"{tree.function} takes {len(left.arguments)} arguments"
-            raise tex.refuse_at(tree.token, says, "call it as it is defined")
+            raise tex.refuse_at(says, tree.token, "call it as it is defined")
         opened.add(tree.function)
         given = dict(zip(parameters, arguments, strict=True))
         bound = set[str]().union(*(tex.to_words(part.below) for part in tex.find_binders(right)))
         if captured := bound & tex.to_words(arguments):
             says = f"{min(captured)} is summed in {tree.function}, and stands in its argument"
-            raise tex.refuse_at(tree.token, says, "take another index in one of them")
+            raise tex.refuse_at(says, tree.token, "take another index in one of them")
         return open_calls(exchange(right, given), (*inside, tree.function))
 
     done = [each._replace(right=open_calls(each.right)) for each in equations]
@@ -382,7 +382,7 @@ def refuse_fonts(equations: Sequence[Equation]) -> None:
         found = {(name.base, len(name.below)): font, (name.base, -1): is_script}
         if any(fonts.setdefault(key, value) != value for key, value in found.items()):
             says = f"it is open whether {name.base} in two fonts is one name"
-            raise tex.refuse_at(name.token, says, "write one font, or two letters")
+            raise tex.refuse_at(says, name.token, "write one font, or two letters")
 
 
 def refuse_unread(left: Call, right: Tree) -> None:
@@ -397,7 +397,7 @@ def refuse_unread(left: Call, right: Tree) -> None:
     if not {*left.arguments} <= read:
         says = f"the left side is {left.function} of something that the right side does not read"
         advice = f"put the inverse of {left.function} on the right, or give the left side a name"
-        raise tex.refuse_at(left.token, says, advice)
+        raise tex.refuse_at(says, left.token, advice)
 
 
 def separate(equations: Sequence[Equation]) -> list[Equation]:
@@ -432,7 +432,7 @@ def exchange(tree: Tree, given: Mapping[Tree, Tree]) -> Tree:
             return Name(base, tree.token, tree.above, (*places, *tree.below), tree.label)
         if whole is not None:
             says = f"the definition reads {tree.base} at an index, and its argument is no tensor"
-            raise tex.refuse_at(tree.token, says, "give the argument a name in an equation before")
+            raise tex.refuse_at(says, tree.token, "give the argument a name in an equation before")
     return tex.map_parts(tree, lambda part: exchange(part, given))
 
 
@@ -530,11 +530,11 @@ def choose(equations: Sequence[Equation], names: Names, first: set[str]) -> str:
         )
     if misfit is None:
         advice = "write all indices of each tensor, or check the shapes"
-        raise tex.refuse_at(None, "the indices that are written fit no extents", advice)
+        raise tex.refuse_at("the indices that are written fit no extents", None, advice)
     number, fault = misfit
     line = equations[min(number, len(equations) - 1)].line
     told = fault.diagnostic
-    raise fault if told.marks else tex.refuse_at(line, told.says, told.help) from fault
+    raise fault if told.marks else tex.refuse_at(told.says, line, told.help) from fault
 
 
 def find_choices(

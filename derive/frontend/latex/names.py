@@ -466,7 +466,7 @@ class MisfitError(DeriveError):
         *,
         of_extents: bool = False,
     ) -> None:
-        super().__init__(tree.refuse_at(token, says, help).diagnostic)
+        super().__init__(tree.refuse_at(says, token, help).diagnostic)
         self.of_extents = of_extents
 
 

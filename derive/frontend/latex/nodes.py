@@ -132,7 +132,7 @@ def find_targets(equations: Iterable[Equation]) -> list[Name]:
     return [each.left for each in equations if isinstance(each.left, Name)]
 
 
-def refuse_at(token: Token | str | None, says: str, help: str = "") -> DeriveError:
+def refuse_at(says: str, token: Token | str | None, help: str = "") -> DeriveError:
     """The error that marks a token, or a whole line."""
     mark = Mark(token, 0, len(token)) if isinstance(token, str) else None
     if isinstance(token, Token):

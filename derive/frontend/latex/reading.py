@@ -513,7 +513,7 @@ class Reading:
             return Value(body, FACTOR, (), free)
         if word.startswith("norm") and is_matrix and word not in {"norm", "norm_F"}:
             says = "of the norms of a matrix the Frobenius norm is read"
-            raise tex.refuse_at(call.token, says, "write \\|A\\|_F, or the sum")
+            raise tex.refuse_at(says, call.token, "write \\|A\\|_F, or the sum")
         if word == "norm" and is_matrix:
             self.asks = ask_rows(call.token, "\\|A\\|_F for the matrix, \\|x_i\\| for row i")
         if first.axes and call.token.text in {"|", "\\lvert"}:

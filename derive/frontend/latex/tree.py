@@ -20,7 +20,7 @@ from keyword import iskeyword
 
 from derive.errors import DeriveError
 from derive.frontend.latex import nodes as tex
-from derive.frontend.latex.nodes import Call, Name, Number, Product, Token, Tree
+from derive.frontend.latex.nodes import Call, Name, Number, Product, Token, Tree, refuse_at
 from derive.ir.functions import FUNCTIONS, ROWS
 
 _SPACES = r"\s|\\[ ,;:!>]|~"
@@ -119,11 +119,6 @@ class Reader:
             kept += [token] if not is_space and (depth or token.text != "&") else []
         return kept
 
-    def refuse(self, says: str, token: Token | None = None, help: str = "") -> DeriveError:
-        """The error that marks a token, else the end of the line."""
-        end = len(self.line)
-        return tex.refuse_at(token or Token("", "", end, end + 1, self.line), says, help)
-
     def peek(self) -> str:
         """The next token's text; nothing at the end."""
         return self.tokens[self.place].text if self.place < len(self.tokens) else ""
@@ -131,10 +126,11 @@ class Reader:
     def take(self, wanted: str = "") -> Token:
         """The next token, which has to be the one that is wanted."""
         if self.place == len(self.tokens):
-            raise self.refuse(f"{wanted or 'more'} is missing at the end of the equation")
+            end = Token("", "", len(self.line), len(self.line) + 1, self.line)
+            raise refuse_at(f"{wanted or 'more'} is missing at the end of the equation", end)
         token = self.tokens[self.place]
         if wanted and token.text != wanted:
-            raise self.refuse(f"{wanted} is missing before {token.text}", token)
+            raise refuse_at(f"{wanted} is missing before {token.text}", token)
         self.place += 1
         return token
 
@@ -149,7 +145,7 @@ class Reader:
             start, left = self.place, self.read_left()
             if found and self.peek() not in _DEFINES:
                 advice = "write \\tag{2} for a number, cases for a condition, [i > 0] as a factor"
-                raise self.refuse("this is no equation", self.tokens[start], advice)
+                raise refuse_at("this is no equation", self.tokens[start], advice)
             while self.peek() in _DEFINES:
                 self.take()
             right = self.read_sum()
@@ -158,14 +154,14 @@ class Reader:
             if isinstance(left, Name) and is_range:
                 self.place += 2 + (ahead[2:] == [","])
                 if right != Number("1"):
-                    raise self.refuse("a range starts at 1", left.token, "write i = 1, \\ldots, n")
+                    raise refuse_at("a range starts at 1", left.token, "write i = 1, \\ldots, n")
                 self.ranges[left.base] = self.read_sum()
             else:
                 found.append(tex.Equation(self.line, left, right))
         if self.peek():
             token = self.take()
             advice = "write one equation a line" if token.text in _RELATIONS else ""
-            raise self.refuse(f"{token.text} is not read here", token, advice)
+            raise refuse_at(f"{token.text} is not read here", token, advice)
         return found
 
     def _is_gap(self) -> bool:
@@ -224,7 +220,7 @@ class Reader:
         while self.peek() in _LOGIC:
             words.add(_LOGIC[self.peek()])
             if len(words) > 1:
-                raise self.refuse("and stands beside or", self.take(), "put parentheses")
+                raise refuse_at("and stands beside or", self.take(), "put parentheses")
             self.take()
             parts.append(self._read_comparison())
         return tex.Logic(words.pop(), tuple(parts)) if words else parts[0]
@@ -248,7 +244,7 @@ class Reader:
                 token = self.take()
                 if len(terms) > 1 or sign == "-" or isinstance(terms[0][1], Product):
                     says = f"it is open what {token.text} divides"
-                    raise self.refuse(says, token, "put parentheses around it")
+                    raise refuse_at(says, token, "put parentheses around it")
                 terms = [("+", Call("mod", token, (terms[0][1], self.read_product())))]
             if self.peek() not in {"+", "-"}:
                 return terms[0][1] if len(terms) == 1 and sign == "+" else tex.Sum(tuple(terms))
@@ -283,7 +279,7 @@ class Reader:
         )
         says = f"it is open what / divides: {rest} may stand beside the quotient or in its divisor"
         advice = f"write \\frac{{{over}}}{{{under}}} {rest}, or {over} / ({under} {rest})"
-        raise self.refuse(says, self.tokens[starts[-2] - 1], advice)
+        raise refuse_at(says, self.tokens[starts[-2] - 1], advice)
 
     def _starts_factor(self) -> bool:
         text = self.peek()
@@ -325,7 +321,7 @@ class Reader:
                     tree = tex.Power(tree, exponent)
             elif not isinstance(tree, Name):
                 mark = "prime" if sign.text == "'" else "subscript"
-                raise self.refuse(f"a {mark} belongs to a name", sign, "put it at the name")
+                raise refuse_at(f"a {mark} belongs to a name", sign, "put it at the name")
             elif sign.text == "'":
                 tree = replace(tree, base=f"{tree.base}_prime")
                 continue
@@ -340,7 +336,7 @@ class Reader:
                 says = "it is open whether this is an entry of the inverse or 1 by an entry"
                 advice = f"write ({tree.base}_{{ij}})^{{-1}}, or B = {tree.base}^{{-1}}"
                 if tex.write_name(replace(tree, above=None))[0] not in self.words:
-                    raise self.refuse(says, sign, f"{advice} and B_{{ij}}")
+                    raise refuse_at(says, sign, f"{advice} and B_{{ij}}")
         return tree
 
     def _read_upper(self, name: Name) -> Tree | None:
@@ -390,7 +386,7 @@ class Reader:
             more = re.sub(r"(?!^)[\W_].*", "", self.line[token.start :])
             if len(more) > 1 and (more.isdigit() or {*more} <= self.indices):
                 says = "without braces one sign alone stands below or above"
-                raise self.refuse(says, token, f"put it in braces: {{{more}}}")
+                raise refuse_at(says, token, f"put it in braces: {{{more}}}")
         if token.kind == "number" and token.text.isdigit() and len(token.text) > 1:
             middle = token.start + 1  # `\\frac12`: one digit without braces
             first = replace(token, text=token.text[0], end=middle)
@@ -421,7 +417,7 @@ class Reader:
             called = [token for token in self.tokens[first : self.place] if token.text == "("]
             if is_list and len(found) > 1 and called:  # `x_{\pi(i)}`
                 advice = "write it with its index, x_{p_i}, and declare it: int p[N] < N"
-                raise self.refuse("a function in a place is not read", called[0], advice)
+                raise refuse_at("a function in a place is not read", called[0], advice)
             # After a colon `i = 0` is a condition, and no place to start at.
             places += [tex.Logic("and", (tree,))] if sign not in {"", ","} else found
             sign = self.take().text if self.peek() in {",", ":", "\\mid", "|"} else ""
@@ -450,14 +446,14 @@ class Reader:
                 first = self.read_sum()
                 if self.peek() != ",":
                     says = "of angle brackets the inner product of two parts is read"
-                    raise self.refuse(says, token, f"write \\langle x, y \\rangle, or {_ENTRY}")
+                    raise refuse_at(says, token, f"write \\langle x, y \\rangle, or {_ENTRY}")
                 self.take()
                 second = self.read_sum()
                 self.take("\\rangle")
                 return Call("inner", token, (first, second))
             case "command", command:
                 return self._read_command(command, token)
-        raise self.refuse(f"{token.text} is not read here", token)
+        raise refuse_at(f"{token.text} is not read here", token)
 
     def _read_within(self, opened: Token) -> Tree:
         """What stands between parentheses, braces or brackets."""
@@ -469,7 +465,7 @@ class Reader:
         self.bars, self.is_list = outside, False
         if self.peek() == "," and opened.text == "(":
             advice = "define the function whose arguments these are: d(x, y) = .."
-            raise self.refuse("a list in parentheses is not read here", opened, advice)
+            raise refuse_at("a list in parentheses is not read here", opened, advice)
         self.take(_CLOSING[opened.text])
         if len(parts) > 1:
             return Call("concat", opened, tuple(parts))
@@ -486,18 +482,18 @@ class Reader:
         self.bars -= 1
         if opened.text == "|":
             if self.peek() != "|":
-                raise self.refuse("| is missing", opened, f"write |x|, or {_ENTRY}")
+                raise refuse_at("| is missing", opened, f"write |x|, or {_ENTRY}")
             self.take()
             return Call("abs", opened, (body,))
         closing = self.take()
         if closing.text not in {"\\|", "\\Vert", "\\rVert"}:
             says = f"\\| is missing before {closing.text}"
-            raise self.refuse(says, closing, f"write \\|x\\|, or {_ENTRY}")
+            raise refuse_at(says, closing, f"write \\|x\\|, or {_ENTRY}")
         below, power = self._read_scripts()
         order = next(iter(below), None)
         word = order.text if isinstance(order, Number) else getattr(order, "base", "")
         if below and word not in {"1", "2", "F", "oo"}:
-            raise self.refuse("of norms 1, 2, F and \\infty are read", closing, "write the sum")
+            raise refuse_at("of norms 1, 2, F and \\infty are read", closing, "write the sum")
         norm = Call(f"norm_{word}" if word else "norm", opened, (body,))
         return norm if power is None else tex.Power(norm, power)
 
@@ -507,7 +503,7 @@ class Reader:
         is_range, above = below and word in ROWS, None
         if is_range and power and not any(isinstance(each, tex.Relation) for each in below):
             says = "it is open whether this ends a range or is a power"
-            raise self.refuse(says, token, f"write \\{word}_{{j=1}}^{{N}}, or (\\{word}_j (..))^2")
+            raise refuse_at(says, token, f"write \\{word}_{{j=1}}^{{N}}, or (\\{word}_j (..))^2")
         if is_range:
             (below, above), power = tex.find_limits(below, power), None
         if self.peek() in {"(", "[", "{", "\\{"}:
@@ -520,12 +516,12 @@ class Reader:
             goes_on = self._starts_factor() and self.peek().lstrip("\\") not in tex.WORDS
             if goes_on or (is_bare and self.peek() == "/"):
                 says = f"it is open how far the argument of {word} goes"
-                raise self.refuse(says, token, "put parentheses around the argument")
+                raise refuse_at(says, token, "put parentheses around the argument")
         if power == _INVERSE:
             if f"a{word}" in FUNCTIONS:  # \\sin^{-1} is asin
                 return Call(f"a{word}", token, arguments, below)
             says = f"it is open whether this is the inverse of {word} or 1 by it"
-            raise self.refuse(says, token, "write the inverse by its name, or a fraction")
+            raise refuse_at(says, token, "write the inverse by its name, or a fraction")
         call = Call(word, token, arguments, below, above)
         return call if power is None else tex.Power(call, power)
 
@@ -568,7 +564,7 @@ class Reader:
         if command in {"\\frac", "\\dfrac", "\\tfrac"}:
             sides = [(self.tokens[self.place :], self._read_group()) for _ in range(2)]
             if all([t.text for t in ahead[1:2]] == ["d"] for ahead, _ in sides):
-                raise self.refuse("it is open whether this is a derivative", token, "write it out")
+                raise refuse_at("it is open whether this is a derivative", token, "write it out")
             return Product((("", sides[0][1]), ("/", sides[1][1])))
         if command == "\\sqrt":
             if self.peek() != "[":
@@ -583,7 +579,7 @@ class Reader:
             below, above = self._read_scripts()
             if not below:
                 says = "the sign has no index below it"
-                raise self.refuse(says, token, "write \\sum_{j}: summation is never implied")
+                raise refuse_at(says, token, "write \\sum_{j}: summation is never implied")
             below, above = tex.find_limits(below, above)
             start, body = self.place, self.read_product()
             if command == "\\prod" and isinstance(body, Product) and self._is_one(start):
@@ -594,7 +590,7 @@ class Reader:
         if word in FONTS or word in _ACCENTS:
             return self._read_font(word, token)
         if command in tex.UNREAD:
-            raise self.refuse(f"{command} is not read", token, tex.UNREAD[command])
+            raise refuse_at(f"{command} is not read", token, tex.UNREAD[command])
         if word in _GLYPHS:
             return Name(_GLYPHS[word], token)
         function = tex.find_function(word)
@@ -604,7 +600,7 @@ class Reader:
         if word in {*_LETTERS.split(), *self.words}:
             return Name(f"{word}_" if iskeyword(word) else word, token)
         advice = f"write it in letters; if it is a name, say its shape: {command}: [N], or scalar"
-        raise self.refuse(f"{command} is not read", token, advice)
+        raise refuse_at(f"{command} is not read", token, advice)
 
     def _read_font(self, word: str, token: Token) -> Tree:
         """A name in braces: its letters are one word."""
@@ -614,7 +610,7 @@ class Reader:
         if self.peek() == "{" and (not braced or ("_" in braced[1] and not is_upright)):
             inside = self._read_group()  # `\hat{\mathbf{x}}`, `\hat{x_i}`
             if not isinstance(inside, Name):
-                raise self.refuse(f"\\{word} is of a name", token)
+                raise refuse_at(f"\\{word} is of a name", token)
             return replace(inside, base=f"{inside.base}_{word}") if word in _ACCENTS else inside
         if braced is None:
             name = self.take().text.lstrip("\\")
@@ -625,15 +621,15 @@ class Reader:
                 self.place += 1
         if name == "E" and (word == "mathbb" or self.peek() == "["):
             advice = "write the mean as a sum, \\frac{1}{N} \\sum_{n=1}^{N}, or with its weights"
-            raise self.refuse("an expectation says not over what it runs", token, advice)
+            raise refuse_at("an expectation says not over what it runs", token, advice)
         if word in {"mathbb", "mathbf"} and name == "1":  # a condition in brackets or below it
             if self.peek() == "_":
                 self.take()
             if self.peek() not in _CLOSING:
-                raise self.refuse("the condition of the indicator is missing", token)
+                raise refuse_at("the condition of the indicator is missing", token)
             return tex.Bracket(self._read_within(self.take()))
         if not re.fullmatch(r"\w+", name):
-            raise self.refuse(f"{name or word} is no name", token)
+            raise refuse_at(f"{name or word} is no name", token)
         name = f"{name}_{word}" if word in _ACCENTS else name
         function = tex.find_function(name)
         is_name = name in self.words and word != "operatorname"
@@ -660,5 +656,5 @@ class Reader:
                 self.take("\\\\")
         self.take(_END)
         if not rows or any(condition is None for _, condition in rows[:-1]):
-            raise self.refuse("a row of cases has no condition", token)
+            raise refuse_at("a row of cases has no condition", token)
         return tex.Cases(tuple(rows))
