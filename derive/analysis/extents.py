@@ -310,14 +310,13 @@ def _find_position_mistakes(read: Read) -> Iterator[Diagnostic]:
             code, lacks = "position-unbounded", "has no bound"
         else:
             continue
-        yield Diagnostic(
-            code,
-            f"{here.tensor.name} tells a position of {access.tensor.name} but {lacks}",
-            find_marks(equation, access, here),
-            help=f"declare {_declare_int(here, read)}"
-            if is_given
-            else "a position is a whole number: take floor(..) of it",
-        )
+        advice = "a position is a whole number: take floor(..) of it"
+        if is_given:
+            shape = ", ".join(map(write_extent, here.tensor.shape))
+            bound = write_extent(read.extent)
+            advice = f"declare int {here.tensor.name}[{shape}] < {bound}"
+        says = f"{here.tensor.name} tells a position of {access.tensor.name} but {lacks}"
+        yield Diagnostic(code, says, find_marks(equation, access, here), help=advice)
 
 
 def _find_fractions(read: Read) -> Iterator[Diagnostic]:
@@ -333,11 +332,6 @@ def _find_fractions(read: Read) -> Iterator[Diagnostic]:
         if is_integer(value)
         else "a place holds indices, sizes, whole numbers and integer tensors",
     )
-
-
-def _declare_int(here: ir.Access, read: Read) -> str:
-    shape = ", ".join(map(write_extent, here.tensor.shape))
-    return f"int {here.tensor.name}[{shape}] < {write_extent(read.extent)}"
 
 
 def _judge(read: Read, facts: Facts, declared: set[str], lowest: int) -> Iterator[Diagnostic]:

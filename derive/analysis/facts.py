@@ -247,15 +247,13 @@ def _open_calls(fact: Polynomial) -> Facts:
 def _compare(relation: str, left: Polynomial, right: Polynomial) -> Facts:
     if not (is_integer(left) and is_integer(right)):
         return ()
+    if relation in {">", ">="}:
+        relation, left, right = ir.MIRRORED[relation], right, left
     match relation:
         case "<=":
             return (right - left,)
-        case ">=":
-            return (left - right,)
         case "<":
             return (_tighten(right - left),)
-        case ">":
-            return (_tighten(left - right),)
         case "==":
             return (left - right, right - left)
     return tuple(_tighten(g) for g in (left - right, right - left) if is_never_negative(g))[:1]

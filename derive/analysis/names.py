@@ -313,7 +313,8 @@ def find_names(system: ir.System) -> dict[str, tuple[tuple[str, str], ...]]:
             note(entry.name, "scalar", "an argument")
             continue
         note(entry.name, "tensor", "an argument")
-        for size in find_symbols(entry):
+        parts = (*entry.shape, entry.below, entry.lower, entry.upper)
+        for size in find_size_names(*(part for part in parts if part is not None)):
             note(size, "size", f"an extent of {entry.name}")
     for keyword in system.sizes:
         note(keyword.name, "size", "an argument")
@@ -324,12 +325,6 @@ def find_names(system: ir.System) -> dict[str, tuple[tuple[str, str], ...]]:
         for size in find_size_names(index.extent):
             note(size, "size", f"the extent of index {index.name}")
     return {name: tuple(roles) for name, roles in found.items()}
-
-
-def find_symbols(tensor: ir.Tensor) -> tuple[str, ...]:
-    """The sizes in a tensor's shape and bounds, in order."""
-    parts = (*tensor.shape, tensor.below, tensor.lower, tensor.upper)
-    return find_size_names(*(part for part in parts if part is not None))
 
 
 def _find_bad_names(roles: dict[str, tuple[tuple[str, str], ...]]) -> Iterator[Diagnostic]:

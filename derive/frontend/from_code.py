@@ -138,7 +138,8 @@ def lift_module(
         new[ir.Size(size)] = substitute(other, new)
     given = {name: substitute_shape(entry, new) for name, entry in given.items()}
     chosen = {**first.sizes, **{n: s for n, s in sizes.items() if n not in first.merged}}
-    for drawn in (*_draw_small(first), chosen):  # small: its equations are soon evaluated
+    draws = (choose_sizes(first.system, 1, seed=k, fixed=first.fixed) for k in range(_SMALL_DRAWS))
+    for (drawn,) in (*draws, [chosen]):  # small: its equations are soon evaluated
         here = {names.get(n, n): s for n, s in {**chosen, **drawn}.items() if n not in first.merged}
         try:
             lifted = lift(module, given, here, path=path, known=(*first.fixed,))
@@ -175,11 +176,6 @@ def _to_scalars(system: ir.System, tensors: Collection[ir.Tensor]) -> ir.System:
     )
     inputs = (ir.ScalarInput(e.name) if e in tensors else e for e in system.inputs)
     return replace(system, inputs=tuple(inputs), equations=tuple(equations))
-
-
-def _draw_small(first: Lifted) -> list[dict[str, int]]:
-    draws = (choose_sizes(first.system, 1, seed=k, fixed=first.fixed) for k in range(_SMALL_DRAWS))
-    return [dict(sizes) for (sizes,) in draws]
 
 
 def _find_running(

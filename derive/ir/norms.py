@@ -38,14 +38,11 @@ def _find_order(expr: ir.Expr, known: Mapping[str, ir.Expr]) -> tuple[Fraction, 
         powers[base] = powers.get(base, Fraction(0)) + power
     orders, are_summed = [Fraction(0)], [False]
     for base, power in powers.items():
-        order, is_summed = _find_order(base, known) if _is_sum(base) else (Fraction(1), False)
+        is_sum = isinstance(base, ir.Add) or getattr(base, "kind", "") in _SUMS
+        order, is_summed = _find_order(base, known) if is_sum else (Fraction(1), False)
         orders.append(power * order)
         are_summed.append(is_summed)
     return max(orders), any(are_summed)
-
-
-def _is_sum(expr: ir.Expr) -> bool:
-    return isinstance(expr, ir.Add) or (isinstance(expr, ir.Reduce) and expr.kind in _SUMS)
 
 
 def _list_powers(expr: ir.Expr, known: Mapping[str, ir.Expr]) -> Iterator[tuple[ir.Expr, Fraction]]:

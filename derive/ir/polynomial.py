@@ -123,7 +123,7 @@ class Polynomial:
 
     def to_expr(self) -> ir.Expr:
         """The expression with the terms in descending degree."""
-        ordered = sorted(self.terms.items(), key=lambda t: (-_degree(t[0]), _order_all(t[0])))
+        ordered = sorted(self.terms.items(), key=lambda term: _order_term(term[0]))
         terms = tuple(_to_product(monomial, value) for monomial, value in ordered)
         match terms:
             case ():
@@ -202,12 +202,10 @@ def _times(one: Monomial, other: Monomial) -> Monomial:
     return tuple(sorted(((a, k) for a, k in powers.items() if k), key=lambda p: _order(p[0])))
 
 
-def _degree(monomial: Monomial) -> int:
-    return sum(power for _, power in monomial)
-
-
-def _order_all(monomial: Monomial) -> tuple[tuple[bool, str, str, int], ...]:
-    return tuple((*_order(atom), power) for atom, power in monomial)
+def _order_term(monomial: Monomial) -> tuple[object, ...]:
+    """By degree, the highest first, then by its atoms."""
+    degree = sum(power for _, power in monomial)
+    return -degree, tuple((*_order(atom), power) for atom, power in monomial)
 
 
 def _order(atom: ir.Expr) -> tuple[bool, str, str]:

@@ -45,8 +45,10 @@ def _declare(system: ir.System) -> Iterator[str]:
     for _, alike in groupby(system.inputs, key=_find_alike):
         group = tuple(alike)
         tensors = tuple(entry for entry in group if isinstance(entry, ir.Tensor))
-        scalars = [_write_scalar(entry) for entry in group if isinstance(entry, ir.ScalarInput)]
-        yield _declaration(tensors) if tensors else f"scalar {', '.join(scalars)}"
+        scalars = [entry for entry in group if isinstance(entry, ir.ScalarInput)]
+        ends = (f" = {to_text(s.default)}" if s.default is not None else "" for s in scalars)
+        written = map(str.__add__, (_bound(scalar, scalar.name) for scalar in scalars), ends)
+        yield _declaration(tensors) if tensors else f"scalar {', '.join(written)}"
 
 
 def _find_alike(entry: ir.Tensor | ir.ScalarInput) -> tuple[object, ...]:
@@ -62,11 +64,6 @@ def _find_bounds(tensor: ir.Tensor | ir.ScalarInput) -> tuple[ir.Expr | None, ..
     """The numbers that its values keep between; that it may be infinite the notation cannot say."""
     ends = tensor.lower, tensor.upper
     return tuple(None if isinstance(end, ir.Infinity) else end for end in ends)
-
-
-def _write_scalar(entry: ir.ScalarInput) -> str:
-    default = f" = {to_text(entry.default)}" if entry.default is not None else ""
-    return _bound(entry, entry.name) + default
 
 
 def _tell_extents(system: ir.System) -> Iterator[str]:
