@@ -14,30 +14,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-from sympy import (
-    Add,
-    And,
-    Eq,
-    Ge,
-    Gt,
-    Idx,
-    KroneckerDelta,
-    Le,
-    Lt,
-    Mod,
-    Mul,
-    Ne,
-    Not,
-    Or,
-    Piecewise,
-    Pow,
-    Product,
-    Rational,
-    S,
-    Sum,
-    Symbol,
-    floor,
-)
+import sympy
 from sympy.core.basic import Basic
 from sympy.core.containers import Tuple
 from sympy.core.expr import Expr
@@ -50,7 +27,14 @@ from derive.frontend.text import lines
 from derive.ir.functions import FUNCTIONS, ROWS, Maker, open_call
 from derive.notation import words
 
-RELATIONS: dict[str, Any] = {"<": Lt, "<=": Le, ">": Gt, ">=": Ge, "==": Eq, "!=": Ne}
+RELATIONS: dict[str, Any] = {
+    "<": sympy.Lt,
+    "<=": sympy.Le,
+    ">": sympy.Gt,
+    ">=": sympy.Ge,
+    "==": sympy.Eq,
+    "!=": sympy.Ne,
+}
 
 # Words with `[..](..)`: those that bind their indices, and those that keep their one index.
 BINDING = tuple(word for word, row in ROWS.items() if not row.keeps and word != "sample_var")
@@ -64,48 +48,50 @@ def is_matrix(word: str) -> bool:
 
 def to_size(name: str) -> Any:
     """The symbol of a size, equal to the one that `notation.words.sizes` makes."""
-    return Symbol(name, integer=True, positive=True)
+    return sympy.Symbol(name, integer=True, positive=True)
 
 
 @lru_cache(maxsize=1 << 12)
 def to_index(name: str, extent: Any) -> Any:
     """The index over 0 .. extent - 1."""
-    return Idx(Symbol(name, integer=True), (S.Zero, extent - 1))
+    return sympy.Idx(sympy.Symbol(name, integer=True), (sympy.S.Zero, extent - 1))
 
 
 def add(terms: Sequence[Any]) -> Any:
     """The sum of the terms in their order."""
-    return Add(*terms, evaluate=False) if len(terms) != 1 else terms[0]
+    return sympy.Add(*terms, evaluate=False) if len(terms) != 1 else terms[0]
 
 
 def multiply(factors: Sequence[Any]) -> Any:
     """The product of the factors in their order; a leading 1 over something is that power alone."""
     match factors:
-        case [first, Pow(exp=exponent), *_] if first is S.One and exponent is S.NegativeOne:
+        case [first, sympy.Pow(exp=exponent), *_] if (
+            first is sympy.S.One and exponent is sympy.S.NegativeOne
+        ):
             factors = factors[1:]
-    return Mul(*factors, evaluate=False) if len(factors) != 1 else factors[0]
+    return sympy.Mul(*factors, evaluate=False) if len(factors) != 1 else factors[0]
 
 
 def invert(base: Any) -> Any:
     """One over the base."""
-    return Pow(base, S.NegativeOne, evaluate=False)
+    return sympy.Pow(base, sympy.S.NegativeOne, evaluate=False)
 
 
 def negate(term: Any) -> Any:
     """The term with its sign changed: in its leading number, else by a factor of -1."""
-    if term.is_Rational or term in (S.Infinity, S.NegativeInfinity):
+    if term.is_Rational or term in (sympy.S.Infinity, sympy.S.NegativeInfinity):
         return -term
-    if not isinstance(term, Mul):
-        return Mul(S.NegativeOne, term, evaluate=False)
+    if not isinstance(term, sympy.Mul):
+        return sympy.Mul(sympy.S.NegativeOne, term, evaluate=False)
     first, *rest = term.args
-    if first.is_Rational and first > 0 and first is not S.One:
-        return Mul(-first, *rest, evaluate=False)
-    return Mul(S.NegativeOne, *term.args, evaluate=False)
+    if first.is_Rational and first > 0 and first is not sympy.S.One:
+        return sympy.Mul(-first, *rest, evaluate=False)
+    return sympy.Mul(sympy.S.NegativeOne, *term.args, evaluate=False)
 
 
 def power(base: Any, exponent: Any) -> Any:
     """The base to the exponent."""
-    return Pow(base, exponent, evaluate=False)
+    return sympy.Pow(base, exponent, evaluate=False)
 
 
 def compare(relation: str, left: Any, right: Any) -> Any:
@@ -115,23 +101,23 @@ def compare(relation: str, left: Any, right: Any) -> Any:
 
 def all_of(parts: Sequence[Any]) -> Any:
     """The conjunction in the order of the text; SymPy's own constructor sorts."""
-    return _logical(And, parts)
+    return _logical(sympy.And, parts)
 
 
 def any_of(parts: Sequence[Any]) -> Any:
     """The disjunction in the order of the text."""
-    return _logical(Or, parts)
+    return _logical(sympy.Or, parts)
 
 
 def contrary(part: Any) -> Any:
     """The negation."""
-    return Not(part, evaluate=False)
+    return sympy.Not(part, evaluate=False)
 
 
 def choose(condition: Any, then: Any, other: Any) -> Any:
     """`where(condition, then, other)`; SymPy's own constructor folds and drops branches."""
-    pairs = ((then, condition), (other, S.true))
-    return Basic.__new__(Piecewise, *(Tuple.__new__(ExprCondPair, *pair) for pair in pairs))
+    pairs = ((then, condition), (other, sympy.S.true))
+    return Basic.__new__(sympy.Piecewise, *(Tuple.__new__(ExprCondPair, *pair) for pair in pairs))
 
 
 def reduce_over(word: str, body: Any, bound: Sequence[Any], condition: Any | None) -> Any:
@@ -143,10 +129,10 @@ def reduce_over(word: str, body: Any, bound: Sequence[Any], condition: Any | Non
     if word not in {"sum", "prod"}:
         rest = () if condition is None else (condition,)
         return words.REDUCTIONS[word](body, *bound, *rest, evaluate=False)
-    kind, other = (Sum, S.Zero) if word == "sum" else (Product, S.One)
+    kind, other = (sympy.Sum, sympy.S.Zero) if word == "sum" else (sympy.Product, sympy.S.One)
     limits = [Tuple(index, index.lower, index.upper) for index in bound]
     if condition is not None and _is_triangular(condition, bound):
-        limits = [Tuple(bound[0], S.Zero, condition.args[1])]
+        limits = [Tuple(bound[0], sympy.S.Zero, condition.args[1])]
     elif condition is not None:
         body = choose(condition, body, other)
     made = Expr.__new__(kind, body, *limits)
@@ -156,7 +142,7 @@ def reduce_over(word: str, body: Any, bound: Sequence[Any], condition: Any | Non
 
 def is_condition(value: Any) -> bool:
     """Is it a truth value? To SymPy every Symbol could be one."""
-    kinds = (And, Or, Not, Relational, BooleanAtom, words.BooleanElement)
+    kinds = (sympy.And, sympy.Or, sympy.Not, Relational, BooleanAtom, words.BooleanElement)
     return isinstance(value, kinds)
 
 
@@ -164,9 +150,9 @@ def _is_triangular(condition: Any, bound: Sequence[Any]) -> bool:
     """Is it `j <= i`, with both of one extent and j the only index bound?"""
     return (
         len(bound) == 1
-        and isinstance(condition, Le)
+        and isinstance(condition, sympy.Le)
         and condition.args[0] == bound[0]
-        and isinstance(condition.args[1], Idx)
+        and isinstance(condition.args[1], sympy.Idx)
         and condition.args[1] != bound[0]
         and condition.args[1].upper == bound[0].upper
     )
@@ -182,7 +168,7 @@ def _logical(kind: Any, parts: Sequence[Any]) -> Any:
 
 def to_rational(value: Fraction | int) -> Any:
     """An exact number."""
-    return Rational(value.numerator, value.denominator)
+    return sympy.Rational(value.numerator, value.denominator)
 
 
 def _call(name: str, arguments: Sequence[Any]) -> Any:
@@ -203,7 +189,7 @@ def _builder(name: str) -> Callable[..., Any]:
     return lambda *arguments: _call(name, arguments)
 
 
-CONSTANTS: dict[str, Any] = {"pi": S.Pi, "I": S.ImaginaryUnit, "oo": S.Infinity}
+CONSTANTS: dict[str, Any] = {"pi": sympy.S.Pi, "I": sympy.S.ImaginaryUnit, "oo": sympy.S.Infinity}
 MAKER = Maker(
     to_rational,
     lambda *terms: add(terms),
@@ -218,7 +204,7 @@ ELEMENTWISE: dict[str, tuple[int, int, Callable[..., Any]]] = {
     name: (max(row.counts[0], 2 if name in {"max", "min"} else 1), row.counts[1], _builder(name))
     for name, row in FUNCTIONS.items()
     if name not in {"pi", "I", "floordiv", "mod"}
-} | {"delta": (2, 2, lambda *places: KroneckerDelta(*places, evaluate=False))}
+} | {"delta": (2, 2, lambda *places: sympy.KroneckerDelta(*places, evaluate=False))}
 
 MOST_TERMS = 256  # of an extent or a place, multiplied out
 LARGEST_POWER = 1024  # of anything; and bits of a power of numbers
@@ -255,9 +241,9 @@ def read_arithmetic(source: lines.Source, node: ast.expr, read: Callable[[ast.ex
             return _read_product(source, node, read)
         case ast.BinOp(left, ast.FloorDiv(), right):
             quotient = multiply((read(left), invert(_read_divisor(source, right, read))))
-            return floor(quotient, evaluate=False)
+            return sympy.floor(quotient, evaluate=False)
         case ast.BinOp(left, ast.Mod(), right):
-            return Mod(read(left), _read_divisor(source, right, read), evaluate=False)
+            return sympy.Mod(read(left), _read_divisor(source, right, read), evaluate=False)
         case ast.BinOp(left, ast.Pow(), right):
             return _read_power(source, node, read(left), read(right))
         case _:
@@ -267,15 +253,15 @@ def read_arithmetic(source: lines.Source, node: ast.expr, read: Callable[[ast.ex
 def find_value(expr: Any) -> Fraction | None:
     """The exact value of an expression of numbers, where it has one."""
     match expr:
-        case Rational():
+        case sympy.Rational():
             return Fraction(int(expr.p), int(expr.q))
-        case Add() | Mul():
+        case sympy.Add() | sympy.Mul():
             values = [value for part in expr.args if (value := find_value(part)) is not None]
             if len(values) < len(expr.args):
                 return None
-            whole = sum(values) if isinstance(expr, Add) else prod(values)
+            whole = sum(values) if isinstance(expr, sympy.Add) else prod(values)
             return Fraction(whole)
-        case Pow(args=(base, exponent)):
+        case sympy.Pow(args=(base, exponent)):
             under, over = find_value(base), find_value(exponent)
             if under is None or over is None or over.denominator != 1 or (not under and over < 0):
                 return None
@@ -298,11 +284,11 @@ def _count_terms(expr: Any) -> int:
     """The number of terms after multiplying out, at most one more than is allowed."""
     counts = [_count_terms(part) for part in expr.args]
     match expr:
-        case Add():
+        case sympy.Add():
             total = sum(counts)
-        case Mul():
+        case sympy.Mul():
             total = prod(counts)
-        case Pow(args=(_, Rational(p=power, q=1))) if power > 1 and counts[0] > 1:
+        case sympy.Pow(args=(_, sympy.Rational(p=power, q=1))) if power > 1 and counts[0] > 1:
             total = counts[0] ** min(int(power), MOST_TERMS)
         case _:
             total = max(counts, default=1)
@@ -327,7 +313,7 @@ def _read_product(source: lines.Source, node: ast.expr, read: Callable[[ast.expr
         case ast.UnaryOp(ast.USub(), operand) if not isinstance(operand, ast.Constant):
             first, minus = operand, True
     start = read(first)
-    factors = list(start.args) if minus and isinstance(start, Mul) else [start]
+    factors = list(start.args) if minus and isinstance(start, sympy.Mul) else [start]
     for op, right in rest:
         if isinstance(op, ast.Div):
             factors.append(invert(_read_divisor(source, right, read)))
