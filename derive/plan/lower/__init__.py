@@ -260,11 +260,8 @@ def _multiply_up(arg: ops.Op, power: int) -> ops.Op:
         return arg
     for part in (2, 3):
         if power % part == 0:
-            return ops.Apply(
-                "pow",
-                (_multiply_up(arg, power // part), ops.Num(ir.Number(Fraction(part)))),
-                ops.axes_of(arg),
-            )
+            inner, exponent = _multiply_up(arg, power // part), ops.Num(ir.Number(Fraction(part)))
+            return ops.Apply("pow", (inner, exponent), ops.axes_of(arg))
     return ops.Apply("*", (_multiply_up(arg, power - 1), arg), ops.axes_of(arg))
 
 
@@ -281,17 +278,13 @@ def lower_call(
     if row.definition and not (taken and all(map(is_python_number, numbers))):
         make = _make_ops(order)
         values = bind(row, [lower(a, context, order) for a in arguments], make)
-        found: ops.Op = read_definition(
-            row.text or row.definition, values, make
-        )  # a value keeps the digits
+        found: ops.Op = read_definition(row.text or row.definition, values, make)  # keeps digits
         return found
     parts = [lower(a, context, order) for a in arguments]
     if function in {"max", "min"}:
         if all(isinstance(op, ops.Num) for op in parts) and all(map(is_python_number, arguments)):
             return ops.Num(ir.Call(function, tuple(arguments)))
-        parts.sort(
-            key=lambda op: isinstance(op, ops.Num)
-        )  # a tensor first: numbers are bounds to it
+        parts.sort(key=lambda op: isinstance(op, ops.Num))  # numbers are bounds to a tensor
     wanted = len(row.tensors) if call else 1  # as tensors: that of a bound is a number as well
     parts[:wanted] = [
         ops.NumTensor(op.value) if isinstance(op, ops.Num) else op for op in parts[:wanted]
@@ -455,9 +448,8 @@ def spell_out(reduce: ir.Reduce, names: Collection[str]) -> ir.Expr:
     if reduce.kind == "var" and condition is ir.TRUE:
         return ir.Reduce("mean", bound, ir.TRUE, spread_out)
     if reduce.kind == "sample_var":
-        count = ir.Call(
-            "max", (ir.Add((count, ir.MINUS_ONE)), ir.ZERO)
-        )  # of nothing 0 / 0, as of one entry
+        less = ir.Add((count, ir.MINUS_ONE))
+        count = ir.Call("max", (less, ir.ZERO))  # of nothing 0 / 0, as of one entry
     return ir.Mul((ir.Reduce("sum", bound, condition, spread_out), ir.Pow(count, ir.MINUS_ONE)))
 
 

@@ -208,9 +208,8 @@ def _lower_pieces(choice: ir.Where, context: Context, order: tuple[ir.Index, ...
     return None
 
 
-Piece = tuple[
-    Polynomial, Polynomial, "ir.Expr"
-]  # from a position up to another, and the value there
+# From a position up to another, and the value there.
+Piece = tuple[Polynomial, Polynomial, "ir.Expr"]
 
 
 def _cut(
@@ -283,11 +282,8 @@ def _join(
         here = (*axes[:at], piece, *axes[at + 1 :])
         there = (*axes[:at], *axes[at + 1 :]) if is_stack else here
         part: ops.Op = ops.NumTensor(op.value) if isinstance(op, ops.Num) else op
-        part = (
-            ops.arrange(part, there)
-            if set(ops.axes_of(part)) == set(there)
-            else ops.Expand(part, there)
-        )
+        is_whole = set(ops.axes_of(part)) == set(there)
+        part = ops.arrange(part, there) if is_whole else ops.Expand(part, there)
         args.insert(0, part)
         # what is said of a column: it begins at its first position
         column: ops.Op = ops.Arrange(part, here) if is_stack else part

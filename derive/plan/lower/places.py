@@ -435,19 +435,13 @@ def _roll(op: ops.Op, axis: ir.Index, place: ir.Expr, context: Context) -> ops.O
             return None
     found = _find_form(Affine(form.terms).to_expr(), axis.extent) if form.terms else None
     length = Polynomial.of(axis.extent)
-    if (
-        found is None
-        or found.low != Polynomial.of(0)
-        or found.length != length
-        or found.is_windowed
-    ):
+    if found is None or found.low.terms or found.length != length or found.is_windowed:
         return None
     at, indices = ops.axes_of(op).index(axis), [index for index, _ in found.steps]
     run = indices[0]
     if len(indices) > 1:
-        run = ir.Index(
-            free_name("shift", {*context.names, *(i.name for i in indices)}), axis.extent
-        )
+        taken = {*context.names, *(index.name for index in indices)}
+        run = ir.Index(free_name("shift", taken), axis.extent)
     run_place = ir.Call("mod", (Affine({run: ONE}, form.constant).to_expr(), axis.extent))
     whole = take(op, {axis: _lower_position(run_place, axis.extent, context, (run,))}, (run,))
     shift = (-form.constant).to_expr()

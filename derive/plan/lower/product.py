@@ -317,10 +317,8 @@ def lower_operand(factor: ir.Expr, context: Context, order: tuple[ir.Index, ...]
     op = context.lower(factor, order)
     if ops.is_boolean(op):
         op = ops.Cast(op)
-    long = (
-        sum(1 for part in ops.walk_ops(op) if not isinstance(part, (*ops.VIEWS, ops.Num)))
-        > ORDINARY
-    )
+    parts = [p for p in ops.walk_ops(op) if not isinstance(p, (*ops.VIEWS, ops.Num))]
+    long = len(parts) > ORDINARY
     if long and isinstance(op, ops.Flip):
         return ops.Flip(context.add_step(op.arg), op.place, op.index)
     if long and isinstance(op, ops.Cast):  # integers stay integers in the step: a place may read it
