@@ -390,7 +390,9 @@ def vary_inputs(samples: Sequence[Sample], numbers: Sequence[float]) -> Iterator
         inside = list_parts(system)
     is_stepwise = any(_is_rounded(part) for part in inside)
     if _find_steps(system) and not is_stepwise:
-        yield _make_whole(first, "inputs with halves, quarters", parts=4)
+        told = {n for n in (*numbers, *find_numbers(system)) if abs(math.frexp(n)[0]) == 0.5}
+        pool = partial(_find_ties, sorted({1.0, *map(abs, told)})[:MOST_NUMBERS])
+        yield from _spread(first, pool, "inputs with halves, quarters")
     for sample in samples if not is_stepwise else ():
         yield _make_whole(sample, "inputs that are whole numbers")
         for number, what in ((0.0, "0"), (1.0, "equal")):
@@ -484,6 +486,8 @@ def _is_rounded(part: ir.Expr) -> bool:
             return function not in {*_STEPWISE, "abs", "max", "min", "relu", "sign", "clip"}
         case ir.Reduce(kind) | ir.Along(kind):
             return bool(functions.ROWS[kind].definition) or functions.ROWS[kind].is_matrix
+        case ir.Pow(ir.Number(base), ir.Number()) if abs(math.frexp(base)[0]) == 0.5:
+            return False
         case ir.Pow(_, exponent):
             return not isinstance(exponent, ir.Number) or exponent.value < 0
     return False
@@ -509,13 +513,13 @@ def alter(kind: str, act: Callable[[ir.Tensor, draws.Domain, Any], Any]) -> Chan
     return change
 
 
-def _make_whole(sample: Sample, reason: str, *, parts: int = 1, is_paired: bool = False) -> Sample:
-    """Small whole numbers or such parts of 1, as far as a domain has them: zeros, equal values."""
-    most, fewest = (40, 3) if is_paired else (2 * parts, 1)
+def _make_whole(sample: Sample, reason: str, *, is_paired: bool = False) -> Sample:
+    """Small whole numbers, as far as a domain has them: zeros, equal values."""
+    most, fewest = (40, 3) if is_paired else (2, 1)
     generator = torch.Generator()
 
     def act(_: ir.Tensor, domain: draws.Domain, value: Any) -> Any:
-        pool = [n / parts for n in range(-most, most + 1) if domain.holds(n / parts)]
+        pool = [n for n in range(-most, most + 1) if domain.holds(n)]
         if len(pool) < fewest:
             return value
         places = torch.randint(len(pool), value.shape, generator=generator)
@@ -630,6 +634,14 @@ def _find_edges(sample: Sample, entry: ir.Tensor) -> list[float]:
     return [value for value in pool if domain.holds(value)]
 
 
+def _find_ties(factors: Sequence[float], sample: Sample, entry: ir.Tensor) -> list[float]:
+    """Halves and quarters, and the same of what is multiplied by one of these powers of 2."""
+    parts = [k / 4 for n in (2, 1, 4) for k in range(-10, 11) if math.gcd(k, 4) == n]
+    every = (part / factor for part in parts for factor in factors)
+    domain = draws.find_domain(entry, sample.sizes)
+    return [n for n in dict.fromkeys(every) if entry.kind == "real" and domain.holds(n)]
+
+
 def _find_tiny(sample: Sample, entry: ir.Tensor) -> list[float]:
     """Numbers above 0 that float64 holds and float32 does not, where a domain begins at 0."""
     is_above = entry.kind == "real" and draws.find_domain(entry, sample.sizes).low == 0
@@ -637,11 +649,12 @@ def _find_tiny(sample: Sample, entry: ir.Tensor) -> list[float]:
 
 
 def place_integers(sample: Sample, limit: float) -> Iterator[Sample]:
-    """The sample with integers about a number, where they have no bound."""
+    """The sample with integers about a number, where they may be so large."""
 
     def list_near(sample: Sample, entry: ir.Tensor) -> list[float]:
-        is_free = entry.kind == "int" and draws.find_domain(entry, sample.sizes).is_everything
-        return [limit, limit + 1] * _ALTERNATIONS if is_free else []
+        domain = draws.find_domain(entry, sample.sizes)
+        is_held = entry.kind == "int" and domain.holds(limit) and domain.holds(limit + 1)
+        return [limit, limit + 1] * _ALTERNATIONS if is_held else []
 
     yield from islice(_spread(sample, list_near, f"integers about {limit:.0f}"), 1)
 

@@ -13,6 +13,7 @@ would be full: integers begin again, a short float counts no further, factors le
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice, product
 from typing import Any
@@ -53,6 +54,9 @@ _MORE = 4.0  # times the error at ordinary sizes
 _TYPES = ("float32", "float16", "bfloat16")
 _SHORT = How(double=False, is_watched=True)
 _AS_ASKED = replace(_SHORT, asked=True)
+_WIDE = 2.0**40  # an integer that int64 holds, and also its parts are beyond shorter types
+_DRAWS = 8  # of inputs, at which results are whole numbers
+_FROM_WHOLE = replace(_SHORT, from_whole=True, most_lines=20_000, most_elements=1 << 24)
 
 
 def judge_short(choice: Choice, formula: Formula) -> Further:
@@ -98,6 +102,7 @@ def judge_short(choice: Choice, formula: Formula) -> Further:
             says = "the code cuts real numbers to int64, which does not hold all of them"
             told = Diagnostic("narrow-integer", says, facts=(further.difference,))
             findings.setdefault("cut", told)
+    keep(_find_narrowed(program, first))
     short, asked = Further(True), set[modes.Lowering]()
     for sample in choice.samples:
         run = usual if sample is first else program.run(sample.make_inputs(), sample.sizes)
@@ -106,6 +111,27 @@ def judge_short(choice: Choice, formula: Formula) -> Further:
             short = judge_lowered(program, sample)
             keep(short.findings)
     return replace(short, findings=tuple(findings.values()))
+
+
+def _find_narrowed(program: Program, sample: Sample) -> Iterator[Diagnostic]:
+    """Findings for types that do not hold the integers which nothing bounds.
+
+    Shorter floats count where the formula's results are whole numbers.
+    """
+    for far in place_integers(sample, _WIDE):
+        draws = (replace(sample, seed=seed) for seed in range(_DRAWS))
+        results = (r for each in draws for r in each.evaluate(each.make_inputs()).values())
+        is_whole = all(bool((r == r.real.round()).all()) for r in results)
+        try:
+            answer = program.run(far.make_inputs(), far.sizes, _FROM_WHOLE)
+        except CannotRunError:  # of integers that the code bounds itself
+            continue
+        lowered = answer.lowered if is_whole else ()
+        full = [e for e in answer.full if (e in lowered if e.is_float else e.dtype != "int64")]
+        for what, told in zip(full, _name_lowerings(full, 0.0), strict=True):
+            limit = modes.find_limit(getattr(torch, what.dtype))
+            fact = f"it holds whole numbers up to {limit:.0f}; the formula's have no such bound"
+            yield replace(told, facts=(fact,))
 
 
 def judge_lowered(program: Program, sample: Sample) -> Further:
@@ -257,6 +283,14 @@ _GROWN = 14.0  # natural logarithm by which floats grow or vanish before more is
 _LONGEST = 1 << 20
 
 
+def _runs(program: Program, sample: Sample) -> bool:
+    """Does the code run in float64 there, or does it refuse such inputs itself?"""
+    with suppress(CannotRunError):
+        program.run(sample.make_inputs(), sample.sizes)
+        return True
+    return False
+
+
 def _round(values: Mapping[str, Any], dtype: Any) -> dict[str, Any]:
     """Real tensors in a shorter type, complex ones with parts of it, but none below float32."""
     found, parts = dict(values), torch.promote_types(dtype, torch.float32)
@@ -398,7 +432,7 @@ def find_loss(program: Program, sample: Sample, at: str, dtype: Any = None) -> D
     try:
         answer = program.run(given, sample.sizes, How(double=False))
     except CannotRunError as error:  # a type that the code cannot run in is a remark of its own
-        if dtype is torch.float32:
+        if dtype is torch.float32 and _runs(program, sample):
             text = " ".join(str(error).split())
             return Diagnostic("not-in-float32", f"the code does not run in float32: {text}")
         return None

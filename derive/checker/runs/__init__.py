@@ -70,6 +70,7 @@ class How:
 
     double: bool = True  # is every shorter float that the code asks for float64
     asked: bool = False  # or float64 alone what it asks for in no type
+    from_whole: bool = False  # is float32 told as a shorter float, as int64 may not fit it
     seed: int | None = None  # of torch's random numbers
     tower: tuple[int, int] | None = None  # seed and depth, where values are residues
     weights: int | None = None  # seed of the weights of results, whose sum is differentiated
@@ -143,7 +144,7 @@ def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
         if how.is_watched and isinstance(target, type):
             with prepare(how, path):  # what makes the module is no call of the code's
                 _keep_module(target, given.constructor)
-        watch = Recorder(path, how.asked) if how.is_watched else None
+        watch = Recorder(path, how.asked or how.from_whole) if how.is_watched else None
         left = iter(range(how.most_lines))
 
         def count(frame: Any, event: str) -> None:

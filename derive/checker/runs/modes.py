@@ -187,6 +187,7 @@ class Recorder:
         is_beyond = (
             is_wide
             and wide.is_floating_point()
+            and (what.dtype != "int64" or not any(each.is_floating_point() for each in read))
             and float(wide.abs().max()) > find_limit(made.dtype)
         )
         if (is_short and most >= find_limit(made.dtype)) or is_beyond:
@@ -208,17 +209,20 @@ def find_limit(dtype: Any) -> float:
 
 
 def _widen(function: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
-    """What a call on whole numbers gives in float64, which holds larger ones; None for others."""
+    """What a call on whole numbers gives in float64, which holds larger ones; what a cast reads.
+
+    None for others.
+    """
     given = list(find_tensors(args))
+    name = name_of(function).strip("_").removeprefix("bitwise_")
+    if given and name in _CASTS and not given[0].is_complex():
+        return given[0].double()
     if not given or any(each.is_floating_point() or each.is_complex() for each in given):
         return None
     if all(each.dtype is torch.bool for each in given):
         return None
-    name = name_of(function).strip("_").removeprefix("bitwise_")
     wide = [each.double() if isinstance(each, torch.Tensor) else each for each in args]
     try:
-        if name in _CASTS:
-            return wide[0]
         if name in {"lshift", "rlshift", "left_shift", "ilshift"}:
             one, other = wide[::-1] if name == "rlshift" else wide
             return one * 2.0**other
