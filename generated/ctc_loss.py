@@ -35,8 +35,8 @@ def ctc_loss(
 
     Returns loss[n] [N].
     Raises ValueError where the shapes do not fit together.
-    Cost: 5*C*N*T + 54*L*N*T + 6*L*N + 27*N*T + 20*L + 32*N + 10 operations; C*N*T + 8*L*N*T + 4*L*N
-        + 4*N*T + 10*L + 4*N + 5 elements alive at once.
+    Cost: 5*C*N*T + 54*L*N*T + 6*L*N + 27*N*T + 20*L + 32*N + 3*T + 10 operations; C*N*T + 8*L*N*T +
+        4*L*N + 4*N*T + 10*L + 4*N + 5 elements alive at once.
     """
     T, N, C, L = _check_shapes(x, y, frames, labels)
     y = y.long()  # in 32 bits it may overflow
@@ -89,7 +89,7 @@ def ctc_loss(
         # mask_4[n,s,k] = k[k] <= skips[n,s] + 1 and where(s - k >= 0, a_before[n,s - k], 0) > -oo
         #     [N, 2*L + 1, 3]
         mask_4 = (
-            (k <= (skips + 1)[..., None])
+            (k.double() <= (skips + 1)[..., None])
             & (torch.nn.functional.pad(a_before, (2, 0)).unfold(1, 3, 1).flip(2) > -torch.inf)
         )
         # a_t_logsumexp[n,s] = logsumexp[k](where(mask_4[n,s,k], where(s - k >= 0, a_before[n,s -

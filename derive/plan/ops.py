@@ -31,7 +31,7 @@ from derive.analysis.integers import is_counted
 from derive.ir import functions
 from derive.ir import nodes as ir
 from derive.ir.text import to_text
-from derive.ir.walk import walk
+from derive.ir.walk import is_whole, walk
 
 
 @ir.node
@@ -618,6 +618,8 @@ def is_integer(expr: ir.Expr) -> bool:
 
 def strip_casts(op: Op) -> Op:
     """The operation on integers as they are; truth values alone become 0 and 1, which add up."""
+    if isinstance(op, NumTensor) and not op.wide and is_whole(op.value):
+        return Cast(op, "int")
     if isinstance(op, Cast):
         return op if op.kind == "int" else strip_casts(op.arg)
     args, numbers = tuple(map(strip_casts, args_of(op))), (Num(ir.ONE), Num(ir.ZERO))

@@ -184,6 +184,7 @@ COUNTED = {
     "m": [True, False, True, True],
     "x": [0.5, 2.0, 3.0, 1.0],
     "z": [1.0, 1.0, 2.0, 3.0],
+    "r": [2.0**31, 2.0**31, 5.5, 2.0**31],
 }
 INTEGERS = ROWS["integers are counted to the last"]
 MEETINGS = ROWS["integers are exact until they meet a real"]
@@ -229,6 +230,14 @@ def test_integers_are_exact_until_they_meet_a_real(text, value):
         expected = torch.tensor(eval(value, dict(COUNTED)), dtype=torch.float64)
         torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=0)
     assert built.judge(count=2).agrees
+
+
+@pytest.mark.parametrize(
+    "relation", ["a[i] < s[i]", "a[i] < i + 1", "a[i] < N*N", "x[i] < z[i]", "x[i] < N / 3"]
+)
+def test_integers_alone_and_reals_alone_are_compared_as_they_are(relation):
+    built = build(parse(f"x, z[N]; int a, s[N]; y[i] = [{relation}]*x[i]*z[i]*s[i]*a[i]"))
+    assert ".double()" not in built.source
 
 
 def test_what_is_rounded_or_a_choice_of_numbers_is_real():

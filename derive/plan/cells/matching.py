@@ -96,6 +96,12 @@ class Definitions:
         is_light = isinstance(op, ops.Source) and self._spelled.get(op.name, 0) <= MOST_SPELLED
         return self._read(op) if is_light else op
 
+    def narrow(self, op: ops.Op) -> ops.Op:
+        """One side of a relation as it was before it went to float64."""
+        opened = self.look(strip(op))
+        is_wide = isinstance(opened, ops.Cast) and opened.kind == "wide"
+        return strip(opened.arg) if is_wide else strip(op)  # type: ignore[union-attr]
+
     def _read(self, op: ops.Op) -> ops.Op:
         if not isinstance(op, ops.Source) or op.name not in self.steps:
             return op

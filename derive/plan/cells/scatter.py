@@ -226,7 +226,7 @@ def _read_mask(
     opened = strip(definitions.look(strip(mask)))
     if not isinstance(opened, ops.Apply) or opened.function != "==":
         return None
-    left, right = (strip(arg) for arg in opened.args)
+    left, right = (definitions.narrow(arg) for arg in opened.args)
     for numbers, place in ((left, right), (right, left)):
         index, bound = strip(definitions.look(place)), None
         if isinstance(numbers, ops.Source):

@@ -360,7 +360,7 @@ def _find_sides(condition: ops.Op, index: ir.Index, definitions: Definitions) ->
     sides = (key, bound)
     if min(map(definitions.memory.count, (own, (index,)))) < PAIRED:
         return []
-    if any(isinstance(definitions.look(side), ops.Iota) for side in sides):
+    if any(isinstance(definitions.look(definitions.narrow(side)), ops.Iota) for side in sides):
         return []
     if ends is not None:
         other_end = ends[1] if ends[0] is index else ends[0]

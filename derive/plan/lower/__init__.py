@@ -20,9 +20,15 @@ from derive.ir.functions import read as read_definition
 from derive.ir.walk import find_free, is_whole, substitute, walk
 from derive.plan import ops
 from derive.plan.lower.calls import fold_call, fold_shifted
-from derive.plan.lower.condition import fill, lower_choice, lower_condition, lower_index
+from derive.plan.lower.condition import (
+    fill,
+    lower_choice,
+    lower_condition,
+    lower_index,
+    widen_casts,
+)
 from derive.plan.lower.context import Context, layout_of
-from derive.plan.lower.fourier import lower_transformed, reduce_angle, widen_casts
+from derive.plan.lower.fourier import lower_transformed, reduce_angle
 from derive.plan.lower.integers import lower_integers
 from derive.plan.lower.number import is_steady, is_wide, lower_number
 from derive.plan.lower.places import drop_padded, read, take_places
@@ -290,7 +296,9 @@ def lower_call(
         ops.NumTensor(op.value) if isinstance(op, ops.Num) else op for op in parts[:wanted]
     ]
     match function, parts:
-        case "floordiv" | "mod", [_, ops.Num(under)] if not is_positive(arguments[1]):
+        case "floordiv" | "mod", [_, ops.Num(under)] if not any(
+            map(is_positive, (arguments[1], _negate(arguments[1])))
+        ):
             parts[1] = ops.NumTensor(under)  # torch divides whole numbers by 0 with an error
     args = ops.align(parts, order)
     axes = ops.find_union(args, order)

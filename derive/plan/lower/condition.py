@@ -6,12 +6,13 @@ from math import lcm
 
 from derive.analysis.affine import simplify_place
 from derive.analysis.extents import is_always, is_told
-from derive.analysis.facts import Facts, find_facts, is_never_negative
+from derive.analysis.facts import Facts, find_facts, is_integer, is_never_negative
 from derive.ir import nodes as ir
 from derive.ir.polynomial import NOTHING, ONE, Polynomial, clear_divisors
 from derive.ir.walk import (
     find_all_indices,
     find_free,
+    is_whole,
     rename_apart,
     rewrite_bottom_up,
     substitute,
@@ -65,7 +66,33 @@ def _lower_compare(
         parts[0] = ops.NumTensor(parts[0].value)
     elif isinstance(parts[0], ops.Num):
         parts, relation = [parts[1], parts[0]], ir.MIRRORED[relation]
-    return ops.combine(relation, parts, order)
+    return ops.combine(relation, _widen(parts), order)
+
+
+def _widen(parts: Sequence[ops.Op]) -> Sequence[ops.Op]:
+    """The sides of a relation, in float64 where an integer meets a real.
+
+    Torch would round the integer to the real's dtype. A tensor without axes does not widen another.
+    """
+    exact = [part for part in parts if _is_exact(part)]
+    if len(exact) != 1 or isinstance(exact[0], ops.Num) or any(map(ops.is_boolean, parts)):
+        return parts
+    return [
+        part
+        if isinstance(part, ops.Num)
+        or (part in exact and not ops.is_integral(part))
+        or (part not in exact and ops.axes_of(exact[0]))
+        else ops.Cast(part, "wide")
+        for part in parts
+    ]
+
+
+def _is_exact(op: ops.Op) -> bool:
+    """Is it an integer, or a fraction of integers in float64?"""
+    if isinstance(op, ops.Num):
+        return is_whole(op.value)
+    inside = (part.kind for part in ops.walk_ops(op) if isinstance(part, ops.Cast))
+    return ops.is_integral(op) or "wide" in inside
 
 
 def part_positions(left: ir.Expr, right: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
@@ -110,9 +137,18 @@ def clear_fractions(relation: str, left: ir.Expr, right: ir.Expr) -> tuple[str, 
 
 
 def _lower_side(side: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
-    """One side of a relation; index arithmetic and integer tensors stay integers."""
+    """One side of a relation; integers stay such, and fractions of them are in float64."""
     op = context.lower(side, order)
-    return ops.strip_casts(op) if ops.is_integer(side) else op
+    if ops.is_integer(side) or (isinstance(op, ops.Cast) and ops.is_integral(op.arg)):
+        return ops.strip_casts(op)
+    return widen_casts(op, "wide") if is_integer(Polynomial.of(side)) else op
+
+
+def widen_casts(op: ops.Op, kind: str = "single") -> ops.Op:
+    """The operation on integers in float32 at least: half precision ends at 65504."""
+    if isinstance(op, ops.Cast) and ops.is_integral(op.arg):
+        return ops.Cast(op.arg, kind)
+    return ops.with_args(op, tuple(widen_casts(arg, kind) for arg in ops.args_of(op)))
 
 
 def lower_index(index: ir.Index, context: Context) -> ops.Op:

@@ -206,13 +206,6 @@ def _reduce_turns(over: Polynomial, under: Polynomial) -> ir.Expr | None:
     return ir.Mul((*find_factors(step.to_expr()), ir.Call("mod", (turns, length))))
 
 
-def widen_casts(op: ops.Op) -> ops.Op:
-    """The operation on integers in float32 at least: half precision ends at 65504."""
-    if isinstance(op, ops.Cast) and ops.is_integral(op.arg):
-        return ops.Cast(op.arg, "single")
-    return ops.with_args(op, tuple(map(widen_casts, ops.args_of(op))))
-
-
 def _find_waves(angle: Polynomial, bound: Sequence[ir.Index]) -> Iterator[Wave]:
     for index in bound:
         halves = angle.split(index)
