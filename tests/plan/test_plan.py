@@ -240,6 +240,19 @@ def test_integers_alone_and_reals_alone_are_compared_as_they_are(relation):
     assert ".double()" not in built.source
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kinds", ["int b[K, N]; r, w[K, M]", "b[K, N]; int r[K, M]; w[K, M]"])
+def test_integers_that_are_sorted_meet_reals_in_float64(kinds, dtype):
+    text = f"{kinds}; y[k,m] = w[k,m]*sum[n]([b[k,n] <= r[k,m]])"
+    built = build(parse(text), sizes=dict(K=64, N=2048, M=2048))
+    assert "_count_below(" in built.source and ".double()" in built.source
+    real, whole = torch.tensor(COUNTED["r"], dtype=dtype), torch.tensor(COUNTED["b"])
+    b, r = (whole, real) if kinds.startswith("int") else (real, whole)
+    found = built.function(b=b[None], r=r[None], w=torch.ones(1, 4, dtype=dtype))
+    expected = [[sum(v <= w for v in b.tolist()) for w in r.tolist()]]
+    assert found.tolist() == expected
+
+
 def test_what_is_rounded_or_a_choice_of_numbers_is_real():
     for value in ("floor(x[i])", "sign(x[i])", "where(x[i] > 0, 1, 2)", "[x[i] > 0]", "a[i] / N"):
         text = f"x[N]; int a[N]; y[i] = {value}; z = sum[i](x[i]*a[i]); return y, z"
