@@ -4,11 +4,13 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from judged import find_codes, judge
 from texts import Expressions, read_rows, read_tables
 
 from derive import check, parse
 from derive.checker.load import find_literals, load
+from derive.checker.runs import modes
 from derive.checker.samples import SCALES, find_other_sides, make_samples, vary_inputs, vary_sizes
 from derive.frontend.from_sympy import to_system
 from derive.frontend.torch.numbers import Condition
@@ -185,3 +187,16 @@ def test_a_difference_that_only_negative_entries_make_is_told_with_the_declarati
     assert verdict.same is False
     assert ("domain" in find_codes(verdict)) is has_domain
     assert judge(code, text.format("A[N,N] >= 0")).same is has_domain
+
+
+def test_what_an_empty_tensor_holds_is_no_number_of_the_code():
+    def empty_like(x):
+        return x * 1e300
+
+    def mul(x):
+        return x * 1e300
+
+    for call, reaches in ((empty_like, False), (mul, True)):
+        recorder = modes.Recorder(__file__, is_asked=False)
+        recorder.meet(call, (torch.full((2,), 2.0, dtype=torch.float64),), {})
+        assert (recorder.reach.get("float64", (0, 0))[1] > 1) is reaches

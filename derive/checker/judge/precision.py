@@ -126,8 +126,9 @@ def _find_narrowed(program: Program, sample: Sample) -> Iterator[Diagnostic]:
             answer = program.run(far.make_inputs(), far.sizes, _FROM_WHOLE)
         except CannotRunError:  # of integers that the code bounds itself
             continue
-        lowered = answer.lowered if is_whole else ()
-        full = [e for e in answer.full if (e in lowered if e.is_float else e.dtype != "int64")]
+        full = [e for e in answer.full if (is_whole if e.is_float else e.dtype != "int64")]
+        first = {e.dtype: e for e in reversed(full)}.values()  # the others may have it from it
+        full = [e for e in full if e in first or e in answer.lowered or not e.is_float]
         for what, told in zip(full, _name_lowerings(full, 0.0), strict=True):
             limit = modes.find_limit(getattr(torch, what.dtype))
             fact = f"it holds whole numbers up to {limit:.0f}; the formula's have no such bound"

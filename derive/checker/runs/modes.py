@@ -158,12 +158,17 @@ class Recorder:
         self.calls.append((name, line))
         given = (*args, *named.values())
         with internals.DisableTorchFunction():  # the modes around this one
-            self.left_range |= _leaves_range(name, args, found)
+            is_empty = "empty" in name  # what is in it is anything, and another at every run
+            self.left_range |= not is_empty and _leaves_range(name, args, found)
             self.numbers += [float(each) for each in given if isinstance(each, (int, float))]
             read = [*find_tensors(given)]
-            for tensor in find_tensors(found):
+            made = [*find_tensors(found)]
+            if name == "__setitem__" and isinstance(args[2], torch.Tensor):
+                made, wide = [args[0][args[1]]], args[2].real.double()
+            for tensor in made:
                 what = Lowering(str(tensor.dtype).removeprefix("torch."), line, name)
-                self._note(what, find_values(tensor), read, wide)
+                values = find_values(tensor)
+                self._note(what, torch.zeros_like(values) if is_empty else values, read, wide)
         return found
 
     def _note(self, what: Lowering, made: Any, read: list[Any], wide: Any) -> None:
@@ -192,6 +197,8 @@ class Recorder:
         )
         if (is_short and most >= find_limit(made.dtype)) or is_beyond:
             self.full[what] = None
+        if what.call == "__setitem__":  # its numbers were met where they were made
+            return
         if is_float and not is_short and not 0 < least <= most < math.inf:
             values = values[values.isfinite() & (values > 0)]
             if not values.numel():
