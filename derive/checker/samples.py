@@ -390,18 +390,17 @@ def vary_inputs(samples: Sequence[Sample], numbers: Sequence[float]) -> Iterator
         inside = list_parts(system)
     is_stepwise = any(_is_rounded(part) for part in inside)
     if _find_steps(system) and not is_stepwise:
-        told = {n for n in (*numbers, *find_numbers(system)) if abs(math.frexp(n)[0]) == 0.5}
-        pool = partial(_find_ties, sorted({1.0, *map(abs, told)})[:MOST_NUMBERS])
+        own = (abs(n) for n in (*numbers, *find_numbers(system)) if abs(math.frexp(n)[0]) == 0.5)
+        pool = partial(_find_ties, sorted({1.0, *own})[:MOST_NUMBERS])
         yield from _spread(first, pool, "inputs with halves, quarters")
     for sample in samples if not is_stepwise else ():
         yield _make_whole(sample, "inputs that are whole numbers")
         for number, what in ((0.0, "0"), (1.0, "equal")):
             yield replace(sample, change=_fill(number), reason=f"inputs that are all {what}")
     yield from (scale(first, factor) for factor in SCALES)
-    for sign, what in ((-1, "negative"), (1, "positive")):
-        for sample in samples:
-            reason = f"inputs that are all {what}"
-            yield replace(sample, change=set_signs(sign, 0.0), reason=reason)
+    for (sign, what), sample in product(((-1, "negative"), (1, "positive")), samples):
+        reason = f"inputs that are all {what}"
+        yield replace(sample, change=set_signs(sign, 0.0), reason=reason)
     if not is_stepwise:
         zeros = alter("real", _zero_slice)
         yield replace(first, change=zeros, reason="a slice of zeros in every input")
@@ -412,16 +411,16 @@ def vary_inputs(samples: Sequence[Sample], numbers: Sequence[float]) -> Iterator
         yield _make_whole(first, "inputs of which every two are equal", is_paired=True)
     for end, what in ((0, "smallest"), (1, "largest")) if list_tensors(system, "int") else ():
         yield replace(first, change=partial(_set_ends, end), reason=f"integers at their {what}")
-    for sample in samples if list_tensors(system, "bool") else ():
-        for truth in (True, False)[: 1 if _has_rows(system) else 2]:
-            reason = f"truth values that are all {str(truth).lower()}"
-            yield replace(sample, change=_set_truth(truth), reason=reason)
+    truths = (True, False)[: 1 if _has_rows(system) else 2]
+    for sample, truth in product(samples, truths) if list_tensors(system, "bool") else ():
+        reason = f"truth values that are all {str(truth).lower()}"
+        yield replace(sample, change=_set_truth(truth), reason=reason)
     yield from _make_alike(first)
     yield from _vary_scalars(first, numbers)
     for number in select_numbers((*numbers, *find_numbers(system))):
         if not is_stepwise:
-            pool = partial(_surround, number)
-            yield from _spread(first, pool, f"inputs at and around {number:g}")
+            reason = f"inputs at and around {number:g}"
+            yield from _spread(first, partial(_surround, number), reason)
         for sign, what in ((-1, "below"), (1, "above")):
             reason = f"inputs all {what} {sign * abs(number):g}"
             yield replace(first, change=set_signs(sign, abs(number)), reason=reason)
@@ -433,8 +432,7 @@ def _vary_scalars(sample: Sample, numbers: Sequence[float]) -> Iterator[Sample]:
     """Each scalar in turn at 0 and 1, negative, small and large, and at numbers of either sign."""
     told = select_numbers((*numbers, *find_numbers(sample.system)))
     near = [each for n in told for each in (n, 1.5 * n + 0.375)]
-    near += [-each for each in near]
-    values = dict.fromkeys((0.0, 1.0, -1.0, -0.375, _NEAR, 1 / _NEAR, *near))
+    values = dict.fromkeys((0.0, 1.0, -1.0, -0.375, _NEAR, 1 / _NEAR, *near, *(-n for n in near)))
     entries = (e for e in sample.system.scalars if e.name not in sample.defaulted)
     for entry, value in product(entries, values):
         name = entry.name
@@ -455,10 +453,9 @@ def scale(sample: Sample, factor: float, *, within: bool = False, more: float = 
         is_held = bool(ends) and all(domain.holds(float(end)) for end in ends)
         return value * factor + more if domain.is_everything or is_held else value
 
-    if factor == 1 and not more:
-        return sample
     reason = f"inputs with {more:g} added" if more else f"inputs {factor:g} times as large"
-    return replace(sample, change=alter("real", act), reason=reason)
+    is_same = factor == 1 and not more
+    return sample if is_same else replace(sample, change=alter("real", act), reason=reason)
 
 
 def select_numbers(numbers: Iterable[float]) -> list[float]:
