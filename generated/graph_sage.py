@@ -96,7 +96,7 @@ def _check_range(wanted: str, integers: Tensor, below: int) -> None:
 
 
 def _sum_segments(x: Tensor, segments: Tensor, count: int, dim: int = 0) -> Tensor:
-    """The sum over each of so many segments of one place, in float32 at least."""
-    wide = torch.promote_types(x.dtype, torch.float32)
+    """The sum over each of so many segments of one place; of short floats in float32."""
+    wide = torch.promote_types(x.dtype, torch.float32) if x.is_floating_point() else x.dtype
     shape = (*x.shape[:dim], count, *x.shape[dim + 1 :])
     return x.new_zeros(shape, dtype=wide).index_add(dim, segments, x.to(wide)).to(x.dtype)

@@ -152,9 +152,13 @@ class Printer:
 
     @property
     def _complex(self) -> str:
-        """The dtype of complex numbers whose parts have the formula's."""
+        """The dtype of complex numbers whose parts have the formula's, 32 bits at least."""
         of_parts = self.dtype.endswith(".real.dtype")
-        return f"{self.like}.dtype" if of_parts else f"{self.dtype}.to_complex()"
+        return (
+            f"{self.like}.dtype"
+            if of_parts
+            else f"torch.promote_types({self.dtype}, torch.complex64)"
+        )
 
     def text(self, op: ops.Op, precedence: int = 0) -> str:
         """The expression, in parentheses where its place asks for a tighter hold."""

@@ -434,7 +434,9 @@ def _draw_tensor(
             return torch.randint(low, max(high, low + 1), shape, generator=generator)
         case "complex":
             parts = (_draw_real(tensor, shape, sizes, generator) for _ in range(2))
-            return torch.complex(*parts).to((dtype or torch.float64).to_complex())
+            return torch.complex(*parts).to(
+                torch.promote_types(dtype or torch.float64, torch.complex64)
+            )
     return _draw_real(tensor, shape, sizes, generator).to(dtype or torch.float64)
 
 

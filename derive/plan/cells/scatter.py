@@ -70,14 +70,15 @@ def match_segment_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     if not masks:
         return None
     (first, *more), spans = masks, {i for other in others for i in ops.axes_of(other)}
-    if not others:
+    is_count = not others
+    if is_count:
         each = tuple(dict.fromkeys(i for mask in masks for i in ops.axes_of(mask.numbers)))
         others = [ops.Expand(ops.NumTensor(ir.ONE), each)]  # the number of entries is their sum
-    if ops.is_integral(op):
+    if ops.is_integral(op) and (is_count or more or not first.is_told):
         return _count(first, others, axes) if not more and first.is_told else None
     if not more and first.is_told and not {*ops.axes_of(first.numbers)} & {*axes}:
         return _write_sum(first, others, axes)
-    if any(mask.reader is not None or mask.segment in spans for mask in masks):
+    if ops.is_integral(op) or any(m.reader is not None or m.segment in spans for m in masks):
         return None
     return _write_places(masks, others, axes)
 
