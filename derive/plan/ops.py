@@ -616,17 +616,18 @@ def is_integer(expr: ir.Expr) -> bool:
     return is_counted(expr, brackets=False)
 
 
-def strip_casts(op: Op) -> Op:
+def strip_casts(op: Op, divides: bool = True) -> Op:
     """The operation on integers as they are; truth values alone become 0 and 1, which add up."""
-    if isinstance(op, NumTensor) and not op.wide and is_whole(op.value):
-        return Cast(op, "int")
     if isinstance(op, Cast):
-        return op if op.kind == "int" else strip_casts(op.arg)
-    args, numbers = tuple(map(strip_casts, args_of(op))), (Num(ir.ONE), Num(ir.ZERO))
+        return op if op.kind == "int" else strip_casts(op.arg, divides)
+    # a divisor that may be 0: torch raises for an integer, a float gives nan
+    if divides and isinstance(op, NumTensor) and not op.wide and is_whole(op.value):
+        return Cast(op, "int")
+    args, numbers = [strip_casts(a, divides) for a in args_of(op)], (Num(ir.ONE), Num(ir.ZERO))
     function = op.function if isinstance(op, Apply) else "and"
     if function in {"-", "neg"} or (function not in BOOLEANS and all(map(is_boolean, args))):
-        args = tuple(Choose(a, *numbers, axes_of(a)) if is_boolean(a) else a for a in args)
-    return with_args(op, args)
+        args = [Choose(a, *numbers, axes_of(a)) if is_boolean(a) else a for a in args]
+    return with_args(op, tuple(args))
 
 
 def is_boolean(op: Op) -> bool:

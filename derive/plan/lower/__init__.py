@@ -121,7 +121,7 @@ def lower_inside(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -
     is_simple = isinstance(expr, (ir.Index, ir.Access)) or getattr(expr, "kind", "") == "argmax"
     if not is_simple and ops.is_integer(expr):
         if is_whole(expr):
-            return ops.Cast(ops.strip_casts(lower_node(expr, context, order)))
+            return ops.Cast(ops.strip_casts(lower_node(expr, context, order), False))
         return ops.Cast(lower_integers(expr, context, order))
     return lower_node(expr, context, order)
 
