@@ -69,7 +69,7 @@ def spread(grid: Grid, indices: tuple[ir.Index, ...], evaluator: Evaluator) -> A
     return place(grid, indices).expand(shape)
 
 
-_SHORT = {torch.float32, torch.float16, torch.bfloat16}
+_SHORT = 4  # bytes of a number whose steps are rounded
 _RELATIONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 
 
@@ -111,8 +111,8 @@ class Evaluator:
         self.empty_row = empty_row
         self.constant = constant
         self.is_regular = False
-        kinds = (getattr(value, "dtype", None) for value in values.values())
-        self.short = next((each for each in kinds if each in _SHORT), None)
+        kinds = [v.dtype for v in values.values() if getattr(v, "is_floating_point", bool)()]
+        self.short = next((each for each in kinds if each.itemsize <= _SHORT), None)
         self._waiting: list[ir.Equation] = []  # they recur, and not all of them are there
         self._owners: dict[str, ir.Equation] = {}
         self._known: dict[ir.Expr, Grid] = {}

@@ -197,12 +197,14 @@ def pushed_forward(name):
 
 def under_autocast(name):
     case = Case(name)
-    values = case.draw(dtype=torch.float32)
+    # scores of the first draw that are nearly equal have another rank in bfloat16
+    number = int(name == "top_k_gating")
+    values = case.draw(number, dtype=torch.float32)
     leaves = [v.requires_grad_() if v.is_floating_point() else v for v in values]
     with torch.autocast("cpu", torch.bfloat16):
         found = case(*leaves)
     weigh([each.float() for each in found]).backward()
-    for one, other in zip(found, case(*case.draw()), strict=True):
+    for one, other in zip(found, case(*case.draw(number)), strict=True):
         scale = max(1.0, float(other.abs().nan_to_num(0, 0, 0).max()))
         torch.testing.assert_close(one.double() / scale, other.double() / scale, rtol=0.2, atol=0.1)
 
