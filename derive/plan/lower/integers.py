@@ -55,11 +55,10 @@ def lower_integers(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...])
         case ir.Call("sign", (arg,)) if not facts.is_whole(Polynomial.of(arg)):
             pass
         case ir.Call(function, parts) if function in INTEGRAL:
-            first, *rest = _lower_each(parts, context, order)
-            if function in {"max", "min"} and isinstance(first, ops.Num):
-                rest = [*rest[1:], first]
-                first = rest.pop(0)
-            return ops.combine(function, [_hold(first), *rest], order)
+            args = _lower_each(parts, context, order)
+            if function in {"max", "min"}:  # numbers are bounds to a tensor
+                args.sort(key=lambda op: isinstance(op, ops.Num))
+            return ops.combine(function, [_hold(args[0]), *args[1:]], order)
         case ir.Along("cumsum" as kind, index, condition, body):
             inner = (*(i for i in order if i is not index), index)
             row = _lower_row(ir.Where(condition, body, ir.ZERO), (index,), context, inner)
