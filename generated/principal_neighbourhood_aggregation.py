@@ -42,15 +42,12 @@ def principal_neighbourhood_aggregation(
         _check_range(f"0 <= dst[e] < N={N}", dst, N)
     # degree[n] = sum[e](dst[e] == n)  [N]
     degree = dst.new_zeros(N).index_add(0, dst, torch.ones_like(dst))
-    # X_2[e,f] = X[src[e],f]  [E, F]
-    X_2 = X.index_select(0, src)
-    # X_mask[n,f] = sum[e]([dst[e] == n] * X_2[e,f])  [N, F]
-    X_mask = _sum_segments(X_2, dst, N)
     # max_degree_scaled[n] = 1 / max(degree[n], 1)  [N]
     max_degree_scaled = 1 / torch.clamp(degree, min=1).to(X.dtype)
-    # M[n,f] = X_mask[n,f] * max_degree_scaled[n]  [N, F]
-    M = X_mask * max_degree_scaled[:, None]
-    del X_mask
+    # X_2[e,f] = X[src[e],f]  [E, F]
+    X_2 = X.index_select(0, src)
+    # M[n,f] = sum[e]([dst[e] == n] * X_2[e,f]) * max_degree_scaled[n]  [N, F]
+    M = _sum_segments(X_2, dst, N) * max_degree_scaled[:, None]
     # X_power_mask[n,f] = sum[e]([dst[e] == n] * X_2[e,f]**2)  [N, F]
     X_power_mask = _sum_segments(X_2**2, dst, N)
     # Q[n,f] = X_power_mask[n,f] * max_degree_scaled[n]  [N, F]

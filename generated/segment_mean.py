@@ -25,7 +25,6 @@ def segment_mean(x: Tensor, seg: Tensor, *, G: int, validate: bool = False) -> T
     Returns y[g,d] [G, D].
     Raises ValueError where the shapes do not fit together.
     Cost: D*G + D*N + 3*G + N operations; 2*D*G + 3*G elements alive at once.
-    By hoist_factor: sum_j a_i * f_j = a_i * sum_j f_j.
     """
     _check_shapes(x, seg, G)
     seg = seg.long()  # in 32 bits it may overflow
@@ -33,10 +32,8 @@ def segment_mean(x: Tensor, seg: Tensor, *, G: int, validate: bool = False) -> T
         _check_range(f"0 <= seg[n] < G={G}", seg, G)
     # count[g] = sum[n](seg[n] == g)  [G]
     count = seg.new_zeros(G).index_add(0, seg, torch.ones_like(seg))
-    # x_mask[g,d] = sum[n]([seg[n] == g] * x[n,d])  [G, D]
-    x_mask = _sum_segments(x, seg, G)
-    # y[g,d] = x_mask[g,d] * (1 / max(count[g], 1))  [G, D]
-    return x_mask * (1 / torch.clamp(count, min=1).to(x.dtype))[:, None]
+    # y[g,d] = sum[n]([seg[n] == g] * x[n,d]) * (1 / max(count[g], 1))  [G, D]
+    return _sum_segments(x, seg, G) * (1 / torch.clamp(count, min=1).to(x.dtype))[:, None]
 
 
 def _check_shapes(x: Tensor, seg: Tensor, G: int) -> None:

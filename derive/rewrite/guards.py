@@ -7,10 +7,12 @@ gradient of the branch that is not taken can be nan.
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
 from itertools import product
 from typing import TypeAlias
 
 from derive.analysis import facts
+from derive.analysis.extents import is_always, is_never_empty
 from derive.ir import functions, polynomial
 from derive.ir import nodes as ir
 from derive.ir.recurrences import find_groups
@@ -44,12 +46,11 @@ def protect(
     is multiplied by it. `zeros`: a row of nothing is 0.
     """
     asked = ir.Pow(expr, ir.MINUS_ONE) if whole else expr  # a divisor may be 0
-    if condition is ir.TRUE or _is_needed(expr, condition):
+    if condition is ir.TRUE or facts.is_finite(asked, zeros=zeros):
         return expr
-    if not _is_told_of(asked, condition) or is_guarded(expr, condition):
+    condition = find_need(condition, expr)
+    if condition is ir.TRUE or is_guarded(expr, condition) or not _is_told_of(asked, condition):
         return expr
-    if whole and _is_count(expr) and facts.is_positive(expr):
-        return expr  # whatever the input is
     if isinstance(expr, (ir.Compare, ir.And, ir.Or, ir.Not)):
         return expr  # truth values have no gradient, and stay the keys by which guards are found
 
@@ -120,7 +121,8 @@ def _open_guards(expr: ir.Expr, condition: ir.Expr) -> ir.Expr:
     """What a protected expression is where the condition is false, as far as that is known."""
     if condition is ir.TRUE:
         return expr
-    if _is_needed(expr, condition) or (isinstance(expr, ir.Where) and is_guarded(expr, condition)):
+    condition = find_need(condition, expr)
+    if condition is ir.TRUE or (isinstance(expr, ir.Where) and is_guarded(expr, condition)):
         return ir.ONE
     if isinstance(expr, ir.Access):
         return expr
@@ -133,22 +135,68 @@ def _is_positive_there(expr: ir.Expr, condition: ir.Expr) -> bool:
     return not is_variable(opened) and not find_free(opened) and facts.is_positive(opened)
 
 
-def _is_needed(expr: ir.Expr, condition: ir.Expr) -> bool:
-    """Is it needed all the same, for other values of an index that it lacks?
+def find_need(condition: ir.Expr, expr: ir.Expr) -> ir.Expr:
+    """Where an expression is needed: where the condition holds for some values of what it lacks.
 
-    As it has but one of two indices that differ, if the other has several values, or whose integers
-    are the same, or not the index that is told by integers, which takes all their values.
+    So a guard stays outside of what lacks its indices.
+    """
+    free = {*find_free(expr)}
+    parts = [part for part in ir.split_and(condition) if part is not ir.TRUE]
+    inside = [part for part in parts if {*find_free(part)} <= free]
+    if len(inside) == len(parts):
+        return condition
+    outside = ir.all_of(*(part for part in parts if part not in inside))
+    rest = tuple(index for index in find_free(outside) if index not in free)
+    return ir.all_of(*inside, find_some(outside, rest))
+
+
+@lru_cache(maxsize=1 << 12)
+def find_some(condition: ir.Expr, rest: tuple[ir.Index, ...]) -> ir.Expr:
+    """Where a condition holds for some values of these indices.
+
+    A relation does where it holds for the largest or the least of a side that alone has them. Of
+    others the values are counted for which they hold.
+    """
+    if len(rest) == 1 and _holds_somewhere(condition, *rest):
+        return ir.TRUE
+    if isinstance(condition, ir.Compare) and condition.relation not in {"==", "!="}:
+        relation, left, right = condition.relation, condition.left, condition.right
+        if not {*rest} & {*find_free(left)}:
+            relation, left, right = ir.MIRRORED[relation], right, left
+        if not {*rest} & {*find_free(right)}:
+            is_above = relation in {">", ">="}
+            bounds = facts.find_range(left)
+            bound = bounds.high if is_above else bounds.low
+            most: ir.Expr = ir.Reduce("max" if is_above else "min", rest, ir.TRUE, left)
+            if isinstance(left, ir.Index) and bound is not None:
+                most = bound.to_expr()
+            return ir.Compare(relation, most, right)
+    return ir.Compare(">", ir.Reduce("sum", rest, condition, ir.ONE), ir.ZERO)
+
+
+def _holds_somewhere(condition: ir.Expr, index: ir.Index) -> bool:
+    """Does it hold for some value of the index, whatever the others and all tensors are?
+
+    Tried are the values of the other indices. An index is unequal to another at one of its values,
+    if it has several, and equal to integers below its extent at one.
     """
     match condition:
-        case ir.Compare("!=", ir.Index() as left, ir.Index() as right):
-            return not {left, right} <= {*find_free(expr)}
-        case ir.Compare(
-            "==", ir.Access(one, (ir.Index() as left,)), ir.Access(other, (right,))
-        ) if one is other and isinstance(right, ir.Index):
-            return not {left, right} <= {*find_free(expr)}
-        case _:
-            segment = find_segment(condition)
-            return segment is not None and segment not in find_free(expr)
+        case ir.Compare("!=", ir.Index() as left, ir.Index() as right) if left is not right:
+            return True
+    if find_segment(condition) is index:
+        return True
+    others = [i for i in find_free(condition) if polynomial.is_same_extent(i.extent, index.extent)]
+    found = (substitute(condition, {index: other}) for other in others if other is not index)
+    return any(map(_is_certain, found)) or is_never_empty(condition, index)
+
+
+def _is_certain(condition: ir.Expr) -> bool:
+    match condition:
+        case ir.And(parts):
+            return all(map(_is_certain, parts))
+        case ir.Compare("<=" | ">=" | "==", left, right) if left is right:
+            return True
+    return is_always(condition)
 
 
 def find_segment(condition: ir.Expr) -> ir.Index | None:

@@ -9,6 +9,11 @@ import torch
 from texts import Expressions
 
 from derive import build, evaluate_loops, parse
+from derive.compiler import to_system
+from derive.ir import nodes as ir
+from derive.ir.text import to_text
+from derive.ir.walk import find_free, walk
+from derive.rewrite.guards import find_need
 
 ROWS = Expressions(Path(__file__).with_name("guards_rows.txt"), globals())
 
@@ -192,3 +197,40 @@ def _find_slope(formula, inputs, name, place, weights):  # type: ignore[no-untyp
         moved.flatten()[place] += step
         sides.append(float((evaluate_loops(formula, {**inputs, name: moved}) * weights).sum()))
     return (sides[0] - sides[1]) / 2e-5
+
+
+@pytest.mark.parametrize(
+    ("condition", "over", "needed"),
+    [
+        ("j <= i", "i", "every"),
+        ("j < i", "j", "0..N - 2"),
+        ("i - 2 < j and j <= i", "j", "every"),
+        ("t[j] <= t[i]", "j", "every"),
+        ("t[j] < u[i]", "j", "max"),
+        ("m[i,j]", "i", "sum"),
+        ("m[i,j] and t[i] > 0", "i", "sum"),
+        ("j != i", "i", "every"),
+        ("p[i] == n", "i", "every"),
+        ("p[i] == n", "n", "sum"),
+    ],
+)
+def test_a_guard_is_told_of_the_indices_that_a_value_has(condition, over, needed):
+    declared = "int p[N] < M; t, u[N]; bool m[N, N]; size M; index i, j < N; index n < M"
+    bound = "i, n" if "== n" in condition else "i, j"
+    system = to_system(parse(f"{declared}; y = sum[{bound}, {condition}](t[i])"))
+    found = next(part for part in walk(system.equations[0].value) if isinstance(part, ir.Reduce))
+    index = next(i for i in found.bound if i.name == over)
+    need = find_need(found.condition, index)
+    text = to_text(need)
+    if needed == "every":
+        assert need is ir.TRUE
+    elif needed == "0..N - 2":
+        assert text in {"j < N - 1", "N - 1 > j"}
+    else:
+        assert f"{needed}[" in text
+        assert [i.name for i in find_free(need)] == [over]
+
+
+def test_a_sum_that_lacks_a_mask_is_made_once_for_all_of_it():
+    formula = parse("s[N,N]; p[i,j] = [j <= i] * exp(s[i,j]) / (1 + sum[k](exp(s[i,k])))")
+    assert all(power <= 2 for term in build(formula).plan.flops.terms for _, power in term)
