@@ -83,13 +83,15 @@ def ctc_loss(
     labels_scaled = labels * 2
     # loss_part_2[n,u] = clip(labels_scaled[n] - u[u], 0, 2 * L)  [N, 2]
     loss_part_2 = (labels_scaled[:, None] - u).clamp(0, 2 * L)
+    # mask_8[n,s,k] = k[k] <= skips[n,s] + 1  [N, 2*L + 1, 3]
+    mask_8 = k.double() <= (skips + 1)[..., None]
     a_each = [a_first]
     for e_t in e.unbind(0):
         a_before = a_each[-1]
         # mask_4[n,s,k] = k[k] <= skips[n,s] + 1 and where(s - k >= 0, a_before[n,s - k], 0) > -oo
         #     [N, 2*L + 1, 3]
         mask_4 = (
-            (k.double() <= (skips + 1)[..., None])
+            mask_8
             & (torch.nn.functional.pad(a_before, (2, 0)).unfold(1, 3, 1).flip(2) > -torch.inf)
         )
         # a_t_logsumexp[n,s] = logsumexp[k](where(mask_4[n,s,k], where(s - k >= 0, a_before[n,s -

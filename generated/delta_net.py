@@ -24,27 +24,34 @@ def delta_net(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> Tensor:
 
     Returns o[b,h,t,e] [B, H, T, E].
     Raises ValueError where the shapes do not fit together.
-    Cost: 6*B*D*E*H*T + 2*B*E*H*T operations; 2*B*D*E*H*T + B*D*E*H + B*E*H*T + 2*B*E*H + 1 elements
-        alive at once.
+    Cost: 6*B*D*E*H*T + 2*B*E*H*T operations; B*D*E*H + 2*B*E*H*T + 3*B*E*H + 1 elements alive at
+        once.
     """
     B, H, T, D, E = _check_shapes(q, k, v, beta)
     # S_first[b,h,d,e] = 0  [B, H, D, E]
     S_first = q.new_full((), 0, dtype=q.dtype).expand(B, H, D, E)
-    S_each = [S_first]
-    for beta_t, v_t, k_t in zip(beta.unbind(2), v.unbind(2), k.unbind(2), strict=True):
-        S_before = S_each[-1]
+    o_each = []
+    S_before = S_first
+    for v_t, k_t_view, beta_t, k_t_view_2, q_t in zip(
+        v.unbind(2),
+        k[:, :, :, None].unbind(2),
+        beta[..., None].unbind(2),
+        k[..., None].unbind(2),
+        q[:, :, :, None].unbind(2),
+        strict=True,
+    ):
         # k_t_S_before[b,h,e] = sum[d](k_t[b,h,d] * S_before[b,h,d,e])  [B, H, E]
-        k_t_S_before = torch.einsum("bhd,bhde->bhe", k_t, S_before)
+        k_t_S_before = (k_t_view @ S_before)[:, :, 0]
         # u_t[b,h,e] = beta_t[b,h] * (v_t[b,h,e] - k_t_S_before[b,h,e])  [B, H, E]
-        u_t = beta_t[..., None] * (v_t - k_t_S_before)
+        u_t = beta_t * (v_t - k_t_S_before)
         # S_t[b,h,d,e] = S_before[b,h,d,e] + k_t[b,h,d] * u_t[b,h,e]  [B, H, D, E]
-        S_t = torch.addcmul(
-            S_before, k_t[..., None].expand(B, H, D, E), u_t[:, :, None].expand(B, H, D, E)
-        )
-        S_each.append(S_t)
-    S = torch.stack(S_each[1:], dim=2) if T else q.new_empty((B, H, T, D, E))
-    # o[b,h,t,e] = sum[d](q[b,h,t,d] * S[b,h,t,d,e])  [B, H, T, E]
-    return torch.einsum("bhtd,bhtde->bhte", q, S)
+        S_t = S_before + k_t_view_2 * u_t[:, :, None]
+        # o_t[b,h,e] = sum[d](q_t[b,h,d] * S_t[b,h,d,e])  [B, H, E]
+        o_t = (q_t @ S_t)[:, :, 0]
+        o_each.append(o_t)
+        S_before = S_t
+    o = torch.stack(o_each, dim=2) if T else q.new_empty((B, H, T, E))
+    return o
 
 
 def _check_shapes(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[int, int, int, int, int]:

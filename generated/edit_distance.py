@@ -91,6 +91,8 @@ def edit_distance(
     mask_4 = w.new_full((), M - 1, dtype=w.dtype) < 0
     # D_start_2_masked[b] = where(mask_4, 0, D_start_2[b,M - 1])  [B]
     D_start_2_masked = torch.where(mask_4, 0, D_start_2[:, M - 1])
+    # D_start_3_padded[b,i] = where(i - 1 >= 0, D_start_3[b,i - 1], 0)  [B, N]
+    D_start_3_padded = torch.nn.functional.pad(D_start_3, (1, 0))[:, :N]
     D_wave_each = [D_wave_first, D_wave_first_2]
     for (
         D_wave_in_k, D_wave_in_2_k, D_wave_in_3_k, D_wave_in_4_k, D_wave_in_5_k, D_wave_in_6_k
@@ -109,7 +111,7 @@ def edit_distance(
         #     1], 0), where(i - 1 >= 0, D_wave_before_2[b,i - 1], 0))  [B, N]
         D_wave_in_4_k_plus_part = torch.where(
             D_wave_in_3_k,
-            torch.nn.functional.pad(D_start_3, (1, 0))[:, :N],
+            D_start_3_padded,
             torch.nn.functional.pad(D_wave_before_2, (1, 0))[:, :N]
         )
         # D_wave_in_4_k_plus[b,i] = where(mask_2[i], D_wave_in_2_k[b,i],
@@ -172,14 +174,6 @@ def _check_shapes(
         raise ValueError(f"gap is a scalar, got {list(gap.shape)}")
     if isinstance(gap, float) and not abs(gap) < torch.inf:
         raise ValueError(f"gap must be finite, got {gap}")
-    if not 0 <= M - 1 < M:
-        raise ValueError(f"D_start_2[b,M - 1] is not there, as M={M}")
-    if not 0 <= N - 1 < N:
-        raise ValueError(f"D_start_3[b,N - 1] is not there, as N={N}")
-    if not 0 <= N - 1 < N:
-        raise ValueError(f"D[b,N - 1,M - 1] is not there, as N={N}")
-    if not 0 <= M - 1 < M:
-        raise ValueError(f"D[b,N - 1,M - 1] is not there, as M={M}")
     if N < 1:
         raise ValueError(f"index i- must have an extent of 1 at least, got N={N}")
     return B, N, M, V

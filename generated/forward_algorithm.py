@@ -27,30 +27,29 @@ def forward_algorithm(
 
     Returns likelihood[b] [B].
     Raises ValueError where the shapes do not fit together.
-    Cost: 5*B*K**2*T + B*K*T - 5*B*K**2 + 4*B*K operations; 3*B*K*T + 2*B*K**2 + B*K elements alive
-        at once.
+    Cost: 5*B*K**2*T + B*K*T - 5*B*K**2 + 4*B*K operations; B*K*T + 2*B*K**2 + B*K elements alive at
+        once.
     """
-    V, T = _check_shapes(A, E, p, o)
+    V = _check_shapes(A, E, p, o)
     if validate:
         _check_range(f"0 <= o[b,u] < V={V}", o, V)
     # alpha_first[b,j] = p[j] + E[j,o[b,0]]  [B, K]
     alpha_first = p + E.index_select(1, o[:, 0]).mT
     # alpha_in[b,v,j] = E[j,o[b,v + 1]]  [B, T - 1, K]
     alpha_in = E[:, o[:, 1:]].permute(1, 2, 0)
-    alpha_each = [alpha_first]
+    alpha_before = alpha_first
     for alpha_in_u in alpha_in.unbind(1):
-        alpha_before = alpha_each[-1]
         # alpha_u_logsumexp[b,j] = logsumexp[i](alpha_before[b,i] + A[i,j])  [B, K]
         alpha_u_logsumexp = (alpha_before[..., None] + A).logsumexp(1)
         # alpha_u[b,j] = alpha_u_logsumexp[b,j] + alpha_in_u[b,j]  [B, K]
         alpha_u = alpha_u_logsumexp + alpha_in_u
-        alpha_each.append(alpha_u)
-    alpha = torch.stack(alpha_each, dim=1)
-    # likelihood[b] = logsumexp[j](alpha[b,T - 1,j])  [B]
-    return alpha[:, T - 1].logsumexp(-1)
+        alpha_before = alpha_u
+    alpha_last = alpha_before
+    # likelihood[b] = logsumexp[j](alpha_last[b,j])  [B]
+    return alpha_last.logsumexp(-1)
 
 
-def _check_shapes(A: Tensor, E: Tensor, p: Tensor, o: Tensor) -> tuple[int, int]:
+def _check_shapes(A: Tensor, E: Tensor, p: Tensor, o: Tensor) -> int:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if A.ndim != 2:
         raise ValueError(f"A[i,j] has 2 places, got {list(A.shape)}")
@@ -75,7 +74,7 @@ def _check_shapes(A: Tensor, E: Tensor, p: Tensor, o: Tensor) -> tuple[int, int]
         raise ValueError(f"alpha[b,T - 1,j] is not there, as T={T}")
     if T < 1:
         raise ValueError(f"alpha[b,0,j] is not there, as T={T}")
-    return V, T
+    return V
 
 
 def _check_range(wanted: str, integers: Tensor, below: int) -> None:

@@ -14,129 +14,38 @@ import torch
 from torch import Tensor
 
 
-def gated_linear_attention(
-    q: Tensor, k: Tensor, v: Tensor, alpha: Tensor, *, t_chunk: int = 16
-) -> Tensor:
+def gated_linear_attention(q: Tensor, k: Tensor, v: Tensor, alpha: Tensor) -> Tensor:
     """Linear attention whose state fades row by row.
 
-    q        [b,h,t,d]  [B, H, T, D]
-    k        [b,h,t,d]  [B, H, T, D]
-    v        [b,h,t,e]  [B, H, T, E]
-    alpha    [b,h,t,d]  [B, H, T, D]
-    t_chunk             int           keyword: positions of t in a chunk
+    q      [b,h,t,d]  [B, H, T, D]
+    k      [b,h,t,d]  [B, H, T, D]
+    v      [b,h,t,e]  [B, H, T, E]
+    alpha  [b,h,t,d]  [B, H, T, D]
 
     Returns o[b,h,t,e] [B, H, T, E].
     Raises ValueError where the shapes do not fit together.
-    Cost: 4*B*D*E*H*t_chunk*(T // t_chunk) + 9*B*D*H*t_chunk**2*(T // t_chunk) +
-        2*B*E*H*t_chunk**2*(T // t_chunk) + 4*B*D*E*H*t_chunk + 5*B*D*E*H*(T // t_chunk) +
-        7*B*D*H*t_chunk*(T // t_chunk) + 9*B*D*H*t_chunk**2 + B*E*H*t_chunk*(T // t_chunk) +
-        2*B*E*H*t_chunk**2 + 5*B*D*E*H + 7*B*D*H*t_chunk + B*E*H*t_chunk + 2*t_chunk**2 operations;
-        4*B*D*H*t_chunk**2*(T // t_chunk) + B*D*H*t_chunk*(T // t_chunk) + 4*B*D*H*t_chunk**2 +
-        B*D*H*t_chunk + 3*t_chunk**2 + 2*t_chunk + 4 elements alive at once.
+    Cost: 5*B*D*E*H*T operations; 2*B*D*E*H + 2*B*E*H*T + 1 elements alive at once.
     """
     B, H, T, D, E = _check_shapes(q, k, v, alpha)
-    if t_chunk < 1:
-        raise ValueError(f"t_chunk must be at least 1, got {t_chunk}")
-    # S_decay_first[n,s,b,h,d] = 0  [T // t_chunk + 1, t_chunk, B, H, D]
-    S_decay_first = q.new_full((), 0, dtype=q.dtype).expand(T // t_chunk + 1, t_chunk, B, H, D)
-    # causal[c,s] = s <= c - 1  [t_chunk, t_chunk]
-    causal = q.new_ones(t_chunk, t_chunk, dtype=torch.bool).tril(-1)
-    # the positions of c  [t_chunk]
-    c = torch.arange(t_chunk, device=q.device)
-    # mask[c,s] = c[c] == c[s]  [t_chunk, t_chunk]
-    mask = c[:, None] == c
-    # S_decay_in[c,s] = [mask[c,s]]  [t_chunk, t_chunk]
-    S_decay_in = mask.to(q.dtype)
-    # S_kept_first[n,b,h,d] = 1  [T // t_chunk + 1, B, H, D]
-    S_kept_first = q.new_full((), 1, dtype=q.dtype).expand(T // t_chunk + 1, B, H, D)
-    # S_kept_in[c] = 0  [t_chunk]
-    S_kept_in = q.new_full((), 0, dtype=q.dtype).expand(t_chunk)
-    # S_ends_first[b,h,d,e] = 0  [B, H, D, E]
-    S_ends_first = q.new_full((), 0, dtype=q.dtype).expand(B, H, D, E)
-    # alpha_chunks[b,h,n,c,d] = where(n * t_chunk + c < T, alpha[b,h,n*t_chunk + c,d], 0)
-    #     [B, H, T // t_chunk + 1, t_chunk, D]
-    alpha_chunks = torch.nn.functional.pad(
-        alpha, (0, 0, 0, t_chunk * (T // t_chunk) - T + t_chunk)
-    ).unflatten(2, (T // t_chunk + 1, t_chunk))
-    # S_decay_decay[n,c,s,b,h,d] = where(causal[c,s], alpha_chunks[b,h,n,c,d], 0)
-    #     [T // t_chunk + 1, t_chunk, t_chunk, B, H, D]
-    S_decay_decay = torch.where(
-        causal[..., None, None, None], alpha_chunks.permute(2, 3, 0, 1, 4)[:, :, None], 0
-    )
-    # S_decay[n,c,s,b,h,d] = S_decay_decay[n,c,s,b,h,d] * S_decay[n,c - 1,s,b,h,d] + S_decay_in[c,s]
-    #     [T // t_chunk + 1, t_chunk, t_chunk, B, H, D]
-    S_decay = _recur(
-        S_decay_decay, S_decay_in[..., None, None, None], S_decay_first, dim=-5, chunk=8
-    )
-    del S_decay_first, S_decay_decay
-    # S_kept[n,c,b,h,d] = alpha_chunks[b,h,n,c,d] * S_kept[n,c - 1,b,h,d] + S_kept_in[c]
-    #     [T // t_chunk + 1, t_chunk, B, H, D]
-    S_kept = _recur(
-        alpha_chunks.permute(2, 3, 0, 1, 4),
-        S_kept_in[:, None, None, None],
-        S_kept_first,
-        dim=-4,
-        chunk=8
-    )
-    del alpha_chunks
-    # S_ends_decay[n,b,h,d] = S_kept[n,t_chunk - 1,b,h,d]  [T // t_chunk + 1, B, H, D]
-    S_ends_decay = S_kept[:, t_chunk - 1]
-    # k_chunks[b,h,n,c,d] = where(n * t_chunk + c < T, k[b,h,n*t_chunk + c,d], 0)
-    #     [B, H, T // t_chunk + 1, t_chunk, D]
-    k_chunks = torch.nn.functional.pad(
-        k, (0, 0, 0, t_chunk * (T // t_chunk) - T + t_chunk)
-    ).unflatten(2, (T // t_chunk + 1, t_chunk))
-    # S_decay_k_chunks[n,b,h,d,s] = S_decay[n,t_chunk - 1,s,b,h,d] * k_chunks[b,h,n,s,d]
-    #     [T // t_chunk + 1, B, H, D, t_chunk]
-    S_decay_k_chunks = (
-        S_decay[:, t_chunk - 1].permute(0, 2, 3, 4, 1)
-        * k_chunks.permute(2, 0, 1, 4, 3)
-    )
-    # v_chunks[b,h,n,c,e] = where(n * t_chunk + c < T, v[b,h,n*t_chunk + c,e], 0)
-    #     [B, H, T // t_chunk + 1, t_chunk, E]
-    v_chunks = torch.nn.functional.pad(
-        v, (0, 0, 0, t_chunk * (T // t_chunk) - T + t_chunk)
-    ).unflatten(2, (T // t_chunk + 1, t_chunk))
-    # S_ends_in[n,b,h,d,e] = sum[s](v_chunks[b,h,n,s,e] * S_decay_k_chunks[n,b,h,d,s])
-    #     [T // t_chunk + 1, B, H, D, E]
-    S_ends_in = torch.einsum("bhnse,nbhds->nbhde", v_chunks, S_decay_k_chunks)
-    del S_decay_k_chunks
-    # S_ends[n,b,h,d,e] = S_ends_decay[n,b,h,d] * S_ends[n - 1,b,h,d,e] + S_ends_in[n,b,h,d,e]
-    #     [T // t_chunk + 1, B, H, D, E]
-    S_ends = _recur(S_ends_decay[..., None], S_ends_in, S_ends_first, dim=-5, chunk=8)
-    del S_ends_in
-    # q_chunks[b,h,n,c,d] = where(n * t_chunk + c < T, q[b,h,n*t_chunk + c,d], 0)
-    #     [B, H, T // t_chunk + 1, t_chunk, D]
-    q_chunks = torch.nn.functional.pad(
-        q, (0, 0, 0, t_chunk * (T // t_chunk) - T + t_chunk)
-    ).unflatten(2, (T // t_chunk + 1, t_chunk))
-    # S_sum_chunks_product[b,h,n,c,e] = sum[d](q_chunks[b,h,n,c,d] * S_kept[n,c,b,h,d] * where(n - 1
-    #     >= 0, S_ends[n - 1,b,h,d,e], 0))  [B, H, T // t_chunk + 1, t_chunk, E]
-    S_sum_chunks_product = torch.einsum(
-        "bhncd,nbhde->bhnce",
-        q_chunks * S_kept.permute(2, 3, 0, 1, 4),
-        torch.nn.functional.pad(S_ends, (0, 0, 0, 0, 0, 0, 0, 0, 1, 0))[:T // t_chunk + 1]
-    )
-    del S_kept, S_ends
-    # q_chunks_S_decay[b,h,n,c,d,s] = q_chunks[b,h,n,c,d] * S_decay[n,c,s,b,h,d]
-    #     [B, H, T // t_chunk + 1, t_chunk, D, t_chunk]
-    q_chunks_S_decay = q_chunks[..., None] * S_decay.permute(3, 4, 0, 1, 5, 2)
-    del S_decay, q_chunks
-    # S_sum_chunks_product_2[b,h,n,c,s] = sum[d](k_chunks[b,h,n,s,d] *
-    #     q_chunks_S_decay[b,h,n,c,d,s])  [B, H, T // t_chunk + 1, t_chunk, t_chunk]
-    S_sum_chunks_product_2 = torch.einsum("bhnsd,bhncds->bhncs", k_chunks, q_chunks_S_decay)
-    del k_chunks, q_chunks_S_decay
-    # S_sum_chunks_product_3[b,h,n,c,e] = sum[s](S_sum_chunks_product_2[b,h,n,c,s] *
-    #     v_chunks[b,h,n,s,e])  [B, H, T // t_chunk + 1, t_chunk, E]
-    S_sum_chunks_product_3 = torch.einsum("bhncs,bhnse->bhnce", S_sum_chunks_product_2, v_chunks)
-    del v_chunks, S_sum_chunks_product_2
-    # S_sum_chunks[b,h,n,c,e] = S_sum_chunks_product[b,h,n,c,e] + S_sum_chunks_product_3[b,h,n,c,e]
-    #     [B, H, T // t_chunk + 1, t_chunk, E]
-    S_sum_chunks = S_sum_chunks_product + S_sum_chunks_product_3
-    # S_sum[b,h,t,e] = S_sum_chunks[b,h,t//t_chunk,t - t_chunk*(t//t_chunk),e]  [B, H, T, E]
-    S_sum = S_sum_chunks.flatten(2, 3)[:, :, :T]
-    # o[b,h,t,e] = S_sum[b,h,t,e]  [B, H, T, E]
-    return S_sum
+    # S_first[b,h,d,e] = 0  [B, H, D, E]
+    S_first = q.new_full((), 0, dtype=q.dtype).expand(B, H, D, E)
+    o_each = []
+    S_before = S_first
+    for alpha_t, k_t, v_t, q_t in zip(
+        alpha[..., None].unbind(2),
+        k[..., None].unbind(2),
+        v[:, :, :, None].unbind(2),
+        q[:, :, :, None].unbind(2),
+        strict=True,
+    ):
+        # S_t[b,h,d,e] = alpha_t[b,h,d] * S_before[b,h,d,e] + k_t[b,h,d] * v_t[b,h,e]  [B, H, D, E]
+        S_t = alpha_t * S_before + k_t * v_t
+        # o_t[b,h,e] = sum[d](q_t[b,h,d] * S_t[b,h,d,e])  [B, H, E]
+        o_t = (q_t @ S_t)[:, :, 0]
+        o_each.append(o_t)
+        S_before = S_t
+    o = torch.stack(o_each, dim=2) if T else q.new_empty((B, H, T, E))
+    return o
 
 
 def _check_shapes(q: Tensor, k: Tensor, v: Tensor, alpha: Tensor) -> tuple[int, int, int, int, int]:
@@ -157,45 +66,3 @@ def _check_shapes(q: Tensor, k: Tensor, v: Tensor, alpha: Tensor) -> tuple[int, 
             f"got {list(alpha.shape)}"
         )
     return B, H, T, D, E
-
-
-def _recur(a: Tensor, x: Tensor, h: Tensor, dim: int, chunk: int, inner: bool = False) -> Tensor:
-    """The values of h = a*h + x at each place along dim, a negative one; a may be one for all.
-
-    Chunks of places run side by side: from 0, for what each ends with; then, as that tells what
-    each begins with, from there.
-    """
-    places, chunk, whole = x.shape[dim], max(chunk, 2), 0
-    if places > chunk and not torch.compiler.is_compiling():
-        count = places // chunk
-        parts = [
-            [p] * chunk
-            if p.shape[dim] == 1
-            else p.narrow(dim, 0, count * chunk).unflatten(dim, (count, chunk)).unbind(dim)
-            for p in (a, x)
-        ]
-        turns = list(zip(*parts, strict=True))
-        end = turns[0][1]
-        for a_t, x_t in turns[1:]:
-            end = torch.addcmul(x_t, a_t, end)
-        factor = a**chunk if a.shape[dim] == 1 else parts[0][0]
-        for a_t in parts[0][1:] if a.shape[dim] != 1 else ():
-            factor = a_t * factor
-        ends = _recur(factor, end, h, dim, chunk, True)
-        # a product of factors may be too large where no value is, and all after it are then
-        try:
-            is_finite = inner or bool(ends.select(dim, -1).isfinite().all())
-        except RuntimeError:  # torch batches, or knows shapes alone
-            is_finite = False
-        whole = count * chunk if is_finite else 0
-    if whole:
-        start = torch.cat([h.unsqueeze(dim), ends.narrow(dim, 0, count - 1)], dim)
-        found = torch.stack([start := torch.addcmul(x_t, a_t, start) for a_t, x_t in turns], dim)
-        found, h = found.flatten(dim - 1, dim), ends.select(dim, -1)
-    if whole == places:
-        return found if places else h.unsqueeze(dim).narrow(dim, 0, 0)
-    left = places - whole
-    a = [a.select(dim, 0)] * left if a.shape[dim] == 1 else a.narrow(dim, whole, left).unbind(dim)
-    rest = zip(a, x.narrow(dim, whole, left).unbind(dim), strict=True)
-    last = torch.stack([h := torch.addcmul(x_t, a_t, h) for a_t, x_t in rest], dim)
-    return torch.cat([found, last], dim) if whole else last

@@ -14,37 +14,46 @@ from torch import Tensor
 
 
 def selective_scan(
-    x: Tensor, delta: Tensor, A: Tensor, B_in: Tensor, C: Tensor, skip: Tensor, *, l_chunk: int = 8
+    x: Tensor, delta: Tensor, A: Tensor, B_in: Tensor, C: Tensor, skip: Tensor
 ) -> Tensor:
     """Selective state space model.
 
-    x        [b,l,d]  [B, L, D]
-    delta    [b,l,d]  [B, L, D]
-    A        [d,n]    [D, N]
-    B_in     [b,l,n]  [B, L, N]
-    C        [b,l,n]  [B, L, N]
-    skip     [d]      [D]
-    l_chunk           int        keyword: positions of l in a chunk
+    x      [b,l,d]  [B, L, D]
+    delta  [b,l,d]  [B, L, D]
+    A      [d,n]    [D, N]
+    B_in   [b,l,n]  [B, L, N]
+    C      [b,l,n]  [B, L, N]
+    skip   [d]      [D]
 
     Returns y[b,l,d] [B, L, D].
     Raises ValueError where the shapes do not fit together.
-    Cost: 10*B*D*L*N + 3*B*D*L operations; 5*B*D*L*N + 1 elements alive at once.
+    Cost: 7*B*D*L*N + 4*B*D*L operations; 2*B*D*L*N + 2*B*D*L + 1 elements alive at once.
     """
     B, L, D, N = _check_shapes(x, delta, A, B_in, C, skip)
     # h_first[b,d,n] = 0  [B, D, N]
     h_first = x.new_full((), 0, dtype=x.dtype).expand(B, D, N)
-    # h_decay[b,l,d,n] = exp(delta[b,l,d] * A[d,n])  [B, L, D, N]
-    h_decay = torch.exp(delta[..., None] * A)
-    # h_in[b,l,d,n] = B_in[b,l,n] * (delta[b,l,d] * x[b,l,d])  [B, L, D, N]
-    h_in = B_in[:, :, None] * (delta * x)[..., None]
-    # h[b,l,d,n] = h_decay[b,l,d,n] * h[b,l - 1,d,n] + h_in[b,l,d,n]  [B, L, D, N]
-    h = _recur(h_decay, h_in, h_first, dim=-3, chunk=l_chunk)
-    del h_decay, h_in
-    # h_C[b,l,d] = sum[n](h[b,l,d,n] * C[b,l,n])  [B, L, D]
-    h_C = torch.einsum("bldn,bln->bld", h, C)
-    del h
-    # y[b,l,d] = h_C[b,l,d] + skip[d] * x[b,l,d]  [B, L, D]
-    return torch.addcmul(h_C, skip.expand(B, L, D), x)
+    # h_in[b,l,d,n] = exp(delta[b,l,d] * A[d,n])  [B, L, D, N]
+    h_in = torch.exp(delta[..., None] * A)
+    h_sum_each = []
+    h_before = h_first
+    for h_in_l, delta_l, x_l, B_in_l, C_l in zip(
+        h_in.unbind(1),
+        delta.unbind(1),
+        x.unbind(1),
+        B_in[:, :, None].unbind(1),
+        C[:, :, None].unbind(1),
+        strict=True,
+    ):
+        # h_l[b,d,n] = h_in_l[b,d,n] * h_before[b,d,n] + B_in_l[b,n] * (delta_l[b,d] * x_l[b,d])
+        #     [B, D, N]
+        h_l = h_in_l * h_before + B_in_l * (delta_l * x_l)[..., None]
+        # h_sum_l[b,d] = sum[n](h_l[b,d,n] * C_l[b,n])  [B, D]
+        h_sum_l = torch.bmm(C_l, h_l.mT)[:, 0]
+        h_sum_each.append(h_sum_l)
+        h_before = h_l
+    h_sum = torch.stack(h_sum_each, dim=1) if L else x.new_empty((B, L, D))
+    # y[b,l,d] = h_sum[b,l,d] + skip[d] * x[b,l,d]  [B, L, D]
+    return torch.addcmul(h_sum, skip.expand(B, L, D), x)
 
 
 def _check_shapes(
@@ -68,40 +77,3 @@ def _check_shapes(
     if skip.shape != (D,):
         raise ValueError(f"skip[d] must be [D={D}], got {list(skip.shape)}")
     return B, L, D, N
-
-
-def _recur(a: Tensor, x: Tensor, h: Tensor, dim: int, chunk: int) -> Tensor:
-    """The values of h = a*h + x at each place along dim, a negative one; a may be one for all.
-
-    Chunks of places run side by side: from 0, for what each ends with; then, as that tells what
-    each begins with, from there.
-    """
-    places, chunk, whole = x.shape[dim], max(chunk, 2), 0
-    if places > chunk:
-        count = places // chunk
-        parts = [
-            [p] * chunk
-            if p.shape[dim] == 1
-            else p.narrow(dim, 0, count * chunk).unflatten(dim, (count, chunk)).unbind(dim)
-            for p in (a, x)
-        ]
-        turns = list(zip(*parts, strict=True))
-        end = turns[0][1]
-        for a_t, x_t in turns[1:]:
-            end = torch.addcmul(x_t, a_t, end)
-        factor = a**chunk if a.shape[dim] == 1 else parts[0][0]
-        for a_t in parts[0][1:] if a.shape[dim] != 1 else ():
-            factor = a_t * factor
-        ends = _recur(factor, end, h, dim, chunk)
-        whole = count * chunk
-    if whole:
-        start = torch.cat([h.unsqueeze(dim), ends.narrow(dim, 0, count - 1)], dim)
-        found = torch.stack([start := torch.addcmul(x_t, a_t, start) for a_t, x_t in turns], dim)
-        found, h = found.flatten(dim - 1, dim), ends.select(dim, -1)
-    if whole == places:
-        return found if places else h.unsqueeze(dim).narrow(dim, 0, 0)
-    left = places - whole
-    a = [a.select(dim, 0)] * left if a.shape[dim] == 1 else a.narrow(dim, whole, left).unbind(dim)
-    rest = zip(a, x.narrow(dim, whole, left).unbind(dim), strict=True)
-    last = torch.stack([h := torch.addcmul(x_t, a_t, h) for a_t, x_t in rest], dim)
-    return torch.cat([found, last], dim) if whole else last

@@ -17,6 +17,7 @@ from itertools import groupby
 from typing import TypeAlias
 
 from derive.analysis.extents import FromEquation, FromShape, find_size_sources, is_above_zero
+from derive.analysis.facts import Guards, find_reads
 from derive.backend.lines import (
     INDENT,
     WIDTH,
@@ -267,16 +268,19 @@ def find_finite(system: ir.System) -> set[str]:
 def find_fixed(system: ir.System) -> list[tuple[ir.Access, int]]:
     """What is read, or written on the left, at a fixed place of an extent that may be 0: x[0].
 
-    Each place once.
+    Each place once, and none before which a recurrence has values.
     """
     found: dict[tuple[ir.Tensor, int, ir.Expr], tuple[ir.Access, int]] = {}
-    read = [access for equation in system.equations for access in find_accesses(equation.value)]
-    left = [each.target for each in system.written if not find_start(each.target)]
-    for access in (*read, *left):
+    read = [pair for equation in system.equations for pair in find_reads(equation.value, ())]
+    left: list[tuple[ir.Access, Guards]]
+    left = [(each.target, ()) for each in system.written if not find_start(each.target)]
+    for access, guards in (*read, *left):
         for k, (place, extent) in enumerate(zip(access.places, access.tensor.shape, strict=True)):
             is_fixed = not any(isinstance(part, (ir.Index, ir.Access)) for part in walk(place))
             ends = (_subtract(place, ir.MINUS_ONE), _subtract(extent, place))
-            is_there = access in left and all(map(is_above_zero, ends))
+            is_begun = ir.negate(ir.Compare("<", place, ir.ZERO)) in guards
+            is_there = (access, guards) in left and is_above_zero(ends[0])
+            is_there = (is_there or is_begun) and is_above_zero(ends[1])
             if is_fixed and not is_there and Polynomial.of(extent).constant is None:
                 found.setdefault((access.tensor, k, place), (access, k))
     return list(found.values())

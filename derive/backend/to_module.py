@@ -4,7 +4,6 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
-from string import ascii_lowercase
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -24,14 +23,15 @@ from derive.backend.lines import (
     write_function,
     write_returns,
 )
-from derive.backend.to_torch import ADD, ATOM, Printer, find_matrices, to_python
+from derive.backend.to_torch import ATOM, Printer, to_python
+from derive.backend.to_turns import find_begun, write_comment, write_scan, write_step
 from derive.ir import nodes as ir
 from derive.ir.text import to_declaration, to_lines, to_text
-from derive.ir.walk import substitute, walk
+from derive.ir.walk import walk
 from derive.plan import cost, ops
-from derive.plan.meaning import to_step_equation
+from derive.plan.matrices import find_matrices
 from derive.plan.plan import Plan, find_subscripts
-from derive.plan.steps import Carried, Scan, Step, Tile
+from derive.plan.steps import Step, Tile
 
 OUTER = WIDTH - len(INDENT)  # columns of a line of the function
 WIDE = ("zero", "one", "empty", "lowest")  # the starts of running sums and of what scales them
@@ -202,29 +202,6 @@ def _find_views(plan: Plan) -> str:
                 found[op.name] = None
             op = made.get(op.name) if isinstance(op, ops.Source) else op.arg
     return ", ".join(found)
-
-
-def write_step(step: Step, printer: Printer, name: str, room: int = OUTER) -> list[str]:
-    """The comment and the line of a step; without a name it is returned."""
-    return [*write_comment(step, room), *fit_assignment(name, printer.text(step.op), room)]
-
-
-def write_comment(step: Step, room: int = INNER) -> list[str]:
-    """What the line computes, and its shape; an index of a place that has no name gets one."""
-    equation = to_step_equation(step)
-    parts = (part for side in (equation.target, equation.value) for part in walk(side))
-    indices = dict.fromkeys(part for part in parts if isinstance(part, ir.Index))
-    letters = (each for each in ascii_lowercase if each not in {i.name for i in indices})
-    new = dict[ir.Expr, ir.Expr]()
-    new |= {i: ir.Index(next(letters), i.extent) for i in indices if "#" in i.name}
-    target, value = (substitute(side, new) for side in (equation.target, equation.value))
-    text = f"{to_text(target)} = {to_text(value)}"
-    text = f"the positions of {value.name}" if isinstance(value, ir.Index) else text
-    shape = f"[{', '.join(to_python(i.extent) for i in step.axes)}]".replace(" * ", "*")
-    lines = wrap_text(f"# {text}", later="#     ", width=room)
-    if len(lines[-1]) + 2 + len(shape) <= room:
-        return [*lines[:-1], f"{lines[-1]}  {shape}"]
-    return [*lines, f"#     {shape}"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,7 +415,7 @@ def write_body(
 
     The steps that are `wanted` under a condition stand behind it.
     """
-    printer = replace(make_printer(plan), wanted={**_find_begun(plan), **wanted})
+    printer = replace(make_printer(plan), wanted={**find_begun(plan), **wanted})
     names = [getattr(op, "name", None) for op in plan.results]
     last = plan.steps[-1] if returns and names == [plan.steps[-1].name] else None
 
@@ -465,7 +442,7 @@ def write_body(
         says = f'f"{chunk} must be at least 1, got {{{chunk}}}"'
         body.append(f"{INDENT}raise ValueError({says})")
     for scan in plan.scans:
-        body += [*write(plan.steps[done : scan.first]), *_write_scan(scan, plan, printer)]
+        body += [*write(plan.steps[done : scan.first]), *write_scan(scan, plan, printer)]
         done = scan.last + 1
     body += write(plan.steps[done:] if at is None else plan.steps[: at.first])
     if at is not None:
@@ -479,92 +456,6 @@ def write_body(
     if last is None and returns:
         body += fit_assignment("", ", ".join(printer.text(op) for op in plan.results))
     return body
-
-
-def _find_begun(plan: Plan) -> dict[str, str]:
-    """The condition under which a step is needed that only first values of a recurrence read."""
-    always = ("", 0)
-    needed: dict[str, set[tuple[str, int]]] = {}
-
-    def note(op: ops.Op, places: set[tuple[str, int]]) -> None:
-        for name in ops.find_reads(op):
-            needed.setdefault(name, set()).update(places)
-
-    turns = {step for scan in plan.scans for step in plan.steps[scan.first : scan.last + 1]}
-    rest = [*plan.results, *(op for tile in plan.tiles for _, op in tile.sliced)]
-    rest += [op for scan in plan.scans for _, op, _ in scan.sliced]
-    for op in rest:
-        note(op, {always})
-    for each in (each for scan in plan.scans for each in scan.carried):
-        note(each.made, {always})
-        for place, op in enumerate(each.first):
-            extent = _find_doubtful(each, place, plan)
-            note(op, {(extent, place) if extent else always})
-    for step in reversed(plan.steps):
-        note(step.op, {always} if step in turns else needed.get(step.name, {always}))
-    found: dict[str, str] = {}
-    for step in plan.steps:
-        places = needed.get(step.name, {always})
-        if always not in places and step not in turns:
-            least = dict(sorted(places, reverse=True))
-            found[step.name] = " or ".join(f"{n} > {place}" for n, place in sorted(least.items()))
-    return found
-
-
-def _find_doubtful(each: Carried, place: int, plan: Plan) -> str:
-    """The extent along which what recurs may lack a place; nothing where it never does."""
-    extent = each.shape[each.axis]
-    is_sure = each.skipped or to_checks.has_places(plan.system, extent, place + 1)
-    return "" if is_sure else to_python(extent, ADD)
-
-
-def _write_scan(scan: Scan, plan: Plan, printer: Printer) -> list[str]:
-    """The loop of a recurrence, and what it leaves behind.
-
-    A recurrence that may be shorter than the values it begins with has as many as it is long.
-    """
-    lines: list[str] = []
-    for each in scan.carried:
-        some = [_find_doubtful(each, place, plan) for place in range(len(each.first))]
-        sure = [printer.text(op) for op, extent in zip(each.first, some, strict=True) if not extent]
-        if sure or not any(some):
-            lines += fit_assignment(each.each, f"[{', '.join(sure)}]", OUTER)
-        for place, (op, extent) in enumerate(zip(each.first, some, strict=True)):
-            text, sign = printer.text(op), "=" if place == 0 else "+="
-            if extent:
-                lines.append(f"{each.each} {sign} [{text}] if {extent} > {place} else []")
-    names = [name for name, _, _ in scan.sliced]
-    slices = [f"{printer.text(op, ATOM)}.unbind({axis})" for _, op, axis in scan.sliced]
-    if names:
-        lines += fit_for(names, slices, OUTER, ":")
-    else:
-        lines.append(f"for _ in range({to_python(scan.index.extent)}):")
-    room = OUTER - len(INDENT)
-    turn = [f"{name} = {each.each}[-{lag}]" for each in scan.carried for name, lag in each.before]
-    for step in plan.steps[scan.first : scan.last + 1]:
-        turn += write_step(step, printer, step.name, room)
-    for each in scan.carried:
-        turn += fit_append(each.each, printer.text(each.made), room)
-    lines += indent(turn)
-    others = [*plan.results, *(step.op for step in plan.steps)]
-    others += [op for tile in plan.tiles for _, op in tile.sliced]
-    others += [op for each in plan.scans for _, op, _ in each.sliced]
-    others += [op for each in plan.scans for one in each.carried for op in one.first]
-    read = {name for op in others for name in ops.find_reads(op)}
-    for each in scan.carried:
-        if each.name not in read:
-            continue  # the turns alone do
-        kept = f"{each.each}[{each.skipped}:]" if each.skipped else each.each
-        stacked = f"torch.stack({kept}, dim={each.axis})"
-        is_sure = each.first and not _find_doubtful(each, 0, plan)
-        if each.skipped or not is_sure:  # torch stacks no empty list
-            shape = to_tuple([to_python(extent) for extent in each.shape])
-            dtype = "torch.int64" if ops.is_integral(each.made) else printer.dtype
-            own = "" if dtype == f"{printer.like}.dtype" else f", dtype={dtype}"
-            empty = f"{printer.like}.new_empty({shape}{own})"
-            stacked += f" if {to_python(each.shape[each.axis])} else {empty}"
-        lines += fit_assignment(each.name, stacked, OUTER)
-    return lines
 
 
 def _write_scalars(printer: Printer) -> list[str]:

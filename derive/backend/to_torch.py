@@ -15,7 +15,7 @@ from derive.ir.pieces import to_text
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk
 from derive.plan import meaning, ops, plan
-from derive.plan.cost import find_true_axes
+from derive.plan.matrices import find_matrices, is_batched, to_matmul
 
 ONE = Polynomial.of(1)
 INTEGERS = 2**63  # torch takes no larger ones
@@ -496,88 +496,6 @@ def write_conditions(
         f"isinstance({given(each.place, 0)}, float)" if isinstance(each, ops.Given) else texts[each]
         for each in when
     )
-
-
-def find_matrices(args: Sequence[ops.Op], axes: tuple[ir.Index, ...]) -> tuple[ops.Op, ...]:
-    """Both operands as `@` takes them, if the contraction is a product of matrices; else none.
-
-    The right one is a matrix, and the left one has the summed index last. Torch's einsum calls bmm
-    with a batch of one there, which takes a tenth more time than mm.
-    """
-    if len(args) != 2:
-        return ()
-    for left, right in (args, args[::-1]):
-        rows, column = axes[:-1], axes[-1:]
-        summed = tuple(i for i in ops.axes_of(right) if i not in column)
-        is_matrix = len(rows) > 0 and len(summed) == 1 and len(ops.axes_of(right)) == 2
-        if not is_matrix or set(ops.axes_of(left)) != {*rows, *summed}:
-            continue
-        is_plain = len(rows) == 1 or ops.axes_of(left) == (*rows, *summed)
-        if is_plain and all(set(find_true_axes(op)) == {*ops.axes_of(op)} for op in (left, right)):
-            return ops.arrange(left, (*rows, *summed)), ops.arrange(right, (*summed, *column))
-    return ()
-
-
-def is_batched(args: Sequence[ops.Op], axes: tuple[ir.Index, ...]) -> bool:
-    """Is the contraction what bmm does with the operands as they are?
-
-    Einsum hands it views of them, and gets views as gradients. To such a one torch does not add
-    another in place, where a tensor is read again.
-    """
-    if len(args) != 2 or any(len(find_true_axes(op)) != 3 for op in args):
-        return False
-    (one, row, summed), (other, again, column) = map(ops.axes_of, args)
-    return one == other and summed == again and axes == (one, row, column)
-
-
-def to_matmul(op: ops.Einsum) -> ops.Op:
-    """A contraction as a product of matrices, over the indices that both operands keep.
-
-    The indices of rows, of columns and those summed over are merged into one place each. Where one
-    of the three is missing, it is a sum or a product element by element.
-    """
-    args = [_sum_alone(arg, op, k) for k, arg in enumerate(op.args)]
-    if len(args) == 1:
-        return ops.arrange(args[0], op.axes)
-    left, right = args
-    if op.axes and op.axes[-1] in ops.axes_of(left) and op.axes[-1] not in ops.axes_of(right):
-        left, right = right, left
-    both = [i for i in ops.axes_of(left) if i in ops.axes_of(right)]
-    batch = tuple(i for i in op.axes if i in both)
-    summed = tuple(i for i in ops.axes_of(right) if i in both and i not in batch)
-    rows = tuple(i for i in op.axes if i in ops.axes_of(left) and i not in both)
-    columns = tuple(i for i in op.axes if i in ops.axes_of(right) and i not in both)
-    made: ops.Op
-    if not summed:
-        return ops.Apply("*", (ops.arrange(left, op.axes), ops.arrange(right, op.axes)), op.axes)
-    if batch and not rows and not columns:
-        axes = (*batch, *summed)
-        made = ops.Apply("*", (ops.arrange(left, axes), ops.arrange(right, axes)), axes)
-        return ops.arrange(ops.Reduction("sum", made, summed), op.axes)
-    # where there is no batch, a product takes vectors too, and more rows than one index has
-    unit = (ir.Index("1", ir.Number(Fraction(1))),) if batch else ()
-    each = [(i,) for i in (batch or rows)]
-    left = ops.merge(left, [*each, rows or unit, summed] if batch else [*each, summed])
-    right = ops.merge(right, [*((i,) for i in batch), summed, columns or unit])
-    axes = (*ops.axes_of(left)[:-1], *ops.axes_of(right)[len(batch) + 1 :])
-    made = ops.Apply("@", (left, right), axes)
-    for place, parts in ((len(axes) - 1, columns), (len(batch), rows if batch else unit)):
-        if len(parts) > 1:
-            made = ops.Unflatten(made, place, parts)
-        elif not parts and unit:
-            made = ops.Select(made, place, ir.Number(Fraction(0)))
-    return ops.arrange(made, op.axes)
-
-
-def _sum_alone(arg: ops.Op, op: ops.Einsum, number: int) -> ops.Op:
-    """An operand without axes of size 1, summed over the indices that nothing else has."""
-    known = find_true_axes(arg)
-    for place, index in reversed(list(enumerate(ops.axes_of(arg)))):
-        if index not in known:
-            arg = ops.Select(arg, place, ir.Number(Fraction(0)))
-    others = {i for k, other in enumerate(op.args) if k != number for i in find_true_axes(other)}
-    alone = tuple(i for i in ops.axes_of(arg) if i not in others and i not in op.axes)
-    return ops.Reduction("sum", arg, alone) if alone else arg
 
 
 def _has_scalar(*numbers: ops.Num) -> bool:

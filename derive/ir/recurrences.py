@@ -539,10 +539,14 @@ def _widen(
 
 def order_recurrences(system: ir.System) -> ir.System:
     """Those that recur together stand together, and behind what they read."""
-    groups = [_sort_turn(group) for group in find_groups(system)]
-    if not groups:
+    return order_blocks(system, [_sort_turn(group) for group in find_groups(system)])
+
+
+def order_blocks(system: ir.System, blocks: Sequence[tuple[ir.Equation, ...]]) -> ir.System:
+    """The system in which the equations of a block stand together, and behind what they read."""
+    if not blocks:
         return system
-    together = {equation: group for group in groups for equation in group}
+    together = {equation: block for block in blocks for equation in block}
     left = list(system.equations)
     ordered: list[ir.Equation] = []
     done = {*system.tensors}

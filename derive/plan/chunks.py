@@ -34,7 +34,10 @@ from derive.ir.walk import (
     substitute,
     walk,
 )
-from derive.plan.scans import begins, find_indices_of, find_slope, multiply, strip_starts
+from derive.plan.machine import RECURRED, Machine
+from derive.plan.readers import time_turn
+from derive.plan.scans import find_indices_of
+from derive.plan.turns import begins, find_slope, multiply, strip_starts
 
 LENGTHS = (64, 32, 16)  # of a chunk: the longest whose products are smaller than the values
 SMALLER = 4  # times
@@ -122,9 +125,12 @@ class Chunks:
     views: dict[ir.Equation, int] = field(default_factory=dict)  # and the place of the index
     lengths: dict[str, int] = field(default_factory=dict)  # keywords and what they are if not given
     indices: dict[str, ir.Index] = field(default_factory=dict)  # and which places they are of
+    inner: set[ir.Tensor] = field(default_factory=set)  # the products in chunks
 
 
-def chunk_values(system: ir.System, sizes: Mapping[str, int], *, keywords: bool = True) -> Chunks:
+def chunk_values(
+    system: ir.System, sizes: Mapping[str, int], machine: Machine, *, keywords: bool = True
+) -> Chunks:
     """The system with the sums of such values in chunks, where that is smaller at the sizes.
 
     How long a chunk is can be told by keywords, or else stands in the code.
@@ -133,7 +139,7 @@ def chunk_values(system: ir.System, sizes: Mapping[str, int], *, keywords: bool 
     for group in find_groups(system):
         recurrence = find_recurrence(group)
         if recurrence is not None and len(group) == 1:
-            _Chunker(made, recurrence, sizes, keywords=keywords).chunk()
+            _Chunker(made, recurrence, sizes, machine, keywords=keywords).chunk()
     return made
 
 
@@ -141,9 +147,15 @@ class _Chunker:
     """One recurrence of a system: its values are S, its index is t, a place is c of a chunk n."""
 
     def __init__(
-        self, made: Chunks, recurrence: Recurrence, sizes: Mapping[str, int], *, keywords: bool
+        self,
+        made: Chunks,
+        recurrence: Recurrence,
+        sizes: Mapping[str, int],
+        machine: Machine,
+        *,
+        keywords: bool,
     ) -> None:
-        system = made.system
+        system, self.machine = made.system, machine
         self.made, self.recurrence, self.sizes, self.keywords = made, recurrence, sizes, keywords
         self.target = recurrence.equations[0].target
         self.index = recurrence.index
@@ -248,7 +260,12 @@ class _Chunker:
         batch = [i for i in self.state if all(i in find_free(f) for f in factors)]
         both = [i for i in self.state if i in batch or i in find_free(slope)]
         room = count(self.state) // (SMALLER * max(1, count(both)))
-        return next((length for length in LENGTHS if length <= room), None)
+        length = next((length for length in LENGTHS if length <= room), None)
+        if length is not None and any(i in find_free(slope) and i not in batch for i in self.state):
+            # no product of matrices: each pair of places has values of its own
+            pairs = 2 * RECURRED * length * count(both) / self.machine.exponentials
+            length = length if pairs <= time_turn(count(self.state), self.machine) else None
+        return length
 
     def at(self, expr: ir.Expr, place: ir.Index) -> ir.Expr:
         """A product without S at a place of a chunk: its factors are cut in chunks."""
@@ -302,6 +319,7 @@ class _Chunker:
             self.define(self.decay, ir.Add((decayed, same)))
             first = ir.Where(ir.Compare("<", previous[c], ir.ZERO), ir.ONE, kept_back)
             self.define(self.kept, multiply(here, first))
+            self.made.inner |= {a.tensor for a in (self.decay, self.kept)}
         ends = self.make(f"{name}_ends", (n, *self.state))
         back = ir.Add((n, ir.MINUS_ONE))
         self.start = ir.Where(

@@ -416,20 +416,23 @@ def _describe_stage(name: str, law: str, old: ir.System, new: ir.System) -> Iter
 IN_TURN = "recur_in_turn"
 IN_CHUNKS = ("recur_in_chunks", "h_t = a_t * h_{t - 1} + x_t: chunks of places side by side")
 ONCE = ("lift_from_loop", "what no turn changes is computed for all places at once")
+AFTER = ("read_after_loop", "sums over a state are made in its turns, the last one has a name")
 
 
 def _describe_turns(opened: Opened) -> Iterator[Entry]:
     """What is computed before the loops, what a turn of each makes, and what runs in chunks."""
     turns = {made: loop for loop in opened.loops for made in loop.made.values()}
-    known = {*opened.stages[-1].equations}
+    known = {each.target.tensor: each for each in opened.stages[-1].equations}
     for each in opened.system.equations:
         tensor, loop = each.target.tensor, turns.get(each.target.tensor)
         told = Entry(*ONCE, tensor.name, None, each.value, each.target, opened.system)
         if loop is not None:
             law = f"for each {loop.index.name} in turn, {to_text(loop.index.extent)} turns"
             yield replace(told, name=IN_TURN, law=law, remarks=(*_describe_names(loop, tensor),))
-        elif each not in known:
+        elif tensor not in known:
             yield told
+        elif each.value is not (was := known[tensor].value):
+            yield replace(told, name=AFTER[0], law=AFTER[1], before=was)
     for loop in opened.loops:
         if isinstance(loop.whole, Linear):
             name, parts = loop.whole.target.tensor.name, loop.whole.parts
@@ -449,6 +452,8 @@ def _describe_names(loop: Loop, made: ir.Tensor) -> Iterator[str]:
     for (tensor, lag), before in loop.before.items():
         if tensor is own:
             yield f"{before.name} is {own.name} {lag} turn{'s' * (lag > 1)} before"
+    if own in loop.last:
+        yield f"{loop.last[own].name} is {own.name} after the last turn"
     if made is next(iter(loop.made.values())):
         for (tensor, _), part in loop.sliced.items():
             yield f"{part.name} is {tensor.name} at {loop.index.name}"

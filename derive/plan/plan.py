@@ -184,7 +184,7 @@ class Plan:
         """
         sizes = self.complete(self.sizes)
         peak = find_peak(self.steps, self.tile, sizes, self.results, self.freed)
-        carried = [each for scan in self.scans for each in scan.carried]
+        carried = [each for scan in self.scans for each in scan.carried if each.is_kept]
         lists = (Polynomial.of(ir.Mul((*each.shape, ir.Number(Fraction(2))))) for each in carried)
         return peak + add_all(lists)
 

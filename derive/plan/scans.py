@@ -12,15 +12,13 @@ what a loop leaves behind are inputs of it. Its steps are then put in order arou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import partial
 from itertools import product
 from math import inf
 from types import MappingProxyType
 
-from derive.analysis.extents import is_always
 from derive.analysis.facts import is_whole
 from derive.analysis.names import is_condition
 from derive.errors import refuse
@@ -31,21 +29,19 @@ from derive.ir.recurrences import MOST_BACK, Recurrence, find_groups, find_recur
 from derive.ir.walk import (
     Names,
     find_accesses,
-    find_children,
     find_free,
-    is_reading,
     map_children,
     rename_apart,
     rewrite_bottom_up,
-    rewrite_top_down,
     substitute,
     walk,
 )
 from derive.plan import ops
 from derive.plan.gates import Gated, find_gated
-from derive.plan.lower.condition import settle
 from derive.plan.plan import RECUR_CHUNK, Plan
+from derive.plan.readers import Turns, find_last, fold_readers, read_last
 from derive.plan.steps import Carried, Scan, Step
+from derive.plan.turns import find_conditions, find_slope, settle_choices, strip_starts
 from derive.rewrite.guards import find_nonfinite
 
 
@@ -62,6 +58,8 @@ class Loop:
     skipped: int = 0  # values before the loop that are no part of the tensor
     axes: dict[ir.Tensor, int] = field(default_factory=dict)
     lists: dict[ir.Tensor, str] = field(default_factory=dict)
+    dropped: set[ir.Tensor] = field(default_factory=set)  # states that are not kept
+    last: dict[ir.Tensor, ir.Tensor] = field(default_factory=dict)  # the last values of such
     whole: Linear | View | Gated | None = None  # instead of turns
 
 
@@ -124,31 +122,38 @@ def open_recurrences(
     lengths: Mapping[str, int] = MappingProxyType({}),
     *,
     keywords: bool = True,
-    cells: bool = False,
+    turns: Turns | None = None,
 ) -> tuple[ir.System, list[Loop]]:
     """The system in which nothing recurs, and its loops; the system itself where it has none.
 
     `views` are equations that cut a place in chunks or join them, and which place; `lengths` are
     those of such chunks. How long the chunks of a linear recurrence are can be told by keywords, or
-    else stands in the code. With `cells` a recurrence may be one call of torch.
+    else stands in the code. With `turns` a recurrence may be one call of torch, and
+    sums over states are made turn by turn where that pays.
     """
-    found = [find_recurrence(group) for group in find_groups(system)]
-    recurrences = {each.equations[0]: each for each in found if each is not None}
-    if not recurrences:
+    found = [each for each in map(find_recurrence, find_groups(system)) if each is not None]
+    if not found:
         return system, []
+    system, found = fold_readers(system, found, turns)
+    recurrences = {each.equations[0]: each for each in found}
     together = {e for each in recurrences.values() for e in each.equations}
-    opener = _Opener(system, lengths, keywords=keywords, cells=cells)
+    opener = _Opener(system, lengths, keywords=keywords, turns=turns)
     equations: list[ir.Equation] = []
     for equation in system.equations:
         if equation in recurrences:
-            equations += opener.open(recurrences[equation])
+            read = (
+                ir.Equation(e.target, read_last(e.value, opener.last, opener.starts))
+                for e in recurrences[equation].equations
+            )
+            equations += opener.open(replace(recurrences[equation], equations=tuple(read)))
         elif equation in views:
             opener.add_view(equation, views[equation])
         elif equation not in together:
-            equations.append(equation)
+            value = read_last(equation.value, opener.last, opener.starts)
+            equations.append(ir.Equation(equation.target, value))
     loops = opener.loops
     inputs = [t for loop in loops for t in (*loop.sliced.values(), *loop.before.values())]
-    inputs += [tensor for loop in loops for tensor in loop.made]
+    inputs += [t for loop in loops for t in (*loop.made, *loop.last.values())]
     given, marked = {*system.inputs, *inputs}, opener.nonfinite
     wanted = [*system.results]
     for loop in loops:
@@ -171,10 +176,14 @@ class _Opener:
     """The names of a system, and its loops so far."""
 
     def __init__(
-        self, system: ir.System, lengths: Mapping[str, int], *, keywords: bool, cells: bool
+        self, system: ir.System, lengths: Mapping[str, int], *, keywords: bool, turns: Turns | None
     ) -> None:
-        self.system, self.lengths, self.keywords, self.cells = system, lengths, keywords, cells
+        self.system, self.lengths, self.keywords = system, lengths, keywords
+        self.turns = turns
         self.loops: list[Loop] = []
+        # The last value of a state and the place of its turns, and its value before the first turn.
+        self.last: dict[ir.Tensor, tuple[ir.Tensor, int]] = {}
+        self.starts: dict[ir.Tensor, ir.Equation] = {}
         self.names = Names.of(system)
         self.names |= {*lengths}
         self.outside: list[ir.Equation] = []
@@ -219,17 +228,20 @@ class _Opener:
         if (told := strip_starts(recurrence)) is not None:
             values, starts = told
             self._begin_all(starts)
-        if len(own) == 1 and (linear := self._split(values)) is not None:
+        last = find_last(self.system, recurrence)
+        is_whole = len(own) == 1 and not (last and self.turns and self.turns.pays(recurrence))
+        if is_whole and (linear := self._split(values)) is not None:
             loop.whole, loop.made = linear, {linear.target.tensor: linear.target.tensor}
             return self.outside
-        if values is not None and self.cells:
+        if values is not None and self.turns and self.turns.cells:
             gated = find_gated(recurrence, values, self._find_shown())
             if gated is not None:
                 return self._call(gated)
         values = values or self._peel()
-        if values is None:  # every read is guarded
+        if values is None:  # a condition on the turn is left, or every read is guarded
             values = [equation.value for equation in recurrence.equations]
-            self._begin_all({})
+            values, starts = strip_starts(recurrence, is_guarded=True) or (values, {})
+            self._begin_all(starts)
         for equation in recurrence.equations:
             tensor = equation.target.tensor
             name = self.names.take(f"{tensor.name}_{recurrence.index.name}")
@@ -242,17 +254,34 @@ class _Opener:
             self.here = equation.target
             target = ir.Access(loop.made[self.here.tensor], self._others(self.here))
             turn.append(ir.Equation(target, self._place(value)))
-        kept = {*self._find_shown(), *(tensor for tensor, _ in self.lags)}
-        for tensor in loop.made:
-            if tensor in kept:
-                loop.lists[tensor] = self.names.take(f"{tensor.name}_each")
-            else:
-                loop.first[tensor] = []
+        self._keep(last)
         return [*self.outside, *turn]
+
+    def _keep(self, last: Mapping[ir.Tensor, bool]) -> None:
+        """Name what the loop carries on and leaves behind; `last` are states that it does not keep.
+
+        What is neither read a turn later nor outside is carried no further.
+        """
+        loop = self.loop
+        loop.dropped = {*last}
+        for tensor in loop.made:
+            lag = max((lag for each, lag in self.lags if each is tensor), default=0)
+            if tensor in last and not lag and not last[tensor]:
+                loop.first[tensor] = []
+                continue
+            loop.lists[tensor] = self.names.take(f"{tensor.name}_each")
+            if last.get(tensor):
+                name = self.names.take(f"{tensor.name}_last")
+                loop.last[tensor] = self._without(tensor, name)
+                self.last[tensor] = loop.last[tensor], loop.axes[tensor]
+            begun = loop.first.get(tensor, [])
+            if loop.skipped and begun:
+                first = next(e for e in self.outside if e.target.tensor is begun[-1])
+                self.starts[tensor] = first
 
     def _find_shown(self) -> set[ir.Tensor]:
         """What the results are, and what other equations read."""
-        others = [e for e in self.system.equations if e not in self.recurrence.equations]
+        others = [e for e in self.system.equations if e.target.tensor not in self.own]
         read = {access.tensor for each in others for access in find_accesses(each.value)}
         return {*self.system.results, *read}
 
@@ -364,7 +393,7 @@ class _Opener:
         less = Polynomial.of(index.extent) - Polynomial.of(count)
         later = rename_apart(ir.Index(index.name, less.to_expr()), self.names)
         moved: dict[ir.Expr, ir.Expr] = {index: ir.Add((later, ir.Number(Fraction(count))))}
-        values = [rewrite_bottom_up(substitute(e.value, moved), _settle) for e in equations]
+        values = [rewrite_bottom_up(substitute(e.value, moved), settle_choices) for e in equations]
         if any(find_conditions(values, later)):
             return None
         made: dict[ir.Tensor, list[ir.Tensor]] = {e.target.tensor: [] for e in equations}
@@ -375,7 +404,7 @@ class _Opener:
                 turn = Polynomial.of(expr.places[self.loop.axes[expr.tensor]]).constant
                 if turn is not None and 0 <= turn < len(made[expr.tensor]):
                     return ir.Access(made[expr.tensor][int(turn)], self._others(expr))
-            return _settle(expr)
+            return settle_choices(expr)
 
         firsts: list[ir.Equation] = []
         for turn, equation in product(range(count), equations):
@@ -417,20 +446,27 @@ class _Opener:
             if index not in find_free(expr):
                 return expr
             is_negated = isinstance(expr, ir.Not) and isinstance(expr.part, ir.Access)
-            return map_children(expr, self._place) if is_negated else self._slice(expr)
+            apart = is_negated or (isinstance(expr, ir.Mul) and self._is_outer(expr))
+            return map_children(expr, self._place) if apart else self._slice(expr)
         match expr:
-            case ir.Add(terms):
-                alone = [t for t in terms if not self._recurs(t)]
-                widest = max((set(find_free(t)) for t in alone), key=len, default=set())
-                merged = [t for t in alone if set(find_free(t)) <= widest]
+            case ir.Add(parts) | ir.Mul(parts):
+                alone = [part for part in parts if not self._recurs(part)]
+                widest = max((set(find_free(part)) for part in alone), key=len, default=set())
+                merged = [part for part in alone if set(find_free(part)) <= widest]
                 if len(merged) > 1 and index in widest:
-                    rest = [self._place(t) for t in terms if t not in merged]
-                    return ir.Add((self._slice(ir.Add(tuple(merged))), *rest))
+                    rest = [self._place(part) for part in parts if part not in merged]
+                    return type(expr)((self._slice(type(expr)(tuple(merged))), *rest))
             case ir.Along(_, along) if along is index:
                 raise self._refuse(
                     f"{expr.kind} goes along its index", "let it read nothing that recurs"
                 )
         return map_children(expr, self._place)
+
+    def _is_outer(self, product: ir.Mul) -> bool:
+        """Whether a product is wider than its factors, so that each turn had better multiply."""
+        free = {*find_free(product)} - {self.loop.index}
+        narrow = all(free - {*find_free(factor)} for factor in product.factors)
+        return narrow and self.turns is not None and self.turns.is_wide(free)
 
     def _slice(self, expr: ir.Expr) -> ir.Expr:
         """What a tensor holds at the place of a turn; one that is no tensor becomes one before."""
@@ -461,122 +497,6 @@ class _Opener:
         return self._slice(ir.Access(made, axes))
 
 
-def find_slope(expr: ir.Expr, recurrence: Recurrence) -> tuple[ir.Expr, ir.Expr] | None:
-    """(the factor of what stands one place before, the rest), where the one equation is linear."""
-    target = recurrence.equations[0].target
-    find = partial(find_slope, recurrence=recurrence)
-    if not is_reading(expr, target.tensor):
-        return ir.ZERO, expr
-    match expr:
-        case ir.Access(_, places):
-            axis = target.places.index(recurrence.index)
-            others = (*places[:axis], *places[axis + 1 :])
-            is_diagonal = others == (*target.places[:axis], *target.places[axis + 1 :])
-            return (ir.ONE, ir.ZERO) if is_diagonal and recurrence.find_lag(expr) == 1 else None
-        case ir.Add(terms):
-            found = [part for part in map(find, terms) if part is not None]
-            if len(found) < len(terms):
-                return None
-            slopes, rests = zip(*found, strict=True)
-            return _add(*slopes), _add(*rests)
-        case ir.Mul(factors):
-            first, *more = (k for k, each in enumerate(factors) if is_reading(each, target.tensor))
-            inner = find(factors[first])
-            if inner is None or more:
-                return None
-            before, after = factors[:first], factors[first + 1 :]
-            slope, rest = (multiply(*before, part, *after) for part in inner)
-            return slope, rest
-        case ir.Where(condition, then, other) if not is_reading(condition, target.tensor):
-            one, two = find(then), find(other)
-            if one is None or two is None:
-                return None
-            slope, rest = (ir.Where(condition, a, b) for a, b in zip(one, two, strict=True))
-            return slope, rest if one[1] is not two[1] else one[1]
-    return None
-
-
-def multiply(*factors: ir.Expr) -> ir.Expr:
-    """Their product, without what changes nothing; a bracket that does not hold makes it 0."""
-    left = [each for each in factors if each is not ir.ONE]
-    return ir.ZERO if ir.ZERO in left else ir.product_of(left)
-
-
-def strip_starts(
-    recurrence: Recurrence,
-) -> tuple[list[ir.Expr], dict[tuple[ir.Tensor, int], ir.Expr]] | None:
-    """The values of the equations without what stands before the first place, and that.
-
-    where(t - 1 < 0, h0[f], h[t - 1,f])  becomes  h[t - 1,f], and h0 what stands one place before.
-    None where it is not told, or a condition on the index is left.
-    """
-    index, starts = recurrence.index, dict[tuple[ir.Tensor, int], ir.Expr]()
-    targets = {equation.target.tensor: equation.target.places for equation in recurrence.equations}
-
-    def sort(expr: ir.Expr) -> ir.Expr:
-        """A choice of what stands one place before in one form, however it is guarded."""
-        match expr:
-            case ir.Where(condition, ir.Access(tensor) as read, start) if (
-                tensor in targets and recurrence.find_lag(read) == 1 and begins(condition, index)
-            ):
-                place = read.places[recurrence.find_axis(tensor)]
-                return ir.Where(ir.Compare("<", place, ir.ZERO), start, read)
-        return expr
-
-    def strip(expr: ir.Expr) -> ir.Expr:
-        match sort(expr):
-            case ir.Where(
-                ir.Compare("<", place, bound), start, ir.Access(tensor, places) as read
-            ) if bound is ir.ZERO and tensor in targets:
-                lag, axis = recurrence.find_lag(read), recurrence.find_axis(tensor)
-                others, own, lengths = (
-                    [*each[:axis], *each[axis + 1 :]]
-                    for each in (places, targets[tensor], tensor.shape)
-                )
-                marks = tuple(ir.Index(f"@{k}", length) for k, length in enumerate(lengths))
-                start = substitute(start, dict(zip(others, marks, strict=True)))
-                is_told = {*find_free(start)} <= {*marks, index}  # by what is read
-                if not lag or not is_told or places[axis] is not place or len({*others}) < len(own):
-                    return expr
-                for turn in range(lag):
-                    at: dict[ir.Expr, ir.Expr] = {index: ir.Number(Fraction(turn))}
-                    value = rewrite_bottom_up(substitute(start, at), _settle)
-                    value = substitute(value, dict(zip(marks, own, strict=True)))
-                    if starts.setdefault((tensor, lag - turn), value) is not value:
-                        return expr
-                return read
-        return expr
-
-    values = [rewrite_top_down(equation.value, strip) for equation in recurrence.equations]
-    read = [access for value in values for access in find_accesses(value)]
-    lags = {(a.tensor, recurrence.find_lag(a) or 0) for a in read if a.tensor in targets}
-    if any(lag and (tensor, lag) not in starts for tensor, lag in lags):
-        return None
-    return None if any(find_conditions(values, index)) else (values, starts)
-
-
-def begins(condition: ir.Expr, index: ir.Index) -> bool:
-    """Does the condition hold at all places of the index but the first one?"""
-    later = ir.Index(index.name, (Polynomial.of(index.extent) - Polynomial.of(1)).to_expr())
-    behind: dict[ir.Expr, ir.Expr] = {index: ir.Add((later, ir.ONE))}
-    at_first = ir.Not(substitute(condition, {index: ir.ZERO}))
-    return is_always(at_first) and is_always(substitute(condition, behind))
-
-
-def find_conditions(values: Sequence[ir.Expr], index: ir.Index) -> Iterator[ir.Expr]:
-    """The conditions on the index itself, not on what is read at it, that decide about parts."""
-    for part in (part for value in values for part in walk(value)):
-        if isinstance(part, (ir.Compare, ir.And, ir.Or, ir.Not)) and index in _find_named(part):
-            yield part
-
-
-def _find_named(expr: ir.Expr) -> Iterator[ir.Expr]:
-    """The parts that stand outside of the places of tensors."""
-    yield expr
-    for part in () if isinstance(expr, ir.Access) else find_children(expr):
-        yield from _find_named(part)
-
-
 def _is_plain(expr: ir.Expr, axes: Sequence[ir.Expr]) -> bool:
     """Is it a tensor of real numbers over some of these indices, in any order?"""
     return (
@@ -585,11 +505,6 @@ def _is_plain(expr: ir.Expr, axes: Sequence[ir.Expr]) -> bool:
         and len({*expr.places}) == len(expr.places)
         and {*expr.places} == {*axes}
     )
-
-
-def _add(*terms: ir.Expr) -> ir.Expr:
-    """Their sum, without what changes nothing."""
-    return ir.sum_of([term for term in terms if term is not ir.ZERO])
 
 
 def _find_interval(expr: ir.Expr) -> tuple[float, float]:
@@ -624,13 +539,6 @@ def _find_interval(expr: ir.Expr) -> tuple[float, float]:
     return -inf if low is None else low, inf if high is None else high
 
 
-def _settle(expr: ir.Expr) -> ir.Expr:
-    """Choices that are decided taken."""
-    settled = settle(expr, ())
-    is_product = isinstance(settled, ir.Mul) and {ir.ZERO, ir.ONE} & {*settled.factors}
-    return multiply(*ir.split_product(settled)) if is_product else settled
-
-
 def close_recurrences(plan: Plan, system: ir.System, loops: list[Loop]) -> Plan:
     """The plan of an opened system as that of the formula: its steps in order around the loops."""
     results: dict[str, ops.Op] = {
@@ -639,7 +547,7 @@ def close_recurrences(plan: Plan, system: ir.System, loops: list[Loop]) -> Plan:
     ranks: dict[str, int] = {}
     for k, loop in enumerate(loops):
         ranks |= {t.name: 2 * k + 1 for t in (*loop.sliced.values(), *loop.before.values())}
-        ranks |= {tensor.name: 2 * k + 2 for tensor in loop.made}
+        ranks |= {tensor.name: 2 * k + 2 for tensor in (*loop.made, *loop.last.values())}
     for step in plan.steps:
         ranks[step.name] = max((ranks.get(name, 0) for name in ops.find_reads(step.op)), default=0)
     for k, loop in enumerate(loops):  # what a turn makes belongs to it, whatever it reads
@@ -664,8 +572,12 @@ def close_recurrences(plan: Plan, system: ir.System, loops: list[Loop]) -> Plan:
     steps = tuple(sorted((*plan.steps, *whole), key=lambda step: ranks[step.name]))
     at = [ranks[step.name] for step in steps]
 
+    def name_places(tensor: ir.Tensor) -> ops.Source:
+        axes = tuple(ir.Index(f"{tensor.name}@{k}", n) for k, n in enumerate(tensor.shape))
+        return ops.Source(tensor.name, axes)
+
     def find(tensor: ir.Tensor) -> ops.Op:
-        return results.get(tensor.name, ops.Source(tensor.name, ()))
+        return results.get(tensor.name, name_places(tensor))
 
     scans = []
     for k, loop in enumerate(loops):
@@ -679,6 +591,8 @@ def close_recurrences(plan: Plan, system: ir.System, loops: list[Loop]) -> Plan:
                 loop.skipped if loop.first.get(tensor) else 0,
                 loop.axes[tensor],
                 tensor.shape,
+                loop.last[tensor].name if tensor in loop.last else "",
+                tensor not in loop.dropped,
             )
             for tensor, each in loop.lists.items()
         )
@@ -688,8 +602,5 @@ def close_recurrences(plan: Plan, system: ir.System, loops: list[Loop]) -> Plan:
         if loop.whole is None:
             scans.append(Scan(loop.index, first, last, sliced, carried))
     made = {tensor for loop in loops for tensor in loop.made}
-    found = []
-    for tensor in system.results:
-        axes = tuple(ir.Index(f"{tensor.name}@{k}", n) for k, n in enumerate(tensor.shape))
-        found.append(ops.Source(tensor.name, axes) if tensor in made else results[tensor.name])
-    return replace(plan, system=system, steps=steps, results=tuple(found), scans=tuple(scans))
+    found = tuple(name_places(t) if t in made else results[t.name] for t in system.results)
+    return replace(plan, system=system, steps=steps, results=found, scans=tuple(scans))

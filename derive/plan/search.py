@@ -32,6 +32,7 @@ from derive.plan.lower.context import find_layouts
 from derive.plan.machine import DEFAULT, Machine
 from derive.plan.path import FEW, FLOPS
 from derive.plan.plan import LARGE, PREPARE, Entry, Plan, Regime
+from derive.plan.readers import Turns
 from derive.plan.scans import Loop, close_recurrences, open_recurrences
 from derive.plan.steps import Step
 from derive.rewrite.recipes import LOSSY, OPTIONS, Rewriting, find_rewritings, prepare
@@ -106,9 +107,16 @@ def open_formula(formula: ir.System, sizes: Mapping[str, int], request: Request)
     """The formula as its loops leave it to be planned, and how it came to that."""
     keywords, cells = request.keywords, request.cells and not request.is_matmul
     turned = turn_upward(folded := fold_sums(formula))
-    chunks = chunk_values(closed := close_running(turned), sizes, keywords=keywords)
+    chunks = chunk_values(
+        closed := close_running(turned), sizes, request.machine, keywords=keywords
+    )
+    complete = {**sizes, **chunks.lengths}
     system, loops = open_recurrences(
-        chunks.system, chunks.views, chunks.lengths, keywords=keywords, cells=cells
+        chunks.system,
+        chunks.views,
+        chunks.lengths,
+        keywords=keywords,
+        turns=Turns(complete, request.machine, cells, frozenset(chunks.inner)),
     )
     stages = (formula if loops else folded, turned, closed, chunks.system)
     return Opened(stages, system, loops, chunks, sizes)

@@ -54,6 +54,8 @@ class Carried:
     skipped: int  # of the first that are no part of the tensor
     axis: int
     shape: tuple[ir.Expr, ...]  # of all values together
+    last: str  # the name of its last value, where something reads that alone
+    is_kept: bool  # whether something reads the others after the loop
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,250 @@
+"""Readers of a recurrence that go into its turns, so that the loop keeps no value of each place.
+
+S[t,i,j] = a[t] * S[t - 1,i,j] + k[t,i] * v[t,j]
+o[t,j] = sum[i](q[t,i] * S[t,i,j])                   a sum over a state is made in its turn
+y[i] = sum[j](S[T - 1,i,j])                          the last state is what the loop ends with
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from derive.ir import nodes as ir
+from derive.ir.functions import kind_of
+from derive.ir.polynomial import Polynomial, evaluate_extent, is_same_extent
+from derive.ir.recurrences import Recurrence, order_blocks
+from derive.ir.walk import (
+    Names,
+    find_accesses,
+    find_free,
+    find_indices,
+    rewrite_top_down,
+    substitute,
+    walk,
+)
+from derive.plan.machine import CHUNKED, RECURRED, WIDTH, Machine
+from derive.plan.turns import find_slope, strip_starts
+
+CALLS = 12  # launches of one turn, its share of the gradients included
+PASSES = 3  # times that a turn reads or writes a state
+
+
+def is_narrow(states: int, turns: int, machine: Machine) -> bool:
+    """Whether a linear recurrence takes less time in chunks than turn by turn."""
+    chunked = CHUNKED * machine.launch + RECURRED * states * turns / machine.exponentials
+    return chunked <= turns * time_turn(states, machine)
+
+
+def time_turn(states: int, machine: Machine) -> float:
+    """The seconds of one turn of a loop over a state of so many values."""
+    return CALLS * machine.launch + PASSES * states * WIDTH / machine.cached
+
+
+def is_linear(recurrence: Recurrence) -> bool:
+    """Whether one equation recurs, as a factor of its value before and what is added to that."""
+    (first, *more), told = recurrence.equations, strip_starts(recurrence)
+    value = first.value if told is None else told[0][0]
+    stripped = replace(first, value=value)
+    own = replace(recurrence, equations=(stripped, *more))
+    return not more and find_slope(value, own) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """What runs turn by turn, at sizes on a machine."""
+
+    sizes: Mapping[str, int]
+    machine: Machine
+    cells: bool  # may a recurrence be one call of torch?
+    inner: frozenset[ir.Tensor]  # products in chunks, which products of matrices read
+
+    def count(self, extents: Iterable[ir.Expr]) -> int:
+        """Their product."""
+        return prod(evaluate_extent(extent, self.sizes) for extent in extents)
+
+    def pays(self, recurrence: Recurrence) -> bool:
+        """Whether turns are no slower than the chunks that a linear recurrence may have instead."""
+        if not is_linear(recurrence):
+            return True
+        if recurrence.equations[0].target.tensor in self.inner:
+            return False
+        shape, turns = recurrence.equations[0].target.tensor.shape, [recurrence.index.extent]
+        count = max(1, self.count(turns))
+        return not is_narrow(self.count(shape) // count, count, self.machine)
+
+    def is_wide(self, indices: Iterable[ir.Index]) -> bool:
+        """Whether values over these are written and read in more time than a call takes."""
+        moved = 2 * WIDTH * self.count(index.extent for index in indices)
+        return moved / self.machine.memory > self.machine.launch
+
+
+def fold_readers(
+    system: ir.System, recurrences: Sequence[Recurrence], turns: Turns | None
+) -> tuple[ir.System, list[Recurrence]]:
+    """The system with sums over states in the turns that make them, and the recurrences with those.
+
+    A state that is read in another way, its last value aside, is kept, and its sums stay outside.
+    """
+    made: list[Recurrence] = []
+    for recurrence in recurrences:
+        folder = _Folder(system, recurrence, recurrences)
+        if recurrence.inner is None and turns and turns.pays(recurrence) and folder.fold():
+            system = folder.system
+        made.append(folder.recurrence)
+    return order_blocks(system, [each.equations for each in made]), made
+
+
+class _Folder:
+    """One recurrence, its states, and the sums that read them."""
+
+    def __init__(
+        self, system: ir.System, recurrence: Recurrence, recurrences: Sequence[Recurrence]
+    ) -> None:
+        self.system, self.recurrence = system, recurrence
+        self.own = {equation.target.tensor for equation in recurrence.equations}
+        self.others = {e for each in recurrences for e in each.equations}
+        self.names = Names.of(system)
+        self.sums: list[ir.Equation] = []
+        self.read: set[ir.Tensor] = set()  # the states under these sums
+
+    def fold(self) -> bool:
+        """Put the sums into the recurrence; False where a state has to be kept anyhow."""
+        equations: list[ir.Equation] = []
+        for equation in self.system.equations:
+            is_outside = equation not in self.others and self._reads(equation.value)
+            equations += self._open(equation) if is_outside else [equation]
+        if not self.sums or not self.read.isdisjoint(self.system.results):
+            return False
+        inside = {*self.recurrence.equations, *self.sums}
+        if any(self._is_kept(each) for each in equations if each not in inside):
+            return False
+        later = self._find_later(equations)
+        if any(a.tensor in later for each in self.sums for a in find_accesses(each.value)):
+            return False
+        self.system = replace(self.system, equations=tuple(equations))
+        whole = (*self.recurrence.equations, *self.sums)
+        self.recurrence = replace(self.recurrence, equations=whole)
+        return True
+
+    def _reads(self, expr: ir.Expr) -> bool:
+        return any(access.tensor in self.own for access in find_accesses(expr))
+
+    def _open(self, equation: ir.Equation) -> list[ir.Equation]:
+        """The equation that reads its sums over states by name, behind those."""
+        found: dict[ir.Expr, ir.Expr] = {}
+        new: list[ir.Equation] = []
+
+        def name_sum(expr: ir.Expr) -> ir.Expr:
+            if not isinstance(expr, ir.Reduce) or expr in found:
+                return found.get(expr, expr)
+            index = self._find_turn(expr, equation.target.places)
+            if index is None:
+                return expr
+            free = {*find_free(expr)}
+            axes = [i for i in equation.target.places if isinstance(i, ir.Index) and i in free]
+            axes += [i for i in find_free(expr) if i not in axes]
+            if expr is equation.value and tuple(axes) == equation.target.places:
+                tensor = equation.target.tensor
+            else:
+                (state, *_) = (a.tensor for a in find_accesses(expr) if a.tensor in self.own)
+                name = self.names.take(f"{state.name}_{expr.kind}")
+                tensor = ir.Tensor(name, tuple(i.extent for i in axes), kind_of(expr))
+            read = ir.Access(tensor, tuple(axes))
+            turn: dict[ir.Expr, ir.Expr] = {index: self.recurrence.index}
+            target, value = substitute(read, turn), substitute(expr, turn)
+            assert isinstance(target, ir.Access)
+            new.append(ir.Equation(target, value))
+            self.read |= {a.tensor for a in find_accesses(value)} & self.own
+            found[expr] = read
+            return read
+
+        value = rewrite_top_down(equation.value, name_sum)
+        self.sums += new
+        is_whole = len(new) == 1 and new[0].target.tensor is equation.target.tensor
+        return new if is_whole else [*new, ir.Equation(equation.target, value)]
+
+    def _find_turn(self, expr: ir.Reduce, places: Sequence[ir.Expr]) -> ir.Index | None:
+        """The index that is the turn of each state in a sum, if that leaves out a place of it."""
+        reads = [a for a in find_accesses(expr) if a.tensor in self.own]
+        bound = {i for part in walk(expr) if isinstance(part, ir.Reduce) for i in part.bound}
+        if not any(bound & {*find_free(access)} for access in reads):
+            return None
+        turn = self.recurrence.index
+        alongs = {part.index for part in walk(expr) if isinstance(part, ir.Along)}
+        for index in (i for i in places if isinstance(i, ir.Index) and i not in alongs | bound):
+            free = {*find_indices(expr)}
+            is_apart = index is turn or turn not in free
+            if (
+                is_apart
+                and is_same_extent(index.extent, turn.extent)
+                and all(
+                    access.places[self.recurrence.find_axis(access.tensor)] is index
+                    for access in reads
+                )
+            ):
+                return index
+        return None
+
+    def _is_kept(self, equation: ir.Equation) -> bool:
+        """Whether an equation reads one of the states that are summed, its last value aside."""
+        reads = (a for a in find_accesses(equation.value) if a.tensor in self.read)
+        return any(not is_last(a, self.recurrence.find_axis(a.tensor)) for a in reads)
+
+    def _find_later(self, equations: Sequence[ir.Equation]) -> set[ir.Tensor]:
+        """The tensors outside that are made of what the loop makes."""
+        later = {each.target.tensor for each in self.sums} | self.own
+        size = 0
+        while size != len(later):
+            size = len(later)
+            for each in equations:
+                if any(a.tensor in later for a in find_accesses(each.value)):
+                    later.add(each.target.tensor)
+        return later - self.own
+
+
+def is_last(access: ir.Access, axis: int) -> bool:
+    """Whether an access reads the last value along a place."""
+    gap = Polynomial.of(access.tensor.shape[axis]) - Polynomial.of(access.places[axis])
+    return gap.constant == 1
+
+
+def find_last(system: ir.System, recurrence: Recurrence) -> dict[ir.Tensor, bool]:
+    """The states of which others read at most the last value, and whether they do."""
+    own = dict.fromkeys(equation.target.tensor for equation in recurrence.equations)
+    outside = [e for e in system.equations if e.target.tensor not in own]
+    found: dict[ir.Tensor, bool] = {}
+    for tensor in own:
+        axis = recurrence.find_axis(tensor)
+        reads = [a for e in outside for a in find_accesses(e.value) if a.tensor is tensor]
+        if tensor not in system.results and all(is_last(access, axis) for access in reads):
+            found[tensor] = bool(reads)
+    return found
+
+
+def read_last(
+    expr: ir.Expr,
+    last: Mapping[ir.Tensor, tuple[ir.Tensor, int]],
+    starts: Mapping[ir.Tensor, ir.Equation],
+) -> ir.Expr:
+    """The expression that reads the last values by their names; of no turns they are the starts."""
+
+    def name_read(here: ir.Expr) -> ir.Expr:
+        match here:
+            case ir.Where(ir.Compare("<", place, bound), start, ir.Access(tensor, places)) if (
+                bound is ir.ZERO and tensor in last and places[last[tensor][1]] is place
+            ):
+                made, axis = last[tensor]
+                others = (*places[:axis], *places[axis + 1 :])
+                told = starts.get(tensor)
+                if told is not None:
+                    new = dict(zip(told.target.places, others, strict=True))
+                    if substitute(told.value, new) is start:
+                        return ir.Access(made, others)
+            case ir.Access(tensor, places) if tensor in last:
+                made, axis = last[tensor]
+                return ir.Access(made, (*places[:axis], *places[axis + 1 :]))
+        return here
+
+    return rewrite_top_down(expr, name_read)

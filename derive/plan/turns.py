@@ -1,0 +1,152 @@
+"""What a turn of a recurrence makes of the values before it: slopes, starts and conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from functools import partial
+
+from derive.analysis.extents import is_always
+from derive.ir import nodes as ir
+from derive.ir.polynomial import Polynomial
+from derive.ir.recurrences import Recurrence
+from derive.ir.walk import (
+    find_accesses,
+    find_children,
+    find_free,
+    is_reading,
+    rewrite_bottom_up,
+    rewrite_top_down,
+    substitute,
+    walk,
+)
+from derive.plan.lower.condition import settle
+
+
+def find_slope(expr: ir.Expr, recurrence: Recurrence) -> tuple[ir.Expr, ir.Expr] | None:
+    """(the factor of what stands one place before, the rest), where the one equation is linear."""
+    target = recurrence.equations[0].target
+    find = partial(find_slope, recurrence=recurrence)
+    if not is_reading(expr, target.tensor):
+        return ir.ZERO, expr
+    match expr:
+        case ir.Access(_, places):
+            axis = target.places.index(recurrence.index)
+            others = (*places[:axis], *places[axis + 1 :])
+            is_diagonal = others == (*target.places[:axis], *target.places[axis + 1 :])
+            return (ir.ONE, ir.ZERO) if is_diagonal and recurrence.find_lag(expr) == 1 else None
+        case ir.Add(terms):
+            found = [part for part in map(find, terms) if part is not None]
+            if len(found) < len(terms):
+                return None
+            slopes, rests = zip(*found, strict=True)
+            return add_terms(*slopes), add_terms(*rests)
+        case ir.Mul(factors):
+            first, *more = (k for k, each in enumerate(factors) if is_reading(each, target.tensor))
+            inner = find(factors[first])
+            if inner is None or more:
+                return None
+            before, after = factors[:first], factors[first + 1 :]
+            slope, rest = (multiply(*before, part, *after) for part in inner)
+            return slope, rest
+        case ir.Where(condition, then, other) if not is_reading(condition, target.tensor):
+            one, two = find(then), find(other)
+            if one is None or two is None:
+                return None
+            slope, rest = (ir.Where(condition, a, b) for a, b in zip(one, two, strict=True))
+            return slope, rest if one[1] is not two[1] else one[1]
+    return None
+
+
+def multiply(*factors: ir.Expr) -> ir.Expr:
+    """Their product, without what changes nothing; a bracket that does not hold makes it 0."""
+    left = [each for each in factors if each is not ir.ONE]
+    return ir.ZERO if ir.ZERO in left else ir.product_of(left)
+
+
+def strip_starts(
+    recurrence: Recurrence, *, is_guarded: bool = False
+) -> tuple[list[ir.Expr], dict[tuple[ir.Tensor, int], ir.Expr]] | None:
+    """The values of the equations without what stands before the first place, and that.
+
+    where(t - 1 < 0, h0[f], h[t - 1,f])  becomes  h[t - 1,f], and h0 what stands one place before.
+    None where it is not told, or a condition on the index is left unless it `is_guarded`.
+    """
+    index, starts = recurrence.index, dict[tuple[ir.Tensor, int], ir.Expr]()
+    targets = {equation.target.tensor: equation.target.places for equation in recurrence.equations}
+
+    def sort(expr: ir.Expr) -> ir.Expr:
+        """A choice of what stands one place before in one form, however it is guarded."""
+        match expr:
+            case ir.Where(condition, ir.Access(tensor) as read, start) if (
+                tensor in targets and recurrence.find_lag(read) == 1 and begins(condition, index)
+            ):
+                place = read.places[recurrence.find_axis(tensor)]
+                return ir.Where(ir.Compare("<", place, ir.ZERO), start, read)
+        return expr
+
+    def strip(expr: ir.Expr) -> ir.Expr:
+        match sort(expr):
+            case ir.Where(
+                ir.Compare("<", place, bound), start, ir.Access(tensor, places) as read
+            ) if bound is ir.ZERO and tensor in targets:
+                lag, axis = recurrence.find_lag(read), recurrence.find_axis(tensor)
+                others, own, lengths = (
+                    [*each[:axis], *each[axis + 1 :]]
+                    for each in (places, targets[tensor], tensor.shape)
+                )
+                marks = tuple(ir.Index(f"@{k}", length) for k, length in enumerate(lengths))
+                start = substitute(start, dict(zip(others, marks, strict=True)))
+                is_told = {*find_free(start)} <= {*marks, index}  # by what is read
+                if not lag or not is_told or places[axis] is not place or len({*others}) < len(own):
+                    return expr
+                for turn in range(lag):
+                    at: dict[ir.Expr, ir.Expr] = {index: ir.Number(Fraction(turn))}
+                    value = rewrite_bottom_up(substitute(start, at), settle_choices)
+                    value = substitute(value, dict(zip(marks, own, strict=True)))
+                    if starts.setdefault((tensor, lag - turn), value) is not value:
+                        return expr
+                return read
+        return expr
+
+    values = [rewrite_top_down(equation.value, strip) for equation in recurrence.equations]
+    read = [access for value in values for access in find_accesses(value)]
+    lags = {(a.tensor, recurrence.find_lag(a) or 0) for a in read if a.tensor in targets}
+    if any(lag and (tensor, lag) not in starts for tensor, lag in lags):
+        return None
+    is_free = is_guarded or not any(find_conditions(values, index))
+    return (values, starts) if is_free else None
+
+
+def begins(condition: ir.Expr, index: ir.Index) -> bool:
+    """Does the condition hold at all places of the index but the first one?"""
+    later = ir.Index(index.name, (Polynomial.of(index.extent) - Polynomial.of(1)).to_expr())
+    behind: dict[ir.Expr, ir.Expr] = {index: ir.Add((later, ir.ONE))}
+    at_first = ir.Not(substitute(condition, {index: ir.ZERO}))
+    return is_always(at_first) and is_always(substitute(condition, behind))
+
+
+def find_conditions(values: Sequence[ir.Expr], index: ir.Index) -> Iterator[ir.Expr]:
+    """The conditions on the index itself, not on what is read at it, that decide about parts."""
+    for part in (part for value in values for part in walk(value)):
+        if isinstance(part, (ir.Compare, ir.And, ir.Or, ir.Not)) and index in _find_named(part):
+            yield part
+
+
+def _find_named(expr: ir.Expr) -> Iterator[ir.Expr]:
+    """The parts that stand outside of the places of tensors."""
+    yield expr
+    for part in () if isinstance(expr, ir.Access) else find_children(expr):
+        yield from _find_named(part)
+
+
+def add_terms(*terms: ir.Expr) -> ir.Expr:
+    """Their sum, without what changes nothing."""
+    return ir.sum_of([term for term in terms if term is not ir.ZERO])
+
+
+def settle_choices(expr: ir.Expr) -> ir.Expr:
+    """Choices that are decided taken."""
+    settled = settle(expr, ())
+    is_product = isinstance(settled, ir.Mul) and {ir.ZERO, ir.ONE} & {*settled.factors}
+    return multiply(*ir.split_product(settled)) if is_product else settled
