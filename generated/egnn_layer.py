@@ -52,8 +52,6 @@ def egnn_layer(
     Raises ValueError where the shapes do not fit together.
     Cost: 6*F*M*N + 2*F**2*N + 7*E*M + 3*F*N + 15*E + 3*N operations; 3*E*M + 2*M*N + 4*E elements
         alive at once.
-    Planned for N=2048, F=64, M=64, E=32768; another order takes fewer operations where F < 5, M >
-        1023.
     """
     N, M, E = _check_shapes(h, x, W_dst, W_src, w_d, w_x, U_h, U_m, src, dst)
     if validate:

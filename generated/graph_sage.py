@@ -36,8 +36,6 @@ def graph_sage(
     Returns Y[n,g] [N, G].
     Raises ValueError where the shapes do not fit together.
     Cost: 4*F*G*N + E*F + F*N + 3*G*N + E + 3*N operations; E*F + F*N + 2*N elements alive at once.
-    Planned for N=4096, F=64, G=64, E=65536; another order takes fewer operations where F > 1023, G
-        < 5.
     """
     N = _check_shapes(X, W_self, W_neighbours, bias, src, dst)
     dst = dst.long()  # in 32 bits it may overflow
@@ -46,11 +44,11 @@ def graph_sage(
         _check_range(f"0 <= dst[e] < N={N}", dst, N)
     # degree[n] = sum[e](dst[e] == n)  [N]
     degree = dst.new_zeros(N).index_add(0, dst, torch.ones_like(dst))
-    # M[n,f] = sum[e]([dst[e] == n] * X[src[e],f]) * (1 / max(degree[n], 1))  [N, F]
-    M = (
-        _sum_segments(X.index_select(0, src), dst, N)
-        * (1 / torch.clamp(degree, min=1).to(X.dtype))[:, None]
-    )
+    # sum_X[n,f] = sum[e]([dst[e] == n] * X[src[e],f])  [N, F]
+    sum_X = _sum_segments(X.index_select(0, src), dst, N)
+    # M[n,f] = sum_X[n,f] * (1 / max(degree[n], 1))  [N, F]
+    M = sum_X * (1 / torch.clamp(degree, min=1).to(X.dtype))[:, None]
+    del sum_X
     # M_W_neighbours[n,g] = sum[f](M[n,f] * W_neighbours[f,g])  [N, G]
     M_W_neighbours = M @ W_neighbours
     del M

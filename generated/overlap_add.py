@@ -59,7 +59,8 @@ def _sum_places(
         inside = is_inside or (each >= 0) & (each < extent) & inside
         place, count = place * extent + each.long(), count * extent
     place = place if is_inside else torch.where(inside, place, count)
-    wide = x.to(torch.promote_types(x.dtype, torch.float32)).flatten(0, place.ndim - 1)
+    wide = x.to(torch.promote_types(x.dtype, torch.float32)) if x.is_floating_point() else x
+    wide = wide.flatten(0, place.ndim - 1)
     rows = wide.new_zeros(count + (not is_inside), *wide.shape[1:])
     rows = rows.index_add(0, place.flatten(), wide)
     return rows.narrow(0, 0, count).unflatten(0, shape).to(x.dtype)

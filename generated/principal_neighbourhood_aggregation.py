@@ -48,22 +48,22 @@ def principal_neighbourhood_aggregation(
     X_2 = X.index_select(0, src)
     # M[n,f] = sum[e]([dst[e] == n] * X_2[e,f]) * max_degree_scaled[n]  [N, F]
     M = _sum_segments(X_2, dst, N) * max_degree_scaled[:, None]
-    # X_power_mask[n,f] = sum[e]([dst[e] == n] * X_2[e,f]**2)  [N, F]
-    X_power_mask = _sum_segments(X_2**2, dst, N)
-    # Q[n,f] = X_power_mask[n,f] * max_degree_scaled[n]  [N, F]
-    Q = X_power_mask * max_degree_scaled[:, None]
-    del X_power_mask
+    # sum_X_power[n,f] = sum[e]([dst[e] == n] * X_2[e,f]**2)  [N, F]
+    sum_X_power = _sum_segments(X_2**2, dst, N)
+    # Q[n,f] = sum_X_power[n,f] * max_degree_scaled[n]  [N, F]
+    Q = sum_X_power * max_degree_scaled[:, None]
+    del sum_X_power
     # largest[n,f] = max[e](where(dst[e] == n, X_2[e,f], -oo))  [N, F]
     largest = _reduce_segments(X_2, dst, N, "amax")
     del X_2
-    # mask_2[n] = degree[n] > 0  [N]
-    mask_2 = degree > 0
-    # largest_masked[n,i] = where(mask_2[n], largest[n,i], 0)  [N, F]
-    largest_masked = torch.where(mask_2[:, None], largest, 0)
-    del largest
-    # Y[n,g] = where(g < F, M[n,g], where(g < 2 * F, largest_masked[n,g - F], sqrt(relu(Q[n,g - 2*F]
-    #     - M[n,g - 2*F]**2) + 1e-5)))  [N, 3*F]
-    return torch.cat((M, largest_masked, torch.sqrt(torch.relu(Q - M**2) + 1e-05)), dim=-1)
+    # mask[n] = degree[n] > 0  [N]
+    mask = degree > 0
+    # Y[n,g] = where(g < F, M[n,g], where(g < 2 * F, where(mask[n], largest[n,g - F], 0),
+    #     sqrt(relu(Q[n,g - 2*F] - M[n,g - 2*F]**2) + 1e-5)))  [N, 3*F]
+    return torch.cat(
+        (M, torch.where(mask[:, None], largest, 0), torch.sqrt(torch.relu(Q - M**2) + 1e-05)),
+        dim=-1
+    )
 
 
 def _check_shapes(X: Tensor, src: Tensor, dst: Tensor) -> int:

@@ -47,10 +47,9 @@ def relational_graph_convolution(
         _check_range(f"0 <= rel[e] < R={R}", rel, R)
     # Z[r,n,g] = sum[f](X[n,f] * W[r,f,g])  [R, N, G]
     Z = torch.einsum("nf,rfg->rng", X, W)
-    # Z_c_mask[n,g] = sum[e]([dst[e] == n] * (Z[rel[e],src[e],g] * (1 / c[e])))  [N, G]
-    Z_c_mask = _sum_segments(Z[rel, src] * (1 / c)[:, None], dst, N)
-    # Y[n,g] = relu(Z_c_mask[n,g] + sum[f](X[n,f] * W_0[f,g]))  [N, G]
-    return torch.relu(torch.addmm(Z_c_mask, X, W_0))
+    # Y[n,g] = relu(sum[e]([dst[e] == n] * (Z[rel[e],src[e],g] * (1 / c[e]))) + sum[f](X[n,f] *
+    #     W_0[f,g]))  [N, G]
+    return torch.relu(torch.addmm(_sum_segments(Z[rel, src] * (1 / c)[:, None], dst, N), X, W_0))
 
 
 def _check_shapes(

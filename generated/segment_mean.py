@@ -32,8 +32,10 @@ def segment_mean(x: Tensor, seg: Tensor, *, G: int, validate: bool = False) -> T
         _check_range(f"0 <= seg[n] < G={G}", seg, G)
     # count[g] = sum[n](seg[n] == g)  [G]
     count = seg.new_zeros(G).index_add(0, seg, torch.ones_like(seg))
-    # y[g,d] = sum[n]([seg[n] == g] * x[n,d]) * (1 / max(count[g], 1))  [G, D]
-    return _sum_segments(x, seg, G) * (1 / torch.clamp(count, min=1).to(x.dtype))[:, None]
+    # sum_x[g,d] = sum[n]([seg[n] == g] * x[n,d])  [G, D]
+    sum_x = _sum_segments(x, seg, G)
+    # y[g,d] = sum_x[g,d] * (1 / max(count[g], 1))  [G, D]
+    return sum_x * (1 / torch.clamp(count, min=1).to(x.dtype))[:, None]
 
 
 def _check_shapes(x: Tensor, seg: Tensor, G: int) -> None:

@@ -42,10 +42,8 @@ def sparse_graph_convolution(
     rsqrt_degree = torch.rsqrt(degree.to(X.dtype))
     # H[n,g] = sum[f](X[n,f] * W[f,g]) * rsqrt_degree[n]  [N, G]
     H = X @ W * rsqrt_degree[:, None]
-    # H_mask[n,g] = sum[e]([dst[e] == n] * H[src[e],g])  [N, G]
-    H_mask = _sum_segments(H.index_select(0, src), dst, N)
-    # Y[n,g] = relu((H[n,g] + H_mask[n,g]) * rsqrt_degree[n])  [N, G]
-    return torch.relu((H + H_mask) * rsqrt_degree[:, None])
+    # Y[n,g] = relu((H[n,g] + sum[e]([dst[e] == n] * H[src[e],g])) * rsqrt_degree[n])  [N, G]
+    return torch.relu((H + _sum_segments(H.index_select(0, src), dst, N)) * rsqrt_degree[:, None])
 
 
 def _check_shapes(X: Tensor, W: Tensor, src: Tensor, dst: Tensor) -> int:

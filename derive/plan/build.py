@@ -61,6 +61,7 @@ def lower_system(
     system, prepared = form.system, form.prepared
     context = Context(prepared, sizes, find_entry_names(prepared), lower, minimize=form.minimize)
     context.layouts = {**find_layouts(prepared), **form.layouts}
+    context.cells = cells
     marked = mark_harmful(prepared)
     if form.transforms:
         context.transforms = True

@@ -172,7 +172,8 @@ def _find_words(op: ops.Op) -> str:
         case ops.Triangle(_, _, _, upper):
             return "anticausal" if upper else "causal"
         case ops.Einsum(args, _):
-            return _join([_describe(a).removesuffix("_scaled") for a in args])
+            words = [_describe(a).removesuffix("_scaled") for a in args if not _is_mask(a)]
+            return _join(words if len(words) == len(args) else ["sum", *words])
         case ops.Reduction(kind, arg, _):
             return _join([kind, _describe(arg)])
         case ops.Along(kind, arg, _):
@@ -194,6 +195,11 @@ def _find_words(op: ops.Op) -> str:
         case ops.Num():
             return ""
     return _describe(ops.args_of(op)[0]) if ops.args_of(op) else ""
+
+
+def _is_mask(op: ops.Op) -> bool:
+    """Is it a factor of 0 and 1?"""
+    return isinstance(op, ops.Cast) and ops.is_boolean(op.arg)
 
 
 def _describe_apply(function: str, args: tuple[ops.Op, ...]) -> str:

@@ -213,23 +213,6 @@ def find_segment(condition: ir.Expr) -> ir.Index | None:
     return index if is_whole and index not in find_free(told) else None
 
 
-def adds_segments(
-    condition: ir.Expr, bound: tuple[ir.Index, ...], factors: Collection[ir.Expr]
-) -> bool:
-    """Are factors summed over all they have, where numbers for that are those of the result?"""
-    free = [{*find_free(factor)} for factor in factors]
-    for part in ir.split_and(condition):
-        if not isinstance(part, ir.Compare) or part.relation != "==":
-            continue
-        for numbers, place in ((part.left, part.right), (part.right, part.left)):
-            own, outer = {*find_free(numbers)} & {*bound}, {*find_free(place)}
-            is_told = own and not isinstance(numbers, ir.Index) and not outer & {*bound}
-            is_place = isinstance(place, (ir.Index, ir.Access)) and len(outer) == 1
-            if is_told and is_place and all({*bound} <= f and not outer & f for f in free):
-                return True
-    return False
-
-
 def is_variable(expr: ir.Expr) -> bool:
     """Does it read what may have a gradient?"""
     return any(isinstance(part, (ir.Access, ir.Scalar)) for part in walk(expr))

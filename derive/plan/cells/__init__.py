@@ -21,9 +21,9 @@ from derive.plan.cells import (
     losses,
     norms,
     pointwise,
-    scatter,
     segments,
     storage,
+    structures,
     windows,
 )
 from derive.plan.cells.matching import CellRule, Definitions, strip
@@ -37,7 +37,7 @@ CELLS: tuple[CellRule, ...] = (
     *norms.CELLS,
     *losses.CELLS,
     *distances.CELLS,
-    *scatter.CELLS,
+    *structures.CELLS,
     *segments.CELLS,
     *windows.CELLS,
     *linear.CELLS,
@@ -49,7 +49,7 @@ OPERANDS = (pointwise.match_root, storage.match_negated, storage.match_turned, s
 PRODUCTS = (storage.match_summed, storage.match_matmul)  # by where their operands lie then
 MATCHES = (
     storage.match_negated,
-    *dict.fromkeys(rule.match for rule in CELLS if rule.match not in PRODUCTS),
+    *dict.fromkeys(r.match for r in CELLS if r.match and r.match not in PRODUCTS),
     storage.match_along,
 )
 

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING
 from derive.ir import nodes as ir
 from derive.plan import ops
 from derive.plan.cells.matching import CellRule, Signed, join_sum, split_scale, split_sum, strip
-from derive.plan.cells.scatter import match_segment_sum
-from derive.plan.cells.segments import match_below
 from derive.plan.cost import find_copied, find_true_axes
 
 if TYPE_CHECKING:
@@ -87,8 +85,6 @@ def _read_product(
     inner, alpha = split_scale(term, definitions)
     if not isinstance(inner, ops.Einsum) or len(inner.args) != 2:
         return None, alpha
-    if any(match(inner, definitions) is not None for match in (match_below, match_segment_sum)):
-        return None, alpha  # an order, or the segments, spare the product
     (one, first), (two, second) = (split_scale(Signed(arg)) for arg in inner.args)
     return _find_product(one, two, inner.axes, order), alpha * first * second
 

@@ -43,13 +43,13 @@ class CellRule:
 
     `computes` is a formula in the notation that becomes the call, `refuses` one that looks alike
     and must not; tests build both. What the call `lacks` stands in the docstring of a file
-    that has it.
+    that has it. A call that lowering makes itself has no match.
     """
 
     call: str
     computes: str
     refuses: str
-    match: Callable[[ops.Op, Definitions], ops.Op | None]
+    match: Callable[[ops.Op, Definitions], ops.Op | None] | None = None
     lacks: str = ""
 
 

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
-from derive.analysis.extents import number_indices
 from derive.analysis.facts import is_finite, is_positive
 from derive.analysis.places import find_reversed, split_merged
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, PLAIN, ROWS, Maker, bind, find_call, holds_complex
 from derive.ir.functions import read as read_definition
-from derive.ir.walk import find_free, is_whole, substitute, walk
+from derive.ir.walk import find_free, is_whole, walk
 from derive.plan import ops
 from derive.plan.lower.calls import fold_call, fold_shifted
 from derive.plan.lower.condition import (
@@ -29,7 +28,7 @@ from derive.plan.lower.condition import (
 )
 from derive.plan.lower.context import Context, layout_of
 from derive.plan.lower.fourier import lower_transformed, reduce_angle
-from derive.plan.lower.integers import lower_integers
+from derive.plan.lower.integers import lower_guarded, lower_integers
 from derive.plan.lower.number import is_steady, is_wide, lower_number
 from derive.plan.lower.places import drop_padded, read, take_places
 from derive.plan.lower.product import (
@@ -92,26 +91,13 @@ def _parts(target: ir.Access, position: int) -> tuple[ir.Index, ...]:
 
 def lower(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
     """The expression as an operation; what is heavy becomes a step, and is found again later."""
-    key, indices = to_key(expr)
-    if key in context.known:
-        source, names = context.known[key]
-        again = dict(zip(names, indices, strict=True))
-        found = ops.Source(source.name, tuple(again[i] for i in source.axes), source.kind)
-        return ops.Cast(found) if source.kind == "int" else found
-    op = lower_inside(expr, context, order)
-    if not isinstance(op, HEAVY):
-        return op
-    source = context.add_step(op)
-    context.known[key] = (source, indices)
-    return ops.Cast(source) if source.kind == "int" else source
-
-
-@lru_cache(maxsize=1 << 14)
-def to_key(expr: ir.Expr) -> tuple[ir.Expr, tuple[ir.Index, ...]]:
-    """The expression under indices that no formula has, so that renamed copies are equal."""
-    indices = find_free(expr)
-    plain = {i: ir.Index(f"@{k}", i.extent) for k, i in enumerate(indices)}
-    return substitute(number_indices(expr), plain), indices  # type: ignore[arg-type]
+    found = context.recall(expr)
+    if found is None:
+        op = lower_inside(expr, context, order)
+        if not isinstance(op, HEAVY):
+            return op
+        found = context.keep(expr, op)
+    return ops.Cast(found) if found.kind == "int" else found
 
 
 def lower_inside(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
@@ -139,6 +125,10 @@ def lower_node(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> 
         found = lower_transformed(expr, context, order)
         if found is not None:
             return found
+    if isinstance(expr, ir.Reduce):
+        guarded = lower_guarded(expr, context, order)
+        if guarded is not None:
+            return ops.Cast(guarded) if ops.is_integral(guarded) else guarded
     match expr:
         case ir.Access():
             return lower_access(expr, context, order)

@@ -61,12 +61,19 @@ def _lower_compare(
     if triangle is not None:
         return triangle
     relation, left, right = clear_fractions(relation, *part_positions(left, right))
-    parts = [_lower_side(side, context, order) for side in (left, right)]
+    parts = lower_sides(left, right, context, order)
     if isinstance(parts[0], ops.Num) and isinstance(parts[1], ops.Num):
-        parts[0] = ops.NumTensor(parts[0].value)
+        parts = (ops.NumTensor(parts[0].value), parts[1])
     elif isinstance(parts[0], ops.Num):
-        parts, relation = [parts[1], parts[0]], ir.MIRRORED[relation]
-    return ops.combine(relation, _widen(parts), order)
+        parts, relation = parts[::-1], ir.MIRRORED[relation]
+    return ops.combine(relation, parts, order)
+
+
+def lower_sides(
+    left: ir.Expr, right: ir.Expr, context: Context, order: tuple[ir.Index, ...]
+) -> tuple[ops.Op, ...]:
+    """The two sides of a relation, of dtypes that are compared exactly."""
+    return tuple(_widen([_lower_side(side, context, order) for side in (left, right)]))
 
 
 def _widen(parts: Sequence[ops.Op]) -> Sequence[ops.Op]:

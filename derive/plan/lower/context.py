@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import prod
 
+from derive.analysis.extents import number_indices
 from derive.analysis.facts import Facts, is_finite, is_finite_where_defined, is_never_negative
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
-from derive.ir.walk import find_all_indices, find_free, walk
+from derive.ir.walk import find_all_indices, find_free, substitute, walk
 from derive.plan import ops
 from derive.plan.path import FLOPS, Order
 from derive.plan.steps import Step, free_name, name_op
@@ -115,6 +116,7 @@ class Context:
     target: str = ""
     minimize: str = FLOPS  # by an order of contraction
     transforms: bool = False  # are sums to be computed by fast Fourier transforms?
+    cells: bool = True  # are there calls of torch for several operations?
     roundable: Set[ir.Expr] = frozenset()  # sums that may lose digits
 
     @cached_property
@@ -175,12 +177,36 @@ class Context:
         """How many elements these indices span."""
         return prod(self.extent(i) for i in dict.fromkeys(indices))
 
+    def recall(self, expr: ir.Expr) -> ops.Source | None:
+        """The step that has the value of an expression, or of one with other free indices."""
+        key, indices = to_key(expr)
+        if key not in self.known:
+            return None
+        source, names = self.known[key]
+        again = dict(zip(names, indices, strict=True))
+        return ops.Source(source.name, tuple(again[i] for i in source.axes), source.kind)
+
+    def keep(self, expr: ir.Expr, op: ops.Op, name: str = "") -> ops.Source:
+        """A step for the value of an expression, which is recalled from now on."""
+        key, indices = to_key(expr)
+        source = self.add_step(op, free_name(name, self.names) if name else "")
+        self.known[key] = (source, indices)
+        return source
+
     def add_step(self, op: ops.Op, given: str = "") -> ops.Source:
         """A step of its own for an operation, by the name that the formula gives or a free one."""
         name = given or free_name(name_op(op, self.target), self.names)
         self.names.add(name)
         self.steps.append(Step(name, op))
         return ops.to_source(name, op)
+
+
+@lru_cache(maxsize=1 << 14)
+def to_key(expr: ir.Expr) -> tuple[ir.Expr, tuple[ir.Index, ...]]:
+    """The expression under indices that no formula has, so that renamed copies are equal."""
+    indices = find_free(expr)
+    plain = {i: ir.Index(f"@{k}", i.extent) for k, i in enumerate(indices)}
+    return substitute(number_indices(expr), plain), indices  # type: ignore[arg-type]
 
 
 def layout_of(tensor: ir.Tensor, context: Context) -> tuple[int, ...]:

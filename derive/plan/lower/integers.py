@@ -11,6 +11,9 @@ from derive.ir.polynomial import Polynomial
 from derive.ir.walk import INTEGRAL, is_whole
 from derive.plan import ops
 from derive.plan.lower.condition import fill, lower_condition
+from derive.plan.lower.guarded import Wanted
+from derive.plan.lower.orders import lower_ordered
+from derive.plan.lower.segments import lower_segments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +21,20 @@ if TYPE_CHECKING:
     from derive.plan.lower.context import Context
 
 _SIGNS: dict[type[ir.Expr], str] = {ir.Add: "+", ir.Mul: "*"}
+
+
+def lower_guarded(
+    reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...], *, counted: bool = False
+) -> ops.Op | None:
+    """A reduction that a structure of its guards spares; None of others."""
+
+    def lower(expr: ir.Expr) -> ops.Op:
+        return lower_integers(expr, context, order) if counted else context.lower(expr, order)
+
+    wanted = Wanted(context, order, counted, lower)
+    return (
+        (lower_segments(reduce, wanted) or lower_ordered(reduce, wanted)) if context.cells else None
+    )
 
 
 def lower_integers(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
@@ -64,6 +81,9 @@ def lower_integers(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...])
             row = _lower_row(ir.Where(condition, body, ir.ZERO), (index,), context, inner)
             return ops.Along(kind, ops.Cast(row, "int") if ops.is_boolean(row) else row, index)
         case ir.Reduce("sum", bound, condition, body):
+            guarded = lower_guarded(expr, context, order, counted=True)
+            if guarded is not None:
+                return guarded
             inner = (*(i for i in order if i not in bound), *bound)
             body = ir.Where(condition, body, ir.ZERO)
             return ops.Reduction("sum", _lower_row(body, bound, context, inner), bound)

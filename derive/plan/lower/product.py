@@ -24,7 +24,6 @@ from derive.plan.lower.context import Context
 from derive.plan.lower.number import is_steady, lower_number
 from derive.plan.lower.places import drop_padded
 from derive.plan.path import Order, Path, count, find_path, has_smaller_product
-from derive.rewrite.guards import adds_segments
 from derive.rewrite.rules.products import is_bracket, is_negative
 
 
@@ -171,14 +170,11 @@ def lower_product(
     product.over = context.protect_factors(product.over, untold)
     product.under = [context.protect(f, product.condition, whole=True) for f in product.under]
     inner = (*(i for i in order if i not in bound), *bound)
-    is_segmented = adds_segments(product.condition, bound, (*product.over, *product.under))
-    if is_segmented:  # so that it is added up row by row
-        inner = (*bound, *inner[: -len(bound)])
     late = [f for f in product.under if not set(find_free(f)) & set(bound)]
     operands = []
     for k, factor in enumerate(product.over):
         natural = inner
-        if bound and len(product.over) > 1 and not is_segmented:
+        if bound and len(product.over) > 1:
             own = find_free(factor)
             others = {i for n, f in enumerate(product.over) if n != k for i in find_free(f)}
             natural = order_operand(inner, own, others, bound)
@@ -199,8 +195,6 @@ def lower_product(
                 operands.append(ops.Apply("/", (ops.Num(ir.ONE), under), ops.axes_of(under)))
             else:
                 divide_operand(operands, under, context, inner)
-    if is_segmented and len(operands) > 1:
-        operands = [fold(lambda one, other: ops.combine("*", (one, other), inner), operands)]
     if bound:
         operands += mask_operands(operands, product.condition, context, inner)
     made = {i for op in operands for i in ops.axes_of(op)} - set(bound)

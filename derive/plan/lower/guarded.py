@@ -1,0 +1,187 @@
+"""Reductions with guards: what is reduced, where, and what of it has no part in an index.
+
+    reduce over `bound`, where all `guards` hold, of the product of the factors
+
+Each spelling of a guard is one of `guards`: a condition, a bracket, a choice, a name for one of
+these. An index is eliminated by a structure of its guards: `orders` and `segments`. What has no
+such index is multiplied by what that makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from derive.ir import nodes as ir
+from derive.ir.walk import find_accesses, find_free, substitute
+from derive.plan import ops
+from derive.plan.lower.context import Context
+from derive.plan.lower.product import NEUTRAL
+from derive.plan.steps import free_name
+
+FOLDED = ("sum", "prod", "max", "min", "logsumexp")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What an operation is wanted for: the order of its axes, and is it `counted` in integers?
+
+    `lower` makes one of an expression.
+    """
+
+    context: Context
+    order: tuple[ir.Index, ...]
+    counted: bool
+    lower: Callable[[ir.Expr], ops.Op]
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """One reduction; a product of several factors is a sum's alone.
+
+    Where the guard `is_named`, it is a number under a name: it multiplies by 0 and guards nothing.
+    """
+
+    kind: str
+    bound: tuple[ir.Index, ...]
+    guards: tuple[ir.Expr, ...]
+    factors: tuple[ir.Expr, ...]
+    is_named: bool = False
+
+    def part(
+        self, indices: Collection[ir.Index]
+    ) -> tuple[tuple[list[ir.Expr], list[ir.Expr]], tuple[list[ir.Expr], list[ir.Expr]]]:
+        """The guards and the factors that have some of these indices, and those that have none."""
+        found = [
+            [e for e in each if bool({*find_free(e)} & {*indices}) is has]
+            for has in (True, False)
+            for each in (self.guards, self.factors)
+        ]
+        return (found[0], found[1]), (found[2], found[3])
+
+
+def read_guarded(reduce: ir.Reduce, context: Context) -> Iterator[Guarded]:
+    """The reduction as it stands, then with the names of factors that have guards opened."""
+    kind, parts = reduce.kind, [reduce.body]
+    if kind == "mean" and reduce.condition is ir.TRUE:
+        kind = "sum"
+        parts += [ir.Pow(index.extent, ir.MINUS_ONE) for index in reduce.bound]
+    if kind not in FOLDED:
+        return
+    form = _collect(Guarded(kind, reduce.bound, (), ()), parts, reduce.condition)
+    if form.guards or any(isinstance(factor, ir.Along) for factor in form.factors):
+        yield form
+    opened = [_open(factor, reduce.bound, context) for factor in form.factors]
+    if kind == "sum" and any(opened):
+        named = [f for f, value in zip(form.factors, opened, strict=True) if value is None]
+        form = replace(form, factors=tuple(named), is_named=True)
+        yield _collect(form, [value for value in opened if value is not None], ir.TRUE)
+
+
+def _collect(form: Guarded, parts: list[ir.Expr], condition: ir.Expr) -> Guarded:
+    """The form with the guards and factors of some more parts."""
+    guards, factors = dict.fromkeys((*form.guards, *ir.split_and(condition))), [*form.factors]
+    while parts:
+        match parts.pop(0):
+            case ir.Where(told, then, other) if other is NEUTRAL[form.kind].value:
+                guards |= dict.fromkeys(ir.split_and(told))
+                parts.insert(0, then)
+            case ir.Mul(inner) if form.kind == "sum":
+                parts[:0] = inner
+            case ir.Number(value) if value == 1 and form.kind == "sum":
+                pass
+            case part:
+                factors.append(part)
+    guards.pop(ir.TRUE, None)
+    return replace(form, guards=tuple(guards), factors=tuple(factors))
+
+
+def _open(factor: ir.Expr, bound: Sequence[ir.Index], context: Context) -> ir.Expr | None:
+    """The value of a name over a bound index and another one, if that has a guard over both."""
+    free = {*find_free(factor)}
+    if not isinstance(factor, ir.Access) or not free & {*bound} or free <= {*bound}:
+        return None
+    for equation in context.system.equations:
+        if equation.target.tensor.name != factor.tensor.name:
+            continue
+        places = equation.target.places
+        pairs = list(zip(places, factor.places, strict=True))
+        if not all(isinstance(place, ir.Index) for pair in pairs for place in pair):
+            return None
+        try:
+            value = substitute(equation.value, dict(pairs))
+        except ValueError:  # a row along an index that is read at another place
+            return None
+        return value if any(_find_guards(value)) else None
+    return None
+
+
+def _find_guards(value: ir.Expr) -> Iterator[ir.Expr]:
+    """The conditions without which a product is 0."""
+    match value:
+        case ir.Where(condition, _, ir.ZERO):
+            yield condition
+        case ir.Along("softmax", _, condition) if condition is not ir.TRUE:
+            yield condition
+        case ir.Mul(factors):
+            for factor in factors:
+                yield from _find_guards(factor)
+
+
+def name_value(op: ops.Op, context: Context, name: str = "") -> ir.Access:
+    """An operation as a tensor of its own, read at its axes."""
+    source = context.add_step(op, free_name(name, context.names) if name else "")
+    axes = ops.axes_of(source)
+    context.stored[source.name] = tuple((index,) for index in axes)
+    if source.kind == "int":
+        context.integers.add(source.name)
+    return ir.Access(ir.Tensor(source.name, tuple(index.extent for index in axes)), axes)
+
+
+def finish_made(
+    form: Guarded,
+    made: ops.Op,
+    count: ir.Expr | None,
+    indices: Collection[ir.Index],
+    wanted: Wanted,
+) -> ops.Op:
+    """The same of an operation, which is a tensor of its own where there is something else."""
+    left = form.part(indices)[1]
+    if {*form.bound} <= {*indices} and not any(left):
+        return made
+    return finish(form, name_value(made, wanted.context), count, indices, wanted)
+
+
+def finish(
+    form: Guarded,
+    made: ir.Expr,
+    count: ir.Expr | None,
+    indices: Collection[ir.Index],
+    wanted: Wanted,
+) -> ops.Op:
+    """What is made of the indices with all else: a reduction over the other ones.
+
+    A factor that may not be finite is read only where there is something that it multiplies: where
+    the `count` is above 0.
+    """
+    _, (guards, factors) = form.part(indices)
+    rest = tuple(index for index in form.bound if index not in indices)
+    is_safe = form.is_named or all(map(wanted.context.is_finite, factors))
+    if count is not None and not is_safe:
+        guards.append(ir.Compare(">", count, ir.ZERO))
+    body, condition = ir.product_of([made, *factors]), ir.all_of(*guards)
+    if rest:
+        body = ir.Reduce(form.kind, rest, condition, body)
+    elif condition is not ir.TRUE:
+        body = ir.Where(condition, body, NEUTRAL[form.kind].value)
+    return wanted.lower(body)
+
+
+def is_data(expr: ir.Expr) -> bool:
+    """Does it read a tensor, and is it no index as it stands?"""
+    return bool(find_accesses(expr))
+
+
+def is_real(op: ops.Op) -> bool:
+    """Does it hold real numbers?"""
+    return not (ops.is_boolean(op) or ops.is_integral(op) or ops.is_complex(op))
