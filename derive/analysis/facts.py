@@ -371,19 +371,18 @@ def _find_sum_range(value: Polynomial, facts: Facts = ()) -> Range:
 
 
 def _put_at_worst(value: Polynomial, facts: Facts, *, low: bool) -> Bound:
-    for atom in value.atoms:
-        if not _is_ranged(atom):
-            continue
+    while (atom := next(filter(_is_ranged, value.atoms), None)) is not None:
+        bounds = _find_atom_range(atom)
+        if bounds == Range(None, None):
+            return None
         split = value.split(atom)
         rising = _is_rising(split[0], facts) if split is not None else None
         if split is None or rising is None:
             return _put_powers(value, low=low)
-        slope, rest = split
-        bounds = _find_atom_range(atom)
         chosen = bounds.low if rising is low else bounds.high
         if chosen is None:
             return None
-        return _put_at_worst(rest + slope * chosen, facts, low=low)
+        value = split[1] + split[0] * chosen
     return value
 
 

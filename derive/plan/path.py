@@ -1,24 +1,21 @@
 """The order of a contraction: which two operands meet next, found by opt_einsum at given sizes."""
 
-import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
-from itertools import count as count_up
 from math import prod
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from derive.ir import nodes as ir
 from derive.ir.polynomial import evaluate_extent
 from derive.plan import ops
+from derive.plan.trees import find_pairs
 
 EXHAUSTIVE = 7  # operands up to which the optimal search takes milliseconds
 OUTER = 12  # operands up to which outer products are tried too
 FLOPS = "flops"
 FEW = "combo"  # operations and, 64 times as dear, elements that are written: fewer, larger products
-MOST_COMPARED = 50_000  # pairs that dynamic programming compares for more operands than that
-GREEDY = 128  # greedy orders that are tried where it compares more; the first is the plain one
 
 Path = tuple[tuple[int, ...], ...]
 T = TypeVar("T")
@@ -71,13 +68,6 @@ def find_path(
         return (tuple(range(len(operands))),)
     if minimize != FLOPS and len(operands) <= EXHAUSTIVE:
         return _search(operands, output, extents, minimize)
-    if len(operands) > EXHAUSTIVE:  # two with the same indices first: no larger than each
-        seen: dict[frozenset[ir.Index], int] = {}
-        for place, axes in enumerate(operands):
-            first = seen.setdefault(frozenset(axes), place)
-            if first != place:
-                rest = [axes for k, axes in enumerate(operands) if k not in (first, place)]
-                return ((first, place), *find_path([*rest, axes], output, extents))
     return _search(operands, output, extents)
 
 
@@ -115,34 +105,20 @@ def _search_numbered(
             other = opt_einsum.DynamicProgramming(minimize=minimize, search_outer=True)(*problem)
             path = min(path, other, key=lambda each: count(each, inputs, output, problem[2]))
     else:
-        path = _search_many(problem)
+        path = _search_many(*problem)
     return tuple(tuple(sorted(step)) for step in path)
 
 
-def _search_many(problem: tuple[Any, ...]) -> Any:
-    """The best order without outer products, or the best of many that are found greedily."""
-    import opt_einsum
+def _search_many(
+    inputs: Sequence[frozenset[int]], output: frozenset[int], extents: Mapping[int, int]
+) -> Path:
+    """The order that a tree has, which begins as the greedy order of opt_einsum."""
+    from opt_einsum import paths
 
-    compare, _ = opt_einsum.paths._parse_minimize(FLOPS)
-    steps = count_up(1)
-
-    def compare_counted(*state: Any) -> None:
-        if next(steps) > MOST_COMPARED:
-            raise _TooManyError
-        compare(*state)
-
-    try:
-        return opt_einsum.DynamicProgramming(minimize=compare_counted)(*problem)
-    except (_TooManyError, OverflowError):  # it takes the product of all extents for a float
-        state = random.getstate()  # each of its trials begins at a seed of its own
-        try:
-            return opt_einsum.RandomGreedy(max_repeats=GREEDY)(*problem)
-        finally:
-            random.setstate(state)
-
-
-class _TooManyError(Exception):
-    """Dynamic programming has compared as many orders as it may."""
+    start = paths.linear_to_ssa(paths.greedy(list(inputs), output, dict(extents)))
+    masks = [sum(1 << index for index in each) for each in (*inputs, output)]
+    pairs = find_pairs(masks[:-1], masks[-1], list(extents.values()), start)
+    return tuple(paths.ssa_to_linear(pairs))
 
 
 def has_smaller_product(

@@ -21,6 +21,7 @@ from derive.ir import nodes as ir
 from derive.ir.functions import holds_complex
 from derive.ir.polynomial import Polynomial
 from derive.ir.recurrences import find_groups, turn_upward
+from derive.ir.walk import walk
 from derive.plan import ops
 from derive.plan.blocks import check_memory, tile
 from derive.plan.build import Form, lower_system
@@ -30,7 +31,7 @@ from derive.plan.factoring import factor_system
 from derive.plan.lower.calls import fold_sums
 from derive.plan.lower.context import find_layouts
 from derive.plan.machine import DEFAULT, Machine
-from derive.plan.path import FEW, FLOPS
+from derive.plan.path import EXHAUSTIVE, FEW, FLOPS
 from derive.plan.plan import LARGE, PREPARE, Entry, Plan, Regime
 from derive.plan.readers import Turns
 from derive.plan.scans import Loop, close_recurrences, open_recurrences
@@ -258,7 +259,7 @@ class _Search:
     def try_transforms(self, start: Candidate, best: Candidate) -> Candidate:
         """The same, or the first form, with sums of waves and of offsets by fast transforms."""
         forms = (best.form,) if best is start else (best.form, start.form)
-        for each in () if self.request.is_matmul else forms:
+        for each in () if self.request.is_matmul else filter(_may_transform, forms):
             with suppress(DeriveError):
                 found = self.measure(replace(each, transforms=True))
                 if found.seconds < PAYS * best.seconds:
@@ -270,7 +271,7 @@ class _Search:
 
         Small matrices are slow to multiply. Two factors meet in one order.
         """
-        if not best.plan.orders:
+        if not any(len(order.operands) <= EXHAUSTIVE for order in best.plan.orders):
             return best
         found = self.measure(replace(best.form, minimize=FEW))
         is_more = found.plan.at_sizes(found.plan.flops) > best.plan.at_sizes(best.plan.flops)
@@ -298,7 +299,8 @@ class _Search:
 
         Looked at are the form of the recipe and a few near it, in their best orders there.
         """
-        if not plan.einsums or len(plan.einsums) > MOST_PRODUCTS:
+        products = max((len(plan.einsums), *(len(each.path) for each in plan.orders)))
+        if not plan.einsums or products > MOST_PRODUCTS:
             return ()
         rules = [rule for rule in OPTIONS if rule.across is not None]
         others = islice(self.find_next(start, rules, {start.form.prepared: None}), MOST_NEIGHBOURS)
@@ -356,6 +358,12 @@ def _find_crossing(
         one, two = (plan.at_sizes(count, at) for plan, count in (own, other))
         own_side, far = (own_side, middle) if two < one else (middle, far)
     return own_side
+
+
+def _may_transform(form: Form) -> bool:
+    """Whether waves or offsets can be in the form: both are sums or functions of indices."""
+    parts = (part for equation in form.prepared.equations for part in walk(equation.value))
+    return any(isinstance(part, (ir.Add, ir.Call, ir.Pow, ir.Where)) for part in parts)
 
 
 def _count_tries(plan: Plan) -> int:

@@ -14,6 +14,7 @@ from math import inf, log2, prod
 from pathlib import Path
 from random import Random, getstate
 from string import ascii_lowercase
+from threading import Thread
 from typing import Any
 
 import opt_einsum
@@ -29,6 +30,7 @@ from derive.formulas import find_formula
 from derive.frontend.from_text import parse
 from derive.ir.nodes import Index, Size
 from derive.judge.samples import draw_inputs
+from derive.plan import ops
 from derive.plan.machine import DEFAULT
 from derive.plan.path import find_path
 
@@ -359,3 +361,19 @@ def test_of_a_large_network_no_greedy_order_is_cheaper() -> None:
     assert getstate() == state
     assert path == find_path(operands, [], extents)
     assert count(path) <= count(opt_einsum.paths.greedy(inputs, frozenset(), shape))
+
+
+@pytest.mark.slow
+def test_many_factors_are_planned_without_deep_recursion() -> None:
+    factors = " * ".join(f"T{k}[i{k}, i{k + 1}]" for k in range(300))
+    bound = ", ".join(f"i{k}" for k in range(1, 300))
+    declared = "; ".join(f"T{k}[N{k % 7}, N{(k + 1) % 7}]" for k in range(300))
+    sizes = {f"N{k}": 2 + k for k in range(7)}
+    formula = parse(f"{declared}\nz[i0, i300] = sum[{bound}]({factors})", "chain")
+    found: list[Built] = []
+    # Only in a main thread does a build raise the limit of recursion.
+    builder = Thread(target=lambda: found.append(build(formula, sizes=sizes)))
+    builder.start()
+    builder.join()
+    assert len(found[0].plan.steps) == 299
+    assert sum(isinstance(step.op, ops.Einsum) for step in found[0].plan.steps) == 299
