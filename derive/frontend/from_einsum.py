@@ -9,8 +9,10 @@
                    Z[i,k] = sum[j](A[i,j] * B[j,k])
 
 Laws of the formula:
-- Each letter is an index of its own name. Its extent is a size named by the upper-case letter, `b`
-  has extent `B`; where that is a letter itself, `N_b`.
+- Each letter of a to z and A to Z is an index of its own name. Of more than 26 indices others may
+  be any characters: the third index is `i3` then.
+- Its extent is a size named by the upper-case index, `b` has extent `B`; where that is an index
+  itself, `N_b`.
 - The operands are A, B, C, .. in order, and the result Z, all but those names that a size or an
   index has; where the alphabet does not suffice they are T1, T2, .. An operand without indices is
   a scalar.
@@ -20,7 +22,7 @@ Laws of the formula:
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from string import ascii_letters, ascii_lowercase, ascii_uppercase
 
@@ -71,6 +73,16 @@ class Spec:
         """Is there an ellipsis anywhere?"""
         return any(t.name == DOTS for part in (*self.operands, self.output) for t in part)
 
+    @property
+    def named(self) -> "Spec":
+        """The same with names of the notation for characters that are none: `i3` for the third."""
+        known = {c: c if c in ascii_letters else f"i{k}" for k, c in enumerate(self.indices, 1)}
+
+        def name(part: Sequence[Token]) -> tuple[Token, ...]:
+            return tuple(replace(t, name=known.get(t.name, t.name)) for t in part)
+
+        return replace(self, operands=tuple(map(name, self.operands)), output=name(self.output))
+
     def write(self, part: Sequence[Token]) -> str:
         """An operand or the output as it is written."""
         return (" " if self.has_words else "").join(token.name for token in part)
@@ -112,7 +124,7 @@ def read_einsum(text: str, *, has_words: bool = False, any_index: bool = False) 
     """A string taken apart, or the first thing that is wrong in it.
 
     `has_words`: a pattern of einops.einsum, whose indices are words. `any_index`: indices of every
-    alphabet are taken.
+    alphabet are taken, and of more than 26 any characters.
     """
     left, arrow, right = text.partition("->")
     how = "write the operands, one ->, and the output"
@@ -127,14 +139,22 @@ def read_einsum(text: str, *, has_words: bool = False, any_index: bool = False) 
         operands.append(_split(part, start, has_words))
         start += len(part) + 1
     output = _split(right, len(left) + 2, has_words)
+    is_many = _is_many(left)
+
+    def is_index(name: str) -> bool:
+        if has_words:
+            return is_word(name)
+        is_other = any_index and (name.isalpha() or (is_many and name not in "-=>→.,"))
+        return name in ascii_letters or is_other
+
     for term in (*operands, output):
         for place, token in enumerate(term):
             if token.name == DOTS:
                 if DOTS in (before.name for before in term[:place]):
                     says = "there is more than one ellipsis in one term"
                     return Fault("ellipsis", says, token.start, token.end, "leave one of them")
-            elif fault := _find_fault(token, has_words, any_index, term is output):
-                return fault
+            elif not is_index(token.name):
+                return _find_fault(token, has_words, term is output)
     if not arrow:
         every = [t.name for operand in operands for t in operand if t.name != DOTS]
         dots = [Token(DOTS)] if DOTS in text else []
@@ -142,6 +162,11 @@ def read_einsum(text: str, *, has_words: bool = False, any_index: bool = False) 
         return Spec(tuple(operands), (*dots, *map(Token, once)), False)
     spec = Spec(tuple(operands), output, True, has_words)
     return _find_output_fault(spec) or spec
+
+
+def _is_many(text: str) -> bool:
+    """Whether there are more indices than letters from a to z."""
+    return len({*text} - {*",->. "}) > len(ascii_lowercase)
 
 
 def _split(part: str, start: int, has_words: bool) -> tuple[Token, ...]:
@@ -154,18 +179,14 @@ def is_word(name: str) -> bool:
     return name == "_" or (name.isidentifier() and not (name[0] == "_" or name[-1] == "_"))
 
 
-def _find_fault(token: Token, has_words: bool, any_index: bool, is_output: bool) -> Fault | None:
-    """Why a token is no index; None where it is one."""
+def _find_fault(token: Token, has_words: bool, is_output: bool) -> Fault:
+    """Why a token is no index."""
     name, start, end = token.name, token.start, token.end
     if has_words:
-        if is_word(name):
-            return None
         advice = "names are like those of Python"
         if set(name) & set("()"):
             advice = "einops.einsum has no brackets: rearrange before or after it"
         return Fault("character", f"{name} is no name of an index", start, end, advice)
-    if name in ascii_letters or (any_index and name.isalpha()):
-        return None
     if name == ".":
         says = "an ellipsis is three dots, and nothing else has a dot"
         return Fault("ellipsis", says, start, end, "write ... or a letter")
@@ -224,7 +245,7 @@ def from_einsum(equation: str, name: str = "contraction") -> Formula:
 
 def to_notation(equation: str) -> str:
     """The text formula of an einsum string."""
-    spec = read_fixed(equation)
+    spec = read_fixed(equation).named
     indices = spec.indices
     sizes = _name_sizes(indices)
     taken = {*indices, *sizes.values()}
@@ -248,7 +269,7 @@ def read_fixed(equation: str) -> Spec:
             "the einsum string is empty",
             help='write it like "ij,jk->ik", or "->" for a number',
         )
-    found = read_einsum(equation)
+    found = read_einsum(equation, any_index=_is_many(equation))
     if isinstance(found, Spec) and found.has_dots:
         at = equation.index(DOTS)
         fresh = next((c for c in ascii_letters if c not in equation), "")

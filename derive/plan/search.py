@@ -361,9 +361,16 @@ def _find_crossing(
 
 
 def _may_transform(form: Form) -> bool:
-    """Whether waves or offsets can be in the form: both are sums or functions of indices."""
-    parts = (part for equation in form.prepared.equations for part in walk(equation.value))
-    return any(isinstance(part, (ir.Add, ir.Call, ir.Pow, ir.Where)) for part in parts)
+    """Whether waves or offsets can be in the form: functions, or sums of indices."""
+
+    def is_able(part: ir.Expr) -> bool:
+        terms = part.terms if isinstance(part, ir.Add) else ()
+        factors = (factor for term in terms for factor in ir.split_product(term))
+        is_function = isinstance(part, (ir.Call, ir.Pow, ir.Where))
+        return is_function or any(isinstance(factor, ir.Index) for factor in factors)
+
+    values = (equation.value for equation in form.prepared.equations)
+    return any(is_able(part) for value in values for part in walk(value))
 
 
 def _count_tries(plan: Plan) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,16 @@ def test_mistakes(equation):
     with pytest.raises(DeriveError) as caught:
         from_einsum(equation)
     assert str(caught.value) == MISTAKES[equation]
+
+
+def test_of_many_indices_some_are_characters_that_are_no_letters():
+    chain = "abcdefghijklmnopqrstuvwxyzé7\u03a2"
+    string = ",".join(map("".join, pairwise(chain)))
+    text = to_notation(f"{string}->{chain[-1]}a")
+    assert "; T26[Z, I27]; T27[I27, I28]; T28[I28, I29]" in text
+    assert "[i29,a] = sum[b, c, " in text
+    with pytest.raises(DeriveError, match="7 is neither a letter"):
+        from_einsum("ab,b7->a7")
 
 
 def test_only_text_is_read():
