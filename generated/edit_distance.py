@@ -28,8 +28,9 @@ def edit_distance(
 
     Returns cost[b] [B].
     Raises ValueError where the shapes do not fit together.
-    Cost: 10*B*M*N + 10*B*N**2 - 10*B*N + 2*M*N + 2*N**2 + 3*B + 3*M + 3*N + 2 operations; 6*B*M*N +
-        6*B*N**2 - 6*B*N + 2*M*N + 2*N**2 + 3*M + N + 2 elements alive at once.
+    Cost: 7*B*M*N + 7*B*N**2 + 2*B*M - 2*B*N + 4*M*N + 4*N**2 + 4*B + 6*M + 15*N + 12 operations;
+        3*B*M*N + 3*B*N**2 + B*M + 6*B*N + 2*M*N + 2*N**2 + 6*B + 6*M + 11*N + 7 elements alive at
+        once.
     """
     B, N, M, V = _check_shapes(x, y, w, gap)
     if validate:
@@ -43,109 +44,105 @@ def edit_distance(
     i = torch.arange(N, device=w.device)
     # D_start_3[b,i] = (i[i] + 1) * gap  [B, N]
     D_start_3 = ((i + 1).to(w.dtype) * gap).expand(B, N)
-    # D_wave_first[b,i] = 1  [B, N]
-    D_wave_first = w.new_full((), 1, dtype=w.dtype).expand(B, N)
-    # D_wave_first_2[b,i] = 1  [B, N]
-    D_wave_first_2 = w.new_full((), 1, dtype=w.dtype).expand(B, N)
-    # mask[k,i] = i <= k and i >= k + (-M + 1)  [M + N - 1, N]
-    mask = (
+    # D_in[b,i,j] = w[x[b,i],y[b,j]]  [B, N, M]
+    D_in = w[x[..., None], y[:, None]]
+    # the positions of l  [N + 1]
+    l = torch.arange(N + 1, device=w.device)
+    # mask_10[l] = l[l] >= 1  [N + 1]
+    mask_10 = l >= 1
+    # mask[l] = mask_10[l] and -1 - l[l] == -1  [N + 1]
+    mask = mask_10 & (-1 - l == -1)
+    # mask_2[l] = l[l] == 0  [N + 1]
+    mask_2 = l == 0
+    # D_start_3_padded[b,l] = where(l - 1 >= 0, D_start_3[b,l - 1], 0)  [B, N + 1]
+    D_start_3_padded = torch.nn.functional.pad(D_start_3, (1, 0))
+    # D_start[b,l] = where(mask[l], D_start_3_padded[b,l], where(mask_2[l], 0, 1))  [B, N + 1]
+    D_start = torch.where(
+        mask, D_start_3_padded, torch.where(mask_2, w.new_full((), 0, dtype=w.dtype), 1)
+    )
+    # mask_3[m] = mask_10[m] and -l[m] == -1  [N + 1]
+    mask_3 = mask_10 & (-l == -1)
+    # mask_4[m] = (mask_2[m] and l[m] >= 0) and l[m] < M  [N + 1]
+    mask_4 = (mask_2 & (l >= 0)) & (l < M)
+    # D_start_4[b,m] = where(mask_3[m], D_start_3_padded[b,m], where(mask_4[m], where(m < M,
+    #     D_start_2[b,m], 0), 1))  [B, N + 1]
+    D_start_4 = torch.where(
+        mask_3,
+        D_start_3_padded,
+        torch.where(mask_4, torch.nn.functional.pad(D_start_2, (0, N - M + 1)), 1)
+    )
+    # the positions of k  [M + N - 1]
+    k = torch.arange(max(M + N - 1, 0), device=w.device)
+    # mask_5[k] = k[k] + 1 < M  [M + N - 1]
+    mask_5 = k + 1 < M
+    # D_border[k,b,o] = where(mask_5[k], where(k + 1 < M, D_start_2[b,k + 1], 0), 1)
+    #     [M + N - 1, B, 1]
+    D_border = torch.where(
+        mask_5, torch.nn.functional.pad(D_start_2, (0, N))[:, 1:], 1
+    ).mT[..., None].expand(M + N - 1, B, 1)
+    # D_next_first[b,i] = 1  [B, N]
+    D_next_first = w.new_full((), 1, dtype=w.dtype).expand(B, N)
+    # D_next_first_2[b,i] = D_start_4[b,i + 1]  [B, N]
+    D_next_first_2 = D_start_4[:, 1:]
+    # D_shifted_first[b,i] = D_start[b,i]  [B, N]
+    D_shifted_first = D_start[:, :N]
+    # D_shifted_first_2[b,i] = D_start_4[b,i]  [B, N]
+    D_shifted_first_2 = D_start_4[:, :N]
+    # D_next_inside_in[k,b,i] = where(k - i >= 0 and k - i < M, D_in[b,i,k - i], 0)
+    #     [M + N - 1, B, N]
+    D_next_inside_in = torch.nn.functional.pad(
+        D_in, (N - 1, N)
+    ).flatten(1, 2)[:, N - 1:M * N + 2 * N**2 - N - 1].unflatten(1, (N, M + 2 * N - 2))[:, :, :M + N - 1].permute(2, 0, 1)
+    # mask_6[k,i] = i <= k and i >= k + (-M + 1)  [M + N - 1, N]
+    mask_6 = (
         w.new_ones(M + N - 1, N, dtype=torch.bool).tril()
         & w.new_ones(M + N - 1, N, dtype=torch.bool).triu(1 - M)
     )
-    # D_wave_in[k,i] = mask[k,i]  [M + N - 1, N]
-    D_wave_in = mask
-    # anticausal[k,i] = i >= k  [M + N - 1, N]
-    anticausal = w.new_ones(M + N - 1, N, dtype=torch.bool).triu()
-    # D_wave_in_2[b,i,k] = where(k >= i + 1, where(k - i - 1 >= 0 and k - i - 1 < M, D_start_2[b,k -
-    #     i - 1], 0), 0)  [B, N, M + N - 1]
-    D_wave_in_2 = torch.triu(
-        _unfold(
-            torch.nn.functional.pad(D_start_2, (N, 2 * N - 2))[:, :M + 2 * N - 2],
-            1,
-            M + N - 1,
-            1
-        ).flip(1),
-        1
-    )
-    # D_wave_in_3[k,i] = anticausal[k,i]  [M + N - 1, N]
-    D_wave_in_3 = anticausal
-    # D_wave_in_4[k,b,i] = w[x[b,i],where(k - i >= 0 and k - i < M, y[b,k - i], 0)]
-    #     [M + N - 1, B, N]
-    D_wave_in_4 = w[x, _unfold(
-        torch.nn.functional.pad(y, (N - 1, 2 * N - 2))[:, :M + 2 * N - 2], 1, M + N - 1, 1
-    ).flip(1).permute(2, 0, 1)]
-    # D_wave_in_5[k,b,i] = where(k - i >= 0 and k - i < M, D_start_2[b,k - i], 0)  [M + N - 1, B, N]
-    D_wave_in_5 = _unfold(
-        torch.nn.functional.pad(D_start_2, (N - 1, 2 * N - 2))[:, :M + 2 * N - 2],
-        1,
-        M + N - 1,
-        1
-    ).flip(1).permute(2, 0, 1)
-    # D_wave_in_6[k,i] = anticausal[k,i]  [M + N - 1, N]
-    D_wave_in_6 = anticausal
-    # mask_2[i] = i[i] - 1 < 0  [N]
-    mask_2 = i - 1 < 0
-    # mask_3 = N - 1 < 0  []
-    mask_3 = w.new_full((), N - 1, dtype=w.dtype) < 0
-    # mask_4 = M - 1 < 0  []
-    mask_4 = w.new_full((), M - 1, dtype=w.dtype) < 0
-    # D_start_2_masked[b] = where(mask_4, 0, D_start_2[b,M - 1])  [B]
-    D_start_2_masked = torch.where(mask_4, 0, D_start_2[:, M - 1])
-    # D_start_3_padded[b,i] = where(i - 1 >= 0, D_start_3[b,i - 1], 0)  [B, N]
-    D_start_3_padded = torch.nn.functional.pad(D_start_3, (1, 0))[:, :N]
-    D_wave_each = [D_wave_first, D_wave_first_2]
-    for (
-        D_wave_in_k, D_wave_in_2_k, D_wave_in_3_k, D_wave_in_4_k, D_wave_in_5_k, D_wave_in_6_k
-    ) in zip(
-        D_wave_in.unbind(0),
-        D_wave_in_2.permute(2, 0, 1).unbind(0),
-        D_wave_in_3.unbind(0),
-        D_wave_in_4.unbind(0),
-        D_wave_in_5.unbind(0),
-        D_wave_in_6.unbind(0),
+    # D_next_in[k,i] = mask_6[k,i]  [M + N - 1, N]
+    D_next_in = mask_6
+    # mask_7[k,i] = k[k] - i[i] == -1  [M + N - 1, N]
+    mask_7 = k[:, None] - i == -1
+    # D_next_in_2[k,b,i] = where(mask_7[k,i], D_start_3[b,i], 1)  [M + N - 1, B, N]
+    D_next_in_2 = torch.where(mask_7[:, None], D_start_3, 1)
+    # mask_8 = N - 1 < 0  []
+    mask_8 = w.new_full((), N - 1, dtype=w.dtype) < 0
+    # mask_9 = M - 1 < 0  []
+    mask_9 = w.new_full((), M - 1, dtype=w.dtype) < 0
+    # D_start_2_masked[b] = where(mask_9, 0, D_start_2[b,M - 1])  [B]
+    D_start_2_masked = torch.where(mask_9, 0, D_start_2[:, M - 1])
+    D_next_before = D_next_first_2
+    D_shifted_before = D_shifted_first_2
+    D_shifted_before_2 = D_shifted_first
+    for D_next_inside_in_k, D_next_in_k, D_next_in_2_k, D_border_k in zip(
+        D_next_inside_in.unbind(0),
+        D_next_in.unbind(0),
+        D_next_in_2.unbind(0),
+        D_border.unbind(0),
         strict=True,
     ):
-        D_wave_before = D_wave_each[-1]
-        D_wave_before_2 = D_wave_each[-2]
-        # D_wave_in_4_k_plus_part[b,i] = where(D_wave_in_3_k[i], where(i - 1 >= 0, D_start_3[b,i -
-        #     1], 0), where(i - 1 >= 0, D_wave_before_2[b,i - 1], 0))  [B, N]
-        D_wave_in_4_k_plus_part = torch.where(
-            D_wave_in_3_k,
-            D_start_3_padded,
-            torch.nn.functional.pad(D_wave_before_2, (1, 0))[:, :N]
+        # D_next_inside_k_part[b,i] = D_shifted_before_2[b,i] + D_next_inside_in_k[b,i]  [B, N]
+        D_next_inside_k_part = D_shifted_before_2 + D_next_inside_in_k
+        # D_next_inside_k[b,i] = min(D_next_inside_k_part[b,i], D_shifted_before[b,i] + gap,
+        #     D_next_before[b,i] + gap)  [B, N]
+        D_next_inside_k = torch.minimum(
+            torch.minimum(D_next_inside_k_part, D_shifted_before + gap), D_next_before + gap
         )
-        # D_wave_in_4_k_plus[b,i] = where(mask_2[i], D_wave_in_2_k[b,i],
-        #     D_wave_in_4_k_plus_part[b,i]) + D_wave_in_4_k[b,i]  [B, N]
-        D_wave_in_4_k_plus = (
-            torch.where(mask_2, D_wave_in_2_k, D_wave_in_4_k_plus_part)
-            + D_wave_in_4_k
-        )
-        # D_wave_k_part[b,i] = where(i < 1, D_wave_in_5_k[b,0], D_wave_before[b,i - 1]) + gap
-        #     [B, N]
-        D_wave_k_part = (
-            torch.cat((D_wave_in_5_k[:, 0][:, None].expand(B, 1), D_wave_before[:, :N - 1]), dim=-1)
-            + gap
-        )
-        # D_wave_k_part_2[b,i] = where(D_wave_in_6_k[i], D_start_3[b,i], D_wave_before[b,i]) + gap
-        #     [B, N]
-        D_wave_k_part_2 = torch.where(D_wave_in_6_k, D_start_3, D_wave_before) + gap
-        # D_wave_k_part_3[b,i] = min(D_wave_in_4_k_plus[b,i], D_wave_k_part[b,i],
-        #     D_wave_k_part_2[b,i])  [B, N]
-        D_wave_k_part_3 = torch.minimum(
-            torch.minimum(D_wave_in_4_k_plus, D_wave_k_part), D_wave_k_part_2
-        )
-        # D_wave_k[b,i] = where(D_wave_in_k[i], D_wave_k_part_3[b,i], 0)  [B, N]
-        D_wave_k = torch.where(D_wave_in_k, D_wave_k_part_3, 0)
-        D_wave_each.append(D_wave_k)
-    D_wave = torch.stack(D_wave_each[2:], dim=0) if M + N - 1 else w.new_empty((M + N - 1, B, N))
-    # D[b,i,j] = D_wave[i + j,b,i]  [B, N, M]
-    D = _unfold(D_wave, 0, M, 1).diagonal(dim1=0, dim2=2).mT
-    # cost[b] = where(mask_3, D_start_2_masked[b], where(mask_4, D_start_3[b,N - 1], D[b,N - 1,M -
-    #     1]))  [B]
+        # D_next_k[b,i] = where(D_next_in_k[i], D_next_inside_k[b,i], D_next_in_2_k[b,i])  [B, N]
+        D_next_k = torch.where(D_next_in_k, D_next_inside_k, D_next_in_2_k)
+        # D_wave_k[b,n] = where(n < 1, D_border_k[b,0], D_next_k[b,n - 1])  [B, N + 1]
+        D_wave_k = torch.cat((D_border_k, D_next_k), dim=-1)
+        # D_shifted_k[b,i] = D_wave_k[b,i]  [B, N]
+        D_shifted_k = D_wave_k[:, :N]
+        D_next_before = D_next_k
+        D_shifted_before_2 = D_shifted_before
+        D_shifted_before = D_shifted_k
+    D_next_last = D_next_before
+    # cost[b] = where(mask_8, D_start_2_masked[b], where(mask_9, D_start_3[b,N - 1], D_next_last[b,N
+    #     - 1]))  [B]
     return torch.where(
-        mask_3,
+        mask_8,
         D_start_2_masked,
-        torch.where(mask_4, D_start_3[:, N - 1], D[:, :, M - 1][:, N - 1])
+        torch.where(mask_9, D_start_3[:, N - 1], D_next_last[:, N - 1])
     )
 
 
@@ -174,8 +171,6 @@ def _check_shapes(
         raise ValueError(f"gap is a scalar, got {list(gap.shape)}")
     if isinstance(gap, float) and not abs(gap) < torch.inf:
         raise ValueError(f"gap must be finite, got {gap}")
-    if N < 1:
-        raise ValueError(f"index i- must have an extent of 1 at least, got N={N}")
     return B, N, M, V
 
 
@@ -184,11 +179,3 @@ def _check_range(wanted: str, integers: Tensor, below: int) -> None:
     outside = integers[(integers < 0) | (integers >= below)]
     if outside.numel():
         raise ValueError(f"{wanted} must hold, got {outside[0].item()}")
-
-
-def _unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
-    """x.unfold(dim, size, step) for any size: traced, its own is a constant."""
-    shape, strides = list(x.shape), list(x.stride())
-    shape[dim:] = [(shape[dim] - size) // step + 1, *shape[dim + 1 :], size]
-    strides[dim:] = [strides[dim] * step, *strides[dim + 1 :], strides[dim]]
-    return x.as_strided(shape, strides)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -166,8 +167,30 @@ def test_recurrences_over_several_indices_are_built_and_differentiated(name):
         values = draw_inputs(built.system, sizes, 1)
         found, expected = built.function(**values), evaluate_loops(formula, values)
         torch.testing.assert_close(found, expected, check_dtype=False, rtol=1e-4, atol=1e-5)
+    names = [key for key, value in values.items() if torch.is_tensor(value)]
+
+    def call(*given):
+        found = built.function(**{**values, **dict(zip(names, given, strict=True))})
+        found = found if isinstance(found, tuple) else (found,)
+        return tuple(each.masked_fill(each.isinf(), 0) for each in found)
+
+    leaves = [values[key].double().requires_grad_() for key in names]
+    assert torch.autograd.gradcheck(call, leaves, fast_mode=True)
     if name in {"guards", "one up, one down"}:
         assert build(gradient(formula)).judge().agrees
+
+
+# What a turn chooses: nothing where what stands on the border is added to the data.
+CHOICES = {"before": 0, "soft": 2, "a transducer": 1, "of batches": 0, "borders that are data": 1}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_what_stands_before_the_first_places_is_a_value_of_the_table(name):
+    source = build(f"c[I,J]; {WAVES[name]}").source
+    lines = source[source.index("for D_") :].splitlines()
+    turn = takewhile(lambda line: not line.startswith("    D_"), lines)
+    code = [line for line in turn if not line.lstrip().startswith("#")]
+    assert sum(line.count("torch.where(") for line in code) == CHOICES[name]
 
 
 def test_alignments_are_those_of_a_loop_in_a_loop():

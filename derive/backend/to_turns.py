@@ -174,6 +174,8 @@ class _Turn:
             op = _multiply(op)
         if isinstance(op, ops.Cell) and _is_spread(op):
             op = op.whole
+        if isinstance(op, ops.Expand) and (whole := _find_spread(op)) is not None:
+            return whole
         if isinstance(op, ops.Arrange) and isinstance(op.arg, ops.Source) and self._is_part(op):
             if op not in self.views:
                 name = free_name(f"{op.arg.name}_view", self.taken)
@@ -207,6 +209,18 @@ class _Turn:
         return self.invariant[op]
 
 
+def _find_spread(op: ops.Expand) -> ops.Op | None:
+    """What a view repeats along an axis of one place, where it is a view of that place."""
+    if not isinstance(op.arg, ops.Select):
+        return None
+    whole, axis = op.arg.arg, op.arg.place
+    here = list(ops.axes_of(whole))
+    is_one = here[axis].extent is ir.ONE and op.axes[axis : axis + 1] != ()
+    others = [i for k, i in enumerate(op.axes) if k != axis]
+    is_same = len(op.axes) == len(here) and others == here[:axis] + here[axis + 1 :]
+    return whole if is_one and is_same and op.axes[axis].extent is ir.ONE else None
+
+
 def _is_spread(op: ops.Cell) -> bool:
     """Whether a call of addcmul needs views of narrower tensors: two calls without are faster."""
     is_called = isinstance(op.call, ops.TorchCall) and op.call.function == "torch.addcmul"
@@ -238,7 +252,8 @@ def _is_named(each: Carried, plan: Plan) -> bool:
     """Whether the values of the last turns have names of their own, and the others are let go."""
     lags = sorted(lag for _, lag in each.before)
     is_sure = all(not _find_doubtful(each, place, plan) for place in range(len(each.first)))
-    return not each.is_kept and is_sure and lags == list(range(1, len(each.first) + 1))
+    is_short = 0 < len(lags) <= len(each.first)
+    return not each.is_kept and is_sure and is_short and lags == list(range(1, len(lags) + 1))
 
 
 def _name_last(each: Carried) -> str:

@@ -308,6 +308,9 @@ class System:
     empty_row: str = "nan"  # nan | zeros: a normalized row with nothing left in it
     declared: tuple[str, ...] = ()  # indices whose extent their line alone tells
     written: tuple[Equation, ...] = ()  # by the user, where `equations` put some together
+    # Tensors, by name, that are shown to be finite where one needs their values, or not to be.
+    finite: tuple[str, ...] = ()
+    infinite: tuple[str, ...] = ()
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

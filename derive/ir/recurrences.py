@@ -335,21 +335,30 @@ def _find_loops(
     return None
 
 
-def turn_upward(system: ir.System) -> ir.System:
-    """The system with all that recurs told by what recurs over one index, from its first place on.
-
-    y[t] = a[t] * y[t + 1] + x[t]    becomes    y_back[t] = a[T - 1 - t] * y_back[t - 1] + ..
-                                                y[t] = y_back[T - 1 - t]
-    """
-    for recurrence in map(find_recurrence, find_groups(system)):
-        if recurrence is not None and recurrence.inner is not None:
-            system = _skew(system, recurrence)
-        elif recurrence is not None and recurrence.is_downward:
-            system = _turn(system, recurrence)
-    return system
+def _find_lags(recurrence: Recurrence) -> dict[ir.Access, list[int | None]]:
+    """How many turns before each read is, by loop."""
+    own = {equation.target.tensor for equation in recurrence.equations}
+    reads = (a for e in recurrence.equations for a in find_accesses(e.value) if a.tensor in own)
+    return {access: [loop.find_lag(access) for loop in recurrence.loops] for access in reads}
 
 
-def _skew(system: ir.System, recurrence: Recurrence) -> ir.System:
+def find_weights(recurrence: Recurrence) -> list[int] | None:
+    """By how many waves a step along each index goes on; None where a read has no fixed lag."""
+    loops, lags = recurrence.loops, _find_lags(recurrence)
+    weights = [1]
+    for k in reversed(range(len(loops) - 1)):
+        weights.insert(0, 1)
+        for lag in lags.values():
+            if None in lag:
+                return None
+            first, *rest = (each or 0 for each in lag[k:])
+            if first > 0 and not any(lag[:k]):
+                behind = sum(map(mul, weights[1:], rest))
+                weights[0] = max(weights[0], -((behind - 1) // first))
+    return weights
+
+
+def skew(system: ir.System, recurrence: Recurrence) -> ir.System:
     """What recurs over several indices as what recurs over their sum: diagonal after diagonal.
 
     D[i,j] = min(D[i - 1,j], D[i,j - 1])    becomes    D_wave[s,i] = where(0 <= s - i < J,
@@ -358,22 +367,9 @@ def _skew(system: ir.System, recurrence: Recurrence) -> ir.System:
     """
     loops, names = recurrence.loops, Names.of(system)
     targets = {equation.target.tensor: equation.target for equation in recurrence.equations}
-    lags = {
-        access: [loop.find_lag(access) for loop in loops]
-        for equation in recurrence.equations
-        for access in find_accesses(equation.value)
-        if access.tensor in targets
-    }
-    weights = [1]
-    for k in reversed(range(len(loops) - 1)):
-        weights.insert(0, 1)
-        for lag in lags.values():
-            if None in lag:
-                return system
-            first, *rest = (each or 0 for each in lag[k:])
-            if first > 0 and not any(lag[:k]):
-                behind = sum(map(mul, weights[1:], rest))
-                weights[0] = max(weights[0], -((behind - 1) // first))
+    lags, weights = _find_lags(recurrence), find_weights(recurrence)
+    if weights is None:
+        return system
     turn, length = Polynomial.of(0), Polynomial.of(1)
     for loop, weight in zip(loops, weights, strict=True):
         last = Polynomial.of(loop.index.extent) - Polynomial.of(1)
@@ -411,10 +407,11 @@ def _skew(system: ir.System, recurrence: Recurrence) -> ir.System:
         value = substitute(rewrite_bottom_up(e.value, act), new)
         made.append(ir.Equation(skew(e.target, wave), ir.Where(inside, value, ir.ZERO)))
     made += [ir.Equation(t, skew(t, turn.to_expr())) for t in targets.values()]
-    return _exchange(system, recurrence, made)
+    return exchange_equations(system, recurrence, made)
 
 
-def _turn(system: ir.System, recurrence: Recurrence) -> ir.System:
+def turn_back(system: ir.System, recurrence: Recurrence) -> ir.System:
+    """The system with what recurs from the last place of an index on as from the first."""
     index, names = recurrence.index, Names.of(system)
     own = {
         t: ir.Tensor(names.take(f"{t.name}_back"), t.shape, t.kind, t.below)
@@ -447,10 +444,10 @@ def _turn(system: ir.System, recurrence: Recurrence) -> ir.System:
         value = rewrite_bottom_up(substitute(equation.value, back), turn)
         turned.append(ir.Equation(target, value))
         flipped.append(ir.Equation(equation.target, substitute(target, back)))
-    return _exchange(system, recurrence, [*turned, *flipped])
+    return exchange_equations(system, recurrence, [*turned, *flipped])
 
 
-def _exchange(
+def exchange_equations(
     system: ir.System,
     recurrence: Recurrence,
     new: Sequence[ir.Equation],
@@ -506,7 +503,7 @@ def widen_turns(system: ir.System) -> ir.System:
             for old, new in zip(group, wide, strict=True)
             if old.target.tensor is not new.target.tensor
         ]
-        system = _exchange(system, Recurrence(indices[0], group), made, wide)
+        system = exchange_equations(system, Recurrence(indices[0], group), made, wide)
     return system
 
 

@@ -16,7 +16,7 @@ from derive.analysis.extents import find_open_sizes
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
 from derive.ir.polynomial import Polynomial, add_all, evaluate_extent
-from derive.ir.recurrences import find_groups, turn_upward
+from derive.ir.recurrences import find_groups
 from derive.ir.text import to_text
 from derive.ir.walk import Names, find_accesses, find_free, rewrite_bottom_up, walk
 from derive.plan import ops
@@ -28,6 +28,7 @@ from derive.plan.plan import Plan, find_root, fix_chunks
 from derive.plan.scans import open_recurrences
 from derive.plan.search import Request, find_plan
 from derive.plan.steps import free_name
+from derive.plan.waves import turn_upward
 
 LONGER = 2  # times autograd's time, with as much memory: a backward of its own is of no use
 LARGER = 4  # times as many elements as the largest argument or result of a batch: still small

@@ -15,7 +15,15 @@ from derive.errors import refuse
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, add_all
 from derive.plan import ops
-from derive.plan.cost import Storage, find_flops, find_inner, find_peak, find_time, find_true_axes
+from derive.plan.cost import (
+    Storage,
+    find_flops,
+    find_inner,
+    find_peak,
+    find_seconds,
+    find_time,
+    find_true_axes,
+)
 from derive.plan.machine import WIDTH, Machine, time_returned
 from derive.plan.path import Order
 from derive.plan.steps import Scan, Step, Tile
@@ -202,6 +210,9 @@ class Plan:
             return geometric_mean(machine.launch + part.find_time(machine) for part in self.parts)
         memory = Storage(self.complete(self.sizes))
         seconds = find_time(self.steps, self.tile, memory, machine)
+        for scan in self.scans:
+            turn = find_seconds(self.steps[scan.first : scan.last + 1], memory, machine)
+            seconds += (memory.extent(scan.index) - 1) * (turn + machine.launch)
         return seconds + time_returned(WIDTH * self.peak, machine)
 
     @property

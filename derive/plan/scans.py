@@ -168,8 +168,16 @@ def open_recurrences(
         equations=tuple(equations),
         results=results,
         written=(),
+        finite=_follow(system.finite, loops),
+        infinite=_follow(system.infinite, loops),
     )
     return opened, loops
+
+
+def _follow(names: tuple[str, ...], loops: Sequence[Loop]) -> tuple[str, ...]:
+    """The names of tensors, and of what a turn makes of them."""
+    made = (m.name for loop in loops for t, m in loop.made.items() if t.name in names)
+    return (*names, *made)
 
 
 class _Opener:

@@ -20,7 +20,7 @@ from derive.errors import DeriveError
 from derive.ir import nodes as ir
 from derive.ir.functions import holds_complex
 from derive.ir.polynomial import Polynomial
-from derive.ir.recurrences import find_groups, turn_upward
+from derive.ir.recurrences import find_groups
 from derive.ir.walk import walk
 from derive.plan import ops
 from derive.plan.blocks import check_memory, tile
@@ -36,6 +36,7 @@ from derive.plan.plan import LARGE, PREPARE, Entry, Plan, Regime
 from derive.plan.readers import Turns
 from derive.plan.scans import Loop, close_recurrences, open_recurrences
 from derive.plan.steps import Step
+from derive.plan.waves import turn_upward
 from derive.rewrite.recipes import LOSSY, OPTIONS, Rewriting, find_rewritings, prepare
 from derive.rewrite.rule import Rule
 from derive.rewrite.rules.offsets import find_offsets, find_recurrent

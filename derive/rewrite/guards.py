@@ -281,6 +281,9 @@ def carry_guards(system: ir.System) -> ir.System:
     equations = []
     for equation in system.equations:
         value, condition = equation.value, conditions[equation.target.tensor]
+        if equation.target.tensor.name in system.finite:
+            equations.append(equation)
+            continue
         value = mark_tensors(value, nonfinite)
         value = protect(value, condition, zeros=system.empty_row == "zeros")
         equations.append(ir.Equation(equation.target, unmark_tensors(value, nonfinite)))
@@ -479,8 +482,10 @@ def find_nonfinite(system: ir.System, *, signs: bool = False) -> dict[ir.Tensor,
         for equation in system.equations:
             value, tensor = mark_tensors(equation.value, found), equation.target.tensor
             is_bounded, is_known = facts.is_finite(value), facts.is_finite_where_defined(value)
+            if tensor.name in system.infinite:
+                is_bounded, is_known = False, False
             sign = facts.find_sign(value) if signs and is_known else facts.Sign.UNKNOWN
-            if is_bounded and not sign:
+            if (is_bounded and not sign) or tensor.name in system.finite:
                 continue
             lower = (ir.ZERO if sign else None) if is_known else ir.MINUS_INFINITY
             upper = None if is_bounded else ir.Infinity(False)

@@ -1,0 +1,613 @@
+"""Recurrences over two indices as tables with borders, diagonal after diagonal.
+
+    D[i,j] = c[i,j] + min(D[i - 1,j], D[i,j - 1])    with D[-1,j] = top[j], D[i,-1] = 2
+
+    D_next[k,i] = where(0 <= k - i < J, c[i,k - i] + min(D_shifted[k - 1,i], D_next[k - 1,i]), 2)
+    D_wave[k,x] = where(x < 1, top[k + 1], D_next[k,x - 1])
+    D_shifted[k,i] = D_wave[k,i]
+    D[i,j] = D_next[i + j,i]
+
+What stands before the first place of an index is a value of the table, so no turn has to choose.
+A choice by places is read as one of these where it picks them at all places of a small table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
+from itertools import product
+
+from derive.analysis.affine import simplify_place
+from derive.ir import nodes as ir
+from derive.ir.functions import kind_of
+from derive.ir.polynomial import Polynomial
+from derive.ir.recurrences import (
+    Recurrence,
+    exchange_equations,
+    find_groups,
+    find_recurrence,
+    find_weights,
+    skew,
+    turn_back,
+)
+from derive.ir.walk import (
+    Names,
+    find_accesses,
+    find_free,
+    map_children,
+    rewrite_bottom_up,
+    rewrite_top_down,
+    substitute,
+    walk,
+)
+from derive.plan.borders import (
+    ABOVE,
+    BELOW,
+    FINITE,
+    UNBOUNDED,
+    Grid,
+    HarmfulError,
+    classify,
+    push_guard,
+)
+
+Depths = tuple[int, int]  # how far before the first place of each index; 0 inside
+
+
+def turn_upward(system: ir.System) -> ir.System:
+    """The system with all that recurs told by what recurs over one index, from its first place on.
+
+    y[t] = a[t] * y[t + 1] + x[t]    becomes    y_back[t] = a[T - 1 - t] * y_back[t - 1] + ..
+                                                y[t] = y_back[T - 1 - t]
+    """
+    for recurrence in map(find_recurrence, find_groups(system)):
+        if recurrence is None:
+            continue
+        if recurrence.inner is None:
+            system = turn_back(system, recurrence) if recurrence.is_downward else system
+            continue
+        table = _Table(system, recurrence) if len(recurrence.loops) == 2 else None
+        made = table.skew() if table is not None else None
+        system = skew(system, recurrence) if made is None else made
+    return system
+
+
+@dataclass
+class _Table:
+    """A recurrence over two indices, both from their first places on."""
+
+    system: ir.System
+    recurrence: Recurrence
+
+    def __post_init__(self) -> None:
+        equations = self.recurrence.equations
+        self.loops = self.recurrence.loops
+        self.outer, self.inner = (loop.index for loop in self.loops)
+        self.targets = {equation.target.tensor: equation.target for equation in equations}
+        self.names = Names.of(self.system)
+        self.starts: dict[ir.Tensor, dict[Depths, ir.Expr]] = {t: {} for t in self.targets}
+        self.before: list[ir.Equation] = []  # data at all places, and the borders
+        self.lifted: dict[ir.Expr, ir.Expr] = {}
+
+    def skew(self) -> ir.System | None:
+        """The system with the table; None where a read or a choice is of another form."""
+        if any(loop.is_downward for loop in self.loops):
+            return None
+        weights = find_weights(self.recurrence)
+        grid = Grid.of(self.system, self.recurrence)
+        if weights is None or grid is None:
+            return None
+        self.weight, self.grid = weights[0], grid
+        values: dict[ir.Tensor, ir.Expr] = {}
+        told: dict[ir.Tensor, list[tuple[ir.Expr, ir.Expr]]] = {}
+        for equation in self.recurrence.equations:
+            self.target = equation.target
+            value = rewrite_bottom_up(equation.value, partial(push_guard, reads=self._reads))
+            value = rewrite_top_down(value, self._strip)
+            told[self.target.tensor], value = self._split_choices(value)
+            values[self.target.tensor] = self._lift(value)
+        read = (a for value in values.values() for a in find_accesses(value) if self._reads(a))
+        reads = [*dict.fromkeys(read)]
+        lags = {access: self._find_lags(access) for access in reads}
+        if any(min(lag) < 0 for lag in lags.values()):
+            return None
+        if any(a.tensor.kind != "real" for a in reads) or not any(self.starts.values()):
+            return None
+        self.depths = {
+            t: max((lags[a][0] for a in reads if a.tensor is t), default=0) for t in self.targets
+        }
+        return self._write(values, told, lags)
+
+    def _reads(self, expr: ir.Expr) -> bool:
+        return any(access.tensor in self.targets for access in find_accesses(expr))
+
+    def _find_lags(self, access: ir.Access) -> Depths:
+        """How many places before those of the turn a read is, by index."""
+        one, other = (loop.find_lag(access) or 0 for loop in self.loops)
+        return one, other
+
+    def _strip(self, expr: ir.Expr) -> ir.Expr:
+        """A choice of what stands before the first places, as the read alone; those are noted."""
+        if not isinstance(expr, ir.Where) or not self._reads(expr):
+            return expr
+        cells = self.grid.find_leaves(expr)
+        own = {leaf for leaf in cells.values() if self._reads(leaf)}
+        if len(own) != 1:
+            return expr
+        (read,) = own
+        if not isinstance(read, ir.Access) or read.tensor not in self.targets:
+            return expr
+        one, other = lags = self._find_lags(read)
+        found: dict[Depths, ir.Expr] = {}
+        there: dict[ir.Expr, ir.Expr] = {
+            index: ir.Add((index, ir.Number(Fraction(lag))))
+            for index, lag in zip((self.outer, self.inner), lags, strict=True)
+            if lag
+        }
+        for (i, j), leaf in cells.items():
+            place = i - one, j - other
+            if place[0] >= self.grid.outer or place[1] >= self.grid.inner:
+                return expr
+            depths = max(0, -place[0]), max(0, -place[1])
+            if (leaf is read) is any(depths):
+                return expr
+            if leaf is not read and found.setdefault(depths, leaf) is not leaf:
+                return expr
+        others = self._match_others(read)
+        if others is None:
+            return expr
+        moved: dict[Depths, ir.Expr] = {}
+        for depths, leaf in found.items():
+            start = rewrite_bottom_up(substitute(substitute(leaf, there), others), simplify_place)
+            at: dict[ir.Expr, ir.Expr] = {
+                index: ir.Number(Fraction(-depth))
+                for index, depth in zip((self.outer, self.inner), depths, strict=True)
+                if depth
+            }
+            moved[depths] = rewrite_bottom_up(substitute(start, at), simplify_place)
+        starts = self.starts[read.tensor]
+        if any(starts.get(depths, start) is not start for depths, start in moved.items()):
+            return expr
+        starts |= moved
+        return read
+
+    def _match_others(self, read: ir.Access) -> dict[ir.Expr, ir.Expr] | None:
+        """The other places of a read as those of its tensor's definition; None for a diagonal."""
+        target = self.targets[read.tensor]
+        own = {loop.find_axis(read.tensor) for loop in self.loops}
+        pairs = [
+            pair
+            for k, pair in enumerate(zip(read.places, target.places, strict=True))
+            if k not in own
+        ]
+        found: dict[ir.Expr, ir.Expr] = {here: there for here, there in pairs if here is not there}
+        is_plain = all(isinstance(here, ir.Index) for here in found)
+        return found if is_plain and len({here for here, _ in pairs}) == len(pairs) else None
+
+    def _split_choices(self, value: ir.Expr) -> tuple[list[tuple[ir.Expr, ir.Expr]], ir.Expr]:
+        """(conditions on places under which a value is none of the recurrence's, the rest)."""
+        told: list[tuple[ir.Expr, ir.Expr]] = []
+        while isinstance(value, ir.Where) and self.grid.decides(value.condition):
+            if not self._reads(value.then):
+                told.append((value.condition, value.then))
+                value = value.other
+            elif not self._reads(value.other):
+                told.append((ir.negate(value.condition), value.other))
+                value = value.then
+            else:
+                break
+        return told, value
+
+    def _lift(self, expr: ir.Expr) -> ir.Expr:
+        """The expression, with what does not recur computed at all places before."""
+        if not self._reads(expr):
+            return self._name(expr)
+        if isinstance(expr, (ir.Add, ir.Mul)):
+            parts = expr.terms if isinstance(expr, ir.Add) else expr.factors
+            alone = [part for part in parts if not self._reads(part)]
+            free = [{*find_free(part)} for part in alone]
+            if len(alone) > 1 and set().union(*free) in free:
+                rest = [self._lift(part) for part in parts if part not in alone]
+                return type(expr)((self._name(type(expr)(tuple(alone))), *rest))
+        if isinstance(expr, ir.Access):
+            return expr
+        return map_children(expr, self._lift)
+
+    def _name(self, expr: ir.Expr) -> ir.Expr:
+        """A tensor over its indices in place of what depends on the place in a row."""
+        free = find_free(expr)
+        is_plain = isinstance(expr, ir.Access) and all(isinstance(p, ir.Index) for p in expr.places)
+        conditions = (ir.Compare, ir.And, ir.Or, ir.Not, ir.Truth)
+        if self.inner not in free or is_plain or isinstance(expr, (*conditions, ir.Index)):
+            return expr
+        if not any(isinstance(part, ir.Access) for part in walk(expr)):
+            return expr
+        if expr not in self.lifted:
+            axes = [i for i in self.target.places if isinstance(i, ir.Index) and i in free]
+            axes += [i for i in free if i not in axes]
+            name = self.names.take(f"{self.target.tensor.name}_in")
+            tensor = ir.Tensor(name, tuple(i.extent for i in axes), kind_of(expr))
+            self.lifted[expr] = ir.Access(tensor, tuple(axes))
+            self.before.append(ir.Equation(ir.Access(tensor, tuple(axes)), expr))
+        return self.lifted[expr]
+
+    def _write(
+        self,
+        values: Mapping[ir.Tensor, ir.Expr],
+        told: Mapping[ir.Tensor, list[tuple[ir.Expr, ir.Expr]]],
+        lags: Mapping[ir.Access, Depths],
+    ) -> ir.System | None:
+        """The system with the equations of the table in place of the recurrence."""
+        one, other = self.outer, self.inner
+        length = Polynomial.of(self.weight) * (Polynomial.of(one.extent) - Polynomial.of(1))
+        length += Polynomial.of(other.extent)
+        self.wave = self.names.take_index(ir.Index(one.name, length.to_expr()))
+        self.most = max(self.weight * a + b for a, b in lags.values())
+        self._name_tables()
+        self.begun: dict[tuple[str, int], ir.Tensor] = {}
+        self.plain: list[ir.Tensor] = []
+        self.shifted: dict[tuple[ir.Tensor, int], ir.Tensor] = {}
+        self.views: list[ir.Equation] = []  # of those
+        self.infinite: list[str] = []  # the names of what a sum of logarithms is guarded for
+        self.lags, self.values, self.told = lags, values, told
+        self._find_harmless()
+        equations: list[ir.Equation] = []
+        wide_equations: list[ir.Equation] = []
+        for tensor, value in values.items():
+            parts: list[ir.Equation] = []
+            guard = partial(self._guard, target=self.targets[tensor], made=parts)
+            rewritten = rewrite_bottom_up(rewrite_bottom_up(value, guard), self._place)
+            place = self._in_row(Polynomial.of(self.wave))
+            row: dict[ir.Expr, ir.Expr] = {other: place}
+            inside = [ir.Compare(">=", place, ir.ZERO), ir.Compare("<", place, other.extent)]
+            border = self._border_of_row(tensor, place)
+            for condition, start in reversed(told[tensor]):
+                lifted = substitute(self._name_for(tensor, start), row)
+                here = substitute(condition, row)
+                border = ir.Where(ir.all_of(*inside, here), lifted, border)
+            open_ = [ir.negate(substitute(condition, row)) for condition, _ in told[tensor]]
+            for each in parts:
+                part = substitute(rewrite_bottom_up(each.value, self._place), row)
+                equations.append(ir.Equation(each.target, part))
+            target = self._access(self.next[tensor], tensor, self.wave, one)
+            equations += self._choose(
+                target, ir.all_of(*inside, *open_), substitute(rewritten, row), border
+            )
+            if self.depths[tensor]:
+                wide_equations.append(self._widen(tensor))
+        results = [
+            ir.Equation(target, self._read_place(target)) for target in self.targets.values()
+        ]
+        system = self._rename_fixed()
+        if self.is_harmless:
+            tables = (
+                *self.whole.values(),
+                *self.next.values(),
+                *self.shifted.values(),
+                *self.plain,
+            )
+            names = (tensor.name for tensor in tables)
+            finite, infinite = (*system.finite, *names), (*system.infinite, *self.infinite)
+            system = replace(system, finite=finite, infinite=infinite)
+        new = [*self.before, *equations, *wide_equations, *self.views, *results]
+        return exchange_equations(system, self.recurrence, new)
+
+    def _name_tables(self) -> None:
+        """Name the values of a wave, and those with what stands before the first place."""
+        self.next, self.whole = {}, {}
+        for tensor, target in self.targets.items():
+            shape, _ = self._leave(target.tensor.shape, tensor)
+            depth, at = self.depths[tensor], self._find_axis(tensor)
+            wide = (Polynomial.of(self.outer.extent) + Polynomial.of(depth)).to_expr()
+            name = self.names.take(f"{tensor.name}_wave")
+            made = ir.Tensor(
+                name,
+                (self.wave.extent, *shape[:at], wide, *shape[at + 1 :]),
+                tensor.kind,
+                tensor.below,
+            )
+            self.whole[tensor] = made
+            self.next[tensor] = made
+            if depth:
+                own = self.names.take(f"{tensor.name}_next")
+                self.next[tensor] = replace(made, name=own, shape=(self.wave.extent, *shape))
+
+    def _find_harmless(self) -> None:
+        """Fill the table so that no slope is nan, with the fewest guards."""
+        self.is_harmless, self.is_even = False, False
+        self.guarded: set[ir.Expr] = set()
+        best: set[ir.Expr] | None = None
+        for self.is_even in (True, False):
+            self.guarded = set()
+            if self._is_harmless() and (best is None or len(self.guarded) < len(best)):
+                best, is_even = self.guarded, self.is_even
+        if best is not None:
+            self.is_harmless, self.is_even, self.guarded = True, is_even, best
+
+    def _guard(self, expr: ir.Expr, target: ir.Access, made: list[ir.Equation]) -> ir.Expr:
+        """A sum of logarithms that may both be -oo, as one of tensors that are known to be."""
+        if expr not in self.guarded or not isinstance(expr, ir.Call):
+            return expr
+        parts = []
+        for argument in expr.arguments:
+            name = self.names.take(f"{target.tensor.name}_part")
+            tensor = replace(self.next[target.tensor], name=name)
+            self.infinite.append(name)
+            parts.append(self._access(tensor, target.tensor, self.wave, self.outer))
+            made.append(ir.Equation(parts[-1], argument))
+        return ir.Call(expr.function, tuple(parts))
+
+    def _is_harmless(self) -> bool:
+        """Whether no slope is nan at any place of a small table, and no value infinite inside."""
+        grid, known = self.grid, dict[tuple[ir.Tensor, int, int], str]()
+        infinite = {
+            e.target.tensor
+            for e in (*self.system.equations, *self.before)
+            if any(isinstance(part, ir.Infinity) for part in walk(e.value))
+        }
+
+        def look(expr: ir.Expr) -> str | None:
+            """What is known of a read at the place at hand."""
+            if not isinstance(expr, ir.Access):
+                return None
+            if expr not in self.lags:
+                if expr.tensor in infinite:
+                    raise HarmfulError
+                return FINITE
+            one, other = self.lags[expr]
+            place = expr.tensor, i - one, j - other
+            return known[place] if place in known else self._classify_border(*place)
+
+        last = self.weight * (grid.outer - 1) + grid.inner
+        try:
+            for wave, i in product(range(last), range(grid.outer)):
+                j = wave - self.weight * i
+                for tensor, value in self.values.items():
+                    told = next((v for c, v in self.told[tensor] if grid.holds(c, (i, j))), None)
+                    kind = classify(value, look, self.guarded)
+                    if 0 <= j < grid.inner:
+                        kind = kind if told is None else classify(told, look, self.guarded)
+                        if kind in UNBOUNDED:
+                            return False
+                        known[tensor, i, j] = kind
+        except HarmfulError:
+            return False
+        return True
+
+    def _classify_border(self, tensor: ir.Tensor, i: int, j: int) -> str:
+        """What is known of a value outside of a small table."""
+        if not self._is_needed(tensor, self.weight * i + j):
+            return FINITE
+        start = self.starts[tensor].get((max(0, -i), max(0, -j)), self._fill(tensor))
+        if i >= 0 <= j:
+            start = self._fill(tensor)
+        if any(isinstance(part, ir.Infinity) for part in walk(start)):
+            if not isinstance(start, ir.Infinity):
+                raise HarmfulError
+            return BELOW if start.negative else ABOVE
+        return FINITE
+
+    def _is_needed(self, tensor: ir.Tensor, wave: int) -> bool:
+        """Whether a value of a wave before the first one is read where no choice takes another."""
+        if wave >= 0:
+            return True
+        grid = self.grid
+        for target, value in self.values.items():
+            reads = [a for a in find_accesses(value) if a in self.lags and a.tensor is tensor]
+            steps = {self.weight * self.lags[a][0] + self.lags[a][1] for a in reads}
+            for i, j in product(range(grid.outer), range(grid.inner)):
+                is_read = self.weight * i + j - wave in steps
+                if is_read and not any(grid.holds(c, (i, j)) for c, _ in self.told[target]):
+                    return True
+        return False
+
+    def _rename_fixed(self) -> ir.System:
+        """The system in which values at a fixed place of an index are read off the table."""
+
+        def rename(expr: ir.Expr) -> ir.Expr:
+            if not isinstance(expr, ir.Access) or expr.tensor not in self.targets:
+                return expr
+            own = (expr.places[loop.find_axis(expr.tensor)] for loop in self.loops)
+            return expr if all(map(find_free, own)) else self._read_place(expr)
+
+        equations = (
+            e
+            if e in self.recurrence.equations
+            else ir.Equation(e.target, rewrite_bottom_up(e.value, rename))
+            for e in self.system.equations
+        )
+        return replace(self.system, equations=tuple(equations))
+
+    def _choose(
+        self, target: ir.Access, inside: ir.Expr, value: ir.Expr, border: ir.Expr
+    ) -> Iterator[ir.Equation]:
+        """The equations of a value inside, and what stands on the border.
+
+        An infinite border is added to the value, by data that is infinite there.
+        """
+        if not self.is_harmless:
+            yield ir.Equation(target, ir.Where(inside, value, border))
+            return
+        data = [t for t in ir.split_sum(value) if not any(map(self._is_table, find_accesses(t)))]
+        ends = {part for part in _find_branches(border) if part is not ir.ONE}
+        is_added = ends and all(isinstance(part, ir.Infinity) for part in ends)
+        if is_added and data and len(ends) == 1:
+            rest = [t for t in ir.split_sum(value) if t not in data]
+            filled = rewrite_top_down(border, lambda e: ir.ZERO if e is ir.ONE else e)
+            whole = ir.Where(inside, ir.sum_of(data), filled)
+            yield ir.Equation(target, ir.sum_of([whole, *rest]))
+            return
+        tensor = target.tensor
+        plain = replace(tensor, name=self.names.take(f"{tensor.name}_inside"))
+        self.plain.append(plain)
+        made = ir.Access(plain, target.places)
+        yield ir.Equation(made, value)
+        yield ir.Equation(target, ir.Where(inside, made, border))
+
+    def _is_table(self, access: ir.Access) -> bool:
+        tables = (*self.whole.values(), *self.next.values(), *self.begun.values())
+        return access.tensor in (*tables, *self.shifted.values())
+
+    def _name_for(self, tensor: ir.Tensor, expr: ir.Expr) -> ir.Expr:
+        self.target = self.targets[tensor]
+        return self._lift(expr) if self._reads(expr) else self._name(expr)
+
+    def _find_axis(self, tensor: ir.Tensor) -> int:
+        """The place of the outer index among those that are left of a tensor's."""
+        places = self.targets[tensor].places
+        return places.index(self.outer) - (places.index(self.inner) < places.index(self.outer))
+
+    def _leave(
+        self, places: tuple[ir.Expr, ...], tensor: ir.Tensor
+    ) -> tuple[tuple[ir.Expr, ...], ir.Expr]:
+        """(the places without that of the inner index, and that)."""
+        axis = self.targets[tensor].places.index(self.inner)
+        return (*places[:axis], *places[axis + 1 :]), places[axis]
+
+    def _access(self, made: ir.Tensor, tensor: ir.Tensor, wave: ir.Expr, row: ir.Expr) -> ir.Access:
+        """A value of a table, over the places of the definition."""
+        places, _ = self._leave(self.targets[tensor].places, tensor)
+        at = self._find_axis(tensor)
+        return ir.Access(made, (wave, *places[:at], row, *places[at + 1 :]))
+
+    def _in_row(self, wave: Polynomial, row: ir.Expr | None = None) -> ir.Expr:
+        """The place of the inner index on a wave."""
+        behind = Polynomial.of(self.weight) * Polynomial.of(self.outer if row is None else row)
+        return (wave - behind).to_expr()
+
+    def _place(self, expr: ir.Expr) -> ir.Expr:
+        """A read of the table, with what stands before the first wave."""
+        if not isinstance(expr, ir.Access) or expr not in self.lags:
+            return expr
+        tensor, (one, other) = expr.tensor, self.lags[expr]
+        places, _ = self._leave(expr.places, tensor)
+        at, lag = self._find_axis(tensor), self.weight * one + other
+        if not lag:
+            return ir.Access(self.next[tensor], (self.wave, *places))
+        row = (Polynomial.of(places[at]) + Polynomial.of(self.depths[tensor])).to_expr()
+        others = (*places[:at], self.outer, *places[at + 1 :])
+        back = (Polynomial.of(self.wave) - Polynomial.of(lag)).to_expr()
+        value: ir.Expr | None = None
+        for turn in range(-lag, 0):
+            start = ir.Access(self._begin(tensor, turn), (*places[:at], row, *places[at + 1 :]))
+            bound = ir.Number(Fraction(turn))
+            value = start if value is None else ir.Where(ir.Compare("<", back, bound), value, start)
+        assert value is not None
+        read = ir.Access(self._shift(tensor, one), (back, *others))
+        return ir.Where(ir.Compare("<", back, ir.ZERO), value, read)
+
+    def _shift(self, tensor: ir.Tensor, lag: int) -> ir.Tensor:
+        """The tensor of a wave's values so many places before, which turns after it read."""
+        if not lag:
+            return self.next[tensor]
+        if (tensor, lag) not in self.shifted:
+            name = self.names.take(f"{tensor.name}_shifted")
+            made = self.shifted[tensor, lag] = replace(self.next[tensor], name=name)
+            row = Polynomial.of(self.outer) + Polynomial.of(self.depths[tensor] - lag)
+            source = self._access(self.whole[tensor], tensor, self.wave, row.to_expr())
+            target = self._access(made, tensor, self.wave, self.outer)
+            self.views.append(ir.Equation(target, source))
+        return self.shifted[tensor, lag]
+
+    def _begin(self, tensor: ir.Tensor, wave: int) -> ir.Tensor:
+        """The table's values on a wave before the first one, as a tensor."""
+        key = self.whole[tensor].name, wave
+        if key not in self.begun:
+            places, _ = self._leave(self.targets[tensor].places, tensor)
+            at, depth = self._find_axis(tensor), self.depths[tensor]
+            whole = self.whole[tensor]
+            row = self.names.take_index(ir.Index(self.outer.name, whole.shape[1 + at]))
+            name = self.names.take(f"{tensor.name}_start")
+            self.begun[key] = ir.Tensor(name, whole.shape[1:], tensor.kind, tensor.below)
+            here = (Polynomial.of(row) - Polynomial.of(depth)).to_expr()
+            new: dict[ir.Expr, ir.Expr] = {self.outer: here}
+            at_wave = self._in_row(Polynomial.of(wave), here)
+            starts = self.starts[tensor] if self._is_needed(tensor, wave) else {}
+            value = self._fill(tensor) if starts else ir.ONE
+            for (one, other), start in starts.items():
+                place = wave + self.weight * one
+                if one:
+                    is_here = ir.Compare("==", row, ir.Number(Fraction(depth - one)))
+                    if (max(0, -place)) != other:
+                        continue
+                    # by the row, as the row has no such place where the index has none
+                    moved_to = (Polynomial.of(row) + Polynomial.of(place - depth + one)).to_expr()
+                    moved = substitute(start, {self.inner: moved_to})
+                    there = ir.all_of(
+                        ir.Compare(">=", moved_to, ir.ZERO),
+                        ir.Compare("<", moved_to, self.inner.extent),
+                    )
+                    held = is_here if other else ir.all_of(is_here, there)
+                else:
+                    is_there = ir.Compare("==", at_wave, ir.Number(Fraction(-other)))
+                    held = ir.all_of(ir.Compare(">=", row, ir.Number(Fraction(depth))), is_there)
+                    moved = substitute(start, new)
+                value = ir.Where(held, rewrite_bottom_up(moved, simplify_place), value)
+            target = ir.Access(self.begun[key], (*places[:at], row, *places[at + 1 :]))
+            self.before.append(ir.Equation(target, value))
+        return self.begun[key]
+
+    def _fill(self, tensor: ir.Tensor) -> ir.Expr:
+        """What stands at places of the table that no value is made of."""
+        column = self.starts[tensor].get((0, 1))
+        is_number = isinstance(column, (ir.Number, ir.Infinity))
+        return column if column is not None and is_number and self.is_even else ir.ONE
+
+    def _border_of_row(self, tensor: ir.Tensor, at: ir.Expr) -> ir.Expr:
+        """What stands before the first place of the inner index, along a wave."""
+        value = self._fill(tensor)
+        for (one, other), start in self.starts[tensor].items():
+            if not one and start is not value:
+                held = ir.Compare("==", at, ir.Number(Fraction(-other)))
+                value = ir.Where(held, start, value)
+        return value
+
+    def _widen(self, tensor: ir.Tensor) -> ir.Equation:
+        """A wave of the table: what stands before the first place of the outer index, the rest."""
+        depth, at = self.depths[tensor], self._find_axis(tensor)
+        whole = self.whole[tensor]
+        row = self.names.take_index(ir.Index(self.outer.name, whole.shape[1 + at]))
+        edge = self.names.take_index(ir.Index(self.outer.name, ir.Number(Fraction(depth))))
+        value = self._fill(tensor)
+        for (one, other), start in self.starts[tensor].items():
+            if not one or other:
+                continue
+            place = (Polynomial.of(self.wave) + Polynomial.of(self.weight * one)).to_expr()
+            moved = rewrite_bottom_up(substitute(start, {self.inner: place}), simplify_place)
+            if self.inner in find_free(start):
+                moved = ir.Where(ir.Compare("<", place, self.inner.extent), moved, ir.ONE)
+            is_here = ir.Compare("==", edge, ir.Number(Fraction(depth - one)))
+            value = moved if depth == 1 else ir.Where(is_here, moved, value)
+        own = self._access(whole, tensor, self.wave, edge)
+        is_same = self.wave not in find_free(value)
+        places = own.places[1:] if is_same else own.places
+        shape = (*whole.shape[: 1 + at], edge.extent, *whole.shape[2 + at :])
+        name = self.names.take(f"{tensor.name}_border")
+        border = ir.Tensor(name, shape[1:] if is_same else shape, tensor.kind, tensor.below)
+        self.before.append(ir.Equation(ir.Access(border, places), value))
+        new: dict[ir.Expr, ir.Expr] = {edge: row}
+        read = substitute(ir.Access(border, places), new)
+        less = (Polynomial.of(row) - Polynomial.of(depth)).to_expr()
+        behind = self._access(self.next[tensor], tensor, self.wave, less)
+        target = self._access(whole, tensor, self.wave, row)
+        bound = ir.Number(Fraction(depth))
+        return ir.Equation(target, ir.Where(ir.Compare("<", row, bound), read, behind))
+
+    def _read_place(self, access: ir.Access) -> ir.Access:
+        """A value of what recurs, as one of the table."""
+        tensor = access.tensor
+        places, inner = self._leave(access.places, tensor)
+        at = self._find_axis(tensor)
+        wave = Polynomial.of(self.weight) * Polynomial.of(places[at]) + Polynomial.of(inner)
+        return ir.Access(self.next[tensor], (wave.to_expr(), *places))
+
+
+def _find_branches(expr: ir.Expr) -> Iterator[ir.Expr]:
+    """What nested choices choose between."""
+    if isinstance(expr, ir.Where):
+        yield from _find_branches(expr.then)
+        yield from _find_branches(expr.other)
+    else:
+        yield expr
