@@ -10,6 +10,7 @@ for it by the keyword `validate`: that waits for the device, and a compiler cann
 Below them stand the functions that a file has for what no single call of torch computes.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
@@ -411,7 +412,9 @@ def write_helpers(plans: Sequence[Plan], *, ranges: bool = False) -> list[str]:
     uses[FOURIER] = any(isinstance(op, ops.Fourier) for op in inside)
     uses[UNFOLD] = any(map(is_growing, inside))
     called |= {name for name, is_used in uses.items() if is_used}
-    texts = {name: text for name, text in read_helpers().items() if name in called}
+    helpers = read_helpers()
+    inner = {word for name in called for word in re.findall(r"\w+", helpers.get(name, ""))}
+    texts = {name: text for name, text in helpers.items() if name in called | inner}
     if recurring:
         untraced = " and not torch.compiler.is_compiling()"  # which would have to know the values
         checked = (untraced, ", inner: bool = False", ", True", _CHECKED)

@@ -11,6 +11,7 @@ from derive.errors import DeriveError, refuse
 # What a generated function reads, and the file around it: nothing else may have these names.
 _HELPERS = """
     _check_shapes _check_range _sum_so_far _find_ranks _count_below _reduce_below _average_below
+    _is_among_first _add_ties _read_places
     _sum_windows
     _sum_segments _sum_places _take_places _average_segments _reduce_segments _segment_logsumexp
     _weigh_apart _transform _unfold _recur _lstm _gru _norm

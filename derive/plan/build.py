@@ -20,6 +20,7 @@ from derive.plan.cost import Storage, find_strides, is_matrix_product, time_op
 from derive.plan.lower import lower, lower_equation
 from derive.plan.lower.context import Context, find_layouts
 from derive.plan.lower.product import FINITE
+from derive.plan.lower.ranks import lower_rank
 from derive.plan.machine import DEFAULT
 from derive.plan.masks import use_factors
 from derive.plan.meaning import find_values, to_expr
@@ -61,7 +62,7 @@ def lower_system(
     system, prepared = form.system, form.prepared
     context = Context(prepared, sizes, find_entry_names(prepared), lower, minimize=form.minimize)
     context.layouts = {**find_layouts(prepared), **form.layouts}
-    context.cells = cells
+    context.cells, context.compare = cells, lower_rank if cells else None
     marked = mark_harmful(prepared)
     if form.transforms:
         context.transforms = True

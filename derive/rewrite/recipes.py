@@ -259,6 +259,7 @@ RULES: tuple[Rule, ...] = (
     exponentials.drop_largest,
     exponentials.return_shift,
     exponentials.guard_root,
+    deltas.join_brackets,
     deltas.split_delta,
     deltas.sift_index,
     deltas.sift_label,

@@ -2,6 +2,7 @@
 
 from derive.plan.cells.matching import CellRule
 from derive.plan.lower.orders import BELOW, COUNT, MEAN, RANKS
+from derive.plan.lower.ranks import FIRST, TIES
 from derive.plan.lower.segments import AVERAGE, EXTREMES, LOGSUMEXP, PICK, PLACES, SUMS
 
 CELLS = (
@@ -19,6 +20,32 @@ CELLS = (
         call=RANKS,
         computes="x, w[N]\ny[n] = w[n] * sum[m]([x[m] < x[n] or x[m] == x[n] and m < n])",
         refuses="x, w[N]\ny[n] = w[n] * sum[m]([x[m] < x[n] or w[m] == w[n] and m < n])",
+    ),
+    CellRule(
+        call=FIRST,
+        computes=(
+            "x[B, N]; size K\n"
+            "r[b,n] = sum[m]([x[b,m] > x[b,n]])\n"
+            "y[b,n] = where(r[b,n] < K, x[b,n], 0)"
+        ),
+        refuses=(
+            "x, w[B, N]\n"
+            "r[b,n] = sum[m]([x[b,m] > x[b,n]])\n"
+            "y[b,n] = where(r[b,n] < w[b,n], x[b,n], 0)"
+        ),
+    ),
+    CellRule(
+        call=TIES,
+        computes=(
+            "x[B, N]; index r < N\n"
+            "i[b,n] = sum[m]([x[b,m] < x[b,n]])\n"
+            "u[b,r] = sum[n](x[b,n] * [i[b,n] == r])"
+        ),
+        refuses=(
+            "x[B, N]; index r < N\n"
+            "i[b,n] = sum[m]([x[b,m] <= x[b,n]])\n"
+            "u[b,r] = sum[n](x[b,n] * [i[b,n] == r])"
+        ),
     ),
     CellRule(
         call=MEAN,

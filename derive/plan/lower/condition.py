@@ -27,7 +27,7 @@ def lower_condition(condition: ir.Expr, context: Context, order: tuple[ir.Index,
     if condition in context.known:
         return context.known[condition][0]
     op = _lower_condition(condition, context, order)
-    if not isinstance(op, (ops.Triangle, ops.Apply)):
+    if not isinstance(op, (ops.Triangle, ops.Apply, ops.Cell)):
         return op
     source = context.add_step(op)
     context.known[condition] = (source, ops.axes_of(op))
@@ -57,9 +57,11 @@ def _lower_condition(condition: ir.Expr, context: Context, order: tuple[ir.Index
 def _lower_compare(
     relation: str, left: ir.Expr, right: ir.Expr, context: Context, order: tuple[ir.Index, ...]
 ) -> ops.Op:
-    triangle = find_triangle(relation, left, right, order)
-    if triangle is not None:
-        return triangle
+    found: ops.Op | None = find_triangle(relation, left, right, order)
+    if found is None and context.compare is not None:
+        found = context.compare(relation, left, right, context)
+    if found is not None:
+        return found
     relation, left, right = clear_fractions(relation, *part_positions(left, right))
     parts = lower_sides(left, right, context, order)
     if isinstance(parts[0], ops.Num) and isinstance(parts[1], ops.Num):

@@ -117,6 +117,7 @@ class Context:
     minimize: str = FLOPS  # by an order of contraction
     transforms: bool = False  # are sums to be computed by fast Fourier transforms?
     cells: bool = True  # are there calls of torch for several operations?
+    compare: Callable[[str, ir.Expr, ir.Expr, Context], ops.Op | None] | None = None  # of cells
     roundable: Set[ir.Expr] = frozenset()  # sums that may lose digits
 
     @cached_property

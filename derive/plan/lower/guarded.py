@@ -48,6 +48,20 @@ class Guarded:
     factors: tuple[ir.Expr, ...]
     is_named: bool = False
 
+    def to_expr(self) -> ir.Reduce:
+        """The reduction as an expression."""
+        body = ir.product_of(self.factors)
+        return ir.Reduce(self.kind, self.bound, ir.all_of(*self.guards), body)
+
+    def distribute(self) -> Iterator[Guarded]:
+        """The sums of which it is one, where a factor is a sum of terms with guards."""
+        for factor in self.factors if self.kind == "sum" else ():
+            rest = [each for each in self.factors if each is not factor]
+            for term in _find_terms(factor):
+                yield _collect(replace(self, factors=tuple(rest)), [term], ir.TRUE)
+            if _find_terms(factor):
+                return
+
     def part(
         self, indices: Collection[ir.Index]
     ) -> tuple[tuple[list[ir.Expr], list[ir.Expr]], tuple[list[ir.Expr], list[ir.Expr]]]:
@@ -60,6 +74,12 @@ class Guarded:
         return (found[0], found[1]), (found[2], found[3])
 
 
+def _find_terms(factor: ir.Expr) -> Sequence[ir.Expr]:
+    """The terms of a sum each of which has a guard."""
+    terms = factor.terms if isinstance(factor, ir.Add) else ()
+    return terms if all(any(_find_guards(term)) for term in terms) else ()
+
+
 def read_guarded(reduce: ir.Reduce, context: Context) -> Iterator[Guarded]:
     """The reduction as it stands, then with the names of factors that have guards opened."""
     kind, parts = reduce.kind, [reduce.body]
@@ -69,7 +89,7 @@ def read_guarded(reduce: ir.Reduce, context: Context) -> Iterator[Guarded]:
     if kind not in FOLDED:
         return
     form = _collect(Guarded(kind, reduce.bound, (), ()), parts, reduce.condition)
-    if form.guards or any(isinstance(factor, ir.Along) for factor in form.factors):
+    if form.guards or any(isinstance(f, ir.Along) or _find_terms(f) for f in form.factors):
         yield form
     opened = [_open(factor, reduce.bound, context) for factor in form.factors]
     if kind == "sum" and any(opened):
@@ -101,18 +121,22 @@ def _open(factor: ir.Expr, bound: Sequence[ir.Index], context: Context) -> ir.Ex
     free = {*find_free(factor)}
     if not isinstance(factor, ir.Access) or not free & {*bound} or free <= {*bound}:
         return None
+    value = find_definition(factor, context)
+    return value if value is not None and any(_find_guards(value)) else None
+
+
+def find_definition(access: ir.Access, context: Context) -> ir.Expr | None:
+    """The value that a name has in its equation, read at indices alone."""
     for equation in context.system.equations:
-        if equation.target.tensor.name != factor.tensor.name:
+        if equation.target.tensor.name != access.tensor.name:
             continue
-        places = equation.target.places
-        pairs = list(zip(places, factor.places, strict=True))
+        pairs = list(zip(equation.target.places, access.places, strict=True))
         if not all(isinstance(place, ir.Index) for pair in pairs for place in pair):
             return None
         try:
-            value = substitute(equation.value, dict(pairs))
+            return substitute(equation.value, dict(pairs))
         except ValueError:  # a row along an index that is read at another place
             return None
-        return value if any(_find_guards(value)) else None
     return None
 
 
@@ -130,12 +154,16 @@ def _find_guards(value: ir.Expr) -> Iterator[ir.Expr]:
 
 def name_value(op: ops.Op, context: Context, name: str = "") -> ir.Access:
     """An operation as a tensor of its own, read at its axes."""
-    source = context.add_step(op, free_name(name, context.names) if name else "")
-    axes = ops.axes_of(source)
+    return read_source(
+        context.add_step(op, free_name(name, context.names) if name else ""), context
+    )
+
+
+def read_source(source: ops.Source, context: Context) -> ir.Access:
+    """A step as a tensor, read at its axes."""
+    axes, kind = ops.axes_of(source), "int" if source.kind == "int" else "real"
     context.stored[source.name] = tuple((index,) for index in axes)
-    if source.kind == "int":
-        context.integers.add(source.name)
-    return ir.Access(ir.Tensor(source.name, tuple(index.extent for index in axes)), axes)
+    return ir.Access(ir.Tensor(source.name, tuple(index.extent for index in axes), kind), axes)
 
 
 def finish_made(

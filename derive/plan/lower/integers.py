@@ -13,6 +13,7 @@ from derive.plan import ops
 from derive.plan.lower.condition import fill, lower_condition
 from derive.plan.lower.guarded import Wanted
 from derive.plan.lower.orders import lower_ordered
+from derive.plan.lower.ranks import lower_ranked
 from derive.plan.lower.segments import lower_segments
 
 if TYPE_CHECKING:
@@ -32,9 +33,8 @@ def lower_guarded(
         return lower_integers(expr, context, order) if counted else context.lower(expr, order)
 
     wanted = Wanted(context, order, counted, lower)
-    return (
-        (lower_segments(reduce, wanted) or lower_ordered(reduce, wanted)) if context.cells else None
-    )
+    structures = (lower_ranked, lower_segments, lower_ordered) if context.cells else ()
+    return next((op for each in structures if (op := each(reduce, wanted)) is not None), None)
 
 
 def lower_integers(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:

@@ -11,7 +11,7 @@ Equal keys that are put in the order of their row have ranks, all different.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -64,16 +64,46 @@ class Side:
         assert self.own is not None
         return self.index, self.own
 
+    def name_order(self) -> ir.Expr:
+        """What the order of the keys is known by."""
+        return ir.Call(f"order {self.is_turned} {self.tied[:1]}", (self.key, self.index))
+
+    def implies(self, mask: ir.Expr) -> bool:
+        """Does a mask only leave out the bound itself, which is not below itself?"""
+        match mask:
+            case ir.Compare("!=", ir.Index() as one, ir.Index() as other) if not self.is_equal:
+                bound = other if one is self.index else one
+                is_own = substitute(self.bound, {bound: self.index}) is self.key
+                return self.index in {one, other} and is_own
+        return False
+
 
 def lower_ordered(reduce: ir.Reduce, wanted: Wanted) -> ops.Op | None:
     """The operation for a reduction in the order of data; None where it is none."""
-    for form in read_guarded(reduce, wanted.context):
+    context = wanted.context
+    for form in read_guarded(reduce, context):
+        terms = list(form.distribute())
+        if terms and all(any(_find_all(part, i, context) for i in form.bound) for part in terms):
+            return wanted.lower(ir.Add(tuple(part.to_expr() for part in terms)))
         valued = {i for factor in form.factors for i in find_free(factor)}
-        for index in sorted(form.bound, key=lambda i: i in valued):
+
+        def weigh(
+            index: ir.Index, form: Guarded = form, valued: Set[ir.Index] = valued
+        ) -> tuple[bool, bool, bool]:
+            """Has it values to be put in order, no order yet, or one that is turned?"""
+            sides = _find_all(form, index, context)
+            is_known = any(context.recall(side.name_order()) is not None for side in sides)
+            return index in valued, not is_known, any(side.is_turned for side in sides)
+
+        for index in sorted(form.bound, key=weigh):
             found = _eliminate(form, index, wanted)
             if found is not None:
                 return found
     return None
+
+
+def _find_all(form: Guarded, index: ir.Index, context: Context) -> list[Side]:
+    return [side for guard in form.guards for side in find_sides(guard, index, context)]
 
 
 def _eliminate(form: Guarded, index: ir.Index, wanted: Wanted) -> ops.Op | None:
@@ -85,8 +115,9 @@ def _eliminate(form: Guarded, index: ir.Index, wanted: Wanted) -> ops.Op | None:
         guards = [*guards, *ir.split_and(soft.condition)]
         factors = [soft.body, *(f for f in factors if f is not soft)]
     found = [find_sides(guard, index, context) for guard in guards]
-    masks = [guard for guard, sides in zip(guards, found, strict=True) if not sides]
     sides = [side for each in found for side in each]
+    masks = [guard for guard, each in zip(guards, found, strict=True) if not each]
+    masks = [mask for mask in masks if not any(side.implies(mask) for side in sides)]
     owns = {i for side in sides for i in find_free(side.bound) if i not in find_free(side.key)}
     owns -= {i for each in (*masks, *factors) for i in find_free(each)}
     if not owns:
@@ -116,7 +147,9 @@ def _is_row(factor: ir.Expr, index: ir.Index) -> bool:
     return False
 
 
-def find_sides(guard: ir.Expr, index: ir.Index, context: Context) -> list[Side]:
+def find_sides(
+    guard: ir.Expr, index: ir.Index, context: Context, least: int = PAIRED
+) -> list[Side]:
     """What a guard compares, if one side alone has the index, and the other many others.
 
     Equal are those that are neither below nor above.
@@ -125,9 +158,13 @@ def find_sides(guard: ir.Expr, index: ir.Index, context: Context) -> list[Side]:
     match guard:
         case ir.Compare(relation, left, right):
             pass
-        case ir.Or((ir.Compare(relation, left, right), ir.And(parts))) if relation in {"<", ">"}:
-            tied = _find_tie(parts, (left, right), index)
-            if not tied:
+        case ir.Or((one, other)):
+            strict, same = (one, other) if isinstance(other, ir.And) else (other, one)
+            if not isinstance(strict, ir.Compare) or not isinstance(same, ir.And):
+                return []
+            relation, left, right = strict.relation, strict.left, strict.right
+            tied = _find_tie(same.parts, (left, right), index)
+            if not tied or relation not in {"<", ">"}:
                 return []
         case _:
             return []
@@ -138,7 +175,7 @@ def find_sides(guard: ir.Expr, index: ir.Index, context: Context) -> list[Side]:
     own = [i for i in find_free(right) if i not in find_free(left)]
     if index not in find_free(left) or index in find_free(right):
         return []
-    if min(map(context.count, (own, (index,)))) < PAIRED:
+    if min(map(context.count, (own, (index,)))) < least:
         return []
     if tied and (len(own) != 1 or substitute(right, {own[0]: index}) is not left):
         return []
@@ -150,13 +187,14 @@ def find_sides(guard: ir.Expr, index: ir.Index, context: Context) -> list[Side]:
 
 def _find_tie(parts: Sequence[ir.Expr], sides: Sequence[ir.Expr], index: ir.Index) -> str:
     """How equal keys are put in order: the relation of the index to the bound's; "" where not."""
-    match parts:
-        case (
-            ir.Compare("==", left, right),
-            ir.Compare(relation, ir.Index() as one, ir.Index() as other),
-        ) if relation not in {"==", "!="} and index in {one, other}:
-            same = {left, right} == {*sides}
-            return "" if not same else relation if one is index else ir.MIRRORED[relation]
+    for same, places in (parts, parts[::-1]) if len(parts) == 2 else ():
+        match same, places:
+            case (
+                ir.Compare("==", left, right),
+                ir.Compare(relation, ir.Index() as one, ir.Index() as other),
+            ) if {left, right} == {*sides} and index in {one, other}:
+                tied = relation if one is index else ir.MIRRORED[relation]
+                return tied if relation not in {"==", "!="} else ""
     return ""
 
 
@@ -194,27 +232,32 @@ class Sorted:
 
     key: ops.Op
     bound: ops.Op
-    order: ops.Op
+    order: ops.Source
     place: ir.Index
 
 
-def _sort(side: Side, context: Context) -> Sorted:
-    """The order of the keys of a side, which is shared by all that ask for it."""
-    index, made = side.index, []
+def lower_keys(side: Side, context: Context) -> tuple[ops.Op, ops.Op]:
+    """The keys and the bounds of a side, with signs that put what is below first."""
+    made = []
     for op, last in zip(lower_sides(side.key, side.bound, context, ()), side.ends, strict=True):
         row = ops.arrange(op, (*(i for i in ops.axes_of(op) if i is not last), last))
         made.append(ops.Apply("neg", (row,), ops.axes_of(row)) if side.is_turned else row)
-    key, bound = made
-    names = {i.name for part in made for i in ops.axes_of(part)}
+    return made[0], made[1]
+
+
+def sort_keys(side: Side, context: Context) -> Sorted:
+    """The order of the keys of a side, which is shared by all that ask for it."""
+    index, (key, bound) = side.index, lower_keys(side, context)
+    names = {i.name for part in (key, bound) for i in ops.axes_of(part)}
     place = rename_apart(index, names | context.names)
     other = rename_apart(index, names | context.names | {place.name})
-    told = ir.Call(f"order {side.is_turned} {side.tied[:1]}", (side.key, index))
+    told = side.name_order()
     axes = ops.axes_of(key)
 
     def write() -> ops.Op:
         before = ops.rename_indices(key, {index: other})
-        mask = _write_guard("<", before, key, side.tied[:1] or "<", (other, index))
-        is_here = ops.combine("==", (_count_mask(mask, other), ops.Iota(place)), (*axes, place))
+        mask = write_guard("<", before, key, side.tied[:1] or "<", (other, index))
+        is_here = ops.combine("==", (count_mask(mask, other), ops.Iota(place)), (*axes, place))
         position = ops.arrange(ops.Iota(index), is_here.axes)
         chosen = ops.Choose(is_here, position, ops.Num(ir.ZERO), is_here.axes)
         whole = ops.Reduction("sum", chosen, (index,))
@@ -231,18 +274,19 @@ def _sort(side: Side, context: Context) -> Sorted:
         return ops.rename_indices(cell, {place: index, index: other, other: place})
 
     source = context.recall(told) or context.keep(told, write(), f"{_name(side.key)}_order")
-    return Sorted(key, bound, ops.rename_indices(source, {index: place}), place)
+    source = ops.to_source(source.name, ops.rename_indices(source, {index: place}))
+    return Sorted(key, bound, source, place)
 
 
 def _count(side: Side, context: Context) -> ops.Op:
     """The number of keys below each bound, which is shared; of those in a row's order the rank."""
 
     def write() -> ops.Op:
-        found, (index, own) = _sort(side, context), side.ends
+        found, (index, own) = sort_keys(side, context), side.ends
         key, bound, relation = found.key, found.bound, "<=" if side.is_equal else "<"
         batch = dict.fromkeys(i for each in (key, bound) for i in ops.axes_of(each))
         axes = tuple(i for i in batch if i not in (index, own))
-        mask = _write_guard(relation, key, bound, side.tied, side.ends)
+        mask = write_guard(relation, key, bound, side.tied, side.ends)
         is_own = ops.rename_indices(bound, {own: index}) is key
         args = (key, found.order) if is_own else (key, found.order, bound)
         given, volume = tuple(map(ops.Given, range(len(args)))), (*axes, own)
@@ -253,21 +297,21 @@ def _count(side: Side, context: Context) -> ops.Op:
         else:
             volume = (*volume, _count_each(TIED if is_own else SOUGHT))
         scratch = ((*axes, index),) * 2 + ((*axes, own),) * 2
-        whole = _count_mask(mask, index)
+        whole = count_mask(mask, index)
         return ops.Cell(call, args, whole, (*axes, own), volume=volume, scratch=scratch)
 
     told = ir.Reduce("sum", (side.index,), side.guard, ir.ONE)
     return context.recall(told) or context.keep(told, write(), f"{_name(side.key)}_count")
 
 
-def _write_guard(
+def write_guard(
     relation: str, key: ops.Op, bound: ops.Op, tied: str, ends: tuple[ir.Index, ir.Index]
 ) -> ops.Op:
-    """A key on one side of a bound, or equal to it and on that side in the row."""
+    """A key below a bound, or above it, or equal to it and tied so by their places in the row."""
     wide = tuple(dict.fromkeys((*ops.axes_of(bound), *ops.axes_of(key))))
     if not tied:
         return ops.combine(relation, (key, bound), wide)
-    less, same = (ops.combine(sign, (key, bound), wide) for sign in ("<", "=="))
+    less, same = (ops.combine(sign, (key, bound), wide) for sign in (relation[0], "=="))
     iotas = (ops.Iota(ends[0]), ops.Iota(ends[1]))
     before = ops.combine("and", (same, ops.combine(tied, iotas, wide)), wide)
     return ops.combine("or", (less, before), wide)
@@ -278,7 +322,8 @@ def _count_each(number: int) -> ir.Index:
     return ir.Index("each", ir.Number(Fraction(number)))
 
 
-def _count_mask(mask: ops.Op, index: ir.Index) -> ops.Op:
+def count_mask(mask: ops.Op, index: ir.Index) -> ops.Op:
+    """How often truth values hold along an index."""
     ones = ops.Choose(mask, ops.Num(ir.ONE), ops.Num(ir.ZERO), ops.axes_of(mask))
     return ops.Reduction("sum", ones, (index,))
 
@@ -327,7 +372,7 @@ def _find_read(side: Side) -> ir.Expr:
 
 def _accumulate(kind: str, side: Side, value: ops.Op, context: Context) -> ops.Op:
     """The reduction of so many values in the order of their keys."""
-    found, count = _sort(side, context), _count(side, context)
+    found, count = sort_keys(side, context), _count(side, context)
     if not isinstance(value, ops.VIEWS):
         value = context.add_step(value)
     args, options, made = _lay(value, found.order, count, side)
@@ -348,7 +393,7 @@ def _average(side: Side, factors: Sequence[ir.Expr], context: Context) -> ops.Op
     if len(factors) < 2 or index not in find_free(ir.product_of(factors[1:])):
         return None
     logits, x = (context.lower(f, (index,)) for f in (factors[0], ir.product_of(factors[1:])))
-    found, count = _sort(side, context), _count(side, context)
+    found, count = sort_keys(side, context), _count(side, context)
     if index not in ops.axes_of(logits) or not {*ops.axes_of(logits)} <= {*ops.axes_of(x)}:
         return None
     (x, place, ends), _, made = _lay(x, found.order, count, side, is_row=False)

@@ -332,11 +332,12 @@ def _average(
     numbers = _lower_numbers(label, context)
     if logits is None or x is None or not (is_real(x) and is_real(logits)):
         return None
-    if index not in ops.axes_of(x) or not {*ops.axes_of(logits)} <= {*ops.axes_of(x)}:
+    if index not in ops.axes_of(logits) or not {*ops.axes_of(logits)} <= {*ops.axes_of(x)}:
         return None
-    kept = tuple(i for i in ops.axes_of(x) if i is not index)
-    inner, made = (index, *kept), (label.segment, *kept)
-    logits, x = ops.arrange(logits, inner), ops.arrange(x, inner)
+    first = (index, *(i for i in ops.axes_of(logits) if i is not index))
+    inner = (*first, *(i for i in ops.axes_of(x) if i not in first))
+    made = (label.segment, *inner[1:])
+    logits, x = ops.arrange(logits, first), ops.arrange(x, inner)
     wide = (label.segment, *inner)
     shown, taken = ops.align((_write_mask(label, numbers), logits), wide)
     row = ops.Along("softmax", ops.Choose(shown, taken, NEUTRAL["softmax"], wide), index)

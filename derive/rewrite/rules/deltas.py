@@ -4,11 +4,12 @@ sum_j [i == j] * f_j = f_i          sum_v [v == tok[n]] * E[v,d] = E[tok[n],d]
 """
 
 from collections.abc import Iterator
+from itertools import combinations, product
 
 from derive.analysis.facts import is_finite_where_defined, is_never_negative, is_whole
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
-from derive.ir.polynomial import Polynomial
+from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import find_free, find_indices, rename_apart, rewrite_bottom_up, substitute
 from derive.rewrite.rule import rule
 from derive.rewrite.rules.products import is_bracket
@@ -88,6 +89,62 @@ def split_delta(expr: ir.Expr) -> ir.Expr | None:
         if any(_is_index_tied(part) or sift_label(part) for part in parts):
             return ir.Add(tuple(parts))
     return None
+
+
+@rule(
+    law="[a < b] + [a == b and c] = [a < b or a == b and c]",
+    before="x[N]; r[n] = sum[m]([x[m] < x[n]]) + sum[k, k < n]([x[k] == x[n]])",
+    after="x[N]; r[n] = sum[m]([x[m] < x[n] or (m < n and x[m] == x[n])])",
+    refuses="x[N]; r[n] = sum[m]([x[m] < x[n]]) + sum[k, k < n]([x[k] <= x[n]])",
+)
+def join_brackets(expr: ir.Expr) -> ir.Expr | None:
+    """Brackets that exclude each other, or sums of them alone, are one of either condition."""
+    match expr:
+        case ir.Where(condition, ir.ONE, ir.Where(other, ir.ONE, ir.ZERO)):
+            return ir.Where(ir.any_of(condition, other), ir.ONE, ir.ZERO)
+        case ir.Add(terms):
+            pass
+        case _:
+            return None
+    for one, other in combinations(terms, 2):
+        joined = _join_counts(one, other)
+        if joined is not None:
+            rest = [term for term in terms if term is not one and term is not other]
+            return ir.sum_of([joined, *rest])
+    return None
+
+
+def _join_counts(one: ir.Expr, other: ir.Expr) -> ir.Expr | None:
+    match one, other:
+        case ir.Where(left, ir.ONE, ir.ZERO), ir.Where(right, ir.ONE, ir.ZERO):
+            is_apart = _exclude(left, right)
+            return ir.Where(ir.any_of(left, right), ir.ONE, ir.ZERO) if is_apart else None
+        case ir.Reduce("sum", (index,), told, body), ir.Reduce("sum", (bound,), where, term):
+            if not is_same_extent(index.extent, bound.extent) or index in find_free(other):
+                return None
+            new: dict[ir.Expr, ir.Expr] = {bound: index}
+            parts = (ir.sum_over((), body, told), substitute(ir.sum_over((), term, where), new))
+            joined = _join_counts(*(_read_bracket(part) for part in parts))
+            return None if joined is None else ir.Reduce("sum", (index,), ir.TRUE, joined)
+    return None
+
+
+def _read_bracket(expr: ir.Expr) -> ir.Expr:
+    """A bracket under a condition as one of both."""
+    match expr:
+        case ir.Where(condition, ir.Where(inner, ir.ONE, ir.ZERO), ir.ZERO):
+            return ir.Where(ir.all_of(condition, inner), ir.ONE, ir.ZERO)
+    return expr
+
+
+def _exclude(one: ir.Expr, other: ir.Expr) -> bool:
+    """Is one told to be below or above what the other is told to equal, or the other way round?"""
+    for left, right in product(ir.split_and(one), ir.split_and(other)):
+        match left, right:
+            case ir.Compare(sign, a, b), ir.Compare(relation, c, d) if {a, b} == {c, d}:
+                if {sign, relation} in ({"<", "=="}, {">", "=="}):
+                    return True
+    return False
 
 
 def _open_rows(expr: ir.Expr, index: ir.Index) -> ir.Expr:

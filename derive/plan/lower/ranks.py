@@ -1,0 +1,183 @@
+"""Ranks: how many entries of its row are below each, read as a place or compared with a number.
+
+    u_r = sum_n [rank_n = r] x_n      is x in the order of the keys that are ranked: a sort
+    rank_n < K                        are the K lowest keys, and those equal to the last of them
+
+Of keys that share a rank the entries are added up at that place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from derive.ir import nodes as ir
+from derive.ir.polynomial import Polynomial
+from derive.ir.walk import find_free, substitute, walk
+from derive.plan import ops
+from derive.plan.lower.context import Context
+from derive.plan.lower.guarded import (
+    Guarded,
+    Wanted,
+    find_definition,
+    finish,
+    name_value,
+    read_guarded,
+    read_source,
+)
+from derive.plan.lower.number import lower_number
+from derive.plan.lower.orders import (
+    SORTED,
+    Side,
+    count_mask,
+    find_sides,
+    lower_keys,
+    sort_keys,
+    write_guard,
+)
+from derive.plan.steps import free_name
+from derive.rewrite.rules.deltas import is_position
+
+FIRST, TIES = "_is_among_first", "_add_ties"
+COMPARED = 16  # entries of a row from which the last of those below is looked for
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """The number of keys below each in its row, and what is added to that."""
+
+    side: Side
+    added: Polynomial
+
+
+def read_rank(expr: ir.Expr, context: Context, least: int) -> Rank | None:
+    """The rank that an expression is, in rows of at least so many entries; a name is opened."""
+    terms = [term for term in ir.split_sum(expr) if not ops.is_number(term)]
+    numbers = [term for term in ir.split_sum(expr) if ops.is_number(term)]
+    form = None
+    match terms:
+        case [ir.Access(tensor) as access] if tensor not in context.system.results:
+            value = find_definition(access, context)
+            found = None if value is None else read_rank(value, context, least)
+            return found and replace(found, added=found.added + Polynomial.of(ir.sum_of(numbers)))
+        case [ir.Reduce("sum", (index,)) as reduce]:
+            form = next(read_guarded(reduce, context), None)
+    if form is None or form.factors:
+        return None
+    sides = [side for guard in form.guards for side in find_sides(guard, index, context, least)]
+    if len(sides) != 1:
+        return None
+    (side,) = sides
+    rest = [guard for guard in form.guards if guard is not side.guard]
+    own = [i for i in find_free(side.bound) if i not in find_free(side.key)]
+    is_own = len(own) == 1 and substitute(side.bound, {own[0]: index}) is side.key
+    if not is_own or not all(map(side.implies, rest)):
+        return None
+    return Rank(replace(side, own=own[0]), Polynomial.of(ir.sum_of(numbers)))
+
+
+def lower_rank(relation: str, left: ir.Expr, right: ir.Expr, context: Context) -> ops.Op | None:
+    """The truth values of a rank below a number, or not; None of other relations."""
+    if ops.is_number(left):
+        left, right, relation = right, left, ir.MIRRORED[relation]
+    is_size = not any(isinstance(part, (ir.Scalar, ir.Index, ir.Access)) for part in walk(right))
+    is_known = isinstance(left, ir.Reduce) and context.recall(left) is not None
+    if not is_size or is_known or relation in {"==", "!="}:
+        return None
+    rank = read_rank(left, context, COMPARED)
+    if rank is None:
+        return None
+    side = rank.side
+    limit = Polynomial.of(right) - rank.added
+    limit += Polynomial.of(int(relation in {"<=", ">"}))
+    if side.tied and side.is_equal:
+        limit -= Polynomial.of(1)
+    key, bound = lower_keys(replace(side, is_turned=False), context)
+    sign = (">" if side.is_turned else "<") + "=" * (side.is_equal and not side.tied)
+    guard = write_guard(sign, key, bound, side.tied[:1], side.ends)
+    number, axes = lower_number(limit.to_expr()), ops.axes_of(bound)
+    whole = ops.combine("<", (count_mask(guard, side.index), number), axes)
+    options: tuple[ops.Operand, ...] = (sign, *([side.tied[0]] if side.tied else []))
+    call = ops.TorchCall(FIRST, (ops.Given(0), ops.Given(1), *options))
+    made = ops.Cell(call, (bound, number), whole, axes, volume=axes, scratch=(axes,) * 3)
+    return made if relation in {"<", "<="} else ops.Apply("not", (context.add_step(made),), axes)
+
+
+def lower_ranked(reduce: ir.Reduce, wanted: Wanted) -> ops.Op | None:
+    """The operation for a sum over entries whose rank is a place; None where it is none."""
+    if reduce.kind != "sum" or wanted.counted:
+        return None
+    for form in read_guarded(reduce, wanted.context):
+        for guard in form.guards:
+            match guard:
+                case ir.Compare("==", left, right):
+                    for rank, place in ((left, right), (right, left)):
+                        found = _take_ranked(form, rank, place, wanted)
+                        if found is not None:
+                            return found
+    return None
+
+
+def _take_ranked(form: Guarded, left: ir.Expr, place: ir.Expr, wanted: Wanted) -> ops.Op | None:
+    """The product at the place of each rank, read where the guard says."""
+    context, rank = wanted.context, read_rank(left, wanted.context, 1)
+    if rank is None or rank.side.is_equal or rank.added.terms:
+        return None
+    side, index = rank.side, rank.side.ends[1]
+    (guards, factors), _ = form.part((index,))
+    is_read = isinstance(place, ir.Index) and place not in form.bound
+    if index not in form.bound or len(guards) > 1 or not factors:
+        return None
+    if not is_position(place, index) or not (is_read or not find_free(place)):
+        return None
+    body = ir.product_of(factors)
+    row = ir.Index(place.name, index.extent) if isinstance(place, ir.Index) else index
+    if body is side.bound:
+        made: ir.Expr = name_value(_sort(side, row, context), context)
+        keys = made
+    else:
+        order = read_source(sort_keys(side, context).order, context)
+        at: dict[ir.Expr, ir.Expr] = {index: substitute(order, {order.places[-1]: row})}
+        made, keys = substitute(body, at), substitute(side.bound, at)
+    if not side.tied:
+        made = name_value(_add_ties(made, keys, row, wanted), context)
+    return finish(form, substitute(made, {row: place}), None, (index,), wanted)
+
+
+def _sort(side: Side, row: ir.Index, context: Context) -> ops.Op:
+    """The keys in their order."""
+    index, own = side.ends
+    key, bound = lower_keys(replace(side, is_turned=False), context)
+    axes, sign = ops.axes_of(bound), ">" if side.is_turned else "<"
+    ranks = count_mask(write_guard(sign, key, bound, side.tied or "<", side.ends), index)
+    is_here = ops.combine("==", (ranks, ops.Iota(row)), (*axes, row))
+    shown, taken = ops.align((is_here, bound), (*axes, row))
+    whole = ops.Reduction("sum", ops.Choose(shown, taken, ops.Num(ir.ZERO), (*axes, row)), (own,))
+    told = (("stable", bool(side.tied)), ("descending", side.is_turned))
+    options = (("dim", -1), *(pair for pair in told if pair[1]))
+    call = ops.Pick(ops.TorchCall(".sort", (ops.Given(0),), options), (0,))
+    volume = (*axes, ir.Index("each", ir.Number(Fraction(SORTED))))
+    return ops.Cell(call, (bound,), whole, (*axes[:-1], row), volume=volume, scratch=(axes,))
+
+
+def _add_ties(values: ir.Expr, keys: ir.Expr, row: ir.Index, wanted: Wanted) -> ops.Op:
+    """Values in the order of their keys, those of equal keys added up at the first of them."""
+    x, key = (wanted.context.lower(part, (*wanted.order, row)) for part in (values, keys))
+    key = ops.arrange(key, (*(i for i in ops.axes_of(key) if i is not row), row))
+    own, batch = ops.axes_of(x), ops.axes_of(key)[:-1]
+    options: tuple[tuple[str, ops.Operand], ...] = ()
+    if batch:
+        own = (*(i for i in own if i not in {*batch, row}), *batch, row)
+    elif own[-1] is not row:
+        options = (("dim", own.index(row)),)
+    x = ops.arrange(x, own) if {*ops.axes_of(x)} == {*own} else ops.Expand(x, own)
+    names = {i.name for i in own} | wanted.context.names
+    each, other = (ir.Index(free_name(name, names), row.extent) for name in ("each", "other"))
+    before, here = (ops.rename_indices(key, {row: i}) for i in (other, each))
+    ranks = count_mask(write_guard("<", before, here, "", (other, each)), other)
+    wide = (*own, each)
+    is_here = ops.combine("==", (ranks, ops.Iota(row)), wide)
+    shown, taken = ops.align((is_here, ops.rename_indices(x, {row: each})), wide)
+    whole = ops.Reduction("sum", ops.Choose(shown, taken, ops.Num(ir.ZERO), wide), (each,))
+    call = ops.TorchCall(TIES, (ops.Given(0), ops.Given(1)), options)
+    return ops.Cell(call, (x, key), whole, own, volume=own, scratch=(own, own))
