@@ -25,7 +25,7 @@ from derive.plan.machine import DEFAULT
 from derive.plan.masks import use_factors
 from derive.plan.meaning import find_values, to_expr
 from derive.plan.path import FLOPS
-from derive.plan.plan import Entry, Plan
+from derive.plan.plan import SUBSCRIPTS, Entry, Plan
 from derive.plan.steps import Step, free_name, name_op, name_part
 from derive.rewrite.guards import find_roundable, mark_harmful
 from derive.rewrite.recipes import prepare
@@ -90,12 +90,40 @@ def lower_system(
         steps = eliminate_common(steps, set(sources), context.names)
     steps = use_norms(steps)
     steps, results = keep_in_place(steps, results, Storage(sizes))
-    steps = match_kinds(split_long(steps, context.names), prepared)
+    steps = match_kinds(split_long(merge_many(steps), context.names), prepared)
     if not any(_is_mask(part) for step in steps for part in ops.walk_ops(step.op)):
         context.notes.pop(FINITE, None)  # calls of torch have taken the masks
     notes = (*form.notes, *context.notes, *find_notes(steps))
     orders = tuple(context.orders)
     return Plan(system, steps, results, dict(sizes), notes, log=form.log, orders=orders)
+
+
+def merge_many(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The steps, in products of more indices than torch has letters those of one role merged."""
+
+    def visit(op: ops.Op) -> ops.Op:
+        args = tuple(map(visit, ops.args_of(op)))
+        here = ops.with_args(op, args) if args != ops.args_of(op) else op
+        indices = dict.fromkeys(i for arg in args for i in ops.axes_of(arg))
+        if not isinstance(here, ops.Einsum) or len(indices) <= len(SUBSCRIPTS):
+            return here
+        roles: dict[tuple[bool, ...], tuple[ir.Index, ...]] = {}
+        for index in (*here.axes, *indices):
+            role = tuple(index in ops.axes_of(part) for part in (*args, here))
+            roles[role] = tuple(dict.fromkeys((*roles.get(role, ()), index)))
+        merged = [
+            ops.merge(arg, [group for role, group in roles.items() if role[place]])
+            for place, arg in enumerate(args)
+        ]
+        groups = [group for role, group in roles.items() if role[-1]]
+        made: ops.Op = ops.Einsum(
+            tuple(merged), tuple(ops.merge_indices(g) if len(g) > 1 else g[0] for g in groups)
+        )
+        for place, group in reversed(list(enumerate(groups))):
+            made = ops.Unflatten(made, place, group) if len(group) > 1 else made
+        return ops.arrange(made, here.axes)
+
+    return tuple(Step(step.name, visit(step.op)) for step in steps)
 
 
 NORM = "_norm"

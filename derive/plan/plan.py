@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from statistics import geometric_mean
 
-from derive.errors import refuse
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, add_all
 from derive.plan import ops
@@ -347,12 +346,6 @@ def to_equation(op: ops.Einsum, subscripts: Mapping[ir.Index, str]) -> str:
     indices = _indices_of(op)
     if any(index not in subscripts for index in indices):
         subscripts = _assign_subscripts(indices)
-    if any(index not in subscripts for index in indices):
-        raise refuse(
-            "too-many-letters",
-            f"one contraction has {len(indices)} indices, and torch {len(SUBSCRIPTS)} letters",
-            help="merge indices, or contract in equations of their own",
-        )
     inputs = ",".join("".join(subscripts[i] for i in ops.axes_of(arg)) for arg in op.args)
     return f"{inputs}->{''.join(subscripts[i] for i in op.axes)}"
 

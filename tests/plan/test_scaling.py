@@ -377,3 +377,30 @@ def test_many_factors_are_planned_without_deep_recursion() -> None:
     builder.join()
     assert len(found[0].plan.steps) == 299
     assert sum(isinstance(step.op, ops.Einsum) for step in found[0].plan.steps) == 299
+
+
+def test_a_product_of_more_indices_than_letters_is_one_product() -> None:
+    dice = Random(4)
+    names = [f"i{k}" for k in range(56)]
+    extents = {name: 2 if k % 7 == 0 else 1 for k, name in enumerate(names)}
+    roles = names[:12], names[12:24], names[24:40], names[40:]  # in both and kept, in one, summed
+    one, other, kept = ([*roles[k], *roles[n]] for k, n in ((0, 1), (0, 2), (1, 2)))
+    one, other, kept = [*one, *roles[3]], [*other, *roles[3]], [*kept, *roles[0]]
+    for places in (one, other, kept):
+        dice.shuffle(places)
+    shapes = [", ".join(name.upper() for name in each) for each in (one, other)]
+    text = (
+        f"A[{shapes[0]}]; B[{shapes[1]}]\nz[{', '.join(kept)}] = "
+        f"sum[{', '.join(roles[3])}](A[{', '.join(one)}] * B[{', '.join(other)}])"
+    )
+    sizes = {name.upper(): extent for name, extent in extents.items()}
+    built = build(parse(text, "merged"), sizes=sizes)
+    parts = [part for step in built.plan.steps for part in ops.walk_ops(step.op)]
+    assert sum(isinstance(part, ops.Einsum) for part in parts) == 1
+    a, b = (
+        torch.rand([extents[name] for name in each], dtype=torch.float64) for each in (one, other)
+    )
+    letters = dict(zip([n for n in names if extents[n] > 1], ascii_lowercase, strict=False))
+    left, right, made = ("".join(letters.get(n, "") for n in each) for each in (one, other, kept))
+    wanted = torch.einsum(f"{left},{right}->{made}", a.squeeze(), b.squeeze())
+    assert torch.allclose(built.function(a, b).squeeze(), wanted)
