@@ -36,6 +36,7 @@ from derive.plan.steps import Step, Tile
 OUTER = WIDTH - len(INDENT)  # columns of a line of the function
 WIDE = ("zero", "one", "empty", "lowest")  # the starts of running sums and of what scales them
 INNER = WIDTH - 2 * len(INDENT)  # and of its loop
+MOST_TERMS = 40  # of a cost that is shown as a polynomial
 REASONS = {  # of a start that is not what one expects
     "lowest": "# not -inf: a block of nothing but -inf has weights of 0 then, not nan",
     "empty": "# 0 / 1 where there is nothing to sum",
@@ -132,10 +133,7 @@ def write_docstring(
     if longer and not plan.is_matmul:
         pairs = ", ".join(f"{index} for {name}" for name, index in longer.items())
         sentences.append(f"Letters in the einsum strings: {pairs}.")
-    flops, peak = (
-        to_python(p.to_expr()).replace(" * ", "*") for p in (plan.flops, plan.peak_elements)
-    )
-    sentences.append(f"Cost: {flops} operations; {peak} elements alive at once.")
+    sentences.append(_write_cost(plan))
     sentences += [*remarks, *(f"By {note}." for note in dict.fromkeys(plan.notes))]
     if plan.regimes:
         at = ", ".join(f"{size}={number}" for size, number in plan.sizes.items())
@@ -147,6 +145,18 @@ def write_docstring(
 
 
 HOLDS = {"int": "integers", "bool": "truth values", "complex": "complex numbers"}
+
+
+def _write_cost(plan: Plan) -> str:
+    """Operations and memory as polynomials; of more terms than one reads as numbers."""
+    counts = plan.flops, plan.peak_elements
+    if max(len(count.terms) for count in counts) > MOST_TERMS:
+        flops, peak = (f"{plan.at_sizes(count):,}" for count in counts)
+        where = " at the sizes it is planned for"
+    else:
+        flops, peak = (to_python(count.to_expr()).replace(" * ", "*") for count in counts)
+        where = ""
+    return f"Cost{where}: {flops} operations; {peak} elements alive at once."
 
 
 def _list_arguments(plan: Plan, more: Sequence[Row]) -> list[str]:

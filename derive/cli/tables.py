@@ -286,13 +286,13 @@ def say_at(sizes: Mapping[str, int]) -> str:
 
 def find_remarks(built: Built, options: Options) -> Iterator[str]:
     """A sentence for each option that changed nothing."""
-    from derive.plan.search import FAR, MOST_PRODUCTS
+    from derive.plan.search import FAR, MOST_PRODUCTS, count_products
     from derive.rewrite.recipes import LOSSY
 
     lossy = {rule.name for rule in LOSSY}
     if options.fast_math and not any(entry.name in lossy for entry in built.plan.log):
         yield "--fast-math: no rule that loses digits makes it faster here"
-    if options.dispatch and len(built.plan.einsums) > MOST_PRODUCTS:
+    if options.dispatch and count_products(built.plan) > MOST_PRODUCTS:
         yield f"--dispatch: orders of more than {MOST_PRODUCTS} products are not searched again"
     elif options.dispatch and not built.plan.regimes:
         yield (

@@ -300,8 +300,7 @@ class _Search:
 
         Looked at are the form of the recipe and a few near it, in their best orders there.
         """
-        products = max((len(plan.einsums), *(len(each.path) for each in plan.orders)))
-        if not plan.einsums or products > MOST_PRODUCTS:
+        if not plan.einsums or count_products(plan) > MOST_PRODUCTS:
             return ()
         rules = [rule for rule in OPTIONS if rule.across is not None]
         others = islice(self.find_next(start, rules, {start.form.prepared: None}), MOST_NEIGHBOURS)
@@ -359,6 +358,11 @@ def _find_crossing(
         one, two = (plan.at_sizes(count, at) for plan, count in (own, other))
         own_side, far = (own_side, middle) if two < one else (middle, far)
     return own_side
+
+
+def count_products(plan: Plan) -> int:
+    """The products of a plan, or of its longest order."""
+    return max((len(plan.einsums), *(len(order.path) for order in plan.orders)))
 
 
 def _may_transform(form: Form) -> bool:

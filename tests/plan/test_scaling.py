@@ -404,3 +404,12 @@ def test_a_product_of_more_indices_than_letters_is_one_product() -> None:
     left, right, made = ("".join(letters.get(n, "") for n in each) for each in (one, other, kept))
     wanted = torch.einsum(f"{left},{right}->{made}", a.squeeze(), b.squeeze())
     assert torch.allclose(built.function(a, b).squeeze(), wanted)
+
+
+def test_a_cost_of_many_terms_is_shown_as_a_number() -> None:
+    factors = " * ".join(f"T{k}[i{k}, i{k + 1}]" for k in range(50))
+    declared = "; ".join(f"T{k}[N{k}, N{k + 1}]" for k in range(50))
+    bound = ", ".join(f"i{k}" for k in range(1, 50))
+    formula = parse(f"{declared}\nz[i0, i50] = sum[{bound}]({factors})", "chain")
+    source = build(formula, sizes={f"N{k}": 2 + k for k in range(51)}).source
+    assert "Cost at the sizes it is planned for: " in " ".join(source.split())
