@@ -235,9 +235,10 @@ def find_left_over(index: ir.Index, step: Polynomial) -> Polynomial:
 
 
 def _is_skewed(op: ops.Op, form: _Form) -> bool:
-    """Is it k - i for an index k, in a tensor that has a place i too?"""
+    """Is it k - i or k + i for an index k, in a tensor that has a place i too?"""
     plain = len(form.steps) == 2 and all(step == ONE for _, step in form.steps)
-    return plain and len(form.down) == 1 and form.down[0] in ops.axes_of(op)
+    known = [index for index, _ in form.steps if index in ops.axes_of(op)]
+    return plain and len(known) == 1 and form.down in ((), tuple(known))
 
 
 def _cut(op: ops.Op, at: int, form: _Form, *, is_made: bool = False) -> tuple[ops.Op, _Form]:
@@ -251,7 +252,7 @@ def _cut(op: ops.Op, at: int, form: _Form, *, is_made: bool = False) -> tuple[op
     is_inside = is_never_negative(form.low)
     is_inside = is_inside and is_never_negative(length - form.low - form.length)
     if _is_skewed(op, form):
-        form = replace(form, length=form.length + ONE)
+        form = replace(form, length=form.length + ONE) if form.down else form
     elif form.is_square and (is_made or not is_inside):
         spare = 1 if is_never_negative(form.low) else -1
         low = form.low if spare > 0 else form.low - ONE
@@ -309,16 +310,25 @@ def _read_form(op: ops.Op, at: int, form: _Form) -> ops.Op:
 
 
 def _skew(op: ops.Op, at: int, form: _Form) -> ops.Op:
-    """Rows of a matrix, each one place further on: x[i,k - i], in one piece that is cut anew."""
-    (down,), axis = form.down, ops.axes_of(op)[at]
+    """Rows of a matrix, each one place further on: x[i,k - i], in one piece that is cut anew.
+
+    Those of x[i,k + i] are longer by one place then, and zeros behind are what they lack.
+    """
+    axis = ops.axes_of(op)[at]
+    (down,) = (index for index, _ in form.steps if index in ops.axes_of(op))
     (along,) = (index for index, _ in form.steps if index is not down)
     axes = [each for each in ops.axes_of(op) if each is not axis]
     at = axes.index(down)
     op = ops.arrange(op, (*axes[: at + 1], axis, *axes[at + 1 :]))
-    rows = (down, ir.Index(f"{axis.name}.", (Polynomial.of(axis.extent) - ONE).to_expr()))
+    more = Polynomial.of(-1 if form.down else 1)
+    rows = (down, ir.Index(f"{axis.name}.", (Polynomial.of(axis.extent) + more).to_expr()))
     op = ops.Flatten(op, at, at + 1, ops.merge_indices((down, axis)))
-    start = (Polynomial.of(down.extent) - ONE).to_expr()
-    op = ops.Unflatten(ops.Slice(op, at, ops.merge_indices(rows), start), at, rows)
+    if form.down:
+        start = (Polynomial.of(down.extent) - ONE).to_expr()
+        op = ops.Slice(op, at, ops.merge_indices(rows), start)
+    else:
+        op = ops.Pad(op, at, ops.merge_indices(rows), ir.ZERO)
+    op = ops.Unflatten(op, at, rows)
     return ops.Slice(op, at + 1, along)
 
 
