@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from itertools import product
 from math import inf
 from types import MappingProxyType
@@ -37,6 +38,7 @@ from derive.ir.walk import (
     walk,
 )
 from derive.plan import ops
+from derive.plan.borders import push_guard
 from derive.plan.gates import Gated, find_gated
 from derive.plan.plan import RECUR_CHUNK, Plan
 from derive.plan.readers import Turns, find_last, fold_readers, read_last
@@ -261,6 +263,7 @@ class _Opener:
         for equation, value in zip(recurrence.equations, values, strict=True):
             self.here = equation.target
             target = ir.Access(loop.made[self.here.tensor], self._others(self.here))
+            value = rewrite_bottom_up(value, partial(push_guard, reads=self._recurs))  # noqa: PLW2901
             turn.append(ir.Equation(target, self._place(value)))
         self._keep(last)
         return [*self.outside, *turn]
@@ -587,13 +590,14 @@ def close_recurrences(plan: Plan, system: ir.System, loops: list[Loop]) -> Plan:
     def find(tensor: ir.Tensor) -> ops.Op:
         return results.get(tensor.name, name_places(tensor))
 
+    by_name = {step.name: step.op for step in plan.steps}
     scans = []
     for k, loop in enumerate(loops):
         carried = tuple(
             Carried(
                 tensor.name,
                 each,
-                tuple(find(t) for t in loop.first.get(tensor, [])),
+                tuple(_cast(find(t), tensor, by_name) for t in loop.first.get(tensor, [])),
                 find(loop.made[tensor]),
                 tuple((t.name, lag) for (own, lag), t in loop.before.items() if own is tensor),
                 loop.skipped if loop.first.get(tensor) else 0,
@@ -612,3 +616,13 @@ def close_recurrences(plan: Plan, system: ir.System, loops: list[Loop]) -> Plan:
     made = {tensor for loop in loops for tensor in loop.made}
     found = tuple(name_places(t) if t in made else results[t.name] for t in system.results)
     return replace(plan, system=system, steps=steps, results=found, scans=tuple(scans))
+
+
+def _cast(op: ops.Op, tensor: ir.Tensor, by_name: Mapping[str, ops.Op]) -> ops.Op:
+    """The first value of a tensor of real numbers as such, where it is made of positions."""
+    root = op
+    while isinstance(root, (ops.Source, ops.Expand, ops.Arrange)):
+        if isinstance(root, ops.Source) and root.name not in by_name:
+            break
+        root = by_name[root.name] if isinstance(root, ops.Source) else root.arg
+    return ops.Cast(op) if tensor.kind == "real" and ops.is_integral(root) else op

@@ -1,6 +1,7 @@
 """Conditions and choices: truth values over indices, where."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial, reduce
 from math import lcm
 
@@ -207,7 +208,8 @@ def lower_choice(
         condition, then, other = condition.part, other, then
     if condition in (ir.TRUE, ir.FALSE):
         return context.lower(then if condition is ir.TRUE else other, order)
-    joined = _lower_pieces(ir.Where(condition, then, other), context, order)
+    joined = _lower_padded(condition, then, other, context, order)
+    joined = joined or _lower_pieces(ir.Where(condition, then, other), context, order)
     if joined is not None:
         return joined
     mask = lower_condition(condition, context, order)
@@ -224,6 +226,26 @@ def lower_choice(
     taken, left = (ops.Cast(op) if ops.is_boolean(op) else op for op in (taken, left))
     mask, taken, left = ops.align([mask, taken, left], order)
     return ops.Choose(mask, taken, left, ops.find_union([mask, taken, left], order))
+
+
+def _lower_padded(
+    condition: ir.Expr, then: ir.Expr, other: ir.Expr, context: Context, order: tuple[ir.Index, ...]
+) -> ops.Op | None:
+    """A read where its one place that is no index is there, else a number: padded with that."""
+    if not isinstance(then, ir.Access) or not isinstance(other, (ir.Number, ir.Infinity)):
+        return None
+    moved = [place for place in then.places if not isinstance(place, ir.Index)]
+    if len(moved) != 1 or not is_told(condition) or then.tensor.kind != "real":
+        return None
+    (place,) = map(Polynomial.of, moved)
+    if [*find_facts(condition)] != [place] or place.constant is not None:
+        return None
+    op = context.lower(then, order)
+    pads = [part for part in ops.walk_ops(op) if isinstance(part, ops.Pad)]
+    views = all(isinstance(part, (*ops.VIEWS, ops.Pad)) for part in ops.walk_ops(op))
+    if len(pads) != 1 or not views or pads[0].value is not ir.ZERO:
+        return None
+    return ops.exchange(op, {pads[0]: replace(pads[0], value=other)})
 
 
 def _lower_pieces(choice: ir.Where, context: Context, order: tuple[ir.Index, ...]) -> ops.Op | None:
