@@ -451,10 +451,12 @@ def _find_atom_range(atom: ir.Expr) -> Range:
             return _join(find_range(least), find_range(most))
         case ir.Call("max", arguments):
             lows = [low for a in arguments if (low := find_range(a).low) is not None]
-            return Range(_pick(lows, least=False) or next(iter(lows), None), None)
+            high = _pick([find_range(a).high for a in arguments], least=False)
+            return Range(_pick(lows, least=False) or next(iter(lows), None), high)
         case ir.Call("min", arguments):
             highs = [high for a in arguments if (high := find_range(a).high) is not None]
-            return Range(None, _pick(highs, least=True) or next(iter(highs), None))
+            low = _pick([find_range(a).low for a in arguments], least=True)
+            return Range(low, _pick(highs, least=True) or next(iter(highs), None))
         case ir.Call("abs", (inside,)):
             ends = find_range(inside)
             down = None if ends.low is None else -ends.low

@@ -56,6 +56,7 @@ from derive.rewrite.rules import (
     offsets,
     products,
     sums,
+    tables,
 )
 from derive.rewrite.rules.products import is_bracket, is_negative
 
@@ -247,6 +248,7 @@ RULES: tuple[Rule, ...] = (
     products.guard_product,
     exponentials.turn_sigmoid,
     products.choose_argument,
+    tables.join_reads,
     products.contract_mean,
     exponentials.find_softmax,
     exponentials.find_full_softmax,
@@ -419,7 +421,7 @@ class _Log:
         self.system = goal
 
 
-_FAMILIES = (expansion, sums, exponentials, deltas, masks, chains, products, offsets)
+_FAMILIES = (tables, expansion, sums, exponentials, deltas, masks, chains, products, offsets)
 _FOUND = dict.fromkeys(
     each
     for family in _FAMILIES

@@ -31,13 +31,14 @@ An index of the user's that a rule drew into its own scope means what it did bef
 name only where somebody is to read the text.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from derive.ir import nodes as ir
 from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import (
+    find_accesses,
     find_entry_names,
     find_free,
     find_indices,
@@ -124,6 +125,18 @@ def find_value(factor: ir.Expr, equation: ir.Equation) -> ir.Expr | None:
 def put_value(value: ir.Expr, equation: ir.Equation) -> ir.Expr:
     """The value with the equation's in place of each read at indices."""
     return rewrite_bottom_up(value, lambda here: find_value(here, equation) or here)
+
+
+def drop_unread(
+    equations: Sequence[ir.Equation], results: Collection[ir.Tensor]
+) -> tuple[ir.Equation, ...]:
+    """The equations that the results need."""
+    needed, kept = {*results}, list[ir.Equation]()
+    for equation in reversed(equations):
+        if equation.target.tensor in needed:
+            needed |= {access.tensor for access in find_accesses(equation.value)}
+            kept.insert(0, equation)
+    return tuple(kept)
 
 
 def rename_all(

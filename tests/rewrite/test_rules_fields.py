@@ -33,7 +33,7 @@ MORE = [(name, text) for name, texts in TEXTS.items() for text in texts[1:]]
 
 # Largest entries are chosen over a field by a random order, which no shift and no scale keeps.
 # Nor is a clamp at zero: a field knows no sign.
-BY_ORDER = ("hoist_scale", "expand_square", "find_logdet", "open_kink")
+BY_ORDER = ("hoist_scale", "hoist_rising", "expand_square", "find_logdet", "open_kink")
 
 each_rule = pytest.mark.parametrize("name", RULE)
 each_field_rule = pytest.mark.parametrize("name", [n for n in RULE if n not in BY_ORDER])
@@ -153,6 +153,9 @@ ORDERED = {
             MAX + "2 * max[j](f[i,j])",
         ),
         (MAX + "min[j](f[i,j] / N)", MAX + "1 / N * min[j](f[i,j])", MAX + "max[j](f[i,j]) / N"),
+    ],
+    "hoist_rising": [
+        (MAX + "max[j](relu(f[i,j]))", MAX + "relu(max[j](f[i,j]))", MAX + "max[j](f[i,j])")
     ],
     "hoist_term": [
         (MAX + f"{kind}[j](f[i,j] + a[i])", MAX + f"a[i] + {kind}[j](f[i,j])", MAX + f"{wrong}")

@@ -368,6 +368,11 @@ def take_places(
 ) -> ops.Op:
     """The places that no view reads, taken by tensors of integers."""
     by: dict[ir.Index, ops.Op] = {}
+    if len(left) == 1 and len({*ops.axes_of(op)}) == len(ops.axes_of(op)):
+        ((axis, place),) = left.items()
+        gathered = _gather(op, axis, place, context)
+        if gathered is not None:
+            return gathered
     for axis, place in left.items():
         rolled = _roll(op, axis, place, context)
         form = _find_core(place)
@@ -403,6 +408,31 @@ def take(op: ops.Op, by: Mapping[ir.Index, ops.Op], order: tuple[ir.Index, ...])
     is_one_block = places[-1] - places[0] + 1 == len(places)
     start = places[0] if is_one_block else 0
     return ops.Take(op, places, told, (*kept[:start], *union, *kept[start:]))
+
+
+def _gather(op: ops.Op, axis: ir.Index, place: ir.Expr, context: Context) -> ops.Op | None:
+    """Positions of one axis that other axes have a say in, and new indices: torch.gather."""
+    axes, free = ops.axes_of(op), find_free(place)
+    new = tuple(i for i in free if i not in axes)
+    if not new or len(new) == len(free):
+        return None
+    at = axes.index(axis)
+    told = (*axes[:at], *new, *axes[at + 1 :])
+    order = ops.sort_axes(free, told)
+    position = _lower_position(place, axis.extent, context, order)
+    by = position = ops.arrange(position, ops.sort_axes(ops.axes_of(position), told))
+    if len(new) > 1:
+        first = ops.axes_of(by).index(new[0])
+        by = ops.Flatten(by, first, first + len(new) - 1, ops.merge_indices(new))
+    run = ops.merge_indices(new) if len(new) > 1 else new[0]
+    made = (*axes[:at], run, *axes[at + 1 :])
+    by = ops.Expand(by, made) if ops.axes_of(by) != made else by
+    known = {i: lower_index(i, context) for i in axes if i in free}
+    whole = ops.arrange(take(op, {axis: position, **known}, order), told)
+    whole = ops.flatten(whole, at, at + len(new) - 1) if len(new) > 1 else whole
+    call = ops.TorchCall(".gather", (ops.Given(0), at, ops.Given(1)))
+    cell = ops.Cell(call, (op, by), whole, made)
+    return ops.Unflatten(cell, at, new) if len(new) > 1 else cell
 
 
 def _find_core(place: ir.Expr) -> ir.Expr | None:

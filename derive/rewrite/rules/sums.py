@@ -9,6 +9,7 @@ from itertools import combinations
 from math import comb, prod
 from typing import TypeAlias
 
+from derive.analysis.extents import is_never_empty
 from derive.analysis.facts import is_finite_where_defined, is_never_negative, is_positive, is_safe
 from derive.ir import nodes as ir
 from derive.ir.functions import REDUCTIONS, holds_complex
@@ -249,6 +250,27 @@ def hoist_scale(expr: ir.Expr) -> ir.Expr | None:
             inside = [f for f in find_factors(body) if f not in outside]
             if outside and inside:
                 return ir.Mul((*outside, ir.Reduce(kind, bound, condition, ir.product_of(inside))))
+    return None
+
+
+# Functions that never fall, where what follows their first argument is no number below 0.
+RISING = "exp expm1 log log1p erf atan tanh sigmoid logsigmoid relu leaky_relu elu softplus"
+
+
+@rule(
+    law="max_j f(x_j) = f(max_j x_j) where f never falls, and so for min",
+    before="a[M]; x[M, N]; y[i] = max[j](relu(x[i,j] + a[i]))",
+    after="a[M]; x[M, N]; y[i] = relu(max[j](x[i,j] + a[i]))",
+    refuses="a[N]; x[M, N]; y[i] = max[j](leaky_relu(x[i,j], a[j]))",
+)
+def hoist_rising(expr: ir.Expr) -> ir.Expr | None:
+    """A function that never falls is applied to the largest entry alone."""
+    match expr:
+        case ir.Reduce("max" | "min" as kind, bound, condition, ir.Call(name, (body, *rest))):
+            is_full = all(is_never_empty(condition, index) for index in bound)
+            is_rising = all(is_number(each) and is_never_negative(each) for each in rest)
+            if name in RISING.split() and is_full and is_rising and {*bound} <= {*find_free(body)}:
+                return ir.Call(name, (ir.Reduce(kind, bound, condition, body), *rest))
     return None
 
 

@@ -77,7 +77,15 @@ def opens(add: ir.Add, bound: set[ir.Index], *, deep: bool) -> bool:
 
 
 def _is_spanned(term: ir.Expr, own: set[ir.Index]) -> bool:
-    return any(own <= {*walk.find_free(factor)} for factor in list_factors(term))
+    return any(own <= _find_own(factor) for factor in list_factors(term))
+
+
+def _find_own(factor: ir.Expr) -> set[ir.Index]:
+    """The indices of a factor; a read at places of data has those of its other places."""
+    if isinstance(factor, ir.Access):
+        places = (place for place in factor.places if not walk.find_accesses(place))
+        return {index for place in places for index in walk.find_free(place)}
+    return {*walk.find_free(factor)}
 
 
 def is_composite(term: ir.Expr) -> bool:

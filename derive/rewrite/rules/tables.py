@@ -1,0 +1,333 @@
+"""What depends on an index only through a place is computed once for each value of the place.
+
+    y_eo = sum_d W_od * h_(s_e)d          p_uo = sum_d W_od * h_ud;   y_eo = p_(s_e)o
+
+A gather commutes with what is linear and with what is elementwise. Substitution shows it: put u for
+the place, and an index of the place is gone. Which side is cheaper follows from the sizes.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from derive.analysis.facts import Facts, find_facts, is_finite, is_never_negative, is_positive
+from derive.ir import nodes as ir
+from derive.ir.polynomial import Polynomial, is_same_extent
+from derive.ir.walk import Names, find_accesses, find_free, map_children, substitute, walk
+from derive.rewrite.guards import find_nonfinite, is_variable, mark_tensors
+from derive.rewrite.rule import drop_unread, put_value, rule, system_rule
+from derive.rewrite.rules.sums import find_factors
+
+Conditions: TypeAlias = tuple[ir.Expr, ...]
+
+BOUNDS = {"clip", "max", "min"}
+HEAVY = (ir.Call, ir.Pow, ir.Reduce, ir.Along)
+
+
+def find_keys(expr: ir.Expr) -> tuple[ir.Expr, ...]:
+    """The places that may stand for their indices: those of data, of functions, and differences."""
+    places = (place for access in find_accesses(expr) for place in access.places)
+    return tuple(dict.fromkeys(place for place in places if _is_key(place)))
+
+
+def _is_key(place: ir.Expr) -> bool:
+    if isinstance(place, ir.Index) or not find_free(place):
+        return False
+    if not is_affine(place):
+        return True
+    value = Polynomial.of(place)
+    halves = [value.split(index) for index in find_free(place)]
+    return sorted(h[0].constant or 0 for h in halves if h is not None) == [-1, 1]
+
+
+def is_affine(place: ir.Expr) -> bool:
+    """Is it a sum of multiples of indices?"""
+    atoms = Polynomial.of(place).atoms
+    return all(isinstance(each, ir.Index) or not find_free(each) for each in atoms)
+
+
+@dataclass
+class Tables:
+    """The tables of a system: by what they hold, and the equations that define them."""
+
+    names: Names
+    nonfinite: Mapping[ir.Tensor, ir.Tensor]
+    allowed: Sequence[ir.Expr]  # keys that are tried
+    is_strict: bool = True  # all indices of a key are gone, else one at least
+    adds: bool = False  # instead: what is multiplied by reads is added up by place before
+    target: str = ""
+    made: dict[tuple[ir.Expr, tuple[ir.Index, ...]], ir.Equation] = field(default_factory=dict)
+    runs: dict[ir.Expr, ir.Index] = field(default_factory=dict)  # the values of keys, by extent
+
+    def open(self, expr: ir.Expr) -> ir.Expr:
+        """The expression with reads of tables for its largest parts that a key stands for."""
+        keys = [key for key in find_keys(expr) if key in self.allowed]
+        if not keys:
+            return expr
+        heavy = [part for part in walk(expr) if isinstance(part, HEAVY)]
+        worked = (k for k in keys if any(k in walk(part) and k is not part for part in heavy))
+        for key in () if self.adds else worked:
+            read = self.read(expr, key)
+            if read is not None:
+                return read
+        match expr:
+            case ir.Access() | ir.Index():
+                return expr
+            case ir.Reduce("sum", bound, condition, body):
+                for key in keys:
+                    read = (self._add_up if self.adds else self._open_sum)(expr, key)
+                    if read is not None:
+                        return read
+                return ir.Reduce("sum", bound, condition, self.open(body))
+            case ir.Reduce(kind, bound, condition, body):
+                return ir.Reduce(kind, bound, condition, self.open(body))
+            case ir.Along(kind, index, condition, body, columns):
+                return ir.Along(kind, index, condition, self.open(body), columns)
+            case ir.Where(condition, then, other):
+                return ir.Where(condition, self.open(then), self.open(other))
+            case ir.Call("floordiv" | "mod" | "floor"):
+                return expr
+        return map_children(expr, self.open)
+
+    def read(self, expr: ir.Expr, key: ir.Expr) -> ir.Expr | None:
+        """A read of a table in place of an expression, if an index of the key stands only there."""
+        free = {*find_free(expr)}
+        if not {*find_free(key)} <= free:
+            return None
+        run = self._find_run(expr, key)
+        if run is None:
+            return None
+        try:
+            body = substitute(expr, {key: run})
+        except ValueError:  # a row along an index of the key
+            return None
+        left = {*find_free(key)} & {*find_free(body)}
+        if run in free or (left if self.is_strict else left == {*find_free(key)}):
+            return None
+        if is_variable(body) and not is_finite(mark_tensors(body, self.nonfinite)):
+            return None  # no one may read an entry that is infinite: its gradient would be 0 * oo
+        return self._define(body, run, key)
+
+    def _find_run(self, expr: ir.Expr, key: ir.Expr) -> ir.Index | None:
+        """The index of the values of a key, if it is a place of one extent."""
+        extents = [
+            extent
+            for access in find_accesses(expr)
+            for place, extent in zip(access.places, access.tensor.shape, strict=True)
+            if place is key
+        ]
+        if not extents or not all(is_same_extent(extents[0], each) for each in extents):
+            return None
+        if extents[0] not in self.runs:
+            self.runs[extents[0]] = self.names.take_index(ir.Index("u", extents[0]))
+        return self.runs[extents[0]]
+
+    def _define(self, body: ir.Expr, run: ir.Index, key: ir.Expr) -> ir.Expr:
+        others = tuple(i for i in find_free(body) if i is not run)
+        is_row = bool({*others} & {*find_free(key)})  # entries of rows are read, else whole rows
+        axes = (*others, run) if is_row else (run, *others)
+        if (body, axes) not in self.made:
+            name = self.names.take(f"{self.target}_of_{run.name}")
+            tensor = ir.Tensor(name, tuple(axis.extent for axis in axes))
+            self.made[body, axes] = ir.Equation(ir.Access(tensor, axes), body)
+        tensor = self.made[body, axes].target.tensor
+        return ir.Access(tensor, tuple(key if axis is run else axis for axis in axes))
+
+    def _open_sum(self, expr: ir.Reduce, key: ir.Expr) -> ir.Expr | None:
+        """A sum of a product: what is summed over indices of the table alone is in the table."""
+        own = {*find_free(key)}
+        factors, stand_in = find_factors(expr.body), ir.Index("#", ir.ONE)
+        for gone in (own, *({index} for index in own if len(own) > 1)):
+            mine = [f for f in factors if not gone & {*find_free(substitute(f, {key: stand_in}))}]
+            others = [f for f in factors if f not in mine]
+            outside = own.union(find_free(expr.condition), *map(find_free, others))
+            inner = {i for f in mine for i in find_free(f) if i in expr.bound} - outside
+            part = [f for f in mine if inner & {*find_free(f)}]
+            if not inner or not any(key in find_keys(f) for f in part):
+                continue
+            over = tuple(i for i in expr.bound if i in inner)
+            read = self.read(ir.Reduce("sum", over, ir.TRUE, ir.product_of(part)), key)
+            if read is not None:
+                kept = tuple(i for i in expr.bound if i not in inner)
+                left = ir.product_of([*(self.open(f) for f in factors if f not in part), read])
+                return ir.sum_over(kept, left, expr.condition)
+        return None
+
+    def _add_up(self, expr: ir.Reduce, key: ir.Expr) -> ir.Expr | None:
+        """A sum over an index of the key as one over the values of the key."""
+        over, run = {*find_free(key)} & {*expr.bound}, self._find_run(expr.body, key)
+        if not over or run is None:
+            return None
+        factors = find_factors(expr.body)
+        placed = {f: substitute(f, {key: run}) for f in factors if key in find_keys(f)}
+        mine = [new for new in placed.values() if not over & {*find_free(new)}]
+        others = [f for f in factors if placed.get(f) not in mine]
+        wide = {i for f in mine for i in find_free(f)}
+        body = ir.product_of(others) if others else ir.ONE
+        around = {*find_free(expr.condition), *find_free(body), *find_free(key), run}
+        is_finite_there = all(is_finite(mark_tensors(new, self.nonfinite)) for new in mine)
+        if (
+            not mine
+            or not others
+            or wide <= around
+            or run in find_free(expr)
+            or not is_finite_there
+        ):
+            return None
+        summed = tuple(i for i in expr.bound if i in around and i not in wide)
+        condition = ir.all_of(expr.condition, ir.Compare("==", key, run))
+        read = self._define(ir.Reduce("sum", summed, condition, body), run, run)
+        kept = tuple(i for i in expr.bound if i not in summed)
+        return ir.sum_over((*kept, run), ir.product_of([read, *mine]))
+
+
+@rule(
+    law="where(x < l, t_l, where(x > h, t_h, t_x)) = t_clip(x, l, h), and in other orders",
+    before="t[2*C + 1]; x, z[N]; y[i,j] = x[i] * z[j] * "
+    "where(j - i <= -C, t[0], where(j - i >= C, t[2*C], t[j - i + C]))",
+    after="t[2*C + 1]; x, z[N]; y[i,j] = x[i] * z[j] * t[clip(j - i + C, 0, 2*C)]",
+    refuses="t[2*C + 1]; x, z[N]; y[i,j] = x[i] * z[j] * "
+    "where(j - i <= -C, t[2*C], where(j - i >= C, t[0], t[j - i + C]))",
+)
+def join_reads(expr: ir.Expr) -> ir.Expr | None:
+    """A choice between reads of one tensor is one read, at a place kept between two bounds."""
+    pieces = list(_find_pieces(expr, ()))
+    reads = [read for read, _ in pieces if isinstance(read, ir.Access)]
+    if not 1 < len(reads) == len(pieces) or len({read.tensor for read in reads}) > 1:
+        return None
+    columns = [*zip(*(read.places for read in reads), strict=True)]
+    varied = [k for k, column in enumerate(columns) if len({*column}) > 1]
+    if len(varied) != 1:
+        return None
+    told = [(read.places[varied[0]], each) for read, (_, each) in zip(reads, pieces, strict=True)]
+    place = _find_clip(told)
+    places = (*reads[0].places[: varied[0]], place, *reads[0].places[varied[0] + 1 :])
+    return None if place is None else ir.Access(reads[0].tensor, places)  # type: ignore[arg-type]
+
+
+def _find_pieces(expr: ir.Expr, told: Conditions) -> Iterator[tuple[ir.Expr, Conditions]]:
+    """The values of a nested choice, or read at a place between bounds, and where each is taken."""
+    match expr:
+        case ir.Where(condition, then, other):
+            yield from _find_pieces(then, (*told, condition))
+            yield from _find_pieces(other, (*told, ir.Not(condition)))
+        case ir.Call("clip", (inside, low, high)):
+            yield from _find_pieces(ir.Call("max", (low, ir.Call("min", (high, inside)))), told)
+        case ir.Call("max" | "min" as kind, (one, other)):
+            above = ir.Compare(">=" if kind == "max" else "<=", one, other)
+            yield from _find_pieces(ir.Where(above, one, other), told)
+        case ir.Access(tensor, places):
+            bounded = (isinstance(p, ir.Call) and p.function in BOUNDS for p in places)
+            at = [k for k, is_bounded in enumerate(bounded) if is_bounded]
+            for place, more in _find_pieces(places[at[0]], told) if len(at) == 1 else ():
+                yield ir.Access(tensor, (*places[: at[0]], place, *places[at[0] + 1 :])), more
+            if len(at) != 1:
+                yield expr, told
+        case _:
+            yield expr, told
+
+
+def _find_facts(told: Conditions) -> Facts:
+    """What conditions keep >= 0, of two ways in which one may hold that which the others leave."""
+    facts = tuple(fact for condition in told for fact in find_facts(condition))
+    ways: list[list[Facts]] = []
+    for condition in told:
+        match condition:
+            case ir.Not(ir.And(parts)):
+                ways.append([find_facts(ir.negate(part)) for part in parts])
+            case ir.Or(parts):
+                ways.append([find_facts(part) for part in parts])
+    for fact in facts:
+        for atom in fact.atoms:
+            if isinstance(atom, ir.Call) and atom.function == "abs":
+                slope, rest = fact.split(atom) or (fact, fact)
+                value = slope * Polynomial.of(atom.arguments[0])
+                ways.append([(rest + value,), (rest - value,)])
+    for way in ways:
+        left = [each for each in way if not any(is_positive(-fact, facts) for fact in each)]
+        facts = (*facts, *left[0]) if len(left) == 1 else facts
+    return facts
+
+
+def _find_clip(pieces: Sequence[tuple[ir.Expr, Conditions]]) -> ir.Expr | None:
+    """The place that has these pieces, as one position kept between bounds."""
+    moved = {place for place, _ in pieces if find_free(place)}
+    ends = {Polynomial.of(place) for place, _ in pieces if place not in moved}
+    if len(moved) != 1 or len(ends) != 2:
+        return None
+    (inside,) = moved
+    value, (low, high) = Polynomial.of(inside), ends
+    if not is_never_negative(high - low):
+        low, high = high, low
+    for place, told in pieces:
+        facts, end = _find_facts(told), Polynomial.of(place)
+        gaps = (value - low, high - value) if place is inside else (end - value,)
+        gaps = (value - end,) if end == high else gaps
+        if not all(is_never_negative(gap, facts) for gap in gaps):
+            return None
+    return ir.Call("clip", (inside, low.to_expr(), high.to_expr()))
+
+
+@system_rule(
+    law="sum_d W_od h_(s_e)d = p_(s_e)o, p_uo = sum_d W_od h_ud",
+    before="h[N, D]; W[O, D]; int s[E] < N; y[e,o] = sum[d](W[o,d] * h[s[e],d])",
+    after="h[N, D]; W[O, D]; int s[E] < N; index u < N; "
+    "y_of_u[u,o] = sum[d](W[o,d] * h[u,d]); y[e,o] = y_of_u[s[e],o]",
+    refuses="h[N, D]; W[E, D]; int s[E] < N; y[e] = sum[d](W[e,d] * h[s[e],d])",
+)
+def tabulate_places(system: ir.System) -> Iterator[ir.System]:
+    """What stands for an index only through a place is computed for each value of the place."""
+    keys = tuple(dict.fromkeys(k for e in _inline_reads(system) for k in find_keys(e.value)))
+    for is_strict in (True, False):
+        several = keys if is_strict else tuple(k for k in keys if len(find_free(k)) > 1)
+        for allowed in (several, *((key,) for key in several if len(several) > 1)):
+            yield from _tabulate(system, allowed, is_strict=is_strict)
+
+
+@system_rule(
+    law="sum_j f_j * h_(s_j)d = sum_u w_u * h_ud, w_u = sum_j [s_j == u] * f_j",
+    before="q[N, M]; t[K, D]; int s[N, M] < K; y[i,d] = sum[j](q[i,j] * t[s[i,j],d])",
+    after="q[N, M]; t[K, D]; int s[N, M] < K; "
+    "y_of_u[i,u] = sum[j, s[i,j] == u](q[i,j]); y[i,d] = sum[u](y_of_u[i,u] * t[u,d])",
+    refuses="q[N, M]; t[K, M]; int s[N, M] < K; y[i] = sum[j](q[i,j] * t[s[i,j],j])",
+)
+def add_by_place(system: ir.System) -> Iterator[ir.System]:
+    """What reads of a table are multiplied by is added up for each of its places before."""
+    keys = tuple(dict.fromkeys(k for e in _inline_reads(system) for k in find_keys(e.value)))
+    yield from _tabulate(system, keys, adds=True)
+
+
+def _inline_reads(system: ir.System) -> tuple[ir.Equation, ...]:
+    """The equations, with those put where they are read that are elementwise."""
+    whole: list[ir.Equation] = []
+    found: list[ir.Equation] = []
+    for equation in system.equations:
+        value = equation.value
+        for part in whole:
+            value = put_value(value, part)
+        found.append(ir.Equation(equation.target, value))
+        is_read = not any(isinstance(part, (ir.Reduce, ir.Along)) for part in walk(value))
+        if is_read and equation.target.tensor not in system.results and find_keys(value):
+            whole.append(found[-1])
+    return tuple(found)
+
+
+def _tabulate(
+    system: ir.System, allowed: Sequence[ir.Expr], *, is_strict: bool = True, adds: bool = False
+) -> Iterator[ir.System]:
+    """The system with tables, where there is one."""
+    tables = Tables(Names.of(system), find_nonfinite(system), allowed, is_strict, adds)
+    equations: list[ir.Equation] = []
+    whole: list[ir.Equation] = []
+    for equation in _inline_reads(system):
+        tables.target, count = equation.target.tensor.name, len(tables.made)
+        value = equation.value
+        for part in whole:
+            value = put_value(value, part)
+        value = tables.open(value)
+        changed = ir.Equation(equation.target, value)
+        equations += [*list(tables.made.values())[count:], changed]
+        if isinstance(value, ir.Access) and equation.target.tensor not in system.results:
+            whole.append(changed)
+    if tables.made:
+        yield replace(system, equations=drop_unread(equations, system.results))
