@@ -28,47 +28,52 @@ def clipped_relative_attention(
 
     Returns z[b,h,i,d] [B, H, N, D].
     Raises ValueError where the shapes do not fit together.
-    Cost: 8*B*D*H*N**2 + 3*B*D*H*N + 6*B*H*N**2 + 8*N - 4 operations; B*D*H*N + 2*D*H*N*block +
-        5*H*N**2*block + 4*D*N - 2*D + 8*N - 4 elements alive at once.
+    Cost: 4*B*C*D*H*N + 6*B*D*H*N**2 + 5*B*D*H*N + 7*B*H*N**2 + 3*N**2 + 8*N - 4 operations;
+        4*B*C*H*N + 4*B*D*H*N + 4*H*N**2*block + 2*B*H*N + 6*N - 2 elements alive at once.
     By distribute_product: sum_e q * (k + a) = sum_e q * k + sum_e q * a.
-    By inline_row: p_ij = softmax_j(x_ij), y_i = sum_j p_ij * v_j: y_i = sum_j softmax_j(x_ij) *
-        v_j.
-    By expand_equations: y = p(x), z = q(y): z = q(p(x)), where p and q are sums of products.
+    By add_by_place: sum_j f_j * h_(s_j)d = sum_u w_u * h_ud, w_u = sum_j [s_j == u] * f_j.
     """
     B, H, N, D, C = _check_shapes(q, k, v, w_K, w_V)
     # the positions of shift  [2*N - 1]
     shift = torch.arange(max(2 * N - 1, 0), device=q.device)
-    # z_part[shift] = clip(shift[shift] - N + 1, -C, C) + C  [2*N - 1]
-    z_part = (shift - N + 1).clamp(-C, C) + C
-    # w_K_2[j,f,i-] = w_K[z_part[i- + j],f]  [N, D, N]
-    w_K_2 = _unfold(w_K.index_select(0, z_part), 0, N, 1)
-    # w_V_2[l,d,i-] = w_V[z_part[i- + l],d]  [N, D, N]
-    w_V_2 = _unfold(w_V.index_select(0, z_part), 0, N, 1)
+    # w_K_2[j,d,i-] = w_K[clip(shift[i- + j] + 1 - N, -C, C) + C,d]  [N, D, N]
+    w_K_2 = _unfold(w_K.index_select(0, (shift - N + 1).clamp(-C, C) + C), 0, N, 1)
+    # the positions of j  [N]
+    j = torch.arange(N, device=q.device)
+    # clip_j_minus_j_plus[j,i] = clip(j[j] - j[i], -C, C) + C  [N, N]
+    clip_j_minus_j_plus = (j[:, None] - j).clamp(-C, C) + C
     if block is None and torch.compiler.is_compiling():  # it would unroll the loop
         block = B or 1
     elif block is None:
         block = 524288 // (H * N**2 or 1) or 1
     elif block < 1:
         raise ValueError(f"block must be at least 1, got {block}")
-    z_blocks = []
+    z_of_u_blocks = []
+    a_v_blocks = []
     for q_b, k_b, v_b in zip(q.split(block, 0), k.split(block, 0), v.split(block, 0), strict=True):
-        # q_k[b,h,i,j] = sum[f](q_b[b,h,i,f] / sqrt(D) * k_b[b,h,j,f])  [block, H, N, N]
-        q_k = torch.einsum("bhif,bhjf->bhij", q_b * D**-0.5, k_b)
-        # q_reversed_w_K_2[b,h,i,j] = sum[f](q_b[b,h,N - i - 1,f] / sqrt(D) * w_K_2[j,f,i])
+        # q_k[b,h,i,j] = sum[d](q_b[b,h,i,d] / sqrt(D) * k_b[b,h,j,d])  [block, H, N, N]
+        q_k = torch.einsum("bhid,bhjd->bhij", q_b * D**-0.5, k_b)
+        # q_reversed_w_K_2[b,h,i,j] = sum[d](q_b[b,h,N - i - 1,d] / sqrt(D) * w_K_2[j,d,i])
         #     [block, H, N, N]
-        q_reversed_w_K_2 = torch.einsum("bhif,jfi->bhij", q_b.flip(2) * D**-0.5, w_K_2)
-        # z_softmax[b,h,i,j] = softmax[j](q_k[b,h,i,j] + q_reversed_w_K_2[b,h,N - i - 1,j])
-        #     [block, H, N, N]
-        z_softmax = torch.softmax(q_k + q_reversed_w_K_2.flip(2), dim=-1)
-        # z_softmax_v[b,h,i,d] = sum[j](z_softmax[b,h,i,j] * v_b[b,h,j,d])  [block, H, N, D]
-        z_softmax_v = torch.einsum("bhij,bhjd->bhid", z_softmax, v_b)
-        # z_softmax_reversed_w_V_2[b,h,i,d] = sum[l](z_softmax[b,h,N - i - 1,l] * w_V_2[l,d,i])
-        #     [block, H, N, D]
-        z_softmax_reversed_w_V_2 = torch.einsum("bhil,ldi->bhid", z_softmax.flip(2), w_V_2)
-        # z[b,h,i,d] = z_softmax_v[b,h,i,d] + z_softmax_reversed_w_V_2[b,h,N - i - 1,d]
-        #     [block, H, N, D]
-        z_blocks.append(z_softmax_v + z_softmax_reversed_w_V_2.flip(2))
-    return torch.cat(z_blocks, dim=0)
+        q_reversed_w_K_2 = torch.einsum("bhid,jdi->bhij", q_b.flip(2) * D**-0.5, w_K_2)
+        # e[b,h,i,j] = q_k[b,h,i,j] + q_reversed_w_K_2[b,h,N - i - 1,j]  [block, H, N, N]
+        e = q_k + q_reversed_w_K_2.flip(2)
+        # a[b,h,i,j] = softmax[j](e[b,h,i,j])  [block, H, N, N]
+        a = torch.softmax(e, dim=-1)
+        # z_of_u[i,u,b,h] = sum[j]([clip_j_minus_j_plus[j,i] == u] * a[b,h,i,j])
+        #     [N, 2*C + 1, block, H]
+        z_of_u_blocks.append(
+            _sum_places(a.permute(3, 2, 0, 1), (j, clip_j_minus_j_plus), (N, 2 * C + 1))
+        )
+        # a_v[b,h,i,d] = sum[j](a[b,h,i,j] * v_b[b,h,j,d])  [block, H, N, D]
+        a_v_blocks.append(torch.einsum("bhij,bhjd->bhid", a, v_b))
+    z_of_u = torch.cat(z_of_u_blocks, dim=2)
+    a_v = torch.cat(a_v_blocks, dim=0)
+    del w_K_2, clip_j_minus_j_plus
+    # z_of_u_w_V[i,d,b,h] = sum[u](w_V[u,d] * z_of_u[i,u,b,h])  [N, D, B, H]
+    z_of_u_w_V = torch.matmul(w_V.mT, z_of_u.flatten(2, 3)).unflatten(2, (B, H))
+    # z[b,h,i,d] = a_v[b,h,i,d] + z_of_u_w_V[i,d,b,h]  [B, H, N, D]
+    return a_v + z_of_u_w_V.permute(2, 3, 0, 1)
 
 
 def _check_shapes(
@@ -104,8 +109,29 @@ def _check_shapes(
     return B, H, N, D, C
 
 
+def _sum_places(
+    x: Tensor, places: tuple[Tensor, ...], shape: tuple[int, ...], is_inside: bool = False
+) -> Tensor:
+    """The sum at each place of the shape of what goes there, in float32 at least.
+
+    Whole numbers tell the places, one for each entry; what has none in the shape is left out.
+    """
+    place, count, inside = 0, 1, True
+    for each, extent in zip(places, shape, strict=True):
+        inside = is_inside or (each >= 0) & (each < extent) & inside
+        place, count = place * extent + each.long(), count * extent
+    place = place if is_inside else torch.where(inside, place, count)
+    wide = x.to(torch.promote_types(x.dtype, torch.float32)) if x.is_floating_point() else x
+    wide = wide.flatten(0, place.ndim - 1)
+    rows = wide.new_zeros(count + (not is_inside), *wide.shape[1:])
+    rows = rows.index_add(0, place.flatten(), wide)
+    return rows.narrow(0, 0, count).unflatten(0, shape).to(x.dtype)
+
+
 def _unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
     """x.unfold(dim, size, step) for any size: traced, its own is a constant."""
+    if isinstance(size, int) and not torch.compiler.is_compiling():
+        return x.unfold(dim, size, step)
     shape, strides = list(x.shape), list(x.stride())
     shape[dim:] = [(shape[dim] - size) // step + 1, *shape[dim + 1 :], size]
     strides[dim:] = [strides[dim] * step, *strides[dim + 1 :], strides[dim]]

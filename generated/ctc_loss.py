@@ -59,7 +59,7 @@ def ctc_loss(
     # y_2[n,s] = y[n,clip(floordiv_s[s], 0, L - 1)]  [N, 2*L + 1]
     y_2 = y.index_select(1, floordiv_s.clamp(0, L - 1))
     # e[t,n,s] = where(mask[s], p[t,n[n],y_2[n,s]], p[t,n,0])  [T, N, 2*L + 1]
-    e = torch.where(mask, p[:, n[:, None], y_2], p[:, :, 0][..., None])
+    e = torch.where(mask, p.gather(2, y_2.expand(T, N, 2 * L + 1)), p[:, :, 0][..., None])
     # mask_2[n,s] = (mask[s] and s[s] >= 3) and y_2[n,s] != y[n,clip(floordiv_s[s] - 1, 0, L - 1)]
     #     [N, 2*L + 1]
     mask_2 = (mask & (s >= 3)) & (y_2 != y.index_select(1, (floordiv_s - 1).clamp(0, L - 1)))
@@ -108,7 +108,7 @@ def ctc_loss(
     # a_2[n,u] = a[clip(frames_minus[n], 0, T - 1),n[n],loss_part_2[n,u]]  [N, 2]
     a_2 = a[frames_minus.clamp(0, T - 1)[:, None], n[:, None], loss_part_2]
     # loss_part[n,u] = where(mask_5[n], a_start[n[n],loss_part_2[n,u]], a_2[n,u])  [N, 2]
-    loss_part = torch.where(mask_5[:, None], a_start[n[:, None], loss_part_2], a_2)
+    loss_part = torch.where(mask_5[:, None], a_start.gather(1, loss_part_2), a_2)
     # mask_6[n,u] = u[u] <= labels_scaled[n] and loss_part[n,u] > -oo  [N, 2]
     mask_6 = (u <= labels_scaled[:, None]) & (loss_part > -torch.inf)
     # z[n] = logsumexp[u](where(mask_6[n,u], loss_part[n,u], -oo))  [N]

@@ -26,68 +26,62 @@ def disentangled_attention(
     V_c    [b,h,j,d]                          [B, H, N, D]
     Q_r    [h,clip(j - i + R, 0, 2*R - 1),d]  [H, 2*R, D]
     K_r    [h,clip(i - j + R, 0, 2*R - 1),d]  [H, 2*R, D]
-    block                                     int           keyword: positions of h at a time
+    block                                     int           keyword: positions of b at a time
 
     Returns z[b,h,i,d] [B, H, N, D].
     Raises ValueError where the shapes do not fit together.
-    Cost: 12*B*D*H*N**2 - 3*B*D*H*N + 8*B*H*N**2 + 4*N - 2 operations; B*D*H*N + B*D*N*block +
-        11*B*N**2*block - 3*B*N*block + 2*D*N*block - D*block + 8*N - 4 elements alive at once.
-    By multiply_before_offset: sum_d q_id t_(j - i)d = p_i(j - i + N - 1), p_iu = sum_d q_id t_(u -
-        N + 1)d.
+    Cost: 8*B*D*H*N*R + 4*B*D*H*N**2 + B*D*H*N + 8*B*H*N**2 + 2*N**2 + N operations; B*D*H*N +
+        6*H*N*R*block + 3*H*N**2*block + 2*N**2 + 2*N elements alive at once.
+    By tabulate_places: sum_d W_od h_(s_e)d = p_(s_e)o, p_uo = sum_d W_od h_ud.
     By torch.nn.functional.scaled_dot_product_attention: it may lack second and forward derivatives,
         and give zeros for nan; what --no-cells builds does neither; a row of nothing but -oo in
         what is added gives zeros, not nan.
+    Planned for B=8, H=12, N=512, D=64, R=512; another order takes fewer operations where N < 512, R
+        > 512.
     """
     B, H, N, D, R = _check_shapes(Q_c, K_c, V_c, Q_r, K_r)
-    # the positions of u  [2*N - 1]
-    u = torch.arange(max(2 * N - 1, 0), device=Q_c.device)
-    # clip_u_minus[u] = clip(N + R - 1 - u[u], 0, 2 * R - 1)  [2*N - 1]
-    clip_u_minus = (N + R - 1 - u).clamp(0, 2 * R - 1)
+    # the positions of i  [N]
+    i = torch.arange(N, device=Q_c.device)
+    # clip_i_plus_minus_i[i,j] = clip(i[i] + R - i[j], 0, 2 * R - 1)  [N, N]
+    clip_i_plus_minus_i = ((i + R)[:, None] - i).clamp(0, 2 * R - 1)
     if block is None and torch.compiler.is_compiling():  # it would unroll the loop
-        block = H or 1
+        block = B or 1
     elif block is None:
-        block = 524288 // (2 * B * N**2 or 1) or 1
+        block = 524288 // (2 * H * N * R or 1) or 1
     elif block < 1:
         raise ValueError(f"block must be at least 1, got {block}")
     z_blocks = []
-    for Q_c_h, K_r_h, K_c_h, Q_r_h, V_c_h in zip(
-        Q_c.split(block, 1),
-        K_r.split(block, 0),
-        K_c.split(block, 1),
-        Q_r.split(block, 0),
-        V_c.split(block, 1),
+    for Q_c_b, K_c_b, V_c_b in zip(
+        Q_c.split(block, 0),
+        K_c.split(block, 0),
+        V_c.split(block, 0),
         strict=True,
     ):
-        # to_position_of_u[b,h,i,u] = sum[d](Q_c_h[b,h,i,d] * K_r_h[h,clip_u_minus[u],d])
-        #     [B, block, N, 2*N - 1]
-        to_position_of_u = torch.einsum(
-            "bhid,hud->bhiu", Q_c_h, K_r_h.index_select(1, clip_u_minus)
+        # to_position_of_u[b,h,i,u] = sum[d](Q_c_b[b,h,i,d] * K_r[h,u,d])  [block, H, N, 2*R]
+        to_position_of_u = torch.einsum("bhid,hud->bhiu", Q_c_b, K_r)
+        # from_position_of_u[b,h,j,u] = sum[d](K_c_b[b,h,j,d] * Q_r[h,u,d])  [block, H, N, 2*R]
+        from_position_of_u = torch.einsum("bhjd,hud->bhju", K_c_b, Q_r)
+        # from_position_of_u_2[b,h,j,i] = from_position_of_u[b,h,i[j],clip_i_plus_minus_i[j,i]]
+        #     [block, H, N, N]
+        from_position_of_u_2 = from_position_of_u.gather(
+            3, clip_i_plus_minus_i.expand(Q_c_b.shape[0], H, N, N)
         )
-        # from_position_of_u[b,h,j,u] = sum[d](K_c_h[b,h,j,d] * Q_r_h[h,clip_u_minus[u],d])
-        #     [B, block, N, 2*N - 1]
-        from_position_of_u = torch.einsum(
-            "bhjd,hud->bhju", K_c_h, Q_r_h.index_select(1, clip_u_minus)
+        # to_position_of_u_2[b,h,i,j] = to_position_of_u[b,h,i[i],clip_i_plus_minus_i[i,j]]
+        #     [block, H, N, N]
+        to_position_of_u_2 = to_position_of_u.gather(
+            3, clip_i_plus_minus_i.expand(Q_c_b.shape[0], H, N, N)
         )
-        # z_part_part[b,h,j,a] = where(a < 2 * N - 1, from_position_of_u[b,h,j,a], 0)
-        #     [B, block, N, 2*N]
-        z_part_part = torch.nn.functional.pad(from_position_of_u, (0, 1))
-        # to_position_of_u_padded[b,h,i,a] = where(a < 2 * N - 1, to_position_of_u[b,h,i,a], 0)
-        #     [B, block, N, 2*N]
-        to_position_of_u_padded = torch.nn.functional.pad(to_position_of_u, (0, 1))
-        # z_part[b,h,i,j] = to_position_of_u_padded[b,h,i,j + N - i - 1] + z_part_part[b,h,j,i + N -
-        #     j - 1]  [B, block, N, N]
-        z_part = (
-            to_position_of_u_padded.flatten(2, 3)[:, :, N - 1:2 * N**2 - 1].unflatten(2, (N, 2 * N - 1))[:, :, :, :N]
-            + z_part_part.flatten(2, 3)[:, :, N - 1:2 * N**2 - 1].unflatten(2, (N, 2 * N - 1))[:, :, :, :N].mT
-        )
-        # z[b,h,i,d] = sum[j](softmax[j](sum[e](Q_c_h[b,h,i,e] / sqrt(3 * D) * K_c_h[b,h,j,e]) +
-        #     z_part[b,h,i,j] / sqrt(3 * D)) * V_c_h[b,h,j,d])  [B, block, N, D]
+        # z_part[b,h,i,j] = to_position_of_u_2[b,h,i,j] + from_position_of_u_2[b,h,j,i]
+        #     [block, H, N, N]
+        z_part = to_position_of_u_2 + from_position_of_u_2.mT
+        # z[b,h,i,d] = sum[j](softmax[j](sum[e](Q_c_b[b,h,i,e] / sqrt(3 * D) * K_c_b[b,h,j,e]) +
+        #     z_part[b,h,i,j] / sqrt(3 * D)) * V_c_b[b,h,j,d])  [block, H, N, D]
         z_blocks.append(
             torch.nn.functional.scaled_dot_product_attention(
-                Q_c_h * (3 * D)**-0.5, K_c_h, V_c_h, attn_mask=z_part * (3 * D)**-0.5, scale=1.0
+                Q_c_b * (3 * D)**-0.5, K_c_b, V_c_b, attn_mask=z_part * (3 * D)**-0.5, scale=1.0
             )
         )
-    return torch.cat(z_blocks, dim=1)
+    return torch.cat(z_blocks, dim=0)
 
 
 def _check_shapes(

@@ -92,6 +92,8 @@ def _check_shapes(
 
 def _unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
     """x.unfold(dim, size, step) for any size: traced, its own is a constant."""
+    if isinstance(size, int) and not torch.compiler.is_compiling():
+        return x.unfold(dim, size, step)
     shape, strides = list(x.shape), list(x.stride())
     shape[dim:] = [(shape[dim] - size) // step + 1, *shape[dim + 1 :], size]
     strides[dim:] = [strides[dim] * step, *strides[dim + 1 :], strides[dim]]

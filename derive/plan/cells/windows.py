@@ -22,13 +22,12 @@ from derive.plan import ops
 from derive.plan.cells.matching import CellRule, Definitions, Signed, join_sum, split_sum, strip
 from derive.plan.cost import find_true_axes
 from derive.plan.lower.places import find_left_over, to_stride
+from derive.plan.lower.spread import FUNCTIONAL, MOST, write_arguments
 
 SUMS = "_sum_windows"  # a function of the file
 WIDE = 8  # entries of a window below which these are added as they stand
 PASSES = ir.Index("passes", ir.Number(Fraction(6)))  # over all entries, to add up blocks both ways
 ONE = Polynomial.of(ir.ONE)
-MOST = 3  # places that torch's functions have windows in
-FUNCTIONAL = "torch.nn.functional."
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,23 +145,6 @@ def _find_padding(op: ops.Op) -> ops.Op:
             inner = ops.Unflatten(arg, place, parts)
             return ops.Pad(inner, at + (len(parts) - 1 if at > place else 0), index, before, value)
     return op
-
-
-def _write_arguments(
-    args: list[ops.Op], **values: Sequence[ir.Expr]
-) -> tuple[tuple[str, ops.Operand], ...]:
-    """The keywords of a call that are not as torch has them by itself, their numbers in `args`."""
-    usual = {"stride": ir.ONE, "dilation": ir.ONE, "padding": ir.ZERO, "groups": ir.ONE}
-    keywords: list[tuple[str, ops.Operand]] = []
-    for name, each in values.items():
-        if name in usual and all(value is usual[name] for value in each):
-            continue
-        told: list[ops.Operand] = []
-        for value in each:
-            told.append(ops.Given(len(args)))
-            args.append(ops.Num(value))
-        keywords.append((name, told[0] if len({*each}) == 1 else tuple(told)))
-    return tuple(keywords)
 
 
 def match_convolution(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -284,7 +266,7 @@ def _write_convolution(
         args.append(ops.flatten(added, 0, len(parts) - 1) if len(parts) > 1 else added)
     more = [ops.Given(k) for k in range(2, len(args))]
     operands = (_give(0, inputs, lone), _give(1, weights, lone), *more)
-    keywords = _write_arguments(
+    keywords = write_arguments(
         args,
         stride=strides,
         padding=padding,
@@ -397,7 +379,7 @@ def match_pool(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     else:
         padding, places = [], [w.place for w in windows]
     args: list[ops.Op] = [ops.arrange(base, (*others, *places))]
-    keywords = _write_arguments(
+    keywords = write_arguments(
         args,
         kernel_size=[w.inner.extent for w in windows],
         stride=[w.stride for w in windows],

@@ -309,6 +309,12 @@ def _read_form(op: ops.Op, at: int, form: _Form) -> ops.Op:
     return op
 
 
+def cut_run(op: ops.Op, at: int, start: Polynomial, index: ir.Index) -> ops.Op:
+    """The positions of an axis from one on, as many as an index has; zeros where there is none."""
+    form = _Form(((index, ONE),), (), start, Polynomial.of(index.extent))
+    return _rename(_pad(op, at, form), at, index)
+
+
 def _skew(op: ops.Op, at: int, form: _Form) -> ops.Op:
     """Rows of a matrix, each one place further on: x[i,k - i], in one piece that is cut anew.
 

@@ -23,6 +23,7 @@ from derive.plan.lower.condition import fill, lower_condition
 from derive.plan.lower.context import Context
 from derive.plan.lower.number import is_steady, lower_number
 from derive.plan.lower.places import drop_padded
+from derive.plan.lower.spread import lower_spread
 from derive.plan.path import Order, Path, count, find_path, has_smaller_product
 from derive.rewrite.rules.products import is_bracket, is_negative
 
@@ -166,6 +167,10 @@ def lower_product(
         scaled = push_number(product, context)
         if scaled:
             return lower_sum(scaled, context, order)
+    if context.calls and not product.under:
+        spread = lower_spread(bound, product.condition, product.over, context, order)
+        if spread is not None:
+            return spread if product.number is ir.ONE else scale(spread, product.number)
     untold = [drop_padded(product.condition, factor, context) for factor in product.over]
     product.over = context.protect_factors(product.over, untold)
     product.under = [context.protect(f, product.condition, whole=True) for f in product.under]

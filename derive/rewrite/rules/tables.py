@@ -106,7 +106,8 @@ class Tables:
             return None
         if is_variable(body) and not is_finite(mark_tensors(body, self.nonfinite)):
             return None  # no one may read an entry that is infinite: its gradient would be 0 * oo
-        return self._define(body, run, key)
+        is_row = bool({*find_free(body)} & {*find_free(key)})  # of rows entries are read
+        return self._define(body, run, key, is_row=is_row)
 
     def _find_run(self, expr: ir.Expr, key: ir.Expr) -> ir.Index | None:
         """The index of the values of a key, if it is a place of one extent."""
@@ -122,9 +123,9 @@ class Tables:
             self.runs[extents[0]] = self.names.take_index(ir.Index("u", extents[0]))
         return self.runs[extents[0]]
 
-    def _define(self, body: ir.Expr, run: ir.Index, key: ir.Expr) -> ir.Expr:
+    def _define(self, body: ir.Expr, run: ir.Index, key: ir.Expr, *, is_row: bool) -> ir.Expr:
+        """A read of a table of what a key stands for: the key is its last or first place."""
         others = tuple(i for i in find_free(body) if i is not run)
-        is_row = bool({*others} & {*find_free(key)})  # entries of rows are read, else whole rows
         axes = (*others, run) if is_row else (run, *others)
         if (body, axes) not in self.made:
             name = self.names.take(f"{self.target}_of_{run.name}")
@@ -156,7 +157,8 @@ class Tables:
     def _add_up(self, expr: ir.Reduce, key: ir.Expr) -> ir.Expr | None:
         """A sum over an index of the key as one over the values of the key."""
         over, run = {*find_free(key)} & {*expr.bound}, self._find_run(expr.body, key)
-        if not over or run is None:
+        is_told = is_affine(key) or find_accesses(key)  # a table of data may be of any length
+        if not over or run is None or run in find_free(expr) or is_told:
             return None
         factors = find_factors(expr.body)
         placed = {f: substitute(f, {key: run}) for f in factors if key in find_keys(f)}
@@ -166,17 +168,11 @@ class Tables:
         body = ir.product_of(others) if others else ir.ONE
         around = {*find_free(expr.condition), *find_free(body), *find_free(key), run}
         is_finite_there = all(is_finite(mark_tensors(new, self.nonfinite)) for new in mine)
-        if (
-            not mine
-            or not others
-            or wide <= around
-            or run in find_free(expr)
-            or not is_finite_there
-        ):
+        if not mine or not others or wide <= around or not is_finite_there:
             return None
         summed = tuple(i for i in expr.bound if i in around and i not in wide)
         condition = ir.all_of(expr.condition, ir.Compare("==", key, run))
-        read = self._define(ir.Reduce("sum", summed, condition, body), run, run)
+        read = self._define(ir.Reduce("sum", summed, condition, body), run, run, is_row=True)
         kept = tuple(i for i in expr.bound if i not in summed)
         return ir.sum_over((*kept, run), ir.product_of([read, *mine]))
 
@@ -286,10 +282,11 @@ def tabulate_places(system: ir.System) -> Iterator[ir.System]:
 
 @system_rule(
     law="sum_j f_j * h_(s_j)d = sum_u w_u * h_ud, w_u = sum_j [s_j == u] * f_j",
-    before="q[N, M]; t[K, D]; int s[N, M] < K; y[i,d] = sum[j](q[i,j] * t[s[i,j],d])",
-    after="q[N, M]; t[K, D]; int s[N, M] < K; "
-    "y_of_u[i,u] = sum[j, s[i,j] == u](q[i,j]); y[i,d] = sum[u](y_of_u[i,u] * t[u,d])",
-    refuses="q[N, M]; t[K, M]; int s[N, M] < K; y[i] = sum[j](q[i,j] * t[s[i,j],j])",
+    before="q[N, M]; t[2*C + 1, D]; y[i,d] = sum[j](q[i,j] * t[clip(j - i, -C, C) + C,d])",
+    after="q[N, M]; t[2*C + 1, D]; index u < 2*C + 1; "
+    "y_of_u[i,u] = sum[j, clip(j - i, -C, C) + C == u](q[i,j]); "
+    "y[i,d] = sum[u](y_of_u[i,u] * t[u,d])",
+    refuses="q[N, M]; t[2*C + 1, M]; y[i] = sum[j](q[i,j] * t[clip(j - i, -C, C) + C,j])",
 )
 def add_by_place(system: ir.System) -> Iterator[ir.System]:
     """What reads of a table are multiplied by is added up for each of its places before."""

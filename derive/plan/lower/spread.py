@@ -1,0 +1,272 @@
+"""Sums that put one tensor down at places of another: torch's transposed convolutions.
+
+    y[n,o,l] = sum[c, t, k](x[n,c,t] * w[c,o,k] * [l == z*t + q*k - p])
+
+in one, two or three places l: stride z, dilation q, and what is cut off at the front. A kernel that
+is read at l - z*t, and a tensor that is read at (l - q*k)//z where that leaves nothing, are the
+same: the place they are read at is an index that is summed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import product
+
+from derive.analysis.facts import is_never_negative, is_positive
+from derive.ir import nodes as ir
+from derive.ir.polynomial import ONE, Polynomial
+from derive.ir.walk import find_free
+from derive.plan import ops
+from derive.plan.lower.condition import lower_condition
+from derive.plan.lower.context import Context
+from derive.plan.lower.places import cut_run
+
+MOST = 3  # places that torch's functions have windows in
+FUNCTIONAL = "torch.nn.functional."
+Part = tuple[ir.Index, Polynomial]  # an index that is summed, and how far apart its places are
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """A place as the sum of two others: place = first*step + second*step - cut."""
+
+    place: ir.Index
+    parts: tuple[Part, Part]
+    cut: Polynomial
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A sum of a product: the ties, the factors of both sides, and those outside of the sum."""
+
+    bound: tuple[ir.Index, ...]
+    ties: tuple[Tie, ...]
+    factors: tuple[ir.Expr, ...]
+
+
+def find_spread(
+    bound: Sequence[ir.Index], condition: ir.Expr, factors: Sequence[ir.Expr]
+) -> Spread | None:
+    """The parts of such a sum, if each part of its condition ties a place."""
+    found = Spread(tuple(bound), (), tuple(factors))
+    for part in ir.split_and(condition):
+        tie = _read_tie(part, found.bound)
+        if tie is None:
+            return None
+        found = replace(found, ties=(*found.ties, tie))
+    used = [index for tie in found.ties for index in (tie.place, *dict(tie.parts))]
+    is_plain = 0 < len(found.ties) <= MOST and len({*used}) == len(used)
+    inner = {*found.bound}
+    is_plain = is_plain and not any(
+        tie.place in find_free(f) and inner & {*find_free(f)} for tie in found.ties for f in factors
+    )
+    return found if is_plain else None
+
+
+def _read_tie(condition: ir.Expr, bound: Sequence[ir.Index]) -> Tie | None:
+    match condition:
+        case ir.Compare("==", left, right):
+            value = Polynomial.of(left) - Polynomial.of(right)
+        case _:
+            return None
+    indices = [atom for atom in value.atoms if isinstance(atom, ir.Index)]
+    places = [i for i in indices if i not in bound]
+    if (
+        len(indices) != 3
+        or len(places) != 1
+        or any(find_free(a) for a in value.atoms if a not in indices)
+    ):
+        return None
+    steps: dict[ir.Index, Polynomial] = {}
+    for index in indices:
+        halves = value.split(index)
+        if halves is None or find_free(halves[0].to_expr()):
+            return None
+        steps[index], value = halves
+    lead = steps.pop(places[0])
+    if lead not in (ONE, -ONE) or find_free(value.to_expr()):
+        return None
+    one, other = ((i, -(step * lead)) for i, step in steps.items())
+    if not (is_positive(one[1]) and is_positive(other[1])):
+        return None
+    return Tie(places[0], (one, other), value * lead)
+
+
+def lower_spread(
+    bound: Sequence[ir.Index],
+    condition: ir.Expr,
+    factors: Sequence[ir.Expr],
+    context: Context,
+    order: tuple[ir.Index, ...],
+) -> ops.Op | None:
+    """The call of torch for such a sum; None where it is none, or a factor is of both sides."""
+    spread = find_spread(bound, condition, factors)
+    if spread is None:
+        return None
+    inner = {*spread.bound}
+    outside = [f for f in spread.factors if not inner & {*find_free(f)}]
+    inside = [f for f in spread.factors if f not in outside]
+    sides = _split_factors(spread.ties, inside)
+    if sides is None:
+        return None
+    axes = (*(i for i in order if i not in inner), *spread.bound)
+    one, other = (_multiply(side, axes, context) for side in sides)
+    is_real = not any(ops.is_integral(op) or ops.is_complex(op) for op in (one, other))
+    if not is_real:
+        return None
+    if context.count(ops.axes_of(one)) < context.count(ops.axes_of(other)):
+        one, other = other, one
+    result = _write_call(spread, one, other, context)
+    for tie in spread.ties:
+        axes = ops.axes_of(result)
+        if tie.place not in axes:
+            at = [axis.name for axis in axes].index(f"{tie.place.name}'")
+            result = cut_run(result, at, tie.cut, tie.place)
+    for factor in outside:
+        result = ops.combine("*", (result, context.lower(factor, order)), order)
+    return result
+
+
+def _split_factors(
+    ties: Sequence[Tie], factors: Sequence[ir.Expr]
+) -> tuple[list[ir.Expr], list[ir.Expr]] | None:
+    """The factors with one index of each tie, and those with the other."""
+    for choice in product((0, 1), repeat=len(ties)):
+        mine = {tie.parts[k][0] for tie, k in zip(ties, choice, strict=True)}
+        its = {tie.parts[1 - k][0] for tie, k in zip(ties, choice, strict=True)}
+        one = [f for f in factors if mine & {*find_free(f)}]
+        other = [f for f in factors if its & {*find_free(f)}]
+        free = [{i for f in side for i in find_free(f)} for side in (one, other)]
+        rest = [f for f in factors if f not in one and f not in other]
+        if mine <= free[0] and its <= free[1] and not any(f in other for f in one):
+            for factor in rest:
+                (one if {*find_free(factor)} <= free[0] else other).append(factor)
+            return one, other
+    return None
+
+
+def _multiply(factors: Sequence[ir.Expr], axes: tuple[ir.Index, ...], context: Context) -> ops.Op:
+    parts = [context.lower(factor, axes) for factor in factors]
+    return reduce(lambda one, other: ops.combine("*", (one, other), axes), parts)
+
+
+def _write_call(spread: Spread, data: ops.Op, kernel: ops.Op, context: Context) -> ops.Op:
+    """The call; a place that it does not cut as it is cut is there in its whole length."""
+    data, kernel = _sum_alone(data, kernel, spread), _sum_alone(kernel, data, spread)
+    straight = kernel
+    own, its = ops.axes_of(data), ops.axes_of(kernel)
+    pairs = [sorted(tie.parts, key=lambda part: part[0] in its) for tie in spread.ties]
+    places, taps = ([pair[k][0] for pair in pairs] for k in (0, 1))
+    shared = [i for i in own if i in its]
+    groups, channels = ([i for i in shared if (i in spread.bound) is b] for b in (False, True))
+    batch = [i for i in own if i not in its and i not in places]
+    made = [i for i in its if i not in own and i not in taps]
+    cuts = [_find_cut(tie, pair[0][1]) for tie, pair in zip(spread.ties, pairs, strict=True)]
+    ends = [cut.place for cut in cuts]
+    name, sides = "conv_transpose", ([*groups, *channels], made)
+    fronts = [cut.front for cut in cuts]
+    if all(pair[0][1] == ONE for pair in pairs):  # the same from the other end, which is faster
+        name, sides = "conv", ([*groups, *made], channels)
+        for k, (index, step) in enumerate(pair[1] for pair in pairs):
+            reach = step * (Polynomial.of(index.extent) - ONE)
+            fronts[k] = (reach - Polynomial.of(fronts[k])).to_expr()
+            turned = ir.Index(f"{index.name}-", index.extent)
+            kernel = ops.rename_indices(kernel, {index: turned})
+            kernel = ops.Flip(kernel, ops.axes_of(kernel).index(turned), index)
+    given, first = _give(0, data, (batch, [*groups, *channels]), places)
+    weight, second = _give(1, kernel, sides, taps)
+    args: list[ops.Op] = [given, weight]
+    keywords = write_arguments(
+        args,
+        stride=[pair[0][1].to_expr() for pair in pairs],
+        padding=fronts,
+        output_padding=[cut.more for cut in cuts],
+        dilation=[pair[1][1].to_expr() for pair in pairs],
+        groups=[ir.product_of([i.extent for i in groups])] if groups else [],
+    )
+    call = ops.TorchCall(f"{FUNCTIONAL}{name}{len(ends)}d", (first, second), keywords)
+    whole = data
+    for tie, cut in zip(spread.ties, cuts, strict=True):
+        total = reduce(Polynomial.__add__, (step * Polynomial.of(i) for i, step in tie.parts))
+        there = ir.Add((cut.place, cut.front))
+        mask = lower_condition(ir.Compare("==", there, total.to_expr()), context, (cut.place, *own))
+        met = dict.fromkeys((*ops.axes_of(whole), *ops.axes_of(mask)))
+        whole = ops.Einsum((whole, ops.Cast(mask)), tuple(i for i in met if i not in places))
+    whole = ops.Einsum((whole, straight), (*batch, *groups, *made, *ends))
+    whole = _merge(whole, (batch, [*groups, *made]), ends)
+    filled, volume = (*groups, *channels, *made, *taps), (*own, *made, *taps)
+    axes = ops.axes_of(whole)
+    op: ops.Op = ops.Cell(call, tuple(args), whole, axes, volume=volume, filled=filled)
+    for at, parts in ((1, [*groups, *made]), (0, batch)):
+        if len(parts) > 1:
+            op = ops.Unflatten(op, at, tuple(parts))
+        elif not parts:
+            op = ops.Select(op, at, ir.ZERO)
+    return op
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The place of a call's result, what the call cuts off in front of it, and leaves behind it."""
+
+    place: ir.Index
+    front: ir.Expr
+    more: ir.Expr
+
+
+def _find_cut(tie: Tie, stride: Polynomial) -> Cut:
+    """What torch cuts off alike on both sides, and its output_padding; else nothing is cut off."""
+    spans = (step * (Polynomial.of(index.extent) - ONE) for index, step in tie.parts)
+    full = reduce(Polynomial.__add__, spans, ONE)
+    more = tie.cut + tie.cut + Polynomial.of(tie.place.extent) - full
+    if all(map(is_never_negative, (tie.cut, more, stride - ONE - more))):
+        return Cut(tie.place, tie.cut.to_expr(), more.to_expr())
+    return Cut(ir.Index(f"{tie.place.name}'", full.to_expr()), ir.ZERO, ir.ZERO)
+
+
+def _sum_alone(op: ops.Op, other: ops.Op, spread: Spread) -> ops.Op:
+    """One side summed over what it alone has, and nothing ties."""
+    tied = {index for tie in spread.ties for index in dict(tie.parts)}
+    alone = tuple(
+        i for i in ops.axes_of(op) if i in spread.bound and i not in {*ops.axes_of(other), *tied}
+    )
+    return ops.Reduction("sum", op, alone) if alone else op
+
+
+def _merge(op: ops.Op, groups: Sequence[Sequence[ir.Index]], rest: Sequence[ir.Index]) -> ops.Op:
+    """The operation with the indices of each group in one axis, of one position for none."""
+    lone = [ir.Index(f"#{k}", ir.ONE) for k in range(len(groups))]
+    parts = [[*group] or [lone[k]] for k, group in enumerate(groups)]
+    axes = (*(i for part in parts for i in part), *rest)
+    op = ops.arrange(op, axes) if {*axes} == {*ops.axes_of(op)} else ops.Arrange(op, axes)
+    for at, part in enumerate(parts):
+        op = ops.flatten(op, at, at + len(part) - 1) if len(part) > 1 else op
+    return op
+
+
+def _give(
+    place: int, op: ops.Op, groups: Sequence[Sequence[ir.Index]], rest: Sequence[ir.Index]
+) -> tuple[ops.Op, ops.Operand]:
+    """An argument, and how it is given: with an axis of one position for each group of none."""
+    lacking = next((k for k, group in enumerate(groups) if group), len(groups))
+    op = _merge(op, groups[lacking:], rest)
+    none = (None,) * lacking
+    return op, ops.Pick(ops.Given(place), none) if none else ops.Given(place)
+
+
+def write_arguments(
+    args: list[ops.Op], **values: Sequence[ir.Expr]
+) -> tuple[tuple[str, ops.Operand], ...]:
+    """The keywords of a call that are not as torch has them by itself, their numbers in `args`."""
+    usual: dict[str, ir.Expr] = dict.fromkeys(("stride", "dilation", "groups"), ir.ONE)
+    usual |= dict.fromkeys(("padding", "output_padding"), ir.ZERO)
+    keywords: list[tuple[str, ops.Operand]] = []
+    for name, each in values.items():
+        if name in usual and all(value is usual[name] for value in each):
+            continue
+        told: list[ops.Operand] = []
+        for value in each:
+            told.append(ops.Given(len(args)))
+            args.append(ops.Num(value))
+        keywords.append((name, told[0] if len({*each}) == 1 else tuple(told)))
+    return tuple(keywords)
