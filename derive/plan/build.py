@@ -79,8 +79,9 @@ def lower_system(
     steps = move_scales(steps, results, Storage(sizes), context.names)
     if cells:
         memory = Storage(sizes)
+        known = (*system.inputs, *(e.target.tensor for e in prepared.equations))
         steps, is_changed = use_cells(
-            steps, results, memory, system.inputs, context.names, chunks=chunks, exact=exact
+            steps, results, memory, known, context.names, chunks=chunks, exact=exact
         )
         if is_changed:
             steps = eliminate_common(drop_unused(steps, results), set(sources), context.names)

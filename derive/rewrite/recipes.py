@@ -53,6 +53,7 @@ from derive.rewrite.rules import (
     expansion,
     exponentials,
     masks,
+    near,
     offsets,
     products,
     sums,
@@ -421,7 +422,7 @@ class _Log:
         self.system = goal
 
 
-_FAMILIES = (tables, expansion, sums, exponentials, deltas, masks, chains, products, offsets)
+_FAMILIES = (near, tables, expansion, sums, exponentials, deltas, masks, chains, products, offsets)
 _FOUND = dict.fromkeys(
     each
     for family in _FAMILIES

@@ -67,12 +67,17 @@ def lower_integers(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...])
             return ops.combine("pow", _lower_each((base, exponent), context, order), order)
         case ir.Call("clip", (ir.Call("floor") as inside, *ends)):  # before what no integer holds
             wide = ops.Cast(context.lower(inside, order), "wide")
-            parts = _lower_each(ends, context, order)
+            parts = [
+                ops.Num(op.value) if isinstance(op, ops.NumTensor) else op
+                for op in _lower_each(ends, context, order)
+            ]
             return ops.Cast(ops.combine("clip", [wide, *parts], order), "int")
         case ir.Call("sign", (arg,)) if not facts.is_whole(Polynomial.of(arg)):
             pass
         case ir.Call(function, parts) if function in INTEGRAL:
             args = _lower_each(parts, context, order)
+            if all(isinstance(op, ops.Num) for op in args):
+                return ops.Num(expr)
             if function in {"max", "min"}:  # numbers are bounds to a tensor
                 args.sort(key=lambda op: isinstance(op, ops.Num))
             return ops.combine(function, [_hold(args[0]), *args[1:]], order)

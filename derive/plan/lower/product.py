@@ -163,14 +163,14 @@ def lower_product(
     product = Product(condition=condition)
     for factor in fold_parts(tuple(factors), is_sum=False):
         sort_factor(factor, product)
-    if not bound and product.condition is ir.TRUE:
-        scaled = push_number(product, context)
-        if scaled:
-            return lower_sum(scaled, context, order)
-    if context.calls and not product.under:
-        spread = lower_spread(bound, product.condition, product.over, context, order)
+    is_bare = not bound and product.condition is ir.TRUE
+    if is_bare and (scaled := push_number(product, context)):
+        return lower_sum(scaled, context, order)
+    if not product.under:
+        factors = (*product.over, *product.numbers)
+        spread = lower_spread(bound, product.condition, factors, context, order)
         if spread is not None:
-            return spread if product.number is ir.ONE else scale(spread, product.number)
+            return spread
     untold = [drop_padded(product.condition, factor, context) for factor in product.over]
     product.over = context.protect_factors(product.over, untold)
     product.under = [context.protect(f, product.condition, whole=True) for f in product.under]
@@ -499,12 +499,8 @@ def negate(op: ops.Op) -> ops.Op:
     return ops.Apply("neg", (op,), ops.axes_of(op))
 
 
-_NUMBERS: dict[str, ir.Expr] = {
-    "0": ir.ZERO,
-    "1": ir.ONE,
-    "-oo": ir.MINUS_INFINITY,
-    "oo": ir.Infinity(False),
-}
+_NUMBERS: dict[str, ir.Expr] = {"0": ir.ZERO, "1": ir.ONE}
+_NUMBERS |= {"-oo": ir.MINUS_INFINITY, "oo": ir.Infinity(False)}
 NEUTRAL = {word: ops.Num(_NUMBERS[row.left_out]) for word, row in ROWS.items() if row.left_out}
 
 

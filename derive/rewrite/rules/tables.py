@@ -136,12 +136,12 @@ class Tables:
 
     def _open_sum(self, expr: ir.Reduce, key: ir.Expr) -> ir.Expr | None:
         """A sum of a product: what is summed over indices of the table alone is in the table."""
-        own = {*find_free(key)}
+        own = find_free(key)
         factors, stand_in = find_factors(expr.body), ir.Index("#", ir.ONE)
-        for gone in (own, *({index} for index in own if len(own) > 1)):
+        for gone in ({*own}, *({index} for index in own if len(own) > 1)):
             mine = [f for f in factors if not gone & {*find_free(substitute(f, {key: stand_in}))}]
             others = [f for f in factors if f not in mine]
-            outside = own.union(find_free(expr.condition), *map(find_free, others))
+            outside = {*own}.union(find_free(expr.condition), *map(find_free, others))
             inner = {i for f in mine for i in find_free(f) if i in expr.bound} - outside
             part = [f for f in mine if inner & {*find_free(f)}]
             if not inner or not any(key in find_keys(f) for f in part):
@@ -247,8 +247,8 @@ def _find_facts(told: Conditions) -> Facts:
 
 def _find_clip(pieces: Sequence[tuple[ir.Expr, Conditions]]) -> ir.Expr | None:
     """The place that has these pieces, as one position kept between bounds."""
-    moved = {place for place, _ in pieces if find_free(place)}
-    ends = {Polynomial.of(place) for place, _ in pieces if place not in moved}
+    moved = dict.fromkeys(place for place, _ in pieces if find_free(place))
+    ends = dict.fromkeys(Polynomial.of(place) for place, _ in pieces if place not in moved)
     if len(moved) != 1 or len(ends) != 2:
         return None
     (inside,) = moved

@@ -1,0 +1,445 @@
+"""Factors that are 0 far from a position: a sum over all places is one over a few beside it.
+
+    sum_l f(a_n - l) * x_l   =   sum_{k < K} f(d_n - k) * x_(i_n + k)
+    sum_n f(a_n - l) * v_n   =   sum_{k < K} sum_n [i_n + k == l] * f(d_n - k) * v_n
+
+with i_n the first place within the width of f, moved so that all K of them are there, and
+d_n = a_n - i_n: where such a place is not near, f is 0 by itself.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
+from math import ceil, floor, inf, sqrt
+
+from derive.analysis.facts import is_integer, is_never_negative
+from derive.ir import nodes as ir
+from derive.ir.polynomial import NOTHING, ONE, Polynomial, add_all
+from derive.ir.walk import (
+    Names,
+    exchange,
+    find_accesses,
+    find_free,
+    find_size_names,
+    map_children,
+    rewrite_bottom_up,
+    substitute,
+    walk,
+)
+from derive.rewrite.rule import system_rule
+from derive.rewrite.rules.sums import find_factors
+
+MOST = 8  # places that are read one by one
+GAP = ir.Scalar("gap")  # stands for slope * (l - a)
+TRIED = (11, 29, 83)  # what sizes are, for a width that must not depend on them
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Where a function of the gap may be other than 0; closed ends belong to it."""
+
+    low: float
+    high: float
+    is_closed: bool = False
+
+    def meet(self, other: "Band") -> "Band":
+        """Where both may be."""
+        ends = max(self.low, other.low), min(self.high, other.high)
+        return Band(*ends, self.is_closed or other.is_closed)
+
+    def join(self, other: "Band") -> "Band":
+        """Where one of them may be."""
+        if self.low >= self.high or other.low >= other.high:
+            return other if self.low >= self.high else self
+        ends = min(self.low, other.low), max(self.high, other.high)
+        return Band(*ends, self.is_closed or other.is_closed)
+
+
+ALL, NONE = Band(-inf, inf), Band(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """A factor over the gap, the position a, and how the gap grows from place to place."""
+
+    factor: ir.Expr
+    position: ir.Expr
+    slope: ir.Expr
+    first: Fraction  # the first place is the one after a + first, or that one where it is closed
+    count: int
+    is_closed: bool
+
+
+def find_near(factor: ir.Expr, index: ir.Index) -> Near | None:
+    """The factor as a function of the distance to a position of data, if it has a width."""
+    opened = _open_gap(factor, index)
+    if opened is None:
+        return None
+    inner, position, slope = opened
+    found = {_measure(inner, slope, size) for size in TRIED}
+    ends = found.pop()
+    if found or ends is None:
+        return None
+    low, high, is_closed = ends
+    count = ceil(high - low) + is_closed
+    if not 0 < count <= MOST:
+        return None
+    return Near(inner, position, slope, low, count, is_closed)
+
+
+def _open_gap(factor: ir.Expr, index: ir.Index) -> tuple[ir.Expr, ir.Expr, ir.Expr] | None:
+    """The factor over the gap, the position, and the slope of the gap."""
+    inner, written = factor, factor
+    lead: tuple[Polynomial, Polynomial] | None = None
+    for part in walk(factor):
+        if not isinstance(part, ir.Add) or index not in find_free(part):
+            continue
+        halves = Polynomial.of(part).split(index)
+        if halves is None or not _is_number(halves[0].to_expr()):
+            continue
+        slope, rest = halves
+        if lead is None:
+            if not find_accesses(rest.to_expr()) or is_integer(rest):
+                continue
+            lead = slope, rest
+            written = ir.sum_of([t for t in part.terms if index not in find_free(t)])
+        times = next((n for n in (1, -1) if lead[0] * Polynomial.of(n) == slope), None)
+        apart = None if times is None else rest - lead[1] * Polynomial.of(times)
+        if times is None or apart is None or not _is_number(apart.to_expr()):
+            return None
+        gap = ir.Mul((ir.Number(Fraction(times)), GAP)) if times < 0 else GAP
+        inner = exchange(inner, part, ir.Add((gap, apart.to_expr())) if apart.terms else gap)
+    if lead is None or index in find_free(inner) or find_accesses(inner):
+        return None
+    if Polynomial.of(written) != lead[1]:
+        written = lead[1].to_expr()
+    if lead[0].constant == -1:
+        return inner, written, ir.MINUS_ONE
+    over = (ir.Pow(f, ir.MINUS_ONE) for f in ir.split_product((-lead[0]).to_expr()))
+    return inner, _cancel(ir.Mul((written, *over))), lead[0].to_expr()
+
+
+def _split_power(factor: ir.Expr) -> tuple[ir.Expr, Fraction]:
+    """The base and the exponent of powers of powers."""
+    match factor:
+        case ir.Pow(base, ir.Number(value)):
+            inner, power = _split_power(base)
+            return inner, power * value
+    return factor, Fraction(1)
+
+
+def _cancel(expr: ir.Expr) -> ir.Expr:
+    """A product with the powers of each factor in one, and abs without numbers that have a sign."""
+    match expr:
+        case ir.Call("abs", (ir.Mul() as inside,)):
+            outside = [f for f in find_factors(inside) if _is_number(f) and is_never_negative(f)]
+            rest = [f for f in find_factors(inside) if f not in outside and f is not ir.MINUS_ONE]
+            return _cancel(ir.product_of([*outside, ir.Call("abs", (ir.product_of(rest),))]))
+        case ir.Mul():
+            powers: dict[ir.Expr, Fraction] = {}
+            number = Fraction(1)
+            for factor in find_factors(expr):
+                base, power = _split_power(factor)
+                if isinstance(base, ir.Number) and power in (1, -1):
+                    number = number * base.value if power == 1 else number / base.value
+                else:
+                    powers[base] = powers.get(base, Fraction(0)) + power
+            left = [b if n == 1 else ir.Pow(b, ir.Number(n)) for b, n in powers.items() if n]
+            return ir.product_of([*([] if number == 1 and left else [ir.Number(number)]), *left])
+    return expr
+
+
+def _is_number(expr: ir.Expr) -> bool:
+    return not find_free(expr) and not find_accesses(expr)
+
+
+def _measure(inner: ir.Expr, slope: ir.Expr, size: int) -> tuple[Fraction, Fraction, bool] | None:
+    """From where to where places may count, from the position, with all sizes near one number."""
+    names = sorted({*find_size_names(inner, slope)})
+    sizes: dict[ir.Expr, ir.Expr] = {
+        ir.Size(name): ir.Number(Fraction(size + 2 * k)) for k, name in enumerate(names)
+    }
+    step = Polynomial.of(substitute(slope, sizes)).constant
+    band = _find_band(substitute(inner, sizes))
+    if step is None or step == 0 or band.low == -inf or band.high == inf:
+        return None
+    ends = sorted((Fraction(band.low) / step, Fraction(band.high) / step))
+    low, high = (each.limit_denominator(1 << 20) for each in ends)
+    return low, high, band.is_closed
+
+
+def _find_band(expr: ir.Expr) -> Band:
+    """Where the expression may be other than 0."""
+    match expr:
+        case ir.Number(value) if value == 0:
+            return NONE
+        case ir.Where(condition, then, other):
+            one = _find_band(then).meet(_find_region(condition))
+            return one.join(_find_band(other).meet(_find_region(ir.negate(condition))))
+        case ir.Mul(factors):
+            return _meet(map(_find_band, factors))
+        case ir.Add(terms):
+            return _join(map(_find_band, terms))
+        case ir.Pow(base, ir.Number(power)) if power > 0:
+            return _find_band(base)
+        case ir.Call("max", (*parts, ir.Number(value))) | ir.Call(
+            "max", (ir.Number(value), *parts)
+        ) if value == 0:
+            return _join(map(_find_positive, parts))
+        case ir.Call("relu", (part,)):
+            return _find_positive(part)
+        case ir.Call("clip", (part, ir.Number(value), _)) if value == 0:
+            return _find_positive(part)
+        case ir.Call("abs", (part,)):
+            return _find_band(part)
+    return ALL
+
+
+def _meet(bands: Iterator[Band]) -> Band:
+    found = ALL
+    for band in bands:
+        found = found.meet(band)
+    return found
+
+
+def _join(bands: Iterator[Band]) -> Band:
+    found = NONE
+    for band in bands:
+        found = found.join(band)
+    return found
+
+
+def _find_region(condition: ir.Expr) -> Band:
+    """Where a condition may hold."""
+    match condition:
+        case ir.And(parts):
+            return _meet(map(_find_region, parts))
+        case ir.Or(parts):
+            return _join(map(_find_region, parts))
+        case ir.Compare("<" | "<=" as relation, left, right):
+            gap = ir.Add((right, ir.Mul((ir.MINUS_ONE, left))))
+            return replace(_find_positive(gap), is_closed=relation == "<=")
+        case ir.Compare(">" | ">=" as relation, left, right):
+            return _find_region(ir.Compare("<" if relation == ">" else "<=", right, left))
+    return ALL
+
+
+def _find_positive(expr: ir.Expr) -> Band:
+    """Where the expression may be above 0."""
+    match expr:
+        case ir.Call("min", parts):
+            return _meet(map(_find_positive, parts))
+        case ir.Call("max", parts):
+            return _join(map(_find_positive, parts))
+        case ir.Pow(base, ir.Number(power)) if power.denominator == 1 and power > 0:
+            return _find_positive(base) if power % 2 else _find_band(base)
+    value = Polynomial.of(expr)
+    atoms = value.atoms
+    halves = value.split(atoms[0]) if len(atoms) == 1 else None
+    if halves is None:
+        square = [(m, n) for m, n in value.terms.items() if m]
+        if len(atoms) == 1 and len(square) == 1 and square[0][0] == ((GAP, 2),):
+            least = value.terms.get((), Fraction(0)) / -square[0][1]
+            if square[0][1] < 0 <= least:
+                return Band(-sqrt(least), sqrt(least))
+        return ALL if atoms or (value.constant or 0) > 0 else NONE
+    slope, start = halves[0].constant, halves[1].constant
+    if slope is None or start is None:
+        return ALL
+    end = -start / slope
+    match atoms[0]:
+        case ir.Scalar():
+            return Band(float(end), inf) if slope > 0 else Band(-inf, float(end))
+        case ir.Call("abs", (inside,)) if slope < 0:
+            return _find_positive(ir.Add((ir.Number(end), inside))).meet(
+                _find_positive(ir.Add((ir.Number(end), ir.Mul((ir.MINUS_ONE, inside)))))
+            )
+    return ALL
+
+
+@dataclass
+class _Reader:
+    """The equations of positions that a system gets."""
+
+    names: Names
+    target: str = ""
+
+    def __post_init__(self) -> None:
+        self.made: dict[tuple[object, ...], tuple[ir.Equation, ...]] = {}
+
+    def open(self, expr: ir.Expr) -> ir.Expr:
+        """The expression with sums over a few places in place of sums over all."""
+        if isinstance(expr, ir.Reduce) and expr.kind == "sum":
+            opened = self._open_sum(expr)
+            if opened is not None:
+                return self.open(opened)
+        if isinstance(expr, (ir.Access, ir.Compare)):
+            return expr
+        return map_children(expr, self.open)
+
+    def _open_sum(self, expr: ir.Reduce) -> ir.Expr | None:
+        factors = find_factors(expr.body)
+        for factor in factors:
+            for index in find_free(factor):
+                near = find_near(factor, index)
+                if near is None:
+                    continue
+                if index not in expr.bound and not {*expr.bound} & {*find_free(near.position)}:
+                    continue
+                rest = [f for f in factors if f is not factor]
+                return self._write_sum(expr, near, index, rest)
+        return None
+
+    def _write_sum(
+        self, expr: ir.Reduce, near: Near, index: ir.Index, rest: Sequence[ir.Expr]
+    ) -> ir.Expr:
+        is_inside = _is_inside(near, index)
+        gap, places = self._find_places(near, index, is_inside=is_inside)
+        terms: list[ir.Expr] = []
+        for k, place in enumerate(places):
+            left = ir.Add((gap, ir.Number(Fraction(-k)))) if k else gap
+            less = ir.Mul((ir.MINUS_ONE, *ir.split_product(near.slope), left))
+            weight = rewrite_bottom_up(exchange(near.factor, GAP, less), _cancel)
+            weight = rewrite_bottom_up(weight, partial(_resolve, gap)) if is_inside else weight
+            # of fewer places than K there are those that are there
+            there = ir.Call("max", (ir.ZERO, ir.Add((index.extent, ir.Number(Fraction(-k))))))
+            counted = [ir.Call("min", (ir.ONE, there))] if k and not is_inside else []
+            condition, body = expr.condition, ir.product_of([*counted, weight, *rest])
+            if index in expr.bound:
+                condition, body = (substitute(e, {index: place}) for e in (condition, body))
+            else:
+                condition = ir.all_of(condition, ir.Compare("==", place, index))
+            bound = tuple(i for i in expr.bound if i is not index)
+            terms.append(ir.sum_over(bound, body, condition))
+        return ir.sum_of(terms)
+
+    def _find_places(
+        self, near: Near, index: ir.Index, *, is_inside: bool
+    ) -> tuple[ir.Access, list[ir.Access]]:
+        """The position less the first of the places, and the places."""
+        key = (near.position, index, near.first, near.count)
+        if key not in self.made:
+            whole = Fraction(floor(near.first))
+            start = near.position
+            if near.first != whole:
+                start = ir.Add((start, ir.Number(near.first - whole)))
+            whole += not near.is_closed
+            start = ir.Call("floor", (start,))
+            start = ir.Add((start, ir.Number(whole))) if whole else start
+            last = ir.Add((index.extent, ir.MINUS_ONE))
+            count = ir.Number(Fraction(-near.count))
+            end = last if is_inside else ir.Call("max", (ir.ZERO, ir.Add((index.extent, count))))
+            base = self._name("floor", near.position, ir.Call("clip", (start, ir.ZERO, end)))
+            less = ir.Mul((ir.MINUS_ONE, base.target))
+            gap = self._name("gap", near.position, ir.Add((near.position, less)))
+            first = self._name("place", near.position, base.target, index.extent)
+            places = [first]
+            for k in range(1, near.count):
+                moved = ir.Add((first.target, ir.Number(Fraction(k))))
+                kept = ir.Call("min", (moved, last))
+                places.append(self._name("place", near.position, kept, index.extent))
+            self.made[key] = (base, gap, *places)
+        _, gap, *places = self.made[key]
+        return gap.target, [place.target for place in places]
+
+    def _name(
+        self, word: str, position: ir.Expr, value: ir.Expr, below: ir.Expr | None = None
+    ) -> ir.Equation:
+        """An equation for each of the positions; `below` for places."""
+        axes = find_free(position)
+        name = self.names.take(f"{self.target}_{word}")
+        kind = "real" if below is None else "int"
+        tensor = ir.Tensor(name, tuple(i.extent for i in axes), kind, below)
+        return ir.Equation(ir.Access(tensor, axes), value)
+
+
+def _is_inside(near: Near, index: ir.Index) -> bool:
+    """Are the position, and the place before it, there, whatever the data are?
+
+    The place after the last one is read with a weight of 0, or what rounding leaves.
+    """
+    ends = _find_ends(near.position)
+    if ends is None or near.count != 2 or near.first != -1 or near.is_closed:
+        return False
+    last = Polynomial.of(index.extent) - ONE
+    return is_never_negative(ends[0]) and is_never_negative(last - ends[1])
+
+
+def _find_ends(expr: ir.Expr) -> tuple[Polynomial, Polynomial] | None:
+    """The least and the largest value that an expression of data may have."""
+    match expr:
+        case _ if _is_number(expr):
+            return Polynomial.of(expr), Polynomial.of(expr)
+        case ir.Access(ir.Tensor(lower=low, upper=high)) if low is not None and high is not None:
+            return Polynomial.of(low), Polynomial.of(high)
+        case ir.Call("clip", (_, low, high)) if _is_number(low) and _is_number(high):
+            return Polynomial.of(low), Polynomial.of(high)
+        case ir.Call("sigmoid"):
+            return NOTHING, ONE
+        case ir.Add(terms):
+            each = [found for term in terms if (found := _find_ends(term)) is not None]
+            if len(each) == len(terms):
+                return add_all(low for low, _ in each), add_all(high for _, high in each)
+        case ir.Mul(factors):
+            inside = [f for f in factors if not _is_number(f)]
+            number = ir.product_of([f for f in factors if f not in inside])
+            ends = _find_ends(inside[0]) if len(inside) == 1 else None
+            if ends is not None:
+                times = Polynomial.of(number)
+                one, other = times * ends[0], times * ends[1]
+                if is_never_negative(times) or is_never_negative(-times):
+                    return (one, other) if is_never_negative(times) else (other, one)
+    return None
+
+
+def _resolve(gap: ir.Expr, expr: ir.Expr) -> ir.Expr:
+    """A function with a kink, where its argument has one sign for gaps from 0 to 1."""
+    match expr:
+        case ir.Call("abs" | "relu" as name, (part,)):
+            sign = _find_sign(part, gap)
+            if sign:
+                negative = ir.Mul((ir.MINUS_ONE, part)) if name == "abs" else ir.ZERO
+                return part if sign > 0 else negative
+        case ir.Call("max" | "min" as name, (one, other)):
+            sign = _find_sign(ir.Add((one, ir.Mul((ir.MINUS_ONE, other)))), gap)
+            if sign:
+                return one if (sign > 0) == (name == "max") else other
+        case ir.Call("clip", (part, low, high)):
+            inner = _resolve(gap, ir.Call("max", (part, low)))
+            return _resolve(gap, ir.Call("min", (inner, high)))
+        case ir.Add() | ir.Mul():
+            value = Polynomial.of(expr)
+            return value.to_expr() if value.atoms in ((), (gap,)) else expr
+    return expr
+
+
+def _find_sign(expr: ir.Expr, gap: ir.Expr) -> int:
+    """The sign of what is linear in the gap; 0 where it has two, or none is known."""
+    halves = Polynomial.of(expr).split(gap)
+    if halves is None or halves[0].constant is None or halves[1].constant is None:
+        return 0
+    ends = halves[1].constant, halves[0].constant + halves[1].constant
+    return 1 if min(ends) >= 0 else -1 if max(ends) <= 0 else 0
+
+
+@system_rule(
+    law="sum_l f(a_n - l) * x_l = sum_k f(a_n - i_n - k) * x_(i_n + k) where f is 0 further on",
+    before="x[L]; a[N]; y[n] = sum[l](x[l] * relu(1 - abs(a[n] - l)))",
+    after="x[L]; a[N]; y_floor[n] = clip(floor(a[n]), 0, max(0, L - 2)); "
+    "y_gap[n] = a[n] - y_floor[n]; y_place[n] = y_floor[n]; "
+    "y_place_2[n] = min(y_place[n] + 1, L - 1); y[n] = relu(1 - abs(y_gap[n])) * x[y_place[n]] "
+    "+ min(1, max(0, L - 1)) * relu(1 - abs(y_gap[n] - 1)) * x[y_place_2[n]]",
+    refuses="x[L]; a[N]; y[n] = sum[l](x[l] * relu(1 + abs(a[n] - l)))",
+)
+def read_near(system: ir.System) -> Iterator[ir.System]:
+    """A sum over places of which few are near a position is one over these."""
+    reader = _Reader(Names.of(system))
+    equations: list[ir.Equation] = []
+    for equation in system.equations:
+        reader.target, count = equation.target.tensor.name, len(reader.made)
+        value = reader.open(equation.value)
+        made = [each for group in [*reader.made.values()][count:] for each in group]
+        equations += [*made, ir.Equation(equation.target, value)]
+    if reader.made:
+        yield replace(system, equations=tuple(equations))
