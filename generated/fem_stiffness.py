@@ -70,5 +70,6 @@ def _sum_places(
     wide = x.to(torch.promote_types(x.dtype, torch.float32)) if x.is_floating_point() else x
     wide = wide.flatten(0, place.ndim - 1)
     rows = wide.new_zeros(count + (not is_inside), *wide.shape[1:])
-    rows = rows.index_add(0, place.flatten(), wide)
+    add = rows.index_add if wide.ndim > 1 else rows.scatter_add  # which is faster for numbers
+    rows = add(0, place.flatten(), wide)
     return rows.narrow(0, 0, count).unflatten(0, shape).to(x.dtype)

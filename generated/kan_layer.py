@@ -28,6 +28,8 @@ def kan_layer(
     Cost: 2*B*G*I*O + 10*B*G*I + 2*B*I*O + 3*B*I + 2*B*O + G operations; 4*B*G*I + 2*G elements
         alive at once.
     By expand_sum: sum_k (a_k + b_k) * c_k = sum_k a_k * c_k + sum_k b_k * c_k.
+    Planned for B=256, I=64, O=64, G=8; another order takes fewer operations where B < 256, B > 256,
+        I < 64, I > 64, O < 64, O > 64, G > 8.
     """
     G = _check_shapes(x, c, w, low, step)
     # the positions of g  [G]

@@ -451,9 +451,12 @@ def _find_work(op: ops.Op, memory: Storage, machine: Machine) -> float:
             spread = rates.STRIDED * count * each if strides[op.index] > 1 else 0.0
             is_padded = length != memory.extent(op.index) and "i" not in op.kind
             return spread + time_transform(count, length, op.kind, machine, is_padded=is_padded)
-        case ops.Take():
-            is_spread = bool(find_spread(op, memory))
-            return is_spread * rates.TAKEN * memory.count(ops.axes_of(op.by[0])) * each
+        case ops.Take(arg, places):
+            taken = memory.count(ops.axes_of(op.by[0])) if find_spread(op, memory) else 0
+            run = max(1, memory.count(ops.axes_of(arg)[places[-1] + 1 :]))
+            return (rates.TAKEN * taken + rates.PLACED * memory.count(op.axes) / run) * each
+        case ops.Cell(ops.TorchCall(".gather"), axes=axes):
+            return rates.GATHERED * memory.count(axes) * each
         case ops.Cell(volume=volume) if volume:
             strided = rates.STRIDED * each if find_spread(op, memory) else 0.0
             return memory.count(volume) * (strided + rates.EACH / machine.cached)

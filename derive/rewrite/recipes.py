@@ -56,6 +56,7 @@ from derive.rewrite.rules import (
     near,
     offsets,
     products,
+    radix,
     sums,
     tables,
 )
@@ -422,7 +423,19 @@ class _Log:
         self.system = goal
 
 
-_FAMILIES = (near, tables, expansion, sums, exponentials, deltas, masks, chains, products, offsets)
+_FAMILIES = (
+    radix,
+    near,
+    tables,
+    expansion,
+    sums,
+    exponentials,
+    deltas,
+    masks,
+    chains,
+    products,
+    offsets,
+)
 _FOUND = dict.fromkeys(
     each
     for family in _FAMILIES
@@ -502,19 +515,20 @@ def _find_changed(site: ir.Expr, new: ir.Expr) -> ir.Expr:
 def _find_across(
     system: ir.System, rules: Sequence[Rule], indices: IndexNames
 ) -> Iterator[Rewriting]:
-    values = {equation.target: equation for equation in system.equations}
+    values = {equation.target.tensor: equation for equation in system.equations}
     for rule in rules:
         for new in rule.across(system) if rule.across is not None else ():
             equations = tuple(
                 each
-                if values.get(each.target) is each
+                if values.get(each.target.tensor) is each
                 else ir.Equation(each.target, indices.settle(each.value, each))
                 for each in new.equations
             )
-            changed = next((e for e in equations if values.get(e.target, e) is not e), None)
+            tensors = ((e.target.tensor, e) for e in equations)
+            changed = next((e for tensor, e in tensors if values.get(tensor, e) is not e), None)
             if changed is not None and _is_whole(changed.value):
                 whole = replace(new, equations=equations)
-                yield _tell(rule, whole, values[changed.target], changed.value)
+                yield _tell(rule, whole, values[changed.target.tensor], changed.value)
 
 
 def _is_whole(value: ir.Expr) -> bool:

@@ -122,8 +122,11 @@ def match_diagonal(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     arg = ops.arrange(then, (*(i for i in rest if i in ops.axes_of(then)), *own))
     if ops.axes_of(arg) != (*rest, kept):
         arg = ops.Expand(arg, (*rest, kept))
-    call, inner = ops.TorchCall("torch.diag_embed", (ops.Given(0),)), (*rest, *ends)
-    return ops.arrange(ops.Cell(call, (arg,), op, inner, volume=inner), axes)
+    places = sorted(map(axes.index, ends))  # a result that lies as it is read needs no copy
+    is_last = places == [len(axes) - 2, len(axes) - 1]
+    keywords = () if is_last else (("dim1", places[0]), ("dim2", places[1]))
+    call = ops.TorchCall("torch.diag_embed", (ops.Given(0),), keywords)
+    return ops.Cell(call, (arg,), op, axes, volume=axes)
 
 
 def match_exchanged(op: ops.Op, definitions: Definitions) -> ops.Op | None:

@@ -115,7 +115,6 @@ class Context:
     extents: dict[ir.Index, int] = field(default_factory=dict)
     target: str = ""
     minimize: str = FLOPS  # by an order of contraction
-    calls: bool = False  # are there calls of torch for several operations?
     transforms: bool = False  # are sums to be computed by fast Fourier transforms?
     cells: bool = True  # are there calls of torch for several operations?
     compare: Callable[[str, ir.Expr, ir.Expr, Context], ops.Op | None] | None = None  # of cells

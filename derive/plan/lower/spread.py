@@ -100,7 +100,7 @@ def lower_spread(
     order: tuple[ir.Index, ...],
 ) -> ops.Op | None:
     """The call of torch for such a sum; None where it is none, or a factor is of both sides."""
-    spread = find_spread(bound, condition, factors) if context.calls else None
+    spread = find_spread(bound, condition, factors) if context.cells else None
     if spread is None:
         return None
     inner = {*spread.bound}

@@ -1,0 +1,125 @@
+"""An index of which quotients and remainders are read is two indices: p = r*i + j.
+
+    y_p = x_(p // r) * w_(p % r)          y_(r*i + j) = x_i * w_j
+
+A plan reads both as views, and merges them where the equation's left side does.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from derive.analysis.affine import simplify_place
+from derive.ir import nodes as ir
+from derive.ir.polynomial import Polynomial, divide_wholly
+from derive.ir.walk import (
+    Names,
+    find_free,
+    is_reading,
+    is_whole,
+    rewrite_bottom_up,
+    substitute,
+    walk,
+)
+from derive.rewrite.rule import system_rule
+
+PARTS = {"floordiv", "mod"}
+
+
+@system_rule(
+    law="f(p // r, p % r) = f(i, j) where p = r*i + j",
+    before="g[N]; w[2]; index p < 2*N; y[p] = g[p//2] * w[p % 2]",
+    after="g[N]; w[2]; index q < N; index r < 2; y[2*q + r] = g[q] * w[r]",
+    refuses="g[N]; index p < 2*N - 1; y[p] = g[p//2]",
+)
+def split_index(system: ir.System) -> Iterator[ir.System]:
+    """Indices of which quotients and remainders are read are taken apart."""
+    names = Names.of(system)
+    equations = tuple(_split_equation(equation, names) for equation in system.equations)
+    if equations != system.equations:
+        yield replace(system, equations=equations)
+
+
+def _split_equation(equation: ir.Equation, names: Names) -> ir.Equation:
+    """The equation with all such indices taken apart, those that its sums bind too."""
+    if is_reading(equation.value, equation.target.tensor):
+        return equation
+    value, places = _split_bound(equation.value, names), equation.target.places
+    for index in find_free(equation.target):
+        found = _split(value, index, names)
+        if found is not None:
+            value, new = found
+            places = tuple(substitute(place, {index: new}) for place in places)
+    return ir.Equation(ir.Access(equation.target.tensor, places), value)
+
+
+def _split_bound(expr: ir.Expr, names: Names) -> ir.Expr:
+    """The expression with indices of sums and of other reductions taken apart."""
+
+    def visit(here: ir.Expr) -> ir.Expr:
+        if not isinstance(here, ir.Reduce):
+            return here
+        bound, both = list(here.bound), ir.Where(here.condition, here.body, ir.ZERO)
+        for index in here.bound:
+            found = _split(both, index, names)
+            if found is not None and isinstance(found[0], ir.Where):
+                both, new = found[0], found[1]
+                at = bound.index(index)
+                bound[at : at + 1] = find_free(new)
+        return ir.Reduce(here.kind, tuple(bound), both.condition, both.then)
+
+    return rewrite_bottom_up(expr, visit)
+
+
+def _split(expr: ir.Expr, index: ir.Index, names: Names) -> tuple[ir.Expr, ir.Expr] | None:
+    """The expression over the parts of an index, and the index made of them."""
+    place: ir.Expr = index
+    taken = Names(names)
+    waiting = [index]
+    while waiting:
+        here = waiting.pop()
+        under = next(_find_radices(expr, here), None)
+        if under is None:
+            continue
+        count = divide_wholly(Polynomial.of(here.extent), Polynomial.of(under))
+        assert count is not None
+        outer, inner = (taken.take_index(ir.Index(here.name, e)) for e in (count.to_expr(), under))
+        both: ir.Expr = ir.Add((ir.Mul((under, outer)), inner))
+        try:
+            put_in = substitute(expr, {here: both})
+        except ValueError:  # a function along the index
+            return None
+        expr = rewrite_bottom_up(put_in, _simplify)
+        place = substitute(place, {here: both})
+        waiting += [outer, inner]
+    new = {*find_free(place)}
+    if place is index or any(_is_part(p) and new & {*find_free(p)} for p in walk(expr)):
+        return None
+    names |= taken
+    return expr, simplify_place(place)
+
+
+def _is_part(expr: ir.Expr) -> bool:
+    return isinstance(expr, ir.Call) and expr.function in PARTS
+
+
+def _find_radices(expr: ir.Expr, index: ir.Index) -> Iterator[ir.Expr]:
+    """What an index is divided by, where its extent is a multiple of that."""
+    for part in walk(expr):
+        match part:
+            case ir.Call(name, (over, under)) if name in PARTS and over is index:
+                radix = Polynomial.of(under)
+                count = divide_wholly(Polynomial.of(index.extent), radix)
+                if count is not None and count.constant != 1 and radix.constant != 1:
+                    yield under
+
+
+def _simplify(expr: ir.Expr) -> ir.Expr:
+    """Places, quotients and remainders in their simplest form."""
+    match expr:
+        case ir.Access(tensor, places):
+            return ir.Access(tensor, tuple(map(simplify_place, places)))
+        case ir.Call(name) if name in PARTS:
+            return simplify_place(expr)
+        case ir.Compare(relation, left, right) if is_whole(left) and is_whole(right):
+            return ir.Compare(relation, simplify_place(left), simplify_place(right))
+    return expr
