@@ -15,6 +15,7 @@ from derive.plan.lower.guarded import Wanted
 from derive.plan.lower.orders import lower_ordered
 from derive.plan.lower.ranks import lower_ranked
 from derive.plan.lower.segments import lower_segments
+from derive.plan.lower.spread import lower_spread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,8 +34,9 @@ def lower_guarded(
         return lower_integers(expr, context, order) if counted else context.lower(expr, order)
 
     wanted = Wanted(context, order, counted, lower)
-    structures = (lower_ranked, lower_segments, lower_ordered) if context.cells else ()
-    return next((op for each in structures if (op := each(reduce, wanted)) is not None), None)
+    structures = (lower_spread, lower_ranked, lower_segments, lower_ordered)
+    tried = structures if context.cells else ()
+    return next((op for each in tried if (op := each(reduce, wanted)) is not None), None)
 
 
 def lower_integers(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:

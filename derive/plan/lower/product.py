@@ -23,7 +23,6 @@ from derive.plan.lower.condition import fill, lower_condition
 from derive.plan.lower.context import Context
 from derive.plan.lower.number import is_steady, lower_number
 from derive.plan.lower.places import drop_padded
-from derive.plan.lower.spread import lower_spread
 from derive.plan.path import Order, Path, count, find_path, has_smaller_product
 from derive.rewrite.rules.products import is_bracket, is_negative
 
@@ -163,14 +162,10 @@ def lower_product(
     product = Product(condition=condition)
     for factor in fold_parts(tuple(factors), is_sum=False):
         sort_factor(factor, product)
-    is_bare = not bound and product.condition is ir.TRUE
-    if is_bare and (scaled := push_number(product, context)):
-        return lower_sum(scaled, context, order)
-    if not product.under:
-        factors = (*product.over, *product.numbers)
-        spread = lower_spread(bound, product.condition, factors, context, order)
-        if spread is not None:
-            return spread
+    if not bound and product.condition is ir.TRUE:
+        scaled = push_number(product, context)
+        if scaled:
+            return lower_sum(scaled, context, order)
     untold = [drop_padded(product.condition, factor, context) for factor in product.over]
     product.over = context.protect_factors(product.over, untold)
     product.under = [context.protect(f, product.condition, whole=True) for f in product.under]
@@ -499,8 +494,12 @@ def negate(op: ops.Op) -> ops.Op:
     return ops.Apply("neg", (op,), ops.axes_of(op))
 
 
-_NUMBERS: dict[str, ir.Expr] = {"0": ir.ZERO, "1": ir.ONE}
-_NUMBERS |= {"-oo": ir.MINUS_INFINITY, "oo": ir.Infinity(False)}
+_NUMBERS: dict[str, ir.Expr] = {
+    "0": ir.ZERO,
+    "1": ir.ONE,
+    "-oo": ir.MINUS_INFINITY,
+    "oo": ir.Infinity(False),
+}
 NEUTRAL = {word: ops.Num(_NUMBERS[row.left_out]) for word, row in ROWS.items() if row.left_out}
 
 

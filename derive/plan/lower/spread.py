@@ -15,11 +15,13 @@ from itertools import product
 from derive.analysis.facts import is_never_negative, is_positive
 from derive.ir import nodes as ir
 from derive.ir.polynomial import ONE, Polynomial
-from derive.ir.walk import find_free
+from derive.ir.walk import find_free, split_guards
 from derive.plan import ops
 from derive.plan.lower.condition import lower_condition
 from derive.plan.lower.context import Context
+from derive.plan.lower.guarded import Wanted
 from derive.plan.lower.places import cut_run
+from derive.rewrite.rules.sums import find_factors
 
 MOST = 3  # places that torch's functions have windows in
 FUNCTIONAL = "torch.nn.functional."
@@ -92,15 +94,14 @@ def _read_tie(condition: ir.Expr, bound: Sequence[ir.Index]) -> Tie | None:
     return Tie(places[0], (one, other), value * lead)
 
 
-def lower_spread(
-    bound: Sequence[ir.Index],
-    condition: ir.Expr,
-    factors: Sequence[ir.Expr],
-    context: Context,
-    order: tuple[ir.Index, ...],
-) -> ops.Op | None:
+def lower_spread(reduce: ir.Reduce, wanted: Wanted) -> ops.Op | None:
     """The call of torch for such a sum; None where it is none, or a factor is of both sides."""
-    spread = find_spread(bound, condition, factors) if context.cells else None
+    context, order = wanted.context, wanted.order
+    guards, factors = split_guards(find_factors(reduce.body))
+    condition = ir.all_of(reduce.condition, *guards)
+    if reduce.kind != "sum" or wanted.counted or not all(map(context.is_finite, factors)):
+        return None
+    spread = find_spread(reduce.bound, condition, factors)
     if spread is None:
         return None
     inner = {*spread.bound}
@@ -114,7 +115,9 @@ def lower_spread(
     is_real = not any(ops.is_integral(op) or ops.is_complex(op) for op in (one, other))
     if not is_real:
         return None
-    if context.count(ops.axes_of(one)) < context.count(ops.axes_of(other)):
+    tied = {index for tie in spread.ties for index in dict(tie.parts)}
+    spans = [context.count(i for i in ops.axes_of(op) if i in tied) for op in (one, other)]
+    if spans[0] < spans[1]:
         one, other = other, one
     result = _write_call(spread, one, other, context)
     for tie in spread.ties:
@@ -165,11 +168,12 @@ def _write_call(spread: Spread, data: ops.Op, kernel: ops.Op, context: Context) 
     ends = [cut.place for cut in cuts]
     name, sides = "conv_transpose", ([*groups, *channels], made)
     fronts = [cut.front for cut in cuts]
-    if all(pair[0][1] == ONE for pair in pairs):  # the same from the other end, which is faster
-        name, sides = "conv", ([*groups, *made], channels)
-        for k, (index, step) in enumerate(pair[1] for pair in pairs):
-            reach = step * (Polynomial.of(index.extent) - ONE)
-            fronts[k] = (reach - Polynomial.of(fronts[k])).to_expr()
+    reaches = [step * (Polynomial.of(index.extent) - ONE) for _, (index, step) in pairs]
+    pads = [reach - Polynomial.of(cut.front) for reach, cut in zip(reaches, cuts, strict=True)]
+    if all(pair[0][1] == ONE for pair in pairs) and all(map(is_never_negative, pads)):
+        name, sides = "conv", ([*groups, *made], channels)  # from the other end, which is faster
+        fronts = [pad.to_expr() for pad in pads]
+        for index in taps:
             turned = ir.Index(f"{index.name}-", index.extent)
             kernel = ops.rename_indices(kernel, {index: turned})
             kernel = ops.Flip(kernel, ops.axes_of(kernel).index(turned), index)
@@ -194,7 +198,7 @@ def _write_call(spread: Spread, data: ops.Op, kernel: ops.Op, context: Context) 
         whole = ops.Einsum((whole, ops.Cast(mask)), tuple(i for i in met if i not in places))
     whole = ops.Einsum((whole, straight), (*batch, *groups, *made, *ends))
     whole = _merge(whole, (batch, [*groups, *made]), ends)
-    filled, volume = (*groups, *channels, *made, *taps), (*own, *made, *taps)
+    filled, volume = (*groups, *channels, *made, *places, *taps), (*own, *made, *taps)
     axes = ops.axes_of(whole)
     op: ops.Op = ops.Cell(call, tuple(args), whole, axes, volume=volume, filled=filled)
     for at, parts in ((1, [*groups, *made]), (0, batch)):
