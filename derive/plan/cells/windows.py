@@ -17,7 +17,7 @@ from fractions import Fraction
 
 from derive.analysis.facts import is_never_negative
 from derive.ir import nodes as ir
-from derive.ir.polynomial import Polynomial
+from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.plan import ops
 from derive.plan.cells.matching import CellRule, Definitions, Signed, join_sum, split_sum, strip
 from derive.plan.cost import find_true_axes
@@ -362,11 +362,14 @@ def match_pool(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             return None
     inner, outer = {w.inner for w in windows}, [w.outer for w in windows]
     others = [i for i in ops.axes_of(base) if i not in {w.place for w in windows}]
-    if not windows or len(windows) > MOST or inner != set(over) or len(others) not in {1, 2}:
+    if not windows or len(windows) > MOST or inner != set(over) or len(others) > 2:
         return None
     if kind != "max" and any(w.dilation is not ir.ONE for w in windows):
         return None
     if kind == "sum" and len(windows) == 1:  # torch's function divides it then
+        return None
+    is_apart = len(windows) == 1 and is_same_extent(windows[0].stride, windows[0].inner.extent)
+    if not others and kind != "max" and is_apart:  # rows of a matrix, which are faster
         return None
     value = ir.MINUS_INFINITY if kind == "max" else ir.ZERO
     inside, padding, places = split_padding(base, windows, value)
@@ -391,11 +394,14 @@ def match_pool(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     if kind == "sum":
         keywords = (*keywords, ("divisor_override", 1))
     name = f"{'max' if kind == 'max' else 'avg'}_pool{len(windows)}d"
-    call = ops.TorchCall(FUNCTIONAL + name, (ops.Given(0),), keywords)
-    filled = (others[-1], *over)
+    lone = () if others else (ir.Index("#", ir.ONE),)  # torch wants channels
+    given = _give(0, lone, lone)
+    call = ops.TorchCall(FUNCTIONAL + name, (given,), keywords)
+    axes, filled = (*lone, *others, *outer), (*others[-1:], *over)
     whole = ops.arrange(ops.Reduction(kind, arg, over), (*others, *outer))
-    result = ops.Cell(call, tuple(args), whole, (*others, *outer), filled=filled)
-    return ops.arrange(result, ops.axes_of(op))
+    whole = ops.Arrange(whole, axes) if lone else whole
+    result: ops.Op = ops.Cell(call, tuple(args), whole, axes, filled=filled)
+    return ops.arrange(ops.Select(result, 0, ir.ZERO) if lone else result, ops.axes_of(op))
 
 
 def match_window_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
