@@ -133,5 +133,6 @@ def _segment_logsumexp(x: Tensor, segments: Tensor, count: int) -> Tensor:
     least = wide.new_full((count, *x.shape[1:]), -torch.inf)
     top = least.scatter_reduce(0, places, wide.detach(), "amax")
     top = torch.where(top.isinf(), 0, top)  # of no entries, or of infinite ones
-    total = torch.zeros_like(least).index_add(0, segments, (wide - top[segments]).exp())
+    parts = (wide - top.index_select(0, segments)).exp()
+    total = torch.zeros_like(least).index_add(0, segments, parts)
     return (total.log() + top).to(x.dtype)

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses, find_free, substitute
 from derive.plan import ops
+from derive.plan.lower.condition import lower_condition
 from derive.plan.lower.context import Context
 from derive.plan.lower.product import NEUTRAL
-from derive.plan.steps import free_name
 
 FOLDED = ("sum", "prod", "max", "min", "logsumexp")
 
@@ -152,11 +152,9 @@ def _find_guards(value: ir.Expr) -> Iterator[ir.Expr]:
                 yield from _find_guards(factor)
 
 
-def name_value(op: ops.Op, context: Context, name: str = "") -> ir.Access:
+def name_value(op: ops.Op, context: Context) -> ir.Access:
     """An operation as a tensor of its own, read at its axes."""
-    return read_source(
-        context.add_step(op, free_name(name, context.names) if name else ""), context
-    )
+    return read_source(context.add_step(op), context)
 
 
 def read_source(source: ops.Source, context: Context) -> ir.Access:
@@ -203,6 +201,36 @@ def finish(
     elif condition is not ir.TRUE:
         body = ir.Where(condition, body, NEUTRAL[form.kind].value)
     return wanted.lower(body)
+
+
+def find_row(form: Guarded, indices: Collection[ir.Index]) -> ir.Along | None:
+    """The factor of a sum that is a softmax along a bound index, over some of its places."""
+    for factor in form.factors if form.kind == "sum" else ():
+        match factor:
+            case ir.Along("softmax", along, condition) if condition is not ir.TRUE:
+                if along in indices:
+                    return factor
+    return None
+
+
+def lower_masked(
+    kind: str, parts: tuple[ir.Expr, Sequence[ir.Expr]], order: tuple[ir.Index, ...], wanted: Wanted
+) -> ops.Op | None:
+    """A body with the neutral number where a mask does not hold; None of nothing but 1."""
+    body, masks = parts
+    value: ops.Op | None = None
+    if body is not ir.ONE:
+        value = wanted.context.lower(body, order)
+        value = ops.strip_casts(value) if wanted.counted else value
+    for mask in masks:
+        shown = lower_condition(mask, wanted.context, order)
+        if value is None:
+            value = ops.Cast(shown, "int" if wanted.counted else "real")
+            continue
+        axes = ops.find_union((value, shown), order)
+        shown, value = ops.align((shown, value), axes)
+        value = ops.Choose(shown, value, NEUTRAL[kind], axes)
+    return value
 
 
 def is_data(expr: ir.Expr) -> bool:

@@ -18,15 +18,17 @@ from fractions import Fraction
 from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses, find_free, rename_apart, substitute
 from derive.plan import ops
-from derive.plan.lower.condition import lower_condition, lower_sides
+from derive.plan.lower.condition import lower_sides
 from derive.plan.lower.context import Context
 from derive.plan.lower.guarded import (
     Guarded,
     Wanted,
+    find_row,
     finish,
     finish_made,
     is_data,
     is_real,
+    lower_masked,
     read_guarded,
 )
 from derive.plan.lower.places import take
@@ -110,8 +112,8 @@ def _eliminate(form: Guarded, index: ir.Index, wanted: Wanted) -> ops.Op | None:
     """The reduction over one index; what is said of the key alone is a part of its value."""
     context = wanted.context
     (guards, factors), _ = form.part((index,))
-    soft = next((f for f in factors if _is_row(f, index) and form.kind == "sum"), None)
-    if isinstance(soft, ir.Along):
+    soft = find_row(form, (index,))
+    if soft is not None:
         guards = [*guards, *ir.split_and(soft.condition)]
         factors = [soft.body, *(f for f in factors if f is not soft)]
     found = [find_sides(guard, index, context) for guard in guards]
@@ -129,22 +131,14 @@ def _eliminate(form: Guarded, index: ir.Index, wanted: Wanted) -> ops.Op | None:
             return _count(sides[0], context)
         count = _count_sides(sides)
         return None if count is None else finish(form, count, None, (index,), wanted)
-    if len(sides) > 1:  # of two bounds what is left would be a difference
+    if len(sides) > 1 or (wanted.counted and factors):  # a difference of two bounds' is none
         return None
     if soft is not None:
         made = None if masks else _average(sides[0], factors, context)
     else:
-        value = _lower_value(form.kind, (factors, masks), sides[0], wanted)
+        value = _lower_value(form.kind, factors, masks, sides[0], wanted)
         made = value and _accumulate(form.kind, sides[0], value, context)
     return made and finish_made(form, made, _count_sides(sides), (index,), wanted)
-
-
-def _is_row(factor: ir.Expr, index: ir.Index) -> bool:
-    """Is it a softmax along the index, over some of its places?"""
-    match factor:
-        case ir.Along("softmax", along, condition):
-            return along is index and condition is not ir.TRUE
-    return False
 
 
 def find_sides(
@@ -282,26 +276,29 @@ def _count(side: Side, context: Context) -> ops.Op:
     """The number of keys below each bound, which is shared; of those in a row's order the rank."""
 
     def write() -> ops.Op:
-        found, (index, own) = sort_keys(side, context), side.ends
-        key, bound, relation = found.key, found.bound, "<=" if side.is_equal else "<"
+        is_last = side.tied.startswith(">")  # of the row: the order the other way knows it
+        base = replace(side, is_turned=not side.is_turned, tied="<") if is_last else side
+        found, (index, own) = sort_keys(base, context), side.ends
+        key, bound = found.key, found.bound
         batch = dict.fromkeys(i for each in (key, bound) for i in ops.axes_of(each))
         axes = tuple(i for i in batch if i not in (index, own))
+        relation = (">" if is_last else "<") + "=" * side.is_equal
         mask = write_guard(relation, key, bound, side.tied, side.ends)
         is_own = ops.rename_indices(bound, {own: index}) is key
         args = (key, found.order) if is_own else (key, found.order, bound)
         given, volume = tuple(map(ops.Given, range(len(args)))), (*axes, own)
         call = ops.TorchCall(COUNT, given, (("equal", side.is_equal),))
         if side.tied:
-            call = ops.TorchCall(RANKS, given)
-            call = ops.TorchCall("+", (call, 1)) if side.is_equal else call
+            told = (("above", is_last), ("equal", side.is_equal))
+            call = ops.TorchCall(RANKS, given, tuple(pair for pair in told if pair[1]))
         else:
             volume = (*volume, _count_each(TIED if is_own else SOUGHT))
         scratch = ((*axes, index),) * 2 + ((*axes, own),) * 2
         whole = count_mask(mask, index)
         return ops.Cell(call, args, whole, (*axes, own), volume=volume, scratch=scratch)
 
-    told = ir.Reduce("sum", (side.index,), side.guard, ir.ONE)
-    return context.recall(told) or context.keep(told, write(), f"{_name(side.key)}_count")
+    known_by = ir.Reduce("sum", (side.index,), side.guard, ir.ONE)
+    return context.recall(known_by) or context.keep(known_by, write(), f"{_name(side.key)}_count")
 
 
 def write_guard(
@@ -333,32 +330,18 @@ def _name(key: ir.Expr) -> str:
 
 
 def _lower_value(
-    kind: str, parts: tuple[Sequence[ir.Expr], Sequence[ir.Expr]], side: Side, wanted: Wanted
+    kind: str, factors: Sequence[ir.Expr], masks: Sequence[ir.Expr], side: Side, wanted: Wanted
 ) -> ops.Op | None:
-    """The factors where the conditions hold, over all keys; what no bound reads is harmless."""
-    (factors, masks), context = parts, wanted.context
-    found: ops.Op | None = None
-    if wanted.counted and factors:
+    """The factors where the masks hold, over all keys; what no bound reads is harmless."""
+    context = wanted.context
+    safe = [
+        f if context.is_finite(f) or not is_variable(f) else context.protect(f, _find_read(side))
+        for f in factors
+    ]
+    found = lower_masked(kind, (ir.product_of(safe), masks), (side.index,), wanted)
+    if found is None or side.index not in ops.axes_of(found):
         return None
-    if factors:
-        safe = [
-            f
-            if context.is_finite(f) or not is_variable(f)
-            else context.protect(f, _find_read(side))
-            for f in factors
-        ]
-        found = context.lower(ir.product_of(safe), (side.index,))
-        if not is_real(found) or side.index not in ops.axes_of(found):
-            return None
-    for mask in masks:
-        told = lower_condition(mask, context, (side.index,))
-        if found is None:
-            found = ops.Cast(told, "int" if wanted.counted else "real")
-            continue
-        axes = ops.find_union((found, told), ops.axes_of(found))
-        shown, taken = ops.align((told, found), axes)
-        found = ops.Choose(shown, taken, NEUTRAL[kind], axes)
-    return found
+    return found if not factors or is_real(found) else None
 
 
 def _find_read(side: Side) -> ir.Expr:

@@ -16,20 +16,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeGuard
 
 from derive.ir import nodes as ir
 from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import find_free, is_whole, rename_apart, substitute
 from derive.plan import ops
-from derive.plan.lower.condition import lower_condition, lower_sides
+from derive.plan.lower.condition import lower_sides
 from derive.plan.lower.context import Context
 from derive.plan.lower.guarded import (
     Guarded,
     Wanted,
+    find_row,
     finish,
     finish_made,
     is_real,
+    lower_masked,
     name_value,
     read_guarded,
 )
@@ -59,7 +60,7 @@ class Label:
 def lower_segments(reduce: ir.Reduce, wanted: Wanted) -> ops.Op | None:
     """The operation for a reduction over segments; None where it is none."""
     for form in read_guarded(reduce, wanted.context):
-        soft = next((f for f in form.factors if _is_row(f, form)), None)
+        soft = find_row(form, form.bound)
         inner = () if soft is None else ir.split_and(soft.condition)
         labels = [
             label
@@ -77,14 +78,6 @@ def lower_segments(reduce: ir.Reduce, wanted: Wanted) -> ops.Op | None:
         if found is not None:
             return found
     return None
-
-
-def _is_row(factor: ir.Expr, form: Guarded) -> TypeGuard[ir.Along]:
-    """Is it a softmax along a bound index, over some of its places?"""
-    match factor:
-        case ir.Along("softmax", along, condition):
-            return form.kind == "sum" and along in form.bound and condition is not ir.TRUE
-    return False
 
 
 def _find_label(guard: ir.Expr, bound: tuple[ir.Index, ...], context: Context) -> Label | None:
@@ -159,7 +152,8 @@ def _eliminate(form: Guarded, labels: Sequence[Label], wanted: Wanted) -> ops.Op
     if rest:
         body = ir.Reduce(form.kind, rest, ir.TRUE, body)
     inner = (*told, *wanted.order)
-    value = _lower_value(form.kind, (body, masks), inner, wanted)
+    body = wanted.context.protect(body, ir.all_of(*masks))
+    value = lower_masked(form.kind, (body, masks), inner, wanted)
     made = _write(form.kind, labels, value, wanted)
     if made is None:
         return None
@@ -210,26 +204,6 @@ def _write(
     if not is_plain:
         return _add_places(labels, numbers, value, wanted.order) if kind == "sum" else None
     return _reduce_segments(kind, labels[0], numbers[0], value)
-
-
-def _lower_value(
-    kind: str, parts: tuple[ir.Expr, Sequence[ir.Expr]], order: tuple[ir.Index, ...], wanted: Wanted
-) -> ops.Op | None:
-    """The body with the neutral number where a mask does not hold; None of nothing but 1."""
-    (body, masks), context = parts, wanted.context
-    value: ops.Op | None = None
-    if body is not ir.ONE:
-        value = context.lower(context.protect(body, ir.all_of(*masks)), order)
-        value = ops.strip_casts(value) if wanted.counted else value
-    for mask in masks:
-        shown = lower_condition(mask, context, order)
-        if value is None:
-            value = ops.Cast(shown, "int" if wanted.counted else "real")
-            continue
-        axes = ops.find_union((value, shown), order)
-        shown, value = ops.align((shown, value), axes)
-        value = ops.Choose(shown, value, NEUTRAL[kind], axes)
-    return value
 
 
 def _lower_numbers(label: Label, context: Context) -> ops.Op:
@@ -327,8 +301,8 @@ def _average(
     if {*rest} & {i for part in (body, *rows) for i in find_free(part)}:
         return None
     averaged = ir.sum_over(rest, averaged)
-    logits = _lower_value("logsumexp", (body, rows), (index, *wanted.order), wanted)
-    x = _lower_value("sum", (averaged, masks), (index, *wanted.order), wanted)
+    logits = lower_masked("logsumexp", (body, rows), (index, *wanted.order), wanted)
+    x = lower_masked("sum", (averaged, masks), (index, *wanted.order), wanted)
     numbers = _lower_numbers(label, context)
     if logits is None or x is None or not (is_real(x) and is_real(logits)):
         return None

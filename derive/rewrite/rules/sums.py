@@ -120,6 +120,9 @@ def _part_kink(factor: ir.Expr, index: ir.Index) -> tuple[str, int, ir.Expr, ir.
             if not 1 < n <= MOST_POWER or (root == "abs" and n % 2 == 0):
                 return None
     match factor:
+        case ir.Call("max", (ir.Add() as sum_, ir.ZERO) | (ir.ZERO, ir.Add() as sum_)):
+            factor = ir.Call("relu", (sum_,))
+    match factor:
         case ir.Call("abs" | "relu" as name, (ir.Add(parts),)) if not holds_complex(factor):
             above = [part for part in parts if index not in find_free(part)]
             below = [turn(part) for part in parts if part not in above]
