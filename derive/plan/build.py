@@ -64,9 +64,8 @@ def lower_system(
     context.layouts = {**find_layouts(prepared), **form.layouts}
     context.cells, context.compare = cells, lower_rank if cells else None
     marked = mark_harmful(prepared)
-    if form.transforms:
-        context.transforms = True
-        context.roundable = find_roundable(marked) if not exact else set()
+    context.roundable = find_roundable(marked) if not exact else set()
+    context.transforms = form.transforms
     sources = {e.target.tensor.name: lower_equation(e, context) for e in marked.equations}
     names = [tensor.name for tensor in system.results]  # in the order of the left side's places
     results = tuple(ops.merge(sources[name], context.stored[name]) for name in names)

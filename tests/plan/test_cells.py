@@ -451,3 +451,11 @@ def test_a_sum_that_an_order_opens_keeps_what_is_nan(body, head):
                 inputs[name][3] = torch.nan
             values = [each.function(**inputs) for each in (built, plain)]
             torch.testing.assert_close(*values, equal_nan=True, **CLOSE)
+
+
+def test_a_sum_between_bounds_is_a_difference_where_digits_may_be_lost():
+    text = "t[N]; u, v[M]; x[N]; y[i] = {}(sum[j, u[i] <= t[j] and t[j] < v[i]](x[j]**2))"
+    for function, is_asked, is_difference in (("", 0, 1), ("", 1, 0), ("log", 0, 0)):
+        built = build(parse(text.format(function)), exact=bool(is_asked))
+        assert ("_reduce_below(" in built.source) == is_difference
+        assert ("By sum_between" in built.source) == is_difference

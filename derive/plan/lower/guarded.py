@@ -26,18 +26,19 @@ FOLDED = ("sum", "prod", "max", "min", "logsumexp")
 class Wanted:
     """What an operation is wanted for: the order of its axes, and is it `counted` in integers?
 
-    `lower` makes one of an expression.
+    It may lose digits where it is `roundable`. `lower` makes one of an expression.
     """
 
     context: Context
     order: tuple[ir.Index, ...]
     counted: bool
+    roundable: bool
     lower: Callable[[ir.Expr], ops.Op]
 
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """One reduction; a product of several factors is a sum's alone.
+    """One reduction; a product of several factors is a sum's alone, which a mean is of all places.
 
     Where the guard `is_named`, it is a number under a name: it multiplies by 0 and guards nothing.
     """
@@ -46,12 +47,15 @@ class Guarded:
     bound: tuple[ir.Index, ...]
     guards: tuple[ir.Expr, ...]
     factors: tuple[ir.Expr, ...]
+    is_mean: bool = False
     is_named: bool = False
 
     def to_expr(self) -> ir.Reduce:
         """The reduction as an expression."""
-        body = ir.product_of(self.factors)
-        return ir.Reduce(self.kind, self.bound, ir.all_of(*self.guards), body)
+        body, condition = ir.product_of(self.factors), ir.all_of(*self.guards)
+        if self.is_mean:
+            return ir.Reduce("mean", self.bound, ir.TRUE, ir.sum_over((), body, condition))
+        return ir.Reduce(self.kind, self.bound, condition, body)
 
     def distribute(self) -> Iterator[Guarded]:
         """The sums of which it is one, where a factor is a sum of terms with guards."""
@@ -82,13 +86,11 @@ def _find_terms(factor: ir.Expr) -> Sequence[ir.Expr]:
 
 def read_guarded(reduce: ir.Reduce, context: Context) -> Iterator[Guarded]:
     """The reduction as it stands, then with the names of factors that have guards opened."""
-    kind, parts = reduce.kind, [reduce.body]
-    if kind == "mean" and reduce.condition is ir.TRUE:
-        kind = "sum"
-        parts += [ir.Pow(index.extent, ir.MINUS_ONE) for index in reduce.bound]
+    is_mean = reduce.kind == "mean" and reduce.condition is ir.TRUE
+    kind, parts = "sum" if is_mean else reduce.kind, [reduce.body]
     if kind not in FOLDED:
         return
-    form = _collect(Guarded(kind, reduce.bound, (), ()), parts, reduce.condition)
+    form = _collect(Guarded(kind, reduce.bound, (), (), is_mean), parts, reduce.condition)
     if form.guards or any(isinstance(f, ir.Along) or _find_terms(f) for f in form.factors):
         yield form
     opened = [_open(factor, reduce.bound, context) for factor in form.factors]
@@ -174,7 +176,7 @@ def finish_made(
     """The same of an operation, which is a tensor of its own where there is something else."""
     left = form.part(indices)[1]
     if {*form.bound} <= {*indices} and not any(left):
-        return made
+        return _divide(made, form)
     return finish(form, name_value(made, wanted.context), count, indices, wanted)
 
 
@@ -200,7 +202,16 @@ def finish(
         body = ir.Reduce(form.kind, rest, condition, body)
     elif condition is not ir.TRUE:
         body = ir.Where(condition, body, NEUTRAL[form.kind].value)
-    return wanted.lower(body)
+    return _divide(wanted.lower(body), form)
+
+
+def _divide(op: ops.Op, form: Guarded) -> ops.Op:
+    """The sum over the number of places, if it is a mean; that of no places is nan."""
+    for index in form.bound if form.is_mean else ():
+        args, axes = (op, ops.Num(index.extent)), ops.axes_of(op)
+        call = ops.TorchCall("/", (ops.Given(0), ops.Given(1)))
+        op = ops.Cell(call, args, ops.Apply("/", args, axes), axes, volume=axes)
+    return op
 
 
 def find_row(form: Guarded, indices: Collection[ir.Index]) -> ir.Along | None:

@@ -36,6 +36,10 @@ from derive.plan.lower.product import NEUTRAL
 from derive.rewrite.guards import is_variable
 
 RANKS, COUNT, BELOW, MEAN = "_find_ranks", "_count_below", "_reduce_below", "_average_below"
+BETWEEN = (
+    "sum_between: a sum from one bound up to another is the difference of the sums below both; it"
+    " loses digits where it is small beside them"
+)
 PAIRED = 64  # comparisons of an element in whose time it is sorted: fewer stay comparisons
 # Operations in whose time one is sorted, found among others, or among its equals, and in which one
 # is added to those before it; measured as the machine's defaults, with rows of 512 and of 2048.
@@ -129,16 +133,23 @@ def _eliminate(form: Guarded, index: ir.Index, wanted: Wanted) -> ops.Op | None:
     if not (factors or masks):
         if len(sides) == 1 and form == Guarded("sum", (index,), (sides[0].guard,), ()):
             return _count(sides[0], context)
-        count = _count_sides(sides)
+        count = _sum_sides(sides)
         return None if count is None else finish(form, count, None, (index,), wanted)
-    if len(sides) > 1 or (wanted.counted and factors):  # a difference of two bounds' is none
+    if wanted.counted and factors:
         return None
+    if len(sides) > 1:
+        is_able = form.kind == "sum" and soft is None and wanted.roundable
+        total = _sum_sides(sides, factors, masks) if is_able else None
+        if total is None:
+            return None
+        context.notes[BETWEEN] = None
+        return finish(form, total, _sum_sides(sides), (index,), wanted)
     if soft is not None:
         made = None if masks else _average(sides[0], factors, context)
     else:
         value = _lower_value(form.kind, factors, masks, sides[0], wanted)
         made = value and _accumulate(form.kind, sides[0], value, context)
-    return made and finish_made(form, made, _count_sides(sides), (index,), wanted)
+    return made and finish_made(form, made, _sum_sides(sides), (index,), wanted)
 
 
 def find_sides(
@@ -192,26 +203,24 @@ def _find_tie(parts: Sequence[ir.Expr], sides: Sequence[ir.Expr], index: ir.Inde
     return ""
 
 
-def _count_sides(sides: Sequence[Side]) -> ir.Expr | None:
-    """The number of keys below a bound, or from one up to another.
-
-    A sum of values there would be what is left of two sums.
-    """
+def _sum_sides(
+    sides: Sequence[Side], factors: Sequence[ir.Expr] = (), masks: Sequence[ir.Expr] = ()
+) -> ir.Expr | None:
+    """The sum of values, or their number, below a bound, or from one up to another."""
+    index, body = sides[0].index, ir.product_of(list(factors))
     if len(sides) == 1:
-        return ir.Reduce("sum", (sides[0].index,), sides[0].guard, ir.ONE)
-    if len(sides) > 2:
-        return None
-    low, high = sorted(sides, key=lambda side: not side.is_turned)
-    if low.key is not high.key or high.is_turned or not low.is_turned:
+        return ir.Reduce("sum", (index,), ir.all_of(sides[0].guard, *masks), body)
+    low, high = sorted(sides[:2], key=lambda side: not side.is_turned)
+    if len(sides) > 2 or low.key is not high.key or high.is_turned or not low.is_turned:
         return None
     signs = ("<" if low.is_equal else "<=", "<=" if high.is_equal else "<")
-    below, all_below = (
-        ir.Reduce("sum", (low.index,), ir.Compare(sign, low.key, side.bound), ir.ONE)
-        for sign, side in zip(signs, (low, high), strict=True)
+    guards = (
+        ir.Compare(sign, low.key, side.bound) for sign, side in zip(signs, (low, high), strict=True)
     )
+    below, whole = (ir.Reduce("sum", (index,), ir.all_of(g, *masks), body) for g in guards)
     is_closed = low.is_equal and high.is_equal
     some = ir.Compare("<=" if is_closed else "<", low.bound, high.bound)
-    return ir.Where(some, ir.Add((all_below, ir.Mul((ir.MINUS_ONE, below)))), ir.ZERO)
+    return ir.Where(some, ir.Add((whole, ir.Mul((ir.MINUS_ONE, below)))), ir.ZERO)
 
 
 # The operations: rows have the index of the key last, or that of the bound.
