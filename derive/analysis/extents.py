@@ -10,6 +10,7 @@ A row is what a reduction, or a function along an index, runs over: an index, un
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TypeAlias
 
 from derive.analysis import affine
@@ -538,6 +539,21 @@ def match_index(one: ir.Expr, other: ir.Expr, summed: ir.Index) -> ir.Index | No
     return None
 
 
+def align_condition(condition: ir.Expr, known: ir.Expr) -> ir.Expr:
+    """The condition with its relations written as another one has them: j != i for i != j."""
+    parts = {_orient(part): part for part in ir.split_and(known)}
+    return ir.all_of(*(parts.get(_orient(part), part) for part in ir.split_and(condition)))
+
+
+def _orient(condition: ir.Expr) -> ir.Expr:
+    match condition:
+        case ir.Compare(relation, left, right) if relation in {">", ">="} or (
+            relation in {"==", "!="} and to_text(right) < to_text(left)
+        ):
+            return ir.Compare(ir.MIRRORED[relation], right, left)
+    return condition
+
+
 def is_alike(one: ir.Expr, other: ir.Expr) -> bool:
     """Are they the same but for the indices that they bind?"""
     return one is other or number_indices(one) is number_indices(other)
@@ -552,3 +568,11 @@ def number_indices(expr: ir.Expr, depth: int = 0) -> ir.Expr:
         expr = ir.Reduce(expr.kind, tuple(new.values()), condition, body)  # type: ignore[arg-type]
         depth += len(new)
     return map_children(expr, lambda child: number_indices(child, depth))
+
+
+@lru_cache(maxsize=1 << 14)
+def to_key(expr: ir.Expr) -> tuple[ir.Expr, tuple[ir.Index, ...]]:
+    """The expression under indices that no formula has, so that renamed copies are equal."""
+    indices = find_free(expr)
+    plain = {i: ir.Index(f"@{k}", i.extent) for k, i in enumerate(indices)}
+    return substitute(number_indices(expr), plain), indices  # type: ignore[arg-type]

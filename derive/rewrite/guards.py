@@ -12,7 +12,7 @@ from itertools import product
 from typing import TypeAlias
 
 from derive.analysis import facts
-from derive.analysis.extents import is_always, is_never_empty
+from derive.analysis.extents import is_always, is_never_empty, to_key
 from derive.ir import functions, polynomial
 from derive.ir import nodes as ir
 from derive.ir.recurrences import find_groups
@@ -36,14 +36,19 @@ _GUARDS = {ir.ONE, *HARMLESS.values()}
 
 
 def protect(
-    expr: ir.Expr, condition: ir.Expr, *, whole: bool = False, zeros: bool = False
+    expr: ir.Expr,
+    condition: ir.Expr,
+    *,
+    whole: bool = False,
+    zeros: bool = False,
+    needed: Collection[ir.Expr] = (),
 ) -> ir.Expr:
     """The expression with whatever could harm where the condition is false made harmless there.
 
     The arguments of partial functions become 1, or another at which they are finite. So does the
     expression itself, with `whole`: it is a divisor then.
     What may still be infinite, or nan as a row of nothing is, becomes 1 wherever a gradient
-    is multiplied by it. `zeros`: a row of nothing is 0.
+    is multiplied by it. `zeros`: a row of nothing is 0. What is `needed` is computed anyhow.
     """
     asked = ir.Pow(expr, ir.MINUS_ONE) if whole else expr  # a divisor may be 0
     if condition is ir.TRUE or facts.is_finite(asked, zeros=zeros):
@@ -51,11 +56,13 @@ def protect(
     condition = find_need(condition, expr)
     if condition is ir.TRUE or is_guarded(expr, condition) or not _is_told_of(asked, condition):
         return expr
+    if isinstance(expr, (ir.Call, ir.Pow)) and to_key(asked)[0] in needed:
+        return expr
     if isinstance(expr, (ir.Compare, ir.And, ir.Or, ir.Not)):
         return expr  # truth values have no gradient, and stay the keys by which guards are found
 
     inner = _narrow(condition, expr)
-    inside = map_children(expr, lambda child: protect(child, inner, zeros=zeros))
+    inside = map_children(expr, lambda child: protect(child, inner, zeros=zeros, needed=needed))
     match inside:
         case ir.Pow(base, exponent) if not is_natural(exponent):
             exponent = guard_unless_finite(exponent, condition, zeros=zeros)
@@ -73,7 +80,12 @@ def protect(
             pass
         case ir.Mul() | ir.Pow() | ir.Call():
             inside = map_children(
-                inside, lambda child: guard_unless_finite(child, condition, zeros=zeros)
+                inside,
+                lambda child: (
+                    child
+                    if needed and to_key(child)[0] in needed
+                    else guard_unless_finite(child, condition, zeros=zeros)
+                ),
             )
         case ir.Reduce("sample_var" as kind, bound, rows, body) if inner is not ir.TRUE:
             inside = ir.Reduce(kind, bound, rows, _guard(body, inner))  # of one entry, 0 / 0
@@ -211,6 +223,31 @@ def find_segment(condition: ir.Expr) -> ir.Index | None:
     below = told.tensor.below
     is_whole = below is not None and polynomial.is_same_extent(below, index.extent)
     return index if is_whole and index not in find_free(told) else None
+
+
+def find_needed(system: ir.System) -> frozenset[ir.Expr]:
+    """The values of functions and powers that are computed under no condition, by `to_key`."""
+    found: set[ir.Expr] = set()
+    stack = [(equation.value, ir.TRUE) for equation in system.equations]
+    while stack:
+        here, around = stack.pop()
+        around = find_need(around, here)
+        if isinstance(here, (ir.Call, ir.Pow)) and around is ir.TRUE:
+            found.add(to_key(here)[0])
+        match here:
+            case ir.Access() | ir.Compare():
+                pass
+            case ir.Where(condition, then, other):
+                stack.append((then, ir.all_of(around, condition)))
+                stack.append((other, ir.all_of(around, ir.negate(condition))))
+            case ir.Reduce(_, _, condition, body) | ir.Along(_, _, condition, body):
+                stack.append((body, ir.all_of(around, condition)))
+            case _:
+                parts = find_children(here)
+                guards = [p.condition for p in parts if isinstance(p, ir.Where)]
+                inner = ir.all_of(around, *guards) if isinstance(here, ir.Mul) else around
+                stack.extend((part, inner) for part in parts)
+    return frozenset(found)
 
 
 def is_variable(expr: ir.Expr) -> bool:

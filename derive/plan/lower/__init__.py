@@ -24,6 +24,7 @@ from derive.plan.lower.condition import (
     lower_choice,
     lower_condition,
     lower_index,
+    push_into_exponential,
     widen_casts,
 )
 from derive.plan.lower.context import Context, layout_of
@@ -149,6 +150,7 @@ def lower_node(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> 
             if other is ir.ZERO:
                 condition, then = push_mask(condition, then, context)
                 condition = drop_padded(condition, then, context)
+                condition, then = push_into_exponential(condition, then, context)
             if condition is ir.TRUE:
                 return lower_node(then, context, order)
             return lower_choice(condition, then, other, context, order)

@@ -21,6 +21,7 @@ from derive.ir.walk import (
 )
 from derive.plan import ops
 from derive.plan.lower.context import Context
+from derive.rewrite.guards import find_need
 
 
 def lower_condition(condition: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
@@ -212,6 +213,8 @@ def lower_choice(
     joined = joined or _lower_pieces(ir.Where(condition, then, other), context, order)
     if joined is not None:
         return joined
+    if not {*find_free(condition)} <= {*order}:  # any order does: that of what is chosen
+        order = tuple(dict.fromkeys((*find_free(then), *order)))
     mask = lower_condition(condition, context, order)
     taken = context.lower(context.protect(then, condition), order)
     left = context.lower(context.protect(other, ir.Not(condition)), order)
@@ -246,6 +249,34 @@ def _lower_padded(
     if len(pads) != 1 or not views or pads[0].value is not ir.ZERO:
         return None
     return ops.exchange(op, {pads[0]: replace(pads[0], value=other)})
+
+
+def push_into_exponential(
+    condition: ir.Expr, expr: ir.Expr, context: Context
+) -> tuple[ir.Expr, ir.Expr]:
+    """(what is left of a condition, a product with the rest of it in the argument of its exp).
+
+    [c_ij] * exp(x_ij) * f_i = exp(where(c_ij, x_ij, -oo)) * f_i, which is what a sum of the same
+    masked exponentials is made of. A factor f may be infinite only where others of the product
+    that are not left out are so too.
+    """
+    factors = ir.split_product(expr)
+    able = [
+        factor
+        for factor in factors
+        if isinstance(factor, ir.Call)
+        and factor.function == "exp"
+        and {*find_free(condition)} <= {*find_free(factor)}
+        and not context.is_needed(factor)
+    ]
+    if len(able) != 1 or len(factors) == 1 or condition is ir.TRUE:
+        return condition, expr
+    (power,) = able
+    rest = [factor for factor in factors if factor is not power]
+    if not all(context.is_finite(f) or find_need(condition, f) is ir.TRUE for f in rest):
+        return condition, expr
+    masked = ir.Call("exp", (ir.Where(condition, power.arguments[0], ir.MINUS_INFINITY),))
+    return ir.TRUE, ir.product_of([masked if f is power else f for f in factors])
 
 
 def _lower_pieces(choice: ir.Where, context: Context, order: tuple[ir.Index, ...]) -> ops.Op | None:

@@ -14,15 +14,16 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import prod
 
-from derive.analysis.extents import number_indices
+from derive.analysis.extents import to_key
 from derive.analysis.facts import Facts, is_finite, is_finite_where_defined, is_never_negative
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
-from derive.ir.walk import find_all_indices, find_free, substitute, walk
+from derive.ir.walk import find_all_indices, find_free, walk
 from derive.plan import ops
 from derive.plan.path import FLOPS, Order
 from derive.plan.steps import Step, free_name, name_op
 from derive.rewrite.guards import (
+    find_needed,
     find_nonfinite,
     guard_unless_finite,
     is_variable,
@@ -147,9 +148,19 @@ class Context:
         """An inner expression as an operation, its heavy parts in steps of their own."""
         return self.lower_in(expr, self, order)
 
+    @cached_property
+    def needed(self) -> Set[ir.Expr]:
+        """What no condition guards, under indices that no formula has."""
+        return find_needed(self.system)
+
+    def is_needed(self, expr: ir.Expr) -> bool:
+        """Is it computed anyhow, under no condition?"""
+        return to_key(expr)[0] in self.needed
+
     def protect(self, expr: ir.Expr, condition: ir.Expr, *, whole: bool = False) -> ir.Expr:
         """An expression that is read where a condition holds, made harmless elsewhere."""
-        return protect(expr, condition, whole=whole, zeros=self.system.empty_row == "zeros")
+        zeros = self.system.empty_row == "zeros"
+        return protect(expr, condition, whole=whole, zeros=zeros, needed=self.needed)
 
     def protect_factors(
         self, factors: Sequence[ir.Expr], conditions: Sequence[ir.Expr]
@@ -200,14 +211,6 @@ class Context:
         self.names.add(name)
         self.steps.append(Step(name, op))
         return ops.to_source(name, op)
-
-
-@lru_cache(maxsize=1 << 14)
-def to_key(expr: ir.Expr) -> tuple[ir.Expr, tuple[ir.Index, ...]]:
-    """The expression under indices that no formula has, so that renamed copies are equal."""
-    indices = find_free(expr)
-    plain = {i: ir.Index(f"@{k}", i.extent) for k, i in enumerate(indices)}
-    return substitute(number_indices(expr), plain), indices  # type: ignore[arg-type]
 
 
 def layout_of(tensor: ir.Tensor, context: Context) -> tuple[int, ...]:

@@ -68,8 +68,12 @@ class Chain:
 def split_term(expr: ir.Expr) -> Chain:
     """The expression as the sum of one product; a lone sum among its factors goes around them.
 
-    Not where a sum of nothing would hide what they are: see `may_go_in`.
+    Not where a sum of nothing would hide what they are: see `may_go_in`. So is a product where a
+    condition holds, else 0.
     """
+    if isinstance(expr, ir.Where) and expr.other is ir.ZERO and expr.then is not ir.ONE:
+        inner = split_term(expr.then)
+        return replace(inner, condition=ir.all_of(expr.condition, inner.condition))
     chain = Chain((), ir.TRUE, find_factors(expr))
     sums = [f for f in chain.factors if isinstance(f, ir.Reduce) and f.kind == "sum"]
     others = [f for f in chain.factors if f not in sums]
@@ -160,10 +164,11 @@ def _part(parts: Sequence[ir.Expr], index: ir.Index) -> tuple[list[ir.Expr], lis
     "z[i,e] = sum[j](exp(s[i,j]) * v[j,e])",
 )
 def inline_equation(system: ir.System) -> Iterator[ir.System]:
-    """An equation that is a sum of a product goes into the sums of one equation that reads it.
+    """An equation that is a sum of a product goes into the sums of the equations that read it.
 
-    All reads of it are factors there, so that nothing is computed more often than before. Equations
-    that one equation reads go in one by one, and all at once: what they are made of may meet there.
+    All reads of it are factors there. What of it is made by a reduction has fewer indices, and is
+    computed once wherever it stands. Equations that one equation reads go in one by one, and all at
+    once: what they are made of may meet there.
     """
     nonfinite = find_nonfinite(system)
     together: dict[ir.Equation, list[ir.Equation]] = {}
@@ -171,16 +176,15 @@ def inline_equation(system: ir.System) -> Iterator[ir.System]:
         term = split_term(equation.value)
         if len(term.factors) == 1 and not term.bound:
             continue
-        # factors of tensors alone are computed once, however often they stand there
-        parts = (part for factor in term.factors for part in walk(factor))
-        if any(isinstance(part, (ir.Reduce, ir.Along)) for part in parts):
+        width = {*find_free(equation.target)}
+        if any({*find_free(f)} >= width and _is_reduced(f) for f in term.factors):
             continue
         if is_finite_where_defined(mark_tensors(equation.value, nonfinite)):
             for new in _inline(equation, system, nonfinite):
                 yield new
                 tensor = equation.target.tensor
-                reader = next(e for e in system.equations if is_reading(e.value, tensor))
-                together.setdefault(reader, []).append(equation)
+                for reader in (e for e in system.equations if is_reading(e.value, tensor)):
+                    together.setdefault(reader, []).append(equation)
     for equations in together.values():
         if len(equations) > 1:
             whole = system
@@ -273,20 +277,28 @@ def part_product(expr: ir.Expr) -> list[ir.Expr]:
 def _inline(
     equation: ir.Equation, system: ir.System, nonfinite: Mapping[ir.Tensor, ir.Tensor]
 ) -> Iterator[ir.System]:
-    """The system without the equation, if one other reads it, and only as a factor of sums."""
+    """The system without the equation, if others read it, and only as a factor of sums."""
     tensor = equation.target.tensor
-    readers = [each for each in system.equations if is_reading(each.value, tensor)]
     if tensor in system.results or not equation.target.places:
         return
-    if len(readers) != 1 or readers[0] is equation:
-        return
-    (reader,) = readers
     others = {marked: like for marked, like in nonfinite.items() if marked is not tensor}
-    opened = unmark_tensors(_open_reads(mark_tensors(reader.value, others), equation), others)
-    if not is_reading(opened, tensor):
-        kept = (each for each in system.equations if each is not equation)
-        changed = ir.Equation(reader.target, opened)
-        yield replace(system, equations=tuple(changed if e is reader else e for e in kept))
+    equations = [
+        ir.Equation(
+            each.target,
+            unmark_tensors(_open_reads(mark_tensors(each.value, others), equation), others),
+        )
+        if is_reading(each.value, tensor)
+        else each
+        for each in system.equations
+        if each is not equation
+    ]
+    if not any(is_reading(each.value, tensor) for each in equations):
+        yield replace(system, equations=tuple(equations))
+
+
+def _is_reduced(expr: ir.Expr) -> bool:
+    """Is a reduction, or a function along an index, in it?"""
+    return any(isinstance(part, (ir.Reduce, ir.Along)) for part in walk(expr))
 
 
 def _open_reads(value: ir.Expr, equation: ir.Equation) -> ir.Expr:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations, permutations
 
-from derive.analysis.extents import is_alike, is_never_empty, match_index
+from derive.analysis.extents import align_condition, is_alike, is_never_empty, match_index
 from derive.analysis.facts import is_finite_where_defined, is_safe
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS, is_complex
@@ -120,7 +120,9 @@ def find_full_softmax(expr: ir.Expr) -> ir.Expr | None:
             found := _find_quotient(factors)
         ):
             soft, rest, guard = found
-            is_guarded = guard is ir.TRUE and ir.all_of(condition, soft.condition) is condition
+            kept = align_condition(soft.condition, condition)
+            soft = ir.Along("softmax", soft.index, kept, soft.body)
+            is_guarded = guard is ir.TRUE and ir.all_of(condition, kept) is condition
             return ir.Where(condition, ir.product_of([*rest, soft]), other) if is_guarded else None
     new = find_softmax(expr)
     for part in ir.split_product(new) if new is not None else ():
@@ -152,7 +154,7 @@ def _find_quotient(factors: tuple[ir.Expr, ...]) -> tuple[ir.Along, list[ir.Expr
                     continue
             if index is not None:
                 rest = [f for m, f in enumerate(factors) if m not in (k, n)]
-                kept = substitute(condition, {summed: index})
+                kept = align_condition(substitute(condition, {summed: index}), guard)
                 return ir.Along("softmax", index, kept, same), rest, guard
     return None
 
@@ -199,7 +201,7 @@ def _find_weighted(over: ir.Reduce, total: ir.Reduce) -> ir.Expr | None:
         index = match_index(same, logit, summed)
         if index is None or index not in over.bound:
             continue
-        kept = substitute(condition, {summed: index})
+        kept = align_condition(substitute(condition, {summed: index}), over.condition)
         rest = [*factors[:k], *factors[k + 1 :]]
         left = _leave_condition(over.condition, kept)
         full = is_never_empty(kept, index)

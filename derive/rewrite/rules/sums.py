@@ -14,6 +14,7 @@ from derive.analysis.facts import is_finite_where_defined, is_never_negative, is
 from derive.ir import nodes as ir
 from derive.ir.functions import REDUCTIONS, holds_complex
 from derive.ir.walk import find_accesses, find_brackets, find_free, substitute
+from derive.rewrite.guards import find_need
 from derive.rewrite.rule import rule
 from derive.rewrite.rules.products import is_bracket, is_negative, rename_bound
 
@@ -57,7 +58,7 @@ def hoist_factor(expr: ir.Expr) -> ir.Expr | None:
             return None
     outside = [f for f in factors if not set(find_free(f)) & set(bound)]
     if condition is not ir.TRUE or any(find_brackets(f) for f in factors if f not in outside):
-        outside = [f for f in outside if is_safe(f)]
+        outside = [f for f in outside if is_safe(f) or find_need(condition, f) is ir.TRUE]
         if kind == "mean":  # a bracket outside would hide that there is none of nothing
             outside = [f for f in outside if not find_brackets(f)]
     inside = [f for f in factors if f not in outside]
