@@ -6,8 +6,7 @@
     is_finite(expression)                                 for all finite inputs
     is_finite_where_defined(expression)                   no infinity stands in it, and no reduction
                                                           over nothing; a quotient may still fail
-    is_readable(expression)                               no read leaves its tensor, whatever the
-                                                          guards around it
+    is_readable(expression)                               no read leaves its tensor, guarded or not
     is_safe(expression)                                   readable and finite
 
     range = [low, high], each a polynomial over sizes, or None where nothing is known
@@ -21,8 +20,7 @@ Inputs are finite. A tensor that an equation defines may not be: `find_nonfinite
 and a lower bound of -oo if they are not even finite where they are defined.
 
 Laws:
-- What is said holds for all sizes >= 1 and all values of the indices, and wherever the facts are
-  >= 0.
+- What is said holds for all sizes >= 1, all values of the indices, and wherever the facts hold.
 - No answer (False, None, UNKNOWN) is never wrong; a bound need not be the tightest.
 """
 
@@ -647,6 +645,12 @@ def _is_inside(access: ir.Access, facts: Facts) -> bool:
     return True
 
 
+def _is_imaginary(value: ir.Expr) -> bool:
+    """Is it a real number times the imaginary unit?"""
+    found = Polynomial.of(value).split(ir.Call("I", ())) if is_complex(value) else None
+    return found is not None and not found[1].terms and not is_complex(found[0].to_expr())
+
+
 def is_finite_where_defined(expr: ir.Expr) -> bool:
     """Is it finite wherever its quotients, roots and logarithms are?"""
     return is_finite(expr, strict=False)
@@ -673,8 +677,8 @@ def is_finite(expr: ir.Expr, *, strict: bool = True, zeros: bool = False) -> boo
             if isinstance(exponent, ir.Number) and exponent.value.denominator == 1:
                 is_defined = is_defined or exponent.value >= 0
             return is_defined and ask(base) and ask(exponent)
-        case ir.Call("exp", (power,)) if is_never_negative(ir.Mul((ir.MINUS_ONE, power))):
-            return ask(power)  # it is never above 1
+        case ir.Call("exp", (power,)) if is_never_negative(ir.turn(power)) or _is_imaginary(power):
+            return ask(power)  # its size is never above 1
         case ir.Call("log", (value,)) if is_positive(value):
             return ask(value)
         case ir.Call(function, arguments):

@@ -346,6 +346,16 @@ def negate(condition: Expr) -> Expr:
     return Not(condition)
 
 
+def turn(value: Expr) -> Expr:
+    """The number with the contrary sign, by its terms and factors as they are written."""
+    match value:
+        case Add(terms):
+            return Add(tuple(map(turn, terms)))
+        case Mul((Number(number), *rest)):
+            return product_of([Number(-number), *rest])
+    return Mul((MINUS_ONE, value))
+
+
 def sum_of(terms: Sequence[Expr]) -> Expr:
     """The sum, without a wrapper around a single term."""
     return terms[0] if len(terms) == 1 else Add(tuple(terms)) if terms else ZERO

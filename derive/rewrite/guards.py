@@ -228,10 +228,10 @@ def find_segment(condition: ir.Expr) -> ir.Index | None:
 def find_needed(system: ir.System) -> frozenset[ir.Expr]:
     """The values of functions and powers that are computed under no condition, by `to_key`."""
     found: set[ir.Expr] = set()
-    stack = [(equation.value, ir.TRUE) for equation in system.equations]
+    stack: list[tuple[ir.Expr, ir.Expr]] = [(each.value, ir.TRUE) for each in system.equations]
     while stack:
-        here, around = stack.pop()
-        around = find_need(around, here)
+        here, where = stack.pop()
+        around = find_need(where, here)
         if isinstance(here, (ir.Call, ir.Pow)) and around is ir.TRUE:
             found.add(to_key(here)[0])
         match here:

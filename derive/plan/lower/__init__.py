@@ -47,7 +47,12 @@ from derive.rewrite.rules.products import rename_bound
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-HEAVY = (ops.Einsum, ops.Reduction, ops.Along)  # worth a line of their own wherever they stand
+HEAVY = (
+    ops.Einsum,
+    ops.Reduction,
+    ops.Along,
+    ops.Cell,
+)  # worth a line of their own wherever they stand
 HALF = Fraction(1, 2)
 
 
@@ -275,9 +280,19 @@ def lower_call(
     taken = function == "clip" or (call is not None and len(arguments) <= len(call.parameters))
     if row.definition and not (taken and all(map(is_python_number, numbers))):
         make = _make_ops(order)
-        values = bind(row, [lower(a, context, order) for a in arguments], make)
-        found: ops.Op = read_definition(row.text or row.definition, values, make)  # keeps digits
-        return found
+        given = [lower(a, context, order) for a in arguments]
+        if not (taken and row.is_smooth and call) or call.keywords or not _is_tensor(given):
+            whole: ops.Op = read_definition(
+                row.text or row.definition, bind(row, given, make), make
+            )
+            return whole  # the text keeps the digits
+        given[0] = given[0] if isinstance(given[0], ops.VIEWS) else context.add_step(given[0])
+        whole = read_definition(row.definition, bind(row, given, make), make)
+        places = tuple(map(ops.Given, range(len(given))))
+        when = (p for p, a in zip(places, arguments, strict=True) if not is_python_number(a))
+        axes = ops.axes_of(given[0])
+        made = ops.TorchCall(call.path, places)
+        return ops.Cell(made, tuple(given), ops.arrange(whole, axes), axes, tuple(when)[1:])
     parts = [lower(a, context, order) for a in arguments]
     if function in {"max", "min"}:
         if all(isinstance(op, ops.Num) for op in parts) and all(map(is_python_number, arguments)):
@@ -305,6 +320,12 @@ def lower_call(
         none = ops.Choose(is_least, ops.Num(ir.ZERO), one, ops.axes_of(one))
         return ops.Choose(is_least, other, ops.Apply(function, (none, other), axes), axes)
     return ops.Apply(function, args, axes)
+
+
+def _is_tensor(arguments: Sequence[ops.Op]) -> bool:
+    """Is the first one a tensor, and are the others numbers?"""
+    first, *others = (isinstance(argument, ops.Num) for argument in arguments)
+    return not first and all(others)
 
 
 def is_python_number(expr: ir.Expr) -> bool:

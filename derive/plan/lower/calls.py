@@ -24,6 +24,7 @@ _INDEX = ir.Index("@i", _SIZE)
 _ARGUMENT = ir.Access(ir.Tensor("@x", (_SIZE,)), (_INDEX,))
 _RESULT = ir.Access(ir.Tensor("@y", (_SIZE,)), (_INDEX,))
 _POINTS = (-3.1, -1.7, -0.6, -0.2, 0.3, 0.9, 1.4, 2.3)
+_ANY = 1.37  # in the place of a scalar
 _NEAR = 1e-9  # by which two functions may differ at a point that the normal forms then tell apart
 SAVED = 2  # operations that a call must save: it takes the time of more than one itself
 STEADY = 1  # the same for a logarithm of a function: where that is 0 to rounding, it has no digits
@@ -119,17 +120,24 @@ def fold_parts(
         match argument:
             case ir.Mul((sign, value)) if sign is ir.MINUS_ONE and value in atoms:
                 continue  # f(-x) may be -g(x): the sign may be outside
-        own = [part for part in parts if _is_of(exchange(part, argument, _ARGUMENT))]
-        if not own or all(isinstance(part, ir.Number) for part in own) or ops.is_integer(argument):
-            continue
-        whole = own[0] if len(own) == 1 else (ir.Add if is_sum else ir.Mul)(tuple(own))
-        found = _find_call(exchange(whole, argument, _ARGUMENT))
-        if found is not None:
+        put = {part: exchange(part, argument, _ARGUMENT) for part in parts}
+        for others in ((), *((scalar,) for scalar in _find_scalars(parts))):
+            own = [part for part in parts if _is_of(put[part], others)]
+            if not own or all(map(ops.is_number, own)) or ops.is_integer(argument):
+                continue
             kind = ir.Add if is_sum else ir.Mul
-            found = exchange(found, _ARGUMENT, argument)
-            rest = (part for part in parts if part not in own)
-            return (*rest, *(find_children(found) if isinstance(found, kind) else (found,)))
+            whole = put[own[0]] if len(own) == 1 else kind(tuple(put[part] for part in own))
+            found = _find_call(whole)
+            if found is not None:
+                found = exchange(found, _ARGUMENT, argument)
+                rest = (part for part in parts if part not in own)
+                return (*rest, *(find_children(found) if isinstance(found, kind) else (found,)))
     return parts
+
+
+def _find_scalars(parts: tuple[ir.Expr, ...]) -> dict[ir.Scalar, None]:
+    """The scalars of the parts, which may be an argument beside the first."""
+    return dict.fromkeys(p for part in parts for p in walk(part) if isinstance(p, ir.Scalar))
 
 
 def fold_call(expr: ir.Expr) -> ir.Expr | None:
@@ -157,14 +165,14 @@ def _find_atoms(expr: ir.Expr) -> Iterator[ir.Expr]:
                 yield from _find_atoms(part)
 
 
-def _is_of(expr: ir.Expr) -> bool:
-    """Is it made of numbers and the argument alone?"""
+def _is_of(expr: ir.Expr, others: tuple[ir.Expr, ...] = ()) -> bool:
+    """Is it made of numbers, the argument and these alone?"""
     match expr:
         case ir.Number():
             return True
         case ir.Add() | ir.Mul() | ir.Pow() | ir.Where() | ir.Compare() | ir.Call():
-            return all(map(_is_of, find_children(expr)))
-    return expr is _ARGUMENT
+            return all(_is_of(part, others) for part in find_children(expr))
+    return expr is _ARGUMENT or expr in others
 
 
 @lru_cache(maxsize=1 << 12)
@@ -175,9 +183,12 @@ def _find_call(expr: ir.Expr) -> ir.Expr | None:
         return None
     least, expr = _count(expr), _turn_edges(expr)
     found: list[tuple[int, bool, ir.Expr]] = []
+    scalars = [*_find_scalars((expr,))]
     for name in _NAMES:
+        if len(scalars) > len(FUNCTIONS[name].defaults):
+            continue
         for argument in (_ARGUMENT, ir.Mul((ir.MINUS_ONE, _ARGUMENT))):
-            call = ir.Call(name, (argument,))
+            call = ir.Call(name, (argument, *scalars))
             fit = _fit(values, _evaluate_all(call))
             if fit is not None:
                 scale, more = fit
@@ -237,6 +248,8 @@ def _evaluate(expr: ir.Expr, at: float) -> float:
             return float(value)
         case ir.Access():
             return at
+        case ir.Scalar():
+            return _ANY
         case ir.Add(parts):
             return math.fsum(_evaluate(part, at) for part in parts)
         case ir.Mul(parts):
@@ -282,8 +295,10 @@ def _is_proved(one: ir.Expr, other: ir.Expr) -> bool:
         case ir.Call("log", (value,)) if value is not _ARGUMENT:
             if _is_proved(value, ir.Call("exp", (other,))):
                 return True
+    scalars = (ir.ScalarInput(each.name) for each in _find_scalars((one, other)))
+    inputs: tuple[ir.Tensor | ir.ScalarInput, ...] = (_ARGUMENT.tensor, *scalars)
     ours, theirs = (
-        ir.System("y", (_ARGUMENT.tensor,), (), (ir.Equation(_RESULT, each),), (_RESULT.tensor,))
+        ir.System("y", inputs, (), (ir.Equation(_RESULT, each),), (_RESULT.tensor,))
         for each in (one, other)
     )
     return prove(ours, theirs) is not None

@@ -1,6 +1,6 @@
 """Sums that a fast Fourier transform computes, not a product for each pair of positions.
 
-    sum_n x_n exp(-2 pi i k n / M)     one transform, and so for cos and sin; n and k end below M
+    sum_n x_n exp(-2 pi i k n / M)     one transform, and so for cos and sin; n and k modulo M
     sum_n f_n g_(k - n)                the transforms of both, multiplied and transformed back:
     sum_n f_n g_(k + n)                modulo M, or among zeros; over several such pairs of indices
 
@@ -220,8 +220,7 @@ def _find_waves(angle: Polynomial, bound: Sequence[ir.Index]) -> Iterator[Wave]:
             is_whole = is_integer(length) and not any(
                 isinstance(a, (ir.Index, ir.Access)) for a in others
             )
-            ends = [length - Polynomial.of(i.extent) for i in (index, frequency)]
-            if is_whole and halves and all(map(is_never_negative, ends)):
+            if is_whole and halves and is_positive(length):
                 yield Wave(index, frequency, length, sign, parts[1], halves[1])
 
 
@@ -260,7 +259,10 @@ def _write_wave(  # noqa: PLR0913, PLR0917 - a wave, what stands beside it, and 
     op = ops.arrange(op, (*(i for i in ops.axes_of(op) if i is not wave.index), wave.index))
     op, axis = transform(op, wave.index, wave.frequency, wave.length, kind)
     source = context.add_step(op)
-    places = tuple(wave.frequency if i is axis else i for i in source.axes)
+    place: ir.Expr = wave.frequency
+    if not is_never_negative(wave.length - Polynomial.of(wave.frequency.extent)):
+        place = ir.Call("mod", (place, wave.length.to_expr()))
+    places = tuple(place if i is axis else i for i in source.axes)
     tensor = ir.Tensor(source.name, tuple(i.extent for i in source.axes), "complex")
     read: ir.Expr = ir.Access(tensor, places)
     read = read if is_forward or not is_real else ir.Call("conj", (read,))

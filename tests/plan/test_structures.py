@@ -1,0 +1,90 @@
+"""Structures of sums that many spellings have: what a plan makes of each, and what it must not."""
+
+from __future__ import annotations
+
+import pytest
+
+from derive import build
+
+GUARDS = {
+    "outside of a sum that lacks it": (
+        "s[N,N]; p[i,j] = [j <= i] * exp(s[i,j]) / (1 + sum[k](exp(s[i,k])))",
+        2,
+    ),
+    "told by data": (
+        "bool m[N,N]; s[N,N]; p[i,j] = where(m[i,j], exp(s[i,j]) / (1 + sum[k](exp(s[i,k]))), 0)",
+        2,
+    ),
+    "of the rest of a row": (
+        "x[N,N]; p[i,j] = [i != j] * exp(x[i,j]) / sum[a, a != i](exp(x[i,a]))",
+        2,
+    ),
+    "ordered pairs beside a third": (
+        "x[N]; E = sum[i,j,k, j < k and j != i and k != i]"
+        "(exp(-(x[i] - x[j])**2) * exp(-(x[i] - x[k])**2))",
+        2,
+    ),
+}
+READERS = {
+    "two sums of one product": "n[D,W]; t[D,K] > 0; p[K,W] > 0; "
+    "q[d,w,k] = t[d,k]*p[k,w]/sum[l](t[d,l]*p[l,w]); "
+    "a[d,k] = sum[w](n[d,w]*q[d,w,k]); c[k,w] = sum[d](n[d,w]*q[d,w,k]); return a, c",
+    "a divisor with a name": "n[D,W]; t[D,K] > 0; p[K,W] > 0; z[d,w] = sum[l](t[d,l]*p[l,w]); "
+    "q[d,w,k] = t[d,k]*p[k,w]/z[d,w]; a[d,k] = sum[w](n[d,w]*q[d,w,k]); "
+    "c[k,w] = sum[d](n[d,w]*q[d,w,k]); return a, c",
+}
+WAVES = {
+    "there and back": (
+        "x[B,N]; w[N]; index k, t < N; X[b,k] = sum[n](x[b,n]*exp(-2*pi*I*k*n/N)); "
+        "r[b,t] = sum[k](X[b,k]*w[k]*exp(2*pi*I*k*t/N))",
+        2,
+    ),
+    "to more places than there are": (
+        "x[B,N]; size M; index k < M; X[b,k] = sum[n](x[b,n]*exp(-2*pi*I*k*n/N))",
+        1,
+    ),
+    "of more places than it has": (
+        "complex x[B,K]; size N; index t < N; X[b,t] = sum[k](x[b,k]*exp(2*pi*I*k*t/N))",
+        1,
+    ),
+}
+SCALED = {
+    "by name": "x[B,D]; scalar a = 1.5; y[b,d] = elu(x[b,d], a)",
+    "as a choice": "x[B,D]; scalar a = 1; y[b,d] = where(x[b,d] > 0, x[b,d], a*(exp(x[b,d]) - 1))",
+}
+
+
+@pytest.mark.parametrize(("text", "power"), GUARDS.values(), ids=GUARDS.keys())
+def test_a_guard_makes_no_sum_larger(text: str, power: int) -> None:
+    built = build(text, sizes={"N": 64})
+    assert max(sum(p for _, p in term) for term in built.plan.flops.terms) == power
+    assert built.judge().agrees
+
+
+@pytest.mark.parametrize("text", READERS.values(), ids=READERS.keys())
+def test_a_product_that_sums_read_is_never_made(text: str) -> None:
+    built = build(text, sizes=dict(D=64, W=128, K=16))
+    assert built.plan.peak < 64 * 128 * 16
+    assert built.judge().agrees
+
+
+@pytest.mark.parametrize(("text", "count"), WAVES.values(), ids=WAVES.keys())
+def test_every_wave_is_a_transform(text: str, count: int) -> None:
+    sizes = {name: 600 for name in "NKM" if f"{name}]" in text or f"size {name}" in text}
+    built = build(text, sizes={"B": 16, **sizes})
+    assert built.source.count("_transform(") == count + 1
+    assert built.judge().agrees
+
+
+@pytest.mark.parametrize("text", SCALED.values(), ids=SCALED.keys())
+def test_a_scalar_may_be_an_argument_of_a_call(text: str) -> None:
+    built = build(text)
+    assert "torch.nn.functional.elu(x, a)" in built.source
+    assert built.judge().agrees
+
+
+def test_a_scalar_that_is_another_one_is_no_argument_of_it() -> None:
+    text = "x[B,D]; scalar a = 1.5; y[b,d] = where(x[b,d] > 0, x[b,d], a*(exp(2*x[b,d]) - 1))"
+    built = build(text)
+    assert "elu" not in built.source
+    assert built.judge().agrees
