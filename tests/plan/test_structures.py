@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from derive import build
 
@@ -88,3 +91,22 @@ def test_a_scalar_that_is_another_one_is_no_argument_of_it() -> None:
     built = build(text)
     assert "elu" not in built.source
     assert built.judge().agrees
+
+
+def test_the_gradient_of_a_band_is_as_large_as_the_matrix() -> None:
+    text = "s[B,S,S]; size W; m[b,i] = max[j, j <= i and i - j < W](s[b,i,j])"
+    built = build(text, sizes=dict(B=4, S=512, W=32))
+    assert ".diagonal(" not in built.source.split("def _unfold_rows")[0]
+    assert built.judge().agrees
+    s = torch.randn(2, 300, 300, requires_grad=True)
+    made: list[int] = []
+
+    class Sizes(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN204
+            found = func(*args, **(kwargs or {}))
+            made.extend(t.numel() for t in pytree.tree_leaves(found) if isinstance(t, torch.Tensor))
+            return found
+
+    with Sizes():
+        built.function(s, W=40).sum().backward()
+    assert max(made) <= 2 * 300 * (300 + 40)
