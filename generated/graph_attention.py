@@ -40,6 +40,7 @@ def graph_attention(
     Cost: 2*F*G*N + 2*G*N**2 + 5*G*N + 16*N**2 + 2*N operations; 2*G*N + 6*N*block + 3*N + block
         elements alive at once.
     By mask_factor: 0 * x = 0, so entries that a condition leaves out must be finite.
+    Planned for N=2048, F=256, G=64; another order takes fewer operations where F < 64, G > 256.
     """
     N = _check_shapes(h, W, a_1, a_2, A, slope)
     # g[i,k] = sum[f](h[i,f] * W[f,k])  [N, G]

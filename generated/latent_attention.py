@@ -58,7 +58,7 @@ def latent_attention(
         8*B*H*N*R + 8*B*H*N**2 + 4*B*M*N*R + 8*B*N*R + 3*N*R + N + 3*R + 4 operations; 6*B*D*H*N +
         2*B*H*N*R + 4*B*N**2*block + B*M*N + 5*B*N*R + 3*N*R + 2*N + 2*R elements alive at once.
     Planned for B=4, N=512, M=1024, H=8, D=64, R=16, C=128; another order takes fewer operations
-        where D > 122, C < 66.
+        where D > 122, C < 66, C > 682.
     """
     B, N, H, D, R = _check_shapes(X, W_Q, W_QR, W_DKV, W_UK, W_UV, W_KR, W_O)
     # the positions of i  [N]

@@ -23,53 +23,77 @@ def s4d(
     p      [d,n]    [D, N]
     q      [d,n]    [D, N]
     skip   [d]      [D]
-    block           int        keyword: positions of t at a time
+    block           int        keyword: positions of d at a time
 
     Returns y[b,t,d] [B, T, D].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*B*D*T**2 + 2*B*D*T + 11*D*N*T + D*T + T operations; 3*B*D*T + 3*D*N*block + 4*D*T + 3*T
+    Cost: 3*B*D*T + 3200*B*D*((2*T + 62) // 64) + B*D*(64*((2*T + 62) // 64) // 2) + 11*D*N*T + B*D
+        + D*T + 1600*D*((2*T + 62) // 64) + T operations; 2*B*D*T + 2*B*D*(64*((2*T + 62) // 64) //
+        2) + 3*N*T*block + 2*B*D + T*block + 2*block*(64*((2*T + 62) // 64) // 2) + 3*T + 2*block
         elements alive at once.
+    By transform_product: sum_n f_n * g_(k - n) is a product of Fourier transforms, transformed
+        back; it loses digits of what is small beside the largest values of its row, and a row with
+        an entry that is not finite is nan.
     """
-    T, D, N = _check_shapes(u, a, w, p, q, skip)
+    B, T, D, N = _check_shapes(u, a, w, p, q, skip)
     # the positions of t  [T]
     t = torch.arange(T, device=u.device)
     # t_2[t] = t[t]  [T]
     t_2 = t.to(u.dtype)
+    # u_spectrum[b,d,f] = sum[s](u[b,s,d] * exp(-2 * pi * I * f * s / (64 * ((2 * T + 62) // 64))))
+    #     [B, D, 64*((2*T + 62) // 64) // 2 + 1]
+    u_spectrum = _transform("rfft", u.mT, 64 * ((2 * T + 62) // 64))
     if block is None and torch.compiler.is_compiling():  # it would unroll the loop
-        block = T or 1
+        block = D or 1
     elif block is None:
-        block = 524288 // (D * N or 1) or 1
+        block = 524288 // (N * T or 1) or 1
     elif block < 1:
         raise ValueError(f"block must be at least 1, got {block}")
-    K_blocks = []
-    for t_2_t in t_2.split(block, 0):
-        # exp_minus_a_t[d,t,n] = exp(-a[d,n] * t_2_t[t])  [D, block, N]
-        exp_minus_a_t = torch.exp(-(a[:, None] * t_2_t[:, None]))
-        # w_t[d,t,n] = w[d,n] * t_2_t[t]  [D, block, N]
-        w_t = w[:, None] * t_2_t[:, None]
-        # K_part[d,t,n] = p[d,n] * cos(w_t[d,t,n]) - q[d,n] * sin(w_t[d,t,n])  [D, block, N]
+    y_blocks = []
+    for a_d, w_d, p_d, q_d, u_spectrum_d, skip_d, u_d in zip(
+        a.split(block, 0),
+        w.split(block, 0),
+        p.split(block, 0),
+        q.split(block, 0),
+        u_spectrum.split(block, 1),
+        skip.split(block, 0),
+        u.split(block, 2),
+        strict=True,
+    ):
+        # exp_minus_a_t[d,t,n] = exp(-a_d[d,n] * t_2[t])  [block, T, N]
+        exp_minus_a_t = torch.exp(-(a_d[:, None] * t_2[:, None]))
+        # w_t[d,t,n] = w_d[d,n] * t_2[t]  [block, T, N]
+        w_t = w_d[:, None] * t_2[:, None]
+        # K_part[d,t,n] = p_d[d,n] * cos(w_t[d,t,n]) - q_d[d,n] * sin(w_t[d,t,n])  [block, T, N]
         K_part = torch.addcmul(
-            p[:, None] * torch.cos(w_t),
-            q[:, None].expand(D, t_2_t.shape[0], N),
+            p_d[:, None] * torch.cos(w_t),
+            q_d[:, None].expand(-1, T, N),
             torch.sin(w_t),
             value=-1
         )
-        # K[d,t] = sum[n](exp_minus_a_t[d,t,n] * K_part[d,t,n]) * 2  [D, block]
-        K_blocks.append((exp_minus_a_t * K_part).sum(-1) * 2)
-    K = torch.cat(K_blocks, dim=1)
-    # y[d,b,t] = skip[d] * u[b,t,d] + sum[s](u[b,T - s - 1,d] * where(s + t + 1 - T >= 0, K[d,s + t
-    #     + 1 - T], 0))  [D, B, T]
-    y = torch.baddbmm(
-        (skip * u).permute(2, 0, 1),
-        u.flip(1).permute(2, 0, 1),
-        _unfold(torch.nn.functional.pad(K, (T, 0)), 1, T, 1)[:, 1:T + 1].mT
-    )
-    return y.permute(1, 2, 0)
+        # K[d,t] = sum[n](exp_minus_a_t[d,t,n] * K_part[d,t,n]) * 2  [block, T]
+        K = (exp_minus_a_t * K_part).sum(-1) * 2
+        # K_spectrum[d,f] = sum[v](K[d,v] * exp(-2 * pi * I * f * v / (64 * ((2 * T + 62) // 64))))
+        #     [block, 64*((2*T + 62) // 64) // 2 + 1]
+        K_spectrum = _transform("rfft", K, 64 * ((2 * T + 62) // 64))
+        # y[b,t,d] = 0.015625 / ((T + 31) // 32) * re(sum[f](K_spectrum[d,f] * u_spectrum_d[b,d,f] *
+        #     exp(0.015625 / ((T + 31) // 32) * 2 * I * f * pi * t) * where(f == 0 or 2 * f == 64 *
+        #     ((T + 31) // 32), 1, 2))) + skip_d[d] * u_d[b,t,d]  [B, T, block]
+        y_blocks.append(
+            torch.addcmul(
+                _transform(
+                    "irfft", u_spectrum_d * K_spectrum, 64 * ((2 * T + 62) // 64)
+                )[:, :, :T].to(u.dtype).mT,
+                skip_d.expand(B, T, -1),
+                u_d
+            )
+        )
+    return torch.cat(y_blocks, dim=2)
 
 
 def _check_shapes(
     u: Tensor, a: Tensor, w: Tensor, p: Tensor, q: Tensor, skip: Tensor
-) -> tuple[int, int, int]:
+) -> tuple[int, int, int, int]:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if u.ndim != 3:
         raise ValueError(f"u[b,s,d] has 3 places, got {list(u.shape)}")
@@ -87,14 +111,21 @@ def _check_shapes(
         raise ValueError(f"q[d,n] must be [D={D}, N={N}], got {list(q.shape)}")
     if skip.shape != (D,):
         raise ValueError(f"skip[d] must be [D={D}], got {list(skip.shape)}")
-    return T, D, N
+    return B, T, D, N
 
 
-def _unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
-    """x.unfold(dim, size, step) for any size: traced, its own is a constant."""
-    if isinstance(size, int) and not torch.compiler.is_compiling():
-        return x.unfold(dim, size, step)
-    shape, strides = list(x.shape), list(x.stride())
-    shape[dim:] = [(shape[dim] - size) // step + 1, *shape[dim + 1 :], size]
-    strides[dim:] = [strides[dim] * step, *strides[dim + 1 :], strides[dim]]
-    return x.as_strided(shape, strides)
+def _transform(kind: str, x: Tensor, n: int, dim: int = -1, norm: str = "backward") -> Tensor:
+    """The transform torch.fft.kind in float32 at least, of no entries too: torch has neither."""
+    fft = torch.fft
+    transform = dict(fft=fft.fft, ifft=fft.ifft, rfft=fft.rfft, irfft=fft.irfft)[kind]
+    x = x.to(torch.promote_types(x.dtype, torch.float32))
+    if 0 < n < x.shape[dim]:  # n places on, a wave is the same
+        places = torch.arange(x.shape[dim], device=x.device) % n
+        x = torch.zeros_like(x.narrow(dim, 0, n)).index_add(dim, places, x)
+    if n and x.numel():
+        return transform(x, n, dim, norm)
+    lacking = [int(extent == 0) for extent in x.shape]
+    x = torch.nn.functional.pad(x, [k for extent in reversed(lacking) for k in (0, extent)])
+    lacking[dim] = int(n == 0 and kind != "rfft")
+    kept = tuple(slice(0 if extent else None) for extent in lacking)
+    return transform(x, max(n, 1), dim, norm)[kept]

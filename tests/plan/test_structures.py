@@ -102,7 +102,7 @@ def test_the_gradient_of_a_band_is_as_large_as_the_matrix() -> None:
     made: list[int] = []
 
     class Sizes(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN204
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             found = func(*args, **(kwargs or {}))
             made.extend(t.numel() for t in pytree.tree_leaves(found) if isinstance(t, torch.Tensor))
             return found

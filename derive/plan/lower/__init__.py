@@ -47,12 +47,7 @@ from derive.rewrite.rules.products import rename_bound
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-HEAVY = (
-    ops.Einsum,
-    ops.Reduction,
-    ops.Along,
-    ops.Cell,
-)  # worth a line of their own wherever they stand
+HEAVY = (ops.Einsum, ops.Reduction, ops.Along)  # worth a line of their own wherever they stand
 HALF = Fraction(1, 2)
 
 
@@ -100,7 +95,7 @@ def lower(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.O
     found = context.recall(expr)
     if found is None:
         op = lower_inside(expr, context, order)
-        if not isinstance(op, HEAVY):
+        if not isinstance(op, HEAVY) and not (isinstance(op, ops.Cell) and op.when):
             return op
         found = context.keep(expr, op)
     return ops.Cast(found) if found.kind == "int" else found
