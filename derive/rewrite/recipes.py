@@ -256,6 +256,7 @@ RULES: tuple[Rule, ...] = (
     exponentials.find_full_softmax,
     exponentials.find_weighted_softmax,
     exponentials.find_logsumexp,
+    exponentials.find_logaddexp,
     exponentials.find_log_softmax,
     exponentials.find_logdet,
     exponentials.exponentiate_row,

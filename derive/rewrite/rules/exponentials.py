@@ -6,6 +6,7 @@ functions that shift by the largest logit. A shift of a whole row has no effect.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial, reduce
 from itertools import combinations, permutations
 
 from derive.analysis.extents import align_condition, is_alike, is_never_empty, match_index
@@ -285,6 +286,27 @@ def find_logsumexp(expr: ir.Expr) -> ir.Expr | None:
     match expr:
         case ir.Call("log", (ir.Reduce("sum", bound, condition, ir.Call("exp", (logit,))),)):
             return ir.Reduce("logsumexp", bound, condition, logit)
+    return None
+
+
+@rule(
+    law="log(exp(a) + exp(b)) = logaddexp(a, b), and so for more terms and sums of exponentials",
+    before="x, y[N]; s[N, M]; z[i] = log(exp(x[i]) + exp(-y[i]) + sum[j](exp(s[i,j])))",
+    after="x, y[N]; s[N, M]; z[i] = logaddexp(x[i], logaddexp(-y[i], logsumexp[j](s[i,j])))",
+    refuses="x, y[N]; z[i] = log(exp(x[i]) - exp(y[i]))",
+)
+def find_logaddexp(expr: ir.Expr) -> ir.Expr | None:
+    """The logarithm of exponentials that are added up, which overflow where it does not."""
+    match expr:
+        case ir.Call("log", (ir.Add(terms),)) if not is_complex(expr):
+            logits = [find_logsumexp(ir.Call("log", (term,))) for term in terms]
+            for k, term in enumerate(terms):
+                if isinstance(term, ir.Call) and term.function == "exp":
+                    logits[k] = term.arguments[0]
+            found = [logit for logit in logits if logit is not None]
+            if len(found) == len(terms):
+                join = partial(ir.Call, "logaddexp")
+                return reduce(lambda rest, logit: join((logit, rest)), found[::-1])
     return None
 
 
