@@ -26,7 +26,7 @@ from derive.plan.masks import use_factors
 from derive.plan.meaning import find_values, to_expr
 from derive.plan.path import FLOPS
 from derive.plan.plan import SUBSCRIPTS, Entry, Plan
-from derive.plan.steps import Step, free_name, name_op, name_part
+from derive.plan.steps import Step, free_name, is_mask, name_op, name_part
 from derive.rewrite.guards import find_roundable, mark_harmful
 from derive.rewrite.recipes import prepare
 
@@ -91,7 +91,7 @@ def lower_system(
     steps = use_norms(steps)
     steps, results = keep_in_place(steps, results, Storage(sizes))
     steps = match_kinds(split_long(merge_many(steps), context.names), prepared)
-    if not any(_is_mask(part) for step in steps for part in ops.walk_ops(step.op)):
+    if not any(is_mask(part) for step in steps for part in ops.walk_ops(step.op)):
         context.notes.pop(FINITE, None)  # calls of torch have taken the masks
     notes = (*form.notes, *context.notes, *find_notes(steps))
     orders = tuple(context.orders)
@@ -145,11 +145,6 @@ def use_norms(steps: tuple[Step, ...]) -> tuple[Step, ...]:
         return here
 
     return tuple(Step(step.name, visit(step.op)) for step in steps) if is_rooted else steps
-
-
-def _is_mask(op: ops.Op) -> bool:
-    """Is it a factor of 0 and 1?"""
-    return isinstance(op, ops.Cast) and ops.is_boolean(op.arg)
 
 
 def inline_result(

@@ -172,7 +172,7 @@ def _find_words(op: ops.Op) -> str:
         case ops.Triangle(_, _, _, upper):
             return "anticausal" if upper else "causal"
         case ops.Einsum(args, _):
-            words = [_describe(a).removesuffix("_scaled") for a in args if not _is_mask(a)]
+            words = [_describe(a).removesuffix("_scaled") for a in args if not is_mask(a)]
             return _join(words if len(words) == len(args) else ["sum", *words])
         case ops.Reduction(kind, arg, _):
             return _join([kind, _describe(arg)])
@@ -197,7 +197,7 @@ def _find_words(op: ops.Op) -> str:
     return _describe(ops.args_of(op)[0]) if ops.args_of(op) else ""
 
 
-def _is_mask(op: ops.Op) -> bool:
+def is_mask(op: ops.Op) -> bool:
     """Is it a factor of 0 and 1?"""
     return isinstance(op, ops.Cast) and ops.is_boolean(op.arg)
 

@@ -30,6 +30,7 @@ from derive.plan.cells.matching import (
     strip,
 )
 from derive.plan.cost import find_strides, find_true_axes
+from derive.plan.lower.guarded import is_real
 from derive.plan.lower.product import negate
 
 LAYER = "torch.nn.functional.layer_norm"
@@ -342,7 +343,7 @@ def match_channels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     stored, memory = ops.axes_of(arg), definitions.memory
     if len(channels) != 1 or channels[0] not in stored[1:-1] or (offsets and definitions.exact):
         return None
-    if find_strides(arg, memory) != memory.find_dense(stored) or not _is_real(arg):
+    if find_strides(arg, memory) != memory.find_dense(stored) or not is_real(arg):
         return None
     scale = divide(join_product(scales, channels) or ops.Num(ir.ONE), found.under, channels)
     if wide.negative ^ found.negative ^ is_turned:
@@ -378,10 +379,6 @@ def _part_wide(
     """(the one term that has all indices, the others), or None and no others."""
     wide = [term for term in terms if {*find_true_axes(term.op)} == {*axes}]
     return (wide[0], [t for t in terms if t is not wide[0]]) if len(wide) == 1 else (None, [])
-
-
-def _is_real(op: ops.Op) -> bool:
-    return not (ops.is_boolean(op) or ops.is_integral(op) or ops.is_complex(op))
 
 
 CELLS = (

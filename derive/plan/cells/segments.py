@@ -15,6 +15,7 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.plan import ops
 from derive.plan.cells.matching import LACKS, CellRule, Definitions, is_same, strip
+from derive.plan.lower.guarded import choose
 from derive.plan.lower.product import NEUTRAL
 from derive.plan.steps import free_name
 
@@ -70,8 +71,7 @@ def match_so_far(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         call = ops.TorchCall(".narrow", (call, place, 0, ops.Given(2)))
     call = ops.TorchCall(".flip", (call, place)) if is_backwards else call
     call = ops.TorchCall(".to", (call, ops.Local("dtype")))
-    shown, taken = ops.align((triangle, value), every)
-    whole = ops.Reduction(kind, ops.Choose(shown, taken, neutral, every), (bound,))
+    whole = ops.Reduction(kind, choose(kind, triangle, value, every), (bound,))
     cell = ops.Cell(call, args, ops.arrange(whole, axes), axes, note=EQUAL if is_extreme else "")
     return ops.arrange(cell, ops.axes_of(op))
 

@@ -239,9 +239,22 @@ def lower_masked(
             value = ops.Cast(shown, "int" if wanted.counted else "real")
             continue
         axes = ops.find_union((value, shown), order)
-        shown, value = ops.align((shown, value), axes)
-        value = ops.Choose(shown, value, NEUTRAL[kind], axes)
+        value = choose(kind, shown, value, axes)
     return value
+
+
+def choose(kind: str, mask: ops.Op, value: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Choose:
+    """A value where a mask holds, and the neutral number of a reduction where it does not."""
+    shown, taken = ops.align((mask, value), axes)
+    return ops.Choose(shown, taken, NEUTRAL[kind], axes)
+
+
+def take_where(
+    numbers: ops.Op, place: ir.Index, value: ops.Op, over: ir.Index, axes: tuple[ir.Index, ...]
+) -> ops.Op:
+    """The values at the entries of an index whose numbers are a place, added up."""
+    is_here = ops.combine("==", (numbers, ops.Iota(place)), axes)
+    return ops.Reduction("sum", choose("sum", is_here, value, axes), (over,))
 
 
 def is_data(expr: ir.Expr) -> bool:

@@ -23,6 +23,7 @@ from derive.plan.lower.context import Context
 from derive.plan.lower.guarded import (
     Guarded,
     Wanted,
+    choose,
     find_row,
     finish,
     finish_made,
@@ -30,9 +31,9 @@ from derive.plan.lower.guarded import (
     is_real,
     lower_masked,
     read_guarded,
+    take_where,
 )
 from derive.plan.lower.places import take
-from derive.plan.lower.product import NEUTRAL
 from derive.rewrite.guards import is_variable
 
 RANKS, COUNT, BELOW, MEAN = "_find_ranks", "_count_below", "_reduce_below", "_average_below"
@@ -260,10 +261,8 @@ def sort_keys(side: Side, context: Context) -> Sorted:
     def write() -> ops.Op:
         before = ops.rename_indices(key, {index: other})
         mask = write_guard("<", before, key, side.tied[:1] or "<", (other, index))
-        is_here = ops.combine("==", (count_mask(mask, other), ops.Iota(place)), (*axes, place))
-        position = ops.arrange(ops.Iota(index), is_here.axes)
-        chosen = ops.Choose(is_here, position, ops.Num(ir.ZERO), is_here.axes)
-        whole = ops.Reduction("sum", chosen, (index,))
+        ranks, position = count_mask(mask, other), ops.Iota(index)
+        whole = take_where(ranks, place, position, index, (*axes, place))
         options = (("dim", -1), ("stable", True)) if side.tied else ()
         call = ops.TorchCall(".argsort", (ops.Given(0),), options)
         args: tuple[ops.Op, ...] = (key,)
@@ -371,8 +370,7 @@ def _accumulate(kind: str, side: Side, value: ops.Op, context: Context) -> ops.O
     taken = _take(args[0], args[1], side.index, found.place)
     wide = (*made, found.place)
     mask = ops.combine("<", (ops.Iota(found.place), count), wide)
-    shown, chosen = ops.align((mask, taken), wide)
-    whole = ops.Reduction(kind, ops.Choose(shown, chosen, NEUTRAL[kind], wide), (found.place,))
+    whole = ops.Reduction(kind, choose(kind, mask, taken, wide), (found.place,))
     call = ops.TorchCall(BELOW, tuple(map(ops.Given, range(3))), (("kind", kind), *options))
     own_axes = ops.axes_of(args[0])
     volume = (*own_axes, _count_each(LOGGED if kind == "logsumexp" else SUMMED))
@@ -392,8 +390,8 @@ def _average(side: Side, factors: Sequence[ir.Expr], context: Context) -> ops.Op
     logits = ops.arrange(logits, ops.axes_of(x))
     wide = (*made, found.place)
     mask = ops.combine("<", (ops.Iota(found.place), count), wide)
-    shown, chosen = ops.align((mask, _take(logits, place, index, found.place)), wide)
-    row = ops.Along("softmax", ops.Choose(shown, chosen, NEUTRAL["softmax"], wide), found.place)
+    taken = _take(logits, place, index, found.place)
+    row = ops.Along("softmax", choose("softmax", mask, taken, wide), found.place)
     whole = ops.Einsum((row, _take(x, place, index, found.place)), made)
     zeros = (("zeros", True),) if context.system.empty_row == "zeros" else ()
     call = ops.TorchCall(MEAN, tuple(map(ops.Given, range(4))), zeros)

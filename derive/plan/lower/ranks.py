@@ -24,6 +24,7 @@ from derive.plan.lower.guarded import (
     name_value,
     read_guarded,
     read_source,
+    take_where,
 )
 from derive.plan.lower.number import lower_number
 from derive.plan.lower.orders import (
@@ -150,9 +151,7 @@ def _sort(side: Side, row: ir.Index, context: Context) -> ops.Op:
     key, bound = lower_keys(replace(side, is_turned=False), context)
     axes, sign = ops.axes_of(bound), ">" if side.is_turned else "<"
     ranks = count_mask(write_guard(sign, key, bound, side.tied or "<", side.ends), index)
-    is_here = ops.combine("==", (ranks, ops.Iota(row)), (*axes, row))
-    shown, taken = ops.align((is_here, bound), (*axes, row))
-    whole = ops.Reduction("sum", ops.Choose(shown, taken, ops.Num(ir.ZERO), (*axes, row)), (own,))
+    whole = take_where(ranks, row, bound, own, (*axes, row))
     told = (("stable", bool(side.tied)), ("descending", side.is_turned))
     options = (("dim", -1), *(pair for pair in told if pair[1]))
     call = ops.Pick(ops.TorchCall(".sort", (ops.Given(0),), options), (0,))
@@ -175,9 +174,6 @@ def _add_ties(values: ir.Expr, keys: ir.Expr, row: ir.Index, wanted: Wanted) -> 
     each, other = (ir.Index(free_name(name, names), row.extent) for name in ("each", "other"))
     before, here = (ops.rename_indices(key, {row: i}) for i in (other, each))
     ranks = count_mask(write_guard("<", before, here, "", (other, each)), other)
-    wide = (*own, each)
-    is_here = ops.combine("==", (ranks, ops.Iota(row)), wide)
-    shown, taken = ops.align((is_here, ops.rename_indices(x, {row: each})), wide)
-    whole = ops.Reduction("sum", ops.Choose(shown, taken, ops.Num(ir.ZERO), wide), (each,))
+    whole = take_where(ranks, row, ops.rename_indices(x, {row: each}), each, (*own, each))
     call = ops.TorchCall(TIES, (ops.Given(0), ops.Given(1)), options)
     return ops.Cell(call, (x, key), whole, own, volume=own, scratch=(own, own))

@@ -26,6 +26,7 @@ from derive.plan.lower.context import Context
 from derive.plan.lower.guarded import (
     Guarded,
     Wanted,
+    choose,
     find_row,
     finish,
     finish_made,
@@ -33,8 +34,8 @@ from derive.plan.lower.guarded import (
     lower_masked,
     name_value,
     read_guarded,
+    take_where,
 )
-from derive.plan.lower.product import NEUTRAL
 
 SUMS, EXTREMES, LOGSUMEXP = "_sum_segments", "_reduce_segments", "_segment_logsumexp"
 PLACES, PICK, AVERAGE = "_sum_places", "_take_places", "_average_segments"  # others
@@ -242,9 +243,8 @@ def _reduce_segments(kind: str, label: Label, numbers: ops.Op, value: ops.Op) ->
         mask = ops.Cast(_write_mask(label, numbers), "int" if ops.is_integral(value) else "real")
         whole: ops.Op = ops.Einsum((mask, value), made)
     else:
-        wide = (label.segment, *axes)
-        shown, taken = ops.align((_write_mask(label, numbers), value), wide)
-        chosen = ops.Choose(shown, taken, NEUTRAL[kind], wide)
+        shown = _write_mask(label, numbers)
+        chosen = choose(kind, shown, value, (label.segment, *axes))
         whole = ops.Reduction(kind, chosen, (index,))
     name = SUMS if kind == "sum" else EXTREMES if kind in TORCH else LOGSUMEXP
     call = ops.TorchCall(name, (*map(ops.Given, range(3)), *options))
@@ -312,9 +312,8 @@ def _average(
     inner = (*first, *(i for i in ops.axes_of(x) if i not in first))
     made = (label.segment, *inner[1:])
     logits, x = ops.arrange(logits, first), ops.arrange(x, inner)
-    wide = (label.segment, *inner)
-    shown, taken = ops.align((_write_mask(label, numbers), logits), wide)
-    row = ops.Along("softmax", ops.Choose(shown, taken, NEUTRAL["softmax"], wide), index)
+    mask = _write_mask(label, numbers)
+    row = ops.Along("softmax", choose("softmax", mask, logits, (label.segment, *inner)), index)
     args = (logits, x, numbers, ops.Num(label.segment.extent))
     zeros = (("zeros", True),) if context.system.empty_row == "zeros" else ()
     call = ops.TorchCall(AVERAGE, tuple(map(ops.Given, range(4))), zeros)
@@ -338,11 +337,8 @@ def _pick(form: Guarded, labels: Sequence[Label], wanted: Wanted) -> ops.Op | No
     kept = tuple(i for i in own if i is not index)
     table, numbers = ops.arrange(table, (index, *kept)), _lower_numbers(label, wanted.context)
     told = ops.axes_of(numbers)
-    wide, made = (*told, index, *kept), (*told, *kept)
-    mask = ops.combine("==", (numbers, ops.Iota(index)), (*told, index))
-    shown, taken = ops.align((mask, table), wide)
-    chosen = ops.Choose(shown, taken, ops.Num(ir.ZERO), wide)
-    whole = ops.Reduction("sum", chosen, (index,))
+    made = (*told, *kept)
+    whole = take_where(numbers, index, table, index, (*told, index, *kept))
     call = ops.TorchCall(PICK, (ops.Given(0), ops.Given(1)))
     cell = ops.Cell(call, (table, numbers), whole, made, volume=made, scratch=(ops.axes_of(table),))
     return finish_made(form, cell, None, (index,), wanted)

@@ -28,7 +28,7 @@ from derive.ir.walk import (
     walk,
 )
 from derive.rewrite.rule import system_rule
-from derive.rewrite.rules.sums import find_factors
+from derive.rewrite.rules.sums import find_factors, is_number
 
 MOST = 8  # places that are read one by one
 GAP = ir.Scalar("gap")  # stands for slope * (l - a)
@@ -96,7 +96,7 @@ def _open_gap(factor: ir.Expr, index: ir.Index) -> tuple[ir.Expr, ir.Expr, ir.Ex
         if not isinstance(part, ir.Add) or index not in find_free(part):
             continue
         halves = Polynomial.of(part).split(index)
-        if halves is None or not _is_number(halves[0].to_expr()):
+        if halves is None or not is_number(halves[0].to_expr()):
             continue
         slope, rest = halves
         if lead is None:
@@ -106,7 +106,7 @@ def _open_gap(factor: ir.Expr, index: ir.Index) -> tuple[ir.Expr, ir.Expr, ir.Ex
             written = ir.sum_of([t for t in part.terms if index not in find_free(t)])
         times = next((n for n in (1, -1) if lead[0] * Polynomial.of(n) == slope), None)
         apart = None if times is None else rest - lead[1] * Polynomial.of(times)
-        if times is None or apart is None or not _is_number(apart.to_expr()):
+        if times is None or apart is None or not is_number(apart.to_expr()):
             return None
         gap = ir.Mul((ir.Number(Fraction(times)), GAP)) if times < 0 else GAP
         inner = exchange(inner, part, ir.Add((gap, apart.to_expr())) if apart.terms else gap)
@@ -133,7 +133,7 @@ def _cancel(expr: ir.Expr) -> ir.Expr:
     """A product with the powers of each factor in one, and abs without numbers that have a sign."""
     match expr:
         case ir.Call("abs", (ir.Mul() as inside,)):
-            outside = [f for f in find_factors(inside) if _is_number(f) and is_never_negative(f)]
+            outside = [f for f in find_factors(inside) if is_number(f) and is_never_negative(f)]
             rest = [f for f in find_factors(inside) if f not in outside and f is not ir.MINUS_ONE]
             return _cancel(ir.product_of([*outside, ir.Call("abs", (ir.product_of(rest),))]))
         case ir.Mul():
@@ -148,10 +148,6 @@ def _cancel(expr: ir.Expr) -> ir.Expr:
             left = [b if n == 1 else ir.Pow(b, ir.Number(n)) for b, n in powers.items() if n]
             return ir.product_of([*([] if number == 1 and left else [ir.Number(number)]), *left])
     return expr
-
-
-def _is_number(expr: ir.Expr) -> bool:
-    return not find_free(expr) and not find_accesses(expr)
 
 
 def _measure(inner: ir.Expr, slope: ir.Expr, size: int) -> tuple[Fraction, Fraction, bool] | None:
@@ -369,11 +365,11 @@ def _is_inside(near: Near, index: ir.Index) -> bool:
 def _find_ends(expr: ir.Expr) -> tuple[Polynomial, Polynomial] | None:
     """The least and the largest value that an expression of data may have."""
     match expr:
-        case _ if _is_number(expr):
+        case _ if is_number(expr):
             return Polynomial.of(expr), Polynomial.of(expr)
         case ir.Access(ir.Tensor(lower=low, upper=high)) if low is not None and high is not None:
             return Polynomial.of(low), Polynomial.of(high)
-        case ir.Call("clip", (_, low, high)) if _is_number(low) and _is_number(high):
+        case ir.Call("clip", (_, low, high)) if is_number(low) and is_number(high):
             return Polynomial.of(low), Polynomial.of(high)
         case ir.Call("sigmoid"):
             return NOTHING, ONE
@@ -382,7 +378,7 @@ def _find_ends(expr: ir.Expr) -> tuple[Polynomial, Polynomial] | None:
             if len(each) == len(terms):
                 return add_all(low for low, _ in each), add_all(high for _, high in each)
         case ir.Mul(factors):
-            inside = [f for f in factors if not _is_number(f)]
+            inside = [f for f in factors if not is_number(f)]
             number = ir.product_of([f for f in factors if f not in inside])
             ends = _find_ends(inside[0]) if len(inside) == 1 else None
             if ends is not None:
