@@ -29,17 +29,7 @@ from derive.backend.lines import (
     to_tuple,
     write_function,
 )
-from derive.backend.to_torch import (
-    ADD,
-    BAND,
-    FOURIER,
-    RECUR,
-    SIGN,
-    UNFOLD,
-    is_banded,
-    is_growing,
-    to_python,
-)
+from derive.backend.to_torch import ADD, FOURIER, RECUR, SIGN, UNFOLD, is_growing, to_python
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
 from derive.ir.polynomial import Polynomial
@@ -420,9 +410,7 @@ def write_helpers(plans: Sequence[Plan], *, ranges: bool = False) -> list[str]:
     recurring = [op for op in steps if isinstance(op, ops.Recur)]
     uses = {RANGE: ranges, RECUR: recurring, FILL: any(tile.start for tile in nests)}
     uses[FOURIER] = any(isinstance(op, ops.Fourier) for op in inside)
-    banded = [op.arg for op in inside if isinstance(op, ops.Diagonal) and is_banded(op)]
-    uses[UNFOLD] = any(is_growing(op) and op not in banded for op in inside)
-    uses[BAND] = bool(banded)
+    uses[UNFOLD] = any(map(is_growing, inside))
     called |= {name for name, is_used in uses.items() if is_used}
     helpers = read_helpers()
     inner = {word for name in called for word in re.findall(r"\w+", helpers.get(name, ""))}

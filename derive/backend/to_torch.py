@@ -20,7 +20,6 @@ from derive.plan.matrices import find_matrices, is_batched, to_matmul
 ONE = Polynomial.of(1)
 INTEGERS = 2**63  # torch takes no larger ones
 RECUR, FOURIER, UNFOLD = "_recur", "_transform", "_unfold"  # functions of the file
-BAND = "_unfold_rows"
 OR, AND, COMPARE, ADD, MUL, SIGN, POWER, ATOM = range(8)
 
 
@@ -280,12 +279,6 @@ class Printer:
             case ops.Unflatten(arg, place, parts):
                 sizes = ", ".join(to_python(i.extent) for i in parts)
                 return f"{self.text(arg, ATOM)}.unflatten({place}, ({sizes}))"
-            case ops.Diagonal(ops.Unfold(arg, place, _, inner, step), first, second) if is_banded(
-                op
-            ):
-                row = second if first == place else first
-                sizes = f"{row}, {place}, {to_python(inner.extent)}, {to_python(step)}"
-                return f"{BAND}({self.text(arg)}, {sizes})"
             case ops.Diagonal(arg, first, second):
                 where = "" if (first, second) == (0, 1) else f"dim1={first}, dim2={second}"
                 return f"{self.text(arg, ATOM)}.diagonal({where})"
@@ -436,14 +429,6 @@ def _write_slice(op: ops.Slice) -> str:
 def is_growing(op: ops.Op) -> bool:
     """Is it a window as long as a size? To torch's own a length is a constant of the graph."""
     return isinstance(op, ops.Unfold) and not isinstance(op.inner.extent, ir.Number)
-
-
-def is_banded(op: ops.Op) -> bool:
-    """Is it a window in each row of a matrix, which moves from row to row?"""
-    match op:
-        case ops.Diagonal(ops.Unfold(arg, place), first, second):
-            return place in {first, second} and max(first, second) < len(ops.axes_of(arg))
-    return False
 
 
 def write_call(

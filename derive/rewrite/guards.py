@@ -51,7 +51,7 @@ def protect(
     is multiplied by it. `zeros`: a row of nothing is 0. What is `needed` is computed anyhow.
     """
     asked = ir.Pow(expr, ir.MINUS_ONE) if whole else expr  # a divisor may be 0
-    if condition is ir.TRUE or facts.is_finite(asked, zeros=zeros):
+    if condition is ir.TRUE or (facts.is_finite(asked, zeros=zeros) and not _may_overflow(expr)):
         return expr
     condition = find_need(condition, expr)
     if condition is ir.TRUE or is_guarded(expr, condition) or not _is_told_of(asked, condition):
@@ -129,21 +129,26 @@ def is_harmless(expr: ir.Expr, condition: ir.Expr, *, zeros: bool = False) -> bo
     return facts.is_finite(_open_guards(expr, condition), zeros=zeros)
 
 
-def _open_guards(expr: ir.Expr, condition: ir.Expr) -> ir.Expr:
-    """What a protected expression is where the condition is false, as far as that is known."""
+def _open_guards(expr: ir.Expr, condition: ir.Expr, *, is_finite: bool = True) -> ir.Expr:
+    """What a protected expression is where the condition is false, as far as that is known.
+
+    `is_finite`: what is needed all the same is a number there, whichever.
+    """
     if condition is ir.TRUE:
         return expr
     condition = find_need(condition, expr)
-    if condition is ir.TRUE or (isinstance(expr, ir.Where) and is_guarded(expr, condition)):
+    if condition is ir.TRUE:
+        return ir.ONE if is_finite else expr
+    if isinstance(expr, ir.Where) and is_guarded(expr, condition):
         return ir.ONE
     if isinstance(expr, ir.Access):
         return expr
-    return map_children(expr, lambda child: _open_guards(child, condition))
+    return map_children(expr, lambda child: _open_guards(child, condition, is_finite=is_finite))
 
 
 def _is_positive_there(expr: ir.Expr, condition: ir.Expr) -> bool:
     """Is a protected expression a positive number where the condition is false?"""
-    opened = _open_guards(expr, condition)
+    opened = _open_guards(expr, condition, is_finite=False)
     return not is_variable(opened) and not find_free(opened) and facts.is_positive(opened)
 
 
@@ -248,6 +253,12 @@ def find_needed(system: ir.System) -> frozenset[ir.Expr]:
                 inner = ir.all_of(around, *guards) if isinstance(here, ir.Mul) else around
                 stack.extend((part, inner) for part in parts)
     return frozenset(found)
+
+
+def _may_overflow(expr: ir.Expr) -> bool:
+    """Is a power in it whose exponent grows?"""
+    powers = (part.exponent for part in walk(expr) if isinstance(part, ir.Pow))
+    return not all(isinstance(exponent, ir.Number) for exponent in powers)
 
 
 def is_variable(expr: ir.Expr) -> bool:

@@ -234,3 +234,22 @@ def test_a_guard_is_told_of_the_indices_that_a_value_has(condition, over, needed
 def test_a_sum_that_lacks_a_mask_is_made_once_for_all_of_it():
     formula = parse("s[N,N]; p[i,j] = [j <= i] * exp(s[i,j]) / (1 + sum[k](exp(s[i,k])))")
     assert all(power <= 2 for term in build(formula).plan.flops.terms for _, power in term)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x[N]; y[i,j] = [j != i]*1/(x[i] - x[j])**2",
+        "x[N]; y[i] = sum[j, j != i](1/(x[i] - x[j])**2)",
+        "x[N, A]; y[i] = sum[j, j != i](1/sum[a]((x[i,a] - x[j,a])**2)**(3/2))",
+        "x[N]; y[i,j] = [j < i]*sqrt(x[i] - x[j])",
+        "x[N] > 0; index i, j < N; y[i,j] = [j <= i]*x[i]**(i - j)",
+        "x[N] > 0; index n, m < 300; y[h,n,m] = where(n >= m, x[h]**(n - m), 0)",
+    ],
+)
+def test_what_is_left_out_has_no_part_in_gradients(text: str) -> None:
+    function = build(parse(text)).function
+    x = torch.arange(1.0, 7)[:, None] * torch.tensor([0.15, 0.1, 0.13])
+    x = x.clone() if "A]" in text else x[:, 0].clone()
+    (gradient,) = torch.autograd.grad(function(x.requires_grad_(True)).sum(), x)
+    assert gradient.isfinite().all()

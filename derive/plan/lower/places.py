@@ -238,7 +238,18 @@ def _is_skewed(op: ops.Op, form: _Form) -> bool:
     """Is it k - i or k + i for an index k, in a tensor that has a place i too?"""
     plain = len(form.steps) == 2 and all(step == ONE for _, step in form.steps)
     known = [index for index, _ in form.steps if index in ops.axes_of(op)]
-    return plain and len(known) == 1 and form.down in ((), tuple(known))
+    return plain and len(known) == 1
+
+
+def _turn(op: ops.Op, at: int, form: _Form) -> tuple[ops.Op, _Form]:
+    """The tensor from its last position on where k counts down, i - k, and the form to read it."""
+    if not _is_skewed(op, form) or all(index in ops.axes_of(op) for index in form.down):
+        return op, form
+    axis = ops.axes_of(op)[at]
+    down = tuple(i for i, _ in form.steps if i in ops.axes_of(op) and i not in form.down)
+    low = Polynomial.of(axis.extent) - form.low - form.length
+    op = ops.Flip(op, at, ir.Index(f"{axis.name}-", axis.extent))
+    return op, replace(form, down=down, low=low)
 
 
 def _cut(op: ops.Op, at: int, form: _Form, *, is_made: bool = False) -> tuple[ops.Op, _Form]:
@@ -247,6 +258,7 @@ def _cut(op: ops.Op, at: int, form: _Form, *, is_made: bool = False) -> tuple[op
     As many windows as they have positions, which may be none: with a spare position there is one
     more, where the tensor is padded anyhow or `is_made` by an equation.
     """
+    op, form = _turn(op, at, form)
     axis = ops.axes_of(op)[at]
     length = Polynomial.of(axis.extent)
     is_inside = is_never_negative(form.low)
