@@ -43,7 +43,7 @@ from derive.rewrite.rules.offsets import find_offsets, find_recurrent
 
 PAYS = 0.95  # of the time before: a rule that gains less is not worth a reader's thought
 ORDER_PAYS = 0.98  # the same for an order of storage, which is no more to read
-MOST_TURNS = 4  # forms from which others are looked for
+MOST_TURNS = 6  # forms from which others are looked for
 MOST_FORMS = 24  # tried in all
 MOST_OPERATIONS = 2400  # of the plans tried: a formula of more than a hundred gets fewer forms
 STORE = ("store", "in this order torch copies less, or reads what it needs in one piece")

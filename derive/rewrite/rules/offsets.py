@@ -127,6 +127,7 @@ class _Tables:
     names: Names
     nonfinite: Mapping[ir.Tensor, ir.Tensor]
     target: str = ""
+    products: bool = False  # instead: of what one of two indices, and their difference, tell
     made: dict[tuple[ir.Expr, tuple[ir.Index, ...]], ir.Equation] = field(default_factory=dict)
     runs: dict[tuple[Polynomial, int], ir.Index] = field(default_factory=dict)
 
@@ -134,7 +135,8 @@ class _Tables:
         """The expression with reads of tables for its largest parts that depend on offsets."""
         if not find_offsets(expr):
             return expr
-        read = self.read(expr, guards) if _is_work(expr) else None
+        is_whole = not self.products and _is_work(expr)
+        read = self.read(expr, guards) if is_whole else self._read_product(expr, guards)
         if read is not None:
             return read
         match expr:
@@ -159,7 +161,7 @@ class _Tables:
     def _open_sum(self, expr: ir.Reduce, guards: Guards) -> ir.Expr:
         """A sum of a product: what is summed over the table's own indices is in the table."""
         factors, condition = find_factors(expr.body), expr.condition
-        for offset in find_offsets(expr.body):
+        for offset in () if self.products else find_offsets(expr.body):
             mine = [f for f in factors if depend_on(f, offset, ONE) is not None]
             ends = {index for index, _ in offset}
             others = [f for f in factors if f not in mine]
@@ -189,7 +191,7 @@ class _Tables:
     ) -> list[ir.Expr]:
         """Parts of a product or a sum; those of one offset are in one table."""
         left = list(parts)
-        for offset in find_offsets(make(left)):
+        for offset in () if self.products else find_offsets(make(left)):
             mine = [part for part in left if depend_on(part, offset, ONE) is not None]
             if len(mine) < 2 or not _is_work(make(mine)):
                 continue
@@ -199,13 +201,42 @@ class _Tables:
                 left = [*left[:at], read, *(part for part in left[at:] if part not in mine)]
         return [self.open(p, guard(guards, [each for each in left if each is not p])) for p in left]
 
-    def read(self, expr: ir.Expr, guards: Guards) -> ir.Expr | None:
+    def _read_product(self, expr: ir.Expr, guards: Guards) -> ir.Expr | None:
+        """The same in place of a product that has one of two indices, and their difference."""
+        match expr:
+            case ir.Reduce("sum", bound, ir.TRUE, body) if self.products:
+                factors = find_factors(body)
+            case _:
+                return None
+        for offset in find_offsets(body):
+            steps = {index: step for index, step in offset if index not in bound}
+            mine = [f for f in factors if depend_on(f, offset, ONE) is not None]
+            others = [f for f in factors if f not in mine]
+            free = {index for factor in others for index in find_free(factor)}
+            rows, columns = [i for i in steps if i in free], [i for i in steps if i not in free]
+            if sorted(steps.values()) != [-1, 1] or len(rows) != 1:
+                continue
+            if not any(i in free and any(i in find_free(f) for f in mine) for i in bound):
+                continue
+            held = rename_apart(rows[0], self.names)  # the other factors' row
+            parts = [f if f in mine else substitute(f, {rows[0]: held}) for f in factors]
+            part = ir.Reduce("sum", bound, ir.TRUE, ir.product_of(parts))
+            read = self.read(part, guards, [((columns[0], 1), (rows[0], -1))])
+            back: dict[ir.Expr, ir.Expr] = {held: rows[0]}
+            for key, made in self.made.items():
+                places = tuple(substitute(place, back) for place in made.target.places)
+                target = ir.Access(made.target.tensor, places)
+                self.made[key] = ir.Equation(target, substitute(made.value, back))
+            return None if read is None else substitute(read, back)
+        return None
+
+    def read(self, expr: ir.Expr, guards: Guards, offsets: Sequence[Offset] = ()) -> ir.Expr | None:
         """A read of a table in place of an expression that depends on offsets alone."""
         body, runs = expr, dict[Polynomial, int]()
         places: dict[ir.Index, ir.Expr] = {}
         told, is_met = ir.split_and(ir.all_of(*guards)), True
         inside = {part: part for part in told if part is not ir.TRUE}
-        for offset in find_offsets(expr):
+        for offset in offsets or find_offsets(expr):
             value = to_polynomial(offset)
             low, length, held = find_run(value, told)
             if low is None or length is None or depend_on(body, offset, ONE) is None:
@@ -294,9 +325,29 @@ def tabulate_offsets(system: ir.System) -> Iterator[ir.System]:
 
     An equation that is such a part goes where it is read.
     """
+    yield from _tabulate(system)
+
+
+@system_rule(
+    law="sum_d q_id t_(j - i)d = p_i(j - i + N - 1), p_iu = sum_d q_id t_(u - N + 1)d",
+    before="q[N, D]; t[2*N - 1, D]; index j < N; y[i,j] = sum[d](q[i,d] * t[i - j + N - 1,d])",
+    after="q[N, D]; t[2*N - 1, D]; index u < 2*N - 1; index j < N; "
+    "y_of_u[i,u] = sum[d](q[i,d] * t[-u + 2*N - 2,d]); y[i,j] = y_of_u[i,j - i + N - 1]",
+    refuses="q, r[N, D]; t[2*N - 1, D]; y[i,j] = sum[d](q[i,d] * r[j,d] * t[i - j + N - 1,d])",
+)
+def multiply_before_offset(system: ir.System) -> Iterator[ir.System]:
+    """A row times what its offset to a column tells is multiplied once for each offset.
+
+    Windows of the table are thin matrices, which torch is slow to add gradients up from.
+    """
+    yield from _tabulate(system, products=True)
+
+
+def _tabulate(system: ir.System, *, products: bool = False) -> Iterator[ir.System]:
+    """The system with tables, where there is one."""
     if not any(find_offsets(equation.value) for equation in system.equations):
         return
-    tables = _Tables(Names.of(system), find_nonfinite(system))
+    tables = _Tables(Names.of(system), find_nonfinite(system), products=products)
     whole: list[ir.Equation] = []
     equations: list[ir.Equation] = []
     for equation in system.equations:
