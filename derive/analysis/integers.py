@@ -159,10 +159,9 @@ def _lift_places(system: ir.System) -> ir.System:
             word = getattr(part, "function", getattr(part, "kind", "place"))
             axes = find_free(part)
             name = names.take(f"{equation.target.tensor.name}_{word}")
-            tensor = ir.Tensor(name, tuple(i.extent for i in axes))
             told = [guard for guard in guards if {*find_free(guard)} <= {*axes}]
             own = part if is_readable(part) else ir.Where(ir.all_of(*told), part, ir.ZERO)
-            made.append(ir.Equation(ir.Access(tensor, axes), own))
+            made.append(ir.Equation(ir.name_axes(name, axes), own))
             value = exchange(value, part, made[-1].target)
         made.append(equation if value is equation.value else ir.Equation(equation.target, value))
     if len(made) == len(system.equations):

@@ -502,10 +502,7 @@ class _Reverse:
         assert self.here is not None
         if len(reads) < 2 or flow.conditions or set(find_free(flow.value)) - set(flow.indices):
             return flow
-        shape = tuple(index.extent for index in flow.indices)
-        made = ir.Access(
-            ir.Tensor(self.name(f"{self.here.target.tensor.name}_in"), shape), flow.indices
-        )
+        made = ir.name_axes(self.name(f"{self.here.target.tensor.name}_in"), flow.indices)
         self.backward.append(ir.Equation(made, flow.value))
         return replace(flow, value=made)
 

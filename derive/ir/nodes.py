@@ -338,6 +338,13 @@ DECIDING = {"<": lt, "<=": le, ">": gt, ">=": ge, "==": eq, "!=": ne}
 MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 
 
+def name_axes(
+    name: str, axes: Sequence[Index], kind: str = "real", below: Expr | None = None
+) -> Access:
+    """A tensor over these indices, read at them."""
+    return Access(Tensor(name, tuple(i.extent for i in axes), kind, below), tuple(axes))
+
+
 def negate(condition: Expr) -> Expr:
     """The contrary; of an equation the one that says so."""
     match condition:

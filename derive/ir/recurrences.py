@@ -182,8 +182,7 @@ def lift_alongs(system: ir.System) -> ir.System:
         if not recurs_in(equation.value) or recurs_in(expr):
             return expr
         name = names.take(f"{equation.target.tensor.name}_{expr.kind}")
-        axes = find_free(expr)
-        whole = ir.Access(ir.Tensor(name, tuple(i.extent for i in axes), kind_of(expr)), axes)
+        whole = ir.name_axes(name, find_free(expr), kind_of(expr))
         made.append(ir.Equation(whole, expr))
         return whole
 

@@ -139,10 +139,9 @@ def name_compared(system: ir.System) -> tuple[ir.System, tuple[str, ...]]:
         match expr:
             case ir.Reduce("max" | "min", bound, condition, body):
                 if not isinstance(body, ir.Access):
-                    axes = find_free(body)
-                    made = ir.Tensor(names.take(f"{stem}_in"), tuple(i.extent for i in axes))
-                    equations.append(ir.Equation(ir.Access(made, axes), body))
-                    body = equations[-1].target
+                    made = ir.name_axes(names.take(f"{stem}_in"), find_free(body))
+                    equations.append(ir.Equation(made, body))
+                    body = made
                 named[body.tensor.name] = None
                 return ir.Reduce(expr.kind, bound, condition, body)
         return expr

@@ -275,9 +275,8 @@ class _Chunker:
             return expr
         read = expr if _is_cut(expr, self.index) else self.made_of.get(expr)
         if read is None:
-            axes = find_free(expr)
             name = self.names.take(f"{self.target.tensor.name}_in")
-            read = ir.Access(ir.Tensor(name, tuple(i.extent for i in axes)), axes)
+            read = ir.name_axes(name, find_free(expr))
             self.made_of[expr] = read
             self.before.append(ir.Equation(read, expr))
         tensor, axis = read.tensor, read.places.index(self.index)
@@ -335,7 +334,7 @@ class _Chunker:
             self.start = ir.Where(ir.Compare(">=", n, ir.ONE), substitute(ends, {n: back}), ir.ZERO)
 
     def make(self, name: str, axes: tuple[ir.Index, ...]) -> ir.Access:
-        return ir.Access(ir.Tensor(self.names.take(name), tuple(i.extent for i in axes)), axes)
+        return ir.name_axes(self.names.take(name), axes)
 
     def define(self, target: ir.Expr, value: ir.Expr) -> None:
         assert isinstance(target, ir.Access)

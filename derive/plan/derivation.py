@@ -170,9 +170,7 @@ def _join(met: Sequence[_Part], needed: Collection[ir.Index]) -> _Part:
 
 
 def _name(number: int, part: _Part) -> ir.Access:
-    return ir.Access(
-        ir.Tensor(f"({number})", tuple(index.extent for index in part.kept)), part.kept
-    )
+    return ir.name_axes(f"({number})", part.kept)
 
 
 def _compare(parts: Sequence[_Part], order: Order, new: Costs, sizes: Mapping[str, int]) -> str:

@@ -20,7 +20,7 @@ RELATIONS = {"<", "<=", ">", ">=", "==", "!="}
 
 def to_step_equation(step: Step) -> ir.Equation:
     """The step as an equation between its named tensors."""
-    target = ir.Access(ir.Tensor(step.name, tuple(i.extent for i in step.axes)), step.axes)
+    target = ir.name_axes(step.name, step.axes)
     if not isinstance(step.op, ops.Recur):
         return ir.Equation(target, to_expr(step.op))
     before = substitute(target, {step.op.index: ir.Add((step.op.index, ir.MINUS_ONE))})
@@ -40,7 +40,7 @@ def to_expr(op: ops.Op) -> ir.Expr:
     """The value of an operation for each value of its axes; one that recurs has none alone."""
     match op:
         case ops.Source(name, axes, kind):
-            return ir.Access(ir.Tensor(name, tuple(i.extent for i in axes), kind), axes)
+            return ir.name_axes(name, axes, kind)
         case ops.Num(value) | ops.NumTensor(value):
             return value
         case ops.Iota(index):

@@ -228,9 +228,8 @@ class _Table:
             axes = [i for i in self.target.places if isinstance(i, ir.Index) and i in free]
             axes += [i for i in free if i not in axes]
             name = self.names.take(f"{self.target.tensor.name}_in")
-            tensor = ir.Tensor(name, tuple(i.extent for i in axes), kind_of(expr))
-            self.lifted[expr] = ir.Access(tensor, tuple(axes))
-            self.before.append(ir.Equation(ir.Access(tensor, tuple(axes)), expr))
+            self.lifted[expr] = target = ir.name_axes(name, axes, kind_of(expr))
+            self.before.append(ir.Equation(target, expr))
         return self.lifted[expr]
 
     def _write(

@@ -67,8 +67,8 @@ def match_matmul(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             continue
         if memory.count(ops.axes_of(matrix)) > memory.count(stored):
             continue
-        one = _merge(_merge(ops.arrange(strip(matrix), (*rows, *inside)), inside), rows)
-        two = _merge(_merge(ops.arrange(strip(other), stored), inside), columns)
+        one = ops.merge(strip(matrix), [rows, inside])
+        two = ops.merge(strip(other), [*((i,) for i in before), inside, after])
         row, middle = ops.axes_of(one)
         (column,) = (i for i in ops.axes_of(two)[len(batch) :] if i is not middle)
         args, axes = (one, ops.arrange(two, (*batch, middle, column))), (*batch, row, column)
@@ -80,12 +80,6 @@ def match_matmul(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     return None
 
 
-def _merge(op: ops.Op, parts: tuple[ir.Index, ...]) -> ops.Op:
-    """The operation with indices beside each other as one."""
-    start = ops.axes_of(op).index(parts[0])
-    return ops.flatten(op, start, start + len(parts) - 1) if len(parts) > 1 else op
-
-
 def match_summed(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """A contraction over indices that lie beside each other in an order other than einsum's.
 
@@ -93,15 +87,14 @@ def match_summed(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """
     if not isinstance(op, ops.Einsum) or not find_copied(op, definitions.memory):
         return None
-    args = []
     for lead in op.args:
         stored = find_stored(lead, definitions) or ()
         summed = tuple(i for i in stored if i not in op.axes)
         if len(summed) < 2:
             continue
-        args = [(*(i for i in ops.axes_of(arg) if i not in summed), *summed) for arg in op.args]
-        orders = zip(op.args, args, strict=True)
-        merged = tuple(_merge(ops.arrange(strip(arg), axes), summed) for arg, axes in orders)
+        kept = ([(i,) for i in ops.axes_of(arg) if i not in summed] for arg in op.args)
+        pairs = zip(op.args, kept, strict=True)
+        merged = tuple(ops.merge(strip(arg), [*each, summed]) for arg, each in pairs)
         found = ops.Einsum(merged, op.axes)
         if _count_copies(found, definitions) < _count_copies(op, definitions):
             return found
@@ -143,9 +136,8 @@ def match_short(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         return None
     if not 1 < memory.count(op.over) <= SHORT or memory.count(kept) < MANY:
         return None
-    arg = ops.arrange(strip(op.arg), stored)
-    if len(op.over) > 1:
-        arg = ops.flatten(arg, len(kept), len(stored) - 1)
+    at = len(kept)
+    arg = ops.merge(strip(op.arg), [*((i,) for i in stored[:at]), stored[at:]])
     over = ops.axes_of(arg)[-1:]
     whole = ops.Reduction(op.kind, arg, over)
     dtype = (("dtype", ops.Local("dtype")),)

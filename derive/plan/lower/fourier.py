@@ -552,8 +552,7 @@ def _lower_product(found: Product, context: Context, order: tuple[ir.Index, ...]
     axes = ops.sort_axes(ops.axes_of(result), order)
     if found.outside:
         source = context.add_step(ops.arrange(result, axes))
-        tensor = ir.Tensor(source.name, tuple(i.extent for i in source.axes))
-        whole = ir.product_of([*found.outside, ir.Access(tensor, source.axes)])
+        whole = ir.product_of([*found.outside, ir.name_axes(source.name, source.axes)])
         return context.lower(whole, order)
     return ops.arrange(result, axes)
 

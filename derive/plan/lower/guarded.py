@@ -163,7 +163,7 @@ def read_source(source: ops.Source, context: Context) -> ir.Access:
     """A step as a tensor, read at its axes."""
     axes, kind = ops.axes_of(source), "int" if source.kind == "int" else "real"
     context.stored[source.name] = tuple((index,) for index in axes)
-    return ir.Access(ir.Tensor(source.name, tuple(index.extent for index in axes), kind), axes)
+    return ir.name_axes(source.name, axes, kind)
 
 
 def finish_made(

@@ -271,7 +271,7 @@ def sort_keys(side: Side, context: Context) -> Sorted:
             last = ops.TorchCall("-", (ops.Given(1), 1))
             call = ops.TorchCall("-", (last, ops.TorchCall(".argsort", (turned,), options)))
             args = (key, ops.Num(index.extent))
-        volume = (*axes, _count_each(SORTED))
+        volume = (*axes, count_each(SORTED))
         cell = ops.Cell(call, args, whole, (*axes[:-1], place), volume=volume, scratch=(axes,))
         return ops.rename_indices(cell, {place: index, index: other, other: place})
 
@@ -300,7 +300,7 @@ def _count(side: Side, context: Context) -> ops.Op:
             told = (("above", is_last), ("equal", side.is_equal))
             call = ops.TorchCall(RANKS, given, tuple(pair for pair in told if pair[1]))
         else:
-            volume = (*volume, _count_each(TIED if is_own else SOUGHT))
+            volume = (*volume, count_each(TIED if is_own else SOUGHT))
         scratch = ((*axes, index),) * 2 + ((*axes, own),) * 2
         whole = count_mask(mask, index)
         return ops.Cell(call, args, whole, (*axes, own), volume=volume, scratch=scratch)
@@ -322,7 +322,7 @@ def write_guard(
     return ops.combine("or", (less, before), wide)
 
 
-def _count_each(number: int) -> ir.Index:
+def count_each(number: int) -> ir.Index:
     """So many operations for each element."""
     return ir.Index("each", ir.Number(Fraction(number)))
 
@@ -373,7 +373,7 @@ def _accumulate(kind: str, side: Side, value: ops.Op, context: Context) -> ops.O
     whole = ops.Reduction(kind, choose(kind, mask, taken, wide), (found.place,))
     call = ops.TorchCall(BELOW, tuple(map(ops.Given, range(3))), (("kind", kind), *options))
     own_axes = ops.axes_of(args[0])
-    volume = (*own_axes, _count_each(LOGGED if kind == "logsumexp" else SUMMED))
+    volume = (*own_axes, count_each(LOGGED if kind == "logsumexp" else SUMMED))
     return ops.Cell(call, args, whole, made, volume=volume, scratch=(own_axes,) * 3)
 
 
@@ -396,7 +396,7 @@ def _average(side: Side, factors: Sequence[ir.Expr], context: Context) -> ops.Op
     zeros = (("zeros", True),) if context.system.empty_row == "zeros" else ()
     call = ops.TorchCall(MEAN, tuple(map(ops.Given, range(4))), zeros)
     axes = ops.axes_of(x)
-    volume = (*axes, _count_each(2 * SUMMED))
+    volume = (*axes, count_each(2 * SUMMED))
     return ops.Cell(call, (logits, x, place, ends), whole, made, volume=volume, scratch=(axes,) * 5)
 
 

@@ -9,7 +9,6 @@ Of keys that share a rank the entries are added up at that place.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
@@ -30,6 +29,7 @@ from derive.plan.lower.number import lower_number
 from derive.plan.lower.orders import (
     SORTED,
     Side,
+    count_each,
     count_mask,
     find_sides,
     lower_keys,
@@ -155,7 +155,7 @@ def _sort(side: Side, row: ir.Index, context: Context) -> ops.Op:
     told = (("stable", bool(side.tied)), ("descending", side.is_turned))
     options = (("dim", -1), *(pair for pair in told if pair[1]))
     call = ops.Pick(ops.TorchCall(".sort", (ops.Given(0),), options), (0,))
-    volume = (*axes, ir.Index("each", ir.Number(Fraction(SORTED))))
+    volume = (*axes, count_each(SORTED))
     return ops.Cell(call, (bound,), whole, (*axes[:-1], row), volume=volume, scratch=(axes,))
 
 

@@ -194,8 +194,7 @@ class Opener:
         free = find_free(value)
         indices = tuple(sorted(free, key=lambda i: order.index(i) if i in order else len(order)))
         kind = "int" if isinstance(value, ir.Reduce) and value.kind == "argmax" else "real"
-        tensor = ir.Tensor(self.name_free(word), tuple(i.extent for i in indices), kind)
-        return ir.Access(tensor, indices)
+        return ir.name_axes(self.name_free(word), indices, kind)
 
     def name_free(self, word: str) -> str:
         """A name that nothing has yet."""

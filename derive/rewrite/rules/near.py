@@ -343,11 +343,8 @@ class _Reader:
         self, word: str, position: ir.Expr, value: ir.Expr, below: ir.Expr | None = None
     ) -> ir.Equation:
         """An equation for each of the positions; `below` for places."""
-        axes = find_free(position)
-        name = self.names.take(f"{self.target}_{word}")
-        kind = "real" if below is None else "int"
-        tensor = ir.Tensor(name, tuple(i.extent for i in axes), kind, below)
-        return ir.Equation(ir.Access(tensor, axes), value)
+        name, kind = self.names.take(f"{self.target}_{word}"), "real" if below is None else "int"
+        return ir.Equation(ir.name_axes(name, find_free(position), kind, below), value)
 
 
 def _is_inside(near: Near, index: ir.Index) -> bool:

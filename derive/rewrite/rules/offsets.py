@@ -262,8 +262,7 @@ class _Tables:
         key = body, axes
         if key not in self.made:
             name = self.names.take(f"{self.target}_of_{'_'.join(i.name for i in places)}")
-            tensor = ir.Tensor(name, tuple(axis.extent for axis in axes))
-            self.made[key] = ir.Equation(ir.Access(tensor, axes), body)
+            self.made[key] = ir.Equation(ir.name_axes(name, axes), body)
         tensor = self.made[key].target.tensor
         return ir.Access(tensor, tuple(places.get(axis, axis) for axis in axes))
 
@@ -447,15 +446,15 @@ def _write_recurrence(
     ratio = ir.product_of(powers.ratio)
     free = (i for part in (added, ratio) for i in find_free(part))
     axes = (*(i for i in dict.fromkeys(free) if i is not edge), edge)
-    tensor = ir.Tensor(name, tuple(i.extent for i in axes))
+    target = ir.name_axes(name, axes)
     last = _write(Polynomial.of(edge) - ONE)
-    before = ir.Access(tensor, (*axes[:-1], last))
+    before = ir.Access(target.tensor, (*axes[:-1], last))
     before_all = ir.Where(ir.Compare("<", last, ir.ZERO), ir.ZERO, before)
     value = ir.Add((ir.Mul((ratio, before_all)), added))
-    read = ir.Access(tensor, (*axes[:-1], edge if is_upward else back))
+    read = ir.Access(target.tensor, (*axes[:-1], edge if is_upward else back))
     kept = tuple(i for i in expr.bound if i not in inner and i is not summed)
     whole = ir.sum_over(kept, ir.product_of([*outside, read]))
-    return whole, ir.Equation(ir.Access(tensor, axes), value)
+    return whole, ir.Equation(target, value)
 
 
 def find_recurrent(system: ir.System) -> ir.System | None:

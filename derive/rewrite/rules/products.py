@@ -285,8 +285,7 @@ def share_product(system: ir.System) -> Iterator[ir.System]:
             own = named[0]
         else:
             name = names.take(f"{users[0][0].target.tensor.name}_common")
-            target = ir.Access(ir.Tensor(name, tuple(i.extent for i in axes)), axes)
-            own = ir.Equation(target, value)
+            own = ir.Equation(ir.name_axes(name, axes), value)
         equations: list[ir.Equation] = []
         for equation in found.equations:
             equations += [own] if equation is users[0][0] else []

@@ -129,8 +129,7 @@ class Tables:
         axes = (*others, run) if is_row else (run, *others)
         if (body, axes) not in self.made:
             name = self.names.take(f"{self.target}_of_{run.name}")
-            tensor = ir.Tensor(name, tuple(axis.extent for axis in axes))
-            self.made[body, axes] = ir.Equation(ir.Access(tensor, axes), body)
+            self.made[body, axes] = ir.Equation(ir.name_axes(name, axes), body)
         tensor = self.made[body, axes].target.tensor
         return ir.Access(tensor, tuple(key if axis is run else axis for axis in axes))
 
