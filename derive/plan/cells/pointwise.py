@@ -377,18 +377,6 @@ CELLS = (
     ),
     CellRule(
         call="torch.diagonal_scatter",
-        computes="A[B, N, N]\nz[b,i,j] = where(i == j, A[b,i,j] - sum[k](A[b,i,k]), A[b,i,j])",
-        refuses="A[B, N, N]\nz[b,i,j] = where(i == b, 1, A[b,i,j])",
-        match=match_exchanged,
-    ),
-    CellRule(
-        call="torch.diagonal_scatter",
-        computes="x[M, N]; y[M, N, N]\nz[m,i,j] = x[m,i] * [i == j] + y[m,i,j]",
-        refuses="x[M, N, N]; y[M, N, N]\nz[m,i,j] = x[m,i,j] * [i <= j] + y[m,i,j]",
-        match=match_exchanged,
-    ),
-    CellRule(
-        call="torch.diagonal_scatter",
         computes="A[N, N]; d[N]\nz[i,j] = d[i] * (A[i,j] + [i == j]) * d[j]",
         refuses="A[N, N]; d[N]\nz[i,j] = d[i] * (A[i,j] + [i <= j]) * d[j]",
         match=match_exchanged,
@@ -398,18 +386,6 @@ CELLS = (
         computes="A[B, N, N]\nz[b] = sum[i,j](tanh(A[b,i,j]) * [i != j])",
         refuses="A[B, N, N]\nz[b,i] = sum[j](tanh(A[b,i,j]) * [i != j])",
         match=match_unequal,
-    ),
-    CellRule(
-        call="torch.addcmul",
-        computes="x[B, N, D]; w, c[N]\nz[b,n,d] = x[b,n,d] * (1 + w[n]) - 2 * c[n] * exp(x[b,n,d])",
-        refuses="x[B, N, D]; w[N]; c[D]\nz[b,n,d] = exp(x[b,n,d]) + w[n] * c[d]",
-        match=match_sum_of_product,
-    ),
-    CellRule(
-        call="torch.addcmul",
-        computes="x[N, D]; c[D]; scalar a = 2\nz[n,d] = exp(x[n,d]) - (x[n,d] - c[d])**2 * a",
-        refuses="x[N, D]; c[D]\nz[n,d] = exp(x[n,d]) - (x[n,d] - c[d])**3",
-        match=match_sum_of_product,
     ),
     CellRule(
         call="torch.addcmul",
