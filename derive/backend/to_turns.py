@@ -234,7 +234,7 @@ def _multiply(op: ops.Einsum) -> ops.Op:
 
     def call_bmm(part: ops.Op) -> ops.Op:
         args = tuple(map(call_bmm, ops.args_of(part)))
-        made = ops.with_args(part, args) if args else part
+        made = ops.with_args(part, args)
         if not isinstance(made, ops.Apply) or made.function != "@":
             return made
         true = [cost.find_true_axes(arg) for arg in args]

@@ -103,7 +103,7 @@ def merge_many(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
     def visit(op: ops.Op) -> ops.Op:
         args = tuple(map(visit, ops.args_of(op)))
-        here = ops.with_args(op, args) if args != ops.args_of(op) else op
+        here = ops.with_args(op, args)
         indices = dict.fromkeys(i for arg in args for i in ops.axes_of(arg))
         if not isinstance(here, ops.Einsum) or len(indices) <= len(SUBSCRIPTS):
             return here
@@ -137,7 +137,7 @@ def use_norms(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
     def visit(op: ops.Op) -> ops.Op:
         args = tuple(map(visit, ops.args_of(op)))
-        here = ops.with_args(op, args) if args != ops.args_of(op) else op
+        here = ops.with_args(op, args)
         match op:
             case ops.Apply("sqrt" | "pow", _, axes) if is_norm(to_expr(op), known):
                 call = ops.TorchCall(NORM, tuple(map(ops.Given, range(len(args)))))
@@ -186,7 +186,7 @@ def match_kinds(steps: tuple[Step, ...], system: ir.System) -> tuple[Step, ...]:
             return ops.Source(op.name, op.axes, "complex") if op.name in made else op
         if isinstance(op, ops.Einsum) and any(map(ops.is_complex, args)):
             args = tuple(a if ops.is_complex(a) else ops.Cast(a, "complex") for a in args)
-        return ops.with_args(op, args) if args else op
+        return ops.with_args(op, args)
 
     is_real = not any(functions.holds_complex(equation.value) for equation in system.equations)
     if is_real and not any(isinstance(op, ops.Fourier) for s in steps for op in ops.walk_ops(s.op)):
@@ -291,7 +291,7 @@ def _share_orders(steps: tuple[Step, ...], kept: Collection[str]) -> tuple[Step,
                     return ops.arrange(ops.Apply(function, inner, order), axes)
                 whole = ops.with_args(op, args)
                 return ops.arrange(first.setdefault(_to_values(whole), whole), axes)
-        return ops.with_args(op, args) if args else op
+        return ops.with_args(op, args)
 
     for step in steps:
         op = share(step.op)
@@ -426,7 +426,7 @@ def keep_in_place(
 
     def visit(op: ops.Op) -> ops.Op:
         args = tuple(map(visit, ops.args_of(op)))
-        here = op if args == ops.args_of(op) else ops.with_args(op, args)
+        here = ops.with_args(op, args)
         match here:
             case ops.Along(kind, arg, index, None) if not ops.find_reads(arg) & made_here and (
                 order := _find_order(here, memory)

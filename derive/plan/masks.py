@@ -153,8 +153,7 @@ def _is_emptied(soft: Step, mask: ops.Op, later: Sequence[Step]) -> bool:
 
 
 def _visit(op: ops.Op, known: Known) -> ops.Op:
-    args = tuple(_visit(arg, known) for arg in ops.args_of(op))
-    here = ops.with_args(op, args) if args and args != ops.args_of(op) else op
+    here = ops.with_args(op, tuple(_visit(arg, known) for arg in ops.args_of(op)))
     match op:
         case ops.Apply("exp", (ops.Fill(arg, mask, ops.Num(value), where),), axes) if (
             value is ir.MINUS_INFINITY and known.is_arithmetic(arg, mask)

@@ -509,7 +509,7 @@ def args_of(op: Op) -> tuple[Op, ...]:
 
 def with_args(op: Op, args: tuple[Op, ...], new: Mapping[Op, Op] | None = None) -> Op:
     """The same operation on other arguments of the same axes; `new` for what a call computes."""
-    if not args_of(op):
+    if not args or (args == args_of(op) and new is None):
         return op
     values: dict[str, Any] = {name: getattr(op, name) for name in op.__match_args__}
     match op:

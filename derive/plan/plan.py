@@ -355,7 +355,7 @@ def fix_chunks(plan: Plan) -> Plan:
     lengths = {name: usual for name, (_, usual) in plan.chunks.items()}
 
     def fix(op: ops.Op) -> ops.Op:
-        op = ops.with_args(op, tuple(map(fix, ops.args_of(op)))) if ops.args_of(op) else op
+        op = ops.with_args(op, tuple(map(fix, ops.args_of(op))))
         match op:
             case ops.Recur() if op.chunk in lengths:
                 return replace(op, chunk=str(lengths[op.chunk]))

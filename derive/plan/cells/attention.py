@@ -199,8 +199,7 @@ def _leaves_some(mask: ops.Op | None, places: Places, definitions: Definitions) 
 def _open(op: ops.Op, definitions: Definitions) -> ops.Op:
     """The operation with all steps that it reads written out."""
     op = definitions.look(op)
-    args = ops.args_of(op)
-    return ops.with_args(op, tuple(_open(arg, definitions) for arg in args)) if args else op
+    return ops.with_args(op, tuple(_open(arg, definitions) for arg in ops.args_of(op)))
 
 
 def _make_cell(

@@ -153,8 +153,7 @@ def _open_entries(op: ops.Op, definitions: Definitions) -> ops.Op:
         opened = inside if isinstance(inside, ops.Iota) else definitions.open(op)
         is_opened = opened is not op and isinstance(opened, (*PLAIN, ops.Take, ops.Iota))
         return _open_entries(opened, definitions) if is_opened else op
-    args = ops.args_of(op)
-    return ops.with_args(op, tuple(_open_entries(arg, definitions) for arg in args)) if args else op
+    return ops.with_args(op, tuple(_open_entries(arg, definitions) for arg in ops.args_of(op)))
 
 
 def _make_call(target: ops.Operand, reduction: str) -> ops.TorchCall:

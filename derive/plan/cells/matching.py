@@ -154,8 +154,7 @@ class Definitions:
         opened = self._write_out(op)
         if isinstance(op, ops.Source) and opened is not None and op.name not in kept:
             return self.spell(opened, kept)
-        args = ops.args_of(op)
-        return ops.with_args(op, tuple(self.spell(arg, kept) for arg in args)) if args else op
+        return ops.with_args(op, tuple(self.spell(arg, kept) for arg in ops.args_of(op)))
 
     def is_alone(self, op: ops.Op, wide: Collection[ir.Index] = ()) -> bool:
         """Does nothing else read what `spell` opens, as far as it has the indices `wide`?"""
