@@ -243,9 +243,7 @@ def _merge(op: ops.Op, groups: Sequence[Sequence[ir.Index]], rest: Sequence[ir.I
     parts = [[*group] or [lone[k]] for k, group in enumerate(groups)]
     axes = (*(i for part in parts for i in part), *rest)
     op = ops.arrange(op, axes) if {*axes} == {*ops.axes_of(op)} else ops.Arrange(op, axes)
-    for at, part in enumerate(parts):
-        op = ops.flatten(op, at, at + len(part) - 1) if len(part) > 1 else op
-    return op
+    return ops.merge(op, [*map(tuple, parts), *((i,) for i in rest)])
 
 
 def _give(
