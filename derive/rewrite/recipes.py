@@ -255,6 +255,7 @@ RULES: tuple[Rule, ...] = (
     exponentials.find_softmax,
     exponentials.find_full_softmax,
     exponentials.find_weighted_softmax,
+    exponentials.join_exponents,
     exponentials.find_logsumexp,
     exponentials.find_logaddexp,
     exponentials.find_log_softmax,
@@ -477,7 +478,7 @@ def find_rewritings(
 def _find_in_equations(
     system: ir.System, rules: Sequence[Rule], indices: IndexNames, *, fast_math: bool
 ) -> Iterator[Rewriting]:
-    nonfinite = guards.find_nonfinite(system)
+    nonfinite = guards.find_nonfinite(system, signs=True)
     names = guards.find_sensitive_names(system)
     for number, equation in enumerate(system.equations):
         value = guards.mark_tensors(equation.value, nonfinite)

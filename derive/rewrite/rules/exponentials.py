@@ -276,6 +276,28 @@ def _is_largest(term: ir.Expr, body: ir.Expr, index: ir.Index, condition: ir.Exp
 
 
 @rule(
+    law="prod_j exp(e_j) * g_j = exp(sum_j e_j) * prod_j g_j",
+    before="x, s[M, N]; y[i] = prod[j](exp(x[i,j]) / s[i,j])",
+    after="x, s[M, N]; y[i] = exp(sum[j](x[i,j])) * prod[j](s[i,j]**(-1))",
+    refuses="x[M, N]; y[i] = prod[j](1 + exp(x[i,j]))",
+)
+def join_exponents(expr: ir.Expr) -> ir.Expr | None:
+    """A product of exponentials is one exponential."""
+    match expr:
+        case ir.Reduce("prod", bound, condition, body):
+            factors = sums.find_factors(body)
+        case _:
+            return None
+    powers = [f.arguments[0] for f in factors if isinstance(f, ir.Call) and f.function == "exp"]
+    rest = [f for f in factors if not isinstance(f, ir.Call) or f.function != "exp"]
+    if not powers:
+        return None
+    whole = ir.Call("exp", (ir.Reduce("sum", bound, condition, ir.sum_of(powers)),))
+    left = [ir.Reduce("prod", bound, condition, ir.product_of(rest))] if rest else []
+    return ir.product_of([whole, *left])
+
+
+@rule(
     law="log(sum_j exp(e_j)) = logsumexp_j(e)",
     before="x[M, N]; y[i] = log(sum[j](exp(x[i,j])))",
     after="x[M, N]; y[i] = logsumexp[j](x[i,j])",
