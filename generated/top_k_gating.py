@@ -55,12 +55,19 @@ def _is_among_first(key: Tensor, count: int, sign: str, tied: str = "") -> Tenso
     row ("<"), or after it, are. A nan has none on a side.
     """
     key, places = key.detach(), key.shape[-1]
-    if not 1 <= count <= places:
-        return torch.full_like(key, count > places, dtype=torch.bool)
-    is_above = sign[0] == ">"
+    is_traced = torch.compiler.is_compiling()  # for any number of places
+    if count < 1 or not (is_traced or count <= places):
+        return torch.full_like(key, count > 0, dtype=torch.bool)
+    is_above, known = sign[0] == ">", key
     least = -torch.inf if is_above else torch.inf
-    known = key.nan_to_num(least, torch.inf, -torch.inf) if key.is_floating_point() else key
-    if 2 * count < places:  # as fast as a kthvalue, or faster
+    if key.is_floating_point():
+        known = key.nan_to_num(least, torch.inf, -torch.inf)
+    elif is_traced:
+        least = torch.iinfo(key.dtype).min if is_above else torch.iinfo(key.dtype).max
+    if is_traced:
+        rest = known.new_full((*key.shape[:-1], count), least)
+        last = torch.cat((known.sort(-1, is_above).values, rest), -1)[..., count - 1 : count]
+    elif 2 * count < places:  # as fast as a kthvalue, or faster
         last = known.topk(count, -1, is_above, False).values
         last = last.amin(-1, True) if is_above else last.amax(-1, True)
     else:

@@ -12,7 +12,7 @@ from itertools import product
 from typing import TypeAlias
 
 from derive.analysis import facts
-from derive.analysis.extents import is_always, is_never_empty, to_key
+from derive.analysis.extents import is_always, is_filled, is_never_empty, to_key
 from derive.ir import functions, polynomial
 from derive.ir import nodes as ir
 from derive.ir.recurrences import find_groups
@@ -180,7 +180,8 @@ def find_some(condition: ir.Expr, rest: tuple[ir.Index, ...]) -> ir.Expr:
         relation, left, right = condition.relation, condition.left, condition.right
         if not {*rest} & {*find_free(left)}:
             relation, left, right = ir.MIRRORED[relation], right, left
-        if not {*rest} & {*find_free(right)}:
+        is_apart = not {*rest} & {*find_free(right)}
+        if is_apart and (isinstance(left, ir.Index) or all(map(is_filled, rest))):
             is_above = relation in {">", ">="}
             bounds = facts.find_range(left)
             bound = bounds.high if is_above else bounds.low

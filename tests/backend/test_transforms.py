@@ -41,7 +41,7 @@ FEW = ("relative_attention", "layer_norm")
 
 # A pad by a size that is a symbol, outside of torch.compile.
 SYMBOL = "SymIntArrayRef expected to contain only concrete integers"
-PADDED = "s4d mamba2 gated_linear_attention causal_conv1d autocorrelation edit_distance"
+PADDED = "s4d mamba2 causal_conv1d autocorrelation edit_distance"
 REFUSED = {  # by torch, and what it says
     **dict.fromkeys([(name, "fake") for name in PADDED.split()], SYMBOL),
     # one row repeated, the last of the strides

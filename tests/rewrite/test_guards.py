@@ -206,7 +206,7 @@ def _find_slope(formula, inputs, name, place, weights):  # type: ignore[no-untyp
         ("j < i", "j", "0..N - 2"),
         ("i - 2 < j and j <= i", "j", "every"),
         ("t[j] <= t[i]", "j", "every"),
-        ("t[j] < u[i]", "j", "max"),
+        ("t[j] < u[i]", "j", "sum"),
         ("m[i,j]", "i", "sum"),
         ("m[i,j] and t[i] > 0", "i", "sum"),
         ("j != i", "i", "every"),

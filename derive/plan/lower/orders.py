@@ -34,7 +34,7 @@ from derive.plan.lower.guarded import (
     take_where,
 )
 from derive.plan.lower.places import take
-from derive.rewrite.guards import is_variable
+from derive.rewrite.guards import find_some, is_variable
 
 RANKS, COUNT, BELOW, MEAN = "_find_ranks", "_count_below", "_reduce_below", "_average_below"
 BETWEEN = (
@@ -357,8 +357,11 @@ def _find_read(side: Side) -> ir.Expr:
     if side.tied:
         return ir.TRUE
     own = tuple(i for i in find_free(side.bound) if i not in find_free(side.key))
+    relation = (">" if side.is_turned else "<") + "=" * side.is_equal
+    if find_some(ir.Compare(relation, side.key, side.bound), own) is ir.TRUE:
+        return ir.TRUE
     last = ir.Reduce("min" if side.is_turned else "max", own, ir.TRUE, side.bound)
-    return ir.Compare((">" if side.is_turned else "<") + "=" * side.is_equal, side.key, last)
+    return ir.Compare(relation, side.key, last)
 
 
 def _accumulate(kind: str, side: Side, value: ops.Op, context: Context) -> ops.Op:

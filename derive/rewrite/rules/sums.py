@@ -58,7 +58,9 @@ def hoist_factor(expr: ir.Expr) -> ir.Expr | None:
             return None
     outside = [f for f in factors if not set(find_free(f)) & set(bound)]
     if condition is not ir.TRUE or any(find_brackets(f) for f in factors if f not in outside):
-        outside = [f for f in outside if is_safe(f) or find_need(condition, f) is ir.TRUE]
+        inner = (part.condition for f in factors if f not in outside for part in find_brackets(f))
+        told = ir.all_of(condition, *inner)
+        outside = [f for f in outside if is_safe(f) or find_need(told, f) is ir.TRUE]
         if kind == "mean":  # a bracket outside would hide that there is none of nothing
             outside = [f for f in outside if not find_brackets(f)]
     inside = [f for f in factors if f not in outside]
