@@ -207,7 +207,7 @@ class Printer:
                 return self._choose(mask, *((value, arg) if where else (arg, value))), ATOM
             case ops.Choose(condition, then, other, _):
                 return self._choose(condition, then, other), ATOM
-            case ops.Cast(ops.NumTensor(value), "int"):
+            case ops.Cast(ops.NumTensor(value) | ops.Num(value), "int"):
                 return self._number_tensor(value, "torch.int64"), ATOM
             case ops.Cast(arg, "int" | "wide" as kind):
                 return f"{self.text(arg, ATOM)}.{'long' if kind == 'int' else 'double'}()", ATOM
