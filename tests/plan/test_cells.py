@@ -89,7 +89,8 @@ def test_values_and_gradients_are_those_of_the_operations(call, text):
         functions, inputs = make_both(text), draw(text, sizes, number)
         refusals = [find_refusal(function, inputs) for function in functions]
         if any(refusals):  # the operations divide by a size, which a cell may do without
-            empty = {f"{name} must be at least 1, got 0" for name in sizes}
+            leasts = ("at least 1", "an integer of at least 1")  # of a shape, and of a keyword
+            empty = {f"{name} must be {least}, got 0" for name in sizes for least in leasts}
             told = [each for each in refusals if "must have an extent of 1 at least" not in each]
             if is_window(call) or call == BAG:  # torch has none without channels, or entries
                 assert {*told} <= {"", *empty}

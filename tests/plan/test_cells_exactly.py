@@ -45,7 +45,9 @@ def test_an_attention_computes_its_formula(tmp_path, text, empty_row):
 def test_every_spelling_computes_its_formula(tmp_path, text):
     assert_computed(tmp_path, text)
     if text in REST[::3]:  # the slopes of all are compared with those of the operations
-        assert_computed(tmp_path, text, backward=True)
+        # A mean of an empty segment, which is nan, has finite slopes to the entries of others.
+        empty_row = "zeros" if text in FOUND["_average_segments("] else "nan"
+        assert_computed(tmp_path, text, empty_row, backward=True)
 
 
 @pytest.mark.slow

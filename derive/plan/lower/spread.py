@@ -15,6 +15,7 @@ from itertools import product
 from derive.analysis.facts import is_never_negative, is_positive
 from derive.ir import nodes as ir
 from derive.ir.polynomial import ONE, Polynomial
+from derive.ir.text import to_text
 from derive.ir.walk import find_free, split_guards
 from derive.plan import ops
 from derive.plan.lower.condition import lower_condition
@@ -198,7 +199,9 @@ def _write_call(spread: Spread, data: ops.Op, kernel: ops.Op, context: Context) 
         whole = ops.Einsum((whole, ops.Cast(mask)), tuple(i for i in met if i not in places))
     whole = ops.Einsum((whole, straight), (*batch, *groups, *made, *ends))
     whole = _merge(whole, (batch, [*groups, *made]), ends)
-    filled, volume = (*groups, *channels, *made, *places, *taps), (*own, *made, *taps)
+    strides = (ir.Index(to_text(e), e) for e in (pair[0][1].to_expr() for pair in pairs))
+    filled = (*groups, *channels, *made, *places, *taps, *strides)  # of 0 torch takes none
+    volume = (*own, *made, *taps)
     axes = ops.axes_of(whole)
     op: ops.Op = ops.Cell(call, tuple(args), whole, axes, volume=volume, filled=filled)
     for at, parts in ((1, [*groups, *made]), (0, batch)):
