@@ -29,7 +29,7 @@ def edit_distance(
     Returns cost[b] [B].
     Raises ValueError where the shapes do not fit together.
     Cost: 7*B*M*N + 7*B*N**2 + 2*B*M - 2*B*N + 4*M*N + 4*N**2 + 4*B + 6*M + 15*N + 12 operations;
-        3*B*M*N + 3*B*N**2 + B*M + 6*B*N + 2*M*N + 2*N**2 + 6*B + 6*M + 11*N + 7 elements alive at
+        3*B*M*N + 3*B*N**2 + B*M + 6*B*N + 2*M*N + 2*N**2 + 6*B + 6*M + 11*N + 6 elements alive at
         once.
     """
     B, N, M, V = _check_shapes(x, y, w, gap)
@@ -80,10 +80,8 @@ def edit_distance(
     D_border = torch.where(
         mask_5, torch.nn.functional.pad(D_start_2, (0, N))[:, 1:], 1
     ).mT[..., None].expand(M + N - 1, B, 1)
-    # D_next_first[b,i] = 1  [B, N]
-    D_next_first = w.new_full((), 1, dtype=w.dtype).expand(B, N)
-    # D_next_first_2[b,i] = D_start_4[b,i + 1]  [B, N]
-    D_next_first_2 = D_start_4[:, 1:]
+    # D_next_first[b,i] = D_start_4[b,i + 1]  [B, N]
+    D_next_first = D_start_4[:, 1:]
     # D_shifted_first[b,i] = D_start[b,i]  [B, N]
     D_shifted_first = D_start[:, :N]
     # D_shifted_first_2[b,i] = D_start_4[b,i]  [B, N]
@@ -110,7 +108,7 @@ def edit_distance(
     mask_9 = w.new_full((), M - 1, dtype=w.dtype) < 0
     # D_start_2_masked[b] = where(mask_9, 0, D_start_2[b,M - 1])  [B]
     D_start_2_masked = torch.where(mask_9, 0, D_start_2[:, M - 1])
-    D_next_before = D_next_first_2
+    D_next_before = D_next_first
     D_shifted_before = D_shifted_first_2
     D_shifted_before_2 = D_shifted_first
     for D_next_inside_in_k, D_next_in_k, D_next_in_2_k, D_border_k in zip(

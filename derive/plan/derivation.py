@@ -445,7 +445,7 @@ def _describe_names(loop: Loop, made: ir.Tensor) -> Iterator[str]:
     own = next(tensor for tensor, each in loop.made.items() if each is made)
     yield f"{made.name} is {own.name} at {loop.index.name}"
     if first := [each.name for each in loop.first.get(own, ())]:
-        where = "stand first" if not loop.skipped else "stand before the first place"
+        where = "stand first" if not loop.skips else "stand before the first place"
         yield f"{', '.join(first)} {where if len(first) > 1 else where.replace('stand', 'stands')}"
     for (tensor, lag), before in loop.before.items():
         if tensor is own:

@@ -57,7 +57,7 @@ class Loop:
     made: dict[ir.Tensor, ir.Tensor] = field(default_factory=dict)
     before: dict[tuple[ir.Tensor, int], ir.Tensor] = field(default_factory=dict)
     first: dict[ir.Tensor, list[ir.Tensor]] = field(default_factory=dict)
-    skipped: int = 0  # values before the loop that are no part of the tensor
+    skips: bool = False  # whether the values before the loop are no part of the tensor
     axes: dict[ir.Tensor, int] = field(default_factory=dict)
     lists: dict[ir.Tensor, str] = field(default_factory=dict)
     dropped: set[ir.Tensor] = field(default_factory=set)  # states that are not kept
@@ -286,7 +286,7 @@ class _Opener:
                 loop.last[tensor] = self._without(tensor, name)
                 self.last[tensor] = loop.last[tensor], loop.axes[tensor]
             begun = loop.first.get(tensor, [])
-            if loop.skipped and begun:
+            if loop.skips and begun:
                 first = next(e for e in self.outside if e.target.tensor is begun[-1])
                 self.starts[tensor] = first
 
@@ -373,11 +373,11 @@ class _Opener:
 
     def _begin_all(self, starts: Mapping[tuple[ir.Tensor, int], ir.Expr]) -> None:
         """What stands before the first place; what nothing reads may be anything finite."""
-        self.loop.skipped = max(lag for _, lag in self.lags)
+        self.loop.skips = True
         for tensor in self.own:
             self.loop.first[tensor] = []
-            is_read = any(tensor is each for each, _ in self.lags)
-            for back in range(self.loop.skipped, 0, -1) if is_read else ():
+            most = max((lag for each, lag in self.lags if each is tensor), default=0)
+            for back in range(most, 0, -1):
                 self._begin(tensor, starts.get((tensor, back), ir.ONE), f"{tensor.name}_first")
 
     def _peel(self) -> list[ir.Expr] | None:
@@ -600,7 +600,7 @@ def close_recurrences(plan: Plan, system: ir.System, loops: list[Loop]) -> Plan:
                 tuple(_cast(find(t), tensor, by_name) for t in loop.first.get(tensor, [])),
                 find(loop.made[tensor]),
                 tuple((t.name, lag) for (own, lag), t in loop.before.items() if own is tensor),
-                loop.skipped if loop.first.get(tensor) else 0,
+                len(loop.first.get(tensor, [])) if loop.skips else 0,
                 loop.axes[tensor],
                 tensor.shape,
                 loop.last[tensor].name if tensor in loop.last else "",

@@ -15,6 +15,7 @@ from derive.plan.cells import CELLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 WAVES = "x[N]; index k < N; z[k] = sum[n](x[n] * cos(2 * pi * k * n / N))"
 NAMED = {
@@ -43,6 +44,17 @@ def test_the_words_are_those_that_the_files_read() -> None:
     sources += [build(rule.computes).source for rule in CELLS if rule.call.startswith("_")]
     read = {name for source in sources for name in find_read(source)}
     assert read == set(FILE_WORDS)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "generated").glob("*.py")), ids=lambda p: p.stem)
+def test_every_value_that_a_file_names_is_read(path: Path) -> None:
+    for function in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(function, ast.FunctionDef):
+            names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
+            read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+            lines = [node for node in ast.walk(function) if isinstance(node, ast.Assign)]
+            targets = [target for line in lines for target in line.targets]
+            assert {each.id for each in targets if isinstance(each, ast.Name)} <= read
 
 
 @pytest.mark.parametrize("name", [*FILE_WORDS, "__init__", "__class__"])
