@@ -258,8 +258,8 @@ class _Search:
                     yield self.measure(replace(here.form, prepared=prepared, notes=notes, log=log))
 
     def try_transforms(self, start: Candidate, best: Candidate) -> Candidate:
-        """The same, or the first form, with sums of waves and of offsets by fast transforms."""
-        forms = (best.form,) if best is start else (best.form, start.form)
+        """The first form, or the same, with sums of waves and of offsets by fast transforms."""
+        forms = (start.form,) if best is start else (start.form, best.form)
         for each in () if self.request.is_matmul else filter(_may_transform, forms):
             with suppress(DeriveError):
                 found = self.measure(replace(each, transforms=True))

@@ -4,6 +4,7 @@ where(c, 1/x, 0)  computes  1/where(c, x, 1)  before it chooses, so that neither
 gradient of the branch that is not taken can be nan.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -12,6 +13,7 @@ from itertools import product
 from typing import TypeAlias
 
 from derive.analysis import facts
+from derive.analysis.affine import simplify_place
 from derive.analysis.extents import is_always, is_filled, is_never_empty, to_key
 from derive.ir import functions, polynomial
 from derive.ir import nodes as ir
@@ -418,15 +420,19 @@ Sensitive: TypeAlias = "tuple[set[ir.Expr], set[ir.Expr]]"  # to any rounding; w
 Names: TypeAlias = tuple[set[str], set[str], set[str]]  # the same of tensors; those not below 0
 
 
-def find_sensitive_names(system: ir.System) -> Names:
-    """The tensors that are read, at any remove, under such a function; those not below 0."""
+def find_sensitive_names(system: ir.System, spared: Collection[ir.Expr] = ()) -> Names:
+    """The tensors that are read, at any remove, under such a function; those not below 0.
+
+    The reads that are `spared` do not count.
+    """
     names: Names = (set(), set(), set())
     for equation in system.equations:
         if _is_one_sided(equation.value, names[2]):
             names[2].add(equation.target.tensor.name)
     for equation in reversed(system.equations):
         for found, kept in zip(find_sensitive(equation, names), names[:2], strict=True):
-            kept |= {site.tensor.name for site in found if isinstance(site, ir.Access)}
+            reads = (site for site in found if isinstance(site, ir.Access) and site not in spared)
+            kept |= {site.tensor.name for site in reads}
     return names
 
 
@@ -438,13 +444,53 @@ def find_sensitive(equation: ir.Equation, names: Names) -> Sensitive:
 
 
 def find_roundable(system: ir.System) -> set[ir.Expr]:
-    """The sums that no such function reads, at any remove."""
-    names = find_sensitive_names(system)
+    """The sums that no such function reads, at any remove, but where they are sums of squares.
+
+    Such an entry of a sum of products rounds as the largest of its row does, which it is.
+    """
+    values = {equation.target.tensor.name: equation for equation in system.equations}
+    reads = {access for each in system.equations for access in find_accesses(each.value)}
+    spared = {a for a in reads if a.tensor.name in values and _is_square(a, values[a.tensor.name])}
+    names = find_sensitive_names(system, spared)
     found: set[ir.Expr] = set()
     for equation in system.equations:
         sums = {part for part in walk(equation.value) if isinstance(part, ir.Reduce)}
         found |= sums - find_sensitive(equation, names)[0]
     return found
+
+
+def _is_square(access: ir.Access, equation: ir.Equation) -> bool:
+    """Whether a read entry of a sum of products is a sum of squares of whole rows."""
+    new = dict(zip(equation.target.places, access.places, strict=True))
+    fixed = {i: place for i, place in new.items() if not find_free(place)}
+    match equation.value:
+        case ir.Reduce("sum", bound, condition, body) if fixed:
+            factors = [part for part in ir.split_product(body) if {*find_free(part)} & {*bound}]
+        case _:
+            return False
+    moved = [factor for factor in factors if fixed.keys() & {*find_free(factor)}]
+    there = [rewrite_bottom_up(substitute(factor, fixed), _simplify_places) for factor in moved]
+    read = [
+        pair
+        for part in there
+        for a in find_accesses(part)
+        for pair in zip(a.places, a.tensor.shape, strict=True)
+    ]
+    is_whole = all(
+        isinstance(place, ir.Index) and polynomial.is_same_extent(place.extent, extent)
+        for place, extent in read
+        if {*find_free(place)} & {*bound}
+    )
+    is_equal = Counter(there) == Counter(factor for factor in factors if factor not in moved)
+    guards = ir.split_and(substitute(condition, fixed))
+    return is_whole and is_equal and all(each is ir.TRUE or is_always(each) for each in guards)
+
+
+def _simplify_places(expr: ir.Expr) -> ir.Expr:
+    match expr:
+        case ir.Access(tensor, places):
+            return ir.Access(tensor, tuple(map(simplify_place, places)))
+    return expr
 
 
 def _find_sensitive(value: ir.Expr, is_sensitive: bool, positive: set[str] | None) -> set[ir.Expr]:

@@ -7,14 +7,17 @@ not. What is not smooth is left: its slope at an edge would be another one.
 """
 
 import builtins
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
+from derive.analysis.facts import is_positive
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, find_call, unfold
+from derive.ir.polynomial import Polynomial
 from derive.ir.walk import exchange, find_children, map_children, rewrite_bottom_up, walk
 from derive.plan import ops
 from derive.prove import prove
@@ -28,6 +31,7 @@ _ANY = 1.37  # in the place of a scalar
 _NEAR = 1e-9  # by which two functions may differ at a point that the normal forms then tell apart
 SAVED = 2  # operations that a call must save: it takes the time of more than one itself
 STEADY = 1  # the same for a logarithm of a function: where that is 0 to rounding, it has no digits
+_RISING = {"expm1", "tanh", "sinh", "asinh", "erf", "atan"}  # and are 0 at 0
 _LARGEST = 8  # of the numerators and denominators that scale a function, or are added
 _NAMES = tuple(
     row.name
@@ -181,14 +185,16 @@ def _find_call(expr: ir.Expr) -> ir.Expr | None:
     values = _evaluate_all(expr)
     if values is None or len({*values}) < len(_POINTS) // 2:
         return None
-    least, expr = _count(expr), _turn_edges(expr)
+    least = _count(expr)
     found: list[tuple[int, bool, ir.Expr]] = []
-    scalars = [*_find_scalars((expr,))]
-    for name in _NAMES:
-        if len(scalars) > len(FUNCTIONS[name].defaults):
+    scalars: tuple[ir.Expr, ...] = tuple(_find_scalars((expr,)))
+    numbers = (n for n in walk(expr) if isinstance(n, ir.Number) and n.value > 0)
+    ways = [scalars] if scalars else [(), *((number,) for number in dict.fromkeys(numbers))]
+    for name, others in itertools.product(_NAMES, ways):
+        if len(others) > len(FUNCTIONS[name].defaults):
             continue
         for argument in (_ARGUMENT, ir.Mul((ir.MINUS_ONE, _ARGUMENT))):
-            call = ir.Call(name, (argument, *scalars))
+            call = ir.Call(name, (argument, *others))
             fit = _fit(values, _evaluate_all(call))
             if fit is not None:
                 scale, more = fit
@@ -201,7 +207,8 @@ def _find_call(expr: ir.Expr) -> ir.Expr | None:
             most = least - STEADY
         case _:
             most = least - SAVED
-    return next((w for n, _, w in found if n <= most and _is_proved(expr, w)), None)
+    is_equal = _is_proved_aside if any(map(_is_piecewise, walk(expr))) else _is_proved
+    return next((w for n, _, w in found if n <= most and is_equal(expr, w)), None)
 
 
 def _count(expr: ir.Expr) -> int:
@@ -271,22 +278,78 @@ def _evaluate(expr: ir.Expr, at: float) -> float:
     raise TypeError(f"{type(expr).__name__} has no number")
 
 
-def _turn_edges(expr: ir.Expr) -> ir.Expr:
-    """Choices by x > a, where both sides meet at a: on which side a itself lies is no matter."""
+def _is_proved_aside(one: ir.Expr, other: ir.Expr) -> bool:
+    """Are both the same above 0, below it, and there?"""
+    values = [_evaluate(each, 0.0) for each in (one, other)]
+    return abs(values[0] - values[1]) < _NEAR and all(
+        _is_proved(*(_restrict(each, above=above) for each in (one, other)))
+        for above in (True, False)
+    )
 
-    def turn(here: ir.Expr) -> ir.Expr:
+
+def _restrict(expr: ir.Expr, *, above: bool) -> ir.Expr:
+    """The expression where the argument is above 0, or below: choices by its sign are made."""
+
+    def act(here: ir.Expr) -> ir.Expr:
         match here:
-            case ir.Where(
-                ir.Compare("<" | ">=" as relation, left, ir.Number(edge)), then, other
-            ) if (
-                left is _ARGUMENT
-                and abs(_evaluate(then, float(edge)) - _evaluate(other, float(edge))) < _NEAR
-            ):
-                sides = (other, then) if relation == "<" else (then, other)
-                return ir.Where(ir.Compare(">", left, ir.Number(edge)), *sides)
+            case ir.Call("max" | "min" as name, (one, other)):
+                if side := _find_side(ir.Add((one, ir.turn(other)))):
+                    return one if ((side > 0) is above) is (name == "max") else other
+            case ir.Call("abs", (value,)):
+                if side := _find_side(value):
+                    return value if (side > 0) is above else ir.turn(value)
+            case ir.Mul(factors) if ir.ZERO in factors:
+                return ir.ZERO
+            case ir.Where(ir.Compare(relation, left, right), then, other) if relation[0] in "<>":
+                if side := _find_side(ir.Add((left, ir.turn(right)))):
+                    return then if ((side > 0) is above) is (relation[0] == ">") else other
+            case ir.Call():
+                opened = unfold(here)
+                restricted = opened and _restrict(opened, above=above)
+                return restricted if restricted and restricted is not opened else here
         return here
 
-    return rewrite_bottom_up(expr, turn)
+    return rewrite_bottom_up(expr, act)
+
+
+def _is_piecewise(expr: ir.Expr) -> bool:
+    return isinstance(expr, ir.Where) or (
+        isinstance(expr, ir.Call) and expr.function in {"max", "min", "abs", "relu"}
+    )
+
+
+def _find_side(expr: ir.Expr) -> int:
+    """1 for what has the sign of the argument, -1 for the other sign; 0 where none is known."""
+    sign, odd = _find_sign(Polynomial.of(expr))
+    return sign if odd == {_ARGUMENT} else 0
+
+
+def _find_sign(value: Polynomial) -> tuple[int, frozenset[ir.Expr]]:
+    """1 or -1, and the parts whose signs multiply it; 0 where none is known.
+
+    exp(x) - 1 has the sign of x, and so have the odd functions that rise.
+    """
+    for monomial, number in value.terms.items():
+        for part in monomial:
+            rest = tuple(each for each in monomial if each is not part)
+            match part:
+                case (ir.Call("exp", (exponent,)), 1) if value.terms == {
+                    monomial: number,
+                    rest: -number,
+                }:
+                    return _find_sign(Polynomial({rest: number}) * Polynomial.of(exponent))
+    if len(value.terms) != 1:
+        return 0, frozenset()
+    ((monomial, number),) = value.terms.items()
+    sign, odd = 1 if number > 0 else -1, frozenset[ir.Expr]()
+    for atom, power in monomial:
+        match atom:
+            case ir.Call(name, (inside,)) if name in _RISING:
+                more, own = _find_sign(Polynomial.of(inside))
+            case _:
+                more, own = 1, frozenset() if is_positive(atom) else frozenset({atom})
+        sign, odd = (sign * more, odd ^ own) if power % 2 else (sign, odd)
+    return sign, odd
 
 
 def _is_proved(one: ir.Expr, other: ir.Expr) -> bool:

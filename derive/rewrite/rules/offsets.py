@@ -20,6 +20,7 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import ONE, Polynomial, add_all
 from derive.ir.walk import (
     Names,
+    find_accesses,
     find_brackets,
     find_free,
     map_children,
@@ -109,10 +110,11 @@ def depend_on(expr: ir.Expr, offset: Offset, value: Polynomial) -> ir.Expr | Non
 
 
 def _is_work(expr: ir.Expr) -> bool:
-    """Is there more to compute than a few multiples of a position?"""
+    """Is there more to compute than a few multiples of a position, or of one that is read?"""
     heavy = (ir.Call, ir.Pow, ir.Reduce, ir.Along)
     is_read = isinstance(expr, ir.Access) or is_bracket(expr)
-    return not is_read and any(isinstance(part, heavy) for part in walk(expr))
+    is_heavy = any(isinstance(part, heavy) for part in walk(expr))
+    return not is_read and (is_heavy or len(find_accesses(expr)) > 1)
 
 
 def _guard_parts(guards: Guards, parts: Sequence[ir.Expr]) -> Guards:

@@ -2,11 +2,13 @@
 
     y_p = x_(p // r) * w_(p % r)          y_(r*i + j) = x_i * w_j
 
-A plan reads both as views, and merges them where the equation's left side does.
+A plan reads both as views, and merges them where the equation's left side does. So it is with an
+index at a place that an earlier equation has made of several.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import TypeAlias
 
 from derive.analysis.affine import simplify_place
 from derive.ir import nodes as ir
@@ -23,6 +25,7 @@ from derive.ir.walk import (
 from derive.rewrite.rule import system_rule
 
 PARTS = {"floordiv", "mod"}
+Merged: TypeAlias = Mapping[ir.Tensor, tuple[ir.Expr, ...]]  # the places that equations write
 
 
 @system_rule(
@@ -34,25 +37,26 @@ PARTS = {"floordiv", "mod"}
 def split_index(system: ir.System) -> Iterator[ir.System]:
     """Indices of which quotients and remainders are read are taken apart."""
     names = Names.of(system)
-    equations = tuple(_split_equation(equation, names) for equation in system.equations)
+    merged = {e.target.tensor: e.target.places for e in system.equations}
+    equations = tuple(_split_equation(equation, merged, names) for equation in system.equations)
     if equations != system.equations:
         yield replace(system, equations=equations)
 
 
-def _split_equation(equation: ir.Equation, names: Names) -> ir.Equation:
+def _split_equation(equation: ir.Equation, merged: Merged, names: Names) -> ir.Equation:
     """The equation with all such indices taken apart, those that its sums bind too."""
     if is_reading(equation.value, equation.target.tensor):
         return equation
-    value, places = _split_bound(equation.value, names), equation.target.places
+    value, places = _split_bound(equation.value, merged, names), equation.target.places
     for index in find_free(equation.target):
-        found = _split(value, index, names)
+        found = _split(value, index, merged, names)
         if found is not None:
             value, new = found
             places = tuple(substitute(place, {index: new}) for place in places)
     return ir.Equation(ir.Access(equation.target.tensor, places), value)
 
 
-def _split_bound(expr: ir.Expr, names: Names) -> ir.Expr:
+def _split_bound(expr: ir.Expr, merged: Merged, names: Names) -> ir.Expr:
     """The expression with indices of sums and of other reductions taken apart."""
 
     def visit(here: ir.Expr) -> ir.Expr:
@@ -60,7 +64,7 @@ def _split_bound(expr: ir.Expr, names: Names) -> ir.Expr:
             return here
         bound, both = list(here.bound), ir.Where(here.condition, here.body, ir.ZERO)
         for index in here.bound:
-            found = _split(both, index, names)
+            found = _split(both, index, merged, names)
             if found is not None and isinstance(found[0], ir.Where):
                 both, new = found[0], found[1]
                 at = bound.index(index)
@@ -70,27 +74,25 @@ def _split_bound(expr: ir.Expr, names: Names) -> ir.Expr:
     return rewrite_bottom_up(expr, visit)
 
 
-def _split(expr: ir.Expr, index: ir.Index, names: Names) -> tuple[ir.Expr, ir.Expr] | None:
+def _split(
+    expr: ir.Expr, index: ir.Index, merged: Merged, names: Names
+) -> tuple[ir.Expr, ir.Expr] | None:
     """The expression over the parts of an index, and the index made of them."""
     place: ir.Expr = index
     taken = Names(names)
     waiting = [index]
     while waiting:
         here = waiting.pop()
-        under = next(_find_radices(expr, here), None)
-        if under is None:
+        both = next(_find_parts(expr, here, merged, taken), None)
+        if both is None:
             continue
-        count = divide_wholly(Polynomial.of(here.extent), Polynomial.of(under))
-        assert count is not None
-        outer, inner = (taken.take_index(ir.Index(here.name, e)) for e in (count.to_expr(), under))
-        both: ir.Expr = ir.Add((ir.Mul((under, outer)), inner))
         try:
             put_in = substitute(expr, {here: both})
         except ValueError:  # a function along the index
             return None
         expr = rewrite_bottom_up(put_in, _simplify)
         place = substitute(place, {here: both})
-        waiting += [outer, inner]
+        waiting += find_free(both)
     new = {*find_free(place)}
     if place is index or any(_is_part(p) and new & {*find_free(p)} for p in walk(expr)):
         return None
@@ -102,15 +104,25 @@ def _is_part(expr: ir.Expr) -> bool:
     return isinstance(expr, ir.Call) and expr.function in PARTS
 
 
-def _find_radices(expr: ir.Expr, index: ir.Index) -> Iterator[ir.Expr]:
-    """What an index is divided by, where its extent is a multiple of that."""
+def _find_parts(expr: ir.Expr, index: ir.Index, merged: Merged, taken: Names) -> Iterator[ir.Expr]:
+    """What an index is made of.
+
+    It is divided by a number that its extent is a multiple of, or stands at a merged place.
+    """
     for part in walk(expr):
         match part:
             case ir.Call(name, (over, under)) if name in PARTS and over is index:
                 radix = Polynomial.of(under)
                 count = divide_wholly(Polynomial.of(index.extent), radix)
                 if count is not None and count.constant != 1 and radix.constant != 1:
-                    yield under
+                    extents = count.to_expr(), under
+                    outer, inner = (taken.take_index(ir.Index(index.name, e)) for e in extents)
+                    yield ir.Add((ir.Mul((under, outer)), inner))
+            case ir.Access(tensor, places) if index in places and tensor in merged:
+                place = merged[tensor][places.index(index)]
+                new: dict[ir.Expr, ir.Expr] = {i: taken.take_index(i) for i in find_free(place)}
+                if len(new) > 1:
+                    yield substitute(place, new)
 
 
 def _simplify(expr: ir.Expr) -> ir.Expr:
