@@ -210,22 +210,12 @@ def test_a_softmax_that_is_written_out_is_found():
     assert entry.law == "exp(e_j) / sum_j exp(e_j) = softmax_j(e)"
 
 
-def test_an_order_of_contraction_names_its_pairs():
+def test_an_order_of_contraction_is_a_nested_product():
     (entry,) = tell(CHAIN, K=1000, L=1000, M=1000, N=1)["contract_in_pairs"]
     assert to_text(entry.before) == "sum[l, m](A[k,l] * B[l,m] * C[m,n])"
     assert to_text(entry.after) == "sum[l](A[k,l] * sum[m](B[l,m] * C[m,n]))"
-    assert entry.remarks == (
-        "(1)[l,n] = sum[m](B[l,m] * C[m,n]): 2*L*M*N",
-        "(2)[k,n] = sum[l](A[k,l] * (1)[l,n]): 2*K*L*N",
-        "from left to right it would be 2*K*L*M + 2*K*M*N = 2,002,000,000 operations",
-    )
-    assert (entry.old.operations_at, entry.new.operations_at) == (3 * 10**9, 4 * 10**6)
-    assert (entry.old.elements_at, entry.new.elements_at) == (10**9, 1000)
-
-
-def test_an_order_that_is_the_written_one_says_so():
     (entry,) = tell(CHAIN, K=1, L=1000, M=1000, N=1000)["contract_in_pairs"]
-    assert entry.remarks[-1] == "from left to right it would be as many"
+    assert to_text(entry.after) == "sum[m](C[m,n] * sum[l](A[k,l] * B[l,m]))"
 
 
 @pytest.mark.slow
@@ -268,13 +258,13 @@ def test_a_rule_that_makes_way_is_told_with_the_next_one():
     assert "guard_product" in tell("x[N]; y[i] = x[i] * [i >= 1]")
 
 
-def test_another_order_of_storage_shows_both():
+def test_another_order_of_storage_shows_the_places():
     text = "A[S, B, E]; W[E, H, D]; K[B, H, T, D]; q[s,b,h,d] = gelu(sum[e](A[s,b,e] * W[e,h,d]))"
     text += "; y[b,h,s,t] = sum[d](q[s,b,h,d] * K[b,h,t,d])"
     made = build(parse(text), {"S": 256, "B": 4, "E": 256, "H": 8, "D": 32, "T": 256})
     (entry,) = (entry for entry in made.derivation.entries if entry.name == "store")
-    assert entry.before is not entry.after
-    assert sorted(map(to_text, entry.before.places)) == sorted(map(to_text, entry.after.places))
+    (stored,) = entry.remarks
+    assert sorted(stored.removeprefix("stored as q[").removesuffix("]").split(",")) == [*"bdhs"]
     assert entry.new.seconds < entry.old.seconds
 
 
@@ -290,7 +280,7 @@ def test_a_call_is_told_with_the_operations_it_stands_for():
     )
 
 
-def test_a_loop_names_the_tensor_that_is_never_whole():
+def test_a_loop_names_its_steps():
     (entry,) = [
         e for e in built("relative_attention").derivation.entries if e.name == "loop_over_blocks"
     ]
@@ -298,8 +288,6 @@ def test_a_loop_names_the_tensor_that_is_never_whole():
     assert entry.law == "a block of h at a time, 1 of 8 positions"
     inside = plan.steps[plan.tile.first : plan.tile.last + 1]
     assert entry.remarks[0] == f"in the loop: {', '.join(step.name for step in inside)}"
-    assert "[B, H, S, S], 16,777,216 elements, never exists as a whole" in entry.remarks[1]
-    assert entry.remarks[2].startswith("torch does not copy ")
     assert entry.new.elements_at < entry.old.elements_at
 
 
