@@ -37,10 +37,12 @@ def relational_graph_convolution(
 
     Returns Y[n,g] [N, G].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*F*G*N*R + 2*F*G*N + 2*E*G + 2*G*N + E operations; G*N*R + 2*E*G + E elements alive at
+    Cost: 2*F*G*N*R + 2*F*G*N + 2*E*G + 2*G*N + 3*E operations; G*N*R + 2*E*G + E elements alive at
         once.
     """
     N, R = _check_shapes(X, W, W_0, c, src, dst, rel)
+    src = src.long()  # in 32 bits it may overflow
+    rel = rel.long()  # in 32 bits it may overflow
     if validate:
         _check_range(f"0 <= src[e] < N={N}", src, N)
         _check_range(f"0 <= dst[e] < N={N}", dst, N)
@@ -49,7 +51,15 @@ def relational_graph_convolution(
     Z = torch.einsum("nf,rfg->rng", X, W)
     # Y[n,g] = relu(sum[e]([dst[e] == n] * (Z[rel[e],src[e],g] * (1 / c[e]))) + sum[f](X[n,f] *
     #     W_0[f,g]))  [N, G]
-    return torch.relu(torch.addmm(_sum_segments(Z[rel, src] * (1 / c)[:, None], dst, N), X, W_0))
+    return torch.relu(
+        torch.addmm(
+            _sum_segments(
+                Z.flatten(0, 1).index_select(0, rel * N + src) * (1 / c)[:, None], dst, N
+            ),
+            X,
+            W_0
+        )
+    )
 
 
 def _check_shapes(

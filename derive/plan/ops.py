@@ -451,9 +451,8 @@ def axes_of(op: Op) -> tuple[ir.Index, ...]:
 
 def merge_indices(parts: tuple[ir.Index, ...]) -> ir.Index:
     """One index for indices merged into one place, named by the place: `h*D + d`."""
-    return ir.Index(
-        to_text(to_place(parts)).replace(" * ", "*"), ir.Mul(tuple(p.extent for p in parts))
-    )
+    name = to_text(to_place(parts)).replace(" * ", "*")
+    return ir.Index(name, ir.Mul(tuple(p.extent for p in parts)))
 
 
 def flatten(op: Op, start: int, end: int, index: ir.Index | None = None) -> Op:
@@ -467,6 +466,8 @@ def flatten(op: Op, start: int, end: int, index: ir.Index | None = None) -> Op:
                 rename_indices(arg, {axes_of(arg)[place]: index}),
                 (*axes[:start], index, *axes[end + 1 :]),
             )
+        case Flatten(arg, first, last) if start <= first <= end:
+            return Flatten(arg, start, end + last - first, index)
     return Flatten(op, start, end, index)
 
 

@@ -17,9 +17,10 @@ Outside of its tensor a view reads zeros, and integers are kept inside: a condit
 says that no one asks for these.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 
 from derive.analysis.affine import Affine, find_range, to_affine
 from derive.analysis.extents import find_guard, is_above_zero
@@ -386,11 +387,10 @@ def take_places(
 ) -> ops.Op:
     """The places that no view reads, taken by tensors of integers."""
     by: dict[ir.Index, ops.Op] = {}
-    if len(left) == 1 and len({*ops.axes_of(op)}) == len(ops.axes_of(op)):
-        ((axis, place),) = left.items()
-        gathered = _gather(op, axis, place, context)
-        if gathered is not None:
-            return gathered
+    if len({*ops.axes_of(op)}) == len(ops.axes_of(op)):
+        at_once = _take_by_data(op, left, context)
+        if at_once is not None:
+            return at_once
     for axis, place in left.items():
         rolled = _roll(op, axis, place, context)
         form = _find_core(place)
@@ -428,29 +428,68 @@ def take(op: ops.Op, by: Mapping[ir.Index, ops.Op], order: tuple[ir.Index, ...])
     return ops.Take(op, places, told, (*kept[:start], *union, *kept[start:]))
 
 
-def _gather(op: ops.Op, axis: ir.Index, place: ir.Expr, context: Context) -> ops.Op | None:
-    """Positions of one axis that other axes have a say in, and new indices: torch.gather."""
-    axes, free = ops.axes_of(op), find_free(place)
-    new = tuple(i for i in free if i not in axes)
-    if not new or len(new) == len(free):
+def _join_neighbours(
+    op: ops.Op, left: Mapping[ir.Index, ir.Expr]
+) -> tuple[ops.Op, Mapping[ir.Index, ir.Expr]]:
+    """Two neighbouring places of data as one place, where further axes are read with them."""
+    axes = ops.axes_of(op)
+    for at, (one, other) in enumerate(pairwise(axes) if len(left) < len(axes) else ()):
+        if one in left and other in left and all(find_accesses(left[i]) for i in (one, other)):
+            joined = ops.merge_indices((one, other))
+            place = _join_places((left[one], left[other]), (one, other))
+            rest = {i: p for i, p in left.items() if i not in (one, other)}
+            return _join_neighbours(ops.flatten(op, at, at + 1), {joined: place, **rest})
+    return op, left
+
+
+def _join_places(places: Sequence[ir.Expr], axes: Sequence[ir.Index]) -> ir.Expr:
+    """The position in merged axes of a place in each, kept inside of each."""
+    whole: ir.Expr = ir.ZERO
+    for place, axis in zip(places, axes, strict=True):
+        last = to_affine(ir.Add((axis.extent, ir.MINUS_ONE))).to_expr()
+        is_inside = find_guard(place, axis.extent) is ir.TRUE
+        inside = place if is_inside else ir.Call("clip", (place, ir.ZERO, last))
+        before = ir.Mul((whole, axis.extent))
+        whole = inside if whole is ir.ZERO else ir.Add((before, inside))
+    return whole
+
+
+def _take_by_data(op: ops.Op, left: Mapping[ir.Index, ir.Expr], context: Context) -> ops.Op | None:
+    """Positions of one axis, or of neighbours, as one call, whatever axes have a say in them.
+
+    Rows behind these axes are taken by index_select, what lies otherwise by gather.
+    """
+    source, joined = _join_neighbours(op, left)
+    ((axis, place), *more), axes = joined.items(), ops.axes_of(source)
+    at, free = axes.index(axis), find_free(place)
+    lead, new = tuple(i for i in axes if i in free), tuple(i for i in free if i not in axes)
+    is_wide = len(left) > 1 if not lead else axis is not axes[-1]
+    is_rows = is_wide and axes[max(at - len(lead), 0) : at] == lead
+    if more or not (is_rows or (lead and new)):
         return None
-    at = axes.index(axis)
-    told = (*axes[:at], *new, *axes[at + 1 :])
+    start, run = (at - len(lead), (*lead, *new)) if is_rows else (at, new)
+    told = (*axes[:start], *run, *axes[at + 1 :])
     order = ops.sort_axes(free, told)
-    position = _lower_position(place, axis.extent, context, order)
-    by = position = ops.arrange(position, ops.sort_axes(ops.axes_of(position), told))
-    if len(new) > 1:
-        first = ops.axes_of(by).index(new[0])
-        by = ops.Flatten(by, first, first + len(new) - 1, ops.merge_indices(new))
-    run = ops.merge_indices(new) if len(new) > 1 else new[0]
-    made = (*axes[:at], run, *axes[at + 1 :])
-    by = ops.Expand(by, made) if ops.axes_of(by) != made else by
-    known = {i: lower_index(i, context) for i in axes if i in free}
-    whole = ops.arrange(take(op, {axis: position, **known}, order), told)
-    whole = ops.flatten(whole, at, at + len(new) - 1) if len(new) > 1 else whole
-    call = ops.TorchCall(".gather", (ops.Given(0), at, ops.Given(1)))
-    cell = ops.Cell(call, (op, by), whole, made)
-    return ops.Unflatten(cell, at, new) if len(new) > 1 else cell
+    given = {i: _lower_position(p, i.extent, context, order) for i, p in left.items()}
+    given |= {i: lower_index(i, context) for i in lead}
+    whole = ops.arrange(take(op, given, order), told)
+    number = _join_places(*((*lead, place), (*lead, axis)) if is_rows else ((place,), (axis,)))
+    by = ops.strip_casts(context.lower(number, order))
+    by = ops.arrange(by, ops.sort_axes(ops.axes_of(by), told))
+    if is_rows:
+        source = ops.flatten(source, start, at) if lead else source
+        by = ops.Expand(by, run) if ops.axes_of(by) != run else by
+    index = run[0]
+    if len(run) > 1:
+        index, first = ops.merge_indices(run), ops.axes_of(by).index(run[0])
+        by = ops.Flatten(by, first, first + len(run) - 1, index)
+        whole = ops.flatten(whole, start, start + len(run) - 1)
+    made = (*axes[:start], index, *axes[at + 1 :])
+    by = ops.Expand(by, made) if not is_rows and ops.axes_of(by) != made else by
+    name = ".index_select" if is_rows else ".gather"
+    call = ops.TorchCall(name, (ops.Given(0), start, ops.Given(1)))
+    cell = ops.Cell(call, (source, by), whole, made)
+    return ops.Unflatten(cell, start, run) if len(run) > 1 else cell
 
 
 def _find_core(place: ir.Expr) -> ir.Expr | None:
