@@ -181,7 +181,18 @@ def test_recurrences_over_several_indices_are_built_and_differentiated(name):
 
 
 # What a turn chooses: nothing where what stands on the border is added to the data.
-CHOICES = {"before": 0, "soft": 2, "a transducer": 1, "of batches": 0, "borders that are data": 1}
+CHOICES = {
+    "before": 0,
+    "first": 0,
+    "soft": 0,
+    "soft by cases": 0,
+    "a transducer": 1,
+    "a transducer by cases": 1,
+    "of batches": 0,
+    "largest on the way": 1,
+    "borders that are data": 1,
+    "another gap on the border": 4,
+}
 
 
 @pytest.mark.parametrize("name", CHOICES)

@@ -6,7 +6,8 @@ where(i >= 1, D[i - 1,j] + e[i,j], -oo)       so does -oo, and e is 0 there
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -15,9 +16,21 @@ from itertools import product
 from derive.analysis.names import is_condition
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS
-from derive.ir.polynomial import evaluate_extent
+from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.recurrences import Recurrence
-from derive.ir.walk import find_accesses, find_free, find_size_names, walk
+from derive.ir.walk import (
+    find_accesses,
+    find_children,
+    find_free,
+    find_size_names,
+    rewrite_bottom_up,
+    substitute,
+    walk,
+)
+from derive.plan.turns import settle_choices
+
+Reads = tuple[ir.Access, ...]
+Place = tuple[ir.Tensor, int, int]  # of a table, that may be outside
 
 MOST = 8  # the largest number in a condition that a small table has places around
 COUNTED = (ir.Add, ir.Mul, ir.Index, ir.Size, ir.Number)
@@ -110,6 +123,164 @@ class Grid:
         return expr
 
 
+@dataclass
+class Cases:
+    """An equation by cases as the last of them, where in the others reads outside add nothing.
+
+        R[0,j] = c[0,j] + R[0,j - 1];  R[i,j] = c[i,j] + logaddexp(R[i - 1,j], R[i,j - 1])
+        R[i,j] = c[i,j] + logaddexp(R[i - 1,j], R[i,j - 1])    with R[-1,j] = -oo
+
+    `lags` are those of what the last case reads of the table; of the `plain` ones at its own places
+    otherwise one may begin the table. Data that a case does not read is 0 at its places.
+    """
+
+    value: ir.Expr
+    grid: Grid
+    lags: Mapping[ir.Access, tuple[int, int]]
+    plain: Collection[ir.Access]
+
+    def absorb(self) -> tuple[ir.Expr, dict[Place, ir.Expr]] | None:
+        """The last case, and what stands outside of the table; None where a case is another."""
+        groups: dict[tuple[ir.Expr, Reads], list[tuple[int, int]]] = {}
+        for place, leaf in self.grid.find_leaves(self.value).items():
+            out = (a for a, lag in self.lags.items() if place[0] < lag[0] or place[1] < lag[1])
+            groups.setdefault((leaf, tuple(out)), []).append(place)
+        self.last = self.grid.pick(self.value, (self.grid.outer - 1, self.grid.inner - 1))
+        if any((leaf is self.last) is bool(out) for leaf, out in groups) or len(groups) < 2:
+            return None
+        for self.nothing in (ir.Infinity(negative=True), ir.Infinity(), ir.ZERO):
+            with suppress(HarmfulError):
+                return self._absorb({k: v for k, v in groups.items() if k[1]})
+        return None
+
+    def _absorb(
+        self, groups: Mapping[tuple[ir.Expr, Reads], list[tuple[int, int]]]
+    ) -> tuple[ir.Expr, dict[Place, ir.Expr]]:
+        starts: dict[Place, ir.Expr] = {}
+        first: dict[tuple[int, int], tuple[ir.Expr, Reads]] = {}
+        lacking: dict[ir.Access, set[tuple[int, int]]] = {}
+        for (case, out), places in groups.items():
+            at = self._find_fixed(places)
+            here = {*find_accesses(self._settle(case, at))}
+            for access in find_accesses(self.last):
+                if access not in self.lags and self._settle(access, at) not in here:
+                    lacking.setdefault(access, set()).update(places)
+            if len(out) == len(self.lags):
+                first[places[0]] = case, out
+                if len(places) > 1:
+                    raise HarmfulError
+                continue
+            rest = self._drop(out)
+            if Polynomial.of(self._settle(rest, at)) != Polynomial.of(self._settle(case, at)):
+                raise HarmfulError
+            starts |= {self._find_place(a, p): self.nothing for p in places for a in out}
+        masked: dict[ir.Expr, ir.Expr] = {
+            a: ir.Where(self._write_outside(places), a, ir.ZERO) for a, places in lacking.items()
+        }
+        value = substitute(self.last, masked)
+        for place, (case, out) in first.items():
+            begun = self._begin(
+                case, out, place, starts, {a for a in lacking if place in lacking[a]}
+            )
+            starts |= {self._find_place(a, place): self.nothing for a in out} | begun
+            if not begun:
+                fixed = self._find_fixed([place]).items()
+                is_here = ir.all_of(*(ir.Compare("==", i, n) for i, n in fixed))
+                value = ir.Where(is_here, case, value)
+        return value, starts
+
+    def _begin(
+        self,
+        case: ir.Expr,
+        out: Reads,
+        place: tuple[int, int],
+        starts: Mapping[Place, ir.Expr],
+        lacking: Collection[ir.Access],
+    ) -> dict[Place, ir.Expr]:
+        """The value outside that makes the last case this one at its place; nothing without one."""
+        free = (a for a in out if a in self.plain and self._find_place(a, place) not in starts)
+        for begin in free:
+            at = self._find_fixed([place])
+            gone: dict[ir.Expr, ir.Expr] = {self._settle(a, at): ir.ZERO for a in lacking}
+            left = substitute(
+                self._settle(self._drop([a for a in out if a is not begin]), at), gone
+            )
+            more = Polynomial.of(left) - Polynomial.of(self._settle(begin, at))
+            value = (Polynomial.of(self._settle(case, at)) - more).to_expr()
+            apart = {*find_accesses(more.to_expr()), begin.tensor}  # nothing cancels
+            if not any(a in apart or a.tensor in apart for a in find_accesses(value)):
+                return {self._find_place(begin, place): value}
+        return {}
+
+    def _find_place(self, access: ir.Access, place: tuple[int, int]) -> Place:
+        """The tensor and the place that a read at a place goes to."""
+        one, other = self.lags[access]
+        return access.tensor, place[0] - one, place[1] - other
+
+    def _find_fixed(self, places: Sequence[tuple[int, int]]) -> dict[ir.Expr, ir.Expr]:
+        """The numbers of the indices that have one in all these places."""
+        each = zip(self.grid.indices, zip(*places, strict=True), strict=True)
+        return {i: ir.Number(Fraction(n[0])) for i, n in each if len({*n}) == 1}
+
+    def _settle(self, expr: ir.Expr, at: dict[ir.Expr, ir.Expr]) -> ir.Expr:
+        return rewrite_bottom_up(substitute(expr, at), settle_choices)
+
+    def _drop(self, out: Collection[ir.Access]) -> ir.Expr:
+        """The last case without these reads; refused where they do more than nothing."""
+        nothing, is_below = self.nothing, self.nothing is ir.Infinity(negative=True)
+
+        def visit(expr: ir.Expr) -> ir.Expr:
+            match expr:
+                case ir.Access() if expr in out:
+                    return nothing
+                case ir.Add(terms) if ir.ZERO in terms:
+                    return ir.sum_of([term for term in terms if term is not ir.ZERO])
+                case ir.Add(parts) | ir.Mul(parts) if nothing in parts:
+                    if isinstance(expr, ir.Add) is not (nothing is ir.ZERO):
+                        return nothing
+                case ir.Call("exp", (part,)) if part is nothing and is_below:
+                    return ir.ZERO
+                case ir.Call("log", (ir.Call("exp", (part,)),)):
+                    return part
+                case ir.Call("log", (part,)) if part is ir.ZERO and is_below:
+                    return nothing
+                case ir.Call("logaddexp" | "max" | "min" as name, parts) if nothing in parts:
+                    left = tuple(part for part in parts if part is not nothing)
+                    if nothing is not ir.ZERO and is_below is (name != "min"):
+                        return (
+                            left[0] if len(left) == 1 else ir.Call(name, left) if left else nothing
+                        )
+            if nothing in find_children(expr):
+                raise HarmfulError
+            return expr
+
+        return rewrite_bottom_up(self.last, visit)
+
+    def _write_outside(self, places: set[tuple[int, int]]) -> ir.Expr:
+        """The condition of all other places; these are the first ones of an index, or of both."""
+        whole = {*product(range(self.grid.outer), range(self.grid.inner))}
+        parts: list[ir.Expr] = []
+        for k, index in enumerate(self.grid.indices):
+            line = {place for place in whole if place[k] == 0}
+            if line <= places:
+                parts.append(ir.Compare(">=", index, ir.ONE))
+                whole -= line
+        if whole & places == {(0, 0)}:
+            parts.append(
+                ir.Not(ir.all_of(*(ir.Compare("<", i, ir.ONE) for i in self.grid.indices)))
+            )
+        elif whole & places:
+            raise HarmfulError
+        return ir.all_of(*parts)
+
+
+def is_infinite(expr: ir.Expr) -> bool:
+    """Whether a value is infinite, of either sign."""
+    if isinstance(expr, ir.Where):
+        return is_infinite(expr.then) and is_infinite(expr.other)
+    return any(isinstance(factor, ir.Infinity) for factor in ir.split_product(expr))
+
+
 def push_guard(expr: ir.Expr, reads: Callable[[ir.Expr], bool]) -> ir.Expr:
     """A choice between a number and a sum or product with one read, as the choice of the read."""
     if isinstance(expr, ir.Mul):
@@ -187,6 +358,8 @@ def classify(expr: ir.Expr, read: Callable[[ir.Expr], str | None], guarded: set[
                 return kinds.pop()
             if not kinds & UNBOUNDED:
                 return FINITE
+            if kinds <= UNBOUNDED:
+                return INFINITE
         case ir.Reduce(kind, _, ir.Truth(True), body) if kind in {"sum", "logsumexp", "max", "min"}:
             inner = ask(body)
             if inner not in UNBOUNDED:

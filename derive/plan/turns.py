@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
 from derive.analysis.extents import is_always
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
-from derive.ir.recurrences import Recurrence
+from derive.ir.recurrences import Recurrence, find_groups, find_recurrence
 from derive.ir.walk import (
+    Names,
     find_accesses,
     find_children,
     find_free,
@@ -21,6 +23,7 @@ from derive.ir.walk import (
     walk,
 )
 from derive.plan.lower.condition import settle
+from derive.rewrite.rules.near import cancel
 
 
 def find_slope(expr: ir.Expr, recurrence: Recurrence) -> tuple[ir.Expr, ir.Expr] | None:
@@ -62,6 +65,112 @@ def multiply(*factors: ir.Expr) -> ir.Expr:
     """Their product, without what changes nothing; a bracket that does not hold makes it 0."""
     left = [each for each in factors if each is not ir.ONE]
     return ir.ZERO if ir.ZERO in left else ir.product_of(left)
+
+
+def scale_states(system: ir.System) -> ir.System:
+    """The system with states times the number that a turn multiplies them by, where that is less.
+
+    R[t] = x[t] - g*log(exp(-R[t - 1]/g) + ..)  becomes  P[t] = -x[t]/g + log(exp(P[t - 1]) + ..)
+    """
+    for recurrence in map(find_recurrence, find_groups(system)):
+        if recurrence is not None and len(recurrence.equations) == 1:
+            scaled = _Scaled(system, recurrence).scale()
+            system = system if scaled is None else scaled
+    return system
+
+
+class _Scaled:
+    """A state by another name, times a number."""
+
+    def __init__(self, system: ir.System, recurrence: Recurrence) -> None:
+        (equation,) = recurrence.equations
+        self.system, self.recurrence, self.equation = system, recurrence, equation
+        self.tensor = equation.target.tensor
+        self.made = self.tensor
+
+    def scale(self) -> ir.System | None:
+        """The system with it; None where turns multiply no less often then."""
+        products = [p for p in walk(self.equation.value) if isinstance(p, ir.Mul)]
+        numbers = {number for p in products if (number := self._find_number(p)) is not None}
+        if len(numbers) != 1 or self.tensor.kind != "real":
+            return None
+        (self.number,) = numbers
+        over = [ir.Pow(f, ir.MINUS_ONE) for f in ir.split_product(self.number)]
+        self.inverse = cancel(ir.product_of(over))
+        name = Names.of(self.system).take(f"{self.tensor.name}_scaled")
+        self.made = ir.Tensor(name, self.tensor.shape)
+        value = self._multiply(rewrite_top_down(self.equation.value, self._rename))
+        if self._count(value) >= self._count(self.equation.value):
+            return None
+        target = ir.Access(self.made, self.equation.target.places)
+        new = ir.Equation(self.equation.target, cancel(ir.Mul((self.inverse, target))))
+        others = [
+            e
+            if e is self.equation
+            else ir.Equation(e.target, rewrite_top_down(e.value, self._rename))
+            for e in self.system.equations
+        ]
+        is_shown = self.tensor in self.system.results
+        at = others.index(self.equation)
+        others[at : at + 1] = [ir.Equation(target, value), *([new] if is_shown else [])]
+        return replace(self.system, equations=tuple(others))
+
+    def _find_number(self, expr: ir.Mul) -> ir.Expr | None:
+        """The number that a product multiplies the state by."""
+        rest = [factor for factor in expr.factors if not self._is_state(factor)]
+        is_number = not any(find_free(f) or find_accesses(f) for f in rest)
+        return ir.product_of(rest) if is_number and len(rest) == len(expr.factors) - 1 else None
+
+    def _is_state(self, expr: ir.Expr) -> bool:
+        """Whether it is a value of the state, or a choice of what stands before the first one."""
+        match expr:
+            case ir.Where(condition, start, read):
+                return not is_reading(ir.Add((start, condition)), self.tensor) and self._is_state(
+                    read
+                )
+            case ir.Access(tensor):
+                return tensor is self.tensor
+        return False
+
+    def _rename(self, expr: ir.Expr) -> ir.Expr:
+        """What is read of the state, as the other one times the inverse of the number."""
+        if isinstance(expr, ir.Mul):
+            own = [factor for factor in expr.factors if self._is_state(factor)]
+            rest = [rewrite_top_down(f, self._rename) for f in expr.factors if f not in own]
+            if len(own) == 1:
+                return cancel(ir.Mul((self.inverse, *rest, self._read(own[0]))))
+        return cancel(ir.Mul((self.inverse, self._read(expr)))) if self._is_state(expr) else expr
+
+    def _read(self, expr: ir.Expr) -> ir.Expr:
+        match expr:
+            case ir.Where(condition, start, read):
+                return ir.Where(condition, self._multiply(start), self._read(read))
+            case ir.Access(_, places):
+                return ir.Access(self.made, places)
+        raise TypeError(f"{type(expr).__name__} is no state")
+
+    def _multiply(self, expr: ir.Expr) -> ir.Expr:
+        """The number times a value, term by term."""
+        match expr:
+            case ir.Where(condition, then, other):
+                return ir.Where(condition, self._multiply(then), self._multiply(other))
+            case ir.Add(terms):
+                return ir.sum_of(list(map(self._multiply, terms)))
+            case ir.Infinity(negative):  # chosen, as a product has no slope by the number
+                is_below = ir.Compare("<", self.number, ir.ZERO)
+                one, other = ir.Infinity(not negative), expr
+                if isinstance(self.number, ir.Number):
+                    return one if self.number.value < 0 else other
+                return ir.Where(is_below, one, other)
+        return expr if expr is ir.ZERO else cancel(ir.Mul((self.number, expr)))
+
+    def _count(self, expr: ir.Expr) -> int:
+        """The products of a turn that what recurs has a part in."""
+        own = (self.tensor, self.made)
+        return sum(
+            isinstance(part, ir.Mul) and any(is_reading(part, tensor) for tensor in own)
+            for part in walk(expr)
+        )
 
 
 def strip_starts(

@@ -43,15 +43,16 @@ from derive.ir.walk import (
     walk,
 )
 from derive.plan.borders import (
-    ABOVE,
-    BELOW,
     FINITE,
     UNBOUNDED,
+    Cases,
     Grid,
     HarmfulError,
     classify,
+    is_infinite,
     push_guard,
 )
+from derive.plan.turns import scale_states
 
 Depths = tuple[int, int]  # how far before the first place of each index; 0 inside
 
@@ -62,6 +63,7 @@ def turn_upward(system: ir.System) -> ir.System:
     y[t] = a[t] * y[t + 1] + x[t]    becomes    y_back[t] = a[T - 1 - t] * y_back[t - 1] + ..
                                                 y[t] = y_back[T - 1 - t]
     """
+    system = scale_states(system)
     for recurrence in map(find_recurrence, find_groups(system)):
         if recurrence is None:
             continue
@@ -104,7 +106,8 @@ class _Table:
         told: dict[ir.Tensor, list[tuple[ir.Expr, ir.Expr]]] = {}
         for equation in self.recurrence.equations:
             self.target = equation.target
-            value = rewrite_bottom_up(equation.value, partial(push_guard, reads=self._reads))
+            value = self._absorb(equation.value)
+            value = rewrite_bottom_up(value, partial(push_guard, reads=self._reads))
             value = rewrite_top_down(value, self._strip)
             told[self.target.tensor], value = self._split_choices(value)
             values[self.target.tensor] = self._lift(value)
@@ -172,6 +175,29 @@ class _Table:
             return expr
         starts |= moved
         return read
+
+    def _absorb(self, value: ir.Expr) -> ir.Expr:
+        """The value without cases of the first places that are the last one with nothing there."""
+        last = self.grid.pick(value, (self.grid.outer - 1, self.grid.inner - 1))
+        reads = [a for a in find_accesses(last) if self._reads(a)]
+        plain = [a for a in reads if self._match_others(a) == {}]
+        lags = {access: self._find_lags(access) for access in reads}
+        found = Cases(value, self.grid, lags, plain).absorb()
+        if found is None:
+            return value
+        value, outside = found
+        starts: dict[tuple[ir.Tensor, Depths], dict[ir.Expr, list[tuple[int, int]]]] = {}
+        for (tensor, i, j), start in outside.items():
+            key = tensor, (max(0, -i), max(0, -j))
+            starts.setdefault(key, {}).setdefault(start, []).append((i, j))
+        for (tensor, depths), each in starts.items():
+            (most, _), *few = sorted(each.items(), key=lambda pair: -len(pair[1]))
+            for start, ((i, j),) in few:
+                pairs = [(self.outer, i), (self.inner, j)]
+                here = (ir.Compare("==", k, ir.Number(Fraction(n))) for k, n in pairs if n >= 0)
+                most = ir.Where(ir.all_of(*here), start, most)
+            self.starts[tensor][depths] = most
+        return value
 
     def _match_others(self, read: ir.Access) -> dict[ir.Expr, ir.Expr] | None:
         """The other places of a read as those of its tensor's definition; None for a diagonal."""
@@ -380,12 +406,11 @@ class _Table:
         if not self._is_needed(tensor, self.weight * i + j):
             return FINITE
         start = self.starts[tensor].get((max(0, -i), max(0, -j)), self._fill(tensor))
-        if i >= 0 <= j:
-            start = self._fill(tensor)
+        start = self._fill(tensor) if i >= 0 <= j else self.grid.pick(start, (i, j))
         if any(isinstance(part, ir.Infinity) for part in walk(start)):
-            if not isinstance(start, ir.Infinity):
+            if not is_infinite(start):
                 raise HarmfulError
-            return BELOW if start.negative else ABOVE
+            return classify(start, lambda _: None, self.guarded)
         return FINITE
 
     def _is_needed(self, tensor: ir.Tensor, wave: int) -> bool:
@@ -431,7 +456,7 @@ class _Table:
             return
         data = [t for t in ir.split_sum(value) if not any(map(self._is_table, find_accesses(t)))]
         ends = {part for part in _find_branches(border) if part is not ir.ONE}
-        is_added = ends and all(isinstance(part, ir.Infinity) for part in ends)
+        is_added = ends and all(map(is_infinite, ends))
         if is_added and data and len(ends) == 1:
             rest = [t for t in ir.split_sum(value) if t not in data]
             filled = rewrite_top_down(border, lambda e: ir.ZERO if e is ir.ONE else e)
@@ -551,7 +576,7 @@ class _Table:
     def _fill(self, tensor: ir.Tensor) -> ir.Expr:
         """What stands at places of the table that no value is made of."""
         column = self.starts[tensor].get((0, 1))
-        is_number = isinstance(column, (ir.Number, ir.Infinity))
+        is_number = column is not None and (isinstance(column, ir.Number) or is_infinite(column))
         return column if column is not None and is_number and self.is_even else ir.ONE
 
     def _border_of_row(self, tensor: ir.Tensor, at: ir.Expr) -> ir.Expr:
@@ -605,7 +630,7 @@ class _Table:
 
 def _find_branches(expr: ir.Expr) -> Iterator[ir.Expr]:
     """What nested choices choose between."""
-    if isinstance(expr, ir.Where):
+    if isinstance(expr, ir.Where) and not is_infinite(expr):
         yield from _find_branches(expr.then)
         yield from _find_branches(expr.other)
     else:

@@ -117,7 +117,7 @@ def _open_gap(factor: ir.Expr, index: ir.Index) -> tuple[ir.Expr, ir.Expr, ir.Ex
     if lead[0].constant == -1:
         return inner, written, ir.MINUS_ONE
     over = (ir.Pow(f, ir.MINUS_ONE) for f in ir.split_product((-lead[0]).to_expr()))
-    return inner, _cancel(ir.Mul((written, *over))), lead[0].to_expr()
+    return inner, cancel(ir.Mul((written, *over))), lead[0].to_expr()
 
 
 def _split_power(factor: ir.Expr) -> tuple[ir.Expr, Fraction]:
@@ -129,13 +129,13 @@ def _split_power(factor: ir.Expr) -> tuple[ir.Expr, Fraction]:
     return factor, Fraction(1)
 
 
-def _cancel(expr: ir.Expr) -> ir.Expr:
+def cancel(expr: ir.Expr) -> ir.Expr:
     """A product with the powers of each factor in one, and abs without numbers that have a sign."""
     match expr:
         case ir.Call("abs", (ir.Mul() as inside,)):
             outside = [f for f in find_factors(inside) if is_number(f) and is_never_negative(f)]
             rest = [f for f in find_factors(inside) if f not in outside and f is not ir.MINUS_ONE]
-            return _cancel(ir.product_of([*outside, ir.Call("abs", (ir.product_of(rest),))]))
+            return cancel(ir.product_of([*outside, ir.Call("abs", (ir.product_of(rest),))]))
         case ir.Mul():
             powers: dict[ir.Expr, Fraction] = {}
             number = Fraction(1)
@@ -296,7 +296,7 @@ class _Reader:
         for k, place in enumerate(places):
             left = ir.Add((gap, ir.Number(Fraction(-k)))) if k else gap
             less = ir.Mul((ir.MINUS_ONE, *ir.split_product(near.slope), left))
-            weight = rewrite_bottom_up(exchange(near.factor, GAP, less), _cancel)
+            weight = rewrite_bottom_up(exchange(near.factor, GAP, less), cancel)
             weight = rewrite_bottom_up(weight, partial(_resolve, gap)) if is_inside else weight
             # of fewer places than K there are those that are there
             there = ir.Call("max", (ir.ZERO, ir.Add((index.extent, ir.Number(Fraction(-k))))))
