@@ -14,33 +14,77 @@ import torch
 from torch import Tensor
 
 
-def sliding_window_attention(q: Tensor, k: Tensor, v: Tensor, *, W: int) -> Tensor:
+def sliding_window_attention(
+    q: Tensor, k: Tensor, v: Tensor, *, W: int, block: int | None = None
+) -> Tensor:
     """Causal attention to the last W positions.
 
-    q  [b,h,i,d]  [B, H, N, D]
-    k  [b,h,j,d]  [B, H, N, D]
-    v  [b,h,j,d]  [B, H, N, D]
-    W             size          keyword
+    q      [b,h,i,d]  [B, H, N, D]
+    k      [b,h,j,d]  [B, H, N, D]
+    v      [b,h,j,d]  [B, H, N, D]
+    W                 size          keyword
+    block             int           keyword: positions of b at a time
 
     Returns z[b,h,i,d] [B, H, N, D].
     Raises ValueError where the shapes do not fit together.
-    Cost: 4*B*D*H*N**2 + B*D*H*N + 7*B*H*N**2 + N**2 operations; B*D*H*N + 2*N**2 elements alive at
-        once.
-    By torch.nn.functional.scaled_dot_product_attention: it may lack second and forward derivatives,
-        and give zeros for nan; what --no-cells builds does neither.
+    Cost: 512*B*D*H*W*(N // 128) + 512*B*D*H*W + 65152*B*D*H*(N // 128) + 768*B*H*W*(N // 128) +
+        65152*B*D*H + 768*B*H*W + 97536*B*H*(N // 128) + 97536*B*H + 130*W*(N // 128) + 258*W +
+        16513*(N // 128) + 32769 operations; 128*B*D*H*(N // 128) + 512*H*W*block*(N // 128) +
+        128*B*D*H + 512*H*W*block + 65024*H*block*(N // 128) + 65024*H*block + 128*W*(N // 128) +
+        130*W + 16258*(N // 128) + 16512 elements alive at once.
+    By block_band: y_i = sum_{i - W <= j <= i} f_ij is y_(L*g + r) = sum_{r <= t <= r + W} f, at i =
+        L*g + r and j = L*g - W + t.
+    Planned for B=8, H=8, N=2048, D=64, W=256; another order takes fewer operations where N < 443, W
+        < 256, W > 1807.
     """
-    N = _check_shapes(q, k, v, W)
-    # mask[i,j] = j <= i and j >= i + (-W + 1)  [N, N]
+    B, H, N, D = _check_shapes(q, k, v, W)
+    # the positions of g  [N // 128 + 1]
+    g = torch.arange(N // 128 + 1, device=q.device)
+    # the positions of t  [W + 127]
+    t = torch.arange(W + 127, device=q.device)
+    # mask[r,g,t] = (t >= r and t <= r + (W - 1)) and g[g] * 128 - W + 1 + t[t] >= 0
+    #     [128, N // 128 + 1, W + 127]
     mask = (
-        q.new_ones(N, N, dtype=torch.bool).tril()
-        & q.new_ones(N, N, dtype=torch.bool).triu(1 - W)
+        (q.new_ones(128, W + 127, dtype=torch.bool).triu() & q.new_ones(128, W + 127, dtype=torch.bool).tril(W - 1))[:, None]
+        & ((g * 128 - W + 1)[:, None] + t >= 0)
     )
-    # z[b,h,i,d] = sum[j](where(mask[i,j], softmax[j](where(mask[i,j], sum[e](q[b,h,i,e] / sqrt(D) *
-    #     k[b,h,j,e]), -oo)), 0) * v[b,h,j,d])  [B, H, N, D]
-    return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    if block is None and torch.compiler.is_compiling():  # it would unroll the loop
+        block = B or 1
+    elif block is None:
+        block = 524288 // (128 * H * W * (N // 128) + 128 * H * W + 16256 * H * (N // 128) + 16256 * H or 1) or 1
+    elif block < 1:
+        raise ValueError(f"block must be at least 1, got {block}")
+    z_blocks_blocks = []
+    for q_b, k_b, v_b in zip(q.split(block, 0), k.split(block, 0), v.split(block, 0), strict=True):
+        # q_padded_k_padded[b,h,g,r,t] = sum[e](where(128 * g + r < N, q_b[b,h,128*g + r,e], 0) /
+        #     sqrt(D) * where(128 * g + t + 1 - W >= 0 and 128 * g + t + 1 - W < N, k_b[b,h,128*g +
+        #     t + 1 - W,e], 0))  [block, H, N // 128 + 1, 128, W + 127]
+        q_padded_k_padded = torch.einsum(
+            "bhger,bhget->bhgrt",
+            torch.nn.functional.pad(q_b, (0, 0, 0, 128)).unfold(2, 128, 128) * D**-0.5,
+            _unfold(torch.nn.functional.pad(k_b, (0, 0, W - 1, 128)), 2, W + 127, 128)
+        )
+        # z_blocks_softmax[b,h,g,r,t] = softmax[t](where(mask[r,g,t], q_padded_k_padded[b,h,g,r,t],
+        #     -oo))  [block, H, N // 128 + 1, 128, W + 127]
+        z_blocks_softmax = torch.softmax(
+            torch.where(mask.transpose(0, 1), q_padded_k_padded, -torch.inf), dim=-1
+        )
+        # z_blocks[b,h,g,r,d] = sum[t](z_blocks_softmax[b,h,g,r,t] * where(128 * g + t + 1 - W >= 0
+        #     and 128 * g + t + 1 - W < N, v_b[b,h,128*g + t + 1 - W,d], 0))
+        #     [block, H, N // 128 + 1, 128, D]
+        z_blocks_blocks.append(
+            torch.einsum(
+                "bhgrt,bhgdt->bhgrd",
+                z_blocks_softmax,
+                _unfold(torch.nn.functional.pad(v_b, (0, 0, W - 1, 128)), 2, W + 127, 128)
+            )
+        )
+    z_blocks = torch.cat(z_blocks_blocks, dim=0)
+    # z[b,h,i,d] = z_blocks[b,h,i//128,i - 128*(i//128),d]  [B, H, N, D]
+    return z_blocks.flatten(2, 3)[:, :, :N]
 
 
-def _check_shapes(q: Tensor, k: Tensor, v: Tensor, W: int) -> int:
+def _check_shapes(q: Tensor, k: Tensor, v: Tensor, W: int) -> tuple[int, int, int, int]:
     """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if isinstance(W, bool) or not isinstance(W, (int, torch.SymInt)) or W < 0:
         raise ValueError(f"W must be an integer of at least 0, got {W!r}")
@@ -53,4 +97,14 @@ def _check_shapes(q: Tensor, k: Tensor, v: Tensor, W: int) -> int:
         raise ValueError(f"v[b,h,j,d] must be [B={B}, H={H}, N={N}, D={D}], got {list(v.shape)}")
     if D < 1:
         raise ValueError(f"D must be at least 1, got {D}")
-    return N
+    return B, H, N, D
+
+
+def _unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
+    """x.unfold(dim, size, step) for any size: traced, its own is a constant."""
+    if isinstance(size, int) and not torch.compiler.is_compiling():
+        return x.unfold(dim, size, step)
+    shape, strides = list(x.shape), list(x.stride())
+    shape[dim:] = [(shape[dim] - size) // step + 1, *shape[dim + 1 :], size]
+    strides[dim:] = [strides[dim] * step, *strides[dim + 1 :], strides[dim]]
+    return x.as_strided(shape, strides)

@@ -48,6 +48,7 @@ from derive.rewrite.rule import (
     rename_clashes,
 )
 from derive.rewrite.rules import (
+    bands,
     chains,
     deltas,
     expansion,
@@ -434,6 +435,7 @@ _FAMILIES = (
     exponentials,
     deltas,
     masks,
+    bands,
     chains,
     products,
     offsets,

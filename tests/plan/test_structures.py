@@ -51,6 +51,22 @@ WAVES = {
         1,
     ),
 }
+HEADS = "Q, K, V[B,S,D]; size W; s[b,i,j] = sum[d](Q[b,i,d]*K[b,j,d]); "
+BANDS = {
+    "so far back": "p[b,i,j] = softmax[j, j <= i and i - j < W](s[b,i,j]/sqrt(D)); "
+    "o[b,i,e] = sum[j](p[b,i,j]*V[b,j,e])",
+    "a mask that is added": "h[i,j] = where(abs(i - j) <= W, 0, -oo); "
+    "p[b,i,j] = softmax[j](s[b,i,j] - abs(i - j)/3 + h[i,j]); o[b,i,e] = sum[j](p[b,i,j]*V[b,j,e])",
+    "a quotient of sums": "w[b,i,j] = exp(s[b,i,j])*[i - W <= j]*[j <= i]; "
+    "o[b,i,e] = sum[j](w[b,i,j]*V[b,j,e])/sum[j](w[b,i,j])",
+    "no exponentials": "o[b,i,e] = sum[j, abs(i - j) < W](relu(s[b,i,j])*V[b,j,e])",
+    "over the other index": "p[b,i,j] = softmax[i, i <= j + W and j <= i](s[b,i,j]); "
+    "o[b,j,e] = sum[i](p[b,i,j]*V[b,i,e])",
+    "another guard": "bool m[B,S]; o[b,i,e] = sum[j](V[b,j,e]*softmax[j, i - W <= j and j <= i + W "
+    "and m[b,j]](s[b,i,j]))",
+    "a row's own norm": "n[b,i] = sqrt(sum[d](Q[b,i,d]**2)); "
+    "o[b,i] = logsumexp[j, j <= i and i - j < W](s[b,i,j]/n[b,i])",
+}
 SCALED = {
     "by name": "x[B,D]; scalar a = 1.5; y[b,d] = elu(x[b,d], a)",
     "as a choice": "x[B,D]; scalar a = 1; y[b,d] = where(x[b,d] > 0, x[b,d], a*(exp(x[b,d]) - 1))",
@@ -77,6 +93,22 @@ def test_every_wave_is_a_transform(text: str, count: int) -> None:
     built = build(text, sizes={"B": 16, **sizes})
     assert built.source.count("_transform(") == count + 1
     assert built.judge().agrees
+
+
+@pytest.mark.parametrize("text", BANDS.values(), ids=BANDS.keys())
+def test_a_band_takes_as_many_operations_as_it_has_entries(text: str) -> None:
+    sizes = dict(B=4, S=2048, D=32, W=64)
+    built = build(HEADS + text, sizes=sizes)
+    assert built.plan.at_sizes(built.plan.flops) < 4 * 2048 * 512 * 4 * 32
+    assert built.judge().agrees
+
+
+def test_a_band_in_blocks_has_no_nan_gradients_of_its_own() -> None:
+    function = build(HEADS + BANDS["so far back"], sizes=dict(B=4, S=2048, D=32, W=64)).function
+    for size, width in ((1, 1), (31, 40), (32, 3), (33, 1), (70, 80), (0, 2)):
+        given = [torch.randn(2, size, 3, requires_grad=True) for _ in range(3)]
+        function(*(1e3 * each for each in given), W=width).sum().backward()
+        assert all(each.grad.isfinite().all() for each in given)
 
 
 @pytest.mark.parametrize("text", SCALED.values(), ids=SCALED.keys())

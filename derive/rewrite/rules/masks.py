@@ -355,10 +355,12 @@ def open_band(expr: ir.Expr) -> ir.Expr | None:
             index in walk.find_free(p) and p is not index for read in reads for p in read.places
         ):
             continue
-        ends = _find_ends(parts, index)
+        ends = find_ends(parts, index)
         if ends is None:
             continue
         first, width, rest = ends
+        if width.terms.get((), 0) < 0:  # for sizes of 0
+            continue
         taken = {i.name for i in walk.find_indices(expr)}
         inner = walk.rename_apart(ir.Index(index.name, width.to_expr()), taken)
         place = simplify_place((first + Polynomial.of(inner)).to_expr())
@@ -373,12 +375,13 @@ def open_band(expr: ir.Expr) -> ir.Expr | None:
     return None
 
 
-def _find_ends(
+def find_ends(
     parts: Sequence[ir.Expr], index: ir.Index
 ) -> tuple[Polynomial, Polynomial, list[ir.Expr]] | None:
     """From where on conditions keep an index, at how many positions, and the other conditions.
 
-    The first is another index but for a number; the number of positions is one of the sizes.
+    The first is another index but for a number; the number of positions is one of the sizes, and
+    positive where they are.
     """
     here, ends, rest = Polynomial.of(index), dict[bool, Polynomial](), list[ir.Expr]()
     for part in parts:
@@ -401,5 +404,4 @@ def _find_ends(
     width = ends[True] - ends[False] + Polynomial.of(1)
     if not all(isinstance(atom, ir.Size) for atom in width.atoms):
         return None
-    is_width = is_positive(width) and width.terms.get((), 0) >= 0  # for sizes of 0 as well
-    return (ends[False], width, rest) if is_width else None
+    return (ends[False], width, rest) if is_positive(width) else None

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from derive.analysis.affine import simplify_place
 from derive.ir import nodes as ir
-from derive.ir.polynomial import Polynomial, divide_wholly
+from derive.ir.polynomial import Polynomial, divide_wholly, is_same_extent
 from derive.ir.walk import (
     Names,
     find_free,
@@ -119,9 +119,10 @@ def _find_parts(expr: ir.Expr, index: ir.Index, merged: Merged, taken: Names) ->
                     outer, inner = (taken.take_index(ir.Index(index.name, e)) for e in extents)
                     yield ir.Add((ir.Mul((under, outer)), inner))
             case ir.Access(tensor, places) if index in places and tensor in merged:
-                place = merged[tensor][places.index(index)]
+                at = places.index(index)
+                place, is_all = merged[tensor][at], is_same_extent(index.extent, tensor.shape[at])
                 new: dict[ir.Expr, ir.Expr] = {i: taken.take_index(i) for i in find_free(place)}
-                if len(new) > 1:
+                if len(new) > 1 and is_all:
                     yield substitute(place, new)
 
 

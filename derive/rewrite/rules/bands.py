@@ -1,0 +1,267 @@
+"""Reductions under a band in blocks: so many rows against the columns that any of them reads.
+
+    y_i = sum_{i - W <= j <= i} f_ij
+    y_(L*g + r) = sum_{r <= t <= r + W} f_(L*g + r)(L*g - W + t)        r < L, t < L + W
+
+A plan reads both places as views of padded tensors, and multiplies a block by a window.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from derive.analysis.affine import simplify_place
+from derive.analysis.extents import find_guard
+from derive.analysis.facts import is_finite, is_never_negative
+from derive.ir import nodes as ir
+from derive.ir.functions import FUNCTIONS, ROWS
+from derive.ir.polynomial import ONE, Polynomial, is_same_extent
+from derive.ir.walk import (
+    Names,
+    find_accesses,
+    find_free,
+    is_reading,
+    map_children,
+    substitute,
+    walk,
+)
+from derive.rewrite.rule import apply_rules, drop_unread, put_value, system_rule
+from derive.rewrite.rules.exponentials import exponentiate_mask, merge_mask, restrict_softmax
+from derive.rewrite.rules.masks import find_ends
+
+LENGTHS = (32, 128)  # of a block: the shorter one but where that copies the columns too often
+MASKS = (merge_mask, exponentiate_mask, restrict_softmax)
+
+
+class OutsideError(Exception):
+    """Something in an expression cannot be read in blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """The columns from `first` on, `width` of them, that a row reads."""
+
+    row: ir.Index
+    column: ir.Index
+    first: Polynomial
+    width: Polynomial
+
+
+@system_rule(
+    law="y_i = sum_{i - W <= j <= i} f_ij is y_(L*g + r) = sum_{r <= t <= r + W} f, at i = L*g + r "
+    "and j = L*g - W + t",
+    before="q, k, v[S, D]; size W; "
+    "y[i,e] = sum[j](softmax[j, i - W <= j and j <= i](sum[d](q[i,d] * k[j,d])) * v[j,e])",
+    after="q, k, v[S, D]; size W; index g < S//32 + 1; index r < 32; index t < W + 32; "
+    "y_blocks[32*g + r,e] = sum[t](softmax[t, t >= r and t <= W + r and 32*g + t - W >= 0]"
+    "(sum[d](where(32*g + r < S, q[32*g + r,d], 0)"
+    " * where(32*g + t - W >= 0 and 32*g + t - W < S, k[32*g + t - W,d], 0)))"
+    " * where(32*g + t - W >= 0 and 32*g + t - W < S, v[32*g + t - W,e], 0)); "
+    "index i < S; y[i,e] = y_blocks[i,e]",
+    refuses="q, k, v[S, D]; y[i,e] = sum[j](softmax[j, j <= i](sum[d](q[i,d] * k[j,d])) * v[j,e])",
+)
+def block_band(system: ir.System) -> Iterator[ir.System]:
+    """Reductions of products under a band are computed in blocks of rows."""
+    for place, equation in enumerate(system.equations):
+        if is_reading(equation.value, equation.target.tensor):
+            continue
+        value = _inline(equation, system.equations[:place])
+        for band in _find_bands(equation, value):
+            for length in LENGTHS:
+                try:
+                    made = _Blocks(band, length, Names.of(system)).make(equation, value)
+                except (OutsideError, ValueError):
+                    break
+                equations = (*system.equations[:place], *made, *system.equations[place + 1 :])
+                yield replace(system, equations=drop_unread(equations, system.results))
+
+
+def _inline(equation: ir.Equation, before: Sequence[ir.Equation]) -> ir.Expr:
+    """The value with theirs in place of names that have an index of its sums and one kept."""
+    value, kept = equation.value, {*find_free(equation.target)}
+    for each in reversed(before):
+        reads = (a for a in find_accesses(value) if a.tensor is each.target.tensor)
+        if any({*find_free(a)} & kept and {*find_free(a)} - kept for a in reads):
+            value = put_value(value, each)
+    return apply_rules(value, MASKS)
+
+
+def _find_bands(equation: ir.Equation, value: ir.Expr) -> Iterator[Band]:
+    """The bands of conditions that say which columns a row reads."""
+    found: dict[tuple[ir.Index, ir.Index], Band] = {}
+    kept = find_free(equation.target)
+    for part in walk(value):
+        match part:
+            case ir.Reduce(_, bound, condition, _):
+                columns: tuple[ir.Index, ...] = bound
+            case ir.Along(_, index, condition, _):
+                columns = (index,)
+            case ir.Where(condition):
+                columns = find_free(condition)
+            case _:
+                continue
+        for column in columns:
+            ends = find_ends(ir.split_and(condition), column)
+            rows = [a for a in ends[0].atoms if isinstance(a, ir.Index)] if ends else []
+            if ends is None or len(rows) != 1 or rows[0] not in equation.target.places:
+                continue
+            is_wide = ends[1].terms.get((), 0) + min(LENGTHS) > 0  # for sizes of 0
+            if is_wide and column not in kept and not isinstance(rows[0].extent, ir.Number):
+                found.setdefault((rows[0], column), Band(rows[0], column, *ends[:2]))
+    yield from found.values()
+
+
+@dataclass
+class _Blocks:
+    """One band in blocks of a length."""
+
+    band: Band
+    length: int
+    names: Names
+
+    def __post_init__(self) -> None:
+        """The indices of the blocks, and the places that they stand for."""
+        number, band, take = ir.Number(Fraction(self.length)), self.band, self.names.take_index
+        # one at least: torch has no windows of nothing
+        self.count = ir.Add((ir.Call("floordiv", (band.row.extent, number)), ir.ONE))
+        self.block = take(ir.Index("g", self.count))
+        self.inner = take(ir.Index("r", number))
+        wide = band.width + Polynomial.of(self.length - 1)
+        self.window = take(ir.Index("t", wide.to_expr()))
+        start = ir.Mul((number, self.block))
+        self.start = start
+        before = band.first - Polynomial.of(band.row)
+        places = (start, self.inner), (start, before.to_expr(), self.window)
+        self.row, self.column = (simplify_place(ir.Add(parts)) for parts in places)
+        self.new: dict[ir.Expr, ir.Expr] = {band.row: self.row, band.column: self.column}
+
+    def make(self, equation: ir.Equation, value: ir.Expr) -> tuple[ir.Equation, ir.Equation]:
+        """The equation of the blocks, and what reads its rows."""
+        target = equation.target
+        name = self.names.take(f"{target.tensor.name}_blocks")
+        whole = (Polynomial.of(self.length) * Polynomial.of(self.count)).to_expr()
+        row = self.band.row
+        pairs = zip(target.places, target.tensor.shape, strict=True)
+        shape = tuple(whole if place is row else extent for place, extent in pairs)
+        tensor = replace(target.tensor, name=name, shape=shape)
+        places = tuple(self.row if place is row else place for place in target.places)
+        blocks = ir.Equation(ir.Access(tensor, places), self.move(value))
+        return blocks, ir.Equation(target, ir.Access(tensor, target.places))
+
+    def move(self, expr: ir.Expr) -> ir.Expr:
+        """The expression over the indices of the blocks."""
+        band = self.band
+        if not {band.row, band.column} & {i for i in walk(expr) if isinstance(i, ir.Index)}:
+            return expr
+        match expr:
+            case ir.Access():
+                return self._read(expr)
+            case ir.Index():
+                return self.new[expr]
+            case ir.Reduce(kind, bound, condition, body) if band.column in bound:
+                if not (self._is_inside(condition) or (kind == "sum" and self._is_zero(body))):
+                    raise OutsideError
+                over = tuple(self.window if i is band.column else i for i in bound)
+                is_zero = kind == "sum" and self._is_read(body)
+                inside = self._restrict(condition, is_sum=kind == "sum", is_zero=is_zero)
+                return ir.Reduce(kind, over, inside, self.move(body))
+            case ir.Along(kind, index, condition, body) if index is band.column:
+                if not (ROWS[kind].normalizes and self._is_inside(condition)):
+                    raise OutsideError
+                inside = self._restrict(condition, is_sum=False)
+                return ir.Along(kind, self.window, inside, self.move(body))
+            case ir.Along():
+                raise OutsideError
+            case ir.Where(condition, then, other):
+                inside = self._restrict(condition, is_sum=True)
+                return ir.Where(inside, self.move(then), self.move(other))
+            case ir.Compare(relation, left, right):
+                gap = Polynomial.of(substitute(left, self.new))
+                gap -= Polynomial.of(substitute(right, self.new))
+                return ir.Compare(relation, gap.to_expr(), ir.ZERO)
+            case ir.Pow(ir.Access() as base, power) if not _is_whole_at_zero(expr):
+                return ir.Pow(self._read(base, ir.ONE), power)
+            case ir.Pow() | ir.Call() if not _is_whole_at_zero(expr):
+                raise OutsideError  # beyond the ends it would be infinite
+        return map_children(expr, self.move)
+
+    def _read(self, access: ir.Access, beyond: ir.Number = ir.ZERO) -> ir.Expr:
+        """The entry where it is one, and what is beyond the ends."""
+        ends = {self.band.row, self.band.column}
+        moved = [place for place in access.places if ends & {*find_free(place)}]
+        if len(moved) != 1:
+            raise OutsideError  # a matrix is read along its diagonal
+        places = tuple(simplify_place(substitute(place, self.new)) for place in access.places)
+        pairs = zip(places, access.places, access.tensor.shape, strict=True)
+        guards = (find_guard(new, extent) for new, old, extent in pairs if new is not old)
+        guard = ir.all_of(*guards)
+        read = ir.Access(access.tensor, places)
+        if access.tensor.kind == "bool":
+            return ir.all_of(guard, read)
+        return read if guard is ir.TRUE else ir.Where(guard, read, beyond)
+
+    def _find_rest(self, condition: ir.Expr) -> list[ir.Expr] | None:
+        """What a condition says beside the band, if it says that."""
+        ends = find_ends(ir.split_and(condition), self.band.column)
+        is_same = ends is not None and ends[:2] == (self.band.first, self.band.width)
+        return ends[2] if ends is not None and is_same else None
+
+    def _is_inside(self, condition: ir.Expr) -> bool:
+        return self._find_rest(condition) is not None
+
+    def _is_zero(self, body: ir.Expr) -> bool:
+        """Is a product 0 where the band ends?"""
+        for factor in ir.split_product(body):
+            match factor:
+                case ir.Along(kind, index, condition) if index is self.band.column:
+                    if ROWS[kind].normalizes and self._is_inside(condition):
+                        return True
+                case ir.Where(condition, _, other) if other is ir.ZERO:
+                    if self._is_inside(condition):
+                        return True
+        return False
+
+    def _is_read(self, body: ir.Expr) -> bool:
+        """Is a tensor that ends where the columns do, and is 0 beyond, a factor?"""
+        reads = [part for part in ir.split_product(body) if isinstance(part, ir.Access)]
+        column = self.band.column
+        return any(
+            place is column and is_same_extent(extent, column.extent)
+            for read in reads
+            for place, extent in zip(read.places, read.tensor.shape, strict=True)
+        )
+
+    def _restrict(self, condition: ir.Expr, *, is_sum: bool, is_zero: bool = False) -> ir.Expr:
+        """The condition in a block; rows beyond the last are no empty ones.
+
+        Where what is beyond the ends `is_zero`, it needs no condition.
+        """
+        band, rest = self.band, self._find_rest(condition)
+        if rest is None:
+            parts = ir.split_and(condition)
+            return ir.all_of(*(part if part is ir.TRUE else self.move(part) for part in parts))
+        last = Polynomial.of(self.inner) + band.width - ONE
+        within: list[ir.Expr] = [
+            ir.Compare(">=", self.window, self.inner),
+            ir.Compare("<=", self.window, last.to_expr()),
+        ]
+        more = [self.move(part) for part in rest if part is not ir.TRUE]
+        if not is_zero:
+            within.append(ir.Compare(">=", self.column, ir.ZERO))
+        after = Polynomial.of(band.column.extent) - band.first - band.width
+        if not (is_zero or is_never_negative(after)):
+            more.append(ir.Compare("<", self.column, band.column.extent))
+        beyond = ir.Compare(">=", self.row, band.row.extent)
+        if more and not is_sum:
+            return ir.any_of(beyond, ir.all_of(*within, *more))
+        return ir.all_of(*within, *more)
+
+
+def _is_whole_at_zero(expr: ir.Expr) -> bool:
+    """Is it finite where all that it reads is 0?"""
+    match expr:
+        case ir.Pow(_, ir.Number(power)) if power.denominator == 1 and power > 0:
+            return True
+        case ir.Call(name) if name in FUNCTIONS and not FUNCTIONS[name].domain:
+            return name in {"exp", "expm1"} or not FUNCTIONS[name].is_partial
+    return is_finite(expr)
