@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
+from math import lcm
 from typing import TypeAlias
 
 from derive.analysis import facts as known_facts
@@ -357,6 +358,16 @@ def unravel(position: Affine | ir.Expr, shape: Sequence[ir.Expr | int]) -> tuple
     return (*([left] if shape else []), *reversed(places))
 
 
+def relate(relation: str, left: Affine, right: Affine) -> Relation:
+    """A comparison of whole numbers as a relation to 0; `<` leaves 1 at least between them."""
+    if relation in {"==", "!="}:
+        return "zero", left - right, relation == "=="
+    gap = right - left if relation in {"<", "<="} else left - right
+    parts = (*gap.terms.values(), gap.constant)
+    gap = gap.scale(Polynomial.of(lcm(*(n.denominator for e in parts for n in e.terms.values()))))
+    return "least", gap - Affine({}, ONE) if relation in {"<", ">"} else gap, True
+
+
 def find_truth(kind: str, subject: Affine) -> bool | None:
     """The truth of `affine >= 0` or `affine = 0` where its range tells it."""
     low, high = find_range(subject)
@@ -364,7 +375,7 @@ def find_truth(kind: str, subject: Affine) -> bool | None:
     if kind == "least":
         is_held = low is not None and is_never_negative(low)
         return is_held or (False if is_below else None)
-    if not subject.terms and not subject.constant.terms:
+    if low == high == NOTHING:
         return True
     is_above = low is not None and is_never_negative(low - ONE)
     return False if is_below or is_above else None

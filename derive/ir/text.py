@@ -5,7 +5,7 @@ error; `to_lines` gives a whole system: declarations, sizes, index lines, what a
 is, equations, results.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
 
@@ -183,51 +183,29 @@ def _read_extents(
 ) -> dict[str, ir.Expr]:
     """What plain uses tell of each index, in rounds until nothing more is told."""
     told = dict(given)
-    defined: dict[str, list[ir.Access]] = {}
+    left: dict[str, list[ir.Access]] = {}
     for equation in system.equations:
-        defined.setdefault(equation.target.tensor.name, []).append(equation.target)
-    uses = tuple(sorted(uses, key=lambda access: access.tensor.name in defined))
-    while True:
-        before = len(told)
-        for access in uses:
-            for number, place in enumerate(access.places):
-                if isinstance(place, ir.Index) and place.name not in told:
-                    extent = _find_extent(access.tensor, number, defined, told)
-                    if extent is not None:
-                        told[place.name] = extent
-        if len(told) == before:
-            return told
+        left.setdefault(equation.target.tensor.name, []).append(equation.target)
 
+    def is_known(tensor: ir.Tensor, number: int) -> bool:
+        """Whether a place has an extent that is declared, or told by the indices on the left."""
+        sides = [side.places for side in left.get(tensor.name, ())]
+        if any(number >= len(each) for each in (tensor.shape, *sides)):
+            return False
+        return all(index.name in told for side in sides for index in find_free(side[number]))
 
-def _find_extent(
-    tensor: ir.Tensor,
-    number: int,
-    defined: Mapping[str, Sequence[ir.Access]],
-    told: Mapping[str, ir.Expr],
-) -> ir.Expr | None:
-    """The extent of one place, as far as it is known: a declared one, or that of the left sides."""
-    targets = defined.get(tensor.name, ())
-    if not targets:
-        return tensor.shape[number] if number < len(tensor.shape) else None
-    reaches = []
-    for target in targets:
-        if number >= len(target.places):
-            return None
-        place = target.places[number]
-        indices = [here for here in walk(place) if isinstance(here, ir.Index)]
-        if any(index.name not in told for index in indices):
-            return None
-        if isinstance(place, ir.Index):
-            reaches.append(told[place.name])
-            continue
-        last = Polynomial.of(place)
-        for index in indices:
-            parts = last.split(index)
-            if parts is None:
-                return None
-            last = parts[0] * (Polynomial.of(told[index.name]) - Polynomial.of(1)) + parts[1]
-        reaches.append((last + Polynomial.of(1)).to_expr())
-    return reaches[0] if len(targets) == 1 else tensor.shape[number]
+    plain = [
+        (place.name, access.tensor, number)
+        for access in sorted(uses, key=lambda access: access.tensor.name in left)
+        for number, place in enumerate(access.places)
+        if isinstance(place, ir.Index)
+    ]
+    before = -1
+    while before < (before := len(told)):
+        for name, tensor, number in plain:
+            if name not in told and is_known(tensor, number):
+                told[name] = tensor.shape[number]
+    return told
 
 
 # Where in an equation's text a node stands, for the carets of a message.

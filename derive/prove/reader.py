@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import lcm
 
-from derive.analysis.affine import Affine, divide, modulo, to_affine
+from derive.analysis.affine import Affine, divide, modulo, relate, to_affine
 from derive.analysis.facts import is_integer
 from derive.ir import nodes as ir
 from derive.ir import polynomial
@@ -447,22 +446,11 @@ def _take_entry(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) 
 
 
 def _compare_indices(relation: str, left: Affine, right: Affine) -> cond.Cubes:
-    if relation in {"==", "!="}:
-        found = cond.to_cubes(cond.decide_affine("zero", left - right))
-        return found if relation == "==" else cond.deny(found)
-    gap = right - left if relation in {"<", "<="} else left - right
-    return _find_least(gap, strict=relation in {"<", ">"})
-
-
-def _find_least(subject: Affine, *, strict: bool = False) -> cond.Cubes:
-    """Subject >= 0, or subject > 0, which is subject - 1 >= 0 once it is whole."""
-    parts = (*subject.terms.values(), subject.constant)
-    scale = lcm(1, *(n.denominator for part in parts for n in part.terms.values()))
-    subject = subject.scale(polynomial.Polynomial.of(scale))
-    if strict:
-        subject = subject + Affine({}, polynomial.Polynomial.of(-1))
-    opened = cond.split_abs("least", subject)
-    return cond.to_cubes(cond.decide_affine("least", subject)) if opened is None else opened
+    kind, subject, holds = relate(relation, left, right)
+    opened = cond.split_abs(kind, subject)
+    if opened is not None:
+        return opened
+    return cond.to_cubes(cond.decide_affine(kind, subject, holds))
 
 
 def _compare_values(

@@ -260,24 +260,12 @@ def _tidy(here: ir.Expr, visit: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:
 
 def decide(relation: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
     """A comparison of whole numbers, true or false where their ranges decide it."""
-    gap = affine.to_affine(right) - affine.to_affine(left)
-    low, high = affine.find_range(gap)
-    one = Polynomial.of(1)
-    above = low is not None and facts.is_never_negative(low)
-    below = high is not None and facts.is_never_negative(-high)
-    far_above = low is not None and facts.is_never_negative(low - one)
-    far_below = high is not None and facts.is_never_negative(-high - one)
-    known = {
-        "<=": (above, far_below),
-        "<": (far_above, below),
-        ">=": (below, far_above),
-        ">": (far_below, above),
-        "==": (above and below, far_above or far_below),
-        "!=": (far_above or far_below, above and below),
-    }
-    yes, no = known[relation]
-    if yes or no:
-        return ir.TRUE if yes else ir.FALSE
+    one, other = affine.to_affine(left), affine.to_affine(right)
+    kind, subject, holds = affine.relate(relation, one, other)
+    truth = affine.find_truth(kind, subject)
+    if truth is not None:
+        return ir.Truth(truth is holds)
+    gap = other - one
     if not gap.terms:
         return ir.Compare(relation, affine.simplify_place(left), affine.simplify_place(right))
     return _turn(relation, gap)
