@@ -14,7 +14,7 @@ from derive.errors import DeriveError, Diagnostic, suggest
 from derive.ir import nodes as ir
 from derive.ir.functions import COUNTING, FUNCTIONS, REDUCTIONS, ROWS, is_complex
 from derive.ir.polynomial import is_same_extent
-from derive.ir.recurrences import find_start, find_start_mistakes, recurs, recurs_itself
+from derive.ir.recurrences import find_reach, find_start, find_start_mistakes, recurs
 from derive.ir.text import find_free_marks, find_marks, to_count, to_text, write_extent
 from derive.ir.walk import (
     find_accesses,
@@ -433,7 +433,8 @@ def _find_early(
     name = access.tensor.name
     if places.get(name, -1) > number and not recurs(access.tensor, equation, system):
         later = system.equations[places[name]]
-        if all(recurs_itself(e.target.tensor, system) for e in (equation, later)):
+        reach, both = find_reach(system), (equation.target.tensor, later.target.tensor)
+        if all(tensor in reach.get(tensor, ()) for tensor in both):
             return  # recurrences stand in any order
         yield Diagnostic(
             "used-before-defined",

@@ -13,9 +13,10 @@ in turn, from the first or from the last one on, they are evaluated in their ord
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from itertools import product
 from operator import mul
 
@@ -85,27 +86,24 @@ def find_lowest(system: ir.System) -> dict[tuple[ir.Tensor, int], int]:
     return lowest
 
 
+@lru_cache(maxsize=64)
+def find_reach(system: ir.System) -> Mapping[ir.Tensor, set[ir.Tensor]]:
+    """The tensors that each one is made of, at any remove; what is before its first place aside."""
+    reach: dict[ir.Tensor, set[ir.Tensor]] = {}
+    for each in system.equations:
+        if not find_start(each.target):
+            own = reach.setdefault(each.target.tensor, set())
+            own |= {access.tensor for access in find_accesses(each.value)}
+    for between, through in reach.items():
+        for own in reach.values():
+            own.update(through if between in own else ())
+    return reach
+
+
 def recurs(tensor: ir.Tensor, equation: ir.Equation, system: ir.System) -> bool:
     """Is what an equation reads made of what it defines?"""
-    reached, waiting = {tensor}, [tensor]
-    while waiting:
-        here = waiting.pop()
-        for each in system.equations:
-            if each.target.tensor is here and not find_start(each.target):
-                new = {access.tensor for access in find_accesses(each.value)} - reached
-                reached |= new
-                waiting += new
+    reached = {tensor, *find_reach(system).get(tensor, ())}
     return equation.target.tensor in reached and not find_start(equation.target)
-
-
-def recurs_itself(tensor: ir.Tensor, system: ir.System) -> bool:
-    """Is a tensor defined by a recurrence?"""
-    return any(
-        recurs(access.tensor, equation, system)
-        for equation in system.equations
-        if equation.target.tensor is tensor
-        for access in find_accesses(equation.value)
-    )
 
 
 def find_start_mistakes(system: ir.System) -> Iterator[Diagnostic]:
@@ -272,18 +270,12 @@ def open_starts(system: ir.System) -> ir.System:
 
 def find_groups(system: ir.System) -> tuple[tuple[ir.Equation, ...], ...]:
     """The equations that read what they define, those that read one another together."""
-    owners = {e.target.tensor: k for k, e in enumerate(system.equations)}
-    reach = [
-        {owners[a.tensor] for a in find_accesses(e.value) if a.tensor in owners}
-        for e in system.equations
-    ]
-    for k in range(len(reach)):  # whoever reaches k reaches what it reaches
-        through = reach[k]
-        reach = [each | through if k in each else each for each in reach]
-    groups: dict[int, list[ir.Equation]] = {}
-    for k, equation in enumerate(system.equations):
-        if k in reach[k]:
-            first = min(m for m in reach[k] if k in reach[m])
+    reach = find_reach(system)
+    groups: dict[ir.Tensor, list[ir.Equation]] = {}
+    for equation in system.equations:
+        own = equation.target.tensor
+        if not find_start(equation.target) and own in reach[own]:
+            first = next(each for each in reach if each in reach[own] and own in reach[each])
             groups.setdefault(first, []).append(equation)
     return tuple(map(tuple, groups.values()))
 
