@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from derive.analysis.affine import Affine, divide, modulo, relate, to_affine
+from derive.analysis.affine import Affine, relate, to_affine, unravel
 from derive.analysis.facts import is_integer
+from derive.analysis.places import split_merged
 from derive.ir import nodes as ir
 from derive.ir import polynomial
 from derive.ir.functions import FUNCTIONS, PLAIN, ROWS, is_complex, unfold
@@ -220,8 +221,9 @@ class Reader:
             raise nf.GivesUp("a recurrence")
         equation = self.equations[name]
         env: dict[ir.Index, Affine] = {}
-        for place, wanted in zip(equation.target.places, places, strict=True):
-            env |= _solve_place(place, wanted)
+        target = equation.target
+        for side in zip(target.places, target.tensor.shape, places, strict=True):
+            env |= _solve_place(*side)
         self._open.append(name)
         try:
             yield equation.value, env
@@ -329,26 +331,14 @@ class Reader:
         return (*branches[1], *scale(apply(algebra, "max", (gap.terms, ())), share))
 
 
-def _solve_place(place: ir.Expr, wanted: Affine) -> dict[ir.Index, Affine]:
+def _solve_place(place: ir.Expr, extent: ir.Expr, wanted: Affine) -> dict[ir.Index, Affine]:
     """What the indices of an equation's place are where it is the wanted position."""
     if isinstance(place, ir.Index):
         return {place: wanted}
-    affine = to_affine(place)
-    if affine.constant.terms or not all(isinstance(atom, ir.Index) for atom in affine.terms):
+    indices = split_merged(place, extent)
+    if not indices:
         raise nf.GivesUp("a place that is filled in an uncommon way")
-    found: dict[ir.Index, Affine] = {}
-    left = dict(affine.terms)
-    step, rest = polynomial.ONE, wanted
-    while left:
-        index = next((atom for atom, each in left.items() if each == step), None)
-        if not isinstance(index, ir.Index):
-            raise nf.GivesUp("a place that is filled in an uncommon way")
-        extent = polynomial.Polynomial.of(index.extent)
-        found[index] = modulo(rest, extent) if len(left) > 1 else rest
-        rest = divide(rest, extent)
-        step = step * extent
-        del left[index]
-    return found
+    return dict(zip(indices, unravel(wanted, [i.extent for i in indices]), strict=True))
 
 
 # Reductions over bound indices, and functions along an index that stays free, opened to sums.
