@@ -34,7 +34,7 @@ from derive.ir.walk import (
     find_children,
     find_free,
     is_reading,
-    map_children,
+    rewrite_top_down,
     walk,
 )
 from derive.rewrite import guards
@@ -61,7 +61,7 @@ from derive.rewrite.rules import (
     sums,
     tables,
 )
-from derive.rewrite.rules.products import is_bracket, is_negative
+from derive.rewrite.rules.products import is_negative
 
 Equations = tuple[ir.Equation, ...]
 Counts = tuple[int, int, int, int]
@@ -187,26 +187,20 @@ def open_wide_sums(equations: Equations, results: Sequence[ir.Tensor]) -> Equati
         equation = next(each for each in found if each.target.tensor is tensor)
         if tensor in results or not _is_wide_sum(equation):
             continue
-        readers = [each for each in found if _count_reads(each.value, tensor)]
-        is_read_once = sum(_count_reads(each.value, tensor) for each in readers) == 1
-        if not is_read_once and not _find_deltas(equation):
+        reads = [e for e in found for a in find_accesses(e.value) if a.tensor is tensor]
+        if len(reads) != 1 and not any(map(_is_delta, ir.split_sum(equation.value))):
             continue
-        opened = {each: _contract(each.value, equation) for each in readers}
-        if all(new is not None and not _count_reads(new, tensor) for new in opened.values()):
-            found = [ir.Equation(e.target, opened.get(e) or e.value) for e in found]
+        opened = {each: _contract(each.value, equation) for each in reads}
+        if not any(is_reading(new, tensor) for new in opened.values()):
+            found = [ir.Equation(e.target, opened.get(e, e.value)) for e in found]
             found = [each for each in found if each.target.tensor is not tensor]
     return tuple(found)
 
 
-def _find_deltas(equation: ir.Equation) -> list[ir.Expr]:
-    """The terms that are 1 where two indices of the left side are equal, and else 0."""
-    terms = equation.value.terms if isinstance(equation.value, ir.Add) else ()
-    return [t for t in terms if is_bracket(t) and _is_delta(t.condition)]
-
-
-def _is_delta(condition: ir.Expr) -> bool:
-    match condition:
-        case ir.Compare("==", ir.Index(_, one), ir.Index(_, other)):
+def _is_delta(term: ir.Expr) -> bool:
+    """Is it 1 where two indices are equal, and else 0?"""
+    match term:
+        case ir.Where(ir.Compare("==", ir.Index(_, one), ir.Index(_, other)), ir.ONE, ir.ZERO):
             return one is other
     return False
 
@@ -215,32 +209,22 @@ def _is_wide_sum(equation: ir.Equation) -> bool:
     value, places = equation.value, equation.target.places
     if not isinstance(value, ir.Add) or not all(isinstance(place, ir.Index) for place in places):
         return False
-    deltas = _find_deltas(equation)
-    rest = [term for term in value.terms if term not in deltas]
-    narrow = bool(deltas) or all(len(find_free(term)) < len(places) for term in rest)
+    rest = [term for term in value.terms if not _is_delta(term)]
+    narrow = len(rest) < len(value.terms) or all(len(find_free(t)) < len(places) for t in rest)
     return narrow and not any(map(is_negative, rest))
 
 
-def _count_reads(value: ir.Expr, tensor: ir.Tensor) -> int:
-    return sum(1 for access in find_accesses(value) if access.tensor is tensor)
+def _contract(value: ir.Expr, equation: ir.Equation) -> ir.Expr:
+    """The value with the sum in place of its name where it is a factor of a contraction."""
 
+    def act(here: ir.Expr) -> ir.Expr:
+        if not isinstance(here, ir.Reduce) or here.kind != "sum":
+            return here
+        factors = ir.split_product(here.body)
+        put = tuple(find_value(factor, equation) or factor for factor in factors)
+        return ir.Reduce(here.kind, here.bound, here.condition, ir.product_of(put))
 
-def _contract(value: ir.Expr, equation: ir.Equation) -> ir.Expr | None:
-    """The value with the sum in place of its name, if it is a factor of a contraction."""
-    done = False
-
-    def visit(here: ir.Expr) -> ir.Expr:
-        nonlocal done
-        if isinstance(here, ir.Reduce) and here.kind == "sum":
-            factors = ir.split_product(here.body)
-            put = tuple(find_value(factor, equation) or factor for factor in factors)
-            if put != factors:
-                done = True
-                return ir.Reduce(here.kind, here.bound, here.condition, ir.product_of(put))
-        return map_children(here, visit)
-
-    new = visit(value)
-    return new if done else None
+    return rewrite_top_down(value, act)
 
 
 RULES: tuple[Rule, ...] = (
