@@ -53,10 +53,24 @@ class Recurrence:
         """It and those inside, outermost first."""
         return (self, *(self.inner.loops if self.inner is not None else ()))
 
+    @property
+    def targets(self) -> dict[ir.Tensor, ir.Access]:
+        """The left sides, by their tensors."""
+        return {equation.target.tensor: equation.target for equation in self.equations}
+
+    def find_reads(self, *values: ir.Expr) -> list[ir.Access]:
+        """The reads of what recurs in values, each once."""
+        own = self.targets
+        every = (access for value in values for access in find_accesses(value))
+        return list(dict.fromkeys(access for access in every if access.tensor in own))
+
+    def reads(self, expr: ir.Expr) -> bool:
+        """Does an expression read what recurs?"""
+        return bool(self.find_reads(expr))
+
     def find_axis(self, tensor: ir.Tensor) -> int:
         """The place of the index in a tensor that recurs."""
-        target = next(e.target for e in self.equations if e.target.tensor is tensor)
-        return target.places.index(self.index)
+        return self.targets[tensor].places.index(self.index)
 
     def find_lag(self, access: ir.Access) -> int | None:
         """How many turns before that of the index an access of what recurs reads."""
@@ -268,6 +282,11 @@ def open_starts(system: ir.System) -> ir.System:
     return replace(system, equations=kept, written=system.written or system.equations)
 
 
+def find_recurrences(system: ir.System) -> list[Recurrence]:
+    """What recurs together in a system, as far as it goes on place after place."""
+    return [found for found in map(find_recurrence, find_groups(system)) if found is not None]
+
+
 def find_groups(system: ir.System) -> tuple[tuple[ir.Equation, ...], ...]:
     """The equations that read what they define, those that read one another together."""
     reach = find_reach(system)
@@ -328,8 +347,7 @@ def _find_loops(
 
 def _find_lags(recurrence: Recurrence) -> dict[ir.Access, list[int | None]]:
     """How many turns before each read is, by loop."""
-    own = {equation.target.tensor for equation in recurrence.equations}
-    reads = (a for e in recurrence.equations for a in find_accesses(e.value) if a.tensor in own)
+    reads = recurrence.find_reads(*(equation.value for equation in recurrence.equations))
     return {access: [loop.find_lag(access) for loop in recurrence.loops] for access in reads}
 
 
@@ -356,8 +374,7 @@ def skew(system: ir.System, recurrence: Recurrence) -> ir.System:
                                                            min(D_wave[s - 1,i - 1], ..), 0)
                                                        D[i,j] = D_wave[i + j,i]
     """
-    loops, names = recurrence.loops, Names.of(system)
-    targets = {equation.target.tensor: equation.target for equation in recurrence.equations}
+    loops, names, targets = recurrence.loops, Names.of(system), recurrence.targets
     lags, weights = _find_lags(recurrence), find_weights(recurrence)
     if weights is None:
         return system
@@ -406,7 +423,7 @@ def turn_back(system: ir.System, recurrence: Recurrence) -> ir.System:
     index, names = recurrence.index, Names.of(system)
     own = {
         t: ir.Tensor(names.take(f"{t.name}_back"), t.shape, t.kind, t.below)
-        for t in (equation.target.tensor for equation in recurrence.equations)
+        for t in recurrence.targets
     }
     last = Polynomial.of(index.extent) - Polynomial.of(1)
     back: dict[ir.Expr, ir.Expr] = {index: (last - Polynomial.of(index)).to_expr()}
@@ -448,7 +465,7 @@ def exchange_equations(
     first = system.equations.index(recurrence.equations[0])
     rest = [each for each in system.equations if each not in recurrence.equations]
     read = {*system.results, *(a.tensor for each in rest for a in find_accesses(each.value))}
-    unread = {e.target.tensor for e in recurrence.equations} - read
+    unread = {*recurrence.targets} - read
     new = [*loop, *(each for each in new if each.target.tensor not in unread)]
     return replace(system, equations=(*rest[:first], *new, *rest[first:]))
 

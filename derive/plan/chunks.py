@@ -23,7 +23,7 @@ from typing import TypeGuard
 from derive.analysis.affine import simplify_place
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
-from derive.ir.recurrences import Recurrence, find_groups, find_recurrence
+from derive.ir.recurrences import Recurrence, find_groups, find_recurrences
 from derive.ir.walk import (
     Names,
     find_accesses,
@@ -51,11 +51,10 @@ def close_running(system: ir.System) -> ir.System:
     too large without it.
     """
     names = Names.of(system)
-    for group in find_groups(system):
-        recurrence = find_recurrence(group)
-        if recurrence is None or recurrence.inner is not None or len(group) > 1:
+    for recurrence in find_recurrences(system):
+        equation, *more = recurrence.equations
+        if recurrence.inner is not None or more:
             continue
-        (equation,) = group
         told = strip_starts(recurrence)
         start = told[1].get((equation.target.tensor, 1)) if told is not None else None
         stripped = replace(equation, value=told[0][0]) if told is not None else equation
@@ -136,9 +135,8 @@ def chunk_values(
     How long a chunk is can be told by keywords, or else stands in the code.
     """
     made = Chunks(system)
-    for group in find_groups(system):
-        recurrence = find_recurrence(group)
-        if recurrence is not None and len(group) == 1:
+    for recurrence in find_recurrences(system):
+        if len(recurrence.equations) == 1:
             _Chunker(made, recurrence, sizes, machine, keywords=keywords).chunk()
     return made
 

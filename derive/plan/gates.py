@@ -140,9 +140,9 @@ def find_gated(
 
     `values` are those of its equations, less what stands before the first place.
     """
-    targets = {equation.target.tensor: equation.target for equation in recurrence.equations}
+    targets = recurrence.targets
     by_tensor = dict(zip(targets, values, strict=True))
-    reads = [a for value in values for a in find_accesses(value) if a.tensor in targets]
+    reads = recurrence.find_reads(*values)
     lags = {(access.tensor, recurrence.find_lag(access)) for access in reads}
     states = [tensor for tensor in targets if (tensor, 1) in lags]
     told = [tensor for tensor in targets if tensor in shown]
@@ -161,7 +161,7 @@ def find_gated(
         for order in permutations(states) if len(states) == len(kind.states) else ():
             if order[0] is told[0]:
                 named = dict(zip(kind.states, order, strict=True))
-                found = _Match(recurrence, kind, named, targets, by_tensor, whole).find()
+                found = _Match(recurrence, kind, named, by_tensor, whole).find()
                 if found is not None:
                     return found
     return None
@@ -174,7 +174,6 @@ class _Match:
     recurrence: Recurrence
     kind: Kind
     states: Mapping[str, ir.Tensor]
-    targets: Mapping[ir.Tensor, ir.Access]
     by_tensor: Mapping[ir.Tensor, ir.Expr]  # as written
     values: Mapping[ir.Tensor, ir.Expr]  # of the states, the others inlined
     columns: dict[str, ir.Index] = field(default_factory=dict)  # of the matrices
@@ -182,7 +181,7 @@ class _Match:
 
     def find(self) -> Gated | None:
         """The recurrence as one of this kind."""
-        self.target = self.targets[self.states["h"]]
+        self.target = self.recurrence.targets[self.states["h"]]
         feature = self.find_feature()
         if feature is None:
             return None
@@ -210,10 +209,6 @@ class _Match:
         here = places[found.pop()] if len(found) == 1 else None
         return here if isinstance(here, ir.Index) else None
 
-    def is_own(self, expr: ir.Expr) -> bool:
-        """Does it read what recurs?"""
-        return any(access.tensor in self.targets for access in find_accesses(expr))
-
     def find_insides(self, state: str, text: str) -> dict[str, ir.Expr] | None:
         """What is in each gate of a state, if the state is what the kind says by such gates."""
         names = {tensor: name for name, tensor in self.states.items()}
@@ -221,7 +216,7 @@ class _Match:
 
         def outline(expr: ir.Expr) -> ir.Expr:
             if isinstance(expr, ir.Access) and expr.tensor in names:
-                lag, target = self.recurrence.find_lag(expr), self.targets[expr.tensor]
+                lag, target = self.recurrence.find_lag(expr), self.recurrence.targets[expr.tensor]
                 back = self.recurrence.find_axis(expr.tensor)
                 pairs = enumerate(zip(expr.places, target.places, strict=True))
                 if all(k == back or one is other for k, (one, other) in pairs):
@@ -268,7 +263,7 @@ class _Match:
             if terms is None:
                 return None
             for bound, factors in terms:
-                calls = [f for f in factors if isinstance(f, ir.Call) and self.is_own(f)]
+                calls = [f for f in factors if isinstance(f, ir.Call) and self.recurrence.reads(f)]
                 rest = [f for f in factors if f not in calls]
                 if calls:
                     (inside, *_), function = calls[0].arguments, calls[0].function
@@ -300,13 +295,15 @@ class _Match:
         self, bound: tuple[ir.Index, ...], factors: Sequence[ir.Expr]
     ) -> tuple[str, ir.Expr] | None:
         """(what a term multiplies: x, h or nothing, its weight); None where it is none of these."""
-        moving = [f for f in factors if self.is_own(f) or {*self.others} & {*find_free(f)}]
+        moving = [
+            f for f in factors if self.recurrence.reads(f) or {*self.others} & {*find_free(f)}
+        ]
         weight = multiply(*(f for f in factors if f not in moving))
         if not moving:
             return "", ir.sum_over(bound, weight)
         if len(bound) != 1 or any(self.feature in find_free(f) for f in moving):
             return None
-        (own,), word = bound, "h" if any(map(self.is_own, moving)) else "x"
+        (own,), word = bound, "h" if any(map(self.recurrence.reads, moving)) else "x"
         index = self.columns.setdefault(word, own)
         if not is_same_extent(index.extent, own.extent):
             return None

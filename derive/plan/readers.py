@@ -103,7 +103,7 @@ class _Folder:
         self, system: ir.System, recurrence: Recurrence, recurrences: Sequence[Recurrence]
     ) -> None:
         self.system, self.recurrence = system, recurrence
-        self.own = {equation.target.tensor for equation in recurrence.equations}
+        self.own = {*recurrence.targets}
         self.others = {e for each in recurrences for e in each.equations}
         self.names = Names.of(system)
         self.sums: list[ir.Equation] = []
@@ -113,7 +113,7 @@ class _Folder:
         """Put the sums into the recurrence; False where a state has to be kept anyhow."""
         equations: list[ir.Equation] = []
         for equation in self.system.equations:
-            is_outside = equation not in self.others and self._reads(equation.value)
+            is_outside = equation not in self.others and self.recurrence.reads(equation.value)
             equations += self._open(equation) if is_outside else [equation]
         if not self.sums or not self.read.isdisjoint(self.system.results):
             return False
@@ -127,9 +127,6 @@ class _Folder:
         whole = (*self.recurrence.equations, *self.sums)
         self.recurrence = replace(self.recurrence, equations=whole)
         return True
-
-    def _reads(self, expr: ir.Expr) -> bool:
-        return any(access.tensor in self.own for access in find_accesses(expr))
 
     def _open(self, equation: ir.Equation) -> list[ir.Equation]:
         """The equation that reads its sums over states by name, behind those."""
@@ -148,15 +145,15 @@ class _Folder:
             if expr is equation.value and tuple(axes) == equation.target.places:
                 tensor = equation.target.tensor
             else:
-                (state, *_) = (a.tensor for a in find_accesses(expr) if a.tensor in self.own)
-                name = self.names.take(f"{state.name}_{expr.kind}")
+                (state, *_) = self.recurrence.find_reads(expr)
+                name = self.names.take(f"{state.tensor.name}_{expr.kind}")
                 tensor = ir.Tensor(name, tuple(i.extent for i in axes), kind_of(expr))
             read = ir.Access(tensor, tuple(axes))
             turn: dict[ir.Expr, ir.Expr] = {index: self.recurrence.index}
             target, value = substitute(read, turn), substitute(expr, turn)
             assert isinstance(target, ir.Access)
             new.append(ir.Equation(target, value))
-            self.read |= {a.tensor for a in find_accesses(value)} & self.own
+            self.read |= {access.tensor for access in self.recurrence.find_reads(value)}
             found[expr] = read
             return read
 
@@ -167,7 +164,7 @@ class _Folder:
 
     def _find_turn(self, expr: ir.Reduce, places: Sequence[ir.Expr]) -> ir.Index | None:
         """The index that is the turn of each state in a sum, if that leaves out a place of it."""
-        reads = [a for a in find_accesses(expr) if a.tensor in self.own]
+        reads = self.recurrence.find_reads(expr)
         bound = {i for part in walk(expr) if isinstance(part, ir.Reduce) for i in part.bound}
         if not any(bound & {*find_free(access)} for access in reads):
             return None
@@ -212,7 +209,7 @@ def is_last(access: ir.Access, axis: int) -> bool:
 
 def find_last(system: ir.System, recurrence: Recurrence) -> dict[ir.Tensor, bool]:
     """The states of which others read at most the last value, and whether they do."""
-    own = dict.fromkeys(equation.target.tensor for equation in recurrence.equations)
+    own = recurrence.targets
     outside = [e for e in system.equations if e.target.tensor not in own]
     found: dict[ir.Tensor, bool] = {}
     for tensor in own:

@@ -26,7 +26,7 @@ from derive.errors import refuse
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, kind_of
 from derive.ir.polynomial import Polynomial
-from derive.ir.recurrences import MOST_BACK, Recurrence, find_groups, find_recurrence
+from derive.ir.recurrences import MOST_BACK, Recurrence, find_recurrences
 from derive.ir.walk import (
     Names,
     find_accesses,
@@ -133,7 +133,7 @@ def open_recurrences(
     else stands in the code. With `turns` a recurrence may be one call of torch, and
     sums over states are made turn by turn where that pays.
     """
-    found = [each for each in map(find_recurrence, find_groups(system)) if each is not None]
+    found = find_recurrences(system)
     if not found:
         return system, []
     system, found = fold_readers(system, found, turns)
@@ -217,7 +217,7 @@ class _Opener:
 
     def open(self, recurrence: Recurrence) -> list[ir.Equation]:
         """The equations of one turn, behind those of what it begins with and reads."""
-        own = dict.fromkeys(equation.target.tensor for equation in recurrence.equations)
+        own = recurrence.targets
         self.recurrence, self.own, self.outside = recurrence, own, []
         if recurrence.inner is not None:
             raise self._refuse("it needs a loop in a loop", "read D[i - 1,j], D[i,j - 1] alone")
@@ -228,9 +228,7 @@ class _Opener:
         self.loops.append(loop)
         self.lags = {
             (access.tensor, lag)
-            for equation in recurrence.equations
-            for access in walk(equation.value)
-            if isinstance(access, ir.Access) and access.tensor in own
+            for access in recurrence.find_reads(*(each.value for each in recurrence.equations))
             for lag in (recurrence.find_lag(access),)
             if lag
         }
@@ -263,7 +261,7 @@ class _Opener:
         for equation, value in zip(recurrence.equations, values, strict=True):
             self.here = equation.target
             target = ir.Access(loop.made[self.here.tensor], self._others(self.here))
-            value = rewrite_bottom_up(value, partial(push_guard, reads=self._recurs))  # noqa: PLW2901
+            value = rewrite_bottom_up(value, partial(push_guard, reads=self.recurrence.reads))  # noqa: PLW2901
             turn.append(ir.Equation(target, self._place(value)))
         self._keep(last)
         return [*self.outside, *turn]
@@ -421,7 +419,7 @@ class _Opener:
         for turn, equation in product(range(count), equations):
             at: dict[ir.Expr, ir.Expr] = {index: ir.Number(Fraction(turn))}
             value = rewrite_bottom_up(substitute(equation.value, at), read)
-            if self._recurs(value):
+            if self.recurrence.reads(value):
                 return None
             target = equation.target
             first = self._without(target.tensor, self.names.take(f"{target.tensor.name}_first"))
@@ -438,9 +436,6 @@ class _Opener:
         says = f"the recurrence of {names} has no code yet: {why}"
         return refuse("not-yet", says, help=instead)
 
-    def _recurs(self, expr: ir.Expr) -> bool:
-        return any(isinstance(part, ir.Access) and part.tensor in self.own for part in walk(expr))
-
     def _place(self, expr: ir.Expr) -> ir.Expr:
         """An expression in one turn of the loop; what does not recur is computed before it."""
         index = self.loop.index
@@ -453,7 +448,7 @@ class _Opener:
                 raise self._refuse("it reads a diagonal", f"let one place alone hold {index.name}")
             now = self.loop.before[tensor, int(lag)] if lag else self.loop.made[tensor]
             return ir.Access(now, self._others(expr))
-        if not self._recurs(expr):
+        if not self.recurrence.reads(expr):
             if index not in find_free(expr):
                 return expr
             is_negated = isinstance(expr, ir.Not) and isinstance(expr.part, ir.Access)
@@ -461,7 +456,7 @@ class _Opener:
             return map_children(expr, self._place) if apart else self._slice(expr)
         match expr:
             case ir.Add(parts) | ir.Mul(parts):
-                alone = [part for part in parts if not self._recurs(part)]
+                alone = [part for part in parts if not self.recurrence.reads(part)]
                 widest = max((set(find_free(part)) for part in alone), key=len, default=set())
                 merged = [part for part in alone if set(find_free(part)) <= widest]
                 if len(merged) > 1 and index in widest:

@@ -10,7 +10,7 @@ from functools import partial
 from derive.analysis.extents import is_always
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
-from derive.ir.recurrences import Recurrence, find_groups, find_recurrence
+from derive.ir.recurrences import Recurrence, find_recurrences
 from derive.ir.walk import (
     Names,
     find_accesses,
@@ -72,8 +72,8 @@ def scale_states(system: ir.System) -> ir.System:
 
     R[t] = x[t] - g*log(exp(-R[t - 1]/g) + ..)  becomes  P[t] = -x[t]/g + log(exp(P[t - 1]) + ..)
     """
-    for recurrence in map(find_recurrence, find_groups(system)):
-        if recurrence is not None and len(recurrence.equations) == 1:
+    for recurrence in find_recurrences(system):
+        if len(recurrence.equations) == 1:
             scaled = _Scaled(system, recurrence).scale()
             system = system if scaled is None else scaled
     return system
@@ -182,7 +182,7 @@ def strip_starts(
     None where it is not told, or a condition on the index is left unless it `is_guarded`.
     """
     index, starts = recurrence.index, dict[tuple[ir.Tensor, int], ir.Expr]()
-    targets = {equation.target.tensor: equation.target.places for equation in recurrence.equations}
+    targets = recurrence.targets
 
     def sort(expr: ir.Expr) -> ir.Expr:
         """A choice of what stands one place before in one form, however it is guarded."""
@@ -202,7 +202,7 @@ def strip_starts(
                 lag, axis = recurrence.find_lag(read), recurrence.find_axis(tensor)
                 others, own, lengths = (
                     [*each[:axis], *each[axis + 1 :]]
-                    for each in (places, targets[tensor], tensor.shape)
+                    for each in (places, targets[tensor].places, tensor.shape)
                 )
                 marks = tuple(ir.Index(f"@{k}", length) for k, length in enumerate(lengths))
                 start = substitute(start, dict(zip(others, marks, strict=True)))
@@ -219,8 +219,7 @@ def strip_starts(
         return expr
 
     values = [rewrite_top_down(equation.value, strip) for equation in recurrence.equations]
-    read = [access for value in values for access in find_accesses(value)]
-    lags = {(a.tensor, recurrence.find_lag(a) or 0) for a in read if a.tensor in targets}
+    lags = {(a.tensor, recurrence.find_lag(a) or 0) for a in recurrence.find_reads(*values)}
     if any(lag and (tensor, lag) not in starts for tensor, lag in lags):
         return None
     is_free = is_guarded or not any(find_conditions(values, index))

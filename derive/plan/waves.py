@@ -26,8 +26,7 @@ from derive.ir.polynomial import Polynomial
 from derive.ir.recurrences import (
     Recurrence,
     exchange_equations,
-    find_groups,
-    find_recurrence,
+    find_recurrences,
     find_weights,
     skew,
     turn_back,
@@ -64,9 +63,7 @@ def turn_upward(system: ir.System) -> ir.System:
                                                 y[t] = y_back[T - 1 - t]
     """
     system = scale_states(system)
-    for recurrence in map(find_recurrence, find_groups(system)):
-        if recurrence is None:
-            continue
+    for recurrence in find_recurrences(system):
         if recurrence.inner is None:
             system = turn_back(system, recurrence) if recurrence.is_downward else system
             continue
@@ -84,10 +81,9 @@ class _Table:
     recurrence: Recurrence
 
     def __post_init__(self) -> None:
-        equations = self.recurrence.equations
-        self.loops = self.recurrence.loops
+        self.loops, self.reads = self.recurrence.loops, self.recurrence.reads
         self.outer, self.inner = (loop.index for loop in self.loops)
-        self.targets = {equation.target.tensor: equation.target for equation in equations}
+        self.targets = self.recurrence.targets
         self.names = Names.of(self.system)
         self.starts: dict[ir.Tensor, dict[Depths, ir.Expr]] = {t: {} for t in self.targets}
         self.before: list[ir.Equation] = []  # data at all places, and the borders
@@ -107,12 +103,11 @@ class _Table:
         for equation in self.recurrence.equations:
             self.target = equation.target
             value = self._absorb(equation.value)
-            value = rewrite_bottom_up(value, partial(push_guard, reads=self._reads))
+            value = rewrite_bottom_up(value, partial(push_guard, reads=self.reads))
             value = rewrite_top_down(value, self._strip)
             told[self.target.tensor], value = self._split_choices(value)
             values[self.target.tensor] = self._lift(value)
-        read = (a for value in values.values() for a in find_accesses(value) if self._reads(a))
-        reads = [*dict.fromkeys(read)]
+        reads = self.recurrence.find_reads(*values.values())
         lags = {access: self._find_lags(access) for access in reads}
         if any(min(lag) < 0 for lag in lags.values()):
             return None
@@ -123,9 +118,6 @@ class _Table:
         }
         return self._write(values, told, lags)
 
-    def _reads(self, expr: ir.Expr) -> bool:
-        return any(access.tensor in self.targets for access in find_accesses(expr))
-
     def _find_lags(self, access: ir.Access) -> Depths:
         """How many places before those of the turn a read is, by index."""
         one, other = (loop.find_lag(access) or 0 for loop in self.loops)
@@ -133,10 +125,10 @@ class _Table:
 
     def _strip(self, expr: ir.Expr) -> ir.Expr:
         """A choice of what stands before the first places, as the read alone; those are noted."""
-        if not isinstance(expr, ir.Where) or not self._reads(expr):
+        if not isinstance(expr, ir.Where) or not self.reads(expr):
             return expr
         cells = self.grid.find_leaves(expr)
-        own = {leaf for leaf in cells.values() if self._reads(leaf)}
+        own = {leaf for leaf in cells.values() if self.reads(leaf)}
         if len(own) != 1:
             return expr
         (read,) = own
@@ -179,7 +171,7 @@ class _Table:
     def _absorb(self, value: ir.Expr) -> ir.Expr:
         """The value without cases of the first places that are the last one with nothing there."""
         last = self.grid.pick(value, (self.grid.outer - 1, self.grid.inner - 1))
-        reads = [a for a in find_accesses(last) if self._reads(a)]
+        reads = [a for a in find_accesses(last) if self.reads(a)]
         plain = [a for a in reads if self._match_others(a) == {}]
         lags = {access: self._find_lags(access) for access in reads}
         found = Cases(value, self.grid, lags, plain).absorb()
@@ -216,10 +208,10 @@ class _Table:
         """(conditions on places under which a value is none of the recurrence's, the rest)."""
         told: list[tuple[ir.Expr, ir.Expr]] = []
         while isinstance(value, ir.Where) and self.grid.decides(value.condition):
-            if not self._reads(value.then):
+            if not self.reads(value.then):
                 told.append((value.condition, value.then))
                 value = value.other
-            elif not self._reads(value.other):
+            elif not self.reads(value.other):
                 told.append((ir.negate(value.condition), value.other))
                 value = value.then
             else:
@@ -228,11 +220,11 @@ class _Table:
 
     def _lift(self, expr: ir.Expr) -> ir.Expr:
         """The expression, with what does not recur computed at all places before."""
-        if not self._reads(expr):
+        if not self.reads(expr):
             return self._name(expr)
         if isinstance(expr, (ir.Add, ir.Mul)):
             parts = expr.terms if isinstance(expr, ir.Add) else expr.factors
-            alone = [part for part in parts if not self._reads(part)]
+            alone = [part for part in parts if not self.reads(part)]
             free = [{*find_free(part)} for part in alone]
             if len(alone) > 1 and set().union(*free) in free:
                 rest = [self._lift(part) for part in parts if part not in alone]
@@ -476,7 +468,7 @@ class _Table:
 
     def _name_for(self, tensor: ir.Tensor, expr: ir.Expr) -> ir.Expr:
         self.target = self.targets[tensor]
-        return self._lift(expr) if self._reads(expr) else self._name(expr)
+        return self._lift(expr) if self.reads(expr) else self._name(expr)
 
     def _find_axis(self, tensor: ir.Tensor) -> int:
         """The place of the outer index among those that are left of a tensor's."""
