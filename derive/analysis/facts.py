@@ -93,7 +93,7 @@ def _holds_for_sizes(value: Polynomial, facts: Facts = ()) -> bool:
     if not facts and sum(terms.values()) < 0 and all(isinstance(a, ir.Size) for a in value.atoms):
         return False  # that is the value where every size is 1
     cleared = clear_divisors(value)
-    if _has_no_minus(cleared, facts) or any(map(_has_no_minus, _relax(cleared))):
+    if _has_no_minus(cleared) or any(map(_has_no_minus, _relax(cleared))):
         return True
     for count in range(1, min(len(facts), 2) + 1):
         for chosen in combinations(facts, count):
@@ -105,19 +105,8 @@ def _holds_for_sizes(value: Polynomial, facts: Facts = ()) -> bool:
     return False
 
 
-def _find_least(facts: Facts) -> dict[ir.Expr, Fraction]:
-    """The least number that a size may be, where a fact about it alone says more than 1."""
-    found: dict[ir.Expr, Fraction] = {}
-    for fact in facts:
-        split = fact.split(fact.atoms[0]) if len(fact.atoms) == 1 else None
-        if split is not None and split[0] == ONE and (number := split[1].constant) is not None:
-            found[fact.atoms[0]] = max(found.get(fact.atoms[0], Fraction(1)), -number)
-    return found
-
-
-def _has_no_minus(value: Polynomial, facts: Facts = ()) -> bool:
-    """Are all coefficients >= 0, written in size - 1, or in size - n where n is its least?"""
-    least = _find_least(facts)
+def _has_no_minus(value: Polynomial) -> bool:
+    """Are all coefficients >= 0, written in size - 1?"""
     shifted: dict[tuple[tuple[ir.Expr, int], ...], Fraction] = {}
     for monomial, number in value.terms.items():
         parts: list[tuple[Monomial, Fraction]] = [((), number)]
@@ -125,9 +114,8 @@ def _has_no_minus(value: Polynomial, facts: Facts = ()) -> bool:
             if power < 0 or not _is_counting(atom):
                 return False
             if isinstance(atom, ir.Size):
-                low = least.get(atom, Fraction(1))
                 parts = [
-                    ((*left, (atom, k)) if k else left, times * comb(power, k) * low ** (power - k))
+                    ((*left, (atom, k)) if k else left, times * comb(power, k))
                     for left, times in parts
                     for k in range(power + 1)
                 ]

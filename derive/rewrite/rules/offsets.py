@@ -7,7 +7,7 @@ A plan reads such a table as a view of its windows. Substitution tells what depe
 through i - j: put u + j for i, and j is gone.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -15,7 +15,7 @@ from itertools import permutations
 from typing import TypeAlias
 
 from derive.analysis.extents import is_told
-from derive.analysis.facts import find_facts, find_range, is_finite, is_integer, is_never_negative
+from derive.analysis.facts import find_facts, find_range, is_integer, is_never_negative
 from derive.ir import nodes as ir
 from derive.ir.polynomial import ONE, Polynomial, add_all
 from derive.ir.walk import (
@@ -23,16 +23,15 @@ from derive.ir.walk import (
     find_accesses,
     find_brackets,
     find_free,
-    map_children,
     rename_apart,
     rewrite_bottom_up,
     substitute,
     walk,
 )
-from derive.rewrite.guards import find_nonfinite, is_variable, mark_tensors
-from derive.rewrite.rule import drop_unread, put_value, system_rule
+from derive.rewrite.rule import system_rule
 from derive.rewrite.rules.products import is_bracket, is_negative
 from derive.rewrite.rules.sums import find_factors
+from derive.rewrite.rules.tables import Tables
 
 Offset: TypeAlias = tuple[tuple[ir.Index, int], ...]  # how often each index counts
 Guards: TypeAlias = tuple[ir.Expr, ...]
@@ -123,14 +122,10 @@ def _guard_parts(guards: Guards, parts: Sequence[ir.Expr]) -> Guards:
 
 
 @dataclass
-class _Tables:
-    """The tables of a system: by what they hold, and the equations that define them."""
+class _Offsets(Tables):
+    """Tables of what depends on sums of indices."""
 
-    names: Names
-    nonfinite: Mapping[ir.Tensor, ir.Tensor]
-    target: str = ""
     products: bool = False  # instead: of what one of two indices, and their difference, tell
-    made: dict[tuple[ir.Expr, tuple[ir.Index, ...]], ir.Equation] = field(default_factory=dict)
     runs: dict[tuple[Polynomial, int], ir.Index] = field(default_factory=dict)
 
     def open(self, expr: ir.Expr, guards: Guards) -> ir.Expr:
@@ -142,22 +137,16 @@ class _Tables:
         if read is not None:
             return read
         match expr:
-            case ir.Reduce("sum", bound, condition, body):
-                return self._open_sum(expr, (*guards, condition))
-            case ir.Reduce(kind, bound, condition, body):
-                return ir.Reduce(kind, bound, condition, self.open(body, (*guards, condition)))
-            case ir.Along(kind, index, condition, body, columns):
-                inside = self.open(body, (*guards, condition))
-                return ir.Along(kind, index, condition, inside, columns)
-            case ir.Where(condition, then, other):
-                then = self.open(then, (*guards, condition))
-                return ir.Where(condition, then, self.open(other, (*guards, ir.Not(condition))))
+            case ir.Reduce("sum"):
+                return self._open_sum(expr, (*guards, expr.condition))
             case ir.Mul(factors):
                 return ir.product_of(self._open_parts(factors, guards, ir.product_of, _guard_parts))
             case ir.Add(terms):
                 return ir.sum_of(self._open_parts(terms, guards, ir.sum_of, lambda told, _: told))
+            case ir.Reduce() | ir.Along() | ir.Where():
+                return self.open_values(expr, guards)
             case ir.Pow() | ir.Call() if not is_integer(Polynomial.of(expr)):
-                return map_children(expr, lambda part: self.open(part, guards))
+                return self.open_values(expr, guards)
         return expr
 
     def _open_sum(self, expr: ir.Reduce, guards: Guards) -> ir.Expr:
@@ -255,18 +244,11 @@ class _Tables:
         if not places:
             return None
         is_read = is_met and not inside
-        if not is_read and is_variable(body) and not is_finite(mark_tensors(body, self.nonfinite)):
-            # No one may read an entry that is infinite: 0 * oo would be its gradient.
+        if not is_read and self.is_harmful(body):
             if not is_met or any(not {*places} >= {*find_free(c)} for c in inside.values()):
                 return None
             body = ir.Where(ir.all_of(*inside.values()), body, ir.ZERO)
-        axes = (*(i for i in find_free(body) if i not in places), *places)
-        key = body, axes
-        if key not in self.made:
-            name = self.names.take(f"{self.target}_of_{'_'.join(i.name for i in places)}")
-            self.made[key] = ir.Equation(ir.name_axes(name, axes), body)
-        tensor = self.made[key].target.tensor
-        return ir.Access(tensor, tuple(places.get(axis, axis) for axis in axes))
+        return self.define(body, places)
 
 
 def _put(expr: ir.Expr, offset: Offset, index: ir.Index, low: Polynomial) -> ir.Expr:
@@ -326,7 +308,7 @@ def tabulate_offsets(system: ir.System) -> Iterator[ir.System]:
 
     An equation that is such a part goes where it is read.
     """
-    yield from _tabulate(system)
+    yield from _Offsets(system).tabulate(system.equations)
 
 
 @system_rule(
@@ -341,29 +323,7 @@ def multiply_before_offset(system: ir.System) -> Iterator[ir.System]:
 
     Windows of the table are thin matrices, which torch is slow to add gradients up from.
     """
-    yield from _tabulate(system, products=True)
-
-
-def _tabulate(system: ir.System, *, products: bool = False) -> Iterator[ir.System]:
-    """The system with tables, where there is one."""
-    if not any(find_offsets(equation.value) for equation in system.equations):
-        return
-    tables = _Tables(Names.of(system), find_nonfinite(system), products=products)
-    whole: list[ir.Equation] = []
-    equations: list[ir.Equation] = []
-    for equation in system.equations:
-        value, tensor = equation.value, equation.target.tensor
-        for part in whole:
-            value = put_value(value, part)
-        tables.target, count = tensor.name, len(tables.made)
-        opened = tables.open(value, ())
-        changed = ir.Equation(equation.target, opened)
-        is_part = isinstance(opened, ir.Access) and tensor not in system.results
-        if is_part and all(isinstance(place, ir.Index) for place in equation.target.places):
-            whole.append(ir.Equation(equation.target, value))
-        equations += [*list(tables.made.values())[count:], changed]
-    if tables.made:
-        yield replace(system, equations=drop_unread(equations, system.results))
+    yield from _Offsets(system, products=True).tabulate(system.equations)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,10 @@ A gather commutes with what is linear and with what is elementwise. Substitution
 the place, and an index of the place is gone. Which side is cheaper follows from the sizes.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
 from typing import TypeAlias
 
 from derive.analysis.facts import Facts, find_facts, is_finite, is_never_negative, is_positive
@@ -47,19 +49,77 @@ def is_affine(place: ir.Expr) -> bool:
 
 
 @dataclass
-class Tables:
+class Tables(ABC):
     """The tables of a system: by what they hold, and the equations that define them."""
 
-    names: Names
-    nonfinite: Mapping[ir.Tensor, ir.Tensor]
+    system: ir.System
+
+    def __post_init__(self) -> None:
+        self.names, self.target = Names.of(self.system), ""
+        self.made: dict[tuple[ir.Expr, tuple[ir.Index, ...]], ir.Equation] = {}
+
+    @cached_property
+    def nonfinite(self) -> Mapping[ir.Tensor, ir.Tensor]:
+        """The tensors that may hold more than finite numbers."""
+        return find_nonfinite(self.system)
+
+    @abstractmethod
+    def open(self, expr: ir.Expr, guards: Conditions) -> ir.Expr:
+        """The expression with reads of tables for its largest parts that tables can hold."""
+
+    def open_values(self, expr: ir.Expr, guards: Conditions) -> ir.Expr:
+        """The expression with the values in it opened, each under what guards it."""
+        match expr:
+            case ir.Reduce(kind, bound, condition, body):
+                return ir.Reduce(kind, bound, condition, self.open(body, (*guards, condition)))
+            case ir.Along(kind, index, condition, body, columns):
+                inside = self.open(body, (*guards, condition))
+                return ir.Along(kind, index, condition, inside, columns)
+            case ir.Where(condition, then, other):
+                then = self.open(then, (*guards, condition))
+                return ir.Where(condition, then, self.open(other, (*guards, ir.Not(condition))))
+        return map_children(expr, lambda part: self.open(part, guards))
+
+    def is_harmful(self, body: ir.Expr) -> bool:
+        """May an entry that nobody reads be infinite? Its gradient would be 0 * oo."""
+        return is_variable(body) and not is_finite(mark_tensors(body, self.nonfinite))
+
+    def define(
+        self, body: ir.Expr, places: Mapping[ir.Index, ir.Expr], *, is_row: bool = True
+    ) -> ir.Expr:
+        """A read of a table at places for some of its indices: its last ones, or its first."""
+        others = tuple(i for i in find_free(body) if i not in places)
+        axes = (*others, *places) if is_row else (*places, *others)
+        if (body, axes) not in self.made:
+            name = self.names.take(f"{self.target}_of_{'_'.join(i.name for i in places)}")
+            self.made[body, axes] = ir.Equation(ir.name_axes(name, axes), body)
+        tensor = self.made[body, axes].target.tensor
+        return ir.Access(tensor, tuple(places.get(axis, axis) for axis in axes))
+
+    def tabulate(self, equations: Sequence[ir.Equation]) -> Iterator[ir.System]:
+        """The system with tables, where there is one; an equation that is one goes to readers."""
+        found: list[ir.Equation] = []
+        whole: list[ir.Equation] = []
+        for equation in equations:
+            self.target, count = equation.target.tensor.name, len(self.made)
+            value = self.open(reduce(put_value, whole, equation.value), ())
+            found += [*list(self.made.values())[count:], ir.Equation(equation.target, value)]
+            if isinstance(value, ir.Access) and equation.target.tensor not in self.system.results:
+                whole.append(found[-1])
+        if self.made:
+            yield replace(self.system, equations=drop_unread(found, self.system.results))
+
+
+@dataclass
+class _Places(Tables):
+    """Tables of what is read at places."""
+
     allowed: Sequence[ir.Expr]  # keys that are tried
     is_strict: bool = True  # all indices of a key are gone, else one at least
     adds: bool = False  # instead: what is multiplied by reads is added up by place before
-    target: str = ""
-    made: dict[tuple[ir.Expr, tuple[ir.Index, ...]], ir.Equation] = field(default_factory=dict)
     runs: dict[ir.Expr, ir.Index] = field(default_factory=dict)  # the values of keys, by extent
 
-    def open(self, expr: ir.Expr) -> ir.Expr:
+    def open(self, expr: ir.Expr, guards: Conditions) -> ir.Expr:
         """The expression with reads of tables for its largest parts that a key stands for."""
         keys = [key for key in find_keys(expr) if key in self.allowed]
         if not keys:
@@ -73,21 +133,14 @@ class Tables:
         match expr:
             case ir.Access() | ir.Index():
                 return expr
-            case ir.Reduce("sum", bound, condition, body):
+            case ir.Reduce("sum"):
                 for key in keys:
                     read = (self._add_up if self.adds else self._open_sum)(expr, key)
                     if read is not None:
                         return read
-                return ir.Reduce("sum", bound, condition, self.open(body))
-            case ir.Reduce(kind, bound, condition, body):
-                return ir.Reduce(kind, bound, condition, self.open(body))
-            case ir.Along(kind, index, condition, body, columns):
-                return ir.Along(kind, index, condition, self.open(body), columns)
-            case ir.Where(condition, then, other):
-                return ir.Where(condition, self.open(then), self.open(other))
             case ir.Call("floordiv" | "mod" | "floor"):
                 return expr
-        return map_children(expr, self.open)
+        return self.open_values(expr, guards)
 
     def read(self, expr: ir.Expr, key: ir.Expr) -> ir.Expr | None:
         """A read of a table in place of an expression, if an index of the key stands only there."""
@@ -104,10 +157,10 @@ class Tables:
         left = {*find_free(key)} & {*find_free(body)}
         if run in free or (left if self.is_strict else left == {*find_free(key)}):
             return None
-        if is_variable(body) and not is_finite(mark_tensors(body, self.nonfinite)):
-            return None  # no one may read an entry that is infinite: its gradient would be 0 * oo
+        if self.is_harmful(body):
+            return None
         is_row = bool({*find_free(body)} & {*find_free(key)})  # of rows entries are read
-        return self._define(body, run, key, is_row=is_row)
+        return self.define(body, {run: key}, is_row=is_row)
 
     def _find_run(self, expr: ir.Expr, key: ir.Expr) -> ir.Index | None:
         """The index of the values of a key, if it is a place of one extent."""
@@ -122,16 +175,6 @@ class Tables:
         if extents[0] not in self.runs:
             self.runs[extents[0]] = self.names.take_index(ir.Index("u", extents[0]))
         return self.runs[extents[0]]
-
-    def _define(self, body: ir.Expr, run: ir.Index, key: ir.Expr, *, is_row: bool) -> ir.Expr:
-        """A read of a table of what a key stands for: the key is its last or first place."""
-        others = tuple(i for i in find_free(body) if i is not run)
-        axes = (*others, run) if is_row else (run, *others)
-        if (body, axes) not in self.made:
-            name = self.names.take(f"{self.target}_of_{run.name}")
-            self.made[body, axes] = ir.Equation(ir.name_axes(name, axes), body)
-        tensor = self.made[body, axes].target.tensor
-        return ir.Access(tensor, tuple(key if axis is run else axis for axis in axes))
 
     def _open_sum(self, expr: ir.Reduce, key: ir.Expr) -> ir.Expr | None:
         """A sum of a product: what is summed over indices of the table alone is in the table."""
@@ -149,7 +192,7 @@ class Tables:
             read = self.read(ir.Reduce("sum", over, ir.TRUE, ir.product_of(part)), key)
             if read is not None:
                 kept = tuple(i for i in expr.bound if i not in inner)
-                left = ir.product_of([*(self.open(f) for f in factors if f not in part), read])
+                left = ir.product_of([*(self.open(f, ()) for f in factors if f not in part), read])
                 return ir.sum_over(kept, left, expr.condition)
         return None
 
@@ -171,7 +214,7 @@ class Tables:
             return None
         summed = tuple(i for i in expr.bound if i in around and i not in wide)
         condition = ir.all_of(expr.condition, ir.Compare("==", key, run))
-        read = self._define(ir.Reduce("sum", summed, condition, body), run, run, is_row=True)
+        read = self.define(ir.Reduce("sum", summed, condition, body), {run: run})
         kept = tuple(i for i in expr.bound if i not in summed)
         return ir.sum_over((*kept, run), ir.product_of([read, *mine]))
 
@@ -276,7 +319,7 @@ def tabulate_places(system: ir.System) -> Iterator[ir.System]:
     for is_strict in (True, False):
         several = keys if is_strict else tuple(k for k in keys if len(find_free(k)) > 1)
         for allowed in (several, *((key,) for key in several if len(several) > 1)):
-            yield from _tabulate(system, allowed, is_strict=is_strict)
+            yield from _Places(system, allowed, is_strict).tabulate(_inline_reads(system))
 
 
 @system_rule(
@@ -290,7 +333,7 @@ def tabulate_places(system: ir.System) -> Iterator[ir.System]:
 def add_by_place(system: ir.System) -> Iterator[ir.System]:
     """What reads of a table are multiplied by is added up for each of its places before."""
     keys = tuple(dict.fromkeys(k for e in _inline_reads(system) for k in find_keys(e.value)))
-    yield from _tabulate(system, keys, adds=True)
+    yield from _Places(system, keys, adds=True).tabulate(_inline_reads(system))
 
 
 def _inline_reads(system: ir.System) -> tuple[ir.Equation, ...]:
@@ -306,24 +349,3 @@ def _inline_reads(system: ir.System) -> tuple[ir.Equation, ...]:
         if is_read and equation.target.tensor not in system.results and find_keys(value):
             whole.append(found[-1])
     return tuple(found)
-
-
-def _tabulate(
-    system: ir.System, allowed: Sequence[ir.Expr], *, is_strict: bool = True, adds: bool = False
-) -> Iterator[ir.System]:
-    """The system with tables, where there is one."""
-    tables = Tables(Names.of(system), find_nonfinite(system), allowed, is_strict, adds)
-    equations: list[ir.Equation] = []
-    whole: list[ir.Equation] = []
-    for equation in _inline_reads(system):
-        tables.target, count = equation.target.tensor.name, len(tables.made)
-        value = equation.value
-        for part in whole:
-            value = put_value(value, part)
-        value = tables.open(value)
-        changed = ir.Equation(equation.target, value)
-        equations += [*list(tables.made.values())[count:], changed]
-        if isinstance(value, ir.Access) and equation.target.tensor not in system.results:
-            whole.append(changed)
-    if tables.made:
-        yield replace(system, equations=drop_unread(equations, system.results))
