@@ -1,8 +1,7 @@
-"""-sum_c p log_softmax_c(x) is torch's cross_entropy against probabilities.
+"""logsumexp_c(x) - x[c] is torch's cross_entropy against classes.
 
-And logsumexp_c(x) - x[c] is the one against classes: those of the diagonal, of a contrastive loss.
-Its sum or its mean over the rows goes with it; the rows are those of one index. The others are
-elementwise:
+The classes may be those of the diagonal, as in a contrastive loss. The sum or the mean over the
+rows goes with it. The other losses are elementwise:
 
     binary_cross_entropy_with_logits    y softplus(-x) + (1 - y) softplus(x)
     smooth_l1_loss, huber_loss          d**2/2 where |d| < c and else c (|d| - c/2), over c or not
@@ -40,57 +39,6 @@ LACKS = "a logit of -oo makes it nan, and what is near 0 has the digits of the l
 NONE = ("reduction", "none")
 GIVEN = tuple(map(ops.Given, range(3)))
 TWO = ir.Number(Fraction(2))
-
-
-def match_cross_entropy(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """The loss of each row, or of all, where nothing else reads the logarithms."""
-    if (
-        not isinstance(op, (ops.Apply, ops.Reduction))
-        or len(ops.axes_of(op)) > 1
-        or not definitions.is_alone(op)
-    ):
-        return None
-    whole = definitions.spell(op)
-    parts = dict.fromkeys(ops.walk_ops(whole))
-    for logarithms in parts:
-        along = definitions.open(logarithms)
-        if not isinstance(along, ops.Along) or along.kind != "log_softmax":
-            continue
-        rows = tuple(i for i in ops.axes_of(along) if i is not along.index)
-        if len(rows) != 1:
-            continue
-        axes = (*rows, along.index)
-        logits = ops.arrange(strip(along.arg), axes)
-        for given in dict.fromkeys(map(strip, parts)):  # what may be the probabilities
-            if set(ops.axes_of(given)) != set(axes) or any(
-                part is logarithms for part in ops.walk_ops(given)
-            ):
-                continue
-            if ops.is_integral(given) or ops.is_boolean(given):
-                continue  # torch takes no other probabilities
-            for end in ("none", "sum", "mean"):
-                loss = _spell(given, logarithms, rows, along.index, end)
-                if ops.axes_of(loss) == ops.axes_of(op) and is_same(whole, loss):
-                    # Without classes torch's own mean is nan, that of the rows is 0.
-                    call = _make_call(ops.Given(1), "none" if end == "mean" else end)
-                    call = ops.TorchCall(".mean", (call,)) if end == "mean" else call
-                    args = logits, ops.arrange(given, axes)
-                    plain = ops.Along(along.kind, logits, along.index)
-                    bare = _spell(args[1], plain, rows, along.index, end)
-                    # the logarithms, and their product with the probabilities
-                    return ops.Cell(call, args, bare, ops.axes_of(bare), scratch=(axes, axes))
-    return None
-
-
-def _spell(
-    given: ops.Op, logarithms: ops.Op, rows: tuple[ir.Index, ...], index: ir.Index, end: str
-) -> ops.Op:
-    """The losses of the rows, or their sum or mean."""
-    axes = (*rows, index)
-    pair = (ops.arrange(given, axes), ops.arrange(logarithms, axes))
-    loss: ops.Op = ops.Reduction("sum", ops.Apply("*", pair, axes), (index,))
-    loss = loss if end == "none" else ops.Reduction(end, loss, rows)
-    return ops.Apply("neg", (loss,), ops.axes_of(loss))
 
 
 def match_labels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -315,14 +263,8 @@ CELLS = (
     ),
     CellRule(
         call=NAME,
-        computes="x[N, C]; int t[N] < C\nL = mean[n](logsumexp[c](x[n,c]) - x[n,t[n]])",
+        computes="x[N, C]; int t[N] < C\nl[n,c] = log_softmax[c](x[n,c])\nL[n] = -l[n,t[n]]",
         refuses="x[N, C]; int t[N] < C\nL = mean[n](x[n,t[n]] + logsumexp[c](x[n,c]))",
         match=match_labels,
-    ),
-    CellRule(
-        call=NAME,
-        computes="x[N, C]; p[N, C]\nL = -mean[n](sum[c](p[n,c] * log_softmax[c](x[n,c])))",
-        refuses="x[N, C]; p[N, C]\nL = mean[n](sum[c](p[n,c] * log_softmax[c](x[n,c])))",
-        match=match_cross_entropy,
     ),
 )
