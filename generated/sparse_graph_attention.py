@@ -53,10 +53,10 @@ def sparse_graph_attention(
     g = torch.einsum("nf,fhc->nhc", X, W)
     # s[n,h] = sum[c](g[n,h,c] * a_src[h,c])  [N, H]
     s = torch.einsum("nhc,hc->nh", g, a_src)
-    # t[h,n] = sum[c](g[n,h,c] * a_dst[h,c])  [H, N]
-    t = torch.einsum("nhc,hc->hn", g, a_dst)
-    # s_plus_t[e,h] = s[src[e],h] + t[h,dst[e]]  [E, H]
-    s_plus_t = s.index_select(0, src) + t.index_select(1, dst).mT
+    # t[n,h] = sum[c](g[n,h,c] * a_dst[h,c])  [N, H]
+    t = torch.einsum("nhc,hc->nh", g, a_dst)
+    # s_plus_t[e,h] = s[src[e],h] + t[dst[e],h]  [E, H]
+    s_plus_t = s.index_select(0, src) + t.index_select(0, dst)
     # score[e,h] = where(s_plus_t[e,h] > 0, s_plus_t[e,h], slope * s_plus_t[e,h])  [E, H]
     score = (
         torch.nn.functional.leaky_relu(s_plus_t, slope)
@@ -66,11 +66,11 @@ def sparse_graph_attention(
     del s_plus_t
     # total[n,h] = logsumexp[e](where(dst[e] == n, score[e,h], -oo))  [N, H]
     total = _segment_logsumexp(score, dst, N)
-    # alpha[h,e] = exp(score[e,h] - total[dst[e],h])  [H, E]
-    alpha = torch.exp(score - total.index_select(0, dst)).mT
+    # alpha[e,h] = exp(score[e,h] - total[dst[e],h])  [E, H]
+    alpha = torch.exp(score - total.index_select(0, dst))
     del score
-    # Y[n,h,c] = sum[e]([dst[e] == n] * (alpha[h,e] * g[src[e],h,c]))  [N, H, C]
-    return _sum_segments(alpha.mT[..., None] * g.index_select(0, src), dst, N)
+    # Y[n,h,c] = sum[e]([dst[e] == n] * (alpha[e,h] * g[src[e],h,c]))  [N, H, C]
+    return _sum_segments(alpha[..., None] * g.index_select(0, src), dst, N)
 
 
 def _check_shapes(

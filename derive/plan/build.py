@@ -6,7 +6,7 @@ more than once is computed once, and a line too long to read is parted.
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from derive.ir import functions
@@ -39,12 +39,11 @@ def make_plan(system: ir.System, sizes: Mapping[str, int], *, cells: bool = True
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a plan is made from: the formula, what rules made of it, and orders of storage."""
+    """What a plan is made from: the formula, and what rules made of it."""
 
     system: ir.System
     prepared: ir.System
     notes: tuple[str, ...]
-    layouts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # other than the usual
     log: tuple[Entry, ...] = ()  # what the search took on its way here
     minimize: str = FLOPS  # by the orders of contraction
     transforms: bool = False  # are there sums by fast Fourier transforms?
@@ -61,7 +60,7 @@ def lower_system(
     """The plan of a form, its orders of contraction chosen at the given sizes."""
     system, prepared = form.system, form.prepared
     context = Context(prepared, sizes, find_entry_names(prepared), lower, minimize=form.minimize)
-    context.layouts = {**find_layouts(prepared), **form.layouts}
+    context.layouts = {**find_layouts(prepared)}
     context.cells, context.compare = cells, lower_rank if cells else None
     marked = mark_harmful(prepared)
     context.roundable = find_roundable(marked) if not exact else set()

@@ -208,7 +208,7 @@ def _list_names(loop: Loop, made: ir.Tensor) -> Iterator[str]:
 
 
 def _list_uses(plan: Plan, system: ir.System) -> list[Entry]:
-    """The uses of rules and the orders of storage, without costs."""
+    """The uses of rules, without costs."""
     uses: list[Entry] = []
     _add_uses(uses, system)
     for entry in plan.log:
@@ -218,11 +218,11 @@ def _list_uses(plan: Plan, system: ir.System) -> list[Entry]:
             _add_uses(uses, uses[-1].system)
     shown = {each.target.tensor.name: each.value for each in system.equations}
     for place, entry in enumerate(uses):
-        if entry.system is not None:
-            each = next(e for e in entry.system.equations if e.target.tensor.name == entry.equation)
-            before, after = shown.get(entry.equation), settle_indices(each, entry.system)
-            uses[place] = replace(entry, before=before, after=after, target=each.target)
-            shown[entry.equation] = after
+        assert entry.system is not None
+        each = next(e for e in entry.system.equations if e.target.tensor.name == entry.equation)
+        before, after = shown.get(entry.equation), settle_indices(each, entry.system)
+        uses[place] = replace(entry, before=before, after=after, target=each.target)
+        shown[entry.equation] = after
     return uses
 
 
@@ -258,10 +258,8 @@ class _Rows:
         start = system if self.uses else prepare(system)[0]
         self.forms = [Form(system, start, ())]
         for entry in self.uses:
-            form = self.forms[-1]
-            layouts = {**form.layouts, entry.equation: entry.order} if entry.order else form.layouts
-            prepared = entry.system or form.prepared
-            self.forms.append(replace(form, prepared=prepared, layouts=layouts))
+            assert entry.system is not None
+            self.forms.append(Form(system, entry.system, ()))
         parts = (op for step in self.plan.steps for op in ops.walk_ops(step.op))
         has_waves = any(isinstance(op, ops.Fourier) for op in parts)
         self.last = replace(self.forms[-1], transforms=has_waves)
@@ -282,9 +280,8 @@ class _Rows:
     def count_uses(self) -> Iterator[Entry]:
         """The uses with the costs of the plans before and after, without calls of torch."""
         costs = pairwise(map(self.count, self.forms))
-        for entry, form, (old, new) in zip(self.uses, self.forms[1:], costs, strict=True):
-            told = replace(entry, old=old, new=new)
-            yield replace(told, remarks=(_spell_order(entry, form),)) if entry.order else told
+        for entry, (old, new) in zip(self.uses, costs, strict=True):
+            yield replace(entry, old=old, new=new)
 
     def list_transforms(self) -> list[Entry]:
         """The steps that have transforms; the last entry has the costs."""
@@ -335,15 +332,6 @@ class _Rows:
 def _count_last(entries: list[Entry], old: Costs | None, new: Costs | None) -> list[Entry]:
     """The entries, the last one with the costs of all."""
     return [*entries[:-1], *(replace(each, old=old, new=new) for each in entries[-1:])]
-
-
-def _spell_order(entry: Entry, form: Form) -> str:
-    """The places of a tensor in the order in which they are stored."""
-    targets = (equation.target for equation in form.prepared.equations)
-    target = next(target for target in targets if target.tensor.name == entry.equation)
-    shape = tuple(target.tensor.shape[k] for k in entry.order)
-    places = tuple(target.places[k] for k in entry.order)
-    return f"stored as {to_text(ir.Access(ir.Tensor(target.tensor.name, shape), places))}"
 
 
 def _describe_order(order: Order) -> Entry:

@@ -68,7 +68,6 @@ class Entry:
     after: ir.Expr | None = None
     target: ir.Access | None = None
     system: ir.System | None = None
-    order: tuple[int, ...] = ()  # in which the places of the tensor are stored
     old: Costs | None = None
     new: Costs | None = None
     remarks: tuple[str, ...] = ()

@@ -1,9 +1,9 @@
-"""The search for a fast plan: rules that lead to other forms, orders of storage, loops.
+"""The search for a fast plan: rules that lead to other forms, orders of contraction, loops.
 
 From the form that the rules of `recipes` make, every use of an optional rule is tried, the most
-promising form always first, and the best one taken; then, tensor by tensor, other orders of
-storage. What a form costs follows from the machine's constants, not from a stopwatch, so that the
-same formula gives the same bytes. Forms met before are not tried again.
+promising form always first, and the best one taken. What a form costs follows from the machine's
+constants, not from a stopwatch, so that the same formula gives the same bytes. Forms met before are
+not tried again.
 
 The best order of contraction is chosen at the sizes that a plan is made for. For size regimes each
 size alone is then made much smaller and much larger; where another form or order takes clearly
@@ -26,10 +26,8 @@ from derive.plan import ops
 from derive.plan.blocks import check_memory, tile
 from derive.plan.build import Form, lower_system
 from derive.plan.chunks import Chunks, chunk_values, close_running
-from derive.plan.cost import Storage, find_copied, find_spread, find_strides
 from derive.plan.factoring import factor_system
 from derive.plan.lower.calls import fold_sums
-from derive.plan.lower.context import find_layouts
 from derive.plan.machine import DEFAULT, Machine
 from derive.plan.path import EXHAUSTIVE, FEW, FLOPS
 from derive.plan.plan import LARGE, PREPARE, Entry, Plan, Regime
@@ -42,11 +40,9 @@ from derive.rewrite.rule import Rule
 from derive.rewrite.rules.offsets import find_offsets, find_recurrent
 
 PAYS = 0.95  # of the time before: a rule that gains less is not worth a reader's thought
-ORDER_PAYS = 0.98  # the same for an order of storage, which is no more to read
 MOST_TURNS = 6  # forms from which others are looked for
 MOST_FORMS = 24  # tried in all
 MOST_OPERATIONS = 2400  # of the plans tried: a formula of more than a hundred gets fewer forms
-STORE = ("store", "in this order torch copies less, or reads what it needs in one piece")
 RECUR = ("accumulate_powers", "sum_{r <= t} g**(t - r) * x_r = y_t, y_t = g * y_{t - 1} + x_t")
 FACTOR = ("factor_terms", "sum x * u + sum x * w = sum x * (u + w)")
 MOST_NEIGHBOURS = 4  # forms tried for other sizes
@@ -156,7 +152,7 @@ def _search(
     form = Form(opened.system, prepared, notes)
     start = search.measure(form) if opened.loops else search.start(form)
     best = search.try_orders(search.try_rules(start))
-    best = search.try_layouts(search.try_transforms(start, best))
+    best = search.try_transforms(start, best)
     plan = replace(best.plan, is_matmul=request.is_matmul)
     if opened.loops:
         plan = opened.close(plan)
@@ -179,7 +175,7 @@ class _Search:
     sizes: Mapping[str, int]
     request: Request
     prepared: dict[ir.System, tuple[ir.System, tuple[str, ...]]] = field(default_factory=dict)
-    planned: dict[ir.System, Plan] = field(default_factory=dict)  # in the usual order of storage
+    planned: dict[ir.System, Plan] = field(default_factory=dict)  # in orders of fewest operations
 
     def prepare(self, system: ir.System) -> tuple[ir.System, tuple[str, ...]]:
         """What the recipe makes of a system, and the laws worth telling of."""
@@ -210,7 +206,7 @@ class _Search:
 
     def measure(self, form: Form) -> Candidate:
         """The form with its plan; DeriveError where it has none."""
-        is_usual = not form.layouts and form.minimize == FLOPS and not form.transforms
+        is_usual = form.minimize == FLOPS and not form.transforms
         plan = self.planned.get(form.prepared) if is_usual else None
         if plan is None:
             plan = self._lower(form, self.sizes)
@@ -277,23 +273,6 @@ class _Search:
         found = self.measure(replace(best.form, minimize=FEW))
         is_more = found.plan.at_sizes(found.plan.flops) > best.plan.at_sizes(best.plan.flops)
         return found if found.seconds < PAYS * best.seconds and not is_more else best
-
-    def try_layouts(self, best: Candidate) -> Candidate:
-        """Each tensor's places in another order of storage, where that saves copies."""
-        copied, left = _find_copied(best.plan), _count_tries(best.plan)
-        for equation in best.form.prepared.equations:
-            name = equation.target.tensor.name
-            if name not in copied:
-                continue
-            orders = list(islice(_find_orders(equation, best.form), left))
-            left -= len(orders)
-            for order in orders:
-                log = (*best.form.log, Entry(*STORE, name, order=order, is_choice=True))
-                layouts = {**best.form.layouts, name: order}
-                found = self.measure(replace(best.form, layouts=layouts, log=log))
-                if found.seconds < ORDER_PAYS * best.seconds:
-                    best = found
-        return best
 
     def find_regimes(self, plan: Plan, start: Candidate) -> tuple[Regime, ...]:
         """At most one regime below and one above for each size.
@@ -381,31 +360,6 @@ def _may_transform(form: Form) -> bool:
 def _count_tries(plan: Plan) -> int:
     """How many plans as long as this one may be tried."""
     return MOST_OPERATIONS // max(1, sum(1 for step in plan.steps for _ in ops.walk_ops(step.op)))
-
-
-def _find_copied(plan: Plan) -> set[str]:
-    """The tensors that torch copies to multiply them, or is slow to go through, by their names."""
-    memory = Storage(plan.sizes)
-    found: set[str] = set()
-    for step in plan.steps:
-        for op in ops.walk_ops(step.op):
-            slow = (*find_copied(op, memory), *find_spread(op, memory))
-            found |= {name for arg in slow for name in ops.find_reads(arg)}
-        memory.strides[step.name] = find_strides(step.op, memory)
-    return found
-
-
-def _find_orders(equation: ir.Equation, form: Form) -> Iterator[tuple[int, ...]]:
-    """The usual order with one place moved to the front, or two neighbours exchanged."""
-    target = equation.target
-    if not all(isinstance(place, ir.Index) for place in target.places):
-        return
-    usual = find_layouts(form.prepared)[target.tensor.name]
-    usual = form.layouts.get(target.tensor.name, usual)
-    for k in range(1, len(usual)):
-        yield (usual[k], *usual[:k], *usual[k + 1 :])
-        if k > 1:
-            yield (*usual[: k - 1], usual[k], usual[k - 1], *usual[k + 1 :])
 
 
 def note_rule(rewriting: Rewriting, form: ir.System) -> tuple[Entry, ...]:

@@ -174,7 +174,7 @@ def test_what_the_search_took_is_what_the_notes_say():
     taken = 0
     for name in LIBRARY:
         plan = built(name).plan
-        entries = [entry for entry in plan.log if entry.is_choice and not entry.order]
+        entries = [entry for entry in plan.log if entry.is_choice]
         notes = [note.partition(":")[0] for note in plan.notes]
         told = [entry.name for entry in built(name).derivation.entries]
         for entry in entries:
@@ -256,16 +256,6 @@ def test_a_rule_that_makes_way_is_told_with_the_next_one():
     assert "guard_product" not in entries
     assert entry.remarks[0].startswith("with guard_product: ")
     assert "guard_product" in tell("x[N]; y[i] = x[i] * [i >= 1]")
-
-
-def test_another_order_of_storage_shows_the_places():
-    text = "A[S, B, E]; W[E, H, D]; K[B, H, T, D]; q[s,b,h,d] = gelu(sum[e](A[s,b,e] * W[e,h,d]))"
-    text += "; y[b,h,s,t] = sum[d](q[s,b,h,d] * K[b,h,t,d])"
-    made = build(parse(text), {"S": 256, "B": 4, "E": 256, "H": 8, "D": 32, "T": 256})
-    (entry,) = (entry for entry in made.derivation.entries if entry.name == "store")
-    (stored,) = entry.remarks
-    assert sorted(stored.removeprefix("stored as q[").removesuffix("]").split(",")) == [*"bdhs"]
-    assert entry.new.seconds < entry.old.seconds
 
 
 def test_a_call_is_told_with_the_operations_it_stands_for():

@@ -2,9 +2,10 @@
 
 A layout is the order in which the places of an intermediate are stored. The first product that
 reads it decides: indices it shares with other operands and keeps (its batch) come first, so that
-the product is a batched matmul of views; the rest stays as the user wrote it. A function along an
-index keeps that index last. A sum over the rows of two matrices, one of which an equation defines,
-keeps the columns of that one last: its gradient then lies as it does itself.
+the product is a batched matmul of views; the rest stays as the user wrote it. A sum over entries
+that data choose is no product, and a place that data tell is read fastest where it was written. A
+function along an index keeps that index last. A sum over the rows of two matrices, one of which an
+equation defines, keeps the columns of that one last: its gradient then lies as it does itself.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from derive.analysis.extents import to_key
 from derive.analysis.facts import Facts, is_finite, is_finite_where_defined, is_never_negative
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
-from derive.ir.walk import find_all_indices, find_free, walk
+from derive.ir.walk import find_accesses, find_all_indices, find_free, walk
 from derive.plan import ops
 from derive.plan.path import FLOPS, Order
 from derive.plan.steps import Step, free_name, name_op
@@ -30,6 +31,7 @@ from derive.rewrite.guards import (
     mark_tensors,
     protect,
 )
+from derive.rewrite.rules.products import is_bracket
 
 
 @lru_cache(maxsize=1 << 8)
@@ -81,11 +83,21 @@ def _find_columns(value: ir.Expr, made: set[str]) -> tuple[ir.Index, ...]:
 
 
 def _find_batch(name: str, values: list[ir.Expr]) -> Iterator[tuple[int, ...]]:
-    """The batch places of the tensor in the products that read it, in order of appearance."""
-    for here in (part for value in values for part in walk(value)):
+    """The batch places of the tensor in the products that read it, in order of appearance.
+
+    None where data tell a place of it.
+    """
+    parts = [part for value in values for part in walk(value)]
+    reads = (part for part in parts if isinstance(part, ir.Access) and part.tensor.name == name)
+    if any(find_accesses(place) for read in reads for place in read.places):
+        return
+    for here in parts:
         match here:
-            case ir.Reduce("sum", bound, _, ir.Mul(factors)):
-                yield from _find_shared(name, bound, factors)
+            case ir.Reduce("sum", bound, condition, ir.Mul(factors)):
+                brackets = (factor for factor in factors if is_bracket(factor))
+                guards = (condition, *(bracket.condition for bracket in brackets))
+                if not any(map(find_accesses, guards)):
+                    yield from _find_shared(name, bound, factors)
 
 
 def _find_shared(
