@@ -70,6 +70,7 @@ def lower_system(
     results = tuple(ops.merge(sources[name], context.stored[name]) for name in names)
     steps = drop_unused(tuple(context.steps), results)
     steps, results = inline_result(steps, results)
+    steps = pull_scales(steps)
     while steps != (
         steps := eliminate_common(_share_orders(steps, set(sources)), set(sources), context.names)
     ):
@@ -254,6 +255,39 @@ def _to_product_key(op: ops.Einsum) -> tuple[Hashable, tuple[ir.Index, ...]]:
         tuple(ops.rename_indices(arg, new) for arg in args),
         frozenset(new[i] for i in op.axes),
     ), names
+
+
+def pull_scales(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The steps with numbers outside of products that there are with other numbers, too."""
+    scales: dict[Hashable, set[ir.Expr]] = {}
+    for step in steps:
+        for op in ops.walk_ops(step.op):
+            if isinstance(op, ops.Einsum):
+                bare, scale = _split_scale(op)
+                scales.setdefault(to_product(bare), set()).add(scale)
+
+    def visit(op: ops.Op) -> ops.Op:
+        here = ops.with_args(op, tuple(map(visit, ops.args_of(op))))
+        if isinstance(here, ops.Einsum) and isinstance(op, ops.Einsum):
+            scale = _split_scale(op)[1]
+            if scale is not ir.ONE and len(scales[to_product(_split_scale(op)[0])]) > 1:
+                return ops.Apply("*", (_split_scale(here)[0], ops.Num(scale)), here.axes)
+        return here
+
+    return tuple(Step(step.name, visit(step.op)) for step in steps)
+
+
+def _split_scale(op: ops.Einsum) -> tuple[ops.Einsum, ir.Expr]:
+    """The product without the numbers that its operands are multiplied by, and these."""
+    args, numbers = list[ops.Op](), list[ir.Expr]()
+    for arg in op.args:
+        match arg:
+            case ops.Apply("*", (bare, ops.Num(number)), axes) if ops.axes_of(bare) == axes:
+                args.append(bare)
+                numbers.append(number)
+            case _:
+                args.append(arg)
+    return ops.Einsum(tuple(args), op.axes), ir.product_of(numbers)
 
 
 def _share_orders(steps: tuple[Step, ...], kept: Collection[str]) -> tuple[Step, ...]:

@@ -111,6 +111,17 @@ def test_a_band_in_blocks_has_no_nan_gradients_of_its_own() -> None:
         assert all(each.grad.isfinite().all() for each in given)
 
 
+def test_a_product_with_and_without_a_number_is_made_once() -> None:
+    lines = "c[Q,A]; u[A,X]; scalar t = 0.3; "
+    scaled = "y[q,x] = 3*sum[a](c[q,a]*u[a,x]) + exp(-t*sum[a](u[a,x]*c[q,a])**2)"
+    other = "y[q,x] = 3*sum[a](c[q,a]*u[a,x]) + exp(-t*sum[a](u[a,x]**2*c[q,a]))"
+    for text, count in ((scaled, 1), (other, 2)):
+        built = build(lines + text, sizes=dict(Q=64, A=32, X=4096))
+        body = built.source.rpartition("def _check_shapes")[0].rpartition('"""')[2]
+        assert body.count(" @ ") + body.count("einsum(") + body.count("mm(") == count
+        assert built.judge().agrees
+
+
 @pytest.mark.parametrize("text", SCALED.values(), ids=SCALED.keys())
 def test_a_scalar_may_be_an_argument_of_a_call(text: str) -> None:
     built = build(text)

@@ -20,6 +20,7 @@ from derive.ir.functions import holds_complex, is_complex
 from derive.ir.polynomial import NOTHING, Polynomial, is_same_extent
 from derive.ir.walk import (
     exchange,
+    find_accesses,
     find_free,
     find_names,
     is_reading,
@@ -90,7 +91,7 @@ def _lower_wave(total: ir.Reduce, context: Context, order: tuple[ir.Index, ...])
         others += [ir.Call("exp", (damping.to_expr(),))] if damping.terms else []
         if part and any(map(is_complex, others)):
             continue
-        for wave in _find_waves(angle, total.bound):
+        for wave in _find_waves(angle, _sort_stored(total)):
             inside = [f for f in others if wave.index in find_free(f)]
             is_apart = not any(wave.frequency in find_free(f) for f in inside)
             is_free = wave.index not in find_free(total.condition)
@@ -106,6 +107,15 @@ def _lower_wave(total: ir.Reduce, context: Context, order: tuple[ir.Index, ...])
             outside = [f for f in others if f not in inside]
             return _write_wave(total, wave, part, (inside, outside), context, order)
     return None
+
+
+def _sort_stored(total: ir.Reduce) -> list[ir.Index]:
+    """The bound indices, those first that stand last where they are read: they lie in one piece."""
+    reads = [access for access in find_accesses(total.body) if len(access.places) > 1]
+    last = {
+        i: max([r.places.index(i) for r in reads if i in r.places], default=0) for i in total.bound
+    }
+    return sorted(total.bound, key=lambda index: -last[index])
 
 
 def _has_wave(term: ir.Expr, bound: Sequence[ir.Index]) -> bool:
