@@ -233,6 +233,7 @@ RULES: tuple[Rule, ...] = (
     exponentials.merge_mask,
     exponentials.exponentiate_mask,
     products.guard_product,
+    chains.split_root,
     exponentials.turn_sigmoid,
     products.choose_argument,
     tables.join_reads,
@@ -316,7 +317,7 @@ def prepare(system: ir.System, log: list[Use] | None = None) -> tuple[ir.System,
     settle = _make_rewriter(opened, guards.find_nonfinite(opened))
     settled = replace(opened, equations=open_rows(opened.equations, opened.results, settle))
     logged.replace_each(*OPENED, settled)
-    nonfinite = guards.find_nonfinite(settled)
+    nonfinite = guards.find_nonfinite(settled, signs=True)
     rewrite = _make_rewriter(settled, nonfinite)
     equations = list(settled.equations)
     for number, each in enumerate(settled.equations):

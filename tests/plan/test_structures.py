@@ -36,6 +36,14 @@ READERS = {
     "q[d,w,k] = t[d,k]*p[k,w]/z[d,w]; a[d,k] = sum[w](n[d,w]*q[d,w,k]); "
     "c[k,w] = sum[d](n[d,w]*q[d,w,k]); return a, c",
 }
+MESSAGES = {
+    "of neighbours": "m[n,f] = sum[e, d[e] == n](h[s[e],f]); y[n,g] = relu(sum[f](m[n,f]*W[f,g]))",
+    "beside its own": "m[n,f] = sum[e, d[e] == n](h[s[e],f]) + h[n,f]; "
+    "y[n,g] = relu(sum[f](m[n,f]*W[f,g]))",
+    "over the roots of degrees": "c[n] = 1 + sum[e]([d[e] == n]); "
+    "m[n,f] = sum[e, d[e] == n](h[s[e],f]/sqrt(c[s[e]]*c[n])) + h[n,f]/c[n]; "
+    "y[n,g] = relu(sum[f](m[n,f]*W[f,g]))",
+}
 WAVES = {
     "there and back": (
         "x[B,N]; w[N]; index k, t < N; X[b,k] = sum[n](x[b,n]*exp(-2*pi*I*k*n/N)); "
@@ -84,6 +92,14 @@ def test_a_guard_makes_no_sum_larger(text: str, power: int) -> None:
 def test_a_product_that_sums_read_is_never_made(text: str) -> None:
     built = build(text, sizes=dict(D=64, W=128, K=16))
     assert built.plan.peak < 64 * 128 * 16
+    assert built.judge().agrees
+
+
+@pytest.mark.parametrize("text", MESSAGES.values(), ids=MESSAGES.keys())
+def test_a_layer_comes_before_the_messages_that_it_makes_small(text: str) -> None:
+    shapes = "h[N,F]; W[F,G]; int s, d[E] < N; index n < N; "
+    built = build(shapes + text, sizes=dict(N=256, F=512, G=8, E=2048))
+    assert built.plan.peak < 512 * 256
     assert built.judge().agrees
 
 

@@ -25,13 +25,13 @@ from derive.judge.evaluate import evaluate_system
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
 from derive.plan.build import make_plan
-from derive.rewrite.recipes import LOSSY, OPTIONS, find_rewritings, prepare
+from derive.rewrite.recipes import LOSSY, OPTIONS, RULES, find_rewritings, prepare
 from derive.rewrite.rule import settle_indices
 
 ROWS = read_literals(Path(__file__).with_name("options_rows.txt"))
 
 ALL = (*OPTIONS, *LOSSY)
-RULE = {rule.name: rule for rule in ALL}
+RULE = {rule.name: rule for rule in (*RULES, *ALL)}
 
 
 def read(text, empty_row="nan"):
@@ -80,7 +80,7 @@ each_refused = pytest.mark.parametrize(("name", "text"), REFUSED)
 
 
 def test_every_rule_has_something_to_refuse():
-    assert {name for name, _ in REFUSED} == set(RULE)
+    assert {name for name, _ in REFUSED} >= {rule.name for rule in ALL}
 
 
 @pytest.mark.sampled(2)

@@ -14,15 +14,7 @@ from dataclasses import dataclass, replace
 from derive.analysis.facts import is_finite_where_defined, is_never_negative, is_safe
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
-from derive.ir.walk import (
-    find_brackets,
-    find_free,
-    is_reading,
-    map_children,
-    rewrite_bottom_up,
-    substitute,
-    walk,
-)
+from derive.ir.walk import find_brackets, find_free, is_reading, map_children, substitute, walk
 from derive.rewrite.guards import find_nonfinite, mark_tensors, unmark_tensors
 from derive.rewrite.rule import find_value, rule, system_rule
 from derive.rewrite.rules import masks, products
@@ -208,51 +200,23 @@ def inline_row(system: ir.System) -> Iterator[ir.System]:
             yield from _inline(equation, system, nonfinite)
 
 
-@system_rule(
-    law="(a_i * b_j)**p = a_i**p * b_j**p where neither is below 0, and p is between -1 and 1",
-    before="a[M] > 0; b[N] > 0; x[M, N]; z[i] = sum[j](x[i,j] * sqrt(a[i] * b[j]))",
-    after="a[M] > 0; b[N] > 0; x[M, N]; z[i] = sum[j](x[i,j] * (sqrt(a[i]) * sqrt(b[j])))",
-    refuses="a[M] > 0; b[N]; x[M, N]; z[i] = sum[j](x[i,j] * sqrt(a[i] * b[j]))",
-)
-def split_powers(system: ir.System) -> Iterator[ir.System]:
-    """Roots of products that are wider than their factors are products of the factors' roots.
-
-    No root of a factor is too large where the product is not; powers beyond may be.
-    """
-    likeness = find_nonfinite(system, signs=True)
-    values = (mark_tensors(equation.value, likeness) for equation in system.equations)
-    split = (unmark_tensors(rewrite_bottom_up(v, _split_power), likeness) for v in values)
-    pairs = zip(system.equations, split, strict=True)
-    new = replace(system, equations=tuple(ir.Equation(e.target, value) for e, value in pairs))
-    if new != system:
-        yield new
-
-
-def _split_power(expr: ir.Expr) -> ir.Expr:
-    match expr:
-        case ir.Pow(base, ir.Number(power) as exponent) if -1 < power < 1:
-            parts = part_product(base)
-            own = {*find_free(base)}
-            if any(own <= {*find_free(part)} for part in parts):
-                return expr
-            if all(map(is_never_negative, parts)):
-                return ir.Mul(tuple(ir.Pow(part, exponent) for part in parts))
-    return expr
-
-
 @rule(
-    law="(a * b)**p = a**p * b**p where neither a nor b is negative",
+    law="(a_i * b_j)**p = a_i**p * b_j**p where neither is below 0, and p is between -1 and 1",
     before="a[M, D]; b[N, D]; z[i,j] = 1 / sqrt(sum[d](a[i,d]**2) * sum[d](b[j,d]**2))",
-    after="a[M, D]; b[N, D]; z[i,j] = sum[d](a[i,d]**2)**(-1/2) * sum[d](b[j,d]**2)**(-1/2)",
+    after="a[M, D]; b[N, D]; z[i,j] = 1 / (sqrt(sum[d](a[i,d]**2)) * sqrt(sum[d](b[j,d]**2)))",
     refuses="a[M]; b[N, D]; z[i,j] = 1 / sqrt(a[i] * sum[d](b[j,d]**2))",
 )
-def split_power(expr: ir.Expr) -> ir.Expr | None:
-    """A power of a product that is wider than each of its factors, as those of narrow ones."""
-    if not isinstance(expr, ir.Pow):
-        return None
-    parts, wide = part_product(expr.base), {*find_free(expr.base)}
-    is_narrow = all({*find_free(part)} < wide and is_never_negative(part) for part in parts)
-    return ir.Mul(tuple(ir.Pow(p, expr.exponent) for p in parts)) if is_narrow else None
+def split_root(expr: ir.Expr) -> ir.Expr | None:
+    """A root of a product that is wider than each of its factors is the product of their roots.
+
+    No root of a factor is too large where that of the product is not; higher powers may be.
+    """
+    match expr:
+        case ir.Pow(base, ir.Number(power) as exponent) if -1 < power < 1:
+            parts, wide = part_product(base), {*find_free(base)}
+            if all({*find_free(part)} < wide and is_never_negative(part) for part in parts):
+                return ir.Mul(tuple(ir.Pow(part, exponent) for part in parts))
+    return None
 
 
 def part_product(expr: ir.Expr) -> list[ir.Expr]:

@@ -402,7 +402,7 @@ def expand_equations(system: ir.System) -> Iterator[ir.System]:
 
     All equations are expanded at once too. Where the terms cancel, what is left may be one product.
     """
-    nonfinite = guards.find_nonfinite(system)
+    nonfinite = guards.find_nonfinite(system, signs=True)
     names = guards.find_sensitive_names(system)
     values = {e.target: guards.mark_tensors(e.value, nonfinite) for e in system.equations}
 
@@ -476,25 +476,19 @@ def _find_own(
 
 
 def is_polynomial(expr: ir.Expr) -> bool:
-    """Is it made of sums, products and natural powers of tensors, and quotients by some?"""
+    """Is it made of sums, products and natural powers of real values, each from single entries?"""
     match expr:
-        case _ if is_number(expr):
-            return True
         case ir.Add(parts) | ir.Mul(parts):
             return all(map(is_polynomial, parts))
-        case ir.Pow(base, ir.Number(power)):
-            return (
-                is_polynomial(base)
-                if guards.is_natural(ir.Number(power))
-                else isinstance(base, ir.Access)
-            )
+        case ir.Pow(base, exponent) if guards.is_natural(exponent):
+            return is_polynomial(base)
         case ir.Reduce("sum" | "mean", _, _, body):
             return is_polynomial(body)
-        case ir.Where(_, then, other):
-            return other is ir.ZERO and is_polynomial(then)
+        case ir.Where(_, then, other) if other is ir.ZERO:
+            return is_polynomial(then)
         case ir.Access():
             return expr.tensor.kind == "real"
-    return False
+    return not any(isinstance(part, (ir.Reduce, ir.Along)) for part in walk(expr))
 
 
 @rule(

@@ -61,7 +61,7 @@ class Tables(ABC):
     @cached_property
     def nonfinite(self) -> Mapping[ir.Tensor, ir.Tensor]:
         """The tensors that may hold more than finite numbers."""
-        return find_nonfinite(self.system)
+        return find_nonfinite(self.system, signs=True)
 
     @abstractmethod
     def open(self, expr: ir.Expr, guards: Conditions) -> ir.Expr:

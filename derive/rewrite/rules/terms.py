@@ -100,8 +100,9 @@ def list_factors(term: ir.Expr) -> tuple[ir.Expr, ...]:
     match term:
         case ir.Mul(factors):
             return tuple(f for factor in factors for f in list_factors(factor))
-        case ir.Reduce("sum" | "mean", _, _, body):
-            return list_factors(body)
+        case ir.Reduce("sum" | "mean", _, condition, body):
+            guards = () if condition is ir.TRUE else ir.split_and(condition)
+            return (*list_factors(body), *(ir.Where(c, ir.ONE, ir.ZERO) for c in guards))
         case ir.Pow(base, ir.Number(power)) if power > 0 and power.denominator == 1:
             return list_factors(base)
         case ir.Where(_, then, other) if other is ir.ZERO:
