@@ -37,7 +37,7 @@ def bahdanau_attention(
     # h_U_a[b,j,a] = sum[e](h[b,j,e] * U_a[e,a])  [B, T, A]
     h_U_a = h @ U_a
     # energy[b,j] = sum[a](tanh(s_W_a[b,a] + h_U_a[b,j,a]) * v_a[a])  [B, T]
-    energy = torch.einsum("bja,a->bj", torch.tanh(s_W_a[:, None] + h_U_a), v_a)
+    energy = torch.tanh(s_W_a[:, None] + h_U_a) @ v_a
     # alpha[b,j] = softmax[j](energy[b,j])  [B, T]
     alpha = torch.softmax(energy, dim=-1)
     # c[b,e] = sum[j](alpha[b,j] * h[b,j,e])  [B, E]

@@ -45,7 +45,6 @@ def ccsd_singles(
 
     Returns r[i,a] [O, V].
     Raises ValueError where the shapes do not fit together.
-    Letters in the einsum strings: V for n*V + f, g for m*V + e, h for c*V + b.
     Cost: 4*O**2*V**3 + 4*O**3*V**2 + 2*O*V**3 + 10*O**2*V**2 + 2*O**3*V + 4*O*V**2 + 2*O**2*V +
         10*O*V + 3*O**2 + 5*V**2 operations; O*V**3 + 2*O**2*V**2 + 6*O*V + 3*O**2 + 4*V**2 elements
         alive at once.
@@ -70,15 +69,13 @@ def ccsd_singles(
         - f_ov_t1_scaled
     )
     # v_oovv_t1[m,e] = sum[n, f](v_oovv[m,n,e,f] * t1[n,f])  [O, V]
-    v_oovv_t1 = torch.einsum("meV,V->me", v_oovv.transpose(1, 2).flatten(2, 3), t1.flatten(0, 1))
+    v_oovv_t1 = v_oovv.transpose(1, 2).flatten(2, 3) @ t1.flatten(0, 1)
     # t2_f_ov_plus_v_oovv_t1[i,a] = sum[m, e](t2[i,m,a,e] * (f_ov[m,e] + v_oovv_t1[m,e]))  [O, V]
-    t2_f_ov_plus_v_oovv_t1 = torch.einsum(
-        "iag,g->ia", t2.transpose(1, 2).flatten(2, 3), (f_ov + v_oovv_t1).flatten(0, 1)
-    )
+    t2_f_ov_plus_v_oovv_t1 = t2.transpose(1, 2).flatten(2, 3) @ (f_ov + v_oovv_t1).flatten(0, 1)
     # t2_v_ooov[i,a] = sum[m, n, e](t2[m,n,a,e] * v_ooov[n,m,i,e])  [O, V]
     t2_v_ooov = torch.einsum("mnae,nmie->ia", t2, v_ooov)
     # v_ooov_t1[m,i] = sum[c, b](v_ooov[m,c,i,b] * t1[c,b])  [O, O]
-    v_ooov_t1 = torch.einsum("mih,h->mi", v_ooov.transpose(1, 2).flatten(2, 3), t1.flatten(0, 1))
+    v_ooov_t1 = v_ooov.transpose(1, 2).flatten(2, 3) @ t1.flatten(0, 1)
     # r_part_3_v_oovv[m,i] = sum[d, b, c](r_part[i,d,b,c] * v_oovv[m,d,b,c])  [O, O]
     r_part_3_v_oovv = v_oovv.flatten(1, 3) @ r_part.flatten(1, 3).mT
     # r_product_part[m,i] = f_oo[m,i] + v_ooov_t1[m,i] + r_part_3_v_oovv[m,i] * 0.5  [O, O]

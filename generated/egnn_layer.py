@@ -74,7 +74,7 @@ def egnn_layer(
         )
     )
     # w[e] = sum[c](m[e,c] * w_x[c])  [E]
-    w = torch.einsum("ec,c->e", m, w_x)
+    w = m @ w_x
     # x_new[n,k] = x[n,k] + sum[e]([dst[e] == n] * (r[e,k] * w[e]))  [N, 3]
     x_new = x + _sum_segments(r * w[:, None], dst, N)
     # total[n,c] = sum[e]([dst[e] == n] * m[e,c])  [N, M]

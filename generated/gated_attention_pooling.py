@@ -39,7 +39,7 @@ def gated_attention_pooling(h: Tensor, V: Tensor, U: Tensor, w: Tensor) -> tuple
     gates = torch.sigmoid(h_U)
     del h_U
     # features_gates_w[b,n] = sum[l](features[b,n,l] * gates[b,n,l] * w[l])  [B, N]
-    features_gates_w = torch.einsum("bnl,l->bn", features * gates, w)
+    features_gates_w = (features * gates) @ w
     # a[b,n] = softmax[n](features_gates_w[b,n])  [B, N]
     a = torch.softmax(features_gates_w, dim=-1)
     # z[b,d] = sum[n](a[b,n] * h[b,n,d])  [B, D]

@@ -46,9 +46,9 @@ def graph_attention(
     # g[i,k] = sum[f](h[i,f] * W[f,k])  [N, G]
     g = h @ W
     # g_a_1[i] = sum[k](g[i,k] * a_1[k])  [N]
-    g_a_1 = torch.einsum("ik,k->i", g, a_1)
+    g_a_1 = g @ a_1
     # g_a_2[j] = sum[k](g[j,k] * a_2[k])  [N]
-    g_a_2 = torch.einsum("jk,k->j", g, a_2)
+    g_a_2 = g @ a_2
     # max_A[i] = max[j](A[i,j])  [N]
     max_A = A.any(-1)
     if block is None and torch.compiler.is_compiling():  # it would unroll the loop

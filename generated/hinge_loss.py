@@ -29,7 +29,7 @@ def hinge_loss(
     """
     _check_shapes(x, w, y, bias, lam)
     # x_w[n] = sum[d](x[n,d] * w[d])  [N]
-    x_w = torch.einsum("nd,d->n", x, w)
+    x_w = x @ w
     # score[n] = x_w[n] + bias  [N]
     score = x_w + bias
     # mean_relu_y_score_minus = mean[n](relu(1 - y[n] * score[n]))  []

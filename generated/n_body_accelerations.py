@@ -52,7 +52,7 @@ def n_body_accelerations(x: Tensor, m: Tensor, eps: float | Tensor = 0.1) -> Ten
         a_part.contiguous(), x.new_full((), 0, dtype=x.dtype).expand(N)
     )
     # a_part_2_masked_m[i] = sum[j](a_part_masked[i,j] * m[j])  [N]
-    a_part_2_masked_m = torch.einsum("ij,j->i", a_part_masked, m)
+    a_part_2_masked_m = a_part_masked @ m
     # a[i,c] = sum[j](a_part_masked[i,j] * (m[j] * x[j,c])) - x[i,c] * a_part_2_masked_m[i]  [N, 3]
     return torch.addmm(x * a_part_2_masked_m[:, None], a_part_masked, (m * x.mT).mT, beta=-1)
 

@@ -27,9 +27,9 @@ def structure_factor(x: Tensor, q: Tensor, k: Tensor) -> Tensor:
     # phase[g,n] = sum[d](k[g,d] * x[n,d])  [K, N]
     phase = k @ x.mT
     # cos_phase_q[g] = sum[n](cos(phase[g,n]) * q[n])  [K]
-    cos_phase_q = torch.einsum("gn,n->g", torch.cos(phase), q)
+    cos_phase_q = torch.cos(phase) @ q
     # sin_phase_q[g] = sum[n](sin(phase[g,n]) * q[n])  [K]
-    sin_phase_q = torch.einsum("gn,n->g", torch.sin(phase), q)
+    sin_phase_q = torch.sin(phase) @ q
     # S[g] = cos_phase_q[g]**2 + sin_phase_q[g]**2  [K]
     return torch.addcmul(cos_phase_q**2, sin_phase_q, sin_phase_q)
 

@@ -13,19 +13,22 @@ from derive.plan.cost import find_true_axes
 def find_matrices(args: Sequence[ops.Op], axes: tuple[ir.Index, ...]) -> tuple[ops.Op, ...]:
     """Both operands as `@` takes them, if the contraction is a product of matrices; else none.
 
-    The right one is a matrix, and the left one has the summed index last. Torch's einsum calls bmm
-    with a batch of one there, which takes a tenth more time than mm.
+    The right one is a matrix or a vector, and the left one has the summed index last. Torch's
+    einsum calls bmm with a batch of one there, which takes a tenth more time than mm, and several
+    times as long as mv where they are small.
     """
-    if len(args) != 2:
+    if len(args) != 2 or any({*find_true_axes(op)} != {*ops.axes_of(op)} for op in args):
         return ()
     for left, right in (args, args[::-1]):
-        rows, column = axes[:-1], axes[-1:]
+        column = tuple(i for i in axes[-1:] if i in ops.axes_of(right))
+        rows = axes[: len(axes) - len(column)]
         summed = tuple(i for i in ops.axes_of(right) if i not in column)
-        is_matrix = len(rows) > 0 and len(summed) == 1 and len(ops.axes_of(right)) == 2
+        is_matrix = len(summed) == 1 and summed[0] not in axes and bool(rows or not column)
         if not is_matrix or set(ops.axes_of(left)) != {*rows, *summed}:
             continue
-        is_plain = len(rows) == 1 or ops.axes_of(left) == (*rows, *summed)
-        if is_plain and all(set(find_true_axes(op)) == {*ops.axes_of(op)} for op in (left, right)):
+        if len(rows) == 1 and not column and ops.axes_of(left) == (*summed, *rows):
+            return right, left  # its gradient is laid out as the matrix is
+        if len(rows) == 1 or ops.axes_of(left) == (*rows, *summed):
             return ops.arrange(left, (*rows, *summed)), ops.arrange(right, (*summed, *column))
     return ()
 

@@ -17,6 +17,7 @@ from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_all_indices, find_children, find_size_names, walk
 from derive.plan import ops
 from derive.plan.cost import find_inner
+from derive.plan.lower.context import Context
 from derive.plan.plan import Plan
 
 SIZE_BITS = 16  # that a size is taken to have in a product of sizes
@@ -50,6 +51,39 @@ def _lower(expr: ir.Expr) -> ops.Op:
             return ops.Apply(function, (_to_tensor(left), _lower(right)), ())
         case _:
             raise TypeError(f"{type(expr).__name__} is no number")
+
+
+def scale_operand(
+    operands: list[ops.Op], number: ir.Expr, axes: tuple[ir.Index, ...], context: Context
+) -> ir.Expr | None:
+    """The number on the smallest operand, or given back where the result is smaller than all."""
+    smallest = min(range(len(operands)), key=lambda k: context.count(ops.axes_of(operands[k])))
+    if context.count(axes) < context.count(ops.axes_of(operands[smallest])):
+        return number
+    op = operands[smallest]
+    operands[smallest] = scale(op, number)
+    return None
+
+
+def has_pairs(operands: Sequence[ops.Op]) -> bool:
+    """Is each of several another one under other indices? What is made of one half serves both."""
+
+    def is_other(one: ops.Op, other: ops.Op) -> bool:
+        axes, its = ops.axes_of(one), ops.axes_of(other)
+        new = dict(zip(axes, its, strict=False))
+        return len(axes) == len(its) and ops.rename_indices(one, new) == other
+
+    return len(operands) > 3 and all(
+        any(one is not other and is_other(one, other) for other in operands) for one in operands
+    )
+
+
+def scale(op: ops.Op, number: ir.Expr) -> ops.Op:
+    """The operation times a number, by a division where the number is an inverse."""
+    match number:
+        case ir.Pow(base, ir.Number(power)) if power == -1 and not isinstance(base, ir.Pow):
+            return ops.Apply("/", (op, lower_number(base)), ops.axes_of(op))
+    return ops.Apply("*", (op, lower_number(number)), ops.axes_of(op))
 
 
 def is_wide(op: ops.Op) -> bool:

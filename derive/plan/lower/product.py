@@ -21,7 +21,7 @@ from derive.plan import ops
 from derive.plan.lower.calls import fold_parts
 from derive.plan.lower.condition import fill, lower_condition
 from derive.plan.lower.context import Context
-from derive.plan.lower.number import is_steady, lower_number
+from derive.plan.lower.number import has_pairs, is_steady, lower_number, scale, scale_operand
 from derive.plan.lower.places import drop_padded
 from derive.plan.path import Order, Path, count, find_path, has_smaller_product
 from derive.rewrite.rules.products import is_bracket, is_negative
@@ -456,7 +456,9 @@ def contract(
         return lower_number(number)
     axes = ops.sort_axes((i for op in operands for i in ops.axes_of(op) if i not in bound), order)
     negative = number is ir.MINUS_ONE
-    late = None if number is ir.ONE or negative else scale_operand(operands, number, axes, context)
+    is_scaled = number is not ir.ONE and not negative
+    at_last = is_scaled and has_pairs(operands)
+    late = scale_operand(operands, number, axes, context) if is_scaled and not at_last else None
     if len(operands) > 1:
         operands = [sum_alone(op, k, operands, axes) for k, op in enumerate(operands)]
     parts = [*operands]
@@ -469,6 +471,8 @@ def contract(
     for pair in path:
         met = [parts[k] for k in pair]
         parts = [op for k, op in enumerate(parts) if k not in pair]
+        if at_last and not parts:
+            late = scale_operand(met, number, axes, context)
         needed = {*axes, *(i for op in parts for i in ops.axes_of(op))}
         kept = ops.sort_axes((i for op in met for i in ops.axes_of(op) if i in needed), inner)
         if parts and set(kept) == {i for op in met for i in ops.axes_of(op)}:
@@ -593,26 +597,6 @@ def join_parts(function: str, parts: Sequence[ir.Expr]) -> ir.Expr:
     if function in {"+", "*"}:
         return (ir.Add if function == "+" else ir.Mul)(tuple(parts))
     return fold(lambda one, other: ir.Call(function, (one, other)), parts)
-
-
-def scale_operand(
-    operands: list[ops.Op], number: ir.Expr, axes: tuple[ir.Index, ...], context: Context
-) -> ir.Expr | None:
-    """The number on the smallest operand, or given back where the result is smaller than all."""
-    smallest = min(range(len(operands)), key=lambda k: context.count(ops.axes_of(operands[k])))
-    if context.count(axes) < context.count(ops.axes_of(operands[smallest])):
-        return number
-    op = operands[smallest]
-    operands[smallest] = scale(op, number)
-    return None
-
-
-def scale(op: ops.Op, number: ir.Expr) -> ops.Op:
-    """The operation times a number, by a division where the number is an inverse."""
-    match number:
-        case ir.Pow(base, ir.Number(power)) if power == -1 and not isinstance(base, ir.Pow):
-            return ops.Apply("/", (op, lower_number(base)), ops.axes_of(op))
-    return ops.Apply("*", (op, lower_number(number)), ops.axes_of(op))
 
 
 def sum_alone(

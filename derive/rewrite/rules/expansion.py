@@ -476,19 +476,25 @@ def _find_own(
 
 
 def is_polynomial(expr: ir.Expr) -> bool:
-    """Is it made of sums, products and natural powers of real values, each from single entries?"""
+    """Is it made of sums, products and natural powers of tensors, and of other powers of some?"""
     match expr:
+        case _ if is_number(expr):
+            return True
         case ir.Add(parts) | ir.Mul(parts):
             return all(map(is_polynomial, parts))
         case ir.Pow(base, exponent) if guards.is_natural(exponent):
             return is_polynomial(base)
+        case ir.Pow(ir.Pow() as base, _):
+            return is_polynomial(base)
+        case ir.Pow(base):
+            return isinstance(base, ir.Access)
         case ir.Reduce("sum" | "mean", _, _, body):
             return is_polynomial(body)
-        case ir.Where(_, then, other) if other is ir.ZERO:
-            return is_polynomial(then)
+        case ir.Where(_, then, other):
+            return other is ir.ZERO and is_polynomial(then)
         case ir.Access():
             return expr.tensor.kind == "real"
-    return not any(isinstance(part, (ir.Reduce, ir.Along)) for part in walk(expr))
+    return False
 
 
 @rule(
