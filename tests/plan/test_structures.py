@@ -138,6 +138,13 @@ def test_a_product_with_and_without_a_number_is_made_once() -> None:
         assert built.judge().agrees
 
 
+def test_both_halves_of_a_scaled_square_are_one() -> None:
+    text = "x[B,F]; v[F,K]; y[b] = sum[i,j, i < j](sum[f](v[i,f]*v[j,f])*x[b,i]*x[b,j])"
+    built = build(text, sizes=dict(B=4096, F=64, K=16))
+    assert built.source.count("x @ v") == 1
+    assert built.judge().agrees
+
+
 @pytest.mark.parametrize("text", SCALED.values(), ids=SCALED.keys())
 def test_a_scalar_may_be_an_argument_of_a_call(text: str) -> None:
     built = build(text)

@@ -65,19 +65,6 @@ def scale_operand(
     return None
 
 
-def has_pairs(operands: Sequence[ops.Op]) -> bool:
-    """Is each of several another one under other indices? What is made of one half serves both."""
-
-    def is_other(one: ops.Op, other: ops.Op) -> bool:
-        axes, its = ops.axes_of(one), ops.axes_of(other)
-        new = dict(zip(axes, its, strict=False))
-        return len(axes) == len(its) and ops.rename_indices(one, new) == other
-
-    return len(operands) > 3 and all(
-        any(one is not other and is_other(one, other) for other in operands) for one in operands
-    )
-
-
 def scale(op: ops.Op, number: ir.Expr) -> ops.Op:
     """The operation times a number, by a division where the number is an inverse."""
     match number:

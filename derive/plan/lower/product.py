@@ -21,7 +21,7 @@ from derive.plan import ops
 from derive.plan.lower.calls import fold_parts
 from derive.plan.lower.condition import fill, lower_condition
 from derive.plan.lower.context import Context
-from derive.plan.lower.number import has_pairs, is_steady, lower_number, scale, scale_operand
+from derive.plan.lower.number import is_steady, lower_number, scale, scale_operand
 from derive.plan.lower.places import drop_padded
 from derive.plan.path import Order, Path, count, find_path, has_smaller_product
 from derive.rewrite.rules.products import is_bracket, is_negative
@@ -456,9 +456,7 @@ def contract(
         return lower_number(number)
     axes = ops.sort_axes((i for op in operands for i in ops.axes_of(op) if i not in bound), order)
     negative = number is ir.MINUS_ONE
-    is_scaled = number is not ir.ONE and not negative
-    at_last = is_scaled and has_pairs(operands)
-    late = scale_operand(operands, number, axes, context) if is_scaled and not at_last else None
+    late = None if number is ir.ONE or negative else scale_operand(operands, number, axes, context)
     if len(operands) > 1:
         operands = [sum_alone(op, k, operands, axes) for k, op in enumerate(operands)]
     parts = [*operands]
@@ -471,8 +469,6 @@ def contract(
     for pair in path:
         met = [parts[k] for k in pair]
         parts = [op for k, op in enumerate(parts) if k not in pair]
-        if at_last and not parts:
-            late = scale_operand(met, number, axes, context)
         needed = {*axes, *(i for op in parts for i in ops.axes_of(op))}
         kept = ops.sort_axes((i for op in met for i in ops.axes_of(op) if i in needed), inner)
         if parts and set(kept) == {i for op in met for i in ops.axes_of(op)}:
