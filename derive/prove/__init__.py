@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import islice, permutations
-from math import inf
 
 from derive.analysis.affine import Affine, simplify_place, to_affine
 from derive.ir import nodes as ir
@@ -162,7 +161,6 @@ def _is_divisor(factor: nf.Factor, term: nf.Term) -> bool:
 
 _MOST_ORDERS = 24
 _LEAST_WEIGHT = 5
-_EASIER = 0.7  # what took too long is tried again when so much of it is left open
 _MOST_STEPS = 4000  # for one intermediate
 
 
@@ -198,18 +196,14 @@ class Stages:
             for e in system.equations
         }
         self._known: dict[str, Stage | None] = {}
-        self._failed: dict[str, int] = {}  # how much it was made of when it took too long
 
     def find(self, tensor: ir.Tensor) -> Stage | None:
         """The normal form; None where it has none, or where it takes too long."""
         name = tensor.name
         if name not in self._known:
             needs = self._find_open(name)
-            hard = len(needs) > _EASIER * self._failed.get(name, inf)
-            hard = hard or any(self._known.get(n, self) is None for n in needs)
+            hard = any(self._known.get(n, self) is None for n in needs)
             self._known[name] = None if hard else self._make(tensor)
-            if self._known[name] is None and not hard:
-                self._failed[name] = len(needs)
         return self._known[name]
 
     def cut(self, name: str, cut: reader.Cut) -> None:

@@ -174,14 +174,6 @@ def _put_in(
     return tuple(replace(each, bound=(*each.bound, *bound)) for each in made)
 
 
-def _check_guards(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
-    """Guards that exclude each other leave nothing; of two alike one is enough."""
-    found = cond.unite((), term.guards)
-    if found == term.guards:
-        return None
-    return () if found is None else (replace(term, guards=found),)
-
-
 def _assume_inside(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     """What stands in an exp under guards stands there where they hold."""
     if term.power is None or not term.guards:
@@ -341,7 +333,6 @@ def _open_pair(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
 
 
 _RULES: tuple[Callable[[nf.Algebra, nf.Term], nf.Poly | None], ...] = (
-    _check_guards,
     _assume_inside,
     _sift,
     _put_known,
