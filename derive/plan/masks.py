@@ -39,7 +39,6 @@ class Known:
     reads: dict[str, tuple[tuple[ir.Index, ...], Reads]] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)  # truth values that are told by data
     infinite: dict[ir.Tensor, ir.Tensor] = field(default_factory=dict)  # with likenesses
-    soft: dict[str, ops.Op] = field(default_factory=dict)  # rows by arithmetic, as they were
     is_changed: bool = False
 
     def find_reads(self, op: ops.Op) -> Reads:
@@ -90,20 +89,13 @@ class Known:
         return is_finite(rewrite_bottom_up(mark_tensors(to_expr(op), self.infinite), turn))
 
     def find_mask(self, soft: ops.Op) -> ops.Op | None:
-        """The mask of a normalized row that may be arithmetic, of one with a name too."""
-        match self.read(soft):
+        """The mask of a normalized row that may be arithmetic."""
+        match soft:
             case ops.Along(kind, ops.Fill(arg, mask, ops.Num(value), False), index):
                 is_row = ROWS[kind].normalizes and value is ir.MINUS_INFINITY
                 is_row = is_row and index in find_true_axes(mask)
                 return mask if is_row and self.is_arithmetic(arg, mask) else None
         return None
-
-    def read(self, soft: ops.Op) -> ops.Op:
-        """What a name stands for, if it is such a row."""
-        if not isinstance(soft, ops.Source) or soft.name not in self.soft:
-            return soft
-        op = self.soft[soft.name]
-        return ops.rename_indices(op, dict(zip(ops.axes_of(op), soft.axes, strict=True)))
 
     def note(self, step: Step) -> None:
         """What a step makes."""
@@ -122,34 +114,10 @@ class Known:
 def use_factors(steps: Sequence[Step]) -> tuple[tuple[Step, ...], bool]:
     """(the steps with masks told by data as factors and logarithms, were there any)."""
     known, done = Known(), list[Step]()
-    for place, step in enumerate(steps):
-        op = _visit(step.op, known)
-        mask = known.find_mask(op)
-        if mask is not None and _is_emptied(step, mask, steps[place + 1 :]):
-            op = _keep_empty(op, mask)
-            known.is_changed = True
-            known.soft[step.name] = step.op
-        done.append(Step(step.name, op))
+    for step in steps:
+        done.append(Step(step.name, _visit(step.op, known)))
         known.note(step)
     return tuple(done), known.is_changed
-
-
-def _is_emptied(soft: Step, mask: ops.Op, later: Sequence[Step]) -> bool:
-    """Does all that reads a normalized row make zeros of what its mask leaves out?"""
-    name, axes = soft.name, ops.axes_of(soft.op)
-
-    def reads_bare(op: ops.Op) -> bool:
-        match op:
-            case ops.Fill(ops.Source(own, told), other, ops.Num(value), False) if own == name:
-                new = dict(zip(axes, told, strict=True))
-                is_own = value is ir.ZERO and ops.rename_indices(mask, new) is other
-                return not is_own or reads_bare(other)
-            case ops.Source(own):
-                return own == name
-        return any(map(reads_bare, ops.args_of(op)))
-
-    readers = [step.op for step in later if name in ops.find_reads(step.op)]
-    return bool(readers) and not any(map(reads_bare, readers))
 
 
 def _visit(op: ops.Op, known: Known) -> ops.Op:
@@ -167,15 +135,11 @@ def _visit(op: ops.Op, known: Known) -> ops.Op:
             if known.is_arithmetic(arg, mask):
                 known.is_changed = True
                 return ops.Apply("*", (here.arg, _to_factor(mask, where)), ops.axes_of(op))
-            is_named = isinstance(arg, ops.Source) and arg.name in known.soft
-            own = known.find_mask(arg) if is_named or not isinstance(arg, ops.Source) else None
-            if own is mask and not where:
+            if isinstance(arg, ops.Along) and known.find_mask(arg) is mask and not where:
                 known.is_changed = True
-                soft, axes = known.read(arg), ops.axes_of(op)
-                assert isinstance(soft, ops.Along)
-                row = _find_rows(mask, soft.index)
-                made = here.arg if is_named else _keep_empty(here.arg, mask)
-                return ops.Apply("*", (made, ops.arrange(ops.Cast(row), axes)), axes)
+                row, axes = ops.Cast(_find_rows(mask, arg.index)), ops.axes_of(op)
+                made = _keep_empty(here.arg, mask)
+                return ops.Apply("*", (made, ops.arrange(row, axes)), axes)
     return here
 
 
