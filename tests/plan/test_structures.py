@@ -145,6 +145,22 @@ def test_both_halves_of_a_scaled_square_are_one() -> None:
     assert built.judge().agrees
 
 
+def test_a_merged_place_is_read_as_its_parts() -> None:
+    lines = """
+        x[B, G*M, N]; w, h[G*M]
+        size G
+        index g < G
+        index m, k < M
+        z[b,g*M + m,n] = x[b,g*M + m,n] - mean[k, l](x[b,g*M + k,l])
+        v[b,g] = var[k, l](x[b,g*M + k,l])
+        u[b,g*M + m,n] = z[b,g*M + m,n] / sqrt(v[b,g] + 1)
+        y[b,c,n] = w[c] * u[b,c,n] + h[c]
+    """
+    built = build(lines, sizes=dict(B=8, G=4, M=8, N=256))
+    assert "group_norm(x, G, w, h, 1)" in built.source
+    assert built.judge().agrees
+
+
 @pytest.mark.parametrize("text", SCALED.values(), ids=SCALED.keys())
 def test_a_scalar_may_be_an_argument_of_a_call(text: str) -> None:
     built = build(text)
