@@ -606,8 +606,9 @@ def _find_sign(expr: ir.Expr) -> Sign:
             return raise_sign(find_sign(base), value)
         case ir.Pow(base):
             return min(find_sign(base), Sign.NEVER_NEGATIVE)
-        case ir.Where(_, then, other):
-            return min(find_sign(then), find_sign(other))
+        case ir.Where(condition, then, other):
+            is_kept = condition is ir.Compare(">", then, ir.ZERO)
+            return find_sign(other) if is_kept else min(find_sign(then), find_sign(other))
         case ir.Reduce(kind, bound, condition, body):
             is_there = all(is_positive(Polynomial.of(index.extent)) for index in bound)
             is_filled = condition is ir.TRUE and is_there
@@ -615,11 +616,8 @@ def _find_sign(expr: ir.Expr) -> Sign:
         case ir.Along(kind, _, condition, body):
             return reduce_sign(kind, find_sign(body), is_filled=condition is ir.TRUE)
         case ir.Call(name, arguments):
-            opened = unfold(expr)
-            return max(
-                apply_sign(name, map(find_sign, arguments)),
-                find_sign(opened) if opened is not None else Sign.UNKNOWN,
-            )
+            known, opened = apply_sign(name, map(find_sign, arguments)), unfold(expr)
+            return known if opened is None else max(known, find_sign(opened))
     return Sign.UNKNOWN
 
 

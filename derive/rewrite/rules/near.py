@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from math import ceil, floor, inf, sqrt
+from typing import NamedTuple
 
-from derive.analysis.facts import is_integer, is_never_negative
+from derive.analysis.facts import Sign, find_range, find_sign, is_integer, is_never_negative
 from derive.ir import nodes as ir
 from derive.ir.polynomial import NOTHING, ONE, Polynomial, add_all
 from derive.ir.walk import (
@@ -24,6 +25,7 @@ from derive.ir.walk import (
     find_size_names,
     map_children,
     rewrite_bottom_up,
+    rewrite_top_down,
     substitute,
     walk,
 )
@@ -32,6 +34,7 @@ from derive.rewrite.rules.sums import find_factors, is_number
 
 MOST = 8  # places that are read one by one
 GAP = ir.Scalar("gap")  # stands for slope * (l - a)
+SIZE = ir.Scalar("size", ir.ZERO, None, (True, False))  # for how large the slope is
 TRIED = (11, 29, 83)  # what sizes are, for a width that must not depend on them
 
 
@@ -69,6 +72,17 @@ class Near:
     first: Fraction  # the first place is the one after a + first, or that one where it is closed
     count: int
     is_closed: bool
+    size: ir.Expr = ir.ONE
+    holds: ir.Expr = ir.TRUE  # of a slope whose sign is not known: where the factor has a width
+    far: ir.Expr = ir.ZERO  # and what it is elsewhere
+
+
+class Ends(NamedTuple):
+    """From where to where places may count, from the position."""
+
+    low: Fraction
+    high: Fraction
+    is_closed: bool
 
 
 def find_near(factor: ir.Expr, index: ir.Index) -> Near | None:
@@ -76,48 +90,114 @@ def find_near(factor: ir.Expr, index: ir.Index) -> Near | None:
     opened = _open_gap(factor, index)
     if opened is None:
         return None
-    inner, position, slope = opened
-    found = {_measure(inner, slope, size) for size in TRIED}
-    ends = found.pop()
-    if found or ends is None:
+    inner, written, slope = opened
+    found: dict[bool, set[Ends | Fraction | None]] = {True: set(), False: set()}
+    for numbers in _try_numbers(inner, slope):
+        step = Polynomial.of(substitute(slope, numbers)).constant
+        if step is None:
+            return None
+        if step:
+            found[step < 0].add(_measure(substitute(inner, numbers), step))
+    near = [is_down for is_down, each in found.items() if any(isinstance(e, Ends) for e in each)]
+    if len(near) != 1 or len(found[near[0]]) > 1:
         return None
-    low, high, is_closed = ends
-    count = ceil(high - low) + is_closed
+    (is_down,) = near
+    (ends,), rest = found[is_down], found[not is_down]
+    assert isinstance(ends, Ends)
+    count = ceil(ends.high - ends.low) + ends.is_closed
     if not 0 < count <= MOST:
         return None
-    return Near(inner, position, slope, low, count, is_closed)
+    size = -Polynomial.of(slope) if is_down else Polynomial.of(slope)
+    sign = ir.MINUS_ONE if is_down else ir.ONE
+    at = _divide(written, is_down, size.to_expr())
+    made = Near(inner, at, slope, ends.low, count, ends.is_closed)
+    if not isinstance(slope, ir.Number):
+        inner = rewrite_top_down(inner, partial(_name_size, size))
+        made = replace(made, factor=inner, slope=ir.Mul((sign, SIZE)), size=size.to_expr())
+    is_known = find_sign(size.to_expr()) is Sign.POSITIVE
+    if is_known or not any(isinstance(part, ir.Scalar) for part in walk(slope)):
+        return made if not rest else None
+    (far, *more) = rest or (None,)
+    if more or not isinstance(far, Fraction):
+        return None
+    holds = ir.Compare(">", made.size, ir.ZERO)
+    whole: ir.Expr = ir.Number(far)
+    if far:  # with no slope nothing is far, and a quotient by it is no number
+        turned = (ir.MINUS_ONE, ir.Call("abs", (made.size,)), ir.Pow(made.size, ir.MINUS_ONE))
+        whole = cancel(ir.Mul((whole, *turned)))
+    safe = ir.Where(holds, made.size, ir.ONE)
+    return replace(made, position=_divide(written, is_down, safe), holds=holds, far=whole)
+
+
+def _name_size(size: Polynomial, expr: ir.Expr) -> ir.Expr:
+    """A number that is a fraction of the size of the slope, by that."""
+    if not is_number(expr) or isinstance(expr, ir.Number) or expr is GAP:
+        return expr
+    value = Polynomial.of(expr)
+    (monomial, number), *_ = size.terms.items()
+    times = value.terms.get(monomial, Fraction(0)) / number
+    is_part = times and value == size * Polynomial.of(times)
+    return cancel(ir.Mul((ir.Number(times), SIZE))) if is_part else expr
+
+
+def _divide(written: ir.Expr, is_down: bool, size: ir.Expr) -> ir.Expr:
+    """The position, of which the gap is as many slopes as a place is behind it."""
+    over = (ir.Pow(f, ir.MINUS_ONE) for f in ir.split_product(size) if f is not ir.ONE)
+    factors = (*([] if is_down else [ir.MINUS_ONE]), written, *over)
+    return cancel(ir.Mul(factors)) if len(factors) > 1 else written
+
+
+def _try_numbers(*parts: ir.Expr) -> Iterator[dict[ir.Expr, ir.Expr]]:
+    """Numbers for sizes and scalars, which a width must not depend on."""
+    names = sorted({*find_size_names(*parts)})
+    atoms = dict.fromkeys(part for each in parts for part in walk(each) if part is not GAP)
+    scalars = [part for part in atoms if isinstance(part, ir.Scalar)]
+    for k, size in enumerate(TRIED * (4 if scalars else 1)):
+        numbers: dict[ir.Expr, ir.Expr] = {
+            ir.Size(name): ir.Number(Fraction(size + 2 * j)) for j, name in enumerate(names)
+        }
+        for j, scalar in enumerate(scalars):
+            value = Fraction((5 * k + 7 * j) % 13 + 1, 3)
+            if isinstance(scalar.lower, ir.Number):
+                value += scalar.lower.value
+            elif isinstance(scalar.upper, ir.Number) or (j + k) % 2:
+                value = getattr(scalar.upper, "value", 0) - value
+            numbers[scalar] = ir.Number(value)
+        yield numbers
 
 
 def _open_gap(factor: ir.Expr, index: ir.Index) -> tuple[ir.Expr, ir.Expr, ir.Expr] | None:
-    """The factor over the gap, the position, and the slope of the gap."""
-    inner, written = factor, factor
+    """The factor over the gap, what the gap is at place 0, and the slope of the gap."""
     lead: tuple[Polynomial, Polynomial] | None = None
-    for part in walk(factor):
+    written = factor
+
+    def visit(part: ir.Expr) -> ir.Expr:
+        """A sum that is the gap, or its negative, and a number, as that."""
+        nonlocal lead, written
         if not isinstance(part, ir.Add) or index not in find_free(part):
-            continue
+            return part
         halves = Polynomial.of(part).split(index)
         if halves is None or not is_number(halves[0].to_expr()):
-            continue
+            return part
         slope, rest = halves
         if lead is None:
             if not find_accesses(rest.to_expr()) or is_integer(rest):
-                continue
+                return part
             lead = slope, rest
             written = ir.sum_of([t for t in part.terms if index not in find_free(t)])
         times = next((n for n in (1, -1) if lead[0] * Polynomial.of(n) == slope), None)
         apart = None if times is None else rest - lead[1] * Polynomial.of(times)
         if times is None or apart is None or not is_number(apart.to_expr()):
-            return None
+            return part
         gap = ir.Mul((ir.Number(Fraction(times)), GAP)) if times < 0 else GAP
-        inner = exchange(inner, part, ir.Add((gap, apart.to_expr())) if apart.terms else gap)
+        return ir.Add((gap, apart.to_expr())) if apart.terms else gap
+
+    inner = rewrite_top_down(factor, visit)
     if lead is None or index in find_free(inner) or find_accesses(inner):
         return None
     if Polynomial.of(written) != lead[1]:
         written = lead[1].to_expr()
-    if lead[0].constant == -1:
-        return inner, written, ir.MINUS_ONE
-    over = (ir.Pow(f, ir.MINUS_ONE) for f in ir.split_product((-lead[0]).to_expr()))
-    return inner, cancel(ir.Mul((written, *over))), lead[0].to_expr()
+    return inner, written, lead[0].to_expr()
 
 
 def _split_power(factor: ir.Expr) -> tuple[ir.Expr, Fraction]:
@@ -133,8 +213,10 @@ def cancel(expr: ir.Expr) -> ir.Expr:
     """A product with the powers of each factor in one, and abs without numbers that have a sign."""
     match expr:
         case ir.Call("abs", (ir.Mul() as inside,)):
-            outside = [f for f in find_factors(inside) if is_number(f) and is_never_negative(f)]
+            outside = [f for f in find_factors(inside) if is_number(f) and find_sign(f)]
             rest = [f for f in find_factors(inside) if f not in outside and f is not ir.MINUS_ONE]
+            if len(rest) == len(find_factors(inside)):
+                return expr
             return cancel(ir.product_of([*outside, ir.Call("abs", (ir.product_of(rest),))]))
         case ir.Mul():
             powers: dict[ir.Expr, Fraction] = {}
@@ -150,19 +232,32 @@ def cancel(expr: ir.Expr) -> ir.Expr:
     return expr
 
 
-def _measure(inner: ir.Expr, slope: ir.Expr, size: int) -> tuple[Fraction, Fraction, bool] | None:
-    """From where to where places may count, from the position, with all sizes near one number."""
-    names = sorted({*find_size_names(inner, slope)})
-    sizes: dict[ir.Expr, ir.Expr] = {
-        ir.Size(name): ir.Number(Fraction(size + 2 * k)) for k, name in enumerate(names)
-    }
-    step = Polynomial.of(substitute(slope, sizes)).constant
-    band = _find_band(substitute(inner, sizes))
-    if step is None or step == 0 or band.low == -inf or band.high == inf:
-        return None
-    ends = sorted((Fraction(band.low) / step, Fraction(band.high) / step))
-    low, high = (each.limit_denominator(1 << 20) for each in ends)
-    return low, high, band.is_closed
+def _measure(inner: ir.Expr, step: Fraction) -> Ends | Fraction | None:
+    """The ends of a factor without sizes, or the number that it is everywhere."""
+    band = _find_band(inner)
+    if -inf < band.low and band.high < inf:
+        ends = sorted((Fraction(band.low) / step, Fraction(band.high) / step))
+        low, high = (each.limit_denominator(1 << 20) for each in ends)
+        return Ends(low, high, band.is_closed)
+    whole = rewrite_bottom_up(inner, _resolve_far)
+    return Polynomial.of(whole).constant if GAP not in {*walk(whole)} else None
+
+
+def _resolve_far(expr: ir.Expr) -> ir.Expr:
+    """A function whose argument has one side of its kinks, whatever the gap is."""
+    match expr:
+        case ir.Call("relu", (part,)):
+            return _resolve_far(ir.Call("max", (part, ir.ZERO)))
+        case ir.Call("max" | "min" as name, (one, other)):
+            for low, high in ((one, other), (other, one)):
+                least, most = find_range(high).low, find_range(low).high
+                if least is not None and most is not None and is_never_negative(least - most):
+                    return high if name == "max" else low
+        case ir.Call("clip", (part, low, high)):
+            inner = _resolve_far(ir.Call("max", (part, low)))
+            inner = _resolve_far(ir.Call("min", (inner, high)))
+            return inner if GAP not in {*walk(inner)} else expr
+    return expr
 
 
 def _find_band(expr: ir.Expr) -> Band:
@@ -297,6 +392,7 @@ class _Reader:
             left = ir.Add((gap, ir.Number(Fraction(-k)))) if k else gap
             less = ir.Mul((ir.MINUS_ONE, *ir.split_product(near.slope), left))
             weight = rewrite_bottom_up(exchange(near.factor, GAP, less), cancel)
+            weight = exchange(weight, SIZE, near.size)
             weight = rewrite_bottom_up(weight, partial(_resolve, gap)) if is_inside else weight
             # of fewer places than K there are those that are there
             there = ir.Call("max", (ir.ZERO, ir.Add((index.extent, ir.Number(Fraction(-k))))))
@@ -308,7 +404,10 @@ class _Reader:
                 condition = ir.all_of(condition, ir.Compare("==", place, index))
             bound = tuple(i for i in expr.bound if i is not index)
             terms.append(ir.sum_over(bound, body, condition))
-        return ir.sum_of(terms)
+        if near.holds is ir.TRUE:
+            return ir.sum_of(terms)
+        far = ir.sum_over(expr.bound, ir.product_of([near.far, *rest]), expr.condition)
+        return ir.Where(near.holds, ir.sum_of(terms), ir.ZERO if near.far is ir.ZERO else far)
 
     def _find_places(
         self, near: Near, index: ir.Index, *, is_inside: bool
@@ -416,6 +515,16 @@ def _find_sign(expr: ir.Expr, gap: ir.Expr) -> int:
     return 1 if min(ends) >= 0 else -1 if max(ends) <= 0 else 0
 
 
+def _find_numbers(system: ir.System) -> dict[ir.Expr, ir.Expr]:
+    """The values that a system gives to names of numbers, as those of its arguments."""
+    numbers: dict[ir.Expr, ir.Expr] = {}
+    for equation in system.equations:
+        value = substitute(equation.value, numbers)
+        if not equation.target.places and is_number(value):
+            numbers[equation.target] = value
+    return numbers
+
+
 @system_rule(
     law="sum_l f(a_n - l) * x_l = sum_k f(a_n - i_n - k) * x_(i_n + k) where f is 0 further on",
     before="x[L]; a[N]; y[n] = sum[l](x[l] * relu(1 - abs(a[n] - l)))",
@@ -427,12 +536,13 @@ def _find_sign(expr: ir.Expr, gap: ir.Expr) -> int:
 )
 def read_near(system: ir.System) -> Iterator[ir.System]:
     """A sum over places of which few are near a position is one over these."""
-    reader = _Reader(Names.of(system))
+    reader, numbers = _Reader(Names.of(system)), _find_numbers(system)
     equations: list[ir.Equation] = []
     for equation in system.equations:
         reader.target, count = equation.target.tensor.name, len(reader.made)
-        value = reader.open(equation.value)
+        value = reader.open(substitute(equation.value, numbers))
         made = [each for group in [*reader.made.values()][count:] for each in group]
+        value = value if made else equation.value
         equations += [*made, ir.Equation(equation.target, value)]
     if reader.made:
         yield replace(system, equations=tuple(equations))
