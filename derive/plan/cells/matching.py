@@ -54,7 +54,7 @@ class CellRule:
 
 
 class Definitions:
-    """The steps by name, how often each is read, and what is known of the arguments."""
+    """The steps by name, and how often each is read."""
 
     def __init__(  # noqa: PLR0913 - the steps, and what is known and asked of them
         self,
@@ -68,13 +68,9 @@ class Definitions:
     ) -> None:
         self.chunks = chunks
         self.exact = exact
-        self.results = results
         self.steps = {step.name: step for step in steps}
         self.names = {*self.steps, *(each.name for each in inputs)}
         self.memory = memory
-        self.bounds: dict[str, ir.Expr] = {
-            each.name: each.below for each in inputs if isinstance(each, ir.Tensor) and each.below
-        }
         self._reads = count_reads(steps, results)
         self.refused: set[ops.Op] = set()  # sums that are known to hold no call
         self._opened: dict[ops.Op, ops.Op] = {}
@@ -95,12 +91,6 @@ class Definitions:
         """What a name stands for, whoever reads it; of what is too much to write out, the name."""
         is_light = isinstance(op, ops.Source) and self._spelled.get(op.name, 0) <= MOST_SPELLED
         return self._read(op) if is_light else op
-
-    def narrow(self, op: ops.Op) -> ops.Op:
-        """One side of a relation as it was before it went to float64."""
-        opened = self.look(strip(op))
-        is_wide = isinstance(opened, ops.Cast) and opened.kind == "wide"
-        return strip(opened.arg) if is_wide else strip(op)  # type: ignore[union-attr]
 
     def _read(self, op: ops.Op) -> ops.Op:
         if not isinstance(op, ops.Source) or op.name not in self.steps:
