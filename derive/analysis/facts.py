@@ -34,6 +34,7 @@ from typing import NamedTuple, TypeAlias
 
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, ROWS, is_complex, unfold
+from derive.ir.norms import is_square
 from derive.ir.polynomial import (
     NOTHING,
     ONE,
@@ -601,7 +602,7 @@ def _find_sign(expr: ir.Expr) -> Sign:
         case ir.Mul(parts):
             return min(map(find_sign, parts))
         case ir.Add(parts):
-            return add_signs(map(find_sign, parts))
+            return max(add_signs(map(find_sign, parts)), Sign(is_square(parts)))
         case ir.Pow(base, ir.Number(value)):
             return raise_sign(find_sign(base), value)
         case ir.Pow(base):
@@ -611,8 +612,7 @@ def _find_sign(expr: ir.Expr) -> Sign:
             return find_sign(other) if is_kept else min(find_sign(then), find_sign(other))
         case ir.Reduce(kind, bound, condition, body):
             is_there = all(is_positive(Polynomial.of(index.extent)) for index in bound)
-            is_filled = condition is ir.TRUE and is_there
-            return reduce_sign(kind, find_sign(body), is_filled=is_filled)
+            return reduce_sign(kind, find_sign(body), is_filled=condition is ir.TRUE and is_there)
         case ir.Along(kind, _, condition, body):
             return reduce_sign(kind, find_sign(body), is_filled=condition is ir.TRUE)
         case ir.Call(name, arguments):

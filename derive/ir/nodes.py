@@ -358,8 +358,16 @@ def turn(value: Expr) -> Expr:
     match value:
         case Add(terms):
             return Add(tuple(map(turn, terms)))
-        case Mul((Number(number), *rest)):
-            return product_of([Number(-number), *rest])
+        case Number(number):
+            return Number(-number)
+        case Reduce("sum" | "mean" as kind, bound, condition, body):
+            return Reduce(kind, bound, condition, turn(body))
+        case Mul(factors):
+            signed = [f for f in factors if isinstance(f, Number) and f.value < 0]
+            signed += [f for f in factors if isinstance(f, (Add, Reduce))]
+            if signed:
+                k = factors.index(signed[0])
+                return Mul((*factors[:k], turn(signed[0]), *factors[k + 1 :]))
     return Mul((MINUS_ONE, value))
 
 

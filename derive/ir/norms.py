@@ -1,12 +1,14 @@
-"""Roots of sums of powers: norms, and standard deviations, by what they vanish like.
+"""Roots of sums of powers: norms, and standard deviations, by what they vanish like; squares.
 
 At 0 a root has no slope, and a norm has 0, as torch takes it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from math import isqrt
 
 from derive.ir import nodes as ir
+from derive.ir.polynomial import Polynomial
 
 _SUMS = {"sum": None, "mean": None, "var": Fraction(2), "sample_var": Fraction(2)}  # own powers
 
@@ -59,3 +61,27 @@ def _list_powers(expr: ir.Expr, known: Mapping[str, ir.Expr]) -> Iterator[tuple[
             yield from _list_powers(value, known)
         case _ if not isinstance(expr, (ir.Number, ir.Size, ir.Scalar)):
             yield expr, Fraction(1)
+
+
+def is_square(terms: Sequence[ir.Expr]) -> bool:
+    """Are they the sum of a square that is multiplied out, each term over the same range?"""
+    whole, ranges = Polynomial.of(0), set[ir.Expr]()
+    for term in terms:
+        factors = ir.split_product(term)
+        match [f for f in factors if not isinstance(f, ir.Number)]:
+            case [ir.Reduce("sum" | "mean", _, _, body) as total]:
+                ranges.add(ir.Reduce(total.kind, total.bound, total.condition, ir.ONE))
+                numbers = (f for f in factors if f is not total)
+                whole = whole + Polynomial.of(ir.Mul((*numbers, body)))
+            case _:
+                return False
+    root, first = Polynomial.of(0), None
+    for monomial, number in whole.terms.items():
+        sizes = isqrt(number.numerator) if number > 0 else 0, isqrt(number.denominator)
+        if len(monomial) == 1 and monomial[0][1] == 2 and Fraction(*sizes) ** 2 == number:
+            atom = monomial[0][0]
+            first = first or atom
+            ((mixed, _),) = (Polynomial.atom(first) * Polynomial.atom(atom)).terms.items()
+            sign = -1 if whole.terms.get(mixed, number) < 0 else 1
+            root = root + Polynomial.atom(atom) * Polynomial.of(sign * Fraction(*sizes))
+    return len(ranges) == 1 and root * root == whole

@@ -5,10 +5,10 @@ gradient of the branch that is not taken can be nan.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 from typing import TypeAlias
 
@@ -178,6 +178,10 @@ def find_some(condition: ir.Expr, rest: tuple[ir.Index, ...]) -> ir.Expr:
     """
     if len(rest) == 1 and _holds_somewhere(condition, *rest):
         return ir.TRUE
+    match condition:
+        case ir.Compare("!=", ir.Index() as left, ir.Index() as right) if {*rest} == {left, right}:
+            if polynomial.is_same_extent(left.extent, right.extent):
+                return ir.Compare(">", left.extent, ir.ONE)
     if isinstance(condition, ir.Compare) and condition.relation not in {"==", "!="}:
         relation, left, right = condition.relation, condition.left, condition.right
         if not {*rest} & {*find_free(left)}:
@@ -443,6 +447,38 @@ def find_sensitive(equation: ir.Equation, names: Names) -> Sensitive:
     return rounding, _find_sensitive(equation.value, name in names[1], names[2])
 
 
+def find_signed_names(system: ir.System) -> set[str]:
+    """The results, and the tensors whose sign shows in them: not under exp and its like alone."""
+    names = {tensor.name for tensor in system.results}
+    for equation in reversed(system.equations):
+        found = find_signed(equation, names)
+        names |= {site.tensor.name for site in found if isinstance(site, ir.Access)}
+    return names
+
+
+def find_signed(equation: ir.Equation, names: Collection[str]) -> set[ir.Expr]:
+    """The parts of a value whose sign shows in it, if the value's own does.
+
+    A sum that may be negative anyhow does not show that of its terms. Under a condition a sign may
+    say that no guard is needed.
+    """
+    value = equation.value
+    masked = (p for p in walk(value) if getattr(p, "condition", ir.TRUE) is not ir.TRUE)
+    found = _collect(value, equation.target.tensor.name in names, _walk_signed)
+    return found.union(*map(walk, masked))
+
+
+def _walk_signed(expr: ir.Expr, is_signed: bool) -> Iterator[tuple[ir.Expr, bool]]:
+    match expr:
+        case ir.Call(function) if functions.FUNCTIONS[function].is_smooth:
+            is_signed = False
+        case ir.Along(kind) | ir.Reduce(kind) if functions.ROWS[kind].is_slow or kind == "argmax":
+            is_signed = False
+        case ir.Add(terms):
+            is_signed = is_signed and all(map(facts.is_never_negative, terms))
+    yield from ((part, is_signed) for part in find_children(expr))
+
+
 def find_roundable(system: ir.System) -> set[ir.Expr]:
     """The sums that no such function reads, at any remove, but where they are sums of squares.
 
@@ -495,15 +531,22 @@ def _simplify_places(expr: ir.Expr) -> ir.Expr:
 
 def _find_sensitive(value: ir.Expr, is_sensitive: bool, positive: set[str] | None) -> set[ir.Expr]:
     """The parts; of tensors not below 0 where the sign is kept."""
+    return _collect(value, is_sensitive, partial(_walk_parts, positive=positive))
+
+
+def _collect(
+    value: ir.Expr, told: bool, walk_parts: Callable[..., Iterator[tuple[ir.Expr, bool]]]
+) -> set[ir.Expr]:
+    """The parts of which something is true, as `walk_parts` tells it of the parts of each."""
     found: set[ir.Expr] = set()
     seen: set[tuple[ir.Expr, bool]] = set()
-    stack = [(value, is_sensitive)]
+    stack = [(value, told)]
     while stack:
         here = stack.pop()
         if here not in seen:
             seen.add(here)
             found |= {here[0]} if here[1] else set()
-            stack.extend(_walk_parts(*here, positive))
+            stack.extend(walk_parts(*here))
     return found
 
 

@@ -263,6 +263,9 @@ RULES: tuple[Rule, ...] = (
 )
 
 
+# Of whole systems: after the others, before guards are carried.
+ACROSS = (masks.include_zero, masks.order_symmetric)
+
 # First, so that a bracket is found beside all the factors that it guards.
 FLAT = (products.flatten_product,)
 
@@ -280,6 +283,7 @@ TOLD = (
     exponentials.exponentiate_row,
     exponentials.drop_largest,
     exponentials.return_shift,
+    masks.include_zero,
 )
 
 
@@ -326,6 +330,11 @@ def prepare(system: ir.System, log: list[Use] | None = None) -> tuple[ir.System,
         told.update(rule for rule, _, _ in used)
         logged.rewrite(number, used, nonfinite)
     rewritten = replace(settled, equations=tuple(equations))
+    for rule in ACROSS:
+        new = next(rule.across(rewritten), rewritten) if rule.across is not None else rewritten
+        told.update([rule] * (new.equations != rewritten.equations))
+        logged.replace_each(rule.name, rule.law, new)
+        rewritten = new
     guarded = guards.carry_guards(rewritten)
     logged.replace_each(*GUARD, guarded, backwards=True)
     last = rename_clashes(guarded, system)
@@ -429,7 +438,7 @@ _FOUND = dict.fromkeys(
     each
     for family in _FAMILIES
     for each in vars(family).values()
-    if isinstance(each, Rule) and each not in RULES
+    if isinstance(each, Rule) and each not in (*RULES, *ACROSS)
 )
 OPTIONS: tuple[Rule, ...] = tuple(each for each in _FOUND if not each.loses)
 LOSSY: tuple[Rule, ...] = tuple(each for each in _FOUND if each.loses)
@@ -467,10 +476,13 @@ def _find_in_equations(
 ) -> Iterator[Rewriting]:
     nonfinite = guards.find_nonfinite(system, signs=True)
     names = guards.find_sensitive_names(system)
-    for number, equation in enumerate(system.equations):
-        value = guards.mark_tensors(equation.value, nonfinite)
-        sensitive = guards.find_sensitive(ir.Equation(equation.target, value), names)
-        for site in _walk_values(value):
+    marked = [replace(e, value=guards.mark_tensors(e.value, nonfinite)) for e in system.equations]
+    signed_names = guards.find_signed_names(replace(system, equations=tuple(marked)))
+    uses: list[tuple[Rule, int, ir.Expr, ir.Expr]] = []
+    for number, equation in enumerate(marked):
+        sensitive = guards.find_sensitive(equation, names)
+        signed = guards.find_signed(equation, signed_names)
+        for site in _walk_values(equation.value):
             for rule in rules:
                 new = rule(site)
                 if new is None or new is site:
@@ -478,14 +490,40 @@ def _find_in_equations(
                 is_free = not rule.loses or (fast_math and rule.keeps_sign)
                 if not is_free and _find_changed(site, new) in sensitive[rule.keeps_sign]:
                     continue
-                exchanged = exchange(value, site, new, _find_values)
-                after = indices.settle(guards.unmark_tensors(exchanged, nonfinite), equation)
-                if not _is_whole(after):
-                    continue
-                equations = list(system.equations)
-                equations[number] = ir.Equation(equation.target, after)
-                changed = replace(system, equations=tuple(equations))
-                yield _tell(rule, changed, equation, after)
+                if rule.keeps_sign and site not in signed and site not in sensitive[0]:
+                    new = _drop_floor(new)
+                uses.append((rule, number, site, new))
+
+    def put(group: Sequence[tuple[Rule, int, ir.Expr, ir.Expr]]) -> Rewriting | None:
+        """One rule used at these sites, one after the other; None where an index has no say."""
+        values = [each.value for each in marked]
+        for _, number, site, new in group:
+            values[number] = exchange(values[number], site, new, _find_values)
+        equations = list(system.equations)
+        for number in dict.fromkeys(number for _, number, _, _ in group):
+            plain = guards.unmark_tensors(values[number], nonfinite)
+            after = indices.settle(plain, equations[number])
+            if not _is_whole(after):
+                return None
+            equations[number] = replace(equations[number], value=after)
+        rule, number, _, _ = group[0]
+        changed = replace(system, equations=tuple(equations))
+        return _tell(rule, changed, system.equations[number], equations[number].value)
+
+    alike = ([use for use in uses if use[0] is rule] for rule in rules)
+    for group in (*(each for each in alike if len(each) > 1), *([use] for use in uses)):
+        if (found := put(group)) is not None:
+            yield found
+
+
+def _drop_floor(value: ir.Expr) -> ir.Expr:
+    """The value of a rule that keeps signs where none shows: without the largest of it and 0."""
+    match value:
+        case ir.Call("max", (inner, ir.Number(0))):
+            return inner
+        case ir.Mul(factors):
+            return ir.Mul(tuple(map(_drop_floor, factors)))
+    return value
 
 
 def _find_changed(site: ir.Expr, new: ir.Expr) -> ir.Expr:

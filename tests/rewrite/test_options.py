@@ -95,10 +95,11 @@ def test_what_looks_alike_is_left_alone(name, text):
 # What the search is given.
 
 
-def test_each_site_is_rewritten_by_itself():
+def test_all_sites_are_rewritten_and_each_by_itself():
     system = read("a[M]; A, B[M, N]; y[i] = max[j](a[i] + A[i,j]) * max[j](a[i] + B[i,j])")
     found = list(find_rewritings(system, ALL))
     assert [to_text(r.after) for r in found] == [
+        "(a[i] + max[j](A[i,j])) * (a[i] + max[j](B[i,j]))",
         "(a[i] + max[j](A[i,j])) * max[j](a[i] + B[i,j])",
         "max[j](a[i] + A[i,j]) * (a[i] + max[j](B[i,j]))",
     ]
@@ -350,3 +351,22 @@ def test_no_rule_that_loses_digits_under_a_root_or_a_quotient(end, found):
     system = read(STEEP + end)
     names = {each.rule.name for each in find_rewritings(system, LOSSY)}
     assert ("expand_square" in names) is found
+
+
+D = "sum[c]((x[i,c] - z[j,c])**2)"
+FLOORS = (  # (what is made of squared distances, does it show that they are not negative?)
+    (f"k[i,j] = exp(-{D})", False),
+    (f"d[i,j] = {D}; k[i,j] = exp(-d[i,j]) * d[i,j]; s[j] = sum[i](k[i,j] - 1)", False),
+    (f"d[i,j] = {D}; s[i] = sum[j](max(0, d[i,j] - d[i,i] + 1)); index i, j < N", False),
+    (f"d[i,j] = {D}; k[i,j] = exp(-d[i,j]); return d, k", True),
+    (f"d[i,j] = {D}; s[i] = sum[j](2 * d[i,j]) + exp(-d[i,i]); index i, j < N", True),
+    (f"d[i,j] = min[k]({D.replace('j', 'k')}) + {D}", True),
+)
+
+
+@pytest.mark.parametrize(("text", "shows"), FLOORS)
+def test_squares_are_kept_from_below_zero_where_it_shows(text, shows):
+    system = prepare(read(f"x, z[N, D]; {text}"))[0]
+    found = [r for r in find_rewritings(system, LOSSY) if r.rule.name == "expand_square"]
+    assert found
+    assert all(("max(" in to_text(each.after).replace("max(0, d", "")) is shows for each in found)

@@ -14,10 +14,10 @@ from derive.ir.text import to_lines, to_text
 from derive.ir.walk import walk
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
-from derive.rewrite.recipes import LOSSY, OPTIONS, RULES, find_rewritings, prepare
+from derive.rewrite.recipes import ACROSS, LOSSY, OPTIONS, RULES, find_rewritings, prepare
 from derive.rewrite.rule import apply_rules
 
-ALL = (*RULES, *OPTIONS, *LOSSY)
+ALL = (*RULES, *ACROSS, *OPTIONS, *LOSSY)
 each_rule = pytest.mark.parametrize("rule", ALL, ids=lambda rule: rule.name)
 
 
@@ -58,7 +58,7 @@ def test_rules_have_names_of_their_own():
 
 
 def test_what_loses_digits_is_no_option():
-    assert not any(rule.loses for rule in (*RULES, *OPTIONS))
+    assert not any(rule.loses for rule in (*RULES, *ACROSS, *OPTIONS))
     assert all(rule.loses for rule in LOSSY)
 
 
@@ -90,6 +90,43 @@ def test_both_sides_have_equal_values(rule):
 def test_all_keep_their_values_under_the_recipe(rule):
     for text in (rule.before, rule.after, rule.refuses):
         check_values(text, write(prepare(read(text))[0]))
+
+
+# Sums that leave out an entry: which of them may have it too, as it is 0 and has no slope.
+INCLUDED = (
+    "x[N, D]; y[i] = sum[j, j != i](sum[c]((x[i,c] - x[j,c])**2))",
+    "x[N]; y = sum[i, j, i != j](abs(x[i] - x[j])**3)",
+    "x[N, D]; w[N, N]; y[i] = sum[j](w[i,j] * [i != j] * sqrt(sum[c]((x[j,c] - x[i,c])**2)))",
+    "x[N]; y[i,j] = where(i != j, relu(x[i] - x[j]), 0)",
+    "x[N]; y[i] = sum[j, j != i](tanh(x[i] - x[j]) * exp(x[j]))",
+    "x[N]; int c[N] < 3; y[i] = sum[j, c[j] == c[i] and j != i]((x[i] - x[j])**2)",
+)
+LEFT_OUT = (
+    "x[N]; y[i] = sum[j, j != i](x[i] + x[j])",
+    "x, z[N]; y[i] = sum[j, j != i](abs(x[i] - z[j]))",
+    "x[N, N]; y[i] = sum[j, j != i](x[i,j] - x[j,i] + 1)",
+    "x[N, D]; y[i] = sum[j, j != i](sum[c]((x[i,c] - x[j,c])**2)**(1/4))",
+    "x[N]; y[i] = sum[j, j != i]((x[i] - x[j]) / abs(x[i] - x[j])**3)",
+    "x[N]; y[i] = sum[j, j != i](log(abs(x[i] - x[j])))",
+    "x[N]; y[i] = max[j, j != i](-abs(x[i] - x[j]))",
+    "x[N]; y[i] = mean[j, j != i](abs(x[i] - x[j]))",
+    "x[N]; y[i,j] = where(i != j, abs(x[i] - x[j]), 1)",
+    "x[N]; y[i] = sum[j, j > i](abs(x[i] - x[j]))",
+)
+
+
+@pytest.mark.parametrize("text", (*INCLUDED, *LEFT_OUT))
+def test_entries_that_are_zero_are_not_left_out(text):
+    is_dropped = text in INCLUDED
+    after = write(prepare(read(text))[0])
+    kept = "!=" in after or "j > i" in after or ("==" in after and "c[" not in after)
+    assert kept is not is_dropped, after
+    check_values(text, after)
+    if is_dropped:  # the slope of an entry that is 0 is a number
+        inputs = draw_inputs(read(text), choose_sizes(read(text), count=1)[0], 0)
+        inputs["x"] = torch.as_tensor(inputs["x"]).requires_grad_()
+        total = build(parse(text)).function(**inputs).sum()
+        assert all(each.isfinite().all() for each in torch.autograd.grad(total, inputs["x"]))
 
 
 # What a fresh index must not be: a tensor, a size, a scalar, an index of another extent or scope.

@@ -23,9 +23,9 @@ from derive.judge.compare import draw_over, evaluate_over, use_tower
 from derive.judge.fields import find_differences
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
-from derive.rewrite.recipes import LOSSY, OPTIONS, RULES, find_rewritings
+from derive.rewrite.recipes import ACROSS, LOSSY, OPTIONS, RULES, find_rewritings
 
-RULE = {rule.name: rule for rule in (*RULES, *OPTIONS, *LOSSY)}
+RULE = {rule.name: rule for rule in (*RULES, *ACROSS, *OPTIONS, *LOSSY)}
 
 TEXTS = read_parts(Path(__file__).with_name("rules.txt"))
 WRONG = {name: texts[0].removeprefix("wrong: ") for name, texts in TEXTS.items()}
@@ -41,7 +41,7 @@ each_field_rule = pytest.mark.parametrize("name", [n for n in RULE if n not in B
 
 def test_every_rule_has_a_wrong_sibling():
     assert set(WRONG) == set(RULE)
-    assert len(RULE) == len(RULES) + len(OPTIONS) + len(LOSSY)
+    assert len(RULE) == len((*RULES, *ACROSS, *OPTIONS, *LOSSY))
 
 
 def find_draws(text):

@@ -71,6 +71,48 @@ def sift_label(expr: ir.Expr) -> ir.Expr | None:
 
 
 @rule(
+    law="sum_{i, j: t_i = t_j} a_i * b_j = sum_c (sum_{i: t_i = c} a_i) * (sum_{j: t_j = c} b_j)",
+    before="x, y[N]; int t[N] < 9; s = sum[i, j, t[i] == t[j]](x[i] * y[j])",
+    after="x, y[N]; int t[N] < 9; index c < 9; "
+    "s = sum[c](sum[i, t[i] == c](x[i]) * sum[j, t[j] == c](y[j]))",
+    refuses="x[N, N]; int t[N] < 9; s = sum[i, j, t[i] == t[j]](x[i,j])",
+)
+def split_label(expr: ir.Expr) -> ir.Expr | None:
+    """A sum over pairs of one label is a product of sums for each label."""
+    if not isinstance(expr, ir.Reduce) or expr.kind != "sum":
+        return None
+    conditions = ir.split_and(expr.condition)
+    for equal in conditions:
+        match equal:
+            case ir.Compare("==", ir.Access(one) as left, ir.Access(other) as right) if (
+                one.below is not None
+                and other.below is not None
+                and is_same_extent(one.below, other.below)
+            ):
+                pass
+            case _:
+                continue
+        sides = [{*find_free(place)} & {*expr.bound} for place in (left, right)]
+        if not all(sides) or sides[0] & sides[1]:
+            continue
+        label = ir.Index("c", one.below)
+        whole = list[ir.Expr]()
+        parts = [*find_factors(expr.body), *(c for c in conditions if c is not equal)]
+        for k, place in enumerate((left, right)):
+            own = [p for p in parts if not {*find_free(p)} & sides[1 - k]]
+            own = [p for p in own if k == 0 or {*find_free(p)} & sides[1]]
+            told = ir.all_of(ir.Compare("==", place, label), *(p for p in own if p in conditions))
+            body = ir.product_of([p for p in own if p not in conditions])
+            bound = tuple(i for i in expr.bound if i in sides[k])
+            whole.append(ir.Reduce("sum", bound, told, body))
+            parts = [p for p in parts if p not in own]
+        if not parts:
+            rest = tuple(i for i in expr.bound if i not in sides[0] | sides[1])
+            return ir.Reduce("sum", (label, *rest), ir.TRUE, ir.Mul(tuple(whole)))
+    return None
+
+
+@rule(
     law="sum_j (a_ij + [i == j]) * x_j = sum_j a_ij * x_j + sum_j [i == j] * x_j",
     before="A[N, N]; x[N]; y[i] = sum[j]((A[i,j] + [i == j]) * x[j])",
     after="A[N, N]; x[N]; y[i] = sum[j](A[i,j] * x[j]) + sum[j]([i == j] * x[j])",

@@ -7,7 +7,7 @@ digits: an infinity less itself is nan. Running sums begin at either end, and no
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import accumulate, combinations, pairwise, permutations
@@ -16,6 +16,7 @@ from math import factorial
 from derive.analysis.affine import simplify_place
 from derive.analysis.facts import (
     find_facts,
+    is_finite,
     is_finite_where_defined,
     is_positive,
     is_readable,
@@ -24,11 +25,12 @@ from derive.analysis.facts import (
 from derive.ir import nodes as ir
 from derive.ir import walk
 from derive.ir.functions import FUNCTIONS, ROWS
+from derive.ir.norms import is_norm
 from derive.ir.polynomial import Polynomial, is_same_extent
-from derive.ir.recurrences import recurs
+from derive.ir.recurrences import find_groups, recurs
 from derive.ir.text import to_text
-from derive.rewrite.guards import find_nonfinite, mark_tensors, unmark_tensors
-from derive.rewrite.rule import rule, system_rule
+from derive.rewrite.guards import find_nonfinite, is_natural, mark_tensors, unmark_tensors
+from derive.rewrite.rule import apply_rules, put_value, rule, system_rule
 from derive.rewrite.rules import deltas, products, sums
 from derive.rewrite.rules.terms import Term
 
@@ -196,9 +198,113 @@ def split_diagonal(expr: ir.Expr) -> ir.Expr | None:
         whole = ir.Reduce("sum", expr.bound, rest, body)
         equal = ir.Compare("==", unequal.left, unequal.right)
         entry = deltas.sift_delta(ir.Reduce("sum", expr.bound, ir.all_of(rest, equal), body))
+        entry = entry and apply_rules(_settle(entry), (products.count_unused,))
         if entry is not None and is_safe(whole) and is_safe(entry):
             return ir.Add((whole, ir.Mul((ir.MINUS_ONE, entry))))
     return None
+
+
+@system_rule(
+    law="sum_{j != i} f_ij = sum_j f_ij where f_ii = 0, of finite entries",
+    before="x[N, D]; d[i,j] = sum[c]((x[i,c] - x[j,c])**2); y[i] = sum[j, j != i](d[i,j])",
+    after="x[N, D]; d[i,j] = sum[c]((x[i,c] - x[j,c])**2); y[i] = sum[j](d[i,j])",
+    refuses="x[N]; y[i] = sum[j, j != i](sqrt(abs(x[i] - x[j])))   # its slope there is infinite",
+)
+def include_zero(system: ir.System) -> Iterator[ir.System]:
+    """An entry that is 0, and whose slope is, need not be left out: no mask, and no guard."""
+    if find_groups(system):
+        return
+
+    def act(here: ir.Expr) -> ir.Expr:
+        match here:
+            case ir.Reduce("sum", bound, condition, body):
+                return ir.Reduce("sum", bound, _drop_zeros(condition, body, system), body)
+            case ir.Where(condition, body, other) if other is ir.ZERO:
+                rest = _drop_zeros(condition, body, system)
+                return body if rest is ir.TRUE else ir.Where(rest, body, other)
+        return here
+
+    found = (
+        ir.Equation(each.target, walk.rewrite_bottom_up(each.value, act))
+        for each in system.equations
+    )
+    yield replace(system, equations=tuple(found))
+
+
+def _drop_zeros(condition: ir.Expr, body: ir.Expr, system: ir.System) -> ir.Expr:
+    """The condition without what leaves out entries that are 0."""
+    parts = [part for part in ir.split_and(condition) if part is not ir.TRUE]
+    return ir.all_of(*(part for part in parts if not _excludes_zeros(part, body, system)))
+
+
+def _excludes_zeros(part: ir.Expr, body: ir.Expr, system: ir.System) -> bool:
+    match part:
+        case ir.Compare("!=", ir.Index() as one, ir.Index() as other) if is_same_extent(
+            one.extent, other.extent
+        ):
+            pass
+        case _:
+            return False
+    for equation in reversed(system.equations):
+        reads = (a for a in walk.find_accesses(body) if a.tensor is equation.target.tensor)
+        if any({one, other} <= {*walk.find_free(read)} for read in reads):
+            body = put_value(body, equation)
+    is_level = all(
+        is_natural(each.exponent) or is_norm(each, {}) or is_finite(each)
+        for each in walk.walk(body)
+        if isinstance(each, ir.Pow)
+    )
+    if not is_level or not is_readable(body) or not is_finite_where_defined(body):
+        return False
+    try:
+        return _settle(walk.substitute(body, {one: other})) is ir.ZERO
+    except ValueError:  # the index of a row stands for itself
+        return False
+
+
+@system_rule(
+    law="f_ji = f_ij where f is symmetric",
+    before="x[N]; k[i,j] = exp(-(x[i] - x[j])**2); y[j] = sum[i](k[i,j] * x[i])",
+    after="x[N]; k[i,j] = exp(-(x[i] - x[j])**2); y[j] = sum[i](k[j,i] * x[i])",
+    refuses="x, z[N]; k[i,j] = exp(-(x[i] - z[j])**2); y[j] = sum[i](k[i,j] * x[i])",
+)
+def order_symmetric(system: ir.System) -> Iterator[ir.System]:
+    """A matrix that is its transpose is read along its rows, and the same everywhere."""
+    if find_groups(system):
+        return
+    found: set[ir.Tensor] = set()
+    equations: list[ir.Equation] = []
+    counts = Counter(each.target.tensor for each in system.equations)
+    for each in system.equations:
+        value = _order_reads(each.value, found) if found else each.value
+        target = each.target
+        equations.append(ir.Equation(target, value))
+        match target.places:
+            case (ir.Index() as one, ir.Index() as other) if (
+                one is not other
+                and is_same_extent(one.extent, other.extent)
+                and counts[target.tensor] == 1
+                and _is_symmetric((ir.TRUE, value), (one, other), found)
+            ):
+                found.add(target.tensor)
+    yield replace(system, equations=tuple(equations))
+
+
+def _order_reads(expr: ir.Expr, tensors: Collection[ir.Tensor]) -> ir.Expr:
+    """The reads of symmetric tensors with the index last that is bound, or whose name is."""
+
+    def visit(here: ir.Expr, bound: frozenset[ir.Index]) -> ir.Expr:
+        match here:
+            case ir.Along(kind) if ROWS[kind].is_matrix:
+                return here
+            case ir.Reduce(_, inner):
+                bound |= {*inner}
+            case ir.Access(tensor, (ir.Index() as one, ir.Index() as other)) if tensor in tensors:
+                pair = sorted((one, other), key=lambda i: (i in bound, i.name))
+                return ir.Access(tensor, tuple(pair))
+        return walk.map_children(here, lambda child: visit(child, bound))
+
+    return visit(expr, frozenset())
 
 
 def _find_unequal(expr: ir.Reduce) -> Iterator[tuple[ir.Expr, ir.Compare, list[ir.Expr]]]:
@@ -281,27 +387,45 @@ def _find_order(expr: ir.Reduce) -> tuple[tuple[ir.Index, ...], bool, ir.Expr] |
     return None
 
 
-def _is_symmetric(parts: Sequence[ir.Expr], pair: tuple[ir.Index, ir.Index]) -> bool:
+def _is_symmetric(
+    parts: Sequence[ir.Expr], pair: tuple[ir.Index, ir.Index], tensors: Collection[ir.Tensor] = ()
+) -> bool:
+    """Are a condition and a body the same with two indices exchanged? These tensors are."""
     one, other = pair
     turned: dict[ir.Expr, ir.Expr] = {one: other, other: one}
     condition, body = parts
     kept = {*ir.split_and(condition)} == {*ir.split_and(walk.substitute(condition, turned))}
-    return kept and _settle(body) is _settle(walk.substitute(body, turned))
+    try:
+        exchanged = _order_reads(walk.substitute(body, turned), tensors)
+    except ValueError:  # the index of a row stands for itself
+        return False
+    return kept and _settle(body) is _settle(exchanged)
 
 
 def _settle(expr: ir.Expr) -> ir.Expr:
-    """The expression as polynomials, of functions that are odd or even at one of two signs."""
+    """The expression as polynomials, of functions that are odd or even at one of two signs.
+
+    What is 0 whatever tensors hold is 0.
+    """
 
     def act(here: ir.Expr) -> ir.Expr:
         match here:
             case ir.Call(name, (argument,)) if FUNCTIONS[name].parity:
                 value, is_odd = Polynomial.of(argument), FUNCTIONS[name].parity == "odd"
-                if not value.terms and is_odd:
+                if not value.terms and (is_odd or name == "abs"):
                     return ir.ZERO
                 first = min(value.terms, key=lambda m: [(to_text(a), p) for a, p in m], default=())
                 if value.terms.get(first, 0) < 0:
                     turned = ir.Call(name, ((-value).to_expr(),))
                     return ir.Mul((ir.MINUS_ONE, turned)) if is_odd else turned
+            case ir.Reduce("sum", _, _, body) | ir.Call("relu", (body,)) if body is ir.ZERO:
+                return body
+            case ir.Pow(base, ir.Number(power)) if base is ir.ZERO and power > 0:
+                return base
+            case ir.Call("max" | "min", (one, other)) if one is ir.ZERO and other is ir.ZERO:
+                return one
+            case ir.Call("exp", (power,)) if power is ir.ZERO:
+                return ir.ONE
             case ir.Add() | ir.Mul() | ir.Pow(_, ir.Number()):
                 return Polynomial.of(here).to_expr()
         return here

@@ -106,6 +106,10 @@ def open_kink(expr: ir.Expr) -> ir.Expr | None:
             found = [{*find_free(part)} for part in (*others, *parts)]
             if not own or any(index in each and each & {*own} for each in found):
                 continue
+            if sides[:2] == ("abs", 1) and not parts and {index, *own} == {*bound}:
+                gaps = _sum_gaps(*sides[2:], own[0], index)
+                if gaps is not None and not any({*each} & {*bound} for each in found):
+                    return ir.product_of([*numbers, *others, gaps])
             terms = [(ir.all_of(condition, c), [*f, *others]) for c, f in _open_kink(*sides, index)]
             order = (index, own[0] if len(own) == 1 and own[0] in bound else index)
             return ir.product_of(
@@ -175,6 +179,17 @@ def _open_kink(
     if name == "abs":
         return [*when(below, 2), *when(ir.TRUE, -1)]
     return [*when(ir.TRUE, 1), *when(above, -1)]
+
+
+def _sum_gaps(one: ir.Expr, other: ir.Expr, own: ir.Index, index: ir.Index) -> ir.Expr | None:
+    """sum_ij |a_i - a_j| = sum_j a_j * (4 * rank_j - 2 * (N - 1)): one order, and one rank."""
+    if substitute(one, {own: index}) is not other:
+        return None
+    ((below, _), *_) = _open_kink("abs", 1, one, other, index)
+    rank = ir.Reduce("sum", (index,), below, ir.ONE)
+    middle = ir.Mul((ir.Number(Fraction(-2)), ir.Add((own.extent, ir.MINUS_ONE))))
+    weight = ir.Add((ir.Mul((ir.Number(Fraction(4)), rank)), middle))
+    return ir.Reduce("sum", (own,), ir.TRUE, ir.Mul((one, weight)))
 
 
 def _list_number(number: Fraction | int) -> list[ir.Expr]:
