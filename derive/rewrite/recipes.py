@@ -22,7 +22,7 @@ logsumexp: when all is done with fewer exponentials, logarithms and reductions t
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import chain, combinations
 
 from derive.ir import nodes as ir
@@ -451,34 +451,46 @@ class Rewriting(Use):
     rule: Rule
 
 
+Site = tuple[Rule, int, ir.Expr, ir.Expr]  # the equation's number, a node, what it becomes
+
+
 def find_rewritings(
     system: ir.System, rules: Sequence[Rule], *, fast_math: bool = False
 ) -> Iterator[Rewriting]:
     """Every system that one use of one rule leads to, each once: site by site, then rule by rule.
 
-    Equal nodes of one equation are one site. Places and conditions are left as they are. Rules that
-    do not hold for the system's empty rows are not tried. `fast_math`: where a value is sensitive,
-    rules may lose digits that keep its sign.
+    Equal nodes of one equation are one site. At last each rule is used at all of its sites. Places
+    and conditions are left as they are. Rules that do not hold for the system's empty rows are not
+    tried. `fast_math`: where a value is sensitive, rules may lose digits that keep its sign.
     """
     seen = {system: None}
     indices = IndexNames(system)
     rules = find_valid(rules, system.empty_row)
-    inside = _find_in_equations(system, rules, indices, fast_math=fast_math)
-    found = chain(inside, _find_across(system, rules, indices))
+    nonfinite = guards.find_nonfinite(system, signs=True)
+    uses = _find_sites(system, rules, nonfinite, fast_math=fast_math)
+    use = partial(_use, system=system, indices=indices, nonfinite=nonfinite)
+    alike = ([each for each in uses if each[0] is rule] for rule in rules)
+    wholes = [group for group in alike if len(group) > 1]
+    found = chain(
+        (use([each]) for each in uses), _find_across(system, rules, indices), map(use, wholes)
+    )
     for rewriting in found:
-        if rewriting.system not in seen:
+        if rewriting is not None and rewriting.system not in seen:
             seen[rewriting.system] = None
             yield rewriting
 
 
-def _find_in_equations(
-    system: ir.System, rules: Sequence[Rule], indices: IndexNames, *, fast_math: bool
-) -> Iterator[Rewriting]:
-    nonfinite = guards.find_nonfinite(system, signs=True)
+def _find_sites(
+    system: ir.System,
+    rules: Sequence[Rule],
+    nonfinite: Mapping[ir.Tensor, ir.Tensor],
+    *,
+    fast_math: bool,
+) -> list[Site]:
     names = guards.find_sensitive_names(system)
     marked = [replace(e, value=guards.mark_tensors(e.value, nonfinite)) for e in system.equations]
     signed_names = guards.find_signed_names(replace(system, equations=tuple(marked)))
-    uses: list[tuple[Rule, int, ir.Expr, ir.Expr]] = []
+    uses: list[Site] = []
     for number, equation in enumerate(marked):
         sensitive = guards.find_sensitive(equation, names)
         signed = guards.find_signed(equation, signed_names)
@@ -493,27 +505,28 @@ def _find_in_equations(
                 if rule.keeps_sign and site not in signed and site not in sensitive[0]:
                     new = _drop_floor(new)
                 uses.append((rule, number, site, new))
+    return uses
 
-    def put(group: Sequence[tuple[Rule, int, ir.Expr, ir.Expr]]) -> Rewriting | None:
-        """One rule used at these sites, one after the other; None where an index has no say."""
-        values = [each.value for each in marked]
-        for _, number, site, new in group:
-            values[number] = exchange(values[number], site, new, _find_values)
-        equations = list(system.equations)
-        for number in dict.fromkeys(number for _, number, _, _ in group):
-            plain = guards.unmark_tensors(values[number], nonfinite)
-            after = indices.settle(plain, equations[number])
-            if not _is_whole(after):
-                return None
-            equations[number] = replace(equations[number], value=after)
-        rule, number, _, _ = group[0]
-        changed = replace(system, equations=tuple(equations))
-        return _tell(rule, changed, system.equations[number], equations[number].value)
 
-    alike = ([use for use in uses if use[0] is rule] for rule in rules)
-    for group in (*(each for each in alike if len(each) > 1), *([use] for use in uses)):
-        if (found := put(group)) is not None:
-            yield found
+def _use(
+    group: Sequence[Site],
+    system: ir.System,
+    indices: IndexNames,
+    nonfinite: Mapping[ir.Tensor, ir.Tensor],
+) -> Rewriting | None:
+    """One rule used at these sites, one after the other; None where an index has no say."""
+    equations = list(system.equations)
+    for number in dict.fromkeys(number for _, number, _, _ in group):
+        value = guards.mark_tensors(system.equations[number].value, nonfinite)
+        for _, place, site, new in group:
+            value = exchange(value, site, new, _find_values) if place == number else value
+        after = indices.settle(guards.unmark_tensors(value, nonfinite), equations[number])
+        if not _is_whole(after):
+            return None
+        equations[number] = replace(equations[number], value=after)
+    rule, number, _, _ = group[0]
+    changed = replace(system, equations=tuple(equations))
+    return _tell(rule, changed, system.equations[number], equations[number].value)
 
 
 def _drop_floor(value: ir.Expr) -> ir.Expr:

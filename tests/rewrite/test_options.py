@@ -95,13 +95,13 @@ def test_what_looks_alike_is_left_alone(name, text):
 # What the search is given.
 
 
-def test_all_sites_are_rewritten_and_each_by_itself():
+def test_each_site_is_rewritten_by_itself_and_all():
     system = read("a[M]; A, B[M, N]; y[i] = max[j](a[i] + A[i,j]) * max[j](a[i] + B[i,j])")
     found = list(find_rewritings(system, ALL))
     assert [to_text(r.after) for r in found] == [
-        "(a[i] + max[j](A[i,j])) * (a[i] + max[j](B[i,j]))",
         "(a[i] + max[j](A[i,j])) * max[j](a[i] + B[i,j])",
         "max[j](a[i] + A[i,j]) * (a[i] + max[j](B[i,j]))",
+        "(a[i] + max[j](A[i,j])) * (a[i] + max[j](B[i,j]))",
     ]
     assert {r.equation for r in found} == {"y"}
     assert all(r.before is system.equations[0].value for r in found)

@@ -192,8 +192,11 @@ def _find_names(op: ops.Op) -> list[str]:
 
 
 def is_plain(op: ops.Op) -> bool:
-    """Is it made of elementwise operations, reductions and products of rows alone?"""
-    return all(isinstance(part, PLAIN) or _is_row_product(part) for part in ops.walk_ops(op))
+    """Is it made of elementwise operations, reductions, products of rows and of rows read alone?"""
+    if isinstance(op, ops.Take) and not any(map(ops.args_of, ops.args_of(op))):
+        return True
+    is_here = isinstance(op, PLAIN) or _is_row_product(op)
+    return is_here and all(map(is_plain, ops.args_of(op)))
 
 
 def _is_row_product(op: ops.Op) -> bool:
