@@ -363,11 +363,11 @@ def turn(value: Expr) -> Expr:
         case Reduce("sum" | "mean" as kind, bound, condition, body):
             return Reduce(kind, bound, condition, turn(body))
         case Mul(factors):
-            signed = [f for f in factors if isinstance(f, Number) and f.value < 0]
-            signed += [f for f in factors if isinstance(f, (Add, Reduce))]
-            if signed:
-                k = factors.index(signed[0])
-                return Mul((*factors[:k], turn(signed[0]), *factors[k + 1 :]))
+            signs = (k for k, f in enumerate(factors) if isinstance(f, Number) and f.value < 0)
+            sums = (k for k, f in enumerate(factors) if isinstance(f, (Add, Reduce)))
+            k = next(signs, next(sums, None))
+            if k is not None:
+                return Mul((*factors[:k], turn(factors[k]), *factors[k + 1 :]))
     return Mul((MINUS_ONE, value))
 
 

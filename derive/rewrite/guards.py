@@ -179,9 +179,9 @@ def find_some(condition: ir.Expr, rest: tuple[ir.Index, ...]) -> ir.Expr:
     if len(rest) == 1 and _holds_somewhere(condition, *rest):
         return ir.TRUE
     match condition:
-        case ir.Compare("!=", ir.Index() as left, ir.Index() as right) if {*rest} == {left, right}:
-            if polynomial.is_same_extent(left.extent, right.extent):
-                return ir.Compare(">", left.extent, ir.ONE)
+        case ir.Compare("!=", ir.Index() as one, ir.Index() as other) if {*rest} == {one, other}:
+            if polynomial.is_same_extent(one.extent, other.extent):
+                return ir.Compare(">", one.extent, ir.ONE)
     if isinstance(condition, ir.Compare) and condition.relation not in {"==", "!="}:
         relation, left, right = condition.relation, condition.left, condition.right
         if not {*rest} & {*find_free(left)}:
