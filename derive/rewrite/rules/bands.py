@@ -105,6 +105,9 @@ def _find_bands(equation: ir.Equation, value: ir.Expr) -> Iterator[Band]:
             rows = [a for a in ends[0].atoms if isinstance(a, ir.Index)] if ends else []
             if ends is None or len(rows) != 1 or rows[0] not in equation.target.places:
                 continue
+            first, width = ends[0] - Polynomial.of(rows[0]), ends[1]
+            if rows[0] in (*find_free(first.to_expr()), *find_free(width.to_expr())):
+                continue  # of another slope, or as wide as the row is far
             is_wide = ends[1].terms.get((), 0) + min(LENGTHS) > 0  # for sizes of 0
             if is_wide and column not in kept and not isinstance(rows[0].extent, ir.Number):
                 found.setdefault((rows[0], column), Band(rows[0], column, *ends[:2]))
