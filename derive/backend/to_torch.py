@@ -110,7 +110,7 @@ def _write_factors(factors: tuple[ir.Expr, ...]) -> tuple[str, int]:
     sign = "-" if negative else ""
     if not under and len(over) == 1:
         text, precedence = write_number(over[0])
-        return (f"-{to_python(over[0], MUL)}", SIGN) if negative else (text, precedence)
+        return (f"-{to_python(over[0], SIGN)}", SIGN) if negative else (text, precedence)
     text = " * ".join(to_python(f, SIGN) for f in over) or "1"
     if under:
         below = " * ".join(to_python(f, SIGN) for f in under)

@@ -140,12 +140,20 @@ def _open_guards(expr: ir.Expr, condition: ir.Expr, *, is_finite: bool = True) -
         return expr
     condition = find_need(condition, expr)
     if condition is ir.TRUE:
-        return ir.ONE if is_finite else expr
+        return _stand_in(expr) if is_finite and is_variable(expr) else expr
     if isinstance(expr, ir.Where) and is_guarded(expr, condition):
         return ir.ONE
     if isinstance(expr, ir.Access):
         return expr
     return map_children(expr, lambda child: _open_guards(child, condition, is_finite=is_finite))
+
+
+def _stand_in(expr: ir.Expr) -> ir.Expr:
+    """A finite number of which no more is known than the sign of an expression."""
+    sign = facts.find_sign(expr)
+    lower = ir.ZERO if sign is facts.Sign.NEVER_NEGATIVE else None
+    number = ir.Access(ir.Tensor("#", (), lower=lower), ())
+    return ir.ONE if sign is facts.Sign.POSITIVE else number
 
 
 def _is_positive_there(expr: ir.Expr, condition: ir.Expr) -> bool:

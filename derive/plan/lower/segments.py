@@ -155,7 +155,7 @@ def _eliminate(form: Guarded, labels: Sequence[Label], wanted: Wanted) -> ops.Op
     inner = (*told, *wanted.order)
     body = wanted.context.protect(body, ir.all_of(*masks))
     value = lower_masked(form.kind, (body, masks), inner, wanted)
-    made = _write(form.kind, labels, value, wanted)
+    made = _write(form, labels, value, wanted)
     if made is None:
         return None
     own = tuple(i for i in form.bound if i in told)
@@ -183,9 +183,10 @@ def _read_segments(
 
 
 def _write(
-    kind: str, labels: Sequence[Label], value: ops.Op | None, wanted: Wanted
+    form: Guarded, labels: Sequence[Label], value: ops.Op | None, wanted: Wanted
 ) -> ops.Op | None:
     """The call for values, each in its segments; without values it is the number of entries."""
+    kind = form.kind
     numbers, counted = [_lower_numbers(label, wanted.context) for label in labels], wanted.counted
     told = tuple(dict.fromkeys(i for op in numbers for i in ops.axes_of(op)))
     is_plain = len(labels) == 1 == len(told) and labels[0].is_inside
@@ -203,7 +204,7 @@ def _write(
     if any(label.segment in ops.axes_of(value) for label in labels):
         return None
     if not is_plain:
-        return _add_places(labels, numbers, value, wanted.order) if kind == "sum" else None
+        return _add_places(labels, numbers, value, form.bound) if kind == "sum" else None
     return _reduce_segments(kind, labels[0], numbers[0], value)
 
 
@@ -254,17 +255,16 @@ def _reduce_segments(kind: str, label: Label, numbers: ops.Op, value: ops.Op) ->
 
 
 def _add_places(
-    labels: Sequence[Label], numbers: Sequence[ops.Op], value: ops.Op, order: tuple[ir.Index, ...]
+    labels: Sequence[Label], numbers: Sequence[ops.Op], value: ops.Op, bound: tuple[ir.Index, ...]
 ) -> ops.Op:
     """The call where numbers say the places of several indices, or may say none.
 
     An index that numbers have and the result keeps is a place of its own.
     """
     pairs = [*zip(labels, numbers, strict=True)]
-    pairs.sort(key=lambda pair: order.index(pair[0].segment))
     told = tuple(dict.fromkeys(i for _, op in pairs for i in ops.axes_of(op)))
     rest = tuple(i for i in ops.axes_of(value) if i not in told)
-    batch = tuple(i for i in told if i in order)
+    batch = tuple(i for i in told if i not in bound)
     segments = tuple(label.segment for label, _ in pairs)
     axes = (*batch, *segments, *rest)
     each = [ops.Iota(i) for i in batch]

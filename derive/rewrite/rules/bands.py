@@ -22,6 +22,7 @@ from derive.ir.walk import (
     find_free,
     is_reading,
     map_children,
+    rewrite_bottom_up,
     substitute,
     walk,
 )
@@ -162,7 +163,8 @@ class _Blocks:
             case ir.Index():
                 return self.new[expr]
             case ir.Reduce(kind, bound, condition, body) if band.column in bound:
-                if not (self._is_inside(condition) or (kind == "sum" and self._is_zero(body))):
+                ends_at_zero = kind == "sum" and self._is_zero(body)
+                if kind == "argmax" or not (self._is_inside(condition) or ends_at_zero):
                     raise OutsideError
                 over = tuple(self.window if i is band.column else i for i in bound)
                 is_zero = kind == "sum" and self._is_read(body)
@@ -267,4 +269,11 @@ def _is_whole_at_zero(expr: ir.Expr) -> bool:
             return True
         case ir.Call(name) if name in FUNCTIONS and not FUNCTIONS[name].domain:
             return name in {"exp", "expm1"} or not FUNCTIONS[name].is_partial
-    return is_finite(expr)
+    return is_finite(rewrite_bottom_up(expr, _forget_bounds))
+
+
+def _forget_bounds(expr: ir.Expr) -> ir.Expr:
+    """A read whose tensor has no bounds: beyond its ends it is 0."""
+    if not isinstance(expr, ir.Access):
+        return expr
+    return ir.Access(replace(expr.tensor, lower=None, upper=None), expr.places)

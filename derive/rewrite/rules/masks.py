@@ -253,6 +253,10 @@ def _excludes_zeros(part: ir.Expr, body: ir.Expr, system: ir.System) -> bool:
         is_natural(each.exponent) or is_norm(each, {}) or is_finite(each)
         for each in walk.walk(body)
         if isinstance(each, ir.Pow)
+    ) and all(
+        is_finite(each)
+        for each in walk.walk(body)
+        if isinstance(each, ir.Call) and (row := FUNCTIONS[each.function]) and row.is_partial
     )
     if not is_level or not is_readable(body) or not is_finite_where_defined(body):
         return False
@@ -472,6 +476,8 @@ def open_band(expr: ir.Expr) -> ir.Expr | None:
     """
     if not isinstance(expr, ir.Reduce) or expr.condition is ir.TRUE or ROWS[expr.kind].is_matrix:
         return None
+    if expr.kind == "argmax":
+        return None  # it is a position among all
     parts = ir.split_and(expr.condition)
     reads = walk.find_accesses(expr.body)
     for index in expr.bound:
@@ -518,6 +524,7 @@ def find_ends(
             for end in every
             if is_upper not in ends
             and all(isinstance(a, (ir.Index, ir.Size)) and a is not index for a in end.atoms)
+            and all(number.denominator == 1 for number in end.terms.values())
         ]
         if told and len(told) == len(facts) and len(dict(told)) == len(told):
             ends |= told

@@ -201,11 +201,12 @@ def _open_gap(factor: ir.Expr, index: ir.Index) -> tuple[ir.Expr, ir.Expr, ir.Ex
 
 
 def _split_power(factor: ir.Expr) -> tuple[ir.Expr, Fraction]:
-    """The base and the exponent of powers of powers."""
+    """The base and the exponent of powers of powers; a root of a square is a size, and stays."""
     match factor:
         case ir.Pow(base, ir.Number(value)):
             inner, power = _split_power(base)
-            return inner, power * value
+            if power == 1 or value.denominator == 1 or is_never_negative(inner):
+                return inner, power * value
     return factor, Fraction(1)
 
 
