@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from derive import build
+from derive import build, parse
+from derive.frontend.from_sympy import to_system
+from derive.judge.samples import choose_sizes, draw_inputs
 
 GUARDS = {
     "outside of a sum that lacks it": (
@@ -75,10 +79,47 @@ BANDS = {
     "a row's own norm": "n[b,i] = sqrt(sum[d](Q[b,i,d]**2)); "
     "o[b,i] = logsumexp[j, j <= i and i - j < W](s[b,i,j]/n[b,i])",
 }
+# Of all sizes at which a plan for large ones is called: values by the loops, gradients finite.
+NEIGHBOURS = {
+    "a logarithm of what is 0 where i is j": "x[N]; "
+    "y[i] = sum[j, j != i]((x[i] - x[j])**2*log((x[i] - x[j])**2))",
+    "the same through a name": "x[N,D]; d[i,j] = sum[c]((x[i,c] - x[j,c])**2); "
+    "y[i] = sum[j, j != i](d[i,j]*log(d[i,j]))",
+    "a logarithm of a square": "x[N]; y[i] = sum[j, j != i](log((x[i] - x[j])**2))",
+    "the largest of such": "x[N]; y[i] = max[j, j != i](log((x[i] - x[j])**4))",
+    "a divisor with a bound, of rows": "q, k[S,D]; x[S] > 1/2; size W; "
+    "y[i] = max[j, abs(i - j) <= W](sum[d](q[i,d]*k[j,d])/x[i])",
+    "a divisor with a bound, of columns": "q, k[S,D]; x[S] > 1/2; size W; "
+    "y[i] = sum[j, abs(i - j) <= W](x[j]*softmax[j, abs(i - j) <= W](sum[d](q[i,d]*k[j,d])/x[j]))",
+    "a logarithm with a bound": "q, k[S,D]; x[S] > 1/2; size W; "
+    "y[i] = sum[j, abs(i - j) <= W](exp(sum[d](q[i,d]*k[j,d]))*log(x[j]))",
+    "half a width": "q, k, v[S,D]; size W; y[i,e] = sum[j](v[j,e]*"
+    "softmax[j, i - W/2 <= j and j <= i + W/2](sum[d](q[i,d]*k[j,d])))",
+    "half a width, rounded": "size W; x[N,N]; "
+    "y[i] = sum[j, i - W//2 <= j and j <= i + W//2](x[i,j])",
+    "a position in a band": "x[S,D]; size W; "
+    "y[i] = argmax[j, i - W <= j and j <= i](sum[c](x[i,c]*x[j,c]))",
+    "the place of the least beside": "x[S]; index i < S; y[i] = argmin[j, abs(i - j) <= 2](x[j])",
+    "pairs of one label in a batch": "x[B,N]; int t[B,N] < 9; "
+    "y[b] = sum[i,j, t[b,i] == t[b,j]](x[b,i]*x[b,j])",
+    "pairs of each label": "x[N]; int t[N] < 9; index k < 9; "
+    "y[k] = sum[i,j, t[i] == t[j] and t[i] == k](x[i]*x[j])",
+    "labels that meet in a band": "int a, b[S] < 9; size W; "
+    "y[i] = sum[j, abs(i - j) <= W]([a[i] == b[j]])",
+    "a number that is rounded down, below 0": "x[N]; y[i] = -(N//2)*x[i]",
+    "a rest below 0": "x[N]; y[i] = max(x[i], -(N % 3))",
+    "the root of a square": "p[N]; x[S]; "
+    "y[n] = sum[l](where(abs(p[n] - l) < 2, 3*sqrt((p[n] - l)**2), 0)*x[l])",
+}
 SCALED = {
     "by name": "x[B,D]; scalar a = 1.5; y[b,d] = elu(x[b,d], a)",
     "as a choice": "x[B,D]; scalar a = 1; y[b,d] = where(x[b,d] > 0, x[b,d], a*(exp(x[b,d]) - 1))",
 }
+
+
+def _track(given: object) -> object:
+    is_real = isinstance(given, torch.Tensor) and given.is_floating_point()
+    return given.requires_grad_() if is_real else given  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("text", "power"), GUARDS.values(), ids=GUARDS.keys())
@@ -125,6 +166,22 @@ def test_a_band_in_blocks_has_no_nan_gradients_of_its_own() -> None:
         given = [torch.randn(2, size, 3, requires_grad=True) for _ in range(3)]
         function(*(1e3 * each for each in given), W=width).sum().backward()
         assert all(each.grad.isfinite().all() for each in given)
+
+
+@pytest.mark.parametrize("text", NEIGHBOURS.values(), ids=NEIGHBOURS.keys())
+def test_what_looks_alike_keeps_its_values_and_gradients(text: str) -> None:
+    large = dict(N=512, S=2048, B=16, D=64, W=64)
+    sizes = {n: size for n, size in large.items() if re.search(rf"\b{n}\b", text)}
+    built = build(text, sizes=sizes)
+    assert built.judge().agrees
+    formula = parse(text)
+    for number, drawn in enumerate(choose_sizes(to_system(formula), count=3)):
+        given = draw_inputs(to_system(formula), drawn, number)
+        tensors = [x for x in given.values() if torch.is_tensor(x) and x.is_floating_point()]
+        total = built.function(**{n: _track(x) for n, x in given.items()})
+        if total.requires_grad:
+            grads = torch.autograd.grad(total.sum(), [x for x in tensors if x.requires_grad])
+            assert all(each.isfinite().all() for each in grads)
 
 
 def test_a_product_with_and_without_a_number_is_made_once() -> None:
