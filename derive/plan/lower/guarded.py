@@ -208,6 +208,7 @@ def finish(
 def _divide(op: ops.Op, form: Guarded) -> ops.Op:
     """The sum over the number of places, if it is a mean; that of no places is nan."""
     for index in form.bound if form.is_mean else ():
+        op = ops.Cast(op) if ops.is_integral(op) else op  # torch would have them in its default
         args, axes = (op, ops.Num(index.extent)), ops.axes_of(op)
         call = ops.TorchCall("/", (ops.Given(0), ops.Given(1)))
         op = ops.Cell(call, args, ops.Apply("/", args, axes), axes, volume=axes)
