@@ -108,6 +108,10 @@ NEIGHBOURS = {
     "y[i] = sum[j, abs(i - j) <= W]([a[i] == b[j]])",
     "a number that is rounded down, below 0": "x[N]; y[i] = -(N//2)*x[i]",
     "a rest below 0": "x[N]; y[i] = max(x[i], -(N % 3))",
+    "how often each label is there": "p[N,E]; int a[N] < E; f[e] = mean[n]([a[n] == e]); "
+    "y = E*sum[e](f[e]*mean[n](p[n,e]))",
+    "a turn over the size of a number": "x[B,N]; scalar a = 1; R[b,-1] = 0; "
+    "R[b,t] = x[b,t] - sqrt(a**2)*log(exp(-R[b,t - 1]/sqrt(a**2)) + exp(-x[b,t]/sqrt(a**2)))",
     "the root of a square": "p[N]; x[S]; "
     "y[n] = sum[l](where(abs(p[n] - l) < 2, 3*sqrt((p[n] - l)**2), 0)*x[l])",
 }
