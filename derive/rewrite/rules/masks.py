@@ -249,21 +249,24 @@ def _excludes_zeros(part: ir.Expr, body: ir.Expr, system: ir.System) -> bool:
         reads = (a for a in walk.find_accesses(body) if a.tensor is equation.target.tensor)
         if any({one, other} <= {*walk.find_free(read)} for read in reads):
             body = put_value(body, equation)
-    is_level = all(
-        is_natural(each.exponent) or is_norm(each, {}) or is_finite(each)
-        for each in walk.walk(body)
-        if isinstance(each, ir.Pow)
-    ) and all(
-        is_finite(each)
-        for each in walk.walk(body)
-        if isinstance(each, ir.Call) and (row := FUNCTIONS[each.function]) and row.is_partial
-    )
-    if not is_level or not is_readable(body) or not is_finite_where_defined(body):
+    if not all(_is_level(each) or is_finite(each) for each in walk.walk(body)):
+        return False
+    if not is_readable(body) or not is_finite_where_defined(body):
         return False
     try:
         return _settle(walk.substitute(body, {one: other})) is ir.ZERO
     except ValueError:  # the index of a row stands for itself
         return False
+
+
+def _is_level(expr: ir.Expr) -> bool:
+    """Has it a value and a finite slope wherever what it is made of has?"""
+    match expr:
+        case ir.Pow(_, exponent):
+            return is_natural(exponent) or is_norm(expr, {})
+        case ir.Call(function):
+            return not FUNCTIONS[function].domain
+    return True
 
 
 @system_rule(
