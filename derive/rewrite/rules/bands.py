@@ -63,6 +63,9 @@ class Band:
 )
 def block_band(system: ir.System) -> Iterator[ir.System]:
     """Reductions of products under a band are computed in blocks of rows."""
+    parts = (part for each in system.equations for part in walk(each.value))
+    if not any(isinstance(part, ir.Compare) for part in parts):
+        return  # nothing says how far a row reads
     for place, equation in enumerate(system.equations):
         if is_reading(equation.value, equation.target.tensor):
             continue
