@@ -269,8 +269,8 @@ def pull_scales(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     def visit(op: ops.Op) -> ops.Op:
         here = ops.with_args(op, tuple(map(visit, ops.args_of(op))))
         if isinstance(here, ops.Einsum) and isinstance(op, ops.Einsum):
-            scale = _split_scale(op)[1]
-            if scale is not ir.ONE and len(scales[_to_product_key(_split_scale(op)[0])[0]]) > 1:
+            bare, scale = _split_scale(op)
+            if scale is not ir.ONE and len(scales[_to_product_key(bare)[0]]) > 1:
                 return ops.Apply("*", (_split_scale(here)[0], ops.Num(scale)), here.axes)
         return here
 

@@ -93,12 +93,12 @@ def find_derivation(
     rows = _Rows(plan, request, opened, uses)
     entries = [*rows.count_uses(), *rows.list_transforms()]
     entries += [_describe_order(order) for order in plan.orders]
-    entries += rows.list_calls(write)
-    if any(entry.new is not None for entry in entries):
-        last = max(k for k, entry in enumerate(entries) if entry.new is not None)
-        # calls are looked for in the last form, and change how operands lie where none is found
-        entries[last] = replace(entries[last], new=rows.count(rows.last, cells=request.cells))
-    entries += rows.list_loops()
+    calls = rows.list_calls(write)
+    counted = [place for place, entry in enumerate(entries) if entry.new is not None]
+    if counted and not calls:  # where none is found, the search for them changed how operands lie
+        costs = rows.count(rows.last, cells=request.cells)
+        entries[counted[-1]] = replace(entries[counted[-1]], new=costs)
+    entries += [*calls, *rows.list_loops()]
     told = (_declare(entry, opened.chunks.lengths) for entry in (*stages, *entries))
     return Derivation(count_written(formula), tuple(told))
 

@@ -22,10 +22,10 @@ from derive.ir.walk import (
     find_free,
     is_reading,
     map_children,
-    rewrite_bottom_up,
     substitute,
     walk,
 )
+from derive.rewrite.guards import mark_tensors
 from derive.rewrite.rule import apply_rules, drop_unread, put_value, system_rule
 from derive.rewrite.rules.exponentials import exponentiate_mask, merge_mask, restrict_softmax
 from derive.rewrite.rules.masks import find_ends
@@ -272,11 +272,6 @@ def _is_whole_at_zero(expr: ir.Expr) -> bool:
             return True
         case ir.Call(name) if name in FUNCTIONS and not FUNCTIONS[name].domain:
             return name in {"exp", "expm1"} or not FUNCTIONS[name].is_partial
-    return is_finite(rewrite_bottom_up(expr, _forget_bounds))
-
-
-def _forget_bounds(expr: ir.Expr) -> ir.Expr:
-    """A read whose tensor has no bounds: beyond its ends it is 0."""
-    if not isinstance(expr, ir.Access):
-        return expr
-    return ir.Access(replace(expr.tensor, lower=None, upper=None), expr.places)
+    tensors = {access.tensor for access in find_accesses(expr)}
+    # beyond its ends a tensor is 0, whatever its bounds are
+    return is_finite(mark_tensors(expr, {t: replace(t, lower=None, upper=None) for t in tensors}))
