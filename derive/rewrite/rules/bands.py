@@ -272,6 +272,9 @@ def _is_whole_at_zero(expr: ir.Expr) -> bool:
             return True
         case ir.Call(name) if name in FUNCTIONS and not FUNCTIONS[name].domain:
             return name in {"exp", "expm1"} or not FUNCTIONS[name].is_partial
-    tensors = {access.tensor for access in find_accesses(expr)}
     # beyond its ends a tensor is 0, whatever its bounds are
-    return is_finite(mark_tensors(expr, {t: replace(t, lower=None, upper=None) for t in tensors}))
+    unbounded = {
+        access.tensor: replace(access.tensor, lower=None, upper=None)
+        for access in find_accesses(expr)
+    }
+    return is_finite(mark_tensors(expr, unbounded))
