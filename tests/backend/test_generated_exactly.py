@@ -20,7 +20,6 @@ FLOOR = "a number out of the data is not modelled over fields"
 BEYOND = {  # what fields lack of a file's functions, as verdicts say it
     **dict.fromkeys(("histogram", "uniform_interpolation"), FLOOR),
     **dict.fromkeys(("autocorrelation", "circulant_product", "s4d"), "is not modelled over fields"),
-    "top_k_gating": "kthvalue is not modelled over fields",
     **dict.fromkeys(("dpo_loss", "gru", "lstm", "sinkhorn_step"), NESTED),
     **dict.fromkeys(("principal_neighbourhood_aggregation", "sparse_graph_attention"), EXTREME),
     "ctc_loss": "the order of logarithms is not modelled",

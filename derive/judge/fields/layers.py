@@ -173,6 +173,11 @@ def _topk(value: Any, k: int, dim: int = -1, largest: bool = True, *_: Any) -> t
     return (found.narrow(dim, 0, k), places.narrow(dim, 0, k)) if value.dim() else (found, places)
 
 
+def _kth(value: Any, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Any, ...]:
+    found = tuple(each.narrow(dim, k - 1, 1) for each in value.sort(dim))
+    return found if keepdim else tuple(each.squeeze(dim) for each in found)
+
+
 def _distances(one: Any, other: Any, power: Any = 2.0, _: Any = None) -> Any:
     """Between every row of one and every row of the other."""
     return torch.linalg.vector_norm(one.unsqueeze(-2) - other.unsqueeze(-3), power, -1)
@@ -266,4 +271,5 @@ DEFINITIONS: dict[str, Definition] = {
     "logit": _logit,
     "logit_backward": _pull_first(_logit),
     "topk": _topk,
+    "kthvalue": _kth,
 }
