@@ -9,6 +9,7 @@ A plan reads both places as views of padded tensors, and multiplies a block by a
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import permutations, product
 
 from derive.analysis.affine import simplify_place
 from derive.analysis.extents import find_guard
@@ -31,6 +32,8 @@ from derive.rewrite.rules.exponentials import exponentiate_mask, merge_mask, res
 from derive.rewrite.rules.masks import find_ends
 
 LENGTHS = (32, 128)  # of a block: the shorter one but where that copies the columns too often
+Pairs = set[tuple[ir.Expr, ir.Expr]]
+Compared = dict[ir.Tensor, set[tuple[int, int]]]  # which places of a name its value compares
 MASKS = (merge_mask, exponentiate_mask, restrict_softmax)
 
 
@@ -63,29 +66,48 @@ class Band:
 )
 def block_band(system: ir.System) -> Iterator[ir.System]:
     """Reductions of products under a band are computed in blocks of rows."""
-    parts = (part for each in system.equations for part in walk(each.value))
-    if not any(isinstance(part, ir.Compare) for part in parts):
-        return  # nothing says how far a row reads
-    for place, equation in enumerate(system.equations):
-        if is_reading(equation.value, equation.target.tensor):
+    compared: Compared = {}
+    for number, equation in enumerate(system.equations):
+        tensor, places = equation.target.tensor, equation.target.places
+        pairs = _find_pairs(equation.value, compared)
+        compared[tensor] = {
+            (one, other)
+            for one, other in permutations(range(len(places)), 2)
+            if (places[one], places[other]) in pairs
+        }
+        pairs = {(row, column) for row, column in pairs if row in places and column not in places}
+        if not pairs or is_reading(equation.value, tensor):
             continue
-        value = _inline(equation, system.equations[:place])
+        before, after = system.equations[:number], system.equations[number + 1 :]
+        value = _open(equation.value, before, pairs)
         for band in _find_bands(equation, value):
             for length in LENGTHS:
                 try:
                     made = _Blocks(band, length, Names.of(system)).make(equation, value)
                 except (OutsideError, ValueError):
                     break
-                equations = (*system.equations[:place], *made, *system.equations[place + 1 :])
-                yield replace(system, equations=drop_unread(equations, system.results))
+                equations = drop_unread((*before, *made, *after), system.results)
+                yield replace(system, equations=equations)
 
 
-def _inline(equation: ir.Equation, before: Sequence[ir.Equation]) -> ir.Expr:
-    """The value with theirs in place of names that have an index of its sums and one kept."""
-    value, kept = equation.value, {*find_free(equation.target)}
+def _find_pairs(expr: ir.Expr, compared: Compared) -> Pairs:
+    """The pairs of indices that an expression, or the value of a name in it, compares."""
+    pairs: Pairs = set()
+    for part in walk(expr):
+        match part:
+            case ir.Compare():
+                pairs |= {*permutations(find_free(part), 2)}
+            case ir.Access(tensor, places):
+                for one, other in compared.get(tensor, ()):
+                    pairs |= {*product(find_free(places[one]), find_free(places[other]))}
+    return pairs
+
+
+def _open(value: ir.Expr, before: Sequence[ir.Equation], pairs: Pairs) -> ir.Expr:
+    """The expression with their values in place of the names that have a pair of indices."""
     for each in reversed(before):
         reads = (a for a in find_accesses(value) if a.tensor is each.target.tensor)
-        if any({*find_free(a)} & kept and {*find_free(a)} - kept for a in reads):
+        if any({*pair} <= {*find_free(a)} for a in reads for pair in pairs):
             value = put_value(value, each)
     return apply_rules(value, MASKS)
 
