@@ -187,9 +187,10 @@ def find_some(condition: ir.Expr, rest: tuple[ir.Index, ...]) -> ir.Expr:
     if len(rest) == 1 and _holds_somewhere(condition, *rest):
         return ir.TRUE
     match condition:
-        case ir.Compare("!=", ir.Index() as one, ir.Index() as other) if {*rest} == {one, other}:
-            if polynomial.is_same_extent(one.extent, other.extent):
-                return ir.Compare(">", one.extent, ir.ONE)
+        case ir.Compare("!=", one, other):
+            index = find_segment(ir.Compare("==", one, other))
+            if index in rest:
+                return ir.Compare(">", index.extent, ir.ONE)
     if isinstance(condition, ir.Compare) and condition.relation not in {"==", "!="}:
         relation, left, right = condition.relation, condition.left, condition.right
         if not {*rest} & {*find_free(left)}:
@@ -234,6 +235,9 @@ def _is_certain(condition: ir.Expr) -> bool:
 def find_segment(condition: ir.Expr) -> ir.Index | None:
     """The index that a condition says is a given integer, one that is always in its range."""
     match condition:
+        case ir.Compare("==", ir.Index() as index, ir.Index() as other):
+            is_alike = polynomial.is_same_extent(index.extent, other.extent)
+            return index if is_alike and index is not other else None
         case ir.Compare("==", ir.Access() as told, ir.Index() as index):
             pass
         case ir.Compare("==", ir.Index() as index, ir.Access() as told):

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from derive import build, parse
 from derive.frontend.from_sympy import to_system
 from derive.judge.samples import choose_sizes, draw_inputs
+from derive.plan import ops
 
 GUARDS = {
     "outside of a sum that lacks it": (
@@ -115,6 +116,17 @@ NEIGHBOURS = {
     "the root of a square": "p[N]; x[S]; "
     "y[n] = sum[l](where(abs(p[n] - l) < 2, 3*sqrt((p[n] - l)**2), 0)*x[l])",
 }
+LABELS = {
+    "a smoothed label": "scalar a = 0.1; q[n,k] = (1 - a)*delta(k, t[n]) + a/K; "
+    "y = mean[n](sum[k](q[n,k]*(log(q[n,k]) - log_softmax[k](x[n,k]))))",
+    "shared by the others": "scalar a = 0.1; q[n,k] = where(k == t[n], 1 - a, a/(K - 1)); "
+    "y[n] = sum[k](q[n,k]*(log(q[n,k]) - log(softmax[k](x[n,k]))))",
+    "written at once": "y = -sum[n,k](where(k != t[n], 1/5, 4/5)*log_softmax[k](x[n,k]))",
+    "a squared distance": "p[n,k] = softmax[k](x[n,k]); y = sum[n,k]((p[n,k] - [k == t[n]])**2)",
+    "by way of others": "q[n,k] = delta(k, t[n]); p[n,k] = sigmoid(x[n,k]); "
+    "r[n,k] = p[n,k]*q[n,k] + (1 - p[n,k])*(1 - q[n,k]); y = sum[n,k]((1 - r[n,k])**2*r[n,k])",
+    "of another function": "y[n] = sum[k](where(t[n] == k, abs(x[n,k]), tanh(x[n,k])))",
+}
 SCALED = {
     "by name": "x[B,D]; scalar a = 1.5; y[b,d] = elu(x[b,d], a)",
     "as a choice": "x[B,D]; scalar a = 1; y[b,d] = where(x[b,d] > 0, x[b,d], a*(exp(x[b,d]) - 1))",
@@ -153,6 +165,14 @@ def test_every_wave_is_a_transform(text: str, count: int) -> None:
     sizes = {name: 600 for name in "NKM" if f"{name}]" in text or f"size {name}" in text}
     built = build(text, sizes={"B": 16, **sizes})
     assert built.source.count("_transform(") == count + 1
+    assert built.judge().agrees
+
+
+@pytest.mark.parametrize("text", LABELS.values(), ids=LABELS.keys())
+def test_a_label_is_compared_with_no_class(text: str) -> None:
+    built = build(f"x[N,K]; int t[N] < K; {text}", sizes=dict(N=256, K=64))
+    parts = [part for step in built.plan.steps for part in ops.walk_ops(step.op)]
+    assert not any(ops.is_boolean(part) for part in parts)
     assert built.judge().agrees
 
 

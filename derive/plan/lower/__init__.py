@@ -294,9 +294,7 @@ def lower_call(
             return ops.Num(ir.Call(function, tuple(arguments)))
         parts.sort(key=lambda op: isinstance(op, ops.Num))  # numbers are bounds to a tensor
     wanted = len(row.tensors) if call else 1  # as tensors: that of a bound is a number as well
-    parts[:wanted] = [
-        ops.NumTensor(op.value) if isinstance(op, ops.Num) else op for op in parts[:wanted]
-    ]
+    parts[:wanted] = map(_hold_number, parts[:wanted])
     match function, parts:
         case "floordiv" | "mod", [_, ops.Num(under)] if not any(
             map(is_positive, (arguments[1], _negate(arguments[1])))

@@ -3,17 +3,39 @@
 sum_j [i == j] * f_j = f_i          sum_v [v == tok[n]] * E[v,d] = E[tok[n],d]
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import reduce
 from itertools import combinations, product
 
-from derive.analysis.facts import is_finite_where_defined, is_never_negative, is_whole
+from derive.analysis.facts import (
+    is_finite,
+    is_finite_where_defined,
+    is_never_negative,
+    is_safe,
+    is_whole,
+)
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
 from derive.ir.polynomial import Polynomial, is_same_extent
-from derive.ir.walk import find_free, find_indices, rename_apart, rewrite_bottom_up, substitute
-from derive.rewrite.rule import rule
+from derive.ir.walk import (
+    Names,
+    exchange,
+    exchange_tensors,
+    find_accesses,
+    find_free,
+    find_indices,
+    is_reading,
+    rename_apart,
+    rewrite_bottom_up,
+    substitute,
+    walk,
+)
+from derive.rewrite import guards
+from derive.rewrite.rule import drop_unread, put_value, rule, system_rule
 from derive.rewrite.rules.products import is_bracket
-from derive.rewrite.rules.sums import find_factors
+from derive.rewrite.rules.sums import find_factors, turn
 
 
 @rule(
@@ -131,6 +153,180 @@ def split_delta(expr: ir.Expr) -> ir.Expr | None:
         if any(_is_index_tied(part) or sift_label(part) for part in parts):
             return ir.Add(tuple(parts))
     return None
+
+
+@system_rule(
+    law="sum_j f_j([j == i]) = sum_j f_j(0) + f_i(1) - f_i(0)",
+    before="x[M, N]; int t[M] < N; q[i,j] = where(j == t[i], 3, 2); "
+    "y[i] = sum[j](q[i,j] * (log(q[i,j]) - x[i,j]))",
+    after="x[M, N]; int t[M] < N; y[i] = (N - 1) * (2 * log(2)) + sum[j](-2 * x[i,j]) "
+    "+ sum[j, j == t[i]](2 * x[i,j]) + sum[j, j == t[i]](3 * (log(3) - x[i,j]))",
+    refuses="x[M, N]; int t[M] < N; y[i] = sum[j](where(j == t[i], x[i,j], log(x[i,j])))",
+    loses="digits where the value at the label would be larger than the sum of the others",
+)
+def open_choice(system: ir.System) -> Iterator[ir.System]:
+    """A sum of which a label chooses one entry: the sum as if it chose none, and that entry.
+
+    A row along the index gets a name, by which it is read as a whole and at the label.
+    """
+    names = guards.find_sensitive_names(system)
+    nonfinite = guards.find_nonfinite(system, signs=True)
+    choosing: list[ir.Equation] = []
+    for place, marked in enumerate(exchange_tensors(system.equations, nonfinite)):
+        sensitive, _ = guards.find_sensitive(marked, names)
+        parts = [*walk(marked.value)]
+        reads = any(is_reading(marked.value, part.target.tensor) for part in choosing)
+        if not reads and not _find_choices(marked.value):
+            continue
+        if not any(isinstance(part, (ir.Reduce, ir.Along)) for part in parts):
+            choosing.append(marked)
+        for site in dict.fromkeys(parts):
+            new = None if site in sensitive else _open_choice(site, choosing)
+            if new is not None:
+                whole = replace(system.equations[place], value=exchange(marked.value, site, new))
+                found = [*system.equations[:place], *_name_rows(whole, site, Names.of(system))]
+                found = [replace(e, value=guards.unmark_tensors(e.value, nonfinite)) for e in found]
+                found += system.equations[place + 1 :]
+                yield replace(system, equations=drop_unread(found, system.results))
+
+
+def _find_choices(value: ir.Expr) -> list[ir.Compare]:
+    """The conditions that an index equals something, by which a value is chosen."""
+    conditions = (part.condition for part in walk(value) if isinstance(part, ir.Where))
+    return [
+        part
+        for condition in conditions
+        for part in walk(condition)
+        if isinstance(part, ir.Compare)
+        and part.relation in {"==", "!="}
+        and any(isinstance(side, ir.Index) for side in (part.left, part.right))
+    ]
+
+
+def _open_choice(expr: ir.Expr, choosing: Sequence[ir.Equation]) -> ir.Expr | None:
+    """A sum as if no entry were chosen, and that entry's own value; `choosing` is put where read.
+
+    A bracket that is put there guards nothing else: it has to be gone.
+    """
+    if not isinstance(expr, ir.Reduce) or expr.kind != "sum":
+        return None
+    body = reduce(put_value, reversed(choosing), expr.body)
+    known = {part for part in walk(expr.body) if is_bracket(part)}
+    for choice in dict.fromkeys(_find_choices(body)):
+        equal = ir.Compare("==", choice.left, choice.right)
+        deltas = ir.Reduce("sum", expr.bound, ir.all_of(expr.condition, equal), ir.ONE)
+        for index, place, _ in _find_deltas(deltas):
+            rows = [part for part in walk(body) if isinstance(part, ir.Along)]
+            own = (part for row in rows if row.index is index for part in walk(row.body))
+            if index in find_free(expr.condition) or equal in own or not is_position(place, index):
+                continue
+            chosen, others = (_decide(body, equal, truth) for truth in (True, False))
+            if chosen is None or others is None:
+                continue
+            left = {part for each in (chosen, others) for part in walk(each) if is_bracket(part)}
+            terms = _sum_others(expr, others, index, equal) if left <= known else None
+            if terms is not None:
+                return ir.sum_of([*terms, replace(deltas, body=chosen)])
+    return None
+
+
+def _sum_others(
+    expr: ir.Reduce, others: ir.Expr, index: ir.Index, equal: ir.Compare
+) -> list[ir.Expr] | None:
+    """The sum over all values of an index but one: what does not depend on it is counted.
+
+    A number of the others is at least 1 where it counts.
+    """
+    count = Polynomial.of(index.extent) - Polynomial.of(1)
+    others = rewrite_bottom_up(
+        others,
+        lambda part: (
+            ir.Call("max", (part, ir.ONE))
+            if isinstance(part, ir.Add) and Polynomial.of(part) == count
+            else part
+        ),
+    )
+    rest = tuple(i for i in expr.bound if i is not index)
+    counted, summed = list[ir.Expr](), list[ir.Expr]()
+    for factors in _distribute(others, index):
+        outer = ir.product_of([f for f in factors if index not in find_free(f)])
+        term = turn(turn(ir.product_of(factors)))  # with one number
+        if index in find_free(term):
+            summed.append(term)
+            if not is_safe(term):
+                return None
+            continue
+        if find_accesses(outer) and not is_safe(outer):
+            return None  # 0 times infinity where there are no others
+        number = ir.Mul((ir.Add((index.extent, ir.MINUS_ONE)), outer))
+        counted.append(ir.sum_over(rest, number, expr.condition))
+    if summed:
+        entry = replace(expr, condition=ir.all_of(expr.condition, equal))
+        counted.append(replace(expr, body=ir.sum_of(summed)))
+        counted.append(replace(entry, body=ir.sum_of(list(map(turn, summed)))))
+    return counted
+
+
+def _distribute(expr: ir.Expr, index: ir.Index) -> list[tuple[ir.Expr, ...]]:
+    """The terms of an expression, each as factors: a sum that alone has the index is opened."""
+    if isinstance(expr, ir.Add):
+        return [found for term in expr.terms for found in _distribute(term, index)]
+    factors = find_factors(expr)
+    for k, factor in enumerate(factors):
+        others = [*factors[:k], *factors[k + 1 :]]
+        is_apart = not any(index in find_free(f) for f in others)
+        if isinstance(factor, ir.Add) and is_apart:
+            products = (ir.Mul((*others, term)) for term in factor.terms)
+            return [found for each in products for found in _distribute(each, index)]
+    return [factors]
+
+
+def _decide(expr: ir.Expr, equal: ir.Compare, truth: bool) -> ir.Expr | None:
+    """The expression where an equation holds, or where it does not; None where 0 meets infinity."""
+    sides = {equal.left, equal.right}
+
+    def act(here: ir.Expr) -> ir.Expr:
+        match here:
+            case ir.Compare("==" | "!=" as relation, left, right) if {left, right} == sides:
+                return ir.Truth(truth == (relation == "=="))
+            case ir.And(parts):
+                return ir.all_of(*parts)
+            case ir.Or(parts):
+                return ir.any_of(*parts)
+            case ir.Not(ir.Truth(value)):
+                return ir.Truth(not value)
+            case ir.Where(ir.Truth(value), then, other):
+                return then if value else other
+            case ir.Add(terms):
+                found = [part for term in terms for part in ir.split_sum(term)]
+                total = sum(part.value for part in found if isinstance(part, ir.Number))
+                rest = [part for part in found if not isinstance(part, ir.Number)]
+                return ir.sum_of([ir.Number(Fraction(total)), *rest] if total else rest)
+            case ir.Mul(factors) if ir.ZERO in factors and all(map(is_finite, factors)):
+                return ir.ZERO
+            case ir.Mul((ir.Number(-1), ir.Add(terms))):
+                return ir.Add(tuple(map(turn, terms)))
+            case ir.Mul(factors):
+                return ir.product_of([factor for factor in factors if factor is not ir.ONE])
+        return here
+
+    decided = rewrite_bottom_up(expr, act)
+    products = (part for part in walk(decided) if isinstance(part, ir.Mul))
+    return None if any(ir.ZERO in part.factors for part in products) else decided
+
+
+def _name_rows(equation: ir.Equation, site: ir.Expr, taken: Names) -> list[ir.Equation]:
+    """The equation with each row in it that stood in a site under a name of its own."""
+    rows = dict.fromkeys(part for part in walk(site) if isinstance(part, ir.Along))
+    found = list[ir.Equation]()
+    value = equation.value
+    for row in rows:
+        reads = [access.tensor.name for access in find_accesses(row)]
+        name = taken.take("_".join([row.kind, *reads[:1]]))
+        own = ir.name_axes(name, find_free(row))
+        found.append(ir.Equation(own, row))
+        value = exchange(value, row, own)
+    return [*found, replace(equation, value=value)]
 
 
 @rule(
