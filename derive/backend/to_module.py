@@ -23,7 +23,7 @@ from derive.backend.lines import (
     write_function,
     write_returns,
 )
-from derive.backend.to_torch import ATOM, Printer, to_python
+from derive.backend.to_torch import ADD, ATOM, Printer, to_python
 from derive.backend.to_turns import find_begun, write_comment, write_scan, write_step
 from derive.ir import nodes as ir
 from derive.ir.text import to_declaration, to_lines, to_text
@@ -474,30 +474,54 @@ def _write_scalars(printer: Printer) -> list[str]:
     A negative number to a fractional power is complex in Python, and 1 / 0 an error.
     """
     lines = []
-    for name in printer.scalars:
+    for name, divisors in printer.scalars.items():
         if name == printer.like:
             lines.append(f"{name} = torch.as_tensor({name}) * 1.0")
-        else:
-            where = f"dtype={printer.dtype}, device={printer.like}.device"
-            lines.append(f"{name} = torch.as_tensor({name}, {where})")
+            continue
+        where = f"dtype={printer.dtype}, device={printer.like}.device"
+        line = f"{name} = torch.as_tensor({name}, {where})"
+        if divisors:
+            zero = " or ".join(f"{to_python(divisor, ADD)} == 0" for divisor in divisors)
+            zero = f"({zero})" if len(divisors) > 1 else zero
+            lines.append(f"if not torch.is_tensor({name}) and {zero}:")
+            line = f"{INDENT}{line}  # Python does not divide by 0"
+        lines.append(line)
     return lines
 
 
-def _find_tensor_scalars(plan: Plan) -> tuple[str, ...]:
+def _find_tensor_scalars(plan: Plan) -> dict[str, tuple[ir.Expr, ...]]:
     """The scalars inside powers, quotients and remainders of numbers, or that stand for tensors.
 
-    In a formula of scalars alone the first of them tells the dtype.
+    One that is by itself in quotients of exponents stays a number, whose powers torch knows short
+    ways for, but where a divisor is 0: these are told. In a formula of scalars alone the first of
+    them tells the dtype.
     """
     parts = [part for step in plan.steps for part in ops.walk_ops(step.op)]
-    values = [p.value for p in parts if isinstance(p, (ops.Num, ops.NumTensor))]
+    exponents = list[ir.Expr]()
+    values = [step.op.value for step in plan.steps if isinstance(step.op, ops.Num)]
+    for part in parts:
+        is_power = isinstance(part, ops.Apply) and part.function == "pow"
+        for place, arg in enumerate(ops.args_of(part)):
+            if isinstance(arg, ops.Num):
+                (exponents if is_power and place else values).append(arg.value)
+    values += [p.value for p in parts if isinstance(p, ops.NumTensor)]
     values += [p.value.value for p in parts if isinstance(p, ops.Fill)]
     inside: list[ir.Expr] = [p.value for p in parts if isinstance(p, ops.NumTensor)]
     inside += [p for value in values for p in walk(value) if isinstance(p, (ir.Pow, ir.Call))]
-    found = {s.name for part in inside for s in walk(part) if isinstance(s, ir.Scalar)}
+    found: dict[str, tuple[ir.Expr, ...]] = {}
+    for exponent in dict.fromkeys(exponents):
+        deep = [p for p in walk(exponent) if isinstance(p, (ir.Pow, ir.Call))]
+        names = dict.fromkeys(s.name for p in deep for s in walk(p) if isinstance(s, ir.Scalar))
+        under = [p.base for p in deep if isinstance(p, ir.Pow) and p.exponent is ir.MINUS_ONE]
+        if len(names) > 1 or len(under) < len(deep):
+            inside.append(exponent)
+        for name in names:
+            found[name] = (*found.get(name, ()), *under)
+    found |= {s.name: () for part in inside for s in walk(part) if isinstance(s, ir.Scalar)}
     inputs = plan.system.inputs
     if inputs and all(isinstance(entry, ir.ScalarInput) for entry in inputs):
-        found.add(inputs[0].name)
-    return tuple(entry.name for entry in inputs if entry.name in found)
+        found[inputs[0].name] = ()
+    return {entry.name: found[entry.name] for entry in inputs if entry.name in found}
 
 
 def make_printer(plan: Plan) -> Printer:

@@ -499,7 +499,7 @@ def _find_sites(
                 new = rule(site)
                 if new is None or new is site:
                     continue
-                is_free = not rule.loses or (fast_math and rule.keeps_sign)
+                is_free = not rule.loses or rule.keeps_digits or (fast_math and rule.keeps_sign)
                 if not is_free and _find_changed(site, new) in sensitive[rule.keeps_sign]:
                     continue
                 if rule.keeps_sign and site not in signed and site not in sensitive[0]:

@@ -16,7 +16,8 @@ each system that applying the law once can lead to. At a single node it never fi
 Laws hold for real numbers. A rule whose right side rounds worse than its left side says in `loses`
 what is lost: no more than the rounding of what it adds up. It is used where nothing magnifies that,
 see `recipes`, and not where `exact` is asked for. With `keeps_sign` no rounding makes a value
-negative that is not.
+negative that is not; with `keeps_digits` a value that is neither too large nor too small rounds as
+before.
 
 A rule with `nan_rows` takes a normalized row of nothing for 0/0, which is nan; it is not used in a
 formula that asks for zeros there.
@@ -63,6 +64,7 @@ class Rule:
     across: Callable[[ir.System], Iterator[ir.System]] | None = None  # a law that spans equations
     nan_rows: bool = False  # it holds where an empty row is nan, not where it is zeros
     keeps_sign: bool = False  # what is >= 0 for sure stays so, however it is rounded
+    keeps_digits: bool = False  # what it loses is the range of numbers alone
 
     def __call__(self, expr: ir.Expr) -> ir.Expr | None:
         """The node rewritten, or None where the rule does not fit."""

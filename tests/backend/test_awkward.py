@@ -293,6 +293,24 @@ def test_a_scalar_bound_need_not_be_whole(condition, bound):
     torch.testing.assert_close(found, evaluate_loops(formula, {"x": x, "s": bound}))
 
 
+@pytest.mark.parametrize("given", [3, 1.5, 1, 1.0, -1.0, torch.tensor(3.0), torch.tensor(1.0)])
+@pytest.mark.parametrize("exponent", ["2/(m - 1)", "1/(1 - m)", "m/(m - 1) + 1/(m + 1)"])
+def test_an_exponent_divides_as_tensors_do(exponent, given):
+    function = build(parse(f"x[N] > 0; scalar m; y[n] = x[n]**({exponent})")).function
+    x = torch.tensor([0.25, 1.0, 3.0, 7.0])
+    expected = x ** eval(exponent, {"m": torch.as_tensor(given, dtype=x.dtype)})
+    torch.testing.assert_close(function(x, given), expected, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "power"), [(2.0, "PowBackward0"), (torch.tensor(2.0), "PowBackward1")]
+)
+def test_a_number_in_an_exponent_stays_one(given, power):
+    built = build(parse("x[N] > 0; scalar m; y[n] = x[n]**(2/(m - 1))"))
+    found = built.function(torch.ones(3, requires_grad=True), given)
+    assert found.grad_fn.name() == power
+
+
 @pytest.mark.parametrize(("text", "size"), ROWS["a size that must not be zero is named"])
 def test_a_size_that_must_not_be_zero_is_named(text, size):
     built = build(parse(text))

@@ -213,10 +213,38 @@ def split_root(expr: ir.Expr) -> ir.Expr | None:
     """
     match expr:
         case ir.Pow(base, ir.Number(power) as exponent) if -1 < power < 1:
-            parts, wide = part_product(base), {*find_free(base)}
-            if all({*find_free(part)} < wide and is_never_negative(part) for part in parts):
-                return ir.Mul(tuple(ir.Pow(part, exponent) for part in parts))
+            return _split_power(base, exponent)
     return None
+
+
+@rule(
+    law="(a_i / b_j)**p = a_i**p / b_j**p where neither is below 0",
+    before="a[M, D]; b[N, D]; scalar p; z[i,j] = (norm[d](a[i,d]) / norm[d](b[j,d]))**p",
+    after="a[M, D]; b[N, D]; scalar p; z[i,j] = norm[d](a[i,d])**p * (norm[d](b[j,d])**p)**(-1)",
+    refuses="a[M]; b[N, D]; scalar p; z[i,j] = (a[i] / norm[d](b[j,d]))**p",
+    loses="range: a power of each may be too large or too small where that of the quotient is not",
+    keeps_digits=True,
+)
+def split_power(expr: ir.Expr) -> ir.Expr | None:
+    """A power of a product that is wider than each of its factors: the product of their powers."""
+    match expr:
+        case ir.Pow(base, exponent) if exponent is not ir.MINUS_ONE and not find_free(exponent):
+            return _split_power(base, exponent)
+    return None
+
+
+def _split_power(base: ir.Expr, exponent: ir.Expr) -> ir.Expr | None:
+    parts, wide = part_product(base), {*find_free(base)}
+    if not all({*find_free(part)} < wide and is_never_negative(part) for part in parts):
+        return None
+    powers = list[ir.Expr]()
+    for part in parts:
+        match part:
+            case ir.Pow(inner, ir.Number(-1)) if not isinstance(exponent, ir.Number):
+                powers.append(ir.Pow(ir.Pow(inner, exponent), ir.MINUS_ONE))
+            case _:
+                powers.append(ir.Pow(part, exponent))
+    return ir.Mul(tuple(powers))
 
 
 def part_product(expr: ir.Expr) -> list[ir.Expr]:
