@@ -20,7 +20,7 @@ def gaussian_kernel(x: Tensor, y: Tensor, sigma: float | Tensor = 1) -> Tensor:
 
     Returns k[i,j] [N, M].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*D*M*N + 4*D*M + 4*D*N + 4*M*N + M + N operations; D*M + D*N + 3*M*N + D + N elements
+    Cost: 2*D*M*N + 4*D*M + 4*D*N + 3*M*N + M + N operations; D*M + D*N + 3*M*N + D + N elements
         alive at once.
     By expand_square: sum_d (x - y)**2 = sum_d x**2 + sum_d y**2 - 2 * sum_d x * y; it loses digits
         where x is near y: it rounds as the largest of all the distances does.
@@ -35,14 +35,10 @@ def gaussian_kernel(x: Tensor, y: Tensor, sigma: float | Tensor = 1) -> Tensor:
     y_minus_mean_y = y - mean_y
     # k_part_part[i] = sum[d](x_minus_mean_y[i,d]**2) * (0.5 / sigma**2)  [N]
     k_part_part = (x_minus_mean_y**2).sum(-1) * (1 / (2 * sigma**2))
-    # k_part[i,j] = -(sum[d](x_minus_mean_y[i,d] * (-1 / sigma**2) * y_minus_mean_y[j,d]) +
-    #     k_part_part[i])  [N, M]
+    # k_part[i,j] = sum[d](x_minus_mean_y[i,d] / sigma**2 * y_minus_mean_y[j,d]) - k_part_part[i]
+    #     [N, M]
     k_part = torch.addmm(
-        k_part_part[:, None],
-        x_minus_mean_y * (-1 / sigma**2),
-        y_minus_mean_y.mT,
-        beta=-1,
-        alpha=-1
+        k_part_part[:, None], x_minus_mean_y * sigma**-2, y_minus_mean_y.mT, beta=-1
     )
     # k[i,j] = exp(k_part[i,j] - sum[d](y_minus_mean_y[j,d]**2) * (0.5 / sigma**2))  [N, M]
     return torch.exp(k_part - (y_minus_mean_y**2).sum(-1) * (1 / (2 * sigma**2)))

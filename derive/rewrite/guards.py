@@ -661,3 +661,29 @@ def mark_tensors(expr: ir.Expr, likeness: Mapping[ir.Tensor, ir.Tensor]) -> ir.E
 def unmark_tensors(expr: ir.Expr, likeness: Mapping[ir.Tensor, ir.Tensor]) -> ir.Expr:
     """The expression with the tensors back that `mark_tensors` exchanged."""
     return mark_tensors(expr, {like: tensor for tensor, like in likeness.items()})
+
+
+def find_singular(system: ir.System, nonfinite: Collection[ir.Tensor]) -> set[str]:
+    """The names of what is infinite only where a divisor, or what has a logarithm, is 0."""
+    found: set[str] = set()
+
+    def is_defined(part: ir.Expr) -> bool:
+        """Whether a value is finite, or a number but at zeros."""
+        match part:
+            case ir.Infinity():
+                return False
+            case ir.Access(tensor):
+                is_bounded = not isinstance(tensor.upper, ir.Infinity)
+                return (is_bounded and tensor not in nonfinite) or tensor.name in found
+            case ir.Pow(base, ir.Number(power)):
+                return power.denominator == 1 or facts.is_never_negative(base)
+            case ir.Call(name, (argument,)) if name in HARMLESS:
+                return name == "log" and facts.is_never_negative(argument)
+            case ir.Reduce(kind, _, condition) | ir.Along(kind, _, condition):
+                return condition is ir.TRUE or functions.ROWS[kind].nothing in {"0", "1"}
+        return facts.is_finite(part) or bool(find_children(part))
+
+    for each in system.equations:
+        if all(map(is_defined, walk(each.value))):
+            found.add(each.target.tensor.name)
+    return found

@@ -47,3 +47,9 @@ def test_what_is_spelt_out_of_terms_is_one_call(added):
     built = build(f"{lines}y[i] = f(sum[d](X[i,d] * W[d]){added})")
     assert "gelu(" in built.source
     assert built.judge(1).agrees
+
+
+def test_what_is_spelt_out_under_a_mask_is_one_call() -> None:
+    built = build("x[N]\ny[i] = sum[j, j != i](1 / (1 + exp(x[i] - x[j])))")
+    assert "sigmoid(x - x[:, None])" in built.source
+    assert built.judge(1).agrees

@@ -168,6 +168,15 @@ def test_what_the_formula_makes_infinite_is_left_out(text: str) -> None:
     torch.testing.assert_close(found, evaluate_loops(formula, inputs))
 
 
+@pytest.mark.parametrize(
+    ("text", "is_factor"), ROWS["a mask of a sum is a factor beside a quotient under a name"]
+)
+def test_a_mask_of_a_sum_is_a_factor_beside_a_quotient(text: str, is_factor: int) -> None:
+    built = build(f"a[U, J]; s[I, J]; t[J]; index i < I; {text}", sizes=dict(U=64, I=64, J=64))
+    assert (built.plan.at_sizes(built.plan.peak_elements) < 64**3) == bool(is_factor)
+    built.judge()
+
+
 @pytest.mark.parametrize("value", ROWS["truth values add up as numbers"])
 def test_truth_values_add_up_as_numbers(value: str) -> None:
     formula = parse(f"x, w[N]; y[n] = {value}")

@@ -30,7 +30,7 @@ _POINTS = (-3.1, -1.7, -0.6, -0.2, 0.3, 0.9, 1.4, 2.3)
 _ANY = 1.37  # in the place of a scalar
 _NEAR = 1e-9  # by which two functions may differ at a point that the normal forms then tell apart
 SAVED = 2  # operations that a call must save: it takes the time of more than one itself
-STEADY = 1  # the same for a logarithm of a function: where that is 0 to rounding, it has no digits
+STEADY = 1  # the same for what has no digits, or no slope, where a part of it is 0 or overflows
 _RISING = {"expm1", "tanh", "sinh", "asinh", "erf", "atan"}  # and are 0 at 0
 _LARGEST = 8  # of the numerators and denominators that scale a function, or are added
 _NAMES = tuple(
@@ -97,7 +97,7 @@ def fold_sums(system: ir.System) -> ir.System:
                 flat = tuple(factor for each in inner for factor in each)
             elif isinstance(here, (ir.Call, ir.Pow)):
                 flat = (here,)
-            found = fold_parts(flat, is_sum=False, of_sums=True)
+            found = fold_parts(flat, is_sum=False)
             whole = ir.product_of(found)
             done[here] = map_children(here if found == flat else whole, visit)
         return done[here]
@@ -107,20 +107,13 @@ def fold_sums(system: ir.System) -> ir.System:
 
 
 @lru_cache(maxsize=1 << 12)
-def fold_parts(
-    parts: tuple[ir.Expr, ...], *, is_sum: bool, of_sums: bool = False
-) -> tuple[ir.Expr, ...]:
-    """The terms of a sum, or the factors of a product, with such functions in place of some.
-
-    Where it is asked, those of sums over indices alone.
-    """
+def fold_parts(parts: tuple[ir.Expr, ...], *, is_sum: bool) -> tuple[ir.Expr, ...]:
+    """The terms of a sum, or the factors of a product, with such functions in place of some."""
     atoms = dict.fromkeys(atom for part in parts for atom in _find_atoms(part))
     if not any(isinstance(atom, ir.Call) for atom in atoms):
         return parts
     arguments = dict.fromkeys(a.arguments[0] if isinstance(a, ir.Call) else a for a in atoms)
     for argument in arguments:
-        if of_sums and not any(isinstance(part, ir.Reduce) for part in walk(argument)):
-            continue
         match argument:
             case ir.Mul((sign, value)) if sign is ir.MINUS_ONE and value in atoms:
                 continue  # f(-x) may be -g(x): the sign may be outside
@@ -133,6 +126,7 @@ def fold_parts(
             whole = put[own[0]] if len(own) == 1 else kind(tuple(put[part] for part in own))
             found = _find_call(whole)
             if found is not None:
+                found = exchange(found, ir.Mul((ir.MINUS_ONE, _ARGUMENT)), ir.turn(argument))
                 found = exchange(found, _ARGUMENT, argument)
                 rest = (part for part in parts if part not in own)
                 return (*rest, *(find_children(found) if isinstance(found, kind) else (found,)))
@@ -204,6 +198,8 @@ def _find_call(expr: ir.Expr) -> ir.Expr | None:
     found.sort(key=lambda each: each[:2])
     match expr:
         case ir.Call("log", (value,)) if any(isinstance(part, ir.Call) for part in walk(value)):
+            most = least - STEADY
+        case ir.Pow(base) if any(isinstance(part, ir.Call) for part in walk(base)):
             most = least - STEADY
         case _:
             most = least - SAVED

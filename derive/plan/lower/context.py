@@ -26,6 +26,7 @@ from derive.plan.steps import Step, free_name, name_op
 from derive.rewrite.guards import (
     find_needed,
     find_nonfinite,
+    find_singular,
     guard_unless_finite,
     is_variable,
     mark_tensors,
@@ -143,6 +144,15 @@ class Context:
     def nonfinite(self) -> Mapping[ir.Tensor, ir.Tensor]:
         """The tensors that may hold more than finite numbers, with likenesses that say so."""
         return find_nonfinite(self.system)
+
+    @cached_property
+    def singular(self) -> Set[str]:
+        """The tensors that are infinite nowhere but where a divisor of theirs is 0."""
+        return find_singular(self.system, self.nonfinite)
+
+    def is_singular(self, expr: ir.Expr) -> bool:
+        """Is it the value of such a tensor?"""
+        return isinstance(expr, ir.Access) and expr.tensor.name in self.singular
 
     def is_finite(self, expr: ir.Expr) -> bool:
         """Is it finite for all finite inputs?"""

@@ -24,6 +24,7 @@ from derive.plan.lower.context import Context
 from derive.plan.lower.number import is_steady, lower_number, scale, scale_operand
 from derive.plan.lower.places import drop_padded
 from derive.plan.path import Order, Path, count, find_path, has_smaller_product
+from derive.rewrite.guards import find_need
 from derive.rewrite.rules.products import is_bracket, is_negative
 
 
@@ -167,7 +168,11 @@ def lower_product(
         if scaled:
             return lower_sum(scaled, context, order)
     untold = [drop_padded(product.condition, factor, context) for factor in product.over]
-    product.over = context.protect_factors(product.over, untold)
+    needed = [
+        find_need(told, f) if bound and context.is_singular(f) else told
+        for told, f in zip(untold, product.over, strict=True)
+    ]
+    product.over = context.protect_factors(product.over, needed)
     product.under = [context.protect(f, product.condition, whole=True) for f in product.under]
     inner = (*(i for i in order if i not in bound), *bound)
     late = [f for f in product.under if not set(find_free(f)) & set(bound)]
@@ -258,8 +263,9 @@ def push_number(product: Product, context: Context) -> tuple[ir.Expr, ...] | Non
             size = context.count(find_free(whole))
         case _:
             return None
-    number = product.number
+    negative, number = split_sign(product.number)
     numbers = ir.split_product(number)
+    terms = tuple(map(ir.turn, terms)) if negative else terms
     scaled = [_scale_inside(term, numbers, size, context) for term in terms]
     return None if None in scaled else tuple(term for term in scaled if term is not None)
 
