@@ -63,6 +63,7 @@ def _check_shapes(Q: Tensor, K: Tensor, V: Tensor) -> None:
 def _sum_so_far(q: Tensor, k: Tensor, v: Tensor, diagonal: int, chunk: int) -> Tensor:
     """The sum of (q_i . k_j) v_j over the places j up to i plus the diagonal, by chunks."""
     places, dtype = q.shape[-2], q.dtype
+    chunk = min(chunk, max(places, 1))
     count = -(-places // chunk) or 1
     q, k, v = (x.to(torch.promote_types(dtype, torch.float32)) for x in (q, k, v))
     more = (x.new_zeros(*x.shape[:-2], count * chunk - places, x.shape[-1]) for x in (q, k, v))

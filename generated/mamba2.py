@@ -183,14 +183,14 @@ def _check_shapes(
     return B, T, G, P, N
 
 
-def _recur(a: Tensor, x: Tensor, h: Tensor, dim: int, chunk: int, inner: bool = False) -> Tensor:
+def _recur(a: Tensor, x: Tensor, h: Tensor, dim: int, chunk: int) -> Tensor:
     """The values of h = a*h + x at each place along dim, a negative one; a may be one for all.
 
     Chunks of places run side by side: from 0, for what each ends with; then, as that tells what
     each begins with, from there.
     """
     places, chunk, whole = x.shape[dim], max(chunk, 2), 0
-    if places > chunk and not torch.compiler.is_compiling():
+    if places > chunk:
         count = places // chunk
         parts = [
             [p] * chunk
@@ -205,13 +205,8 @@ def _recur(a: Tensor, x: Tensor, h: Tensor, dim: int, chunk: int, inner: bool = 
         factor = a**chunk if a.shape[dim] == 1 else parts[0][0]
         for a_t in parts[0][1:] if a.shape[dim] != 1 else ():
             factor = a_t * factor
-        ends = _recur(factor, end, h, dim, chunk, True)
-        # a product of factors may be too large where no value is, and all after it are then
-        try:
-            is_finite = inner or bool(ends.select(dim, -1).isfinite().all())
-        except RuntimeError:  # torch batches, or knows shapes alone
-            is_finite = False
-        whole = count * chunk if is_finite else 0
+        ends = _recur(factor, end, h, dim, chunk)
+        whole = count * chunk
     if whole:
         start = torch.cat([h.unsqueeze(dim), ends.narrow(dim, 0, count - 1)], dim)
         found = torch.stack([start := torch.addcmul(x_t, a_t, start) for a_t, x_t in turns], dim)

@@ -95,6 +95,26 @@ def test_sums_over_a_state_are_computed_in_chunks(name, is_begun):
         assert built.function(*map(torch.zeros, empty)).shape[0] == 0
 
 
+def test_decays_within_bounds_are_divided_in_short_floats_too():
+    """Also where all of them are the least: 1/2 over the 16 places of a chunk."""
+    function = build(
+        "q, k[T,I]; v[T,J]; 0.5 <= d[T,I] <= 1; S[-1,i,j] = 0\n"
+        "S[t,i,j] = d[t,i] * S[t - 1,i,j] + k[t,i] * v[t,j]; o[t,j] = sum[i](q[t,i] * S[t,i,j])"
+    ).function
+    torch.manual_seed(0)
+    for least in (0.0, 0.25, 0.5):
+        q, k, v = torch.randn(3, 37, 5, dtype=torch.float64)
+        d = 0.5 + least * torch.rand(37, 5, dtype=torch.float64)
+        each, state = [], torch.zeros(5, 5, dtype=torch.float64)
+        for t in range(37):
+            state = d[t, :, None] * state + k[t, :, None] * v[t]
+            each.append(q[t] @ state)
+        for dtype in (torch.float64, torch.float32, torch.bfloat16):
+            found = function(*(x.to(dtype) for x in (q, k, v, d))).double()
+            off = (found - torch.stack(each)).abs().max() / torch.stack(each).abs().max()
+            assert off < 8 * torch.finfo(dtype).eps
+
+
 @pytest.mark.parametrize("place", ["", "[D]", "[B]"])
 def test_a_decay_that_is_the_same_at_all_places_is_kept_once(place):
     decay = f"a{place.lower()}"

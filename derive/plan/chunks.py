@@ -11,13 +11,15 @@ With t = n*C + c, and D[n,c,s] the product of a from behind n*C + s to n*C + c, 
     o[n,c,j] = sum[i](q[n,c,i] * P[n,c] * E[n - 1,i,j])
              + sum[s,i](q[n,c,i] * D[n,c,s] * k[n,s,i] * v[n,s,j])
 
-D and P are recurrences of their own, over c: nothing is divided, so all stays finite.
+D and P are recurrences of their own, over c: nothing is divided, so all stays finite. Where the
+declared bounds of a keep P of a chunk between numbers that divide well, D[n,c,s] is P[n,c] over
+P[n,s], which leaves products of matrices where a has indices of S.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from math import prod
+from math import inf, prod
 from typing import TypeGuard
 
 from derive.analysis.affine import simplify_place
@@ -37,10 +39,12 @@ from derive.ir.walk import (
 from derive.plan.machine import RECURRED, Machine
 from derive.plan.readers import time_turn
 from derive.plan.scans import find_indices_of
-from derive.plan.turns import begins, find_slope, multiply, strip_starts
+from derive.plan.turns import begins, find_interval, find_slope, multiply, strip_starts
 
 LENGTHS = (64, 32, 16)  # of a chunk: the longest whose products are smaller than the values
+LEAST = 8  # the same of a chunk whose products of decays divide well
 SMALLER = 4  # times
+MOST_DIVIDED = 2**16  # the largest product of decays in a chunk over the least one
 
 
 def close_running(system: ir.System) -> ir.System:
@@ -121,7 +125,8 @@ class Chunks:
     """A system without such values, and the equations in it that cut a tensor, or join chunks."""
 
     system: ir.System
-    views: dict[ir.Equation, int] = field(default_factory=dict)  # and the place of the index
+    # With the place of the index, and what fills the last chunk.
+    views: dict[ir.Equation, tuple[int, ir.Expr]] = field(default_factory=dict)
     lengths: dict[str, int] = field(default_factory=dict)  # keywords and what they are if not given
     indices: dict[str, ir.Index] = field(default_factory=dict)  # and which places they are of
     inner: set[ir.Tensor] = field(default_factory=set)  # the products in chunks
@@ -167,12 +172,12 @@ class _Chunker:
         self.names = Names.of(system)
         self.names |= {*sizes}
         self.before: list[ir.Equation] = []  # what the chunks are made of
-        self.cut: dict[ir.Tensor, ir.Tensor] = {}
+        self.cut: dict[tuple[ir.Tensor, ir.Expr], ir.Tensor] = {}
         self.made_of: dict[ir.Expr, ir.Access] = {}
 
     def chunk(self) -> None:
         """Put the sums in chunks into the system, and leave the values out."""
-        system, tensor = self.made.system, self.target.tensor
+        system, tensor = self.open_means(self.made.system), self.target.tensor
         sums = self.find_sums(system)
         told = strip_starts(self.recurrence)
         if not sums or told is None or (tensor, 1) not in told[1]:
@@ -210,6 +215,21 @@ class _Chunker:
                 self.before = []
             equations.append(ir.Equation(equation.target, value))
         self.made.system = replace(system, equations=tuple(equations), written=())
+
+    def open_means(self, system: ir.System) -> ir.System:
+        """The system with sums of what is read of S for means."""
+
+        def open_mean(expr: ir.Expr) -> ir.Expr:
+            match expr:
+                case ir.Reduce("mean", bound, where, body) if where is ir.TRUE and is_reading(
+                    body, self.read
+                ):
+                    under = (ir.Pow(index.extent, ir.MINUS_ONE) for index in bound)
+                    return ir.Mul((ir.Reduce("sum", bound, ir.TRUE, body), *under))
+            return expr
+
+        made = (replace(e, value=rewrite_bottom_up(e.value, open_mean)) for e in system.equations)
+        return replace(system, equations=tuple(made))
 
     def find_sums(self, system: ir.System) -> list[ir.Reduce]:
         """The sums of products with a value; none where one is read in another way."""
@@ -259,16 +279,31 @@ class _Chunker:
         both = [i for i in self.state if i in batch or i in find_free(slope)]
         room = count(self.state) // (SMALLER * max(1, count(both)))
         length = next((length for length in LENGTHS if length <= room), None)
-        if length is not None and any(i in find_free(slope) and i not in batch for i in self.state):
-            # no product of matrices: each pair of places has values of its own
-            pairs = 2 * RECURRED * length * count(both) / self.machine.exponentials
-            length = length if pairs <= time_turn(count(self.state), self.machine) else None
-        return length
+        self.divides = False
+        if {*both} == {*batch}:
+            return length
+        wide = count(self.state) // (SMALLER * max(1, count(batch)))
+        divided = self.find_divided(slope, wide)
+        if divided is not None:
+            self.divides = True
+            return divided
+        # no product of matrices: each pair of places has values of its own
+        pairs = 2 * RECURRED * (length or 1) * count(both) / self.machine.exponentials
+        return length if pairs <= time_turn(count(self.state), self.machine) else None
 
-    def at(self, expr: ir.Expr, place: ir.Index) -> ir.Expr:
+    def find_divided(self, slope: ir.Expr, most: int) -> int | None:
+        """The longest chunk, of at most so many places, whose products of decays divide well."""
+        ratio = 1.0
+        for factor in self.split_slope(slope):
+            low, high = find_interval(factor, self.made.system)
+            is_part = not {*self.state} <= {*find_free(factor)}
+            ratio *= max(high, 1 / low) if low > 0 and is_part else inf
+        return next((n for n in (*LENGTHS, LEAST) if n <= most and ratio**n <= MOST_DIVIDED), None)
+
+    def at(self, expr: ir.Expr, place: ir.Index, fill: ir.Expr = ir.ZERO) -> ir.Expr:
         """A product without S at a place of a chunk: its factors are cut in chunks."""
         if isinstance(expr, ir.Mul):
-            return multiply(*(self.at(factor, place) for factor in expr.factors))
+            return multiply(*(self.at(factor, place, fill) for factor in expr.factors))
         if self.index not in find_free(expr):
             return expr
         read = expr if _is_cut(expr, self.index) else self.made_of.get(expr)
@@ -278,10 +313,10 @@ class _Chunker:
             self.made_of[expr] = read
             self.before.append(ir.Equation(read, expr))
         tensor, axis = read.tensor, read.places.index(self.index)
-        if tensor not in self.cut:
+        if (tensor, fill) not in self.cut:
             lengths = (self.n.extent, self.length)
             shape = (*tensor.shape[:axis], *lengths, *tensor.shape[axis + 1 :])
-            self.cut[tensor] = ir.Tensor(self.names.take(f"{tensor.name}_chunks"), shape)
+            self.cut[tensor, fill] = ir.Tensor(self.names.take(f"{tensor.name}_chunks"), shape)
             others = tuple(
                 place if place in find_free(expr) else self.names.take_index(ir.Index("i", extent))
                 for place, extent in zip(read.places, tensor.shape, strict=True)
@@ -289,47 +324,89 @@ class _Chunker:
             made = (*others[:axis], self.n, self.c, *others[axis + 1 :])
             whole = ir.Add((ir.Mul((self.length, self.n)), self.c))
             source = ir.Access(tensor, (*others[:axis], whole, *others[axis + 1 :]))
-            self.view(ir.Equation(ir.Access(self.cut[tensor], made), source), axis)
+            self.view(ir.Equation(ir.Access(self.cut[tensor, fill], made), source), axis, fill)
         before, after = read.places[:axis], read.places[axis + 1 :]
-        return ir.Access(self.cut[tensor], (*before, self.n, place, *after))
+        return ir.Access(self.cut[tensor, fill], (*before, self.n, place, *after))
 
-    def view(self, equation: ir.Equation, axis: int) -> None:
+    def view(self, equation: ir.Equation, axis: int, fill: ir.Expr = ir.ZERO) -> None:
         self.before.append(equation)
-        self.made.views[equation] = axis
+        self.made.views[equation] = axis, fill
 
     def make_states(self, slope: ir.Expr, added: ir.Expr) -> None:
         """The equations of D, P and E."""
         name, n, c, s = self.target.tensor.name, self.n, self.c, self.s
-        later = ir.Compare(">", c, s)
+        at_end: dict[ir.Expr, ir.Expr] = {c: ir.Add((self.length, ir.MINUS_ONE))}
         self.decay: ir.Expr = ir.Where(ir.Compare(">=", c, s), ir.ONE, ir.ZERO)
         self.kept: ir.Expr = ir.ONE
-        if slope is not ir.ONE:
-            own = tuple(i for i in self.state if i in find_free(slope))
-            lead = (n,) if self.index in find_free(slope) else ()
-            here = self.at(slope, c)
-            previous: dict[ir.Expr, ir.Expr] = {c: ir.Add((c, ir.MINUS_ONE))}
-            self.decay = self.make(f"{name}_decay", (*lead, c, s, *own))
-            self.kept = self.make(f"{name}_kept", (*lead, c, *own))
-            one_back, kept_back = (substitute(e, previous) for e in (self.decay, self.kept))
-            same = ir.Where(ir.Compare("==", c, s), ir.ONE, ir.ZERO)
-            decayed = ir.Where(later, multiply(here, one_back), ir.ZERO)
-            self.define(self.decay, ir.Add((decayed, same)))
-            first = ir.Where(ir.Compare("<", previous[c], ir.ZERO), ir.ONE, kept_back)
-            self.define(self.kept, multiply(here, first))
-            self.made.inner |= {a.tensor for a in (self.decay, self.kept)}
+        decayed: ir.Expr = ir.ONE  # from behind s
+        if self.divides:
+            keeps = [self.make_kept(part) for part in self.split_slope(slope)]
+            self.kept = multiply(*keeps)
+            under = (ir.Pow(substitute(kept, {c: s}), ir.MINUS_ONE) for kept in keeps)
+            decayed = multiply(self.kept, *under)
+            self.decay = multiply(self.decay, decayed)
+        elif slope is not ir.ONE:
+            decayed = self.decay = self.make_products(slope)
         ends = self.make(f"{name}_ends", (n, *self.state))
         back = ir.Add((n, ir.MINUS_ONE))
         self.start = ir.Where(
             ir.Compare("<", back, ir.ZERO), self.begin, substitute(ends, {n: back})
         )
-        at_end: dict[ir.Expr, ir.Expr] = {c: ir.Add((self.length, ir.MINUS_ONE))}
-        kept, decay = (substitute(each, at_end) for each in (self.kept, self.decay))
-        if slope is ir.ONE:
-            decay = ir.ONE
-        new = ir.Reduce("sum", (s,), ir.TRUE, multiply(decay, self.at(added, s)))
-        self.define(ends, ir.Add((multiply(kept, self.start), new)))
+        decayed = multiply(substitute(decayed, at_end), self.at(added, s))
+        new = ir.Reduce("sum", (s,), ir.TRUE, decayed)
+        self.define(ends, ir.Add((multiply(substitute(self.kept, at_end), self.start), new)))
         if self.begin is ir.ZERO:  # zeros in front, and no choice
             self.start = ir.Where(ir.Compare(">=", n, ir.ONE), substitute(ends, {n: back}), ir.ZERO)
+
+    def split_slope(self, slope: ir.Expr) -> list[ir.Expr]:
+        """Its factors, those together whose indices of S another one has."""
+        groups: list[list[ir.Expr]] = []
+        factors = [part for factor in ir.split_product(slope) for part in _split_power(factor)]
+        for factor in sorted(factors, key=lambda f: -len(self.find_own(f))):
+            own = {*self.find_own(factor)}
+            group = next((g for g in groups if own <= {*self.find_own(g[0])}), None)
+            if group is None:
+                groups.append([factor])
+            else:
+                group.append(factor)
+        return list(map(ir.product_of, groups))
+
+    def find_own(self, part: ir.Expr) -> tuple[ir.Index, ...]:
+        free = find_free(part)
+        return tuple(i for i in self.state if i in free)
+
+    def name_products(self, word: str, slope: ir.Expr, places: tuple[ir.Index, ...]) -> ir.Access:
+        """Products of the slope at places of a chunk; those of factors up to 1 are as small."""
+        lead = (self.n,) if self.index in find_free(slope) else ()
+        name = f"{self.target.tensor.name}_{word}"
+        made = self.make(name, (*lead, *places, *self.find_own(slope)))
+        low, high = find_interval(slope, self.made.system)
+        if low < 0 or high > 1:
+            return made
+        return replace(made, tensor=replace(made.tensor, lower=ir.ZERO, upper=ir.ONE))
+
+    def make_kept(self, slope: ir.Expr) -> ir.Access:
+        """The equation of P as a product of all places so far."""
+        kept = self.name_products("kept", slope, (self.c,))
+        factor = substitute(self.at(slope, self.c, ir.ONE), {self.c: self.s})
+        so_far = ir.Compare("<=", self.s, self.c)
+        self.define(kept, ir.Reduce("prod", (self.s,), so_far, factor))
+        return kept
+
+    def make_products(self, slope: ir.Expr) -> ir.Access:
+        """The equations of D and P as recurrences."""
+        c, s, here = self.c, self.s, self.at(slope, self.c)
+        decay = self.name_products("decay", slope, (c, s))
+        kept = self.kept = self.name_products("kept", slope, (c,))
+        previous: dict[ir.Expr, ir.Expr] = {c: ir.Add((c, ir.MINUS_ONE))}
+        one_back, kept_back = (substitute(each, previous) for each in (decay, kept))
+        same = ir.Where(ir.Compare("==", c, s), ir.ONE, ir.ZERO)
+        decayed = ir.Where(ir.Compare(">", c, s), multiply(here, one_back), ir.ZERO)
+        self.define(decay, ir.Add((decayed, same)))
+        first = ir.Where(ir.Compare("<", previous[c], ir.ZERO), ir.ONE, kept_back)
+        self.define(kept, multiply(here, first))
+        self.made.inner |= {decay.tensor, kept.tensor}
+        return decay
 
     def make(self, name: str, axes: tuple[ir.Index, ...]) -> ir.Access:
         return ir.name_axes(self.names.take(name), axes)
@@ -371,6 +448,14 @@ class _Chunker:
         if self.flip is None:
             return joined
         return ir.Access(joined.tensor, tuple(substitute(place, self.back) for place in axes))
+
+
+def _split_power(factor: ir.Expr) -> list[ir.Expr]:
+    """Its factors, where it is an exponential of a sum."""
+    match factor:
+        case ir.Call("exp", (ir.Add(terms),)):
+            return [ir.Call("exp", (term,)) for term in terms]
+    return [factor]
 
 
 def _is_cut(read: ir.Expr, index: ir.Index) -> TypeGuard[ir.Access]:

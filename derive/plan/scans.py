@@ -17,14 +17,13 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from itertools import product
-from math import inf
 from types import MappingProxyType
 
 from derive.analysis.facts import is_whole
 from derive.analysis.names import is_condition
 from derive.errors import refuse
 from derive.ir import nodes as ir
-from derive.ir.functions import FUNCTIONS, kind_of
+from derive.ir.functions import kind_of
 from derive.ir.polynomial import Polynomial
 from derive.ir.recurrences import MOST_BACK, Recurrence, find_recurrences
 from derive.ir.walk import (
@@ -43,7 +42,13 @@ from derive.plan.gates import Gated, find_gated
 from derive.plan.plan import RECUR_CHUNK, Plan
 from derive.plan.readers import Turns, find_last, fold_readers, read_last
 from derive.plan.steps import Carried, Scan, Step
-from derive.plan.turns import find_conditions, find_slope, settle_choices, strip_starts
+from derive.plan.turns import (
+    find_conditions,
+    find_interval,
+    find_slope,
+    settle_choices,
+    strip_starts,
+)
 from derive.rewrite.guards import find_nonfinite
 
 
@@ -95,6 +100,7 @@ class View:
     target: ir.Access
     source: ir.Access
     axis: int
+    fill: ir.Expr
 
     @property
     def parts(self) -> tuple[ir.Access, ...]:
@@ -102,7 +108,7 @@ class View:
         return (self.source,)
 
     def to_op(self, _: ir.Index, source: ops.Op) -> ops.Op:
-        """The operation on that: what a last chunk lacks is zeros."""
+        """The operation on that, with the last chunk filled."""
         axes, axis = find_indices_of(self.target), self.axis
         if len(axes) < len(ops.axes_of(source)):
             whole = ops.Flatten(
@@ -110,7 +116,8 @@ class View:
             )
             return ops.Slice(whole, axis, axes[axis])
         parts = axes[axis : axis + 2]
-        return ops.Unflatten(ops.Pad(source, axis, ops.merge_indices(parts), ir.ZERO), axis, parts)
+        padded = ops.Pad(source, axis, ops.merge_indices(parts), ir.ZERO, self.fill)
+        return ops.Unflatten(padded, axis, parts)
 
 
 def find_indices_of(access: ir.Access) -> tuple[ir.Index, ...]:
@@ -120,7 +127,7 @@ def find_indices_of(access: ir.Access) -> tuple[ir.Index, ...]:
 
 def open_recurrences(
     system: ir.System,
-    views: Mapping[ir.Equation, int] = MappingProxyType({}),
+    views: Mapping[ir.Equation, tuple[int, ir.Expr]] = MappingProxyType({}),
     lengths: Mapping[str, int] = MappingProxyType({}),
     *,
     keywords: bool = True,
@@ -128,10 +135,10 @@ def open_recurrences(
 ) -> tuple[ir.System, list[Loop]]:
     """The system in which nothing recurs, and its loops; the system itself where it has none.
 
-    `views` are equations that cut a place in chunks or join them, and which place; `lengths` are
-    those of such chunks. How long the chunks of a linear recurrence are can be told by keywords, or
-    else stands in the code. With `turns` a recurrence may be one call of torch, and
-    sums over states are made turn by turn where that pays.
+    `views` are equations that cut a place in chunks or join them, which place, and what fills the
+    last chunk; `lengths` are those of such chunks. How long the chunks of a linear recurrence are
+    can be told by keywords, or else stands in the code. With `turns` a recurrence may be one call
+    of torch, and sums over states are made turn by turn where that pays.
     """
     found = find_recurrences(system)
     if not found:
@@ -149,7 +156,7 @@ def open_recurrences(
             )
             equations += opener.open(replace(recurrences[equation], equations=tuple(read)))
         elif equation in views:
-            opener.add_view(equation, views[equation])
+            opener.add_view(equation, *views[equation])
         elif equation not in together:
             value = read_last(equation.value, opener.last, opener.starts)
             equations.append(ir.Equation(equation.target, value))
@@ -200,7 +207,7 @@ class _Opener:
         self.chunks: dict[str, str] = {}
         self.nonfinite = find_nonfinite(system)
 
-    def add_view(self, equation: ir.Equation, axis: int) -> None:
+    def add_view(self, equation: ir.Equation, axis: int, fill: ir.Expr) -> None:
         """A loop of no turns, which makes a view of a tensor."""
         target, value = equation.target, equation.value
         assert isinstance(value, ir.Access)
@@ -211,7 +218,7 @@ class _Opener:
         ]
         target = ir.Access(target.tensor, find_indices_of(target))
         loop = Loop(axes[axis])
-        loop.whole = View(target, ir.Access(tensor, tuple(axes)), axis)
+        loop.whole = View(target, ir.Access(tensor, tuple(axes)), axis, fill)
         loop.made = {target.tensor: target.tensor}
         self.loops.append(loop)
 
@@ -339,7 +346,7 @@ class _Opener:
                 self.outside.append(ir.Equation(ir.Access(tensor, axes), part))
                 made.append(self.outside[-1].target)
         start, decay, added = (part for part in made if isinstance(part, ir.Access))
-        low, high = _find_interval(parts[0])
+        low, high = find_interval(parts[0], self.system)
         chunk = self.chunks.get(self.recurrence.index.name, "")
         sizes = {
             part.name for part in walk(self.recurrence.index.extent) if isinstance(part, ir.Size)
@@ -511,38 +518,6 @@ def _is_plain(expr: ir.Expr, axes: Sequence[ir.Expr]) -> bool:
         and len({*expr.places}) == len(expr.places)
         and {*expr.places} == {*axes}
     )
-
-
-def _find_interval(expr: ir.Expr) -> tuple[float, float]:
-    """Numbers that it lies between, as far as its form tells."""
-    low: float | None
-    high: float | None
-    match expr:
-        case ir.Number(value):
-            return float(value), float(value)
-        case ir.Access(tensor):
-            bounds = (tensor.lower, tensor.upper)
-            low, high = (float(n.value) if isinstance(n, ir.Number) else None for n in bounds)
-        case ir.Compare() | ir.And() | ir.Or() | ir.Not():
-            low, high = 0.0, 1.0
-        case ir.Add(terms):
-            lows, highs = zip(*map(_find_interval, terms), strict=True)
-            low, high = sum(lows), sum(highs)
-        case ir.Mul(factors):
-            low, high = 1.0, 1.0
-            for ends in map(_find_interval, factors):
-                corners = [x * y if x and y else 0.0 for x in (low, high) for y in ends]
-                low, high = min(corners), max(corners)
-        case ir.Where(_, then, other):
-            a, b = _find_interval(then), _find_interval(other)
-            low, high = min(a[0], b[0]), max(a[1], b[1])
-        case ir.Call("exp", (power,)):
-            low, high = 0.0, 1.0 if _find_interval(power)[1] <= 0 else inf
-        case ir.Call(function):
-            low, high = FUNCTIONS[function].range
-        case _:
-            low, high = None, None
-    return -inf if low is None else low, inf if high is None else high
 
 
 def close_recurrences(plan: Plan, system: ir.System, loops: list[Loop]) -> Plan:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
+from math import exp, inf
 
 from derive.analysis.extents import is_always
 from derive.ir import nodes as ir
+from derive.ir.functions import FUNCTIONS
 from derive.ir.polynomial import Polynomial
 from derive.ir.recurrences import Recurrence, find_recurrences
 from derive.ir.walk import (
@@ -258,3 +260,49 @@ def settle_choices(expr: ir.Expr) -> ir.Expr:
     settled = settle(expr, ())
     is_product = isinstance(settled, ir.Mul) and {ir.ZERO, ir.ONE} & {*settled.factors}
     return multiply(*ir.split_product(settled)) if is_product else settled
+
+
+LARGEST = 700.0  # of which exp is a float
+
+
+def find_interval(expr: ir.Expr, system: ir.System) -> tuple[float, float]:
+    """Numbers that it lies between, as far as its form and those of what it reads tell."""
+    values = {e.target.tensor: e.value for e in system.equations}
+    return _find_interval(expr, values)
+
+
+def _find_interval(expr: ir.Expr, values: Mapping[ir.Tensor, ir.Expr]) -> tuple[float, float]:
+    find = partial(_find_interval, values=values)
+    low: float | None
+    high: float | None
+    match expr:
+        case ir.Number(value):
+            return float(value), float(value)
+        case ir.Access(tensor) if tensor in values:
+            others = {t: value for t, value in values.items() if t is not tensor}
+            return _find_interval(values[tensor], others)
+        case ir.Access(tensor):
+            bounds = (tensor.lower, tensor.upper)
+            low, high = (float(n.value) if isinstance(n, ir.Number) else None for n in bounds)
+        case ir.Compare() | ir.And() | ir.Or() | ir.Not():
+            low, high = 0.0, 1.0
+        case ir.Add(terms):
+            lows, highs = zip(*map(find, terms), strict=True)
+            low, high = sum(lows), sum(highs)
+        case ir.Mul(factors):
+            low, high = 1.0, 1.0
+            for ends in map(find, factors):
+                corners = [x * y if x and y else 0.0 for x in (low, high) for y in ends]
+                low, high = min(corners), max(corners)
+        case ir.Pow(base, ir.Number(power)) if (ends := find(base))[0] > 0:
+            low, high = sorted(end ** float(power) for end in ends)
+        case ir.Where(_, then, other):
+            a, b = find(then), find(other)
+            low, high = min(a[0], b[0]), max(a[1], b[1])
+        case ir.Call("exp", (power,)):
+            low, high = (exp(end) if end < LARGEST else inf for end in find(power))
+        case ir.Call(function):
+            low, high = FUNCTIONS[function].range
+        case _:
+            low, high = None, None
+    return -inf if low is None else low, inf if high is None else high

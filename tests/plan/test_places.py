@@ -84,6 +84,17 @@ def test_offsets_are_read_from_a_table_of_any_length(title):
         torch.testing.assert_close(found, expected)
 
 
+def test_factors_that_are_read_at_one_place_are_multiplied_before_they_are_gathered():
+    text = (
+        "h[N,F]; W[F,G]; c[N]; int s, t[E] < N; index n < N\n"
+        "m[n,f] = sum[e, t[e] == n](c[s[e]] * h[s[e],f]); y[n,g] = sum[f](m[n,f] * W[f,g])"
+    )
+    built = build(text, sizes={"N": 512, "E": 4096, "F": 64, "G": 16})
+    assert built.source.count("index_select(0, s)") == 1
+    assert "y_of_u.index_select(0, s)" in built.source
+    assert built.judge().agrees
+
+
 @pytest.mark.parametrize(
     ("text", "is_multiplied"), ROWS["rows are multiplied once for each offset where that is faster"]
 )

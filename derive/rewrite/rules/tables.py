@@ -185,7 +185,7 @@ class _Places(Tables):
             others = [f for f in factors if f not in mine]
             outside = {*own}.union(find_free(expr.condition), *map(find_free, others))
             inner = {i for f in mine for i in find_free(f) if i in expr.bound} - outside
-            part = [f for f in mine if inner & {*find_free(f)}]
+            part = [f for f in mine if inner & {*find_free(f)} or key in find_keys(f)]
             if not inner or not any(key in find_keys(f) for f in part):
                 continue
             over = tuple(i for i in expr.bound if i in inner)
