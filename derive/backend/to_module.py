@@ -23,7 +23,7 @@ from derive.backend.lines import (
     write_function,
     write_returns,
 )
-from derive.backend.to_torch import ADD, ATOM, Printer, to_python
+from derive.backend.to_torch import ADD, Printer, to_python
 from derive.backend.to_turns import find_begun, write_comment, write_scan, write_step
 from derive.ir import nodes as ir
 from derive.ir.text import to_declaration, to_lines, to_text
@@ -226,10 +226,7 @@ class _Place:
 
 def _write_tile(tile: Tile, place: _Place, last: Step | None = None) -> list[str]:
     """What a loop begins with, its lines, and the blocks of each result joined."""
-    blocks = [
-        f"{place.printer.text(op, ATOM)}.split({tile.block}, {ops.axes_of(op).index(tile.index)})"
-        for _, op in tile.sliced
-    ]
+    blocks = [place.printer.text_blocks(op, tile) for _, op in tile.sliced]
     names = [name for name, _ in tile.sliced]
     lines = _write_starts(tile, place)
     if tile.start:

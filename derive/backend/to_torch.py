@@ -16,10 +16,12 @@ from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk
 from derive.plan import meaning, ops, plan
 from derive.plan.matrices import find_matrices, is_batched, to_matmul
+from derive.plan.steps import Tile
 
 ONE = Polynomial.of(1)
 INTEGERS = 2**63  # torch takes no larger ones
-RECUR, FOURIER, UNFOLD = "_recur", "_transform", "_unfold"  # functions of the file
+# functions of the file
+RECUR, FOURIER, UNFOLD, SPLIT = "_recur", "_transform", "_unfold", "_split_windows"
 OR, AND, COMPARE, ADD, MUL, SIGN, POWER, ATOM = range(8)
 
 
@@ -237,6 +239,14 @@ class Printer:
                 test = write_conditions(when, given, self.dtype)
                 return f"{text} if {test} else {self.text(whole)}", OR
         return self._view(op), ATOM
+
+    def text_blocks(self, op: ops.Op, tile: Tile) -> str:
+        """The blocks of an operation along the index of a loop."""
+        if tile.is_shifting(op):
+            assert isinstance(op, ops.Unfold)
+            told = f"{op.place}, {to_python(op.inner.extent)}, {to_python(op.step)}"
+            return f"{SPLIT}({self.text(op.arg)}, {told}, {tile.block})"
+        return f"{self.text(op, ATOM)}.split({tile.block}, {ops.axes_of(op).index(tile.index)})"
 
     def _transform(self, op: ops.Fourier) -> str:
         axes = ops.axes_of(op.arg)

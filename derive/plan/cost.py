@@ -14,7 +14,7 @@ Waterman, Patterson 2009.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache, reduce
 from itertools import pairwise
@@ -225,7 +225,8 @@ def find_strides(op: ops.Op, memory: Storage) -> Strides:
 def _follow(op: ops.Op, memory: Storage) -> Strides:
     """An elementwise result lies as its operands do.
 
-    The first that steps through both of two indices orders them, as torch's iterator has it.
+    The first that steps through both of two indices orders them, as torch's iterator has it: of two
+    that overlap the shorter one is the closer one.
     """
     axes, args = ops.axes_of(op), ops.args_of(op)
     is_each = isinstance(op, (ops.Apply, ops.Choose, ops.Fill, ops.Cast)) or (
@@ -240,8 +241,10 @@ def _follow(op: ops.Op, memory: Storage) -> Strides:
         here = len(order) - 1
         for place in range(here - 1, -1, -1):
             pairs = ((each.get(order[place], 0), each.get(index, 0)) for each in steps)
+            longer = memory.extent(order[place]) - memory.extent(index)
             is_told = memory.extent(order[place]) > 1 and memory.extent(index) > 1
-            known = next((a - b for a, b in pairs if is_told and a and b and a != b), 0)
+            gaps = (a - b or max(0, longer) for a, b in pairs if is_told and a and b)
+            known = next(filter(None, gaps), 0)
             if known > 0:
                 order[place], order[here] = order[here], order[place]
                 here = place
@@ -661,15 +664,19 @@ def find_time(
     memory.note(tile.sliced)
     inside = steps[tile.first : tile.last + 1]
     turn = machine.launch * (1 + len(tile.sliced))
-    turn += find_time(steps, tile.inner, memory, machine, (tile.first, tile.last + 1))
     length = memory.sizes[tile.block]
-    seconds += turn * ceil(memory.extent(tile.index) / length)
+    turns = ceil(memory.extent(tile.index) / length)
+    # Every turn over the positions in windows reads the same entries, which stay near.
+    is_again = turns > 1 and any(tile.is_shifting(op) for _, op in tile.sliced)
+    here = replace(machine, cached=rates.AGAIN * machine.cached) if is_again else machine
+    turn += find_time(steps, tile.inner, memory, here, (tile.first, tile.last + 1))
+    seconds += turn * turns
     for step in inside:
         memory.strides.pop(step.name, None)
     # A whole that a block at a time is read or made comes from far, and what is made is copied.
     for _, op in tile.sliced:
         near = dict(zip(ops.axes_of(op), find_strides(op, memory), strict=True))
-        read = memory.count(ops.axes_of(op))
+        read = memory.count(ops.axes_of(ops.args_of(op)[0] if tile.is_shifting(op) else op))
         run = length * near.get(tile.index, read)
         seconds += _time_far(read, run, machine)
         seconds += sum(time_op(part, memory, machine) for part in ops.walk_ops(op))

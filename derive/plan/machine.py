@@ -18,6 +18,7 @@ WIDTH = 4  # bytes of a float32
 KEPT = 1 << 25  # bytes of a tensor from which malloc gives it back, as what is free beyond twice
 
 EACH = 2  # bytes of nearby memory in whose time a call does one operation on an element
+AGAIN = 2  # times the rate of nearby memory at which what was just read is read again
 NARROW = 16  # rows or columns below which a matrix product does not reach the full rate
 # In whose time one value of exp is found: an element that does not lie beside the one before is
 # read, one is picked by a mask of its own or by that of a row, two are compared or a truth value

@@ -101,6 +101,10 @@ class Tile:
         """How many blocks there are, the last one counted by its share."""
         return Polynomial.of(ir.Mul((self.index.extent, ir.Pow(ir.Size(self.block), ir.MINUS_ONE))))
 
+    def is_shifting(self, op: ops.Op) -> bool:
+        """Are these windows, and the loop goes over the positions in them?"""
+        return isinstance(op, ops.Unfold) and op.inner is self.index
+
     @property
     def names(self) -> set[str]:
         """The names that the loop has beside those of its steps."""

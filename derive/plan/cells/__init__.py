@@ -45,11 +45,20 @@ CELLS: tuple[CellRule, ...] = (
     *storage.CELLS,
 )
 # They change what a call is given alone.
-OPERANDS = (pointwise.match_root, storage.match_negated, storage.match_turned, storage.match_summed)
+OPERANDS = (
+    pointwise.match_root,
+    storage.match_negated,
+    storage.match_windows,
+    storage.match_turned,
+    storage.match_summed,
+    storage.match_rows,
+)
 PRODUCTS = (storage.match_summed, storage.match_matmul)  # by where their operands lie then
 MATCHES = (
     storage.match_negated,
+    storage.match_windows,
     *dict.fromkeys(r.match for r in CELLS if r.match and r.match not in PRODUCTS),
+    storage.match_rows,
     storage.match_along,
 )
 

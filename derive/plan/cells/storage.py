@@ -4,6 +4,7 @@
     stack     x[.., a, b] with two short indices exchanged, beside what has them in that order
     row       along an index that is not stored last, where torch would copy the tensor
     @         a sum over a few entries beside each other is their product with ones
+    windows   x[.., t + k] of the last place has rows of t, where torch would go over rows of k
 
 Measured as the machine's defaults: a row of a sum takes 6 ns, one of a product with ones 1. To copy
 an entry takes 0.7 ns in the cache and 1 beyond, to begin a product of matrices 170 to 210: by 2 to
@@ -23,7 +24,7 @@ from derive.plan.cells.matching import (
     split_sum,
     strip,
 )
-from derive.plan.cost import find_copied, find_copies, find_strides, find_true_axes
+from derive.plan.cost import Storage, find_copied, find_copies, find_strides, find_true_axes
 
 SHORT = 8  # entries up to which a product with ones is faster than their sum
 MANY = 1 << 12  # sums from which the form is of any matter
@@ -177,6 +178,71 @@ def match_turned(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     return ops.with_args(op, tuple(args)) if args != [*op.args] else None
 
 
+def count_rows(op: ops.Op, memory: Storage) -> int:
+    """The rows that torch goes over windows in: each is of the shorter index; 0 for no windows."""
+    strides = dict(zip(ops.axes_of(op), find_strides(op, memory), strict=True))
+    beside = [memory.extent(i) for i, step in strides.items() if step == 1]
+    beside = [extent for extent in beside if extent > 1]
+    return memory.count(strides) // min(beside) if len(beside) > 1 else 0
+
+
+def match_rows(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """A product of windows with what has none but their indices, which einsum copies them for."""
+    if not isinstance(op, ops.Einsum) or len(op.args) != 2:
+        return None
+    one, other = ({*ops.axes_of(arg)} for arg in op.args)
+    rows = max(count_rows(arg, definitions.memory) for arg in op.args)
+    if rows < MANY or not (one < other or other < one):
+        return None
+    small = min(map(ops.axes_of, op.args), key=len)
+    order = list(op.axes)
+    for index in reversed(small):  # those summed stand in front of what the smaller one has after
+        if index not in order:
+            after = small[small.index(index) + 1 :]
+            order.insert(min([order.index(i) for i in after], default=len(order)), index)
+    over = tuple(i for i in small if i not in op.axes)
+    product = ops.combine("*", op.args, tuple(order))
+    return ops.arrange(ops.Reduction("sum", product, over), op.axes)
+
+
+def match_windows(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """An elementwise operation on windows of neighbours, which are copied in rows of their places.
+
+    Both indices step by one entry there, and torch goes over rows of the shorter one.
+    """
+    if not isinstance(op, (ops.Apply, ops.Fill, ops.Choose)):
+        return None
+    memory, args = definitions.memory, ops.args_of(op)
+    copied = tuple(_copy_windows(arg, ops.axes_of(op), memory) for arg in args)
+    return ops.with_args(op, copied) if copied != args else None
+
+
+def _copy_windows(op: ops.Op, order: tuple[ir.Index, ...], memory: Storage) -> ops.Op:
+    """The windows with their short index before their place, if there are many.
+
+    It stands in front of what the reader has behind it, too.
+    """
+    if count_rows(op, memory) < MANY:
+        return op
+    match strip(op):
+        case ops.Unfold(arg, place, outer, inner, step) as view:
+            copied = _copy_windows(arg, order, memory)
+            if copied is not arg:
+                at = ops.axes_of(strip(copied)).index(ops.axes_of(arg)[place])
+                view = ops.Unfold(strip(copied), at, outer, inner, step)
+            if not count_rows(view, memory):
+                return ops.arrange(view, ops.axes_of(op)) if copied is not arg else op
+            short = min(inner, outer, key=memory.extent)
+            rest = [i for i in ops.axes_of(view) if i is not short]
+            first = order[: order.index(short)] if short in order else ()
+            at = next(k for k, i in enumerate(rest) if i not in first or i in (inner, outer))
+            axes = (*rest[:at], short, *rest[at:])
+            call = ops.TorchCall(".contiguous", (ops.Given(0),))
+            given = ops.arrange(view, axes)
+            return ops.arrange(ops.Cell(call, (given,), given, axes), ops.axes_of(op))
+    return op
+
+
 def match_negated(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """A sum or a mean of what is negative term by term: the sign of the result is one of less."""
     if not isinstance(op, ops.Reduction) or op.kind not in {"sum", "mean"}:
@@ -194,6 +260,18 @@ CELLS = (
         computes="e[N, M, 3, 3]\ny[n,m,a,b] = (e[n,m,a,b] + e[n,m,b,a]) / 2",
         refuses="e[3, 3, N, M]\ny[a,b,n,m] = (e[a,b,n,m] + e[b,a,n,m]) / 2",
         match=match_turned,
+    ),
+    CellRule(
+        call=".contiguous",
+        computes=(
+            "x[B, C, L + 4]; y[B, C, L]; index k < 5\n"
+            "z[b,c,t] = max[k](abs(x[b,c,t + k] - y[b,c,t]))"
+        ),
+        refuses=(
+            "x[B, L + 4, C]; y[B, L, C]; index k < 5\n"
+            "z[b,t,c] = max[k](abs(x[b,t + k,c] - y[b,t,c]))"
+        ),
+        match=match_windows,
     ),
     CellRule(
         call=".flatten",
