@@ -605,7 +605,9 @@ def _walk_parts(
             row = functions.FUNCTIONS[function]
             inner = bool(row.domain) or (is_sensitive and not row.is_smooth)
             yield from ((argument, inner) for argument in arguments)
-        case ir.Along(kind) if functions.ROWS[kind].is_slow:
+        case ir.Along(kind) | ir.Reduce("argmax" as kind) if (
+            kind == "argmax" or functions.ROWS[kind].is_slow
+        ):
             yield from ((part, False) for part in find_children(expr))
         case _:
             yield from ((part, is_sensitive) for part in find_children(expr))
