@@ -28,7 +28,7 @@ def edit_distance(
 
     Returns cost[b] [B].
     Raises ValueError where the shapes do not fit together.
-    Cost: 7*B*M*N + 7*B*N**2 + 2*B*M - 2*B*N + 4*M*N + 4*N**2 + 4*B + 6*M + 15*N + 12 operations;
+    Cost: 7*B*M*N + 7*B*N**2 + 2*B*M - 2*B*N + 4*M*N + 4*N**2 + 4*B + 6*M + 16*N + 13 operations;
         3*B*M*N + 3*B*N**2 + B*M + 6*B*N + 2*M*N + 2*N**2 + 6*B + 6*M + 11*N + 6 elements alive at
         once.
     """
@@ -56,10 +56,8 @@ def edit_distance(
     mask_2 = l == 0
     # D_start_3_padded[b,l] = where(l - 1 >= 0, D_start_3[b,l - 1], 0)  [B, N + 1]
     D_start_3_padded = torch.nn.functional.pad(D_start_3, (1, 0))
-    # D_start[b,l] = where(mask[l], D_start_3_padded[b,l], where(mask_2[l], 0, 1))  [B, N + 1]
-    D_start = torch.where(
-        mask, D_start_3_padded, torch.where(mask_2, w.new_full((), 0, dtype=w.dtype), 1)
-    )
+    # D_start[b,l] = where(mask[l], D_start_3_padded[b,l], 1 - [mask_2[l]])  [B, N + 1]
+    D_start = torch.where(mask, D_start_3_padded, 1 - mask_2.to(w.dtype))
     # mask_3[m] = mask_10[m] and -l[m] == -1  [N + 1]
     mask_3 = mask_10 & (-l == -1)
     # mask_4[m] = (mask_2[m] and l[m] >= 0) and l[m] < M  [N + 1]

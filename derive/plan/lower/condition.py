@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial, reduce
 from math import lcm
 
@@ -220,15 +221,35 @@ def lower_choice(
     left = context.lower(context.protect(other, ir.Not(condition)), order)
     if isinstance(left, ops.Num):
         if isinstance(taken, ops.Num):
-            if (taken.value, left.value) == (ir.ONE, ir.ZERO):
-                return ops.Cast(mask)
-            return ops.Choose(mask, ops.NumTensor(taken.value), left, ops.axes_of(mask))
+            return _choose_number(mask, taken, left)
         return fill(taken, mask, left, False, order)
     if isinstance(taken, ops.Num):
         return fill(left, mask, taken, True, order)
     taken, left = (ops.Cast(op) if ops.is_boolean(op) else op for op in (taken, left))
     mask, taken, left = ops.align([mask, taken, left], order)
     return ops.Choose(mask, taken, left, ops.find_union([mask, taken, left], order))
+
+
+EXACT = 1 << 10  # numbers of so many parts, and up to which their sums and products are exact
+
+
+def _choose_number(mask: ops.Op, one: ops.Num, other: ops.Num) -> ops.Op:
+    """The mask as a factor of a number, where that is exact: branches on data mispredict."""
+    axes, numbers = ops.axes_of(mask), [Polynomial.of(each.value).constant for each in (one, other)]
+    match numbers:
+        case (Fraction() as then, Fraction() as left) if not left or all(
+            EXACT % number.denominator == 0 and abs(number) < EXACT for number in (then, left)
+        ):
+            made: ops.Op = ops.Cast(mask)
+            if (step := abs(then - left) if left else then) != 1:
+                made = ops.Apply("*", (made, ops.Num(ir.Number(step))), axes)
+            if not left:
+                return made
+            if then < left:
+                return ops.Apply("-", (other, made), axes)
+            size = ops.Num(ir.Number(abs(left)))
+            return ops.Apply("-" if left < 0 else "+", (made, size), axes)
+    return ops.Choose(mask, ops.NumTensor(one.value), other, axes)
 
 
 def _lower_padded(

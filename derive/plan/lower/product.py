@@ -115,6 +115,9 @@ def split_sign(term: ir.Expr) -> tuple[bool, ir.Expr]:
         case ir.Reduce("sum", bound, condition, ir.Mul() as body):
             negative, inside = split_sign(body)
             return negative, ir.Reduce("sum", bound, condition, inside) if negative else term
+        case ir.Where(condition, then, other) if other is ir.ZERO and ops.is_number(then):
+            negative, number = split_sign(then)
+            return negative, ir.Where(condition, number, other) if negative else term
     return False, term
 
 
