@@ -54,3 +54,12 @@ def test_others_are_told_apart(one: str, other: str) -> None:
     formula, another = (parse(f"A[N, N]\ny[i,j] = {each}", "formula") for each in (one, other))
     verdict = check(build(another).source, formula)
     assert verdict.same is False
+
+
+@pytest.mark.parametrize(("text", "calls"), ROWS["SYSTEMS"])
+def test_systems_of_one_matrix_are_solved_at_once(text: str, calls: int) -> None:
+    """Unless one needs the solution of another, or the matrix is transposed."""
+    declared = "A[N, N]; B[Q, N, N]; b, d[N]; c[N, M]; e[L, M]\n"
+    built = build(parse(f"{declared}{text}; return x, y", "formula"))
+    assert built.source.count("torch.linalg.solve(") == calls
+    assert built.judge().agrees

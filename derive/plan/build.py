@@ -15,6 +15,7 @@ from derive.ir.norms import is_norm
 from derive.ir.walk import find_entry_names
 from derive.plan import ops
 from derive.plan.cells import find_notes, use_cells
+from derive.plan.cells.linear import join_systems
 from derive.plan.cells.matching import count_reads, rename, sort_stored, strip
 from derive.plan.cost import Storage, find_strides, is_matrix_product, time_op
 from derive.plan.lower import lower, lower_equation
@@ -84,6 +85,7 @@ def lower_system(
         )
         if is_changed:
             steps = eliminate_common(drop_unused(steps, results), set(sources), context.names)
+            steps = join_systems(steps, context.names)
     steps, has_factors = use_factors(steps)
     if has_factors:
         context.notes[FINITE] = None

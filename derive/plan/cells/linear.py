@@ -15,12 +15,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from derive.ir import nodes as ir
+from derive.ir.polynomial import Polynomial
+from derive.ir.walk import rename_apart
 from derive.plan import ops
-from derive.plan.cells.matching import CellRule, Signed, join_sum, split_scale, split_sum, strip
+from derive.plan.cells.matching import (
+    CellRule,
+    Signed,
+    join_sum,
+    rename,
+    split_scale,
+    split_sum,
+    strip,
+)
 from derive.plan.cost import find_copied, find_true_axes
+from derive.plan.lower.condition import join_parts
+from derive.plan.steps import Step, free_name, name_op
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Sequence
     from fractions import Fraction
 
     from derive.plan.cells.matching import Definitions
@@ -251,6 +263,68 @@ def _write_solve(
     if len(own) > 1:
         found = ops.Unflatten(found, start, own)
     return ops.arrange(found, axes)
+
+
+def join_systems(steps: tuple[Step, ...], taken: Collection[str]) -> tuple[Step, ...]:
+    """The steps with systems of one matrix solved by one call, their right sides side by side."""
+    found: dict[ops.Op, dict[ops.Cell, None]] = {}
+    for step in steps:
+        for part in ops.walk_ops(step.op):
+            match part:
+                case ops.Cell(ops.TorchCall(name, _, ()), (square, _)) if name == SOLVE:
+                    marks = (ir.Index(f"@{k}", i.extent) for k, i in enumerate(ops.axes_of(square)))
+                    new = dict(zip(ops.axes_of(square), marks, strict=True))
+                    found.setdefault(ops.rename_indices(square, new), {})[part] = None
+    for cells in found.values():
+        alone = [cell for cell in cells if not _find_needed(cell, steps, cells)[1]]
+        if len(alone) > 1:
+            steps = _join_cells(steps, alone, taken)
+    return steps
+
+
+def _find_needed(
+    cell: ops.Cell, steps: Sequence[Step], cells: Collection[ops.Op]
+) -> tuple[set[str], bool]:
+    """(the steps that a call needs, do these hold one of the calls)."""
+    needed = {name for arg in cell.args for name in ops.find_reads(arg)}
+    for step in reversed(steps):
+        needed |= ops.find_reads(step.op) if step.name in needed else set()
+    own = (part for s in steps if s.name in needed for part in ops.walk_ops(s.op))
+    return needed, any(part in cells for part in own)
+
+
+def _join_cells(
+    steps: tuple[Step, ...], cells: Sequence[ops.Cell], taken: Collection[str]
+) -> tuple[Step, ...]:
+    """The steps with one call for all of these, which need none of them."""
+    square = cells[0].args[0]
+    *batch, rows, summed = axes = ops.axes_of(square)
+    parts, count, needed = list[tuple[Polynomial, ir.Index, ops.Op]](), Polynomial.of(0), set[str]()
+    for cell in cells:
+        needed |= _find_needed(cell, steps, ())[0]
+        own = [i for i in cell.axes if i not in ops.axes_of(cell.args[0])]
+        column = own[0] if own else ir.Index("@", ir.ONE)
+        column = ir.Index(f"{column.name}@{len(parts)}", column.extent)
+        new = dict(zip((*ops.axes_of(cell.args[0]), *own), (*axes, column), strict=False))
+        parts.append((count, column, rename(strip(cell.args[1]), new)))
+        count += Polynomial.of(column.extent)
+    names = {i.name for cell in cells for arg in cell.args for i in ops.axes_of(arg)}
+    index = rename_apart(ir.Index("k", count.to_expr()), names)
+    right = join_parts(index, parts, (*batch, summed, index))
+    whole = ops.Einsum((ops.Along("inverse", square, rows, summed), right), (*batch, rows, index))
+    call = ops.TorchCall(SOLVE, (ops.Given(0), ops.Given(1)))
+    made = ops.Cell(call, (square, right), whole, whole.axes)
+    name = free_name(name_op(made, steps[-1].name), {*taken, *(step.name for step in steps)})
+    reads: dict[ops.Op, ops.Op] = {}
+    for cell, (low, _, _) in zip(cells, parts, strict=True):
+        *others, _ = ops.axes_of(cell.args[0])
+        source, own = ops.Source(name, (*others, index)), [i for i in cell.axes if i not in others]
+        at, start = (source, len(others)), low.to_expr()
+        read = ops.Slice(*at, own[0], start) if own else ops.Select(*at, start)
+        reads[cell] = ops.arrange(read, cell.axes)
+    early = tuple(step for step in steps if step.name in needed)
+    late = (Step(s.name, ops.exchange(s.op, reads)) for s in steps if s not in early)
+    return (*early, Step(name, made), *late)
 
 
 CELLS = (

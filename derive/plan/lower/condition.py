@@ -323,7 +323,7 @@ def _lower_pieces(choice: ir.Where, context: Context, order: tuple[ir.Index, ...
             settled = rewrite_bottom_up(placed, partial(settle, facts=context.facts))
             inner = tuple(own if i is index else i for i in order)
             parts.append((low, own, context.lower(settled, inner)))
-        return _join(index, parts, order)
+        return join_parts(index, parts, order)
     return None
 
 
@@ -383,7 +383,7 @@ def settle(expr: ir.Expr, facts: Facts) -> ir.Expr:
     return expr
 
 
-def _join(
+def join_parts(
     index: ir.Index,
     parts: Sequence[tuple[Polynomial, ir.Index, ops.Op]],
     order: tuple[ir.Index, ...],
