@@ -24,7 +24,7 @@ from typing import TypeGuard
 
 from derive.analysis.affine import simplify_place
 from derive.ir import nodes as ir
-from derive.ir.polynomial import Polynomial, evaluate_extent
+from derive.ir.polynomial import ONE, Polynomial, evaluate_extent
 from derive.ir.recurrences import Recurrence, find_groups, find_recurrences
 from derive.ir.walk import (
     Names,
@@ -39,7 +39,7 @@ from derive.ir.walk import (
 from derive.plan.machine import RECURRED, Machine
 from derive.plan.readers import time_turn
 from derive.plan.scans import find_indices_of
-from derive.plan.turns import begins, find_interval, find_slope, multiply, strip_starts
+from derive.plan.turns import add_terms, begins, find_interval, find_slope, multiply, strip_starts
 
 LENGTHS = (64, 32, 16)  # of a chunk: the longest whose products are smaller than the values
 LEAST = 8  # the same of a chunk whose products of decays divide well
@@ -177,10 +177,13 @@ class _Chunker:
 
     def chunk(self) -> None:
         """Put the sums in chunks into the system, and leave the values out."""
-        system, tensor = self.open_means(self.made.system), self.target.tensor
-        sums = self.find_sums(system)
+        system, tensor = self.open_reads(self.made.system), self.target.tensor
         told = strip_starts(self.recurrence)
-        if not sums or told is None or (tensor, 1) not in told[1]:
+        if told is None or (tensor, 1) not in told[1]:
+            return
+        self.begin = told[1][tensor, 1]
+        sums = self.find_sums(system)
+        if not sums:
             return
         stripped = replace(self.recurrence.equations[0], value=told[0][0])
         parts = find_slope(stripped.value, replace(self.recurrence, equations=(stripped,)))
@@ -188,7 +191,6 @@ class _Chunker:
         if parts is None or length is None:
             return
         slope, added = parts
-        self.begin = told[1][tensor, 1]
         t = self.index
         self.length: ir.Expr = ir.Number(Fraction(length))
         if self.keywords:
@@ -216,19 +218,27 @@ class _Chunker:
             equations.append(ir.Equation(equation.target, value))
         self.made.system = replace(system, equations=tuple(equations), written=())
 
-    def open_means(self, system: ir.System) -> ir.System:
-        """The system with sums of what is read of S for means."""
+    def open_reads(self, system: ir.System) -> ir.System:
+        """The system with sums of products for means, and for sums of sums, that read S."""
 
-        def open_mean(expr: ir.Expr) -> ir.Expr:
-            match expr:
-                case ir.Reduce("mean", bound, where, body) if where is ir.TRUE and is_reading(
-                    body, self.read
-                ):
-                    under = (ir.Pow(index.extent, ir.MINUS_ONE) for index in bound)
-                    return ir.Mul((ir.Reduce("sum", bound, ir.TRUE, body), *under))
+        def split(expr: ir.Expr) -> ir.Expr:
+            if not isinstance(expr, ir.Reduce) or expr.condition is not ir.TRUE:
+                return expr
+            factors = ir.split_product(expr.body)
+            reading = [f for f in factors if is_reading(f, self.read)]
+            if expr.kind == "mean" and reading:
+                under = (ir.Pow(index.extent, ir.MINUS_ONE) for index in expr.bound)
+                return ir.Mul((split(replace(expr, kind="sum")), *under))
+            match reading:
+                case [ir.Add(terms) as whole] if expr.kind == "sum":
+                    others = [f for f in factors if f is not whole]
+                    mine = [t for t in terms if is_reading(t, self.read)]
+                    rest = add_terms(*(t for t in terms if t not in mine))
+                    bodies = (multiply(*others, *ir.split_product(t)) for t in (*mine, rest))
+                    return add_terms(*(replace(expr, body=b) for b in bodies if b is not ir.ZERO))
             return expr
 
-        made = (replace(e, value=rewrite_bottom_up(e.value, open_mean)) for e in system.equations)
+        made = (replace(e, value=rewrite_bottom_up(e.value, split)) for e in system.equations)
         return replace(system, equations=tuple(made))
 
     def find_sums(self, system: ir.System) -> list[ir.Reduce]:
@@ -245,8 +255,8 @@ class _Chunker:
                     return 1
                 case ir.Reduce("sum", bound, condition, body) if condition is ir.TRUE:
                     factors = ir.split_product(body)
-                    reads = [f for f in factors if isinstance(f, ir.Access) and f.tensor is tensor]
-                    if len(reads) == 1 and self.is_plain(reads[0], bound):
+                    reads = [f for f in map(self.find_read, factors) if f is not None]
+                    if len(reads) == 1 and self.is_plain(reads[0][0], bound):
                         found[expr] = None
                         return sum(look(each) for each in factors) - 1
             return sum(map(look, find_children(expr)))
@@ -257,6 +267,21 @@ class _Chunker:
         if any(look(each.value) for each in others if each in together) or found:
             return []  # inside of other recurrences
         return [] if any(look(each.value) for each in others) else list(found)
+
+    def find_read(self, factor: ir.Expr) -> tuple[ir.Access, bool] | None:
+        """A value of S at a place, and whether it is the one before; None for anything else."""
+        match factor:
+            case ir.Access(tensor) if tensor is self.read:
+                return factor, False
+            case ir.Where(ir.Compare("<", place, ir.Number(0)), start, ir.Access(tensor, places)):
+                others = (*places[: self.axis], *places[self.axis + 1 :])
+                own: dict[ir.Expr, ir.Expr] = dict(zip(self.state, others, strict=False))
+                is_begun = tensor is self.target.tensor and substitute(self.begin, own) is start
+                gap = Polynomial.of(self.index) - Polynomial.of(place)
+                if self.flip is None and is_begun and places[self.axis] is place and gap == ONE:
+                    here = (*places[: self.axis], self.index, *places[self.axis + 1 :])
+                    return ir.Access(tensor, here), True
+        return None
 
     def is_plain(self, read: ir.Access, bound: tuple[ir.Index, ...]) -> bool:
         """Whether it is a read of one turn, each place an index of its own, some of them summed."""
@@ -339,14 +364,25 @@ class _Chunker:
         self.decay: ir.Expr = ir.Where(ir.Compare(">=", c, s), ir.ONE, ir.ZERO)
         self.kept: ir.Expr = ir.ONE
         decayed: ir.Expr = ir.ONE  # from behind s
+        before: dict[ir.Expr, ir.Expr] = {c: ir.Add((c, ir.MINUS_ONE))}
+        is_first = ir.Compare("<", before[c], ir.ZERO)
+        decay_before: ir.Expr = ir.Where(ir.Compare(">", c, s), ir.ONE, ir.ZERO)
         if self.divides:
             keeps = [self.make_kept(part) for part in self.split_slope(slope)]
             self.kept = multiply(*keeps)
-            under = (ir.Pow(substitute(kept, {c: s}), ir.MINUS_ONE) for kept in keeps)
+            under = [ir.Pow(substitute(kept, {c: s}), ir.MINUS_ONE) for kept in keeps]
             decayed = multiply(self.kept, *under)
             self.decay = multiply(self.decay, decayed)
+            last = (ir.Where(is_first, ir.ONE, substitute(kept, before)) for kept in keeps)
+            decay_before = multiply(decay_before, *last, *under)
         elif slope is not ir.ONE:
             decayed = self.decay = self.make_products(slope)
+            decay_before = ir.Where(is_first, ir.ZERO, substitute(decayed, before))
+        kept_before = self.kept
+        if slope is not ir.ONE:
+            kept_before = ir.Where(is_first, ir.ONE, substitute(self.kept, before))
+        # What is left of S before a chunk, and of what is added in it, at a place and before it.
+        self.ways = ((self.kept, self.decay), (kept_before, decay_before))
         ends = self.make(f"{name}_ends", (n, *self.state))
         back = ir.Add((n, ir.MINUS_ONE))
         self.start = ir.Where(
@@ -376,14 +412,15 @@ class _Chunker:
         return tuple(i for i in self.state if i in free)
 
     def name_products(self, word: str, slope: ir.Expr, places: tuple[ir.Index, ...]) -> ir.Access:
-        """Products of the slope at places of a chunk; those of factors up to 1 are as small."""
+        """Products of the slope at places of a chunk, and what its bounds tell of them."""
         lead = (self.n,) if self.index in find_free(slope) else ()
         name = f"{self.target.tensor.name}_{word}"
         made = self.make(name, (*lead, *places, *self.find_own(slope)))
         low, high = find_interval(slope, self.made.system)
-        if low < 0 or high > 1:
-            return made
-        return replace(made, tensor=replace(made.tensor, lower=ir.ZERO, upper=ir.ONE))
+        upper = ir.ONE if low >= 0 and high <= 1 else None
+        lower = ir.ZERO if self.divides or upper is not None else None
+        tensor = replace(made.tensor, lower=lower, upper=upper, strict=(self.divides, False))
+        return replace(made, tensor=tensor)
 
     def make_kept(self, slope: ir.Expr) -> ir.Access:
         """The equation of P as a product of all places so far."""
@@ -421,13 +458,14 @@ class _Chunker:
         if self.flip is not None:
             body = rewrite_bottom_up(substitute(body, self.back), simplify_place)
         factors = ir.split_product(body)
-        (read,) = (f for f in factors if isinstance(f, ir.Access) and f.tensor is self.read)
-        rest = self.at(multiply(*(f for f in factors if f is not read)), self.c)
+        (of,) = (f for f in factors if self.find_read(f) is not None)
+        read, is_before = self.find_read(of) or (self.target, False)
+        rest = self.at(multiply(*(f for f in factors if f is not of)), self.c)
         places = [p for k, p in enumerate(read.places) if k != self.axis]
         new: dict[ir.Expr, ir.Expr] = dict(zip(self.state, places, strict=True))
-        kept, start, decay, here = (
+        kept, decay, start, here = (
             substitute(each, new)
-            for each in (self.kept, self.start, self.decay, self.at(added, self.s))
+            for each in (*self.ways[is_before], self.start, self.at(added, self.s))
         )
         carried = ir.Reduce("sum", whole.bound, ir.TRUE, multiply(rest, kept, start))
         own = ir.Reduce("sum", (self.s, *whole.bound), ir.TRUE, multiply(rest, decay, here))
