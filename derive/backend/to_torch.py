@@ -242,11 +242,19 @@ class Printer:
 
     def text_blocks(self, op: ops.Op, tile: Tile) -> str:
         """The blocks of an operation along the index of a loop."""
-        if tile.is_shifting(op):
-            assert isinstance(op, ops.Unfold)
-            told = f"{op.place}, {to_python(op.inner.extent)}, {to_python(op.step)}"
-            return f"{SPLIT}({self.text(op.arg)}, {told}, {tile.block})"
-        return f"{self.text(op, ATOM)}.split({tile.block}, {ops.axes_of(op).index(tile.index)})"
+        told: tuple[ops.Operand, ...]
+        match op:
+            case ops.Unfold(arg, place, _, inner, step) if tile.is_shifting(op):
+                size, told = ops.Num(inner.extent), ()
+            case ops.Cell(ops.TorchCall(_, (_, place, *_, to)), (arg, size, ops.Num(step))) if (
+                tile.is_shifting(op)
+            ):
+                told = (to,)
+            case _:
+                at = ops.axes_of(op).index(tile.index)
+                return f"{self.text(op, ATOM)}.split({tile.block}, {at})"
+        parts = (self.text(arg), place, self.text(size), to_python(step), tile.block, *told)
+        return f"{SPLIT}({', '.join(map(str, parts))})"
 
     def _transform(self, op: ops.Fourier) -> str:
         axes = ops.axes_of(op.arg)

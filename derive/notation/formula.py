@@ -14,9 +14,9 @@ _HELPERS = """
     _is_among_first _add_ties _read_places
     _sum_windows
     _sum_segments _sum_places _take_places _average_segments _reduce_segments _segment_logsumexp
-    _weigh_apart _transform _unfold _split_windows _recur _lstm _gru _norm
+    _weigh_apart _transform _unfold _split_windows _stack_windows _recur _lstm _gru _norm
 """
-_TYPES = "Tensor tuple float int bool str dict slice reversed abs RuntimeError"
+_TYPES = "Tensor tuple float int bool str dict slice reversed abs range min RuntimeError"
 FUNCTION_WORDS = ("torch", *_HELPERS.split(), "ValueError", "list", "zip", "isinstance", "max")
 FILE_WORDS = (*FUNCTION_WORDS, *_TYPES.split())
 

@@ -474,7 +474,7 @@ def keep_in_place(
                 if order == ops.axes_of(arg):
                     return here
                 made = ops.Reduction(kind, _turn(arg, order), over)
-                return made if ops.axes_of(made) == ops.axes_of(op) else here
+                return ops.arrange(made, ops.axes_of(op))
             case ops.Source(name, axes, kind) if name in turned:
                 own = tuple(axes[k] for k in turned[name])
                 return ops.arrange(ops.Source(name, own, kind), axes)
@@ -499,7 +499,8 @@ def keep_in_place(
         made = strip(op)
         while isinstance(made, ops.Unflatten):
             made = made.arg
-        is_whole = isinstance(step.op, (ops.Along, ops.Einsum)) or isinstance(made, ops.Cell)
+        is_whole = isinstance(step.op, (ops.Along, ops.Einsum, ops.Reduction))
+        is_whole = is_whole or isinstance(made, ops.Cell)
         if is_whole and isinstance(op, ops.Arrange) and {*op.axes} == {*ops.axes_of(op.arg)}:
             turned[step.name] = tuple(op.axes.index(i) for i in ops.axes_of(op.arg))
             op = op.arg

@@ -102,8 +102,11 @@ class Tile:
         return Polynomial.of(ir.Mul((self.index.extent, ir.Pow(ir.Size(self.block), ir.MINUS_ONE))))
 
     def is_shifting(self, op: ops.Op) -> bool:
-        """Are these windows, and the loop goes over the positions in them?"""
-        return isinstance(op, ops.Unfold) and op.inner is self.index
+        """Are these windows, or a copy of some, and the loop goes over the positions in them?"""
+        windows = (
+            op.whole.arg if isinstance(op, ops.Cell) and isinstance(op.whole, ops.Arrange) else op
+        )
+        return isinstance(windows, ops.Unfold) and windows.inner is self.index
 
     @property
     def names(self) -> set[str]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WAVES = "x[N]; index k < N; z[k] = sum[n](x[n] * cos(2 * pi * k * n / N))"
+SHIFTS = "x[B, C, L + 8]; y[B, C, L]; index k < 9; z[b,k,t] = sum[c](y[b,c,t] * x[b,c,t + k])"
 NAMED = {
     "an argument": "{0}[M, N]; y[i] = exp(sum[k]({0}[i,k]))",
     "a scalar": "x[M]; scalar {0}; y[i] = x[i] / {0}",
@@ -41,6 +42,7 @@ def test_the_words_are_those_that_the_files_read() -> None:
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / "generated").glob("*.py")]
     sources.append(build("int t[N] < 7\ny[n] = t[n] + 1").source)
     sources.append(build(parse(WAVES), {"N": 4096}).source)
+    sources.append(build(parse(SHIFTS), {"B": 8, "C": 32, "L": 1024}).source)
     sources += [build(rule.computes).source for rule in CELLS if rule.call.startswith("_")]
     read = {name for source in sources for name in find_read(source)}
     assert read == set(FILE_WORDS)

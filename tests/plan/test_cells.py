@@ -132,7 +132,7 @@ def test_first_and_second_derivatives_are_right(call, text):
 
 def is_window(call):
     """Is it a convolution, a pool, a norm of channels, a sum, or a copy of windows?"""
-    words = "conv _pool _windows batch_norm group_norm instance_norm .contiguous"
+    words = "conv _pool _windows batch_norm group_norm instance_norm"
     return any(word in call for word in words.split())
 
 

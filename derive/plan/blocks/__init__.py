@@ -351,6 +351,7 @@ def name_leaves(
 
 
 TARGETS = (1 << 19, 1 << 20)  # elements of the largest tensor in a block: 2 and 4 MiB of float32
+SHIFTED = 1 << 17  # the same of a loop over the positions in windows: of one position it has views
 LEAN = tuple(1 << k for k in range(21, 2, -2))  # under a budget
 OUTER = tuple(1 << k for k in range(39, 2, -2))  # of a loop around another, which cuts them down
 MOST_OPERATIONS = 5000  # times indices: of a long plan loops over fewer indices are looked at
@@ -439,7 +440,9 @@ def _find_tiled(
         made = None if body is None else make_tiled(plan, body, targets[0])
         if made is not None:
             outer = [tile.target for tile in plan.tiles]
-            yield from (_aim(made, *outer, target) for target in targets)
+            is_shifting = any(t.is_shifting(op) for t in made.tiles for _, op in t.sliced)
+            more = (SHIFTED,) if is_shifting and most is None else ()
+            yield from (_aim(made, *outer, target) for target in (*more, *targets))
 
 
 def _aim(plan: Plan, *targets: int) -> Plan:

@@ -356,7 +356,8 @@ def find_leaves(op: ops.Op, index: ir.Index, inside: Mapping[str, int]) -> tuple
         if axes.index(index) != inside[op.name]:
             raise BoundError  # its rows are asked for, and its columns are at hand
         return ()
-    if isinstance(op, ops.Cell):
+    is_made_here = all(index not in ops.axes_of(arg) for arg in ops.args_of(op))
+    if isinstance(op, ops.Cell) and not is_made_here:
         return _find_given(op, index, inside)
     if (
         isinstance(op, ops.Take)
@@ -364,7 +365,6 @@ def find_leaves(op: ops.Op, index: ir.Index, inside: Mapping[str, int]) -> tuple
         and any(index in ops.axes_of(b) for b in op.by)
     ):
         raise BoundError  # the positions are those in the whole, and a block has others
-    is_made_here = all(index not in ops.axes_of(arg) for arg in ops.args_of(op))
     if isinstance(op, (ops.Arrange, ops.Expand)) and is_made_here:
         return find_leaves(op.arg, index, inside)  # of size 1 along the index, or as the block is
     if isinstance(op, (ops.Source, ops.Diagonal)) or is_made_here:

@@ -26,11 +26,13 @@ from derive.plan.cells.matching import (
 )
 from derive.plan.cost import Storage, find_copied, find_copies, find_strides, find_true_axes
 
+STACK = "_stack_windows"  # a function of the file
 SHORT = 8  # entries up to which a product with ones is faster than their sum
 MANY = 1 << 12  # sums from which the form is of any matter
 LEAST = 1 << 8  # entries of each matrix from which to multiply it takes longer than to begin that
 THIN = 16  # columns below which a batched product is a loop over vectors
 FEW = 5  # entries from which a tensor that lies the other way round is read as fast
+LARGE = 1 << 20  # entries from which windows are worth a loop
 WIDE = 16  # entries beside each other from which torch's rows need no copy
 
 
@@ -179,68 +181,92 @@ def match_turned(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
 
 def count_rows(op: ops.Op, memory: Storage) -> int:
-    """The rows that torch goes over windows in: each is of the shorter index; 0 for no windows."""
+    """The rows that torch goes over windows of neighbours in, each of a window; 0 for no windows.
+
+    Windows side by side are one row.
+    """
     strides = dict(zip(ops.axes_of(op), find_strides(op, memory), strict=True))
-    beside = [memory.extent(i) for i, step in strides.items() if step == 1]
-    beside = [extent for extent in beside if extent > 1]
-    return memory.count(strides) // min(beside) if len(beside) > 1 else 0
+    while isinstance(op, ops.Unfold):
+        short, apart = memory.extent(op.inner), strides.get(op.outer, 0)
+        is_short = 1 < short < memory.extent(op.outer) and apart != short
+        if strides.get(op.inner) == 1 and is_short:
+            return memory.count(strides) // short
+        op = op.arg
+    return 0
 
 
 def match_rows(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """A product of windows with what has none but their indices, which einsum copies them for."""
     if not isinstance(op, ops.Einsum) or len(op.args) != 2:
         return None
-    one, other = ({*ops.axes_of(arg)} for arg in op.args)
-    rows = max(count_rows(arg, definitions.memory) for arg in op.args)
-    if rows < MANY or not (one < other or other < one):
+    other, large = sorted(op.args, key=lambda arg: len(ops.axes_of(arg)))
+    memory, small = definitions.memory, ops.axes_of(other)
+    if large not in find_copied(op, memory) or memory.count(ops.axes_of(large)) < MANY:
         return None
-    small = min(map(ops.axes_of, op.args), key=len)
+    if not isinstance(strip(large), ops.Unfold) or not {*small} < {*ops.axes_of(large)}:
+        return None
     order = list(op.axes)
     for index in reversed(small):  # those summed stand in front of what the smaller one has after
         if index not in order:
             after = small[small.index(index) + 1 :]
             order.insert(min([order.index(i) for i in after], default=len(order)), index)
     over = tuple(i for i in small if i not in op.axes)
-    product = ops.combine("*", op.args, tuple(order))
+    product = ops.combine("*", (other, large), tuple(order))  # its indices step apart
     return ops.arrange(ops.Reduction("sum", product, over), op.axes)
 
 
 def match_windows(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """An elementwise operation on windows of neighbours, which are copied in rows of their places.
 
-    Both indices step by one entry there, and torch goes over rows of the shorter one.
+    Both indices step by one entry there, and torch goes over rows of the shorter one, unless
+    another operand tells it the order. What is read twice is copied anyway, for both.
     """
     if not isinstance(op, (ops.Apply, ops.Fill, ops.Choose)):
         return None
     memory, args = definitions.memory, ops.args_of(op)
     copied = tuple(_copy_windows(arg, ops.axes_of(op), memory) for arg in args)
-    return ops.with_args(op, copied) if copied != args else None
+    if copied == args:
+        return None
+    found = ops.with_args(op, copied)
+    read = {strip(arg) for arg, made in zip(args, copied, strict=True) if made is not arg}
+    steps = definitions.steps.values()
+    if sum(part in read for step in steps for part in ops.walk_ops(step.op)) > len(read):
+        return found
+    is_turned = sort_stored(op, memory)[-1:] != sort_stored(found, memory)[-1:]
+    return found if is_turned else None
 
 
 def _copy_windows(op: ops.Op, order: tuple[ir.Index, ...], memory: Storage) -> ops.Op:
-    """The windows with their short index before their place, if there are many.
+    """The windows with their short indices before their places, if there are many.
 
-    It stands in front of what the reader has behind it, too.
+    They stand in front of what the reader has behind them, too. Of what is worth a loop the windows
+    of other places stay views.
     """
-    if count_rows(op, memory) < MANY:
+    view = strip(op)
+    if not isinstance(view, ops.Unfold) or count_rows(view, memory) < MANY:
         return op
-    match strip(op):
-        case ops.Unfold(arg, place, outer, inner, step) as view:
-            copied = _copy_windows(arg, order, memory)
-            if copied is not arg:
-                at = ops.axes_of(strip(copied)).index(ops.axes_of(arg)[place])
-                view = ops.Unfold(strip(copied), at, outer, inner, step)
-            if not count_rows(view, memory):
-                return ops.arrange(view, ops.axes_of(op)) if copied is not arg else op
-            short = min(inner, outer, key=memory.extent)
-            rest = [i for i in ops.axes_of(view) if i is not short]
-            first = order[: order.index(short)] if short in order else ()
-            at = next(k for k, i in enumerate(rest) if i not in first or i in (inner, outer))
-            axes = (*rest[:at], short, *rest[at:])
-            call = ops.TorchCall(".contiguous", (ops.Given(0),))
-            given = ops.arrange(view, axes)
-            return ops.arrange(ops.Cell(call, (given,), given, axes), ops.axes_of(op))
-    return op
+    is_large = memory.count(ops.axes_of(view)) >= LARGE
+    made, axes = _stack_windows(view, order, memory, is_large=is_large), ops.axes_of(op)
+    return ops.arrange(made, axes)
+
+
+def _stack_windows(
+    view: ops.Op, order: tuple[ir.Index, ...], memory: Storage, *, is_large: bool
+) -> ops.Op:
+    if not isinstance(view, ops.Unfold):
+        return view
+    arg = strip(_stack_windows(view.arg, order, memory, is_large=is_large))
+    place = ops.axes_of(arg).index(ops.axes_of(view.arg)[view.place])
+    view = ops.Unfold(arg, place, view.outer, view.inner, view.step)
+    if is_large and not count_rows(view, memory):
+        return view
+    rest, short = ops.axes_of(view)[:-1], view.inner
+    first = order[: order.index(short)] if short in order else ()
+    at = next((k for k, i in enumerate(rest) if i not in first or i is view.outer), 0)
+    axes = (*rest[:at], short, *rest[at:])
+    args = (arg, ops.Num(short.extent), ops.Num(view.step))
+    call = ops.TorchCall(STACK, (ops.Given(0), place, ops.Given(1), ops.Given(2), at))
+    return ops.Cell(call, args, ops.arrange(view, axes), axes)
 
 
 def match_negated(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -262,7 +288,7 @@ CELLS = (
         match=match_turned,
     ),
     CellRule(
-        call=".contiguous",
+        call=STACK,
         computes=(
             "x[B, C, L + 4]; y[B, C, L]; index k < 5\n"
             "z[b,c,t] = max[k](abs(x[b,c,t + k] - y[b,c,t]))"
