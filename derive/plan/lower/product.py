@@ -468,7 +468,11 @@ def contract(
     late = None if number is ir.ONE or negative else scale_operand(operands, number, axes, context)
     if len(operands) > 1:
         operands = [sum_alone(op, k, operands, axes) for k, op in enumerate(operands)]
-    parts = [*operands]
+    inverses = [op for op in operands if _is_inverse(op, context)]
+    rows = {ops.axes_of(op)[-2] for op in inverses}  # a system by columns needs no transpose
+    parts = sorted(
+        operands, key=lambda op: op not in inverses and {*ops.axes_of(op)} & rows != set()
+    )
     inner = (*(i for i in order if i not in bound), *bound)
     extents = {i: context.extent(i) for op in parts for i in ops.axes_of(op)}
     path = find_path([ops.axes_of(op) for op in parts], axes, extents, context.minimize)
@@ -491,6 +495,13 @@ def contract(
     if late is not None:
         result = scale(result, late)
     return negate(result) if negative else result
+
+
+def _is_inverse(op: ops.Op, context: Context) -> bool:
+    """Whether it is the inverse of a matrix, by its name or not."""
+    if isinstance(op, ops.Source):
+        op = next((step.op for step in context.steps if step.name == op.name), op)
+    return isinstance(op, ops.Along) and op.kind == "inverse"
 
 
 def negate(op: ops.Op) -> ops.Op:
