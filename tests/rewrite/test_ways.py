@@ -136,3 +136,21 @@ def test_no_factor_moves_past_a_guard(text, wanted):
         value = evaluate_system(form, {**inputs, "c": 1.0}, dict(M=3, N=4))["y"]
         torch.testing.assert_close(value, expected, equal_nan=True)
     torch.testing.assert_close(build(formula).function(**inputs), expected, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "exp(x[i,j]) / sum[k, l](exp(x[k,l]))",
+        "x[i,j] * log(exp(x[i,i]) / sum[k](exp(x[i,k])))",
+        "where(j < i, exp(x[i,j]), 0) / sum[k, l, l < k](exp(x[l,k]))",
+        "sum[l](x[j,l] * exp(x[i,l]) / sum[m, k](exp(x[m,k])))",
+    ],
+)
+def test_a_share_of_exponentials_does_not_overflow(value: str) -> None:
+    built = build(f"x[N, N]\ny[i,j] = {value}")
+    x = torch.tensor([[500.0, 499.0], [1.0, -500.0]], requires_grad=True)
+    found = built.function(x)
+    (slope,) = torch.autograd.grad(found.sum(), x)
+    assert found.isfinite().all() and slope.isfinite().all()
+    assert built.judge(1).agrees

@@ -13,7 +13,14 @@ from derive.analysis.extents import align_condition, is_alike, is_never_empty, m
 from derive.analysis.facts import is_finite_where_defined, is_safe
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS, is_complex
-from derive.ir.walk import find_free, is_reading, map_children, rewrite_bottom_up, substitute
+from derive.ir.walk import (
+    find_accesses,
+    find_free,
+    is_reading,
+    map_children,
+    rewrite_bottom_up,
+    substitute,
+)
 from derive.rewrite.rule import find_value, put_value, rule, system_rule
 from derive.rewrite.rules import sums
 
@@ -157,6 +164,40 @@ def _find_quotient(factors: tuple[ir.Expr, ...]) -> tuple[ir.Along, list[ir.Expr
                 rest = [f for m, f in enumerate(factors) if m not in (k, n)]
                 kept = align_condition(substitute(condition, {summed: index}), guard)
                 return ir.Along("softmax", index, kept, same), rest, guard
+    return None
+
+
+@rule(
+    law="exp(e_k) / sum_j exp(e_j) = exp(e_k - logsumexp_j(e)), also of several indices",
+    before="x[M, N]; y[i,j] = exp(x[i,j]) / sum[k, l](exp(x[k,l]))",
+    after="x[M, N]; y[i,j] = exp(x[i,j] - logsumexp[k, l](x[k,l]))",
+    refuses="x, z[M, N]; y[i,j] = exp(z[i,j]) / sum[k, l](exp(x[k,l]))",
+)
+def find_share(expr: ir.Expr) -> ir.Expr | None:
+    """One exponential over a sum of such, which overflows where their logarithms do not.
+
+    What data decide of each row stays a sum: it may be one in their order.
+    """
+    if not isinstance(expr, ir.Mul) or is_complex(expr):
+        return None
+    for k, n in permutations(range(len(expr.factors)), 2):
+        match expr.factors[k], expr.factors[n]:
+            case over, ir.Pow(ir.Reduce("sum", bound, condition, ir.Call("exp", (logit,))), power):
+                is_ordered = find_accesses(condition) and not {*find_free(condition)} <= {*bound}
+            case _:
+                continue
+        guard = over.condition if isinstance(over, ir.Where) and over.other is ir.ZERO else ir.TRUE
+        match over.then if isinstance(over, ir.Where) and guard is not ir.TRUE else over:
+            case ir.Call("exp", (same,)) if power is ir.MINUS_ONE and not is_ordered:
+                one, other = ([a.tensor for a in find_accesses(e)] for e in (same, logit))
+            case _:
+                continue
+        if one == other:
+            whole = ir.Reduce("logsumexp", bound, condition, logit)
+            soft: ir.Expr = ir.Call("exp", (ir.Add((same, ir.Mul((ir.MINUS_ONE, whole)))),))
+            soft = soft if guard is ir.TRUE else ir.Where(guard, soft, ir.ZERO)
+            rest = (f for m, f in enumerate(expr.factors) if m not in (k, n))
+            return ir.product_of([soft, *rest])
     return None
 
 
@@ -308,6 +349,8 @@ def find_logsumexp(expr: ir.Expr) -> ir.Expr | None:
     match expr:
         case ir.Call("log", (ir.Reduce("sum", bound, condition, ir.Call("exp", (logit,))),)):
             return ir.Reduce("logsumexp", bound, condition, logit)
+        case ir.Call("log", (ir.Call("exp", (logit,)),)) if not is_complex(logit):
+            return logit
     return None
 
 
