@@ -542,8 +542,10 @@ def _drop_floor(value: ir.Expr) -> ir.Expr:
 
 
 def _find_changed(site: ir.Expr, new: ir.Expr) -> ir.Expr:
-    """What of a site rounds otherwise than before: of a softmax that stays one, its logits."""
+    """What of a site rounds otherwise than before: of a row that stays one, its entries."""
     match site, new:
+        case ir.Reduce("argmax", _, _, body), ir.Reduce("argmax"):
+            return body
         case ir.Along(kind, index, condition, body), ir.Along(same, over, where, _) if (
             kind,
             index,

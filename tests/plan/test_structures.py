@@ -127,6 +127,26 @@ LABELS = {
     "r[n,k] = p[n,k]*q[n,k] + (1 - p[n,k])*(1 - q[n,k]); y = sum[n,k]((1 - r[n,k])**2*r[n,k])",
     "of another function": "y[n] = sum[k](where(t[n] == k, abs(x[n,k]), tanh(x[n,k])))",
 }
+NEAREST = {
+    "a step of k-means": "a[n] = argmin[k](sum[d]((x[n,d] - c[k,d])**2)); "
+    "m[k,d] = sum[n]([a[n] == k]*x[n,d])/max(sum[n]([a[n] == k]), 1); "
+    "J = sum[n](min[k](sum[d]((x[n,d] - c[k,d])**2))); return m, J",
+    "the code of the nearest": "a[n] = argmin[k](sqrt(sum[d]((x[n,d] - c[k,d])**2))); "
+    "z[n,d] = c[a[n],d]",
+    "the largest of what is turned": "a[n] = argmax[k](-norm[d](x[n,d] - c[k,d])/2); "
+    "z[n,d] = c[a[n],d]",
+    "the likeliest": "a[n] = argmax[k](softmax[k](-sum[d]((x[n,d] - c[k,d])**2)/2)); "
+    "z[n,d] = c[a[n],d]",
+    "the farthest": "z[n] = max[k](sum[d]((x[n,d] - c[k,d])**2)/2)",
+    "distances to the nearest": "z[n] = min[k](sum[d]((x[n,d] - c[k,d])**2))",
+}
+PLACES = {
+    "argmin[k](2*tanh(x[n,k]))": "x.argmin(-1)",
+    "argmax[k](log_softmax[k](x[n,k]))": "x.argmax(-1)",
+    "argmax[k](b[n] - exp(x[n,k]))": "x.argmin(-1)",
+    "argmax[k](b[n] - relu(x[n,k]))": "torch.relu(x).argmin(-1)",
+    "argmax[k](-(x[n,k]**2)**(1/3))": "(x**2).argmin(-1)",
+}
 SCALED = {
     "by name": "x[B,D]; scalar a = 1.5; y[b,d] = elu(x[b,d], a)",
     "as a choice": "x[B,D]; scalar a = 1; y[b,d] = where(x[b,d] > 0, x[b,d], a*(exp(x[b,d]) - 1))",
@@ -165,6 +185,21 @@ def test_every_wave_is_a_transform(text: str, count: int) -> None:
     sizes = {name: 600 for name in "NKM" if f"{name}]" in text or f"size {name}" in text}
     built = build(text, sizes={"B": 16, **sizes})
     assert built.source.count("_transform(") == count + 1
+    assert built.judge().agrees
+
+
+@pytest.mark.parametrize("text", NEAREST.values(), ids=NEAREST.keys())
+def test_the_nearest_is_found_by_one_product(text: str) -> None:
+    built = build(f"x[N,D]; c[K,D]; {text}", sizes=dict(N=4096, D=16, K=64))
+    assert built.source.count("@") + built.source.count("addmm") == 1
+    assert "cdist" not in built.source
+    assert built.judge().agrees
+
+
+@pytest.mark.parametrize(("text", "code"), PLACES.items())
+def test_a_place_is_that_of_the_argument(text: str, code: str) -> None:
+    built = build(f"x[N,K]; b[N]; a[n] = {text}", sizes=dict(N=512, K=64))
+    assert f"return {code}" in built.source
     assert built.judge().agrees
 
 

@@ -33,7 +33,10 @@ MORE = [(name, text) for name, texts in TEXTS.items() for text in texts[1:]]
 
 # Largest entries are chosen over a field by a random order, which no shift and no scale keeps.
 # Nor is a clamp at zero: a field knows no sign.
-BY_ORDER = ("hoist_scale", "hoist_rising", "read_near", "expand_square", "find_logdet", "open_kink")
+BY_ORDER = (
+    *("hoist_scale", "hoist_rising", "drop_rising", "read_near", "expand_square", "find_logdet"),
+    "open_kink",
+)
 
 each_rule = pytest.mark.parametrize("name", RULE)
 each_field_rule = pytest.mark.parametrize("name", [n for n in RULE if n not in BY_ORDER])
@@ -155,7 +158,12 @@ ORDERED = {
         (MAX + "min[j](f[i,j] / N)", MAX + "1 / N * min[j](f[i,j])", MAX + "max[j](f[i,j]) / N"),
     ],
     "hoist_rising": [
-        (MAX + "max[j](relu(f[i,j]))", MAX + "relu(max[j](f[i,j]))", MAX + "max[j](f[i,j])")
+        (MAX + "max[j](relu(f[i,j]))", MAX + "relu(max[j](f[i,j]))", MAX + "max[j](f[i,j])"),
+        (
+            MAX + "min[j](max(a[i], f[i,j]))",
+            MAX + "max(min[j](f[i,j]), a[i])",
+            MAX + "max(max[j](f[i,j]), a[i])",
+        ),
     ],
     "hoist_term": [
         (MAX + f"{kind}[j](f[i,j] + a[i])", MAX + f"a[i] + {kind}[j](f[i,j])", MAX + f"{wrong}")

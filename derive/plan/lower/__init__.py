@@ -392,11 +392,36 @@ def lower_reduce(reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...
     if parted is not None:
         return parted
     inner = (*(i for i in order if i not in reduce.bound), *reduce.bound)
+    if reduce.kind == "argmax" and reduce.condition is ir.TRUE and _is_turned(reduce.body):
+        return _find_least(reduce, context, inner)
     arg, _ = _leave_out(reduce, context, inner)
     arg = spread(arg, reduce.bound, inner)
     if ROWS[reduce.kind].is_matrix:
         arg = ops.arrange(arg, ops.sort_axes(ops.axes_of(arg), inner))
     return ops.Reduction(reduce.kind, arg, reduce.bound)
+
+
+def _is_turned(body: ir.Expr) -> bool:
+    """Is it the contrary of what has fewer signs?"""
+    match body:
+        case ir.Add(terms):
+            return all(map(_is_turned, terms))
+        case ir.Reduce("sum" | "mean", _, _, inner):
+            return _is_turned(inner)
+    return any(isinstance(f, ir.Number) and f.value < 0 for f in ir.split_product(body))
+
+
+def _find_least(reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
+    """The place of the first of the least entries: of the contrary that of the largest."""
+    contrary = ir.turn(reduce.body)
+    factors = [factor for factor in ir.split_product(contrary) if factor is not ir.ONE]
+    arg = context.lower(ir.product_of(factors), order)
+    arg = ops.arrange(spread(arg, reduce.bound, order), order)
+    axes = ops.axes_of(arg)
+    turned = ops.Apply("neg", (arg,), axes)
+    whole = ops.Reduction("argmax", turned, reduce.bound)
+    call = ops.TorchCall(".argmin", (ops.Given(0), -1))
+    return ops.Cell(call, (arg,), whole, ops.axes_of(whole))
 
 
 def _leave_out(

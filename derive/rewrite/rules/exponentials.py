@@ -10,7 +10,7 @@ from functools import partial, reduce
 from itertools import combinations, permutations
 
 from derive.analysis.extents import align_condition, is_alike, is_never_empty, match_index
-from derive.analysis.facts import is_finite_where_defined, is_safe
+from derive.analysis.facts import is_finite_where_defined, is_never_negative, is_positive, is_safe
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS, is_complex
 from derive.ir.walk import (
@@ -530,7 +530,7 @@ def _added_mask(term: ir.Expr) -> ir.Expr | None:
 
 
 @rule(
-    law="softmax_j(e_j + b) = softmax_j(e_j), and so for log_softmax",
+    law="softmax_j(e_j + b) = softmax_j(e_j), and so for log_softmax and argmax",
     before="q[M, D]; k[N, D]; b[D]; c[M]; size H; "
     "p[i,j] = softmax[j]((sum[d](q[i,d] * (k[j,d] + b[d])) - c[i]) / sqrt(H))",
     after="q[M, D]; k[N, D]; b[D]; c[M]; size H; "
@@ -543,16 +543,30 @@ def drop_shift(expr: ir.Expr) -> ir.Expr | None:
 
 
 @rule(
-    law="softmax_j(a * sum_d (x_d - y_jd)**2) = softmax_j(a * sum_d (y_jd**2 - 2 * x_d * y_jd))",
+    law="softmax_j(a * sum_d (x_d - y_jd)**2) = softmax_j(a * sum_d (y_jd**2 - 2 * x_d * y_jd)), "
+    "and so for argmax; with sum_d x_d**2 added again for min and max",
     before="x[M, D]; y[N, D]; p[i,j] = softmax[j](-sum[d]((x[i,d] - y[j,d])**2))",
     after="x[M, D]; y[N, D]; p[i,j] = softmax[j](-(sum[d]((y[j,d] - mean[k](y[k,d]))**2) "
     "- 2 * sum[d]((x[i,d] - mean[k](y[k,d])) * (y[j,d] - mean[k](y[k,d])))))",
     refuses="x[M, D]; y[D]; index j < D; p[i,j] = softmax[i](-sum[d]((x[i,d] - y[d])**2) * y[j])",
     loses="digits where x is near y: it rounds as the largest of all the distances does",
+    keeps_sign=True,
 )
 def drop_square_shift(expr: ir.Expr) -> ir.Expr | None:
     """The same where such a term stands in a squared difference."""
-    return _leave_in_row(expr, _leave_in_squares)
+    match expr:
+        case ir.Reduce("min" | "max" as kind, bound, condition, body):
+            outer, rest, terms = sums.multiply_out(body) or ([], [], ir.ZERO)
+        case _:
+            return _leave_in_row(expr, _leave_in_squares)
+    same, own = list[ir.Expr](), list[ir.Expr]()
+    for term in ir.split_sum(terms):
+        (same if is_safe(term) and not {*find_free(term)} & {*bound} else own).append(term)
+    if not same or not own or not all(is_positive(f) and sums.is_number(f) for f in outer):
+        return None
+    whole: ir.Expr = ir.Add((*same, ir.Reduce(kind, bound, condition, ir.sum_of(own))))
+    whole = ir.Call("max", (whole, ir.ZERO)) if all(map(is_never_negative, rest)) else whole
+    return ir.product_of([*outer, whole])
 
 
 def _leave_in_row(expr: ir.Expr, leave: Callable[[ir.Expr, ir.Index], ir.Expr]) -> ir.Expr | None:
@@ -560,6 +574,9 @@ def _leave_in_row(expr: ir.Expr, leave: Callable[[ir.Expr, ir.Index], ir.Expr]) 
         case ir.Along(kind, index, condition, body) if ROWS[kind].ignores_shift:
             left = leave(body, index) if index in find_free(body) else body
             return None if left is body else ir.Along(kind, index, condition, left)
+        case ir.Reduce("argmax" as kind, (index,), condition, body) if index in find_free(body):
+            left = leave(body, index)
+            return None if left is body else ir.Reduce(kind, (index,), condition, left)
     return None
 
 

@@ -290,9 +290,50 @@ def hoist_rising(expr: ir.Expr) -> ir.Expr | None:
         case ir.Reduce("max" | "min" as kind, bound, condition, ir.Call(name, (body, *rest))):
             is_full = all(is_never_empty(condition, index) for index in bound)
             is_rising = all(is_number(each) and is_never_negative(each) for each in rest)
-            if name in RISING.split() and is_full and is_rising and {*bound} <= {*find_free(body)}:
+            if name in {"max", "min"}:  # a bound, on whichever side
+                sides = [part for part in (body, *rest) if {*find_free(part)} & {*bound}]
+                rest = [part for part in (body, *rest) if part not in sides]
+                is_rising = len(sides) == len(rest) == 1
+                body = sides[0]
+            elif name not in RISING.split():
+                return None
+            if is_full and is_rising and {*bound} <= {*find_free(body)}:
                 return ir.Call(name, (ir.Reduce(kind, bound, condition, body), *rest))
     return None
+
+
+# Functions that rise wherever they are defined, and are defined everywhere.
+ALWAYS_RISING = "exp expm1 erf atan tanh sigmoid logsigmoid softplus"
+
+
+@rule(
+    law="argmax_j f(x_j) = argmax_j x_j where f rises, and so for the rows of a softmax",
+    before="x[M, D]; y[N, D]; a[i] = argmin[j](norm[d](x[i,d] - y[j,d]))",
+    after="x[M, D]; y[N, D]; a[i] = argmin[j](sum[d]((x[i,d] - y[j,d])**2))",
+    refuses="x[M, N]; a[i] = argmax[j](relu(x[i,j]))",
+)
+def drop_rising(expr: ir.Expr) -> ir.Expr | None:
+    """The place of the largest value of a function that rises is that of its largest argument."""
+    match expr:
+        case ir.Reduce("argmax", bound, condition, body):
+            numbers = ir.product_of([f for f in find_factors(body) if is_number(f)])
+            rest = ir.product_of([f for f in find_factors(body) if not is_number(f)])
+        case _:
+            return None
+    match rest:
+        case ir.Pow(inner, ir.Number(power)) if power > 0 and is_never_negative(inner):
+            pass
+        case ir.Call(name, (inner,)) if name in ALWAYS_RISING.split():
+            pass
+        case ir.Along("softmax" | "log_softmax", index, ir.Truth(True), inner) if bound == (index,):
+            pass
+        case _:
+            return None
+    if is_positive(numbers):
+        return ir.Reduce("argmax", bound, condition, inner)
+    return (
+        ir.Reduce("argmax", bound, condition, turn(inner)) if is_positive(turn(numbers)) else None
+    )
 
 
 # A squared difference that is summed becomes products that meet in pairs.
