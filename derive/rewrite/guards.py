@@ -285,14 +285,14 @@ def is_variable(expr: ir.Expr) -> bool:
     return any(isinstance(part, (ir.Access, ir.Scalar)) for part in walk(expr))
 
 
-def _is_count(expr: ir.Expr) -> bool:
+def is_count(expr: ir.Expr) -> bool:
     """Does it read values in conditions alone?"""
     match expr:
         case ir.Compare() | ir.And() | ir.Or() | ir.Not():
             return True
         case ir.Access(tensor):
             return tensor.kind == "bool"
-    return not isinstance(expr, ir.Scalar) and all(map(_is_count, find_children(expr)))
+    return not isinstance(expr, ir.Scalar) and all(map(is_count, find_children(expr)))
 
 
 def _is_told_of(expr: ir.Expr, condition: ir.Expr) -> bool:

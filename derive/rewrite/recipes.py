@@ -243,6 +243,7 @@ RULES: tuple[Rule, ...] = (
     exponentials.find_share,
     exponentials.find_weighted_softmax,
     exponentials.join_exponents,
+    exponentials.split_log,
     exponentials.find_logsumexp,
     exponentials.find_logaddexp,
     exponentials.find_log_softmax,
@@ -502,6 +503,7 @@ def _find_sites(
                 if new is None or new is site:
                     continue
                 is_free = not rule.loses or rule.keeps_digits or (fast_math and rule.keeps_sign)
+                is_free = is_free or guards.is_count(site)  # whole numbers round nowhere
                 if not is_free and _find_changed(site, new) in sensitive[rule.keeps_sign]:
                     continue
                 if rule.keeps_sign and site not in signed and site not in sensitive[0]:

@@ -15,6 +15,10 @@ from derive.judge.samples import choose_sizes, draw_inputs
 from derive.plan import ops
 
 GUARDS = {
+    "how many others have one label": (
+        "x[N]; int t[N] < 9; y[i] = x[i]/sum[j, j != i]([t[j] == t[i]])",
+        1,
+    ),
     "outside of a sum that lacks it": (
         "s[N,N]; p[i,j] = [j <= i] * exp(s[i,j]) / (1 + sum[k](exp(s[i,k])))",
         2,
@@ -109,6 +113,10 @@ NEIGHBOURS = {
     "y[i] = sum[j, abs(i - j) <= W]([a[i] == b[j]])",
     "a number that is rounded down, below 0": "x[N]; y[i] = -(N//2)*x[i]",
     "a rest below 0": "x[N]; y[i] = max(x[i], -(N % 3))",
+    "a contrast of labels": "s[N,N]; int t[N] < 9; y[i] = sum[j, j != i and t[j] == t[i]]("
+    "log(exp(s[i,j])/sum[k, k != i](exp(s[i,k]))))/sum[j, j != i]([t[j] == t[i]])",
+    "a contrast beside its own": "s[N,N]; y = mean[i](log(exp(3*s[i,i])/(exp(3*s[i,i])"
+    " + sum[j, j != i](exp(3*s[i,j])))))",
     "how often each label is there": "p[N,E]; int a[N] < E; f[e] = mean[n]([a[n] == e]); "
     "y = E*sum[e](f[e]*mean[n](p[n,e]))",
     "a turn over the size of a number": "x[B,N]; scalar a = 1; R[b,-1] = 0; "

@@ -63,10 +63,19 @@ def sift_delta(expr: ir.Expr) -> ir.Expr | None:
             condition, body = (substitute(part, {index: place}) for part in opened)
         except ValueError:  # the index of a row stands for itself
             continue
-        condition = ir.all_of(inside, condition)
+        parts = (part for part in ir.split_and(condition) if not _is_equal(part))
+        condition = ir.all_of(inside, *parts)
         bound = tuple(i for i in sifted.bound if i is not index)
         return ir.sum_over(bound, body, condition)
     return None
+
+
+def _is_equal(condition: ir.Expr) -> bool:
+    """Does it say that an integer is itself?"""
+    match condition:
+        case ir.Compare("==", ir.Access(tensor) as one, other):
+            return one is other and tensor.kind == "int"
+    return False
 
 
 @rule(

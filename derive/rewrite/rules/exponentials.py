@@ -355,6 +355,32 @@ def find_logsumexp(expr: ir.Expr) -> ir.Expr | None:
 
 
 @rule(
+    law="log(exp(a) * b) = a + log(b);  log(exp(a) / b) = a - log(b)",
+    before="x[M, N]; y[i,j] = log(exp(x[i,j]) / (1 + sum[k](exp(x[i,k]))))",
+    after="x[M, N]; y[i,j] = x[i,j] - log(1 + sum[k](exp(x[i,k])))",
+    refuses="x, y[N]; z[i] = log(exp(x[i]) + y[i])",
+)
+def split_log(expr: ir.Expr) -> ir.Expr | None:
+    """The logarithm of a product with an exponential: the product may overflow, a sum does not."""
+    match expr:
+        case ir.Call("log", (ir.Mul() as product,)) if not is_complex(expr):
+            factors = sums.find_factors(product)
+        case _:
+            return None
+    exponents = [f.arguments[0] for f in factors if isinstance(f, ir.Call) and f.function == "exp"]
+    rest = [f for f in factors if not isinstance(f, ir.Call) or f.function != "exp"]
+    match rest:
+        case _ if not exponents:
+            return None
+        case []:
+            return ir.sum_of(exponents)
+        case [ir.Pow(under, ir.Number(-1))]:
+            less = ir.Mul((ir.MINUS_ONE, ir.Call("log", (under,))))
+            return ir.Add((*exponents, less))
+    return ir.Add((*exponents, ir.Call("log", (ir.product_of(rest),))))
+
+
+@rule(
     law="log(exp(a) + exp(b)) = logaddexp(a, b), and so for more terms and sums of exponentials",
     before="x, y[N]; s[N, M]; z[i] = log(exp(x[i]) + exp(-y[i]) + sum[j](exp(s[i,j])))",
     after="x, y[N]; s[N, M]; z[i] = logaddexp(x[i], logaddexp(-y[i], logsumexp[j](s[i,j])))",
