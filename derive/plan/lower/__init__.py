@@ -154,10 +154,9 @@ def lower_node(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> 
             if condition is ir.TRUE:
                 return lower_node(then, context, order)
             return lower_choice(condition, then, other, context, order)
-        case ir.Reduce("sum", bound, condition, ir.Mul(factors)):
-            return lower_product(bound, condition, factors, context, order)
         case ir.Reduce("sum", bound, condition, body):
-            return lower_product(bound, condition, (body,), context, order)
+            condition, body = push_into_exponential(condition, body, context)
+            return lower_product(bound, condition, ir.split_product(body), context, order)
         case ir.Reduce():
             return lower_reduce(expr, context, order)
         case ir.Along():

@@ -290,7 +290,7 @@ def push_into_exponential(
         and {*find_free(condition)} <= {*find_free(factor)}
         and not context.is_needed(factor)
     ]
-    if len(able) != 1 or len(factors) == 1 or condition is ir.TRUE:
+    if len(able) != 1 or condition is ir.TRUE:
         return condition, expr
     (power,) = able
     rest = [factor for factor in factors if factor is not power]

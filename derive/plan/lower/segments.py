@@ -21,7 +21,7 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import find_free, is_whole, rename_apart, substitute
 from derive.plan import ops
-from derive.plan.lower.condition import lower_sides
+from derive.plan.lower.condition import lower_sides, push_into_exponential
 from derive.plan.lower.context import Context
 from derive.plan.lower.guarded import (
     Guarded,
@@ -153,7 +153,11 @@ def _eliminate(form: Guarded, labels: Sequence[Label], wanted: Wanted) -> ops.Op
     if rest:
         body = ir.Reduce(form.kind, rest, ir.TRUE, body)
     inner = (*told, *wanted.order)
-    body = wanted.context.protect(body, ir.all_of(*masks))
+    condition = ir.all_of(*masks)
+    if form.kind == "sum":
+        condition, body = push_into_exponential(condition, body, wanted.context)
+    body = wanted.context.protect(body, condition)
+    masks = [mask for mask in ir.split_and(condition) if mask is not ir.TRUE]
     value = lower_masked(form.kind, (body, masks), inner, wanted)
     made = _write(form, labels, value, wanted)
     if made is None:
