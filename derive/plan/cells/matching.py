@@ -70,6 +70,7 @@ class Definitions:
         self.exact = exact
         self.steps = {step.name: step for step in steps}
         self.names = {*self.steps, *(each.name for each in inputs)}
+        self.labels = {each.name: each.below for each in inputs if isinstance(each, ir.Tensor)}
         self.memory = memory
         self._reads = count_reads(steps, results)
         self.refused: set[ops.Op] = set()  # sums that are known to hold no call

@@ -3,7 +3,8 @@
 where(x > 0, x, slope x) is leaky_relu (Maas, Hannun, Ng 2013); torch takes a number as slope and no
 tensor, and a scalar may be either. d_i [i = j] is the diagonal that diag_embed makes, x_ij where
 i != j and else d_i what diagonal_scatter does, as x_ij + d_i [i = j] is, x_ij [j <= i + c] a
-triangle, x y + z an addcmul, x + 2 y an add.
+triangle, x y + z an addcmul, x + 2 y an add. Of integers t_n, x_nc where c != t_n and else r_n is
+what scatter makes, x_nc + [c = t_n] what scatter_add does.
 """
 
 from fractions import Fraction
@@ -131,29 +132,18 @@ def match_diagonal(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
 def match_exchanged(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """What has another value where two of its indices are equal."""
-    match op:
-        case ops.Fill(arg, mask, value, where):
-            pieces: tuple[ops.Op, ops.Op] = (value, arg) if where else (arg, value)
-        case ops.Choose(mask, then, other):
-            pieces = then, other
-        case ops.Apply(
-            "+",
-            (ops.Cast(mask) | ops.Arrange(ops.Cast(mask)), arg)
-            | (arg, ops.Cast(mask) | ops.Arrange(ops.Cast(mask))),
-        ):
-            pieces = ops.Apply("+", (arg, ops.Num(ir.ONE)), ops.axes_of(op)), arg
-        case ops.Apply(
-            "+",
-            (ops.Choose(mask, then, ops.Num(other)), arg)
-            | (arg, ops.Choose(mask, then, ops.Num(other))),
-        ) if other is ir.ZERO:
-            sign = "+"
-            if isinstance(then, ops.NumTensor):
-                negative, size = split_sign(then.value)
-                then, sign = ops.Num(size), "-" if negative else "+"
-            pieces = ops.Apply(sign, (arg, then), ops.axes_of(op)), arg
-        case _:
-            return None
+    choice, added = _read_choice(op), _read_added(op)
+    if choice is not None:
+        mask, *pieces = choice
+    elif added is not None:
+        mask, then, arg = added
+        sign = "+"
+        if isinstance(then, ops.NumTensor):
+            negative, size = split_sign(then.value)
+            then, sign = ops.Num(size), "-" if negative else "+"
+        pieces = [ops.Apply(sign, (arg, then), ops.axes_of(op)), arg]
+    else:
+        return None
     found, axes = find_equal(mask, definitions), ops.axes_of(op)
     if found is None:
         return None
@@ -165,11 +155,7 @@ def match_exchanged(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     given = _read_diagonal(other, ends, kept)
     if given is None or ops.axes_of(arg) != axes:
         return None
-    given = (
-        ops.arrange(given, kept)
-        if set(ops.axes_of(given)) == set(kept)
-        else ops.Expand(given, kept)
-    )
+    given = _widen(given, kept)
     dims = tuple((f"dim{k}", axes.index(end)) for k, end in enumerate(ends, 1))
     is_made = isinstance(arg, ops.Apply) and arg.function in {"+", "-", "*", "/"}
     # torch keeps the strides of what it is given, and entries may share a place in memory there
@@ -179,6 +165,88 @@ def match_exchanged(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     chosen = other if isinstance(other, ops.Num) else ops.arrange(other, axes)
     whole = ops.Choose(spell_equal(row, column, axes), chosen, arg, axes)
     return ops.Cell(call, (arg, given), whole, axes, volume=axes)
+
+
+def _read_choice(op: ops.Op) -> tuple[ops.Op, ops.Op, ops.Op] | None:
+    """(a mask, what stands where it holds, what stands elsewhere)."""
+    match op:
+        case ops.Fill(arg, mask, value, where):
+            return (mask, value, arg) if where else (mask, arg, value)
+        case ops.Choose(mask, then, other):
+            return mask, then, other
+    return None
+
+
+def _read_added(op: ops.Op) -> tuple[ops.Op, ops.Op, ops.Op] | None:
+    """(a mask, what is added where it holds, what that is added to)."""
+    if not isinstance(op, ops.Apply) or op.function != "+":
+        return None
+    for added, arg in (op.args, op.args[::-1]):
+        match added:
+            case ops.Cast(mask) | ops.Arrange(ops.Cast(mask)):
+                return mask, ops.NumTensor(ir.ONE), arg
+            case ops.Choose(mask, then, ops.Num(other)) if other is ir.ZERO:
+                return mask, then, arg
+    return None
+
+
+def match_labelled(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """What has another value at one place of an index, which an integer tells for each row."""
+    choice, added = _read_choice(op), _read_added(op)
+    parts = choice or added
+    found = None if parts is None else _find_label(parts[0], definitions)
+    if parts is None or found is None:
+        return None
+    relation, column, labels = found
+    there, arg = parts[1:] if relation == "==" else parts[:0:-1]
+    axes, value = ops.axes_of(op), strip(there)
+    kept = tuple(i for i in axes if i is not column)
+    is_number, at = isinstance(value, ops.Num), axes.index(column)
+    if {*find_true_axes(arg)} != {*axes} or ops.is_boolean(arg) or ops.is_integral(arg):
+        return None
+    if not {*labels.axes, *ops.axes_of(value)} <= {*kept} or _has_scalar(value):
+        return None  # torch takes a number, and a scalar may be a tensor
+    if choice is None and relation == "!=":
+        return None
+    behind = (*(":" for _ in axes[:at]), None)
+    place = ops.Pick(ops.TorchCall(".long", GIVEN[1:2]), behind)  # torch takes no others
+    new = GIVEN[2] if is_number else ops.Pick(GIVEN[2], behind)
+    name = "torch.scatter" if added is None else "torch.scatter_add"
+    args = (
+        ops.arrange(arg, axes),
+        _widen(labels, kept),
+        value if is_number else _widen(value, kept),
+    )
+    call = ops.TorchCall(name, (GIVEN[0], at, place, new))
+    return ops.Cell(call, args, op, axes, volume=axes)
+
+
+def _has_scalar(op: ops.Op) -> bool:
+    """Is it a number with a scalar in it?"""
+    parts = walk(op.value) if isinstance(op, ops.Num) else ()
+    return any(isinstance(part, ir.Scalar) for part in parts)
+
+
+def _widen(op: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Op:
+    """The same over more axes."""
+    return ops.arrange(op, axes) if {*ops.axes_of(op)} == {*axes} else ops.Expand(op, axes)
+
+
+def _find_label(mask: ops.Op, definitions: Definitions) -> tuple[str, ir.Index, ops.Source] | None:
+    """The relation, == or !=, of an index to integers that are places of it."""
+    match definitions.look(strip(mask)):
+        case ops.Apply("==" | "!=" as relation, (left, right)):
+            pass
+        case _:
+            return None
+    for one, other in ((left, right), (right, left)):
+        place, labels = definitions.look(strip(one)), strip(other)
+        if not isinstance(place, ops.Iota) or not isinstance(labels, ops.Source):
+            continue
+        below = definitions.labels.get(labels.name)
+        if below is not None and is_same_extent(below, place.index.extent):
+            return (relation, place.index, labels)
+    return None
 
 
 def match_unequal(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -245,8 +313,7 @@ def _read_diagonal(
     row, column = ends
     match op:
         case ops.Num(value):
-            has_scalar = any(isinstance(part, ir.Scalar) for part in walk(value))
-            return None if has_scalar else ops.NumTensor(value)
+            return None if _has_scalar(op) else ops.NumTensor(value)
         case ops.Arrange(arg):
             return _read_diagonal(arg, ends, kept)
         case ops.Source(_, own) if {row, column} <= set(own):
@@ -380,6 +447,18 @@ CELLS = (
         computes="A[N, N]; d[N]\nz[i,j] = d[i] * (A[i,j] + [i == j]) * d[j]",
         refuses="A[N, N]; d[N]\nz[i,j] = d[i] * (A[i,j] + [i <= j]) * d[j]",
         match=match_exchanged,
+    ),
+    CellRule(
+        call="torch.scatter",
+        computes="x[M, N]; int t[M] < N; r[M]\nz[i,j] = where(j == t[i], r[i], x[i,j]) * 2",
+        refuses="x[M, N]; int t[M]; r[M]\nz[i,j] = where(j == t[i], r[i], x[i,j]) * 2",
+        match=match_labelled,
+    ),
+    CellRule(
+        call="torch.scatter_add",
+        computes="x[M, N]; int t[M] < N\nz[i,j] = exp(x[i,j]) - [j == t[i]]",
+        refuses="x[M, N]; int t[M] < N\nz[i,j] = exp(x[i,j]) - [j != t[i]]",
+        match=match_labelled,
     ),
     CellRule(
         call=".flatten",

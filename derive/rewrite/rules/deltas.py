@@ -1,4 +1,4 @@
-"""Rules on deltas: a condition that ties a summed index to a position leaves one entry of the sum.
+"""Rules on deltas: a condition that ties an index to a position leaves one entry.
 
 sum_j [i == j] * f_j = f_i          sum_v [v == tok[n]] * E[v,d] = E[tok[n],d]
 """
@@ -141,6 +141,41 @@ def split_label(expr: ir.Expr) -> ir.Expr | None:
             rest = tuple(i for i in expr.bound if i not in sides[0] | sides[1])
             return ir.Reduce("sum", (label, *rest), ir.TRUE, ir.Mul(tuple(whole)))
     return None
+
+
+@rule(
+    law="where(j == t_i, f(x_ij), z) = where(j == t_i, f(x_i,t_i), z)",
+    before="x[M, N]; int t[M] < N; y[i,j] = where(j == t[i], exp(x[i,j]), x[i,j])",
+    after="x[M, N]; int t[M] < N; y[i,j] = where(j == t[i], exp(x[i,t[i]]), x[i,j])",
+    refuses="x[M, N]; int t[M] < N; y[i,j] = where(j == t[i], x[i,j], exp(x[i,j]))",
+)
+def take_at_label(expr: ir.Expr) -> ir.Expr | None:
+    """What is chosen at one place of an index is computed at that place alone."""
+    if not isinstance(expr, ir.Where):
+        return None
+    calls = [part for part in walk(expr.then) if isinstance(part, (ir.Call, ir.Pow))]
+    for _, index, place in _split_deltas(expr.condition, find_free(expr.then)):
+        is_fewer = {*find_free(place)} <= {*find_free(expr.then)}
+        if (
+            not is_fewer
+            or not _takes(index, place)
+            or all(index not in find_free(c) for c in calls)
+        ):
+            continue
+        try:
+            then = substitute(expr.then, {index: place})
+        except ValueError:  # a row needs all of the index
+            continue
+        return ir.Where(expr.condition, then, expr.other)
+    return None
+
+
+def _takes(index: ir.Index, place: ir.Expr) -> bool:
+    """Is it one of the values of the index, beyond doubt or as its bounds say?"""
+    match place:
+        case ir.Access(ir.Tensor(kind="int", below=below)) if below is not None:
+            return is_same_extent(below, index.extent)
+    return is_position(place, index)
 
 
 @rule(
