@@ -246,6 +246,7 @@ RULES: tuple[Rule, ...] = (
     exponentials.split_log,
     exponentials.find_logsumexp,
     exponentials.find_logaddexp,
+    exponentials.split_logarithm,
     exponentials.find_log_softmax,
     exponentials.find_logdet,
     exponentials.exponentiate_row,
@@ -266,7 +267,7 @@ RULES: tuple[Rule, ...] = (
 
 
 # Of whole systems: after the others, before guards are carried.
-ACROSS = (masks.include_zero, masks.order_symmetric)
+ACROSS = (masks.include_zero, masks.order_symmetric, exponentials.take_logarithm)
 
 # First, so that a bracket is found beside all the factors that it guards.
 FLAT = (products.flatten_product,)

@@ -14,6 +14,7 @@ from derive.analysis.facts import is_finite_where_defined, is_never_negative, is
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS, is_complex
 from derive.ir.walk import (
+    Names,
     find_accesses,
     find_free,
     is_reading,
@@ -399,6 +400,65 @@ def find_logaddexp(expr: ir.Expr) -> ir.Expr | None:
                 join = partial(ir.Call, "logaddexp")
                 return reduce(lambda rest, logit: join((logit, rest)), found[::-1])
     return None
+
+
+@rule(
+    law="log(exp(a) * r) = a + log(r);  log(r / sum_j exp(e_j)) = log(r) - logsumexp_j(e)",
+    before="s[M, N]; int t[M] < N; y[i] = log(exp(s[i,t[i]]) / sum[j](exp(s[i,j])))",
+    after="s[M, N]; int t[M] < N; y[i] = s[i,t[i]] - logsumexp[j](s[i,j])",
+    refuses="x, z[N]; y[i] = log(x[i] / z[i])",
+)
+def split_logarithm(expr: ir.Expr) -> ir.Expr | None:
+    """An exponential leaves the logarithm of a product, and so does a sum of them below it."""
+    match expr:
+        case ir.Call("log", (value,)) if not is_complex(expr):
+            pass
+        case _:
+            return None
+    logits, rest = list[ir.Expr](), list[ir.Expr]()
+    for factor in ir.split_product(value):
+        match factor:
+            case ir.Call("exp", (logit,)):
+                logits.append(logit)
+            case ir.Pow(total, ir.Number(power)) if power == -1 and (whole := _find_logit(total)):
+                logits.append(sums.turn(whole))
+            case _:
+                rest.append(factor)
+    if not logits:
+        return None
+    return ir.sum_of([*logits, *([ir.Call("log", (ir.product_of(rest),))] if rest else [])])
+
+
+def _find_logit(total: ir.Expr) -> ir.Expr | None:
+    """The logarithm of a sum of exponentials."""
+    whole = ir.Call("log", (total,))
+    return find_logsumexp(whole) or find_logaddexp(whole)
+
+
+@system_rule(
+    law="p = softmax_j(x): log(p_k) = l_k where l = log_softmax_j(x)",
+    before="x[M, N]; int t[M] < N; p[i,j] = softmax[j](x[i,j]); y[i] = log(p[i,t[i]])",
+    after="x[M, N]; int t[M] < N; log_p[i,j] = log_softmax[j](x[i,j]); y[i] = log_p[i,t[i]]",
+    refuses="x[M, N]; int t[M] < N; p[i,j] = softmax[j](x[i,j]); y[i] = p[i,t[i]] + log(p[i,t[i]])",
+)
+def take_logarithm(system: ir.System) -> Iterator[ir.System]:
+    """A softmax with a name, of which logarithms alone are read, is a log_softmax."""
+    for place, named in enumerate(system.equations):
+        value, tensor = find_log_softmax(ir.Call("log", (named.value,))), named.target.tensor
+        if value is None or tensor in system.results:
+            continue
+        new = replace(tensor, name=Names.of(system).take(f"log_{tensor.name}"))
+
+        def act(here: ir.Expr, old: ir.Tensor = tensor, new: ir.Tensor = new) -> ir.Expr:
+            match here:
+                case ir.Call("log", (ir.Access(read, places),)) if read is old:
+                    return ir.Access(new, places)
+            return here
+
+        found = [replace(e, value=rewrite_bottom_up(e.value, act)) for e in system.equations]
+        found[place] = ir.Equation(ir.Access(new, named.target.places), value)
+        if not any(is_reading(each.value, tensor) for each in found):
+            yield replace(system, equations=tuple(found))
 
 
 @rule(
