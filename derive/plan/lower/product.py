@@ -210,11 +210,14 @@ def lower_product(
     if len(operands) > 1:
         left = [op for op in left if not divide_early(operands, op, context.count(made), context)]
     operands, back = turn_back(operands, bound, made, context)
-    result = contract(operands, bound, product.number, context, order)
+    number, share = _divide_number(product.number, operands, left, context.count(made), context)
+    result = contract(operands, bound, number, context, order)
     for index in back:
         counted = ir.Index(f"{index.name}-", index.extent)
         at = ops.axes_of(result).index(index)
         result = ops.Flip(ops.rename_indices(context.add_step(result), {index: counted}), at, index)
+    if share is not None:
+        result = ops.combine("*", (result, share), order)
     for quotient in left:
         result = divide(result, quotient, context, order)
     if not bound and product.condition is not ir.TRUE:
@@ -347,6 +350,25 @@ def divide_early(operands: list[ops.Op], divisor: ops.Op, size: int, context: Co
         return False
     operands[k] = divide(operands[k], divisor, context, ops.axes_of(operands[k]))
     return True
+
+
+def _divide_number(
+    number: ir.Expr, operands: Sequence[ops.Op], divisors: list[ops.Op], size: int, context: Context
+) -> tuple[ir.Expr, ops.Op | None]:
+    """(the number of a product of `size` elements, its quotient by a smaller divisor, if any).
+
+    It meets fewer elements there. A quotient of sizes stays, which may be one by 0.
+    """
+    small = [op for op in divisors if context.count(ops.axes_of(op)) < size]
+    least = min((context.count(ops.axes_of(op)) for op in operands), default=0)
+    is_plain = number not in (ir.ONE, ir.MINUS_ONE) and not any(
+        isinstance(part, ir.Pow) for part in walk(number)
+    )
+    if not small or not is_plain or least < size:
+        return number, None
+    divisors.remove(small[0])
+    axes = ops.axes_of(small[0])
+    return ir.ONE, ops.Apply("/", (lower_number(number), small[0]), axes)
 
 
 def divide(op: ops.Op, divisor: ops.Op, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
