@@ -73,6 +73,38 @@ def scale(op: ops.Op, number: ir.Expr) -> ops.Op:
     return ops.Apply("*", (op, lower_number(number)), ops.axes_of(op))
 
 
+def divide_number(
+    number: ir.Expr, operands: Sequence[ops.Op], divisors: list[ops.Op], size: int, context: Context
+) -> tuple[ir.Expr, ops.Op | None]:
+    """(the number of a product of `size` elements, its quotient by a smaller divisor, if any).
+
+    It meets fewer elements there. A quotient of sizes stays, which may be one by 0.
+    """
+    small = [op for op in divisors if context.count(ops.axes_of(op)) < size]
+    least = min((context.count(ops.axes_of(op)) for op in operands), default=0)
+    is_plain = number not in (ir.ONE, ir.MINUS_ONE) and not any(
+        isinstance(part, ir.Pow) for part in walk(number)
+    )
+    if not small or not is_plain or least < size:
+        return number, None
+    divisors.remove(small[0])
+    axes = ops.axes_of(small[0])
+    return ir.ONE, ops.Apply("/", (lower_number(number), small[0]), axes)
+
+
+def divide(op: ops.Op, divisor: ops.Op, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
+    """The quotient; by what is smaller, a product with its inverse, whose gradient is cheaper."""
+    own = ops.axes_of(divisor)
+    if own and context.count(own) < context.count(ops.axes_of(op)):
+        match divisor:
+            case ops.Apply("sqrt", args, axes):
+                inverse = ops.Apply("rsqrt", args, axes)
+            case _:
+                inverse = ops.Apply("/", (ops.Num(ir.ONE), divisor), ops.axes_of(divisor))
+        return ops.combine("*", (op, inverse), order)
+    return ops.combine("/", (op, divisor), order)
+
+
 def is_wide(op: ops.Op) -> bool:
     """Does it hold wide numbers, which a result does not?"""
     return any(

@@ -21,7 +21,14 @@ from derive.plan import ops
 from derive.plan.lower.calls import fold_parts
 from derive.plan.lower.condition import fill, lower_condition
 from derive.plan.lower.context import Context
-from derive.plan.lower.number import is_steady, lower_number, scale, scale_operand
+from derive.plan.lower.number import (
+    divide,
+    divide_number,
+    is_steady,
+    lower_number,
+    scale,
+    scale_operand,
+)
 from derive.plan.lower.places import drop_padded
 from derive.plan.path import Order, Path, count, find_path, has_smaller_product
 from derive.rewrite.guards import find_need
@@ -210,7 +217,7 @@ def lower_product(
     if len(operands) > 1:
         left = [op for op in left if not divide_early(operands, op, context.count(made), context)]
     operands, back = turn_back(operands, bound, made, context)
-    number, share = _divide_number(product.number, operands, left, context.count(made), context)
+    number, share = divide_number(product.number, operands, left, context.count(made), context)
     result = contract(operands, bound, number, context, order)
     for index in back:
         counted = ir.Index(f"{index.name}-", index.extent)
@@ -350,38 +357,6 @@ def divide_early(operands: list[ops.Op], divisor: ops.Op, size: int, context: Co
         return False
     operands[k] = divide(operands[k], divisor, context, ops.axes_of(operands[k]))
     return True
-
-
-def _divide_number(
-    number: ir.Expr, operands: Sequence[ops.Op], divisors: list[ops.Op], size: int, context: Context
-) -> tuple[ir.Expr, ops.Op | None]:
-    """(the number of a product of `size` elements, its quotient by a smaller divisor, if any).
-
-    It meets fewer elements there. A quotient of sizes stays, which may be one by 0.
-    """
-    small = [op for op in divisors if context.count(ops.axes_of(op)) < size]
-    least = min((context.count(ops.axes_of(op)) for op in operands), default=0)
-    is_plain = number not in (ir.ONE, ir.MINUS_ONE) and not any(
-        isinstance(part, ir.Pow) for part in walk(number)
-    )
-    if not small or not is_plain or least < size:
-        return number, None
-    divisors.remove(small[0])
-    axes = ops.axes_of(small[0])
-    return ir.ONE, ops.Apply("/", (lower_number(number), small[0]), axes)
-
-
-def divide(op: ops.Op, divisor: ops.Op, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
-    """The quotient; by what is smaller, a product with its inverse, whose gradient is cheaper."""
-    own = ops.axes_of(divisor)
-    if own and context.count(own) < context.count(ops.axes_of(op)):
-        match divisor:
-            case ops.Apply("sqrt", args, axes):
-                inverse = ops.Apply("rsqrt", args, axes)
-            case _:
-                inverse = ops.Apply("/", (ops.Num(ir.ONE), divisor), ops.axes_of(divisor))
-        return ops.combine("*", (op, inverse), order)
-    return ops.combine("/", (op, divisor), order)
 
 
 def turn_back(
