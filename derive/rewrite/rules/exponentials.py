@@ -190,7 +190,8 @@ def find_share(expr: ir.Expr) -> ir.Expr | None:
         guard = over.condition if isinstance(over, ir.Where) and over.other is ir.ZERO else ir.TRUE
         match over.then if isinstance(over, ir.Where) and guard is not ir.TRUE else over:
             case ir.Call("exp", (same,)) if power is ir.MINUS_ONE and not is_ordered:
-                one, other = ([a.tensor for a in find_accesses(e)] for e in (same, logit))
+                reads = map(find_accesses, (same, logit))
+                one, other = ([a.tensor for a in each if a.tensor.kind != "int"] for each in reads)
             case _:
                 continue
         if one == other:
