@@ -53,6 +53,7 @@ from derive.rewrite.rules import (
     deltas,
     expansion,
     exponentials,
+    logarithms,
     masks,
     near,
     offsets,
@@ -234,7 +235,7 @@ RULES: tuple[Rule, ...] = (
     exponentials.exponentiate_mask,
     products.guard_product,
     chains.split_root,
-    exponentials.turn_sigmoid,
+    logarithms.turn_sigmoid,
     products.choose_argument,
     tables.join_reads,
     products.contract_mean,
@@ -243,16 +244,15 @@ RULES: tuple[Rule, ...] = (
     exponentials.find_share,
     exponentials.find_weighted_softmax,
     exponentials.join_exponents,
-    exponentials.split_log,
-    exponentials.find_logsumexp,
-    exponentials.find_logaddexp,
-    exponentials.split_logarithm,
-    exponentials.find_log_softmax,
-    exponentials.find_logdet,
+    logarithms.split_log,
+    logarithms.find_logsumexp,
+    logarithms.find_logaddexp,
+    logarithms.find_log_softmax,
+    logarithms.find_logdet,
     exponentials.exponentiate_row,
     exponentials.restrict_softmax,
     exponentials.drop_largest,
-    exponentials.return_shift,
+    logarithms.return_shift,
     exponentials.guard_root,
     deltas.join_brackets,
     deltas.split_delta,
@@ -267,7 +267,7 @@ RULES: tuple[Rule, ...] = (
 
 
 # Of whole systems: after the others, before guards are carried.
-ACROSS = (masks.include_zero, masks.order_symmetric, exponentials.take_logarithm)
+ACROSS = (masks.include_zero, masks.order_symmetric, logarithms.take_logarithm)
 
 # First, so that a bracket is found beside all the factors that it guards.
 FLAT = (products.flatten_product,)
@@ -282,11 +282,11 @@ TOLD = (
     exponentials.find_full_softmax,
     exponentials.find_share,
     exponentials.find_weighted_softmax,
-    exponentials.find_logsumexp,
-    exponentials.find_log_softmax,
+    logarithms.find_logsumexp,
+    logarithms.find_log_softmax,
     exponentials.exponentiate_row,
     exponentials.drop_largest,
-    exponentials.return_shift,
+    logarithms.return_shift,
     masks.include_zero,
 )
 
@@ -431,6 +431,7 @@ _FAMILIES = (
     expansion,
     sums,
     exponentials,
+    logarithms,
     deltas,
     masks,
     bands,
