@@ -179,13 +179,15 @@ def _read_choice(op: ops.Op) -> tuple[ops.Op, ops.Op, ops.Op] | None:
 
 def _read_added(op: ops.Op) -> tuple[ops.Op, ops.Op, ops.Op] | None:
     """(a mask, what is added where it holds, what that is added to)."""
-    if not isinstance(op, ops.Apply) or op.function != "+":
+    if not isinstance(op, ops.Apply) or op.function not in {"+", "-"}:
         return None
-    for added, arg in (op.args, op.args[::-1]):
-        match added:
-            case ops.Cast(mask) | ops.Arrange(ops.Cast(mask)):
-                return mask, ops.NumTensor(ir.ONE), arg
-            case ops.Choose(mask, then, ops.Num(other)) if other is ir.ZERO:
+    is_less = op.function == "-"
+    for added, arg in (op.args[::-1], op.args)[: 1 if is_less else 2]:
+        scaled = added.args if isinstance(added, ops.Apply) and added.function == "*" else ()
+        match scaled or (added, ops.Num(ir.ONE)):
+            case (ops.Cast(mask) | ops.Arrange(ops.Cast(mask)), ops.Num(ir.Number(value))):
+                return mask, ops.NumTensor(ir.Number(-value if is_less else value)), arg
+            case (ops.Choose(mask, then, ops.Num(ir.ZERO)), _) if not is_less and not scaled:
                 return mask, then, arg
     return None
 

@@ -1,6 +1,7 @@
 """Calls that are chosen by how their operands lie in memory.
 
     matmul    sum_s W[r, s] x[.., s, c], a matrix for each of the places before; einsum copies x
+    flatten   a softmax over several indices, of which torch has one
     stack     x[.., a, b] with two short indices exchanged, beside what has them in that order
     row       along an index that is not stored last, where torch would copy the tensor
     @         a sum over a few entries beside each other is their product with ones
@@ -11,15 +12,19 @@ an entry takes 0.7 ns in the cache and 1 beyond, to begin a product of matrices 
 32 rows, 4 to 32 entries summed and 4 to 128 columns, of 2 to 20 MiB.
 """
 
+from itertools import permutations
+
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
-from derive.ir.polynomial import Polynomial
+from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.plan import ops
 from derive.plan.cells.matching import (
     CellRule,
     Definitions,
     Signed,
+    is_same,
     join_sum,
+    rename,
     sort_stored,
     split_sum,
     strip,
@@ -125,6 +130,33 @@ def match_along(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         return None
     arg = ops.arrange(strip(op.arg), stored)
     return ops.arrange(ops.Along(op.kind, arg, op.index), ops.axes_of(op))
+
+
+def match_joint(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """A softmax over several indices: that of the place into which they are merged."""
+    match op:
+        case ops.Apply("exp", (ops.Apply("-", (arg, total)),), axes):
+            whole = definitions.look(strip(total))
+        case _:
+            return None
+    if not isinstance(whole, ops.Reduction) or whole.kind != "logsumexp" or len(whole.over) < 2:
+        return None
+    kept = tuple(i for i in axes if i in ops.axes_of(whole))
+    own = tuple(i for i in sort_stored(arg, definitions.memory) if i not in kept)
+    if len(own) != len(whole.over) or {*find_true_axes(arg)} != {*axes}:
+        return None
+    for ways in permutations(own):
+        new = dict(zip(whole.over, ways, strict=True))
+        same = all(is_same_extent(old.extent, index.extent) for old, index in new.items())
+        if same and is_same(arg, rename(whole.arg, new)):
+            rows, at = ops.merge(strip(arg), [*((i,) for i in kept), own]), len(kept)
+            inner = ops.Unflatten(rows, at, own)
+            less = ops.combine("-", (inner, ops.Reduction("logsumexp", inner, own)), (*kept, *own))
+            soft = ops.flatten(ops.Apply("exp", (less,), (*kept, *own)), at, len(axes) - 1)
+            call = ops.TorchCall("torch.softmax", (ops.Given(0), -1))
+            cell = ops.Cell(call, (rows,), soft, ops.axes_of(rows))
+            return ops.arrange(ops.Unflatten(cell, at, own), axes)
+    return None
 
 
 def match_short(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -281,6 +313,12 @@ def match_negated(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
 
 CELLS = (
+    CellRule(
+        call="torch.softmax",
+        computes="x[B, H, W]\np[b,i,j] = exp(2 * x[b,i,j]) / sum[k, l](exp(2 * x[b,k,l]))",
+        refuses="x[B, N, N]\np[b,i,j] = exp(2 * x[b,i,j]) / sum[k, l, k != l](exp(2 * x[b,k,l]))",
+        match=match_joint,
+    ),
     CellRule(
         call="torch.stack",
         computes="e[N, M, 3, 3]\ny[n,m,a,b] = (e[n,m,a,b] + e[n,m,b,a]) / 2",

@@ -80,7 +80,8 @@ def divide_number(
 
     It meets fewer elements there. A quotient of sizes stays, which may be one by 0.
     """
-    small = [op for op in divisors if context.count(ops.axes_of(op)) < size]
+    tensors = [op for op in divisors if not isinstance(op, ops.Num)]
+    small = [op for op in tensors if context.count(ops.axes_of(op)) < size]
     least = min((context.count(ops.axes_of(op)) for op in operands), default=0)
     is_plain = number not in (ir.ONE, ir.MINUS_ONE) and not any(
         isinstance(part, ir.Pow) for part in walk(number)
