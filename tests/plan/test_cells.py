@@ -322,7 +322,8 @@ def test_what_is_not_finite_spreads_as_in_the_operations(call, text, value):
     if call in {SEGMENTS, PLACES, PICK, TRANSPOSED}:  # a product with 0 spreads nan to all places
         assert not (ours.isfinite() < theirs.isfinite()).any()
         theirs = ours.where(~theirs.isfinite(), theirs)
-    if call == SO_FAR:  # as its note says, what comes later in a chunk is multiplied by 0
+    # What comes later in a chunk is multiplied by 0, as its note says; a row that holds oo is nan.
+    if call in {SO_FAR, "torch.softmax"}:
         assert not (ours.isfinite() > theirs.isfinite()).any()
         ours = ours.where(ours.isfinite(), theirs)
     torch.testing.assert_close(ours, theirs, equal_nan=True)
