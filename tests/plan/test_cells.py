@@ -323,7 +323,7 @@ def test_what_is_not_finite_spreads_as_in_the_operations(call, text, value):
         assert not (ours.isfinite() < theirs.isfinite()).any()
         theirs = ours.where(~theirs.isfinite(), theirs)
     # What comes later in a chunk is multiplied by 0, as its note says; a row that holds oo is nan.
-    if call in {SO_FAR, "torch.softmax"}:
+    if call in {SO_FAR, "torch.softmax("}:
         assert not (ours.isfinite() > theirs.isfinite()).any()
         ours = ours.where(ours.isfinite(), theirs)
     torch.testing.assert_close(ours, theirs, equal_nan=True)
