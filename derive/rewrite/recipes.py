@@ -248,6 +248,7 @@ RULES: tuple[Rule, ...] = (
     logarithms.find_logsumexp,
     logarithms.find_logaddexp,
     logarithms.find_log_softmax,
+    logarithms.find_masked_log_softmax,
     logarithms.find_logdet,
     exponentials.exponentiate_row,
     exponentials.restrict_softmax,

@@ -121,6 +121,18 @@ NEIGHBOURS = {
     "y = E*sum[e](f[e]*mean[n](p[n,e]))",
     "a turn over the size of a number": "x[B,N]; scalar a = 1; R[b,-1] = 0; "
     "R[b,t] = x[b,t] - sqrt(a**2)*log(exp(-R[b,t - 1]/sqrt(a**2)) + exp(-x[b,t]/sqrt(a**2)))",
+    "weights that a label chooses": "x[N,E]; int t[N] < E; "
+    "y[n] = sum[e](where(e == t[n], 2, 1)*x[n,e])/sum[e](where(e == t[n], 2, 1))",
+    "distances with a width each": "x[N,D]; c[S,D]; w[S] > 0; "
+    "y[n,s] = softmax[s](-w[s]*sum[d]((x[n,d] - c[s,d])**2))",
+    "the nearest by weighted distances": "x[N,D]; c[S,D]; w[S] > 0; "
+    "y[n] = argmin[s](w[s]*sum[d]((x[n,d] - c[s,d])**2))",
+    "the best of some places back": "q, v[N,8]; index k < 9; index t < N; "
+    "y[t] = max[k, t - k >= 0](sum[d](q[t,d]*v[t - k,d]))",
+    "the entry of the least": "x[N,S]; w[S]; "
+    "y[n] = sum[l](x[n,l]) + sum[j, j == argmin[l](x[n,l]**2)](w[j])",
+    "logarithms of rows of nothing": "x[N,D]; bool m[N,D]; empty rows are zeros; "
+    "y[n,d] = exp(log(softmax[d, m[n,d]](x[n,d])))",
     "the root of a square": "p[N]; x[S]; "
     "y[n] = sum[l](where(abs(p[n] - l) < 2, 3*sqrt((p[n] - l)**2), 0)*x[l])",
 }
@@ -249,6 +261,12 @@ def test_what_looks_alike_keeps_its_values_and_gradients(text: str) -> None:
         if total.requires_grad:
             grads = torch.autograd.grad(total.sum(), [x for x in tensors if x.requires_grad])
             assert all(each.isfinite().all() for each in grads)
+
+
+def test_a_share_of_nothing_is_nan() -> None:
+    lines = "x[N,D]; bool m[N,D]; y[n,d] = where(m[n,d], exp(x[n,d]), 0)"
+    share = build(f"{lines}/sum[k,l, m[k,l]](exp(x[k,l]))").function
+    assert share(torch.randn(2, 3), torch.zeros(2, 3, dtype=torch.bool)).isnan().all()
 
 
 def test_a_product_with_and_without_a_number_is_made_once() -> None:

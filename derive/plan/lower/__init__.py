@@ -415,8 +415,10 @@ def _find_least(reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...]
     contrary = ir.turn(reduce.body)
     factors = [factor for factor in ir.split_product(contrary) if factor is not ir.ONE]
     arg = context.lower(ir.product_of(factors), order)
-    arg = ops.arrange(spread(arg, reduce.bound, order), order)
-    axes = ops.axes_of(arg)
+    arg = spread(arg, reduce.bound, order)
+    kept = [i for i in ops.sort_axes(ops.axes_of(arg), order) if i not in reduce.bound]
+    axes = (*kept, *reduce.bound)
+    arg = ops.arrange(arg, axes)
     turned = ops.Apply("neg", (arg,), axes)
     whole = ops.Reduction("argmax", turned, reduce.bound)
     call = ops.TorchCall(".argmin", (ops.Given(0), -1))

@@ -262,6 +262,8 @@ def _open_choice(expr: ir.Expr, choosing: Sequence[ir.Equation]) -> ir.Expr | No
         for index, place, _ in _find_deltas(deltas):
             rows = [part for part in walk(body) if isinstance(part, ir.Along)]
             own = (part for row in rows if row.index is index for part in walk(row.body))
+            if _binds(body, find_free(equal)):
+                continue  # the condition there is on an index of its own
             if index in find_free(expr.condition) or equal in own or not is_position(place, index):
                 continue
             chosen, others = (_decide(body, equal, truth) for truth in (True, False))
@@ -272,6 +274,12 @@ def _open_choice(expr: ir.Expr, choosing: Sequence[ir.Equation]) -> ir.Expr | No
             if terms is not None:
                 return ir.sum_of([*terms, replace(deltas, body=chosen)])
     return None
+
+
+def _binds(expr: ir.Expr, indices: Sequence[ir.Index]) -> bool:
+    """Does a reduction inside have one of these indices as its own?"""
+    reductions = (part for part in walk(expr) if isinstance(part, ir.Reduce))
+    return any({*part.bound} & {*indices} for part in reductions)
 
 
 def _sum_others(

@@ -178,6 +178,8 @@ def find_share(expr: ir.Expr) -> ir.Expr | None:
             case _:
                 continue
         guard = over.condition if isinstance(over, ir.Where) and over.other is ir.ZERO else ir.TRUE
+        if guard is not ir.TRUE and condition is not ir.TRUE:
+            continue  # of nothing the quotient is nan, where its guard is false too
         match over.then if isinstance(over, ir.Where) and guard is not ir.TRUE else over:
             case ir.Call("exp", (same,)) if power is ir.MINUS_ONE and not is_ordered:
                 reads = map(find_accesses, (same, logit))
@@ -400,6 +402,8 @@ def _leave_in_squares(expr: ir.Expr, index: ir.Index) -> ir.Expr:
             found = sums.multiply_out(expr)
             if found is None or not isinstance(found[2], ir.Add):
                 return expr
+            if any(index in find_free(factor) for factor in found[0]):
+                return expr  # a shift times a weight of each entry is no shift
             kept = [t for t in found[2].terms if index in find_free(t) or not is_safe(t)]
             is_same = len(kept) in {0, len(found[2].terms)}
             return expr if is_same else ir.product_of([*found[0], ir.sum_of(kept)])

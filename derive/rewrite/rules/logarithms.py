@@ -102,7 +102,10 @@ def find_logaddexp(expr: ir.Expr) -> ir.Expr | None:
 def take_logarithm(system: ir.System) -> Iterator[ir.System]:
     """A softmax with a name, of which logarithms alone are read, is a log_softmax."""
     for place, named in enumerate(system.equations):
-        value, tensor = find_log_softmax(ir.Call("log", (named.value,))), named.target.tensor
+        tensor, whole = named.target.tensor, ir.Call("log", (named.value,))
+        value = find_log_softmax(whole)
+        if value is None and system.empty_row == "nan":
+            value = find_masked_log_softmax(whole)
         if value is None or tensor in system.results:
             continue
         new = replace(tensor, name=Names.of(system).take(f"log_{tensor.name}"))
@@ -154,13 +157,28 @@ def return_shift(expr: ir.Expr) -> ir.Expr | None:
 def find_log_softmax(expr: ir.Expr) -> ir.Expr | None:
     """A logit less the logsumexp of its row, or the logarithm of a softmax, is a log_softmax."""
     match expr:
-        case ir.Call("log", (ir.Along("softmax", index, condition, body),)):
-            return ir.Along("log_softmax", index, condition, body)
+        case ir.Call("log", (ir.Along("softmax", index, ir.TRUE, body),)):
+            return ir.Along("log_softmax", index, ir.TRUE, body)
         case ir.Add(terms):
             for k, term in enumerate(terms):
                 found = _find_normalised(term, [*terms[:k], *terms[k + 1 :]])
                 if found is not None:
                     return found
+    return None
+
+
+@rule(
+    law="log(softmax_{j: c}(e)) = log_softmax_{j: c}(e) where a row of nothing is nan",
+    before="x[M, N]; bool m[N]; y[i,j] = log(softmax[j, m[j]](x[i,j]))",
+    after="x[M, N]; bool m[N]; y[i,j] = log_softmax[j, m[j]](x[i,j])",
+    refuses="x[M, N]; bool m[N]; y[i,j] = log(softmax[j, m[j]](x[i,j]) + 1)",
+    nan_rows=True,
+)
+def find_masked_log_softmax(expr: ir.Expr) -> ir.Expr | None:
+    """The same of some entries: of zeros, which a row of nothing may be, it is -oo."""
+    match expr:
+        case ir.Call("log", (ir.Along("softmax", index, condition, body),)):
+            return ir.Along("log_softmax", index, condition, body)
     return None
 
 

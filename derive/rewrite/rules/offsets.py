@@ -209,7 +209,7 @@ class _Offsets(Tables):
                 continue
             if not any(i in free and any(i in find_free(f) for f in mine) for i in bound):
                 continue
-            held = rename_apart(rows[0], self.names)  # the other factors' row
+            held = self.names.take_index(rows[0])  # the other factors' row
             parts = [f if f in mine else substitute(f, {rows[0]: held}) for f in factors]
             part = ir.Reduce("sum", bound, ir.TRUE, ir.product_of(parts))
             read = self.read(part, guards, [((columns[0], 1), (rows[0], -1))])
