@@ -178,8 +178,6 @@ def find_share(expr: ir.Expr) -> ir.Expr | None:
             case _:
                 continue
         guard = over.condition if isinstance(over, ir.Where) and over.other is ir.ZERO else ir.TRUE
-        if guard is not ir.TRUE and condition is not ir.TRUE:
-            continue  # of nothing the quotient is nan, where its guard is false too
         match over.then if isinstance(over, ir.Where) and guard is not ir.TRUE else over:
             case ir.Call("exp", (same,)) if power is ir.MINUS_ONE and not is_ordered:
                 reads = map(find_accesses, (same, logit))
@@ -188,8 +186,9 @@ def find_share(expr: ir.Expr) -> ir.Expr | None:
                 continue
         if one == other:
             whole = ir.Reduce("logsumexp", bound, condition, logit)
-            soft: ir.Expr = ir.Call("exp", (ir.Add((same, ir.Mul((ir.MINUS_ONE, whole)))),))
-            soft = soft if guard is ir.TRUE else ir.Where(guard, soft, ir.ZERO)
+            if guard is not ir.TRUE:  # over a sum of nothing it is nan, as 0 / 0 is
+                same = ir.Where(guard, same, ir.MINUS_INFINITY)
+            soft = ir.Call("exp", (ir.Add((same, ir.Mul((ir.MINUS_ONE, whole)))),))
             rest = (f for m, f in enumerate(expr.factors) if m not in (k, n))
             return ir.product_of([soft, *rest])
     return None
