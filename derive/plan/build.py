@@ -7,7 +7,7 @@ more than once is computed once, and a line too long to read is parted.
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from derive.ir import functions
 from derive.ir import nodes as ir
@@ -370,7 +370,7 @@ def _drop_aliases(steps: tuple[Step, ...], kept: frozenset[str]) -> tuple[Step, 
     return tuple(out)
 
 
-@cache
+@lru_cache(maxsize=1 << 16)
 def to_key(op: ops.Op) -> ops.Op:
     """The operation under indices that no formula has, so that renamed copies are equal."""
     parts = list(ops.walk_ops(op))

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cache, reduce
+from functools import lru_cache, reduce
 
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
@@ -230,7 +230,7 @@ def is_equal(one: ir.Expr, other: ir.Expr) -> bool:
     return key is not None and key == _to_key(other)
 
 
-@cache
+@lru_cache(maxsize=1 << 14)
 def _to_key(expr: ir.Expr) -> str | None:
     try:
         return to_key(expr, steps=STEPS)
