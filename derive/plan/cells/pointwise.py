@@ -39,9 +39,8 @@ def match_leaky_relu(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     for slope, scaled in ((one, other), (other, one)):
         if isinstance(slope, ops.Num) and is_same(tested, then) and is_same(scaled, then):
             arg = strip(then)
-            has_scalar = any(isinstance(part, ir.Scalar) for part in walk(slope.value))
             call = ops.TorchCall(LEAKY, (ops.Given(0), ops.Given(1)))
-            when = (ops.Given(1),) if has_scalar else ()
+            when = (ops.Given(1),) if _has_scalar(slope) else ()
             return ops.arrange(ops.Cell(call, (arg, slope), op, ops.axes_of(arg), when), axes)
     return None
 
@@ -263,12 +262,10 @@ def match_unequal(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             is_exp = False
         case _:
             return None
-    match filled:
-        case ops.Fill(then, mask, ops.Num(value), where):
-            is_left = not where
-        case ops.Choose(mask, then, ops.Num(value)):
+    match _read_choice(filled):
+        case (mask, then, ops.Num(value)):
             is_left = True
-        case ops.Choose(mask, ops.Num(value), then):
+        case (mask, ops.Num(value), then):
             is_left = False
         case _:
             return None

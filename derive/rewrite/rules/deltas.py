@@ -156,11 +156,8 @@ def take_at_label(expr: ir.Expr) -> ir.Expr | None:
     calls = [part for part in walk(expr.then) if isinstance(part, (ir.Call, ir.Pow))]
     for _, index, place in _split_deltas(expr.condition, find_free(expr.then)):
         is_fewer = {*find_free(place)} <= {*find_free(expr.then)}
-        if (
-            not is_fewer
-            or not _takes(index, place)
-            or all(index not in find_free(c) for c in calls)
-        ):
+        is_work = any(index in find_free(call) for call in calls)
+        if not (is_fewer and is_work and is_position(place, index)):
             continue
         try:
             then = substitute(expr.then, {index: place})
@@ -168,14 +165,6 @@ def take_at_label(expr: ir.Expr) -> ir.Expr | None:
             continue
         return ir.Where(expr.condition, then, expr.other)
     return None
-
-
-def _takes(index: ir.Index, place: ir.Expr) -> bool:
-    """Is it one of the values of the index, beyond doubt or as its bounds say?"""
-    match place:
-        case ir.Access(ir.Tensor(kind="int", below=below)) if below is not None:
-            return is_same_extent(below, index.extent)
-    return is_position(place, index)
 
 
 @rule(
