@@ -48,6 +48,18 @@ def is_affine(place: ir.Expr) -> bool:
     return all(isinstance(each, ir.Index) or not find_free(each) for each in atoms)
 
 
+def find_extent(expr: ir.Expr, key: ir.Expr) -> ir.Expr | None:
+    """The extent of the places that a key stands at, if they have one."""
+    extents = [
+        extent
+        for access in find_accesses(expr)
+        for place, extent in zip(access.places, access.tensor.shape, strict=True)
+        if place is key
+    ]
+    is_one = bool(extents) and all(is_same_extent(extents[0], each) for each in extents)
+    return extents[0] if is_one else None
+
+
 @dataclass
 class Tables(ABC):
     """The tables of a system: by what they hold, and the equations that define them."""
@@ -85,14 +97,19 @@ class Tables(ABC):
         return is_variable(body) and not is_finite(mark_tensors(body, self.nonfinite))
 
     def define(
-        self, body: ir.Expr, places: Mapping[ir.Index, ir.Expr], *, is_row: bool = True
+        self,
+        body: ir.Expr,
+        places: Mapping[ir.Index, ir.Expr],
+        *,
+        is_row: bool = True,
+        name: str = "",
     ) -> ir.Expr:
         """A read of a table at places for some of its indices: its last ones, or its first."""
         others = tuple(i for i in find_free(body) if i not in places)
         axes = (*others, *places) if is_row else (*places, *others)
         if (body, axes) not in self.made:
-            name = self.names.take(f"{self.target}_of_{'_'.join(i.name for i in places)}")
-            self.made[body, axes] = ir.Equation(ir.name_axes(name, axes), body)
+            told = name or f"{self.target}_of_{'_'.join(i.name for i in places)}"
+            self.made[body, axes] = ir.Equation(ir.name_axes(self.names.take(told), axes), body)
         tensor = self.made[body, axes].target.tensor
         return ir.Access(tensor, tuple(places.get(axis, axis) for axis in axes))
 
@@ -164,17 +181,10 @@ class _Places(Tables):
 
     def _find_run(self, expr: ir.Expr, key: ir.Expr) -> ir.Index | None:
         """The index of the values of a key, if it is a place of one extent."""
-        extents = [
-            extent
-            for access in find_accesses(expr)
-            for place, extent in zip(access.places, access.tensor.shape, strict=True)
-            if place is key
-        ]
-        if not extents or not all(is_same_extent(extents[0], each) for each in extents):
-            return None
-        if extents[0] not in self.runs:
-            self.runs[extents[0]] = self.names.take_index(ir.Index("u", extents[0]))
-        return self.runs[extents[0]]
+        extent = find_extent(expr, key)
+        if extent is not None and extent not in self.runs:
+            self.runs[extent] = self.names.take_index(ir.Index("u", extent))
+        return None if extent is None else self.runs[extent]
 
     def _open_sum(self, expr: ir.Reduce, key: ir.Expr) -> ir.Expr | None:
         """A sum of a product: what is summed over indices of the table alone is in the table."""
@@ -217,6 +227,45 @@ class _Places(Tables):
         read = self.define(ir.Reduce("sum", summed, condition, body), {run: run})
         kept = tuple(i for i in expr.bound if i not in summed)
         return ir.sum_over((*kept, run), ir.product_of([read, *mine]))
+
+
+@dataclass
+class _Labels(Tables):
+    """Tables of 1 where a row has a label, else 0."""
+
+    labels: Sequence[ir.Access]  # keys that are tried
+
+    def open(self, expr: ir.Expr, guards: Conditions) -> ir.Expr:
+        """The expression with sums over entries at labels as products with such tables."""
+        if isinstance(expr, ir.Reduce) and expr.kind == "sum":
+            expr = reduce(self._multiply, self.labels, expr)
+        return self.open_values(expr, guards)
+
+    def _multiply(self, expr: ir.Reduce, key: ir.Access) -> ir.Reduce:
+        """The sum over all labels too, if the entries have other indices than the key."""
+        own, extent = {*find_free(key)}, find_extent(expr.body, key)
+        segments = (each for each in find_accesses(expr.condition) if each.tensor.kind == "int")
+        if extent is None or not own & {*expr.bound} or any(segments):
+            return expr
+        run = self.names.take_index(ir.Index("u", extent))
+        factors = find_factors(expr.body)
+        mine = [substitute(f, {key: run}) for f in factors if key in find_keys(f)]
+        all_runs: dict[ir.Expr, ir.Expr] = dict.fromkeys(self.labels, run)
+        free = {*find_free(substitute(ir.product_of(mine), all_runs))} - {run}
+        is_known = all(is_finite(mark_tensors(each, self.nonfinite)) for each in mine)
+        if own <= free or free <= own or not is_known:
+            return expr
+        rows = [  # a row stands at its own place, for all its readers
+            p if isinstance(p, ir.Index) and p not in key.places[:k] else ir.Index(f"r{k}", length)
+            for k, (p, length) in enumerate(zip(key.places, key.tensor.shape, strict=True))
+        ]
+        places = {**dict(zip(rows, key.places, strict=True)), run: run}
+        is_there = ir.Compare("==", ir.Access(key.tensor, tuple(rows)), run)
+        name = f"{key.tensor.name}_one_hot"
+        table = self.define(ir.Where(is_there, ir.ONE, ir.ZERO), places, name=name)
+        others = (f for f in factors if key not in find_keys(f))
+        body = ir.product_of([*others, *mine, table])
+        return ir.Reduce("sum", (*expr.bound, run), expr.condition, body)
 
 
 @rule(
@@ -334,6 +383,21 @@ def add_by_place(system: ir.System) -> Iterator[ir.System]:
     """What reads of a table are multiplied by is added up for each of its places before."""
     keys = tuple(dict.fromkeys(k for e in _inline_reads(system) for k in find_keys(e.value)))
     yield from _Places(system, keys, adds=True).tabulate(_inline_reads(system))
+
+
+@system_rule(
+    law="sum_j T_ij(s_nj) = sum_ju T_iju * x_nju, x_nju = [s_nj == u], of finite entries",
+    before="int s[N, L] < A; T[K, L, A]; y[n,k] = sum[l](T[k,l,s[n,l]])",
+    after="int s[N, L] < A; T[K, L, A]; index u < A; s_one_hot[n,l,u] = [s[n,l] == u]; "
+    "y[n,k] = sum[l, u](T[k,l,u] * s_one_hot[n,l,u])",
+    refuses="int s[N, L] < A; T[N, L, A]; y[n] = sum[l](T[n,l,s[n,l]])",
+)
+def multiply_labels(system: ir.System) -> Iterator[ir.System]:
+    """A sum of entries at labels is a product of matrices with rows that are 1 at the label."""
+    keys = dict.fromkeys(k for e in system.equations for k in find_keys(e.value))
+    labels = tuple(key for key in keys if isinstance(key, ir.Access))
+    for allowed in (labels, *((key,) for key in labels if len(labels) > 1)):
+        yield from _Labels(system, allowed).tabulate(system.equations)
 
 
 def _inline_reads(system: ir.System) -> tuple[ir.Equation, ...]:
