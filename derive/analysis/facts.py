@@ -606,7 +606,7 @@ def _find_sign(expr: ir.Expr) -> Sign:
         case ir.Pow(base, ir.Number(value)):
             return raise_sign(find_sign(base), value)
         case ir.Pow(base):
-            return min(find_sign(base), Sign.NEVER_NEGATIVE)
+            return find_sign(base)
         case ir.Where(condition, then, other):
             is_kept = condition is ir.Compare(">", then, ir.ZERO)
             return find_sign(other) if is_kept else min(find_sign(then), find_sign(other))

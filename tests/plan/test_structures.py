@@ -86,6 +86,12 @@ BANDS = {
 }
 # Of all sizes at which a plan for large ones is called: values by the loops, gradients finite.
 NEIGHBOURS = {
+    "a mixture whose weights may be below 0": "x[N,D]; w[D]; y[i] = log(3*D + "
+    "sum[d](w[d]*exp(-x[i,d]**2)))",
+    "a mixture of products": "a[N,D]; x, s[N,D,M]; w[i,d] = softmax[d](a[i,d]); "
+    "u[i,d,m] = exp(s[i,d,m]); y[i] = log(sum[d](w[i,d]*prod[m](exp(-x[i,d,m]**2)/(3*u[i,d,m]))))",
+    "products of what does not change": "x[N]; size W; index j < W; index i < N; "
+    "y[i] = prod[j](x[i]) + prod[j, j < i](x[i]) + log(prod[j](1/2))*x[i]",
     "a logarithm of what is 0 where i is j": "x[N]; "
     "y[i] = sum[j, j != i]((x[i] - x[j])**2*log((x[i] - x[j])**2))",
     "the same through a name": "x[N,D]; d[i,j] = sum[c]((x[i,c] - x[j,c])**2); "
@@ -267,6 +273,14 @@ def test_a_share_of_nothing_is_nan() -> None:
     lines = "x[N,D]; bool m[N,D]; y[n,d] = where(m[n,d], exp(x[n,d]), 0)"
     share = build(f"{lines}/sum[k,l, m[k,l]](exp(x[k,l]))").function
     assert share(torch.randn(2, 3), torch.zeros(2, 3, dtype=torch.bool)).isnan().all()
+
+
+@pytest.mark.parametrize("weight", ["v[k]", "1/v[k]"])
+def test_a_mixture_is_finite_where_its_exponentials_are_not(weight: str) -> None:
+    mixture = build(f"v[K] > 0; x[N,K]; f[i,k] = {weight}*exp(-x[i,k]); y[i] = log(sum[k](f[i,k]))")
+    v, x = torch.rand(3) + 1, 1e4 + torch.randn(5, 3)
+    weights = v if weight == "v[k]" else 1 / v
+    torch.testing.assert_close(mixture.function(v, x), (weights.log() - x).logsumexp(-1))
 
 
 def test_a_product_with_and_without_a_number_is_made_once() -> None:

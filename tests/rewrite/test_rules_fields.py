@@ -242,7 +242,7 @@ def draw_huge(text, sizes, seed, dtype):
             case "q":
                 values = torch.randint(0, 2, shape, generator=generator) * 2.0 - 1
             case "v":
-                values = torch.randint(0, 9, shape, generator=generator) / 8.0
+                values = torch.randint(1, 9, shape, generator=generator) / 8.0
             case "k" | "b" | "a" | "c":
                 values = torch.randint(-20, 21, shape, generator=generator) * 64.0
             case _:

@@ -14,6 +14,7 @@ from derive.ir.functions import ROWS, is_complex
 from derive.ir.walk import find_accesses, find_free, map_children, substitute
 from derive.rewrite.rule import rule
 from derive.rewrite.rules import sums
+from derive.rewrite.rules.logarithms import split_logits
 
 
 @rule(
@@ -319,11 +320,9 @@ def join_exponents(expr: ir.Expr) -> ir.Expr | None:
     """A product of exponentials is one exponential."""
     match expr:
         case ir.Reduce("prod", bound, condition, body):
-            factors = sums.find_factors(body)
+            powers, rest = split_logits(body)
         case _:
             return None
-    powers = [f.arguments[0] for f in factors if isinstance(f, ir.Call) and f.function == "exp"]
-    rest = [f for f in factors if not isinstance(f, ir.Call) or f.function != "exp"]
     if not powers:
         return None
     whole = ir.Call("exp", (ir.Reduce("sum", bound, condition, ir.sum_of(powers)),))

@@ -10,7 +10,7 @@ from functools import partial, reduce
 from itertools import combinations
 
 from derive.analysis.extents import is_alike, match_index
-from derive.analysis.facts import is_safe
+from derive.analysis.facts import is_positive, is_safe
 from derive.ir import nodes as ir
 from derive.ir.functions import is_complex
 from derive.ir.walk import Names, find_free, is_reading, rewrite_bottom_up
@@ -19,43 +19,44 @@ from derive.rewrite.rules import sums
 
 
 @rule(
-    law="log(sum_j exp(e_j)) = logsumexp_j(e)",
-    before="x[M, N]; y[i] = log(sum[j](exp(x[i,j])))",
-    after="x[M, N]; y[i] = logsumexp[j](x[i,j])",
-    refuses="x[M, N]; y[i] = log(1 + sum[j](exp(x[i,j])))",
+    law="log(sum_j exp(e_j) * b_j) = logsumexp_j(e_j + log(b_j)) where b > 0",
+    before="x[M, N]; v[N] > 0; y[i] = log(sum[j](v[j] * exp(x[i,j])))",
+    after="x[M, N]; v[N] > 0; y[i] = logsumexp[j](x[i,j] + log(v[j]))",
+    refuses="x[M, N]; v[N]; y[i] = log(sum[j](v[j] * exp(x[i,j])))",
 )
 def find_logsumexp(expr: ir.Expr) -> ir.Expr | None:
-    """The logarithm of a sum of exponentials is a logsumexp."""
+    """The logarithm of a sum of products with exponentials is a logsumexp.
+
+    A factor with an index that no exponent has makes the sum a product of matrices: it stays.
+    """
     match expr:
-        case ir.Call("log", (ir.Reduce("sum", bound, condition, ir.Call("exp", (logit,))),)):
-            return ir.Reduce("logsumexp", bound, condition, logit)
+        case ir.Call("log", (ir.Reduce("sum", bound, condition, body),)) if not is_complex(body):
+            logits, rest = split_logits(body)
         case ir.Call("log", (ir.Call("exp", (logit,)),)) if not is_complex(logit):
             return logit
+        case _:
+            return None
+    logit = ir.sum_of(logits)
+    is_bare = any(not isinstance(each, ir.Along) for each in logits)
+    if is_bare and set(find_free(body)) <= set(find_free(logit)) and all(map(is_positive, rest)):
+        logs = [ir.Call("log", (ir.product_of(rest),))] if rest else []
+        return ir.Reduce("logsumexp", bound, condition, ir.sum_of([*logits, *logs]))
     return None
 
 
 @rule(
     law="log(exp(a) * b) = a + log(b);  log(exp(a) / b) = a - log(b)",
-    before="x[M, N]; y[i,j] = log(exp(x[i,j]) / (1 + sum[k](exp(x[i,k]))))",
-    after="x[M, N]; y[i,j] = x[i,j] - log(1 + sum[k](exp(x[i,k])))",
+    before="x[M, N]; y[i,j] = log(exp(x[i,j])**2 / (1 + sum[k](exp(x[i,k]))))",
+    after="x[M, N]; y[i,j] = 2 * x[i,j] - log(1 + sum[k](exp(x[i,k])))",
     refuses="x, y[N]; z[i] = log(exp(x[i]) + y[i])",
 )
 def split_log(expr: ir.Expr) -> ir.Expr | None:
     """The logarithm of a product with an exponential: the product may overflow, a sum does not."""
     match expr:
         case ir.Call("log", (value,)) if not is_complex(expr):
-            pass
+            logits, rest = split_logits(value)
         case _:
             return None
-    logits, rest = list[ir.Expr](), list[ir.Expr]()
-    for factor in sums.find_factors(value):
-        match factor:
-            case ir.Call("exp", (logit,)):
-                logits.append(logit)
-            case ir.Pow(total, ir.Number(-1)) if whole := _find_logit(total):
-                logits.append(sums.turn(whole))
-            case _:
-                rest.append(factor)
     match rest:
         case _ if not logits:
             return None
@@ -64,6 +65,24 @@ def split_log(expr: ir.Expr) -> ir.Expr | None:
         case [ir.Pow(under, ir.Number(-1))]:
             return ir.sum_of([*logits, sums.turn(ir.Call("log", (under,)))])
     return ir.sum_of([*logits, ir.Call("log", (ir.product_of(rest),))])
+
+
+def split_logits(value: ir.Expr) -> tuple[list[ir.Expr], list[ir.Expr]]:
+    """The logarithms of those factors that are exponentials or shares of them, and the others."""
+    logits, rest = list[ir.Expr](), list[ir.Expr]()
+    for factor in sums.find_factors(value):
+        match factor:
+            case ir.Call("exp", (logit,)):
+                logits.append(logit)
+            case ir.Pow(ir.Call("exp", (logit,)), ir.Number() as power):
+                logits.append(ir.product_of([power, logit]))
+            case ir.Pow(total, ir.Number(-1)) if whole := _find_logit(total):
+                logits.append(sums.turn(whole))
+            case ir.Along("softmax", index, ir.TRUE, logit):
+                logits.append(ir.Along("log_softmax", index, ir.TRUE, logit))
+            case _:
+                rest.append(factor)
+    return logits, rest
 
 
 def _find_logit(total: ir.Expr) -> ir.Expr | None:

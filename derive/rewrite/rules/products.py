@@ -156,20 +156,23 @@ def merge_sums(expr: ir.Expr) -> ir.Expr | None:
 
 
 @rule(
-    law="sum_j f = extent(j) * f where j does not occur in f",
-    before="x[M]; y[N]; index j < N; s[i] = sum[j](x[i] * 2) + y[0]",
-    after="x[M]; y[N]; s[i] = N * (x[i] * 2) + y[0]",
+    law="sum_j f = extent(j) * f and prod_j f = f**extent(j) where j does not occur in f",
+    before="x[M]; y[N]; index j < N; s[i] = sum[j](x[i] * 2) + prod[j](x[i]) + y[0]",
+    after="x[M]; y[N]; s[i] = N * (x[i] * 2) + x[i]**N + y[0]",
     refuses="x[M]; index i < M; s[i] = sum[j, j <= i](x[j])",
 )
 def count_unused(expr: ir.Expr) -> ir.Expr | None:
-    """A summed index that does not occur multiplies by its extent; its multiplicity is kept."""
+    """A bound index that does not occur leaves its extent, which is how often it is repeated."""
     match expr:
-        case ir.Reduce("sum", bound, condition, body):
+        case ir.Reduce("sum" | "prod" as kind, bound, condition, body):
             used = {*find_free(body), *find_free(condition)}
-            idle = tuple(i for i in bound if i not in used)
+            idle = tuple(i.extent for i in bound if i not in used)
             left = tuple(i for i in bound if i in used)
-            if idle:
-                return ir.Mul((*(i.extent for i in idle), ir.sum_over(left, body, condition)))
+            if idle and kind == "sum":
+                return ir.Mul((*idle, ir.sum_over(left, body, condition)))
+            if idle and (left or condition is ir.TRUE):
+                once = ir.Reduce("prod", left, condition, body) if left else body
+                return ir.Pow(once, ir.product_of(idle))
     return None
 
 
