@@ -50,8 +50,8 @@ def egnn_layer(
 
     Returns h_new[n,g] [N, F], x_new[n,k] [N, 3].
     Raises ValueError where the shapes do not fit together.
-    Cost: 6*F*M*N + 2*F**2*N + 7*E*M + 3*F*N + 15*E + 3*N operations; 3*E*M + 2*M*N + 4*E elements
-        alive at once.
+    Cost: 6*F*M*N + 2*F**2*N + 7*E*M + 3*F*N + 15*E operations; 3*E*M + 2*M*N + 4*E elements alive
+        at once.
     """
     N, M, E = _check_shapes(h, x, W_dst, W_src, w_d, w_x, U_h, U_m, src, dst)
     if validate:
@@ -76,7 +76,7 @@ def egnn_layer(
     # w[e] = sum[c](m[e,c] * w_x[c])  [E]
     w = m @ w_x
     # x_new[n,k] = x[n,k] + sum[e]([dst[e] == n] * (r[e,k] * w[e]))  [N, 3]
-    x_new = x + _sum_segments(r * w[:, None], dst, N)
+    x_new = _add_places(x, r * w[:, None], dst, 0)
     # total[n,c] = sum[e]([dst[e] == n] * m[e,c])  [N, M]
     total = _sum_segments(m, dst, N)
     # total_U_m[n,g] = sum[c](total[n,c] * U_m[c,g])  [N, F]
@@ -143,3 +143,11 @@ def _sum_segments(x: Tensor, segments: Tensor, count: int, dim: int = 0) -> Tens
     wide = torch.promote_types(x.dtype, torch.float32) if x.is_floating_point() else x.dtype
     shape = (*x.shape[:dim], count, *x.shape[dim + 1 :])
     return x.new_zeros(shape, dtype=wide).index_add(dim, segments, x.to(wide)).to(x.dtype)
+
+
+def _add_places(total: Tensor, x: Tensor, places: Tensor, dim: int) -> Tensor:
+    """The total, and each x added at its place along dim, in float32 at least."""
+    is_short = total.is_floating_point()
+    wide = total.to(torch.promote_types(total.dtype, torch.float32)) if is_short else total
+    add = wide.scatter_add if places.ndim == x.ndim else wide.index_add  # of whole rows
+    return add(dim, places.long(), x.to(wide.dtype)).to(total.dtype)

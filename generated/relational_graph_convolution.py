@@ -37,8 +37,8 @@ def relational_graph_convolution(
 
     Returns Y[n,g] [N, G].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*F*G*N*R + 2*F*G*N + 2*E*G + 2*G*N + 3*E operations; G*N*R + 2*E*G + E elements alive at
-        once.
+    Cost: 2*F*G*N*R + 2*F*G*N + 2*E*G + G*N + 3*E operations; G*N*R + 2*E*G + G*N + E elements alive
+        at once.
     """
     N, R = _check_shapes(X, W, W_0, c, src, dst, rel)
     src = src.long()  # in 32 bits it may overflow
@@ -49,15 +49,12 @@ def relational_graph_convolution(
         _check_range(f"0 <= rel[e] < R={R}", rel, R)
     # Z[r,n,g] = sum[f](X[n,f] * W[r,f,g])  [R, N, G]
     Z = torch.einsum("nf,rfg->rng", X, W)
-    # Y[n,g] = relu(sum[e]([dst[e] == n] * (Z[rel[e],src[e],g] * (1 / c[e]))) + sum[f](X[n,f] *
-    #     W_0[f,g]))  [N, G]
+    # X_W_0[n,g] = sum[f](X[n,f] * W_0[f,g])  [N, G]
+    X_W_0 = X @ W_0
+    # Y[n,g] = relu(X_W_0[n,g] + sum[e]([dst[e] == n] * (Z[rel[e],src[e],g] * (1 / c[e]))))  [N, G]
     return torch.relu(
-        torch.addmm(
-            _sum_segments(
-                Z.flatten(0, 1).index_select(0, rel * N + src) * (1 / c)[:, None], dst, N
-            ),
-            X,
-            W_0
+        _add_places(
+            X_W_0, Z.flatten(0, 1).index_select(0, rel * N + src) * (1 / c)[:, None], dst, 0
         )
     )
 
@@ -102,8 +99,9 @@ def _check_range(wanted: str, integers: Tensor, below: int) -> None:
         raise ValueError(f"{wanted} must hold, got {outside[0].item()}")
 
 
-def _sum_segments(x: Tensor, segments: Tensor, count: int, dim: int = 0) -> Tensor:
-    """The sum over each of so many segments of one place; of short floats in float32."""
-    wide = torch.promote_types(x.dtype, torch.float32) if x.is_floating_point() else x.dtype
-    shape = (*x.shape[:dim], count, *x.shape[dim + 1 :])
-    return x.new_zeros(shape, dtype=wide).index_add(dim, segments, x.to(wide)).to(x.dtype)
+def _add_places(total: Tensor, x: Tensor, places: Tensor, dim: int) -> Tensor:
+    """The total, and each x added at its place along dim, in float32 at least."""
+    is_short = total.is_floating_point()
+    wide = total.to(torch.promote_types(total.dtype, torch.float32)) if is_short else total
+    add = wide.scatter_add if places.ndim == x.ndim else wide.index_add  # of whole rows
+    return add(dim, places.long(), x.to(wide.dtype)).to(total.dtype)

@@ -27,7 +27,7 @@ def sparse_graph_convolution(
 
     Returns Y[n,g] [N, G].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*F*G*N + E*G + 4*G*N + E + 3*N operations; E*G + 2*G*N + 5*N elements alive at once.
+    Cost: 2*F*G*N + E*G + 3*G*N + E + 3*N operations; E*G + 2*G*N + 5*N elements alive at once.
     """
     N = _check_shapes(X, W, src, dst)
     dst = dst.long()  # in 32 bits it may overflow
@@ -43,7 +43,7 @@ def sparse_graph_convolution(
     # H[n,g] = sum[f](X[n,f] * W[f,g]) * rsqrt_degree[n]  [N, G]
     H = X @ W * rsqrt_degree[:, None]
     # Y[n,g] = relu((H[n,g] + sum[e]([dst[e] == n] * H[src[e],g])) * rsqrt_degree[n])  [N, G]
-    return torch.relu((H + _sum_segments(H.index_select(0, src), dst, N)) * rsqrt_degree[:, None])
+    return torch.relu(_add_places(H, H.index_select(0, src), dst, 0) * rsqrt_degree[:, None])
 
 
 def _check_shapes(X: Tensor, W: Tensor, src: Tensor, dst: Tensor) -> int:
@@ -75,8 +75,9 @@ def _check_range(wanted: str, integers: Tensor, below: int) -> None:
         raise ValueError(f"{wanted} must hold, got {outside[0].item()}")
 
 
-def _sum_segments(x: Tensor, segments: Tensor, count: int, dim: int = 0) -> Tensor:
-    """The sum over each of so many segments of one place; of short floats in float32."""
-    wide = torch.promote_types(x.dtype, torch.float32) if x.is_floating_point() else x.dtype
-    shape = (*x.shape[:dim], count, *x.shape[dim + 1 :])
-    return x.new_zeros(shape, dtype=wide).index_add(dim, segments, x.to(wide)).to(x.dtype)
+def _add_places(total: Tensor, x: Tensor, places: Tensor, dim: int) -> Tensor:
+    """The total, and each x added at its place along dim, in float32 at least."""
+    is_short = total.is_floating_point()
+    wide = total.to(torch.promote_types(total.dtype, torch.float32)) if is_short else total
+    add = wide.scatter_add if places.ndim == x.ndim else wide.index_add  # of whole rows
+    return add(dim, places.long(), x.to(wide.dtype)).to(total.dtype)

@@ -13,7 +13,8 @@ _HELPERS = """
     _check_shapes _check_range _sum_so_far _find_ranks _count_below _reduce_below _average_below
     _is_among_first _add_ties _read_places
     _sum_windows
-    _sum_segments _sum_places _take_places _average_segments _reduce_segments _segment_logsumexp
+    _sum_segments _sum_places _add_places _take_places
+    _average_segments _reduce_segments _segment_logsumexp
     _weigh_apart _transform _unfold _split_windows _stack_windows _recur _lstm _gru _norm
 """
 _TYPES = "Tensor tuple float int bool str dict slice reversed abs range min RuntimeError"

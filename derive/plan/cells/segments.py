@@ -14,9 +14,23 @@ from derive.analysis.facts import is_never_negative
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.plan import ops
-from derive.plan.cells.matching import LACKS, CellRule, Definitions, is_same, strip
+from derive.plan.cells.matching import (
+    LACKS,
+    CellRule,
+    Definitions,
+    Signed,
+    divide,
+    is_same,
+    join_product,
+    join_sum,
+    split_product,
+    split_sum,
+    strip,
+)
+from derive.plan.cost import find_true_axes
 from derive.plan.lower.guarded import choose
 from derive.plan.lower.product import NEUTRAL
+from derive.plan.lower.segments import ADDED, SUMS
 from derive.plan.steps import free_name
 
 RUNNING = "_sum_so_far"  # a function of the file
@@ -195,7 +209,69 @@ def match_bag(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     return ops.arrange(cell, ops.axes_of(op))
 
 
+def match_added(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """Entries that are added up at places, scaled before, and added to what there is already.
+
+    Of more entries than places the sum is scaled.
+    """
+    if not isinstance(op, ops.Apply) or op.function not in {"+", "-", "*", "/"}:
+        return None
+    terms = split_sum(op, definitions.unwrap)
+    for term in terms:
+        found = _find_sum(term, definitions)
+        others = [each for each in terms if each is not term]
+        if found is None:
+            continue
+        (cell, value), (entries, numbers, *_) = found, found[0].args
+        few, many = map(definitions.memory.count, (ops.axes_of(value), op.axes))
+        if value is not entries and few >= many:
+            continue
+        made = ops.with_args(cell, (value, *cell.args[1:]))
+        assert isinstance(made, ops.Cell)
+        if not others:
+            return None if made is cell else ops.arrange(made, op.axes)
+        total = ops.arrange(join_sum(others, op.axes), cell.axes)
+        if {*find_true_axes(total)} == {*op.axes}:
+            place = next(k for k, i in enumerate(cell.axes) if i not in ops.axes_of(value))
+            call = ops.TorchCall(ADDED, (*map(ops.Given, range(3)), place))
+            whole = ops.Apply("+", (total, made.whole), cell.axes)
+            args = (total, value, numbers)
+            return ops.arrange(ops.Cell(call, args, whole, cell.axes, volume=cell.volume), op.axes)
+    return None
+
+
+def _find_sum(term: Signed, definitions: Definitions) -> tuple[ops.Cell, ops.Op] | None:
+    """A term as (a sum of entries at places, the entries times what the sum is multiplied by)."""
+    parts = split_product(term.op, definitions.unwrap)
+    opened = [definitions.unwrap(factor) for factor in parts.over]
+    cells = [each for each in opened if isinstance(each, ops.Cell) and _is_sum(each)]
+    if len(cells) != 1:
+        return None
+    factors = [f for f, each in zip(parts.over, opened, strict=True) if each is not cells[0]]
+    value, axes = cells[0].args[0], ops.axes_of(cells[0].args[0])
+    if any(not {*ops.axes_of(f)} <= {*axes} & {*cells[0].axes} for f in (*factors, *parts.under)):
+        return None
+    scaled = divide(join_product([value, *factors], axes) or value, parts.under, axes)
+    if term.negative is not parts.negative:
+        scaled = ops.Apply("neg", (scaled,), axes)
+    return cells[0], ops.arrange(scaled, axes)
+
+
+def _is_sum(cell: ops.Cell) -> bool:
+    """Are entries added up at places, and to nothing else?"""
+    is_call = isinstance(cell.call, ops.TorchCall) and cell.call.function in {SUMS, ADDED}
+    return is_call and isinstance(cell.whole, ops.Einsum)
+
+
 CELLS = (
+    CellRule(
+        call=ADDED,
+        computes="x[B, V]; a[B, T]; g[B]; int c[B, T] < V\n"
+        "y[b,v] = x[b,v] + g[b] * sum[t](a[b,t] * [c[b,t] == v])",
+        refuses="x[B, V]; a[B, T]; g[V]; int c[B, T] < V\n"
+        "y[b,v] = g[v] * max[t](a[b,t] * [c[b,t] == v])",
+        match=match_added,
+    ),
     CellRule(
         call=BAG,
         computes="E[V, D]; int t[B, K] < V\ny[b,d] = sum[k](E[t[b,k],d])",

@@ -38,7 +38,8 @@ from derive.plan.lower.guarded import (
 )
 
 SUMS, EXTREMES, LOGSUMEXP = "_sum_segments", "_reduce_segments", "_segment_logsumexp"
-PLACES, PICK, AVERAGE = "_sum_places", "_take_places", "_average_segments"  # others
+PLACES, ADDED = "_sum_places", "_add_places"
+PICK, AVERAGE = "_take_places", "_average_segments"  # others
 TORCH = {"max": "amax", "min": "amin", "prod": "prod"}  # torch's words in scatter_reduce
 FEW = 8  # segments below which a product with the mask is as fast
 
@@ -275,14 +276,21 @@ def _add_places(
     places = [ops.arrange(op, told) for op in (*each, *(op for _, op in pairs))]
     value = ops.arrange(value, (*told, *rest))
     extents = [i.extent for i in (*batch, *segments)]
-    args = (value, *places, *map(ops.Num, extents))
-    count = len(places)
-    given = (tuple(map(ops.Given, range(1 + k * count, 1 + (k + 1) * count))) for k in range(2))
     kind = "int" if ops.is_integral(value) else "real"
     shown = [ops.Cast(_write_mask(label, op), kind) for label, op in pairs]
     whole: ops.Op = ops.Einsum((*shown, value), axes)
-    inside = (("is_inside", True),) if all(label.is_inside for label in labels) else ()
-    call = ops.TorchCall(PLACES, (ops.Given(0), *given), inside)
+    is_inside = all(label.is_inside for label in labels)
+    is_row = len(labels) == 1 and not rest and len(told) == len(batch) + 1
+    places = places[-1:] if is_row and is_inside and ops.find_reads(value) else places
+    args = (value, *places, *map(ops.Num, extents))
+    given = tuple(map(ops.Given, range(1, len(args))))
+    at, shape = given[: len(places)], given[len(places) :]
+    if len(places) < len(extents):
+        zeros = ops.TorchCall(".new_zeros", (ops.Given(0), shape))
+        call = ops.TorchCall(ADDED, (zeros, ops.Given(0), *at, len(batch)))
+    else:
+        inside = (("is_inside", True),) if is_inside else ()
+        call = ops.TorchCall(PLACES, (ops.Given(0), at, shape), inside)
     return ops.Cell(call, args, whole, axes, volume=ops.axes_of(value))
 
 
