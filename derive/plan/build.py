@@ -28,8 +28,9 @@ from derive.plan.meaning import find_values, to_expr
 from derive.plan.path import FLOPS
 from derive.plan.plan import SUBSCRIPTS, Entry, Plan
 from derive.plan.steps import Step, free_name, is_mask, name_op, name_part
-from derive.rewrite.guards import find_roundable, mark_harmful
+from derive.rewrite.guards import mark_harmful
 from derive.rewrite.recipes import prepare
+from derive.rewrite.rounding import find_roundable
 
 
 def make_plan(system: ir.System, sizes: Mapping[str, int], *, cells: bool = True) -> Plan:

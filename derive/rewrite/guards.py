@@ -4,16 +4,14 @@ where(c, 1/x, 0)  computes  1/where(c, x, 1)  before it chooses, so that neither
 gradient of the branch that is not taken can be nan.
 """
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache, partial
-from itertools import product
+from itertools import chain, product
 from typing import TypeAlias
 
 from derive.analysis import facts
-from derive.analysis.affine import simplify_place
 from derive.analysis.extents import is_always, is_filled, is_never_empty, to_key
 from derive.ir import functions, polynomial
 from derive.ir import nodes as ir
@@ -148,6 +146,22 @@ def _open_guards(expr: ir.Expr, condition: ir.Expr, *, is_finite: bool = True) -
     return map_children(expr, lambda child: _open_guards(child, condition, is_finite=is_finite))
 
 
+def find_number(expr: ir.Expr, condition: ir.Expr) -> Fraction | None:
+    """The number that a protected expression is where the condition is false, if it is known."""
+
+    def settle(here: ir.Expr) -> ir.Expr:
+        match here:
+            case ir.Pow(ir.Number(base), _) if base == 1:
+                return ir.ONE
+            case ir.Call("log", (ir.Number(argument),)) if argument == 1:
+                return ir.ZERO
+            case ir.Where(asked, _, other) if asked is condition and other in _GUARDS:
+                return other
+        return here
+
+    return polynomial.Polynomial.of(rewrite_bottom_up(expr, settle)).constant
+
+
 def _stand_in(expr: ir.Expr) -> ir.Expr:
     """A finite number of which no more is known than the sign of an expression."""
     sign = facts.find_sign(expr)
@@ -174,7 +188,32 @@ def find_need(condition: ir.Expr, expr: ir.Expr) -> ir.Expr:
         return condition
     outside = ir.all_of(*(part for part in parts if part not in inside))
     rest = tuple(index for index in find_free(outside) if index not in free)
-    return ir.all_of(*inside, find_some(outside, rest))
+    is_scalar = is_variable(expr) and not find_accesses(expr)
+    some = _find_scalar_need(outside, expr) if is_scalar else None
+    return ir.all_of(*inside, some or find_some(outside, rest))
+
+
+def _find_scalar_need(condition: ir.Expr, expr: ir.Expr) -> ir.Expr | None:
+    """What a condition on tensors says of scalars, if they are finite wherever that holds.
+
+    A quotient of scalars that the condition has itself is a number, or the condition is none.
+    """
+    parts = {*walk(condition)}
+    if expr in parts or ir.Pow(expr, ir.MINUS_ONE) in parts:
+        return ir.TRUE
+    for part in ir.split_and(condition):
+        if not isinstance(part, ir.Compare):
+            continue
+        relation, low, scalar = part.relation, part.left, part.right
+        if relation in {">", ">="}:
+            relation, low, scalar = ir.MIRRORED[relation], scalar, low
+        is_above = relation == "<" or (relation == "<=" and facts.is_positive(low))
+        if isinstance(scalar, ir.Scalar) and is_above and facts.is_never_negative(low):
+            positive = ir.Access(ir.Tensor("#", (), lower=ir.ZERO, strict=(True, False)), ())
+            there = substitute(expr, {scalar: positive})
+            if facts.is_finite(there) and facts.is_finite(ir.Pow(there, ir.MINUS_ONE)):
+                return ir.Compare("<", ir.ZERO, scalar)
+    return None
 
 
 @lru_cache(maxsize=1 << 12)
@@ -345,26 +384,45 @@ Read: TypeAlias = tuple[ir.Access, facts.Guards]
 def carry_guards(system: ir.System) -> ir.System:
     """The system with each definition protected by the condition under which it is needed."""
     nonfinite, conditions = find_nonfinite(system), find_conditions(system)
+    valued, zeros = _find_valued(system), system.empty_row == "zeros"
     equations = []
     for equation in system.equations:
-        value, condition = equation.value, conditions[equation.target.tensor]
-        if equation.target.tensor.name in system.finite:
-            equations.append(equation)
-            continue
-        value = mark_tensors(value, nonfinite)
-        value = protect(value, condition, zeros=system.empty_row == "zeros")
-        equations.append(ir.Equation(equation.target, unmark_tensors(value, nonfinite)))
+        value, tensor = equation.value, equation.target.tensor
+        if tensor.name not in system.finite and tensor in valued:
+            value = mark_tensors(value, nonfinite)
+            is_defined = facts.is_finite_where_defined(value)
+            value = protect(value, conditions[tensor], zeros=zeros)
+            is_harmful = not is_defined or not is_harmless(value, conditions[tensor], zeros=zeros)
+            value = unmark_tensors(value, nonfinite)
+            if not is_harmful:
+                nonfinite.pop(tensor, None)  # what is needed of it is a number
+        equations.append(ir.Equation(equation.target, value))
     return replace(system, equations=tuple(equations))
+
+
+def _find_valued(system: ir.System) -> set[ir.Tensor]:
+    """The tensors that have a gradient: not those that are read in conditions alone."""
+    values = {equation.target.tensor: equation.value for equation in system.equations}
+    found, waiting = {*system.results}, [values[tensor] for tensor in system.results]
+    while waiting:
+        here = waiting.pop()
+        if isinstance(here, ir.Access) and here.tensor not in found and here.tensor in values:
+            found.add(here.tensor)
+            waiting.append(values[here.tensor])
+        is_truth = isinstance(here, (ir.Compare, ir.And, ir.Or, ir.Not))
+        waiting += () if is_truth else find_children(here)
+    return found
 
 
 def mark_harmful(system: ir.System) -> ir.System:
     """The tensors marked as infinite that may be so, or nan, where no one needs their value."""
-    conditions = find_conditions(system)
+    conditions, settle = find_conditions(system), partial(_bound_value, _find_compared(system))
     harmful: dict[ir.Tensor, ir.Tensor] = {}
     equations: list[ir.Equation] = []
     for equation in system.equations:
         value, tensor = mark_tensors(equation.value, harmful), equation.target.tensor
-        if not is_harmless(value, conditions[tensor], zeros=system.empty_row == "zeros"):
+        known = rewrite_bottom_up(value, settle)
+        if not is_harmless(known, conditions[tensor], zeros=system.empty_row == "zeros"):
             harmful[tensor] = replace(tensor, upper=ir.Infinity(False))
         equations.append(ir.Equation(equation.target, value))
     return replace(system, equations=tuple(equations))
@@ -398,12 +456,29 @@ def _join(conditions: Collection[ir.Expr]) -> ir.Expr:
     before = 0
     while before < (before := len(found)):
         for one, other in product(tuple(found), repeat=2):
-            asked, ruled_out = found[one] - found[other], found[other] - found[one]
-            if len(asked) == len(ruled_out) == 1 and ir.negate(*asked) in ruled_out:
+            ruled = found[other] - found[one]
+            denied = {*map(ir.negate, ruled)}
+            asked = [p for p in found[one] if ruled == {ir.negate(p)} or denied == {p}]
+            if asked:
                 both = ir.all_of(*(p for p in ir.split_and(one) if p not in asked))
                 found[both] = {*ir.split_and(both)}
-    least = [c for c, own in found.items() if not any(other < own for other in found.values())]
+    implied = {c: own.union(*map(_find_implied, own)) for c, own in found.items()}
+    least = [c for c, own in implied.items() if not any(other < own for other in found.values())]
     return ir.TRUE if ir.TRUE in found else ir.any_of(*least)
+
+
+def _find_implied(condition: ir.Expr) -> set[ir.Expr]:
+    """That two indices differ where a function of one differs from that of the other."""
+    match condition:
+        case ir.Compare("!=", left, right) if not isinstance(left, ir.Index):
+            pairs = product(find_free(left), find_free(right))
+            return {
+                ir.Compare("!=", *ends)
+                for one, other in pairs
+                if one is not other and substitute(left, {one: other}) is right
+                for ends in ((one, other), (other, one))
+            }
+    return set()
 
 
 def _rename(
@@ -427,192 +502,6 @@ def _rename(
     return ir.all_of(*kept)
 
 
-# A root, a logarithm or a quotient of a difference that is known to be positive is nan, or of
-# another sign, where rounding makes it negative. Through sums, products and names such a value is
-# made of others; exp and its like forgive what is small.
-
-
-Sensitive: TypeAlias = "tuple[set[ir.Expr], set[ir.Expr]]"  # to any rounding; where signs stay
-Names: TypeAlias = tuple[set[str], set[str], set[str]]  # the same of tensors; those not below 0
-
-
-def find_sensitive_names(system: ir.System, spared: Collection[ir.Expr] = ()) -> Names:
-    """The tensors that are read, at any remove, under such a function; those not below 0.
-
-    The reads that are `spared` do not count.
-    """
-    names: Names = (set(), set(), set())
-    for equation in system.equations:
-        if _is_one_sided(equation.value, names[2]):
-            names[2].add(equation.target.tensor.name)
-    for equation in reversed(system.equations):
-        for found, kept in zip(find_sensitive(equation, names), names[:2], strict=True):
-            reads = (site for site in found if isinstance(site, ir.Access) and site not in spared)
-            kept |= {site.tensor.name for site in reads}
-    return names
-
-
-def find_sensitive(equation: ir.Equation, names: Names) -> Sensitive:
-    """The parts of a value that stand under such a function, or all if its tensor does."""
-    name = equation.target.tensor.name
-    rounding = _find_sensitive(equation.value, name in names[0], None)
-    return rounding, _find_sensitive(equation.value, name in names[1], names[2])
-
-
-def find_signed_names(system: ir.System) -> set[str]:
-    """The results, and the tensors whose sign shows in them: not under exp and its like alone."""
-    names = {tensor.name for tensor in system.results}
-    for equation in reversed(system.equations):
-        found = find_signed(equation, names)
-        names |= {site.tensor.name for site in found if isinstance(site, ir.Access)}
-    return names
-
-
-def find_signed(equation: ir.Equation, names: Collection[str]) -> set[ir.Expr]:
-    """The parts of a value whose sign shows in it, if the value's own does.
-
-    A sum that may be negative anyhow does not show that of its terms. Under a condition a sign may
-    say that no guard is needed.
-    """
-    value = equation.value
-    masked = (p for p in walk(value) if getattr(p, "condition", ir.TRUE) is not ir.TRUE)
-    found = _collect(value, equation.target.tensor.name in names, _walk_signed)
-    return found.union(*map(walk, masked))
-
-
-def _walk_signed(expr: ir.Expr, is_signed: bool) -> Iterator[tuple[ir.Expr, bool]]:
-    match expr:
-        case ir.Call(function) if functions.FUNCTIONS[function].is_smooth:
-            is_signed = False
-        case ir.Along(kind) | ir.Reduce(kind) if functions.ROWS[kind].is_slow or kind == "argmax":
-            is_signed = False
-        case ir.Add(terms):
-            is_signed = is_signed and all(map(facts.is_never_negative, terms))
-    yield from ((part, is_signed) for part in find_children(expr))
-
-
-def find_roundable(system: ir.System) -> set[ir.Expr]:
-    """The sums that no such function reads, at any remove, but where they are sums of squares.
-
-    Such an entry of a sum of products rounds as the largest of its row does, which it is.
-    """
-    values = {equation.target.tensor.name: equation for equation in system.equations}
-    reads = {access for each in system.equations for access in find_accesses(each.value)}
-    spared = {a for a in reads if a.tensor.name in values and _is_square(a, values[a.tensor.name])}
-    names = find_sensitive_names(system, spared)
-    found: set[ir.Expr] = set()
-    for equation in system.equations:
-        sums = {part for part in walk(equation.value) if isinstance(part, ir.Reduce)}
-        found |= sums - find_sensitive(equation, names)[0]
-    return found
-
-
-def _is_square(access: ir.Access, equation: ir.Equation) -> bool:
-    """Whether a read entry of a sum of products is a sum of squares of whole rows."""
-    new = dict(zip(equation.target.places, access.places, strict=True))
-    fixed = {i: place for i, place in new.items() if not find_free(place)}
-    match equation.value:
-        case ir.Reduce("sum", bound, condition, body) if fixed:
-            factors = [part for part in ir.split_product(body) if {*find_free(part)} & {*bound}]
-        case _:
-            return False
-    moved = [factor for factor in factors if fixed.keys() & {*find_free(factor)}]
-    there = [rewrite_bottom_up(substitute(factor, fixed), _simplify_places) for factor in moved]
-    read = [
-        pair
-        for part in there
-        for a in find_accesses(part)
-        for pair in zip(a.places, a.tensor.shape, strict=True)
-    ]
-    is_whole = all(
-        isinstance(place, ir.Index) and polynomial.is_same_extent(place.extent, extent)
-        for place, extent in read
-        if {*find_free(place)} & {*bound}
-    )
-    is_equal = Counter(there) == Counter(factor for factor in factors if factor not in moved)
-    guards = ir.split_and(substitute(condition, fixed))
-    return is_whole and is_equal and all(each is ir.TRUE or is_always(each) for each in guards)
-
-
-def _simplify_places(expr: ir.Expr) -> ir.Expr:
-    match expr:
-        case ir.Access(tensor, places):
-            return ir.Access(tensor, tuple(map(simplify_place, places)))
-    return expr
-
-
-def _find_sensitive(value: ir.Expr, is_sensitive: bool, positive: set[str] | None) -> set[ir.Expr]:
-    """The parts; of tensors not below 0 where the sign is kept."""
-    return _collect(value, is_sensitive, partial(_walk_parts, positive=positive))
-
-
-def _collect(
-    value: ir.Expr, told: bool, walk_parts: Callable[..., Iterator[tuple[ir.Expr, bool]]]
-) -> set[ir.Expr]:
-    """The parts of which something is true, as `walk_parts` tells it of the parts of each."""
-    found: set[ir.Expr] = set()
-    seen: set[tuple[ir.Expr, bool]] = set()
-    stack = [(value, told)]
-    while stack:
-        here = stack.pop()
-        if here not in seen:
-            seen.add(here)
-            found |= {here[0]} if here[1] else set()
-            stack.extend(walk_parts(*here))
-    return found
-
-
-def _is_far_from_zero(power: ir.Pow, positive: set[str]) -> bool:
-    """Is its base a number from 1 on, and more than that?
-
-    Or less, by scalars times what is never negative, where the power is defined from 0 on alone:
-    all of this is below 1 then, and rounds as 1 does.
-    """
-    exponent = power.exponent
-    scalars = not isinstance(exponent, ir.Number) or exponent.value.denominator > 1
-    terms = ir.split_sum(power.base)
-    has_number = any(isinstance(term, ir.Number) and term.value >= 1 for term in terms)
-    return has_number and all(_is_one_sided(t, positive, scalars=scalars) for t in terms)
-
-
-def _is_one_sided(expr: ir.Expr, positive: set[str], *, scalars: bool = False) -> bool:
-    """Is it never negative, these tensors not being so? Or that times `scalars`."""
-    match expr:
-        case ir.Mul(parts) if scalars:
-            return all(_is_one_sided(part, positive, scalars=True) for part in parts)
-        case ir.Mul(parts) | ir.Add(parts) if all(_is_one_sided(p, positive) for p in parts):
-            return True
-        case ir.Reduce("sum" | "mean", _, _, body):
-            return _is_one_sided(body, positive, scalars=scalars)
-        case ir.Scalar() | ir.Pow(ir.Scalar()) if scalars:
-            return True
-        case ir.Access(tensor) if tensor.name in positive:
-            return True
-    return facts.is_never_negative(expr)
-
-
-def _walk_parts(
-    expr: ir.Expr, is_sensitive: bool, positive: set[str] | None
-) -> Iterator[tuple[ir.Expr, bool]]:
-    """The parts, and whether they are sensitive."""
-    match expr:
-        case ir.Pow(base, exponent):
-            is_steep = is_sensitive or not is_natural(exponent)
-            is_far = positive is not None and _is_far_from_zero(expr, positive)
-            yield base, is_steep and not is_far
-            yield exponent, is_sensitive
-        case ir.Call(function, arguments):
-            row = functions.FUNCTIONS[function]
-            inner = bool(row.domain) or (is_sensitive and not row.is_smooth)
-            yield from ((argument, inner) for argument in arguments)
-        case ir.Along(kind) | ir.Reduce("argmax" as kind) if (
-            kind == "argmax" or functions.ROWS[kind].is_slow
-        ):
-            yield from ((part, False) for part in find_children(expr))
-        case _:
-            yield from ((part, is_sensitive) for part in find_children(expr))
-
-
 # Tensors that may not be finite.
 
 
@@ -628,11 +517,12 @@ def find_nonfinite(system: ir.System, *, signs: bool = False) -> dict[ir.Tensor,
         for tensor in inputs
         if isinstance(tensor.upper, ir.Infinity)
     }
-    recurs = bool(find_groups(system))
+    recurs, settle = bool(find_groups(system)), partial(_bound_value, _find_compared(system))
     while True:
         known = dict(found)
         for equation in system.equations:
             value, tensor = mark_tensors(equation.value, found), equation.target.tensor
+            value = rewrite_bottom_up(value, settle)
             is_bounded, is_known = facts.is_finite(value), facts.is_finite_where_defined(value)
             if tensor.name in system.infinite:
                 is_bounded, is_known = False, False
@@ -645,6 +535,32 @@ def find_nonfinite(system: ir.System, *, signs: bool = False) -> dict[ir.Tensor,
             found[tensor] = ir.Tensor(*kept, lower, upper, (sign is facts.Sign.POSITIVE, False))
         if not recurs or found == known:
             return found
+
+
+def _find_compared(system: ir.System) -> set[ir.Expr]:
+    """The scalars that stand in conditions, elsewhere than in divisors."""
+    found: set[ir.Expr] = set()
+    values = chain.from_iterable(walk(equation.value) for equation in system.equations)
+    waiting: list[ir.Expr] = [part for part in values if isinstance(part, ir.Compare)]
+    while waiting:
+        here = waiting.pop()
+        found |= {here} if isinstance(here, ir.Scalar) else set()
+        is_divisor = isinstance(here, ir.Pow) and not find_accesses(here)
+        waiting += () if is_divisor else find_children(here)
+    return found
+
+
+def _bound_value(compared: set[ir.Expr], expr: ir.Expr) -> ir.Expr:
+    """What is as finite as a power, of which the value alone is read, not the slope.
+
+    Scalars are no divisors unless they are not 0.
+    """
+    match expr:
+        case ir.Pow(base, ir.Number(power)) if power > 0 and facts.is_never_negative(base):
+            return base
+        case ir.Pow(base, ir.Number()) if is_variable(base) and not find_accesses(base):
+            return expr if compared & {*walk(base)} else _stand_in(expr)
+    return expr
 
 
 def mark_tensors(expr: ir.Expr, likeness: Mapping[ir.Tensor, ir.Tensor]) -> ir.Expr:

@@ -37,7 +37,7 @@ from derive.ir.walk import (
     rewrite_top_down,
     walk,
 )
-from derive.rewrite import guards
+from derive.rewrite import guards, rounding
 from derive.rewrite.rule import (
     IndexNames,
     Rule,
@@ -237,6 +237,7 @@ RULES: tuple[Rule, ...] = (
     chains.split_root,
     logarithms.turn_sigmoid,
     products.choose_argument,
+    products.clip_argument,
     tables.join_reads,
     products.contract_mean,
     exponentials.find_softmax,
@@ -493,13 +494,13 @@ def _find_sites(
     *,
     fast_math: bool,
 ) -> list[Site]:
-    names = guards.find_sensitive_names(system)
+    names = rounding.find_sensitive_names(system)
     marked = [replace(e, value=guards.mark_tensors(e.value, nonfinite)) for e in system.equations]
-    signed_names = guards.find_signed_names(replace(system, equations=tuple(marked)))
+    signed_names = rounding.find_signed_names(replace(system, equations=tuple(marked)))
     uses: list[Site] = []
     for number, equation in enumerate(marked):
-        sensitive = guards.find_sensitive(equation, names)
-        signed = guards.find_signed(equation, signed_names)
+        sensitive = rounding.find_sensitive(equation, names)
+        signed = rounding.find_signed(equation, signed_names)
         for site in _walk_values(equation.value):
             for rule in rules:
                 new = rule(site)

@@ -44,6 +44,12 @@ def test_a_guard_by_a_scalar_keeps_gradients_finite(value: str, given: float) ->
     torch.testing.assert_close(gradients, (torch.ones_like(x), torch.zeros_like(a)))
 
 
+@pytest.mark.parametrize(("text", "calls"), ROWS["calls of where"])
+def test_what_is_a_number_wherever_it_is_read_has_no_guard(text: str, calls: int) -> None:
+    source = build(parse(text)).source
+    assert source.count("torch.where(") + source.count("torch.diagonal_scatter(") == calls
+
+
 def test_a_power_of_an_exponent_is_guarded() -> None:
     function = build(parse("x[N]; scalar p; z[i] = where(x[i] > 0, x[i]**p, 0)")).function
     x = torch.tensor([0.0, -1.0, 4.0], dtype=torch.float64, requires_grad=True)

@@ -22,7 +22,7 @@ from derive.ir.walk import (
 )
 from derive.plan import ops
 from derive.plan.lower.context import Context
-from derive.rewrite.guards import find_need
+from derive.rewrite.guards import find_need, find_number
 
 
 def lower_condition(condition: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
@@ -216,8 +216,11 @@ def lower_choice(
         return joined
     if not {*find_free(condition)} <= {*order}:  # any order does: that of what is chosen
         order = tuple(dict.fromkeys((*find_free(then), *order)))
+    then = context.protect(then, condition)
+    if isinstance(other, ir.Number) and find_number(then, condition) == other.value:
+        return context.lower(then, order)
     mask = lower_condition(condition, context, order)
-    taken = context.lower(context.protect(then, condition), order)
+    taken = context.lower(then, order)
     left = context.lower(context.protect(other, ir.Not(condition)), order)
     if isinstance(left, ops.Num):
         if isinstance(taken, ops.Num):

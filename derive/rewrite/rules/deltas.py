@@ -32,7 +32,7 @@ from derive.ir.walk import (
     substitute,
     walk,
 )
-from derive.rewrite import guards
+from derive.rewrite import guards, rounding
 from derive.rewrite.rule import drop_unread, put_value, rule, system_rule
 from derive.rewrite.rules.products import is_bracket
 from derive.rewrite.rules.sums import find_factors, turn
@@ -202,11 +202,11 @@ def open_choice(system: ir.System) -> Iterator[ir.System]:
 
     A row along the index gets a name, by which it is read as a whole and at the label.
     """
-    names = guards.find_sensitive_names(system)
+    names = rounding.find_sensitive_names(system)
     nonfinite = guards.find_nonfinite(system, signs=True)
     choosing: list[ir.Equation] = []
     for place, marked in enumerate(exchange_tensors(system.equations, nonfinite)):
-        sensitive, _ = guards.find_sensitive(marked, names)
+        sensitive, _ = rounding.find_sensitive(marked, names)
         parts = [*walk(marked.value)]
         reads = any(is_reading(marked.value, part.target.tensor) for part in choosing)
         if not reads and not _find_choices(marked.value):

@@ -35,7 +35,7 @@ from derive.ir.walk import (
     substitute,
     walk,
 )
-from derive.rewrite import guards
+from derive.rewrite import guards, rounding
 from derive.rewrite.rule import apply_rules, put_value, rename_all, rule, system_rule
 from derive.rewrite.rules import deltas, products, sums
 from derive.rewrite.rules.sums import find_factors, is_contraction, is_number
@@ -403,7 +403,7 @@ def expand_equations(system: ir.System) -> Iterator[ir.System]:
     All equations are expanded at once too. Where the terms cancel, what is left may be one product.
     """
     nonfinite = guards.find_nonfinite(system, signs=True)
-    names = guards.find_sensitive_names(system)
+    names = rounding.find_sensitive_names(system)
     values = {e.target: guards.mark_tensors(e.value, nonfinite) for e in system.equations}
 
     def settle(
@@ -528,9 +528,9 @@ def _factor(expr: ir.Expr, *, deep: bool) -> ir.Expr | None:
     return to_sum(factored) if len(factored) < len(terms) else None
 
 
-def expand_all(equation: ir.Equation, names: guards.Names) -> ir.Expr:
+def expand_all(equation: ir.Equation, names: rounding.Names) -> ir.Expr:
     """The value with all its sums expanded, where that keeps what matters of their digits."""
-    sensitive, _ = guards.find_sensitive(equation, names)
+    sensitive, _ = rounding.find_sensitive(equation, names)
 
     def visit(here: ir.Expr) -> ir.Expr:
         new = expand(here, differences=False)

@@ -1,5 +1,6 @@
 """Rules on products and sums: flatten, guard, pull sums out, distribute, count what is unused."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -10,15 +11,19 @@ from derive.analysis.extents import is_never_empty
 from derive.analysis.facts import is_safe
 from derive.ir import nodes as ir
 from derive.ir.functions import is_complex
+from derive.ir.polynomial import Polynomial
 from derive.ir.walk import (
     Names,
     exchange,
+    find_accesses,
     find_brackets,
     find_children,
     find_free,
+    rewrite_bottom_up,
     substitute,
     walk,
 )
+from derive.rewrite.guards import is_harmless
 from derive.rewrite.rule import rename_all, rule, system_rule
 
 Powers: TypeAlias = dict[ir.Expr, Fraction]  # what a product is made of
@@ -100,6 +105,58 @@ def choose_argument(expr: ir.Expr) -> ir.Expr | None:
             return None
     own = {*find_free(one)}
     return chosen if own and own == {*find_free(other)} >= {*find_free(condition)} else None
+
+
+@rule(
+    law="where(x < c, f(x), f(c)) = f(min(x, c)), and so for max",
+    before="x[N]; y[i] = where(x[i] < 2, (2 - x[i])**3, 0)",
+    after="x[N]; y[i] = (2 - min(x[i], 2))**3",
+    refuses="x[N]; y[i] = where(x[i] < 2, (1 - x[i])**3, 0)",
+)
+def clip_argument(expr: ir.Expr) -> ir.Expr | None:
+    """A function that keeps from a number on the value it has there is that of the clipped one."""
+    if not isinstance(expr, ir.Where):
+        return None
+    value, rest = expr.then, list[ir.Expr]()
+    for part in ir.split_and(expr.condition):
+        for name, argument, end in _find_ends(part):
+            there = _exchange_factors(expr.then, argument, end)
+            is_end = there is not expr.then and Polynomial.of(there) == Polynomial.of(expr.other)
+            if is_end and is_harmless(argument, part) and is_harmless(there, part):
+                value = _exchange_factors(value, argument, ir.Call(name, (argument, end)))
+                break
+        else:
+            rest.append(part)
+    if value is expr.then:
+        return None
+    return ir.Where(ir.all_of(*rest), value, expr.other) if rest else value
+
+
+def _find_ends(condition: ir.Expr) -> Iterator[tuple[str, ir.Expr, ir.Expr]]:
+    """What clips an argument, the argument, the number at which; of a size its square too."""
+    if not isinstance(condition, ir.Compare) or condition.relation in {"==", "!="}:
+        return
+    relation, one, other = condition.relation, condition.left, condition.right
+    if not find_accesses(one):
+        relation, one, other = ir.MIRRORED[relation], other, one
+    if find_accesses(one) and not find_accesses(other) and not find_free(other):
+        name = "min" if relation in {"<", "<="} else "max"
+        yield name, one, other
+        match one, other:
+            case ir.Call("abs", (inside,)), ir.Number(number) if number >= 0:
+                yield name, ir.Pow(inside, ir.Number(Fraction(2))), ir.Number(number**2)
+
+
+def _exchange_factors(expr: ir.Expr, site: ir.Expr, new: ir.Expr) -> ir.Expr:
+    """The expression with `new` for a site, also where that is some factors of a product."""
+
+    def visit(here: ir.Expr) -> ir.Expr:
+        match here, site:
+            case ir.Mul(factors), ir.Mul(own) if not Counter(own) - Counter(factors):
+                return ir.product_of([*(Counter(factors) - Counter(own)).elements(), new])
+        return new if here is site else here
+
+    return rewrite_bottom_up(expr, visit)
 
 
 @rule(

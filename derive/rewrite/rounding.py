@@ -1,0 +1,206 @@
+"""Where rounding shows: the parts of values that a root, a logarithm or a quotient reads.
+
+A root, a logarithm or a quotient of a difference that is known to be positive is nan, or of
+another sign, where rounding makes it negative. Through sums, products and names such a value is
+made of others; exp and its like forgive what is small.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from typing import TypeAlias
+
+from derive.analysis import facts
+from derive.analysis.affine import simplify_place
+from derive.analysis.extents import is_always
+from derive.ir import functions, polynomial
+from derive.ir import nodes as ir
+from derive.ir.walk import (
+    find_accesses,
+    find_children,
+    find_free,
+    rewrite_bottom_up,
+    substitute,
+    walk,
+)
+from derive.rewrite.guards import is_natural
+
+Sensitive: TypeAlias = "tuple[set[ir.Expr], set[ir.Expr]]"  # to any rounding; where signs stay
+Names: TypeAlias = tuple[set[str], set[str], set[str]]  # the same of tensors; those not below 0
+
+
+def find_sensitive_names(system: ir.System, spared: Collection[ir.Expr] = ()) -> Names:
+    """The tensors that are read, at any remove, under such a function; those not below 0.
+
+    The reads that are `spared` do not count.
+    """
+    names: Names = (set(), set(), set())
+    for equation in system.equations:
+        if _is_one_sided(equation.value, names[2]):
+            names[2].add(equation.target.tensor.name)
+    for equation in reversed(system.equations):
+        for found, kept in zip(find_sensitive(equation, names), names[:2], strict=True):
+            reads = (site for site in found if isinstance(site, ir.Access) and site not in spared)
+            kept |= {site.tensor.name for site in reads}
+    return names
+
+
+def find_sensitive(equation: ir.Equation, names: Names) -> Sensitive:
+    """The parts of a value that stand under such a function, or all if its tensor does."""
+    name = equation.target.tensor.name
+    rounding = _find_sensitive(equation.value, name in names[0], None)
+    return rounding, _find_sensitive(equation.value, name in names[1], names[2])
+
+
+def find_signed_names(system: ir.System) -> set[str]:
+    """The results, and the tensors whose sign shows in them: not under exp and its like alone."""
+    names = {tensor.name for tensor in system.results}
+    for equation in reversed(system.equations):
+        found = find_signed(equation, names)
+        names |= {site.tensor.name for site in found if isinstance(site, ir.Access)}
+    return names
+
+
+def find_signed(equation: ir.Equation, names: Collection[str]) -> set[ir.Expr]:
+    """The parts of a value whose sign shows in it, if the value's own does.
+
+    A sum that may be negative anyhow does not show that of its terms. Under a condition a sign may
+    say that no guard is needed.
+    """
+    value = equation.value
+    masked = (p for p in walk(value) if getattr(p, "condition", ir.TRUE) is not ir.TRUE)
+    found = _collect(value, equation.target.tensor.name in names, _walk_signed)
+    return found.union(*map(walk, masked))
+
+
+def _walk_signed(expr: ir.Expr, is_signed: bool) -> Iterator[tuple[ir.Expr, bool]]:
+    match expr:
+        case ir.Call(function) if functions.FUNCTIONS[function].is_smooth:
+            is_signed = False
+        case ir.Along(kind) | ir.Reduce(kind) if functions.ROWS[kind].is_slow or kind == "argmax":
+            is_signed = False
+        case ir.Add(terms):
+            is_signed = is_signed and all(map(facts.is_never_negative, terms))
+    yield from ((part, is_signed) for part in find_children(expr))
+
+
+def find_roundable(system: ir.System) -> set[ir.Expr]:
+    """The sums that no such function reads, at any remove, but where they are sums of squares.
+
+    Such an entry of a sum of products rounds as the largest of its row does, which it is.
+    """
+    values = {equation.target.tensor.name: equation for equation in system.equations}
+    reads = {access for each in system.equations for access in find_accesses(each.value)}
+    spared = {a for a in reads if a.tensor.name in values and _is_square(a, values[a.tensor.name])}
+    names = find_sensitive_names(system, spared)
+    found: set[ir.Expr] = set()
+    for equation in system.equations:
+        sums = {part for part in walk(equation.value) if isinstance(part, ir.Reduce)}
+        found |= sums - find_sensitive(equation, names)[0]
+    return found
+
+
+def _is_square(access: ir.Access, equation: ir.Equation) -> bool:
+    """Whether a read entry of a sum of products is a sum of squares of whole rows."""
+    new = dict(zip(equation.target.places, access.places, strict=True))
+    fixed = {i: place for i, place in new.items() if not find_free(place)}
+    match equation.value:
+        case ir.Reduce("sum", bound, condition, body) if fixed:
+            factors = [part for part in ir.split_product(body) if {*find_free(part)} & {*bound}]
+        case _:
+            return False
+    moved = [factor for factor in factors if fixed.keys() & {*find_free(factor)}]
+    there = [rewrite_bottom_up(substitute(factor, fixed), _simplify_places) for factor in moved]
+    read = [
+        pair
+        for part in there
+        for a in find_accesses(part)
+        for pair in zip(a.places, a.tensor.shape, strict=True)
+    ]
+    is_whole = all(
+        isinstance(place, ir.Index) and polynomial.is_same_extent(place.extent, extent)
+        for place, extent in read
+        if {*find_free(place)} & {*bound}
+    )
+    is_equal = Counter(there) == Counter(factor for factor in factors if factor not in moved)
+    guards = ir.split_and(substitute(condition, fixed))
+    return is_whole and is_equal and all(each is ir.TRUE or is_always(each) for each in guards)
+
+
+def _simplify_places(expr: ir.Expr) -> ir.Expr:
+    match expr:
+        case ir.Access(tensor, places):
+            return ir.Access(tensor, tuple(map(simplify_place, places)))
+    return expr
+
+
+def _find_sensitive(value: ir.Expr, is_sensitive: bool, positive: set[str] | None) -> set[ir.Expr]:
+    """The parts; of tensors not below 0 where the sign is kept."""
+    return _collect(value, is_sensitive, partial(_walk_parts, positive=positive))
+
+
+def _collect(
+    value: ir.Expr, told: bool, walk_parts: Callable[..., Iterator[tuple[ir.Expr, bool]]]
+) -> set[ir.Expr]:
+    """The parts of which something is true, as `walk_parts` tells it of the parts of each."""
+    found: set[ir.Expr] = set()
+    seen: set[tuple[ir.Expr, bool]] = set()
+    stack = [(value, told)]
+    while stack:
+        here = stack.pop()
+        if here not in seen:
+            seen.add(here)
+            found |= {here[0]} if here[1] else set()
+            stack.extend(walk_parts(*here))
+    return found
+
+
+def _is_far_from_zero(power: ir.Pow, positive: set[str]) -> bool:
+    """Is its base a number from 1 on, and more than that?
+
+    Or less, by scalars times what is never negative, where the power is defined from 0 on alone:
+    all of this is below 1 then, and rounds as 1 does.
+    """
+    exponent = power.exponent
+    scalars = not isinstance(exponent, ir.Number) or exponent.value.denominator > 1
+    terms = ir.split_sum(power.base)
+    has_number = any(isinstance(term, ir.Number) and term.value >= 1 for term in terms)
+    return has_number and all(_is_one_sided(t, positive, scalars=scalars) for t in terms)
+
+
+def _is_one_sided(expr: ir.Expr, positive: set[str], *, scalars: bool = False) -> bool:
+    """Is it never negative, these tensors not being so? Or that times `scalars`."""
+    match expr:
+        case ir.Mul(parts) if scalars:
+            return all(_is_one_sided(part, positive, scalars=True) for part in parts)
+        case ir.Mul(parts) | ir.Add(parts) if all(_is_one_sided(p, positive) for p in parts):
+            return True
+        case ir.Reduce("sum" | "mean", _, _, body):
+            return _is_one_sided(body, positive, scalars=scalars)
+        case ir.Scalar() | ir.Pow(ir.Scalar()) if scalars:
+            return True
+        case ir.Access(tensor) if tensor.name in positive:
+            return True
+    return facts.is_never_negative(expr)
+
+
+def _walk_parts(
+    expr: ir.Expr, is_sensitive: bool, positive: set[str] | None
+) -> Iterator[tuple[ir.Expr, bool]]:
+    """The parts, and whether they are sensitive."""
+    match expr:
+        case ir.Pow(base, exponent):
+            is_steep = is_sensitive or not is_natural(exponent)
+            is_far = positive is not None and _is_far_from_zero(expr, positive)
+            yield base, is_steep and not is_far
+            yield exponent, is_sensitive
+        case ir.Call(function, arguments):
+            row = functions.FUNCTIONS[function]
+            inner = bool(row.domain) or (is_sensitive and not row.is_smooth)
+            yield from ((argument, inner) for argument in arguments)
+        case ir.Along(kind) | ir.Reduce("argmax" as kind) if (
+            kind == "argmax" or functions.ROWS[kind].is_slow
+        ):
+            yield from ((part, False) for part in find_children(expr))
+        case _:
+            yield from ((part, is_sensitive) for part in find_children(expr))
