@@ -50,7 +50,7 @@ def viterbi(
         m_each.append(m_u)
     m = torch.stack(m_each, dim=1)
     # z_1[b] = argmax[i](m[b,T - 1,i])  [B]
-    z_1 = m[:, T - 1].argmax(-1)
+    z_1 = m[:, T - 1].max(-1).indices
     # z_back_first[b] = z_1[b]  [B]
     z_back_first = z_1
     # z_back_in[b,w,i] = m[b,T - w - 2,i]  [B, T - 1, K]
@@ -61,7 +61,7 @@ def viterbi(
     for z_back_in_u in z_back_in.unbind(1):
         z_back_before = z_back_each[-1]
         # z_back_u[b] = argmax[i](z_back_in_u[b,i] + A[i,z_back_before[b]])  [B]
-        z_back_u = (z_back_in_u + A.index_select(1, z_back_before).mT).argmax(-1)
+        z_back_u = (z_back_in_u + A.index_select(1, z_back_before).mT).max(-1).indices
         z_back_each.append(z_back_u)
     z_back = torch.stack(z_back_each, dim=1)
     # z[b,u] = z_back[b,T - u - 1]  [B, T]

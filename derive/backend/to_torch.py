@@ -412,6 +412,8 @@ class Printer:
         row = ROWS[op.kind]
         if ops.is_boolean(op):
             return f"{text}.{'any' if op.kind == 'max' else 'all'}({where})"
+        if op.kind == "argmax" and not ops.is_integral(op.arg):
+            return f"{text}.max({where}).indices"  # faster than argmax, up to three times
         keywords = f", {row.keywords}" if row.keywords else ""
         return f"{text}.{row.torch or op.kind}({where}{keywords})"
 
@@ -466,6 +468,8 @@ def write_call(
             return given(place, 0), ATOM
         case ops.Local(name):
             return {"like": like, "dtype": dtype, "device": f"{like}.device"}.get(name, name), ATOM
+        case ops.Pick(ops.TorchCall(".max" | ".min") as pair, (int(place),)):
+            return f"{write(pair)}.{('values', 'indices')[place]}", ATOM
         case ops.Pick(arg, at):
             return f"{write(arg, ATOM)}[{', '.join(map(str, at))}]", ATOM
         case ops.Extents(arg, start, stop):

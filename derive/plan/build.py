@@ -91,7 +91,7 @@ def lower_system(
     if has_factors:
         context.notes[FINITE] = None
         steps = eliminate_common(steps, set(sources), context.names)
-    steps = use_norms(steps)
+    steps = read_largest(use_norms(steps))
     steps, results = keep_in_place(steps, results, Storage(sizes))
     steps = match_kinds(split_long(merge_many(steps), context.names), prepared)
     if not any(is_mask(part) for step in steps for part in ops.walk_ops(step.op)):
@@ -127,6 +127,41 @@ def merge_many(steps: tuple[Step, ...]) -> tuple[Step, ...]:
         return ops.arrange(made, here.axes)
 
     return tuple(Step(step.name, visit(step.op)) for step in steps)
+
+
+def read_largest(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The steps with largest entries read at their places, where there is a step for the places.
+
+    Their slope then reaches one entry alone; torch's own spreads it over all that are equal.
+    """
+    known: dict[tuple[str, str, int], Step] = {}
+    for step in steps:
+        match step.op:
+            case ops.Reduction("argmax", ops.Source(name, axes), (index,)):
+                known["max", name, axes.index(index)] = step
+            case ops.Cell(ops.Pick(ops.TorchCall(".min")), (ops.Source(name, axes),)):
+                known["min", name, len(axes) - 1] = step
+    done: list[Step] = []
+
+    def visit(op: ops.Op) -> ops.Op:
+        match op:
+            case ops.Reduction(kind, ops.Source(name, axes) as arg, (index,)) if step := known.get(
+                (kind, name, axes.index(index))
+            ):
+                done.extend([step] if step not in done else [])
+                place = axes.index(index)
+                places = ops.TorchCall(".unsqueeze", (ops.Given(1), place))
+                call = ops.TorchCall(".gather", (ops.Given(0), place, places))
+                call = ops.TorchCall(".squeeze", (call, place))
+                read = ops.Source(step.name, ops.axes_of(op), ops.to_source("", step.op).kind)
+                return ops.Cell(call, (arg, read), op, ops.axes_of(op))
+        return ops.with_args(op, tuple(map(visit, ops.args_of(op))))
+
+    for step in steps:
+        op = visit(step.op) if known else step.op
+        if step not in done:
+            done.append(Step(step.name, op))
+    return tuple(done)
 
 
 NORM = "_norm"
