@@ -63,14 +63,18 @@ def protect(
 
     inner = _narrow(condition, expr)
     inside = map_children(expr, lambda child: protect(child, inner, zeros=zeros, needed=needed))
+
+    def guard(part: ir.Expr, where: ir.Expr) -> ir.Expr:
+        return guard_unless_finite(part, find_need(where, part), zeros=zeros, needed=needed)
+
     match inside:
         case ir.Pow(base, exponent) if not is_natural(exponent):
-            exponent = guard_unless_finite(exponent, condition, zeros=zeros)
+            exponent = guard(exponent, condition)
             if not _is_positive_there(base, condition):
                 base = _guard(base, condition)
             inside = ir.Pow(base, exponent)
         case ir.Call(function, (argument,)) if function in HARMLESS and not is_harmless(
-            inside, condition, zeros=zeros
+            inside, condition, zeros=zeros, needed=needed
         ):
             harmless = HARMLESS[function]
             if harmless is not ir.ONE or not _is_positive_there(argument, condition):
@@ -79,14 +83,7 @@ def protect(
         case ir.Mul(factors) if sum(map(is_variable, factors)) < 2:
             pass
         case ir.Mul() | ir.Pow() | ir.Call():
-            inside = map_children(
-                inside,
-                lambda child: (
-                    child
-                    if needed and to_key(child)[0] in needed
-                    else guard_unless_finite(child, condition, zeros=zeros)
-                ),
-            )
+            inside = map_children(inside, lambda child: guard(child, condition))
         case ir.Reduce("sample_var" as kind, bound, rows, body) if inner is not ir.TRUE:
             inside = ir.Reduce(kind, bound, rows, _guard(body, inner))  # of one entry, 0 / 0
         case ir.Reduce("mean", bound, rows, ir.Mul(factors) as body) if (
@@ -98,18 +95,21 @@ def protect(
         case ir.Reduce(kind) | ir.Along(kind) if functions.ROWS[kind].is_matrix:
             return expr  # a matrix is taken whole, and one of ones has no inverse
         case ir.Reduce(kind, bound, rows, body) if not functions.ROWS[kind].is_linear:
-            inside = ir.Reduce(kind, bound, rows, guard_unless_finite(body, inner, zeros=zeros))
+            inside = ir.Reduce(kind, bound, rows, guard(body, inner))
         case ir.Along(kind, index, rows, body) if not functions.ROWS[kind].is_linear:
-            inside = ir.Along(kind, index, rows, guard_unless_finite(body, inner, zeros=zeros))
+            inside = ir.Along(kind, index, rows, guard(body, inner))
     is_divisor = whole and not _is_positive_there(inside, condition)
     return _guard(inside, condition) if is_divisor else inside
 
 
-def guard_unless_finite(expr: ir.Expr, condition: ir.Expr, *, zeros: bool = False) -> ir.Expr:
+def guard_unless_finite(
+    expr: ir.Expr, condition: ir.Expr, *, zeros: bool = False, needed: Collection[ir.Expr] = ()
+) -> ir.Expr:
     """A protected expression; it is 1 where the condition is false, if it may be infinite there."""
     if condition is ir.TRUE or not _is_told_of(expr, condition):
         return expr
-    return expr if is_harmless(expr, condition, zeros=zeros) else _guard(expr, condition)
+    is_kept = is_harmless(expr, condition, zeros=zeros, needed=needed)
+    return expr if is_kept else _guard(expr, condition)
 
 
 def _narrow(condition: ir.Expr, expr: ir.Expr) -> ir.Expr:
@@ -124,12 +124,16 @@ def _narrow(condition: ir.Expr, expr: ir.Expr) -> ir.Expr:
     return ir.all_of(*(p for p in ir.split_and(condition) if not indices & set(find_free(p))))
 
 
-def is_harmless(expr: ir.Expr, condition: ir.Expr, *, zeros: bool = False) -> bool:
+def is_harmless(
+    expr: ir.Expr, condition: ir.Expr, *, zeros: bool = False, needed: Collection[ir.Expr] = ()
+) -> bool:
     """Is a protected expression finite where the condition is false?"""
-    return facts.is_finite(_open_guards(expr, condition), zeros=zeros)
+    return facts.is_finite(_open_guards(expr, condition, needed=needed), zeros=zeros)
 
 
-def _open_guards(expr: ir.Expr, condition: ir.Expr, *, is_finite: bool = True) -> ir.Expr:
+def _open_guards(
+    expr: ir.Expr, condition: ir.Expr, *, is_finite: bool = True, needed: Collection[ir.Expr] = ()
+) -> ir.Expr:
     """What a protected expression is where the condition is false, as far as that is known.
 
     `is_finite`: what is needed all the same is a number there, whichever.
@@ -141,9 +145,14 @@ def _open_guards(expr: ir.Expr, condition: ir.Expr, *, is_finite: bool = True) -
         return _stand_in(expr) if is_finite and is_variable(expr) else expr
     if isinstance(expr, ir.Where) and is_guarded(expr, condition):
         return ir.ONE
+    if is_finite and is_variable(expr):
+        is_read = isinstance(expr, (ir.Call, ir.Pow)) and bool(needed)
+        if not _is_told_of(expr, condition) or (is_read and to_key(expr)[0] in needed):
+            return _stand_in(expr)
     if isinstance(expr, ir.Access):
         return expr
-    return map_children(expr, lambda child: _open_guards(child, condition, is_finite=is_finite))
+    ask = partial(_open_guards, condition=condition, is_finite=is_finite, needed=needed)
+    return map_children(expr, ask)
 
 
 def find_number(expr: ir.Expr, condition: ir.Expr) -> Fraction | None:
@@ -288,15 +297,23 @@ def find_segment(condition: ir.Expr) -> ir.Index | None:
     return index if is_whole and index not in find_free(told) else None
 
 
-def find_needed(system: ir.System) -> frozenset[ir.Expr]:
-    """The values of functions and powers that are computed under no condition, by `to_key`."""
-    found: set[ir.Expr] = set()
-    stack: list[tuple[ir.Expr, ir.Expr]] = [(each.value, ir.TRUE) for each in system.equations]
+def find_needed(
+    system: ir.System, conditions: Mapping[ir.Tensor, ir.Expr] | None = None
+) -> frozenset[ir.Expr]:
+    """The values of functions and powers that are needed at all indices, by `to_key`.
+
+    The conditions say where tensors are needed: everywhere, if none are given.
+    """
+    found: dict[ir.Expr, dict[ir.Expr, None]] = {}
+    known = conditions or {}
+    stack = [(each.value, known.get(each.target.tensor, ir.TRUE)) for each in system.equations]
     while stack:
         here, where = stack.pop()
         around = find_need(where, here)
-        if isinstance(here, (ir.Call, ir.Pow)) and around is ir.TRUE:
-            found.add(to_key(here)[0])
+        if isinstance(here, (ir.Call, ir.Pow)):
+            key, free = to_key(here)
+            plain: dict[ir.Expr, ir.Expr] = dict(zip(free, find_free(key), strict=True))
+            found.setdefault(key, {})[substitute(around, plain)] = None
         match here:
             case ir.Access() | ir.Compare():
                 pass
@@ -310,7 +327,7 @@ def find_needed(system: ir.System) -> frozenset[ir.Expr]:
                 guards = [p.condition for p in parts if isinstance(p, ir.Where)]
                 inner = ir.all_of(around, *guards) if isinstance(here, ir.Mul) else around
                 stack.extend((part, inner) for part in parts)
-    return frozenset(found)
+    return frozenset(key for key, where in found.items() if _join(where) is ir.TRUE)
 
 
 def _may_overflow(expr: ir.Expr) -> bool:
@@ -358,13 +375,19 @@ def is_natural(exponent: ir.Expr) -> bool:
 
 
 def _guard(expr: ir.Expr, condition: ir.Expr, harmless: ir.Expr = ir.ONE) -> ir.Expr:
-    return expr if is_guarded(expr, condition) else ir.Where(condition, expr, harmless)
+    match expr:
+        case _ if is_guarded(expr, condition):
+            return expr
+        case ir.Where(inner, then, other) if other is harmless:
+            return ir.Where(ir.all_of(inner, condition), then, other)
+    return ir.Where(condition, expr, harmless)
 
 
 def is_guarded(expr: ir.Expr, condition: ir.Expr) -> bool:
     """Does it stand in a guard of this condition already, at whatever layer?"""
+    asked = {*ir.split_and(condition)}
     while isinstance(expr, ir.Where) and expr.other in _GUARDS:
-        if expr.condition is condition:
+        if asked <= {*ir.split_and(expr.condition)}:
             return True
         expr = expr.then
     return False
@@ -384,14 +407,15 @@ Read: TypeAlias = tuple[ir.Access, facts.Guards]
 def carry_guards(system: ir.System) -> ir.System:
     """The system with each definition protected by the condition under which it is needed."""
     nonfinite, conditions = find_nonfinite(system), find_conditions(system)
-    valued, zeros = _find_valued(system), system.empty_row == "zeros"
+    needed, zeros = find_needed(system, conditions), system.empty_row == "zeros"
+    valued = _find_valued(system)
     equations = []
     for equation in system.equations:
         value, tensor = equation.value, equation.target.tensor
         if tensor.name not in system.finite and tensor in valued:
             value = mark_tensors(value, nonfinite)
             is_defined = facts.is_finite_where_defined(value)
-            value = protect(value, conditions[tensor], zeros=zeros)
+            value = protect(value, conditions[tensor], zeros=zeros, needed=needed)
             is_harmful = not is_defined or not is_harmless(value, conditions[tensor], zeros=zeros)
             value = unmark_tensors(value, nonfinite)
             if not is_harmful:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -259,3 +260,54 @@ def test_what_is_left_out_has_no_part_in_gradients(text: str) -> None:
     x = x.clone() if "A]" in text else x[:, 0].clone()
     (gradient,) = torch.autograd.grad(function(x.requires_grad_(True)).sum(), x)
     assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("value", "guards"),
+    [
+        ("where(x[i] < 0, exp(y[i]), where(x[i] > 1, 2*exp(y[i]), exp(y[i])**2))", 0),
+        ("where(x[i] < 0, sigmoid(exp(y[i])*x[i]), x[i]*exp(y[i]))", 0),
+        ("where(x[i] < 0, exp(y[i]), where(x[i] > 1, 2*exp(y[i]), x[i]))", 2),
+        ("where(x[i] < 0, sqrt(y[i]), where(x[i] > 1, log(y[i]), 0))", 1),
+        ("where(x[i] > 0, where(y[i] > 0, log(x[i] + y[i]), 0), 0)", 1),
+    ],
+)
+def test_what_all_branches_need_is_not_guarded_and_one_guard_does(value: str, guards: int) -> None:
+    text = f"x, y[N]; z[i] = {value}"
+    source = build(text).source
+    assert len(re.findall(r"(exp|log)\(torch.where\(", source)) == guards
+    assert "where(torch.where" not in source.replace("\n", "").replace(" ", "")
+    x = torch.tensor([-1.0, 0.5, 2.0, 3.0], dtype=torch.float64, requires_grad=True)
+    y = torch.tensor([1.0, 2.0, 0.5, 0.25], dtype=torch.float64, requires_grad=True)
+    found = build(text).function(x, y)
+    torch.testing.assert_close(found.detach(), evaluate_loops(parse(text), {"x": x, "y": y}))
+    gradients = torch.autograd.grad(found.sum(), (x, y), allow_unused=True)
+    assert all(g is None or bool(g.isfinite().all()) for g in gradients)
+
+
+def test_an_operand_is_guarded_over_its_own_indices() -> None:
+    text = "x[N, D]; s[i] = sum[d](x[i,d]**2); z[i,d] = x[i,d]/sqrt(s[i])\n"
+    text += "y[i] = min[j, abs(i - j) > 1](sqrt(max(2 - 2*sum[d](z[i,d]*z[j,d]), 0)))"
+    built = build(text)
+    assert any(len(one.split(",")) == 2 for one in built.plan.einsums)
+    assert all(power <= 2 for term in built.plan.flops.terms for _, power in term)
+    x = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+    found = built.function(x)
+    torch.testing.assert_close(found.detach(), evaluate_loops(parse(text), {"x": x}))
+    (gradient,) = torch.autograd.grad(found.sum(), x)
+    assert bool(gradient.isfinite().all())
+
+
+@pytest.mark.parametrize("over", ["j", "i, j"])
+def test_truth_values_are_counted_by_integers(over: str) -> None:
+    free = "[i]" if over == "j" else ""
+    text = f"x[N, M]; c{free} = sum[{over}]([x[i,j] > 0])*exp(-sum[{over}, x[i,j] > 1](1))"
+    source = build(text).source
+    assert ".to(x.dtype).sum(" not in source and ".to(x.dtype)" in source
+    x = torch.randn(5, 3, dtype=torch.float64)
+    torch.testing.assert_close(build(text).function(x), evaluate_loops(parse(text), {"x": x}))
+
+
+def test_counts_are_exact_in_short_types() -> None:
+    count = build("x[N]; n = sum[i]([x[i] > 0])/2").function(torch.ones(3000, dtype=torch.bfloat16))
+    assert float(count) == float(torch.tensor(1500.0).bfloat16())

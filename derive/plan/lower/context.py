@@ -197,7 +197,7 @@ class Context:
         return [
             factor
             if is_lone and {*find_free(told)} <= {*find_free(factor)}
-            else guard_unless_finite(factor, told, zeros=zeros)
+            else guard_unless_finite(factor, told, zeros=zeros, needed=self.needed)
             for factor, told in zip(found, conditions, strict=True)
         ]
 

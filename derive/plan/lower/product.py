@@ -618,14 +618,21 @@ def sum_alone(
     """An operand summed over the indices that nothing else has."""
     others = {i for k, o in enumerate(operands) if k != position for i in ops.axes_of(o)}
     alone = tuple(i for i in ops.axes_of(op) if i not in others and i not in axes)
-    return ops.Reduction("sum", op, alone) if alone else op
+    return add_up(op, alone)
+
+
+def add_up(op: ops.Op, over: tuple[ir.Index, ...]) -> ops.Op:
+    """The sum of an operand over some of its indices; truth values are counted by integers."""
+    if isinstance(op, ops.Cast) and op.kind == "real" and ops.is_boolean(op.arg) and over:
+        return ops.Cast(ops.Reduction("sum", op.arg, over))
+    return ops.Reduction("sum", op, over) if over else op
 
 
 def join(parts: Sequence[ops.Op], kept: tuple[ir.Index, ...], context: Context) -> ops.Op:
     """One operand summed, or two multiplied and summed, over what is not kept."""
     if len(parts) == 1:
         over = tuple(i for i in ops.axes_of(parts[0]) if i not in kept)
-        return ops.Reduction("sum", parts[0], over) if over else parts[0]
+        return add_up(parts[0], over)
     one, other = parts
     if set(ops.axes_of(one)) | set(ops.axes_of(other)) == set(kept):
         return ops.Apply("*", ops.align(parts, kept), kept)
