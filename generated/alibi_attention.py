@@ -33,7 +33,7 @@ def alibi_attention(q: Tensor, k: Tensor, v: Tensor, slope: Tensor) -> Tensor:
     i = torch.arange(N, device=q.device)
     # causal[i,j] = j <= i  [N, N]
     causal = q.new_ones(N, N, dtype=torch.bool).tril()
-    # slope_i_minus_i[h,i,j] = slope[h] * (i[i] - i[j])  [H, N, N]
+    # slope_i_minus_i[h,i,j] = slope[h] * (i - i[j])  [H, N, N]
     slope_i_minus_i = slope[:, None, None] * (i[:, None] - i).to(q.dtype)
     # z[b,h,i,d] = sum[j](softmax[j](sum[e](q[b,h,i,e] / sqrt(D) * k[b,h,j,e]) + where(causal[i,j],
     #     -slope_i_minus_i[h,i,j], -oo)) * v[b,h,j,d])  [B, H, N, D]

@@ -36,11 +36,11 @@ def clipped_relative_attention(
     B, H, N, D, C = _check_shapes(q, k, v, w_K, w_V)
     # the positions of shift  [2*N - 1]
     shift = torch.arange(max(2 * N - 1, 0), device=q.device)
-    # w_K_2[j,d,i-] = w_K[clip(shift[i- + j] + 1 - N, -C, C) + C,d]  [N, D, N]
+    # w_K_2[j,d,i-] = w_K[clip(i- + j + 1 - N, -C, C) + C,d]  [N, D, N]
     w_K_2 = _unfold(w_K.index_select(0, (shift - N + 1).clamp(-C, C) + C), 0, N, 1)
     # the positions of j  [N]
     j = torch.arange(N, device=q.device)
-    # clip_j_minus_j_plus[j,i] = clip(j[j] - j[i], -C, C) + C  [N, N]
+    # clip_j_minus_j_plus[j,i] = clip(j - j[i], -C, C) + C  [N, N]
     clip_j_minus_j_plus = (j[:, None] - j).clamp(-C, C) + C
     if block is None and torch.compiler.is_compiling():  # it would unroll the loop
         block = B or 1

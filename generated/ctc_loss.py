@@ -50,22 +50,22 @@ def ctc_loss(
     p = torch.log_softmax(x, dim=-1)
     # the positions of s  [2*L + 1]
     s = torch.arange(2 * L + 1, device=x.device)
-    # mask[s] = s[s] % 2 == 1  [2*L + 1]
+    # mask[s] = s % 2 == 1  [2*L + 1]
     mask = s % 2 == 1
     # the positions of n  [N]
     n = torch.arange(N, device=x.device)
-    # floordiv_s[s] = s[s] // 2  [2*L + 1]
+    # floordiv_s[s] = s // 2  [2*L + 1]
     floordiv_s = s // 2
     # y_2[n,s] = y[n,clip(floordiv_s[s], 0, L - 1)]  [N, 2*L + 1]
     y_2 = y.index_select(1, floordiv_s.clamp(0, L - 1))
-    # e[t,n,s] = where(mask[s], p[t,n[n],y_2[n,s]], p[t,n,0])  [T, N, 2*L + 1]
+    # e[t,n,s] = where(mask[s], p[t,n,y_2[n,s]], p[t,n,0])  [T, N, 2*L + 1]
     e = torch.where(mask, p.gather(2, y_2.expand(T, N, 2 * L + 1)), p[:, :, 0][..., None])
-    # mask_2[n,s] = (mask[s] and s[s] >= 3) and y_2[n,s] != y[n,clip(floordiv_s[s] - 1, 0, L - 1)]
+    # mask_2[n,s] = (mask[s] and s >= 3) and y_2[n,s] != y[n,clip(floordiv_s[s] - 1, 0, L - 1)]
     #     [N, 2*L + 1]
     mask_2 = (mask & (s >= 3)) & (y_2 != y.index_select(1, (floordiv_s - 1).clamp(0, L - 1)))
     # skips[n,s] = [mask_2[n,s]]  [N, 2*L + 1]
     skips = mask_2.to(x.dtype)
-    # mask_3[s] = s[s] == 0  [2*L + 1]
+    # mask_3[s] = s == 0  [2*L + 1]
     mask_3 = s == 0
     # a_start[n,s] = where(mask_3[s], 0, -oo)  [N, 2*L + 1]
     a_start = torch.where(mask_3, x.new_full((), 0, dtype=x.dtype), -torch.inf).expand(N, 2 * L + 1)
@@ -81,14 +81,14 @@ def ctc_loss(
     u = torch.arange(2, device=x.device)
     # labels_scaled[n] = labels[n] * 2  [N]
     labels_scaled = labels * 2
-    # loss_part_2[n,u] = clip(labels_scaled[n] - u[u], 0, 2 * L)  [N, 2]
+    # loss_part_2[n,u] = clip(labels_scaled[n] - u, 0, 2 * L)  [N, 2]
     loss_part_2 = (labels_scaled[:, None] - u).clamp(0, 2 * L)
-    # mask_8[n,s,k] = k[k] <= skips[n,s] + 1  [N, 2*L + 1, 3]
+    # mask_8[n,s,k] = k <= skips[n,s] + 1  [N, 2*L + 1, 3]
     mask_8 = k.double() <= (skips + 1)[..., None]
     a_each = [a_first]
     for e_t in e.unbind(0):
         a_before = a_each[-1]
-        # mask_4[n,s,k] = k[k] <= skips[n,s] + 1 and where(s - k >= 0, a_before[n,s - k], 0) > -oo
+        # mask_4[n,s,k] = k <= skips[n,s] + 1 and where(s - k >= 0, a_before[n,s - k], 0) > -oo
         #     [N, 2*L + 1, 3]
         mask_4 = (
             mask_8
@@ -105,11 +105,11 @@ def ctc_loss(
         a_t = e_t + a_t_logsumexp
         a_each.append(a_t)
     a = torch.stack(a_each[1:], dim=0) if T else x.new_empty((T, N, 2 * L + 1))
-    # a_2[n,u] = a[clip(frames_minus[n], 0, T - 1),n[n],loss_part_2[n,u]]  [N, 2]
+    # a_2[n,u] = a[clip(frames_minus[n], 0, T - 1),n,loss_part_2[n,u]]  [N, 2]
     a_2 = a[frames_minus.clamp(0, T - 1)[:, None], n[:, None], loss_part_2]
-    # loss_part[n,u] = where(mask_5[n], a_start[n[n],loss_part_2[n,u]], a_2[n,u])  [N, 2]
+    # loss_part[n,u] = where(mask_5[n], a_start[n,loss_part_2[n,u]], a_2[n,u])  [N, 2]
     loss_part = torch.where(mask_5[:, None], a_start.gather(1, loss_part_2), a_2)
-    # mask_6[n,u] = u[u] <= labels_scaled[n] and loss_part[n,u] > -oo  [N, 2]
+    # mask_6[n,u] = u <= labels_scaled[n] and loss_part[n,u] > -oo  [N, 2]
     mask_6 = (u <= labels_scaled[:, None]) & (loss_part > -torch.inf)
     # z[n] = logsumexp[u](where(mask_6[n,u], loss_part[n,u], -oo))  [N]
     z = torch.where(mask_6, loss_part, -torch.inf).logsumexp(-1)

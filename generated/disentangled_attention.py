@@ -42,7 +42,7 @@ def disentangled_attention(
     B, H, N, D, R = _check_shapes(Q_c, K_c, V_c, Q_r, K_r)
     # the positions of i  [N]
     i = torch.arange(N, device=Q_c.device)
-    # clip_i_plus_minus_i[i,j] = clip(i[i] + R - i[j], 0, 2 * R - 1)  [N, N]
+    # clip_i_plus_minus_i[i,j] = clip(i + R - i[j], 0, 2 * R - 1)  [N, N]
     clip_i_plus_minus_i = ((i + R)[:, None] - i).clamp(0, 2 * R - 1)
     if block is None and torch.compiler.is_compiling():  # it would unroll the loop
         block = B or 1
@@ -66,7 +66,7 @@ def disentangled_attention(
         from_position_of_u_2 = from_position_of_u.gather(
             3, clip_i_plus_minus_i.expand(Q_c_b.shape[0], H, N, N)
         )
-        # to_position_of_u_2[b,h,i,j] = to_position_of_u[b,h,i[i],clip_i_plus_minus_i[i,j]]
+        # to_position_of_u_2[b,h,i,j] = to_position_of_u[b,h,i,clip_i_plus_minus_i[i,j]]
         #     [block, H, N, N]
         to_position_of_u_2 = to_position_of_u.gather(
             3, clip_i_plus_minus_i.expand(Q_c_b.shape[0], H, N, N)

@@ -38,21 +38,21 @@ def edit_distance(
         _check_range(f"0 <= y[b,j] < V={V}", y, V)
     # the positions of j  [M]
     j = torch.arange(M, device=w.device)
-    # D_start_2[b,j] = (j[j] + 1) * gap  [B, M]
+    # D_start_2[b,j] = (j + 1) * gap  [B, M]
     D_start_2 = ((j + 1).to(w.dtype) * gap).expand(B, M)
     # the positions of i  [N]
     i = torch.arange(N, device=w.device)
-    # D_start_3[b,i] = (i[i] + 1) * gap  [B, N]
+    # D_start_3[b,i] = (i + 1) * gap  [B, N]
     D_start_3 = ((i + 1).to(w.dtype) * gap).expand(B, N)
     # D_in[b,i,j] = w[x[b,i],y[b,j]]  [B, N, M]
     D_in = w[x[..., None], y[:, None]]
     # the positions of l  [N + 1]
     l = torch.arange(N + 1, device=w.device)
-    # mask_10[l] = l[l] >= 1  [N + 1]
+    # mask_10[l] = l >= 1  [N + 1]
     mask_10 = l >= 1
-    # mask[l] = mask_10[l] and -1 - l[l] == -1  [N + 1]
+    # mask[l] = mask_10[l] and -1 - l == -1  [N + 1]
     mask = mask_10 & (-1 - l == -1)
-    # mask_2[l] = l[l] == 0  [N + 1]
+    # mask_2[l] = l == 0  [N + 1]
     mask_2 = l == 0
     # D_start_3_padded[b,l] = where(l - 1 >= 0, D_start_3[b,l - 1], 0)  [B, N + 1]
     D_start_3_padded = torch.nn.functional.pad(D_start_3, (1, 0))
@@ -71,7 +71,7 @@ def edit_distance(
     )
     # the positions of k  [M + N - 1]
     k = torch.arange(max(M + N - 1, 0), device=w.device)
-    # mask_5[k] = k[k] + 1 < M  [M + N - 1]
+    # mask_5[k] = k + 1 < M  [M + N - 1]
     mask_5 = k + 1 < M
     # D_border[k,b,o] = where(mask_5[k], where(k + 1 < M, D_start_2[b,k + 1], 0), 1)
     #     [M + N - 1, B, 1]
@@ -96,7 +96,7 @@ def edit_distance(
     )
     # D_next_in[k,i] = mask_6[k,i]  [M + N - 1, N]
     D_next_in = mask_6
-    # mask_7[k,i] = k[k] - i[i] == -1  [M + N - 1, N]
+    # mask_7[k,i] = k - i == -1  [M + N - 1, N]
     mask_7 = k[:, None] - i == -1
     # D_next_in_2[k,b,i] = where(mask_7[k,i], D_start_3[b,i], 1)  [M + N - 1, B, N]
     D_next_in_2 = torch.where(mask_7[:, None], D_start_3, 1)

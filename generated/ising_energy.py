@@ -24,8 +24,8 @@ def ising_energy(s: Tensor, J: float | Tensor = 1, h: float | Tensor = 0.1) -> T
     Cost: 4*B*M*N + 4*B + 2*M + 2*N operations; 3*B*M*N elements alive at once.
     """
     _check_shapes(s, J, h)
-    # E[b] = -sum[i, j](s[b,i,j] * (s[b,(i[i] + 1)%N,j] + s[b,i,(j[j] + 1)%M])) * J - sum[i,
-    #     j](s[b,i,j]) * h  [B]
+    # E[b] = -sum[i, j](s[b,i,j] * (s[b,(i + 1)%N,j] + s[b,i,(j + 1)%M])) * J - sum[i, j](s[b,i,j])
+    #     * h  [B]
     return -((s * (s.roll(-1, 1) + s.roll(-1, 2))).sum((1, 2)) * J) - s.sum((1, 2)) * h
 
 

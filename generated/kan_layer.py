@@ -34,7 +34,7 @@ def kan_layer(
     G = _check_shapes(x, c, w, low, step)
     # the positions of g  [G]
     g = torch.arange(G, device=x.device)
-    # y_part_3[b,g,i] = abs((x[b,i] - low) / step - g[g])  [B, G, I]
+    # y_part_3[b,g,i] = abs((x[b,i] - low) / step - g)  [B, G, I]
     y_part_3 = torch.abs(((x - low) / step)[:, None] - g.to(x.dtype)[:, None])
     # y_part[b,g,i] = relu(1 - y_part_3[b,g,i])**3  [B, G, I]
     y_part = torch.relu(1 - y_part_3)**3

@@ -65,7 +65,7 @@ def latent_attention(
     i = torch.arange(N, device=X.device)
     # the positions of r  [R]
     r = torch.arange(R, device=X.device)
-    # theta[i,r] = i[i] * 10000**(r[r] * (-1 / R))  [N, R]
+    # theta[i,r] = i * 10000**(r * (-1 / R))  [N, R]
     theta = i.to(X.dtype)[:, None] * 10000**(r.to(X.dtype) * (-1 / R))
     # c[b,j,l] = sum[m](X[b,j,m] * W_DKV[m,l])  [B, N, C]
     c = X @ W_DKV

@@ -35,7 +35,7 @@ def lattice_boltzmann_step(f: Tensor, w: Tensor, omega: float | Tensor = 1.2) ->
     rho = f.sum((0, 1))
     # the positions of a  [3]
     a = torch.arange(3, device=f.device)
-    # a_minus[a] = a[a] - 1  [3]
+    # a_minus[a] = a - 1  [3]
     a_minus = (a - 1).to(f.dtype)
     # u[x,y] = sum[a](a_minus[a] * sum[b](f[a,b,x,y])) / rho[x,y]  [X, Y]
     u = torch.einsum("a,axy->xy", a_minus, f.sum(1)) / rho
@@ -59,10 +59,10 @@ def lattice_boltzmann_step(f: Tensor, w: Tensor, omega: float | Tensor = 1.2) ->
     shift = torch.arange(X + 2, device=f.device)
     # the positions of shift_2  [Y + 2]
     shift_2 = torch.arange(Y + 2, device=f.device)
-    # g_3[a,b,shift,c] = g[a,b,(shift[shift] - 1)%X,c]  [3, 3, X + 2, Y]
+    # g_3[a,b,shift,c] = g[a,b,(shift - 1)%X,c]  [3, 3, X + 2, Y]
     g_3 = g.index_select(2, (shift - 1) % X)
     del g
-    # g_2[a,x,b,shift_2] = g_3[a,b,x + 2 - a,(shift_2[shift_2] - 1)%Y]  [3, X, 3, Y + 2]
+    # g_2[a,x,b,shift_2] = g_3[a,b,x + 2 - a,(shift_2 - 1)%Y]  [3, X, 3, Y + 2]
     g_2 = g_3.transpose(
         1, 2
     ).flatten(0, 1)[2:3 * X + 5].unflatten(0, (3, X + 1))[:, :X].index_select(3, (shift_2 - 1) % Y)

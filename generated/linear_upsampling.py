@@ -28,9 +28,9 @@ def linear_upsampling(x: Tensor, *, R: int) -> Tensor:
     r = torch.arange(R, device=x.device)
     # the positions of n  [N]
     n = torch.arange(N, device=x.device)
-    # x_minus_x[b,n] = x[b,min(n[n] + 1, N - 1)] - x[b,n]  [B, N]
+    # x_minus_x[b,n] = x[b,min(n + 1, N - 1)] - x[b,n]  [B, N]
     x_minus_x = x.index_select(1, torch.clamp(n + 1, max=N - 1)) - x
-    # y[b,n*R + r] = x[b,n] + r[r] / R * x_minus_x[b,n]  [B, N*R]
+    # y[b,n*R + r] = x[b,n] + r / R * x_minus_x[b,n]  [B, N*R]
     return (x[..., None] + r.to(x.dtype) / R * x_minus_x[..., None]).flatten(1, 2)
 
 

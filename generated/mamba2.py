@@ -51,7 +51,7 @@ def mamba2(
     causal = x.new_ones(t_chunk, t_chunk, dtype=torch.bool).tril(-1)
     # the positions of c  [t_chunk]
     c = torch.arange(t_chunk, device=x.device)
-    # mask[c,s] = c[c] == c[s]  [t_chunk, t_chunk]
+    # mask[c,s] = c == c[s]  [t_chunk, t_chunk]
     mask = c[:, None] == c
     # h_decay_in[c,s] = [mask[c,s]]  [t_chunk, t_chunk]
     h_decay_in = mask.to(x.dtype)

@@ -30,7 +30,7 @@ def overlap_add(x: Tensor, w: Tensor, *, Z: int) -> Tensor:
     t = torch.arange(T, device=x.device)
     # the positions of k  [K]
     k = torch.arange(K, device=x.device)
-    # y[s,b] = sum[u, l]([t[u] * Z + k[l] == s] * (w[l] * x[b,u,l]))  [T*Z + K - Z, B]
+    # y[s,b] = sum[t, k]([t * Z + k == s] * (w[k] * x[b,t,k]))  [T*Z + K - Z, B]
     y = _sum_places(w[:, None] * x.permute(1, 2, 0), ((t * Z)[:, None] + k,), (T * Z + K - Z,))
     return y.mT
 

@@ -37,7 +37,7 @@ def padded_cross_attention(
         _check_range(f"0 <= length[b] < M + 1={M + 1}", length, M + 1)
     # the positions of j  [M]
     j = torch.arange(M, device=query.device)
-    # mask[b,j] = j[j] < length[b]  [B, M]
+    # mask[b,j] = j < length[b]  [B, M]
     mask = j < length[:, None]
     # z[b,h,i,d] = sum[j](where(mask[b,j], softmax[j](where(mask[b,j], sum[e](query[b,h,i,e] /
     #     sqrt(D) * key[b,h,j,e]), -oo)), 0) * value[b,h,j,d])  [B, H, N, D]

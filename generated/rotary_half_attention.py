@@ -38,7 +38,7 @@ def rotary_half_attention(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
     i = torch.arange(N, device=Q.device)
     # the positions of p  [P]
     p = torch.arange(P, device=Q.device)
-    # theta[i,p] = i[i] * 10000**(p[p] * (-1 / P))  [N, P]
+    # theta[i,p] = i * 10000**(p * (-1 / P))  [N, P]
     theta = i.to(Q.dtype)[:, None] * 10000**(p.to(Q.dtype) * (-1 / P))
     # cos_theta[i,s] = cos(theta[i,s])  [N, P]
     cos_theta = torch.cos(theta)

@@ -41,7 +41,7 @@ def rwkv(k: Tensor, v: Tensor, w: Tensor, u: Tensor, *, t_chunk: int = 8) -> Ten
     m_first = k.new_full((), -torch.inf, dtype=k.dtype).expand(B, C)
     # the positions of t  [T]
     t = torch.arange(T, device=k.device)
-    # mask[t] = t[t] - 1 < 0  [T]
+    # mask[t] = t - 1 < 0  [T]
     mask = t - 1 < 0
     # n_first[b,c] = 0  [B, C]
     n_first = k.new_full((), 0, dtype=k.dtype).expand(B, C)

@@ -38,7 +38,7 @@ def s4d(
     B, T, D, N = _check_shapes(u, a, w, p, q, skip)
     # the positions of t  [T]
     t = torch.arange(T, device=u.device)
-    # t_2[t] = t[t]  [T]
+    # the positions of t  [T]
     t_2 = t.to(u.dtype)
     # u_spectrum[b,d,f] = sum[s](u[b,s,d] * exp(-2 * pi * I * f * s / (64 * ((2 * T + 62) // 64))))
     #     [B, D, 64*((2*T + 62) // 64) // 2 + 1]

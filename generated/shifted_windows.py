@@ -28,8 +28,7 @@ def shifted_windows(x: Tensor, *, M: int = 7, S: int = 3) -> Tensor:
     Cost: 2*H*M + 2*M*W operations; 2*C*H*M**2*W elements alive at once.
     """
     H, W = _check_shapes(x, M, S)
-    # y[h*W + w,p*M + q,c] = x[(shift[h*M + p] + S)%(H*M),(shift_2[w*M + q] + S)%(W*M),c]
-    #     [H*W, M*M, C]
+    # y[h*W + w,p*M + q,c] = x[(h*M + p + S)%(H*M),(w*M + q + S)%(W*M),c]  [H*W, M*M, C]
     return x.roll(
         -S, 0
     ).unflatten(0, (H, M)).roll(-S, 2).unflatten(2, (W, M)).transpose(1, 2).flatten(2, 3).flatten(0, 1)

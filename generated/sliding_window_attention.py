@@ -42,7 +42,7 @@ def sliding_window_attention(
     g = torch.arange(N // 128 + 1, device=q.device)
     # the positions of t  [W + 127]
     t = torch.arange(W + 127, device=q.device)
-    # mask[r,g,t] = (t >= r and t <= r + (W - 1)) and g[g] * 128 - W + 1 + t[t] >= 0
+    # mask[r,g,t] = (t >= r and t <= r + (W - 1)) and g * 128 - W + 1 + t >= 0
     #     [128, N // 128 + 1, W + 127]
     mask = (
         (q.new_ones(128, W + 127, dtype=torch.bool).triu() & q.new_ones(128, W + 127, dtype=torch.bool).tril(W - 1))[:, None]

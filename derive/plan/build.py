@@ -17,6 +17,7 @@ from derive.plan import ops
 from derive.plan.cells import find_notes, use_cells
 from derive.plan.cells.linear import join_systems
 from derive.plan.cells.matching import count_reads, rename, sort_stored, strip
+from derive.plan.cells.storage import gather_entries
 from derive.plan.cost import Storage, find_strides, is_matrix_product, time_op
 from derive.plan.lower import lower, lower_equation
 from derive.plan.lower.context import Context, find_layouts
@@ -149,12 +150,8 @@ def read_largest(steps: tuple[Step, ...]) -> tuple[Step, ...]:
                 (kind, name, axes.index(index))
             ):
                 done.extend([step] if step not in done else [])
-                place = axes.index(index)
-                places = ops.TorchCall(".unsqueeze", (ops.Given(1), place))
-                call = ops.TorchCall(".gather", (ops.Given(0), place, places))
-                call = ops.TorchCall(".squeeze", (call, place))
                 read = ops.Source(step.name, ops.axes_of(op), ops.to_source("", step.op).kind)
-                return ops.Cell(call, (arg, read), op, ops.axes_of(op))
+                return gather_entries(arg, read, axes.index(index), op)
         return ops.with_args(op, tuple(map(visit, ops.args_of(op))))
 
     for step in steps:

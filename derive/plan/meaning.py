@@ -39,6 +39,8 @@ def find_values(steps: Iterable[Step]) -> dict[str, ir.Expr]:
 def to_expr(op: ops.Op) -> ir.Expr:
     """The value of an operation for each value of its axes; one that recurs has none alone."""
     match op:
+        case ops.Source(name, (index,), "int") if name == index.name:  # the step of its positions
+            return index
         case ops.Source(name, axes, kind):
             return ir.name_axes(name, axes, kind)
         case ops.Num(value) | ops.NumTensor(value):

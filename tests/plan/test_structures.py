@@ -167,11 +167,11 @@ NEAREST = {
     "distances to the nearest": "z[n] = min[k](sum[d]((x[n,d] - c[k,d])**2))",
 }
 PLACES = {
-    "argmin[k](2*tanh(x[n,k]))": "x.argmin(-1)",
-    "argmax[k](log_softmax[k](x[n,k]))": "x.argmax(-1)",
-    "argmax[k](b[n] - exp(x[n,k]))": "x.argmin(-1)",
-    "argmax[k](b[n] - relu(x[n,k]))": "torch.relu(x).argmin(-1)",
-    "argmax[k](-(x[n,k]**2)**(1/3))": "(x**2).argmin(-1)",
+    "argmin[k](2*tanh(x[n,k]))": "x.min(-1).indices",
+    "argmax[k](log_softmax[k](x[n,k]))": "x.max(-1).indices",
+    "argmax[k](b[n] - exp(x[n,k]))": "x.min(-1).indices",
+    "argmax[k](b[n] - relu(x[n,k]))": "torch.relu(x).min(-1).indices",
+    "argmax[k](-(x[n,k]**2)**(1/3))": "(x**2).min(-1).indices",
 }
 SCALED = {
     "by name": "x[B,D]; scalar a = 1.5; y[b,d] = elu(x[b,d], a)",
