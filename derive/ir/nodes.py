@@ -311,6 +311,7 @@ class System:
     # Tensors, by name, that are shown to be finite where one needs their values, or not to be.
     finite: tuple[str, ...] = ()
     infinite: tuple[str, ...] = ()
+    varying: tuple[str, ...] = ()  # of which each turn of a loop has others
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

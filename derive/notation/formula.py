@@ -15,7 +15,8 @@ _HELPERS = """
     _sum_windows
     _sum_segments _sum_places _add_places _take_places
     _average_segments _reduce_segments _segment_logsumexp
-    _weigh_apart _transform _unfold _split_windows _stack_windows _recur _lstm _gru _norm
+    _weigh_apart _exponentiate _log_product
+    _transform _unfold _split_windows _stack_windows _recur _lstm _gru _norm
 """
 _TYPES = "Tensor tuple float int bool str dict slice reversed abs range min RuntimeError"
 FUNCTION_WORDS = ("torch", *_HELPERS.split(), "ValueError", "list", "zip", "isinstance", "max")

@@ -83,7 +83,14 @@ def lower_system(
         memory = Storage(sizes)
         known = (*system.inputs, *(e.target.tensor for e in prepared.equations))
         steps, is_changed = use_cells(
-            steps, results, memory, known, context.names, chunks=chunks, exact=exact
+            steps,
+            results,
+            memory,
+            known,
+            context.names,
+            varying=system.varying,
+            chunks=chunks,
+            exact=exact,
         )
         if is_changed:
             steps = eliminate_common(drop_unused(steps, results), set(sources), context.names)

@@ -179,6 +179,7 @@ def open_recurrences(
         written=(),
         finite=_follow(system.finite, loops),
         infinite=_follow(system.infinite, loops),
+        varying=tuple(tensor.name for tensor in inputs),
     )
     return opened, loops
 

@@ -459,3 +459,39 @@ def test_a_sum_between_bounds_is_a_difference_where_digits_may_be_lost():
         built = build(parse(text.format(function)), exact=bool(is_asked))
         assert ("_reduce_below(" in built.source) == is_difference
         assert ("By sum_between" in built.source) == is_difference
+
+
+FORWARD = """A[K, K]; e[B, T, K]; p[K]
+a[b,0,k] = p[k] + e[b,0,k]
+a[b,t,k] = logsumexp[j](a[b,t - 1,j] + A[j,k]) + e[b,t,k]"""
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("scales", [(1, 1), (1, 1e4), (30, 50), (60, 1), (1e4, 1), (1e4, 1e4)])
+def test_exponentials_are_multiplied_where_none_is_lost(scales, dtype):
+    """A large entry of the one matrix may meet the least of the other; none may leave a nan."""
+    sizes = {"K": 5, "B": 8, "T": 6}
+    built, plain = (build(FORWARD, sizes, cells=cells).function for cells in (True, False))
+    given = draw(FORWARD, sizes)
+    given = {**given, "A": given["A"] * scales[0], "e": given["e"] * scales[1]}
+    for hole in (None, (given["A"], 1), (given["e"], -1)):
+        for place in () if hole is None else (0, 2):
+            hole[0].data.select(hole[1], place).copy_(-torch.inf)
+        exact = plain(**{name: value.double() for name, value in given.items()})
+        short = {name: value.to(dtype) for name, value in given.items()}
+        found, other = built(**short), plain(**short)
+        assert found.dtype is dtype
+        assert torch.equal(found.isfinite(), other.isfinite())
+        errors = [
+            find_error(y.nan_to_num(neginf=0), exact.nan_to_num(neginf=0)) for y in (found, other)
+        ]
+        assert errors[0] <= 2 * errors[1] + torch.finfo(torch.float32).eps
+
+
+def test_exponentials_of_what_stays_are_made_before_the_loop():
+    source = build(FORWARD, {"K": 32, "B": 8, "T": 64}).source
+    before, _, loop = source.partition("    for ")
+    assert "_exponentiate(A)" in before
+    assert "_exponentiate" not in loop.partition("return")[0]
+    text = FORWARD.replace("A[j,k]", "A[j,k] * e[b,t,k]")
+    assert "_log_product" not in build(text, {"K": 32, "B": 8, "T": 64}).source

@@ -11,6 +11,7 @@ say what a name stands for, where nothing else reads it.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 
 from derive.ir import nodes as ir
 from derive.plan import ops
@@ -70,18 +71,21 @@ def use_cells(  # noqa: PLR0913 - the steps, and what is known and asked of them
     inputs: Sequence[ir.Tensor | ir.ScalarInput] = (),
     taken: Collection[str] = (),
     *,
+    varying: Collection[str] = (),
     chunks: bool = True,
     exact: bool = True,
 ) -> tuple[tuple[Step, ...], bool]:
     """(the steps with cells in them, were there any); steps that nothing reads any more stay.
 
     A call that depends on a condition is a step of its own, by a name that is not `taken`.
-    Without `chunks` no call goes over one index piece by piece; an `exact` one loses no digits.
+    Without `chunks` no call goes over one index piece by piece; an `exact` one loses no digits. Of
+    tensors that are `varying` each turn of a loop has others.
     """
+    look = partial(Definitions, varying=varying, chunks=chunks, exact=exact)
     done = tuple(steps)
     names = {*taken, *(step.name for step in steps)}
     memory.note((step.name, step.op) for step in steps)
-    definitions = Definitions(done, results, memory, inputs, chunks=chunks, exact=exact)
+    definitions = look(done, results, memory, inputs)
     for place in reversed(range(len(done))):
         step = done[place]
         found = _match_inside(step.op, definitions)
@@ -89,7 +93,7 @@ def use_cells(  # noqa: PLR0913 - the steps, and what is known and asked of them
             made = _name_parts(found, step.name, names)
             done = (*done[:place], *made, *done[place + 1 :])
             memory.note((step.name, step.op) for step in made)
-            definitions = Definitions(done, results, memory, inputs, chunks=chunks, exact=exact)
+            definitions = look(done, results, memory, inputs)
     memory.note((step.name, step.op) for step in done)
     for place, step in enumerate(done):
         found = _match_inside(step.op, definitions, PRODUCTS)
@@ -150,6 +154,7 @@ def _find_unnamed(whole: ops.Op) -> ops.Op | None:
             continue
         for place, arg in enumerate(cell.args):
             is_repeated = cell.when or _count_given(cell.call, place) > 1
+            is_repeated = is_repeated or linear.is_weights(arg)  # before a loop
             if is_repeated and not isinstance(arg, (*ops.VIEWS, ops.Num)):
                 return arg
         if cell.when and cell is not whole:

@@ -4,6 +4,7 @@
     addmm     beta c[n, m] + alpha sum_k A[n, k] B[k, m]
     baddbmm   the same with one more index, which all three have
     solve     sum_j inverse(A)[i, j] b[j], and the same from the right
+    logs      logsumexp_k(x[n, k] + y[k, m]), the logarithm of a product of exponentials
 
 The sum is not made twice: torch adds while it multiplies. A system is solved by an elimination
 alone, at a third of the cost of an inverse, and with fewer digits lost.
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from derive.plan.cells.matching import Definitions
 
 LINEAR = "torch.nn.functional.linear"
+LOGS, WEIGHTS = "_log_product", "_exponentiate"  # functions of the file
+FEW, MANY = 4, 1 << 11  # rows, and entries of a matrix that stays, from which they pay
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,66 @@ def match_linear(op: ops.Op, definitions: Definitions) -> ops.Op | None:
                 return ops.arrange(join_sum([Signed(cell), *rest], op.axes), op.axes)
     definitions.refused.update(_find_parts(op, op.axes))
     return None
+
+
+def match_log_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """A logsumexp of sums of two matrices: the logarithm of the product of their exponentials.
+
+    In a loop that of the matrix which stays is made once.
+    """
+    match op:
+        case ops.Reduction("logsumexp", arg, (index,)):
+            terms = _read_logits(arg, definitions)
+        case _:
+            return None
+    count, order = definitions.memory.count, (*ops.axes_of(op), index)
+
+    def weigh(term: Signed) -> tuple[bool, int, bool]:
+        axes = find_true_axes(term.op)
+        return definitions.is_varying(term.op), count(axes), not {*ops.axes_of(op)[-1:]} <= {*axes}
+
+    for base in sorted(terms, key=weigh):
+        own, varies = {*find_true_axes(base.op)}, definitions.is_varying(base.op)
+        mine = [t for t in terms if {*find_true_axes(t.op)} <= own and weigh(t)[0] <= varies]
+        others = [t for t in terms if t not in mine]
+        rows = {i for t in others for i in find_true_axes(t.op)}
+        columns = tuple(i for i in find_true_axes(base.op) if i is not index)
+        is_apart = index in own and rows & own == {index} and len(columns) == 1
+        if not is_apart or {*ops.axes_of(op)} != {*columns, *rows} - {index}:
+            continue
+        kept = tuple(i for i in ops.axes_of(op) if i in rows)
+        is_fixed = bool(definitions.varying) and not varies
+        if count(kept) < FEW and not (is_fixed and count(tuple(own)) >= MANY):
+            continue
+        x = ops.arrange(join_sum(others, order), (*kept, index))
+        y = ops.arrange(join_sum(mine, order), (index, *columns))
+        power = ops.Given(2) if is_fixed else ops.TorchCall(WEIGHTS, (ops.Given(1),))
+        args: tuple[ops.Op, ...] = (x, y)
+        if is_fixed:
+            made, call = ops.axes_of(y), ops.TorchCall(WEIGHTS, (ops.Given(0),))
+            args = (x, y, ops.Cell(call, (y,), ops.Apply("exp", (y,), made), made))
+        axes, wide = (*kept, *columns), (*kept, index, *columns)
+        whole = ops.Reduction("logsumexp", ops.combine("+", (x, y), wide), (index,))
+        call = ops.TorchCall(LOGS, (ops.Given(0), ops.Given(1), power))
+        cell = ops.Cell(call, args, whole, axes, volume=wide, scratch=(wide,))
+        return ops.arrange(cell, ops.axes_of(op))
+    return None
+
+
+def _read_logits(arg: ops.Op, definitions: Definitions) -> tuple[Signed, ...]:
+    """The terms of a sum, which a number may scale."""
+    match definitions.unwrap(arg):
+        case ops.Apply("*" | "/" as function, (inner, number)) if not ops.axes_of(number):
+            terms = split_sum(inner, definitions.unwrap)
+            scaled = (ops.Apply(function, (t.op, number), ops.axes_of(t.op)) for t in terms)
+            return tuple(map(Signed, scaled, (t.negative for t in terms)))
+    return split_sum(arg, definitions.unwrap)
+
+
+def is_weights(op: ops.Op) -> bool:
+    """Are they exponentials that a product may be made with?"""
+    call = op.call if isinstance(op, ops.Cell) else None
+    return isinstance(call, ops.TorchCall) and call.function == WEIGHTS
 
 
 def _find_parts(op: ops.Op, order: tuple[ir.Index, ...]) -> Iterator[ops.Op]:
@@ -328,6 +391,12 @@ def _join_cells(
 
 
 CELLS = (
+    CellRule(
+        call=LOGS,
+        computes="x[N, K]; y[K, M]\nz[n,m] = logsumexp[k](x[n,k] + y[k,m])",
+        refuses="x[N, K]; y[K, M]\nz[n,m] = logsumexp[k](x[n,k] * y[k,m])",
+        match=match_log_product,
+    ),
     CellRule(
         call=SOLVE,
         computes="A[N, N]; b[N]\ny[i] = sum[j](inverse[i, j](A[i,j]) * b[j])",

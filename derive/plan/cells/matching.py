@@ -63,9 +63,11 @@ class Definitions:
         memory: Storage,
         inputs: Sequence[ir.Tensor | ir.ScalarInput] = (),
         *,
+        varying: Collection[str] = (),
         chunks: bool = True,
         exact: bool = True,
     ) -> None:
+        self.varying = frozenset(varying)
         self.chunks = chunks
         self.exact = exact
         self.steps = {step.name: step for step in steps}
@@ -115,6 +117,11 @@ class Definitions:
                 ):
                     seen.add(part.name)
                     waiting.append(self.steps[part.name].op)
+
+    def is_varying(self, op: ops.Op) -> bool:
+        """Has each turn of a loop another one?"""
+        reads = {part.name for part in self.walk(op) if isinstance(part, ops.Source)}
+        return bool(reads & self.varying)
 
     def unwrap(self, op: ops.Op) -> ops.Op:
         """The same, without the order of its axes."""
