@@ -7,12 +7,13 @@ made of others; exp and its like forgive what is small.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from fractions import Fraction
 from functools import partial
 from typing import TypeAlias
 
 from derive.analysis import facts
 from derive.analysis.affine import simplify_place
-from derive.analysis.extents import is_always
+from derive.analysis.extents import is_always, to_key
 from derive.ir import functions, polynomial
 from derive.ir import nodes as ir
 from derive.ir.walk import (
@@ -24,6 +25,7 @@ from derive.ir.walk import (
     walk,
 )
 from derive.rewrite.guards import is_natural
+from derive.rewrite.rule import put_value
 
 Sensitive: TypeAlias = "tuple[set[ir.Expr], set[ir.Expr]]"  # to any rounding; where signs stay
 Names: TypeAlias = tuple[set[str], set[str], set[str]]  # the same of tensors; those not below 0
@@ -38,7 +40,11 @@ def find_sensitive_names(system: ir.System, spared: Collection[ir.Expr] = ()) ->
     for equation in system.equations:
         if _is_one_sided(equation.value, names[2]):
             names[2].add(equation.target.tensor.name)
-    for equation in reversed(system.equations):
+    values = {equation.target: equation.value for equation in system.equations}
+    for root in system.equations:
+        if isinstance(root.value, ir.Pow) and root.value.exponent is HALF:  # a norm, under its name
+            values = {target: put_value(value, root) for target, value in values.items()}
+    for equation in map(ir.Equation, *zip(*reversed(values.items()), strict=True)):
         for found, kept in zip(find_sensitive(equation, names), names[:2], strict=True):
             reads = (site for site in found if isinstance(site, ir.Access) and site not in spared)
             kept |= {site.tensor.name for site in reads}
@@ -140,12 +146,12 @@ def _find_sensitive(value: ir.Expr, is_sensitive: bool, positive: set[str] | Non
 
 
 def _collect(
-    value: ir.Expr, told: bool, walk_parts: Callable[..., Iterator[tuple[ir.Expr, bool]]]
+    value: ir.Expr, told: bool, walk_parts: Callable[..., Iterator[tuple[ir.Expr, int]]]
 ) -> set[ir.Expr]:
     """The parts of which something is true, as `walk_parts` tells it of the parts of each."""
     found: set[ir.Expr] = set()
-    seen: set[tuple[ir.Expr, bool]] = set()
-    stack = [(value, told)]
+    seen: set[tuple[ir.Expr, int]] = set()
+    stack: list[tuple[ir.Expr, int]] = [(value, told)]
     while stack:
         here = stack.pop()
         if here not in seen:
@@ -184,19 +190,43 @@ def _is_one_sided(expr: ir.Expr, positive: set[str], *, scalars: bool = False) -
     return facts.is_never_negative(expr)
 
 
+def _is_norm_of(divisor: ir.Pow, above: Collection[ir.Expr]) -> bool:
+    """Is it the norm of a vector, under a quotient that is linear in the vector's entries?"""
+    squared = [p.base for p in walk(divisor.base) if isinstance(p, ir.Pow) and p.exponent is TWO]
+    entries = list(above)
+    for each in entries:
+        entries += ir.split_product(each.body) if isinstance(each, ir.Reduce) else ()
+    keys = {to_key(each)[0] for each in entries}
+    return divisor.exponent is not TWO and any(to_key(each)[0] in keys for each in squared)
+
+
+TWO, HALF = ir.Number(Fraction(2)), ir.Number(Fraction(1, 2))
+NORM = 2  # sensitive but for what is squared: no norm rounds more than its argument does
+
+
 def _walk_parts(
-    expr: ir.Expr, is_sensitive: bool, positive: set[str] | None
-) -> Iterator[tuple[ir.Expr, bool]]:
-    """The parts, and whether they are sensitive."""
+    expr: ir.Expr, is_sensitive: int, positive: set[str] | None
+) -> Iterator[tuple[ir.Expr, int]]:
+    """The parts, and whether they are sensitive, or are where they are not squared."""
     match expr:
+        case ir.Pow(base, ir.Number(power)) if is_sensitive == NORM and power == 2:
+            yield base, False
         case ir.Pow(base, exponent):
             is_steep = is_sensitive or not is_natural(exponent)
             is_far = positive is not None and _is_far_from_zero(expr, positive)
-            yield base, is_steep and not is_far
+            is_norm = is_steep and exponent is HALF and is_sensitive in {False, NORM}
+            yield base, NORM if is_norm else is_steep and not is_far
             yield exponent, is_sensitive
+        case ir.Mul(factors) if not is_sensitive:
+            above = [f for f in factors if not isinstance(f, ir.Pow)]
+            for factor in factors:
+                if isinstance(factor, ir.Pow) and _is_norm_of(factor, above):
+                    yield factor.base, NORM
+                else:
+                    yield factor, False
         case ir.Call(function, arguments):
             row = functions.FUNCTIONS[function]
-            inner = bool(row.domain) or (is_sensitive and not row.is_smooth)
+            inner = is_sensitive if not row.domain and not row.is_smooth else bool(row.domain)
             yield from ((argument, inner) for argument in arguments)
         case ir.Along(kind) | ir.Reduce("argmax" as kind) if (
             kind == "argmax" or functions.ROWS[kind].is_slow

@@ -353,6 +353,15 @@ def test_no_rule_that_loses_digits_under_a_root_or_a_quotient(end, found):
     assert ("expand_square" in names) is found
 
 
+@pytest.mark.parametrize(("end", "found"), ROWS["differences are opened under norms alone"])
+def test_differences_are_opened_under_norms_alone(end, found):
+    """The slope of a norm is at most 1, and a vector over its norm has no scale."""
+    made = "a[N, K]; x[N, D]; c[K, D]; V[k,d] = sum[i](a[i,k]*(x[i,d] - c[k,d]))"
+    system = prepare(read(f"{made}; {end}"))[0]
+    names = {each.rule.name for each in find_rewritings(system, LOSSY)}
+    assert ("expand_difference" in names) is found
+
+
 D = "sum[c]((x[i,c] - z[j,c])**2)"
 FLOORS = (  # (what is made of squared distances, does it show that they are not negative?)
     (f"k[i,j] = exp(-{D})", False),
