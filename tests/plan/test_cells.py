@@ -404,6 +404,12 @@ def test_reductions_in_an_order_know_equal_keys_and_those_without_one(text):
     torch.testing.assert_close(*values, equal_nan=True, **CLOSE)
 
 
+@pytest.mark.parametrize(("text", "is_sorted"), ROWS["running sums are in order"])
+def test_running_sums_of_what_is_not_negative_are_in_order(text, is_sorted):
+    source = build(parse(text), {"N": 512, "M": 512}).source
+    assert ("argsort(" in source) is is_sorted and "_count_below(" in source
+
+
 @pytest.mark.parametrize(
     ("text", "sizes"), ROWS["a product of matrices is told from the products beside it"]
 )

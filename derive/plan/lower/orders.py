@@ -259,6 +259,11 @@ def sort_keys(side: Side, context: Context) -> Sorted:
     axes = ops.axes_of(key)
 
     def write() -> ops.Op:
+        is_own = side.own is not None and substitute(side.bound, {side.own: index}) is side.key
+        if not side.tied and not is_own and _is_rising(side.key, index, context):
+            end = ops.Num(ir.Add((index.extent, ir.MINUS_ONE)))
+            steps = ops.Iota(index)
+            return ops.combine("-", (end, steps), (index,)) if side.is_turned else steps
         before = ops.rename_indices(key, {index: other})
         mask = write_guard("<", before, key, side.tied[:1] or "<", (other, index))
         ranks, position = count_mask(mask, other), ops.Iota(index)
@@ -278,6 +283,25 @@ def sort_keys(side: Side, context: Context) -> Sorted:
     source = context.recall(told) or context.keep(told, write(), f"{_name(side.key)}_order")
     source = ops.to_source(source.name, ops.rename_indices(source, {index: place}))
     return Sorted(key, bound, source, place)
+
+
+def _is_rising(key: ir.Expr, index: ir.Index, context: Context) -> bool:
+    """Is it a running sum of what is never negative, by whatever name and scale?"""
+    match key:
+        case ir.Access(tensor, places):
+            for equation in context.system.equations:
+                there = equation.target.places
+                if equation.target.tensor.name == tensor.name and index in places:
+                    own = there[places.index(index)]
+                    return isinstance(own, ir.Index) and _is_rising(equation.value, own, context)
+        case ir.Mul(factors):
+            fixed = [factor for factor in factors if index not in find_free(factor)]
+            rest = [factor for factor in factors if factor not in fixed]
+            is_scale = all(map(context.is_never_negative, fixed))
+            return is_scale and len(rest) == 1 and _is_rising(rest[0], index, context)
+        case ir.Along("cumsum", along, ir.Truth(True), body):
+            return along is index and context.is_never_negative(body)
+    return False
 
 
 def _count(side: Side, context: Context) -> ops.Op:
