@@ -410,7 +410,7 @@ def _is_ranged(atom: ir.Expr) -> bool:
 
 def _find_atom_range(atom: ir.Expr) -> Range:
     match atom:
-        case ir.Index(_, extent):
+        case ir.Index(_, ir.Call("max", (extent, ir.ZERO)) | extent):  # it is there, so above 0
             return Range(NOTHING, Polynomial.of(extent) - ONE)
         case ir.Access(tensor, _) if tensor.kind == "int":
             high = Polynomial.of(tensor.below) - ONE if tensor.below is not None else None

@@ -237,8 +237,9 @@ def _declare(names: expr.Names, line: Line) -> None:
 
 
 def _claim_sizes(names: expr.Names, node: ast.expr, how: str) -> None:
+    called = [part.func for part in ast.walk(node) if isinstance(part, ast.Call)]
     for part in walk_in_order(node):
-        if isinstance(part, ast.Name):
+        if isinstance(part, ast.Name) and part not in called:
             _claim(names, part.id, "size", how, span(part))
 
 
@@ -257,7 +258,7 @@ def read_extent(names: expr.Names, node: ast.expr) -> Any:
         if advice:
             says = "an extent is a whole number"
             raise names.source.refuse("extent-form", says, span(part), help=advice)
-    says = "an extent is made of sizes, numbers and + - * // %"
+    says = "an extent is made of sizes, numbers, + - * // % and max(.., 0)"
     extent = _read_numbers(names, node, "extent-form", says, "write it like (L - K)//2 + 1")
     build.check_expandable(names.source, node, extent)
     value = build.find_value(extent)
@@ -276,6 +277,8 @@ def _read_numbers(names: expr.Names, node: ast.expr, code: str, says: str, help:
                 return read(left)  # extents are whole, so this says nothing
             case ast.Name(name) if code != "default-form" and names.kind(name) == "size":
                 return build.to_size(name)
+            case ast.Call(ast.Name("max"), [least, most], []) if code == "extent-form":
+                return build.ELEMENTWISE["max"][2](read(least), read(most))
         if build.is_arithmetic(part):
             return build.read_arithmetic(names.source, part, read)
         raise names.source.refuse(code, says, span(part), help=help)

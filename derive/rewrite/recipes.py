@@ -268,8 +268,13 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-# Of whole systems: after the others, before guards are carried.
-ACROSS = (masks.include_zero, masks.order_symmetric, logarithms.take_logarithm)
+# Of whole systems, after the others. Guards are carried before the last one.
+ACROSS = (
+    masks.include_zero,
+    masks.order_symmetric,
+    logarithms.take_logarithm,
+    masks.shorten_ranges,
+)
 
 # First, so that a bracket is found beside all the factors that it guards.
 FLAT = (products.flatten_product,)
@@ -337,13 +342,14 @@ def prepare(system: ir.System, log: list[Use] | None = None) -> tuple[ir.System,
         logged.rewrite(number, used, nonfinite)
     rewritten = replace(settled, equations=tuple(equations))
     for rule in ACROSS:
+        if rule is masks.shorten_ranges:  # guards are told of the indices as they are
+            rewritten = guards.carry_guards(rewritten)
+            logged.replace_each(*GUARD, rewritten, backwards=True)
         new = next(rule.across(rewritten), rewritten) if rule.across is not None else rewritten
         told.update([rule] * (new.equations != rewritten.equations))
         logged.replace_each(rule.name, rule.law, new)
         rewritten = new
-    guarded = guards.carry_guards(rewritten)
-    logged.replace_each(*GUARD, guarded, backwards=True)
-    last = rename_clashes(guarded, system)
+    last = rename_clashes(rewritten, system)
     logged.replace_each(*SETTLE, last)
     return last, tuple(f"{each.name}: {each.law}" for each in TOLD if each in told)
 

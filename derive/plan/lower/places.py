@@ -261,9 +261,7 @@ def _cut(op: ops.Op, at: int, form: _Form, *, is_made: bool = False) -> tuple[op
     """
     op, form = _turn(op, at, form)
     axis = ops.axes_of(op)[at]
-    length = Polynomial.of(axis.extent)
-    is_inside = is_never_negative(form.low)
-    is_inside = is_inside and is_never_negative(length - form.low - form.length)
+    is_inside = _is_inside(axis, form)
     if _is_skewed(op, form):
         form = replace(form, length=form.length + ONE) if form.down else form
     elif form.is_square and (is_made or not is_inside):
@@ -279,7 +277,7 @@ def _pad(op: ops.Op, at: int, form: _Form) -> ops.Op:
     if form.low == Polynomial.of(0) and form.length == length:
         return op
     index = ir.Index(f"{axis.name}'", form.length.to_expr())
-    if is_never_negative(form.low) and is_never_negative(length - form.low - form.length):
+    if _is_inside(axis, form):
         return ops.Slice(op, at, index, form.low.to_expr())
     # What is cut off must be there to be cut: otherwise that side is padded first, and then cut.
     before = Polynomial.of(0) - form.low
@@ -293,6 +291,16 @@ def _pad(op: ops.Op, at: int, form: _Form) -> ops.Op:
         return ops.Pad(op, at, index, before.to_expr())
     op = ops.Pad(op, at, ir.Index(f"{axis.name}''", long.to_expr()), before.to_expr())
     return ops.Slice(op, at, index, start.to_expr())
+
+
+def _is_inside(axis: ir.Index, form: _Form) -> bool:
+    """Is each position there that is read? Of max(n, 0) positions none is read unless n is."""
+    rest = Polynomial.of(axis.extent) - form.low - form.length
+    for atom in rest.atoms:
+        match atom, rest.split(atom):
+            case ir.Call("max", (count, ir.ZERO)), (slope, other) if slope == -ONE:
+                rest = other - Polynomial.of(count)
+    return is_never_negative(form.low) and is_never_negative(rest)
 
 
 def _is_there(rest: Polynomial) -> bool:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import accumulate, combinations, pairwise, permutations
+from itertools import accumulate, combinations, pairwise, permutations, product
 from math import factorial
 
 from derive.analysis.affine import simplify_place
@@ -18,6 +18,7 @@ from derive.analysis.facts import (
     find_facts,
     is_finite,
     is_finite_where_defined,
+    is_never_negative,
     is_positive,
     is_readable,
     is_safe,
@@ -26,7 +27,7 @@ from derive.ir import nodes as ir
 from derive.ir import walk
 from derive.ir.functions import FUNCTIONS, ROWS
 from derive.ir.norms import is_norm
-from derive.ir.polynomial import Polynomial, is_same_extent
+from derive.ir.polynomial import NOTHING, ONE, Polynomial, is_same_extent
 from derive.ir.recurrences import find_groups, recurs
 from derive.ir.text import to_text
 from derive.rewrite.guards import find_nonfinite, is_natural, mark_tensors, unmark_tensors
@@ -73,6 +74,65 @@ def _simplify_places(expr: ir.Expr) -> ir.Expr:
     if not isinstance(expr, ir.Access):
         return expr
     return ir.Access(expr.tensor, tuple(map(simplify_place, expr.places)))
+
+
+@system_rule(
+    law="sum_{i < N: i >= 1} f_i = sum_{i < N - 1} f_{i + 1}",
+    before="x[N]; s = sum[i, i >= 1](abs(x[i] - x[i - 1]))",
+    after="x[N]; index j < N - 1; s = sum[j](abs(x[j + 1] - x[j]))",
+    refuses="x[N]; s = max[i, i >= 1](x[i])   # that of nothing is -oo",
+)
+def shorten_ranges(system: ir.System) -> Iterator[ir.System]:
+    """A bound on a summed index, and on nothing else, shortens what it runs over."""
+    values = (walk.rewrite_bottom_up(each.value, _shorten_range) for each in system.equations)
+    changed = zip(system.equations, values, strict=True)
+    yield replace(system, equations=tuple(ir.Equation(e.target, v) for e, v in changed))
+
+
+def _shorten_range(expr: ir.Expr) -> ir.Expr:
+    match expr:
+        case ir.Reduce("sum" | "mean" as kind, bound, condition, body):
+            parts = ir.split_and(condition)
+        case _:
+            return expr
+    for index, part in product(bound, parts):
+        span = _find_span(part, index)
+        if span is None or not _is_alone(index, body, parts):
+            continue
+        start, extent = span
+        new = ir.Index(index.name, extent.to_expr())
+        there: dict[ir.Expr, ir.Expr] = {index: (Polynomial.of(new) + start).to_expr()}
+        rest = ir.all_of(*(p for p in parts if p is not part))
+        moved = (walk.substitute(p, there) for p in (rest, body))
+        rest, body = (walk.rewrite_bottom_up(p, _simplify_places) for p in moved)
+        bound = tuple(new if i is index else i for i in bound)
+        return _shorten_range(ir.Reduce(kind, bound, rest, body))
+    return expr
+
+
+def _is_alone(index: ir.Index, body: ir.Expr, conditions: Sequence[ir.Expr]) -> bool:
+    """Does it run along no row, up to no other index, and over no window, never an empty one?"""
+    places = [p for access in walk.find_accesses(body) for p in access.places]
+    tied = any(index in walk.find_free(p) != (index,) for p in (*places, *conditions))
+    return not tied and not any(
+        isinstance(p, ir.Along) and p.index is index for p in walk.walk(body)
+    )
+
+
+def _find_span(condition: ir.Expr, index: ir.Index) -> tuple[Polynomial, Polynomial] | None:
+    """(start, extent) of the index where its condition is a bound by sizes inside of its range."""
+    for fact in find_facts(condition):
+        slope, rest = fact.split(index) or (NOTHING, NOTHING)
+        length, sign = Polynomial.of(index.extent), slope.constant
+        if sign not in {1, -1} or not all(isinstance(atom, ir.Size) for atom in rest.atoms):
+            continue
+        start = -rest if sign == 1 else NOTHING
+        extent = length - start if sign == 1 else rest + ONE
+        if is_never_negative(start) and is_never_negative(length - start - extent):
+            if not is_never_negative(extent):
+                extent = Polynomial.atom(ir.Call("max", (extent.to_expr(), ir.ZERO)))
+            return start, extent
+    return None
 
 
 @system_rule(

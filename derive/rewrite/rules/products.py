@@ -188,7 +188,9 @@ def pull_sum_out(expr: ir.Expr) -> ir.Expr | None:
         return None
     for k, summed in enumerate(expr.factors):
         rest = expr.factors[:k] + expr.factors[k + 1 :]
-        if isinstance(summed, ir.Reduce) and summed.kind == "sum" and may_go_in(rest, summed):
+        if not isinstance(summed, ir.Reduce) or summed.kind != "sum" or summed.body is ir.ONE:
+            continue  # of a count nothing is gained
+        if may_go_in(rest, summed):
             taken = {i.name for f in rest for i in find_free(f)}
             bound, condition, body = rename_bound(summed, taken)
             product = ir.Mul((*expr.factors[:k], body, *expr.factors[k + 1 :]))
@@ -230,7 +232,27 @@ def count_unused(expr: ir.Expr) -> ir.Expr | None:
             if idle and (left or condition is ir.TRUE):
                 once = ir.Reduce("prod", left, condition, body) if left else body
                 return ir.Pow(once, ir.product_of(idle))
+            if kind == "sum" and body is ir.ONE:
+                return _split_count(bound, ir.split_and(condition))
     return None
+
+
+def _split_count(bound: tuple[ir.Index, ...], parts: Sequence[ir.Expr]) -> ir.Expr:
+    """How often conditions hold: a product, where no condition ties some of the indices to others.
+
+    Each index has a condition.
+    """
+    group, grows = {bound[0]}, True
+    while grows:
+        tied = [{*find_free(p)} & {*bound} for p in parts]
+        grows = not group >= (new := group.union(*(each for each in tied if each & group)))
+        group = new
+    if len(group) == len(bound):
+        return ir.Reduce("sum", bound, ir.all_of(*parts), ir.ONE)
+    inside = [p for p, own in zip(parts, tied, strict=True) if own <= group]
+    outside = [p for p in parts if p not in inside]
+    one, other = (tuple(i for i in bound if (i in group) is is_in) for is_in in (True, False))
+    return ir.product_of([_split_count(one, inside), _split_count(other, outside)])
 
 
 @rule(
