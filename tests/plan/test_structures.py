@@ -86,6 +86,14 @@ BANDS = {
 }
 # Of all sizes at which a plan for large ones is called: values by the loops, gradients finite.
 NEIGHBOURS = {
+    "a divisor that its name guards": "x[N,3]; w[N]; r[i,j] = sqrt(sum[a]((x[i,a] - x[j,a])**2)); "
+    "q[i,j] = r[i,j]/3; y[i] = sum[j, i < j](w[j]/q[i,j]**2) + sum[j, j != i](w[j]/r[i,j])",
+    "a divisor that its name guards elsewhere": "x[N,3]; r[i,j] = sqrt(sum[a]((x[i,a] - x[j,a])"
+    "**2)); y[i] = sum[j, i < j](1/r[i,j]) + sum[j, j < i](x[j,0]*r[i,j])",
+    "distances in a triangle with its diagonal": "x[N,3]; w[N]; r[i,j] = sqrt(sum[a]((x[i,a] - "
+    "x[j,a])**2)); y = sum[i,j, i <= j](w[j]*r[i,j]*exp(-r[i,j]))",
+    "distances that data leave out": "x[N,3]; bool m[N,N]; r[i,j] = sqrt(sum[a]((x[i,a] - x[j,a])"
+    "**2)); y[i] = sum[j, m[i,j] and i != j](exp(-r[i,j])/r[i,j])",
     "a mixture whose weights may be below 0": "x[N,D]; w[D]; y[i] = log(3*D + "
     "sum[d](w[d]*exp(-x[i,d]**2)))",
     "a mixture of products": "a[N,D]; x, s[N,D,M]; w[i,d] = softmax[d](a[i,d]); "

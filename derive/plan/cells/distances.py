@@ -21,14 +21,15 @@ from collections.abc import Collection, Iterator
 from fractions import Fraction
 from functools import partial
 
-from derive.analysis.facts import is_finite_where_defined
+from derive.analysis.facts import is_finite_where_defined, is_positive
 from derive.ir import nodes as ir
 from derive.ir.functions import is_flat
 from derive.ir.norms import is_norm
+from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_accesses, find_free
 from derive.plan import ops
 from derive.plan.cells.matching import LACKS, CellRule, Definitions, is_same, sort_stored, strip
-from derive.plan.cells.pointwise import match_exchanged, spell_equal
+from derive.plan.cells.pointwise import find_equal, match_exchanged, spell_equal
 from derive.plan.cost import time_op
 from derive.plan.machine import DEFAULT
 from derive.plan.meaning import find_values, to_expr
@@ -45,8 +46,24 @@ TWO = ir.Number(Fraction(2))
 def match_distance(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """A root of a sum of squared differences, or that sum, or one of absolute differences.
 
-    Nothing else reads its parts.
+    Nothing else reads its parts. The root of where(c, sum, 1) is where(c, root, 1).
     """
+    match op:
+        case ops.Apply("sqrt", (arg,), axes):
+            match definitions.unwrap(arg):
+                case ops.Fill(total, mask, ops.Num(ir.ONE) as one, where):
+                    bare = ops.Apply("sqrt", (total,), axes)
+                    is_off = not where and _leaves_diagonal(mask, definitions)
+                    root = _match_distance(bare, op, definitions, is_off=is_off)
+                    found = root and ops.Fill(root, mask, one, where)
+                    return found and (match_exchanged(found, definitions) or found)
+    return _match_distance(op, op, definitions, is_off=False)
+
+
+def _match_distance(
+    op: ops.Op, read: ops.Op, definitions: Definitions, *, is_off: bool
+) -> ops.Op | None:
+    """The same of what is `read` as another operation, perhaps only off its diagonal."""
     total, scale = _find_total(op, definitions)
     if not isinstance(total, ops.Reduction) or total.kind != "sum":
         return None
@@ -79,7 +96,7 @@ def match_distance(op: ops.Op, definitions: Definitions) -> ops.Op | None:
                 and not definitions.exact
                 and is_finite_where_defined(to_expr(definitions.spell(other)))
                 and not (
-                    _is_magnified(op, definitions)
+                    _is_magnified(read, definitions)
                     or _may_meet(one, other, is_self=is_self, definitions=definitions)
                 )
             )
@@ -98,8 +115,8 @@ def match_distance(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             direct, by_products = (time_op(c, definitions.memory, DEFAULT) for c in (cell, fast))
             if forgives and by_products + CALLS * DEFAULT.launch < direct:
                 cell = fast
-                own = ops.Num(ir.ZERO) if is_self else None
-            elif of is _spell and is_self and _lacks_slope(total, definitions):
+                own = ops.Num(ir.ZERO) if is_self and not is_off else None
+            elif of is _spell and is_self and not is_off and _lacks_slope(total, definitions):
                 own = bare
             if own is not None:
                 equal = spell_equal(rows[0], columns[0], spanned)
@@ -282,12 +299,24 @@ def _may_be_zero(op: ops.Op, definitions: Definitions, *, near: bool = False) ->
         case ops.Apply("*" | "pow" | "sqrt" | "/" as function, args):
             made = args if function == "*" else args[:1]
             return any(_may_be_zero(arg, definitions, near=near) for arg in made)
+        case ops.Fill(_, mask, value, False) if not near and _leaves_diagonal(mask, definitions):
+            return _may_be_zero(value, definitions)
         case ops.Fill(arg, _, value):
             return any(_may_be_zero(each, definitions, near=near) for each in (arg, value))
         case ops.Cell(ops.TorchCall("torch.diagonal_scatter"), (_, given)) if not near:
             inner = given.arg if isinstance(given, ops.Expand) else given
             return _may_be_zero(inner, definitions)
     return True
+
+
+def _leaves_diagonal(mask: ops.Op, definitions: Definitions) -> bool:
+    """Does it hold nowhere where a row is a column?"""
+    match definitions.look(strip(mask)):
+        case ops.Triangle(_, _, offset, upper):
+            number = Polynomial.of(offset)
+            return is_positive(number if upper else Polynomial.of(0) - number)
+    found = find_equal(mask, definitions)
+    return found is not None and found[0] == "!="
 
 
 def match_squared_loss(op: ops.Op, definitions: Definitions) -> ops.Op | None:

@@ -12,14 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from math import prod
 
 from derive.analysis.extents import to_key
 from derive.analysis.facts import Facts, is_finite, is_finite_where_defined, is_never_negative
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
-from derive.ir.walk import find_accesses, find_all_indices, find_free, walk
+from derive.ir.walk import (
+    find_accesses,
+    find_all_indices,
+    find_free,
+    rewrite_bottom_up,
+    substitute,
+    walk,
+)
 from derive.plan import ops
 from derive.plan.path import FLOPS, Order
 from derive.plan.steps import Step, free_name, name_op
@@ -180,9 +187,40 @@ class Context:
         return to_key(expr)[0] in self.needed
 
     def protect(self, expr: ir.Expr, condition: ir.Expr, *, whole: bool = False) -> ir.Expr:
-        """An expression that is read where a condition holds, made harmless elsewhere."""
+        """An expression that is read where a condition holds, made harmless elsewhere.
+
+        A divisor stays as it is where the definitions of its names are harmless there already.
+        """
         zeros = self.system.empty_row == "zeros"
-        return protect(expr, condition, whole=whole, zeros=zeros, needed=self.needed)
+        make = partial(protect, condition=condition, whole=whole, zeros=zeros, needed=self.needed)
+        made = make(expr)
+        if made is expr or not whole:
+            return made
+        opened = self._open_names(self._open_names(expr))
+        return expr if opened is not expr and make(opened) is opened else made
+
+    def _open_names(self, expr: ir.Expr) -> ir.Expr:
+        """The expression with the value of each name in its place."""
+
+        def act(here: ir.Expr) -> ir.Expr:
+            value = self.find_definition(here) if isinstance(here, ir.Access) else None
+            return here if value is None else value
+
+        return rewrite_bottom_up(expr, act)
+
+    def find_definition(self, access: ir.Access) -> ir.Expr | None:
+        """The value that a name has in its equation, read at indices alone."""
+        for equation in self.system.equations:
+            if equation.target.tensor.name != access.tensor.name:
+                continue
+            pairs = list(zip(equation.target.places, access.places, strict=True))
+            if not all(isinstance(place, ir.Index) for pair in pairs for place in pair):
+                return None
+            try:
+                return substitute(equation.value, dict(pairs))
+            except ValueError:  # a row along an index that is read at another place
+                return None
+        return None
 
     def protect_factors(
         self, factors: Sequence[ir.Expr], conditions: Sequence[ir.Expr]

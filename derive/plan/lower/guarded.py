@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from derive.ir import nodes as ir
-from derive.ir.walk import find_accesses, find_free, substitute
+from derive.ir.walk import find_accesses, find_free
 from derive.plan import ops
 from derive.plan.lower.condition import lower_condition
 from derive.plan.lower.context import Context
@@ -123,23 +123,8 @@ def _open(factor: ir.Expr, bound: Sequence[ir.Index], context: Context) -> ir.Ex
     free = {*find_free(factor)}
     if not isinstance(factor, ir.Access) or not free & {*bound} or free <= {*bound}:
         return None
-    value = find_definition(factor, context)
+    value = context.find_definition(factor)
     return value if value is not None and any(_find_guards(value)) else None
-
-
-def find_definition(access: ir.Access, context: Context) -> ir.Expr | None:
-    """The value that a name has in its equation, read at indices alone."""
-    for equation in context.system.equations:
-        if equation.target.tensor.name != access.tensor.name:
-            continue
-        pairs = list(zip(equation.target.places, access.places, strict=True))
-        if not all(isinstance(place, ir.Index) for pair in pairs for place in pair):
-            return None
-        try:
-            return substitute(equation.value, dict(pairs))
-        except ValueError:  # a row along an index that is read at another place
-            return None
-    return None
 
 
 def _find_guards(value: ir.Expr) -> Iterator[ir.Expr]:

@@ -18,7 +18,6 @@ from derive.plan.lower.context import Context
 from derive.plan.lower.guarded import (
     Guarded,
     Wanted,
-    find_definition,
     finish,
     name_value,
     read_guarded,
@@ -58,7 +57,7 @@ def read_rank(expr: ir.Expr, context: Context, least: int) -> Rank | None:
     form = None
     match terms:
         case [ir.Access(tensor) as access] if tensor not in context.system.results:
-            value = find_definition(access, context)
+            value = context.find_definition(access)
             found = None if value is None else read_rank(value, context, least)
             return found and replace(found, added=found.added + Polynomial.of(ir.sum_of(numbers)))
         case [ir.Reduce("sum", (index,)) as reduce]:
