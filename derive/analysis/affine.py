@@ -188,6 +188,13 @@ def simplify_place(expr: ir.Expr) -> ir.Expr:
     return map_children(expr, simplify_place)
 
 
+def simplify_places(expr: ir.Expr) -> ir.Expr:
+    """A read at places in a simple form; else the expression itself."""
+    if not isinstance(expr, ir.Access):
+        return expr
+    return ir.Access(expr.tensor, tuple(map(simplify_place, expr.places)))
+
+
 def _multiply(parts: list[Affine]) -> Affine:
     total = Affine({}, ONE)
     for part in sorted(parts, key=lambda each: bool(each.terms)):

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeAlias
 
 from derive.analysis import facts
-from derive.analysis.affine import simplify_place
+from derive.analysis.affine import simplify_places
 from derive.analysis.extents import is_always, to_key
 from derive.ir import functions, polynomial
 from derive.ir import nodes as ir
@@ -116,7 +116,7 @@ def _is_square(access: ir.Access, equation: ir.Equation) -> bool:
         case _:
             return False
     moved = [factor for factor in factors if fixed.keys() & {*find_free(factor)}]
-    there = [rewrite_bottom_up(substitute(factor, fixed), _simplify_places) for factor in moved]
+    there = [rewrite_bottom_up(substitute(factor, fixed), simplify_places) for factor in moved]
     read = [
         pair
         for part in there
@@ -131,13 +131,6 @@ def _is_square(access: ir.Access, equation: ir.Equation) -> bool:
     is_equal = Counter(there) == Counter(factor for factor in factors if factor not in moved)
     guards = ir.split_and(substitute(condition, fixed))
     return is_whole and is_equal and all(each is ir.TRUE or is_always(each) for each in guards)
-
-
-def _simplify_places(expr: ir.Expr) -> ir.Expr:
-    match expr:
-        case ir.Access(tensor, places):
-            return ir.Access(tensor, tuple(map(simplify_place, places)))
-    return expr
 
 
 def _find_sensitive(value: ir.Expr, is_sensitive: bool, positive: set[str] | None) -> set[ir.Expr]:

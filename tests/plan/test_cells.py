@@ -404,6 +404,22 @@ def test_reductions_in_an_order_know_equal_keys_and_those_without_one(text):
     torch.testing.assert_close(*values, equal_nan=True, **CLOSE)
 
 
+@pytest.mark.parametrize("text", ROWS["filters of few places are products with a view"])
+def test_filters_of_few_places_are_products_with_a_view(text):
+    sizes = {"T": 500, "B": 32, "C": 8}
+    for places in (5, 100):
+        built = build(parse(text), {k: v for k, v in sizes.items() if k in text} | {"K": places})
+        assert ("k,...kt->...t" in built.source) == (places == 5) and built.judge().agrees
+
+
+@pytest.mark.parametrize(
+    ("text", "line"), ROWS["a tensor times a vector is made as the tensor is stored"]
+)
+def test_a_tensor_times_a_vector_is_made_as_the_tensor_is_stored(text, line):
+    built = build(parse(text))
+    assert line in built.source and built.judge().agrees
+
+
 @pytest.mark.parametrize(("text", "is_sorted"), ROWS["running sums are in order"])
 def test_running_sums_of_what_is_not_negative_are_in_order(text, is_sorted):
     source = build(parse(text), {"N": 512, "M": 512}).source

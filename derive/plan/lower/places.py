@@ -166,12 +166,15 @@ class _Form:
 
 def _find_form(place: ir.Expr, extent: ir.Expr) -> _Form | None:
     """The place as one affine form, if it is one whose steps have a sign that is known."""
-    parts = split_merged(place, extent)
+    position, whole = to_affine(place), to_stride(find_free(place))
+    signs = (is_positive(step) or is_positive(-step) for step in position.terms.values())
+    is_part = not all(signs) and is_never_negative(Polynomial.of(extent) - whole)
+    length = whole if is_part else Polynomial.of(extent)
+    parts = split_merged(place, length.to_expr())
     if parts:
         strides = [to_stride(parts[k + 1 :]) for k in range(len(parts))]
         steps = tuple(zip(parts, strides, strict=True))
-        return _Form(steps, (), Polynomial.of(0), Polynomial.of(extent))
-    position = to_affine(place)
+        return _Form(steps, (), Polynomial.of(0), length)
     known = {atom: step for atom, step in position.terms.items() if isinstance(atom, ir.Index)}
     if find_accesses(place) or not known or len(known) < len(position.terms):
         return None

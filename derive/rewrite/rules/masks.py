@@ -13,7 +13,7 @@ from fractions import Fraction
 from itertools import accumulate, combinations, pairwise, permutations, product
 from math import factorial
 
-from derive.analysis.affine import simplify_place
+from derive.analysis.affine import simplify_place, simplify_places
 from derive.analysis.facts import (
     find_facts,
     is_finite,
@@ -62,18 +62,11 @@ def move_running_sum(running: ir.Along, offset: int) -> ir.Along | None:
     inside = ir.Compare(">=", running.index, ir.Number(Fraction(-offset)))
     try:
         moved = (walk.substitute(part, back) for part in (running.condition, running.body))
-        condition, body = (walk.rewrite_bottom_up(part, _simplify_places) for part in moved)
+        condition, body = (walk.rewrite_bottom_up(part, simplify_places) for part in moved)
     except ValueError:  # the index of a row stands for itself
         return None
     before = ir.Where(ir.all_of(inside, condition), body, ir.ZERO)
     return ir.Along("cumsum", running.index, ir.TRUE, before)
-
-
-def _simplify_places(expr: ir.Expr) -> ir.Expr:
-    """A read at places in a simple form; else the expression itself."""
-    if not isinstance(expr, ir.Access):
-        return expr
-    return ir.Access(expr.tensor, tuple(map(simplify_place, expr.places)))
 
 
 @system_rule(
@@ -104,7 +97,7 @@ def _shorten_range(expr: ir.Expr) -> ir.Expr:
         there: dict[ir.Expr, ir.Expr] = {index: (Polynomial.of(new) + start).to_expr()}
         rest = ir.all_of(*(p for p in parts if p is not part))
         moved = (walk.substitute(p, there) for p in (rest, body))
-        rest, body = (walk.rewrite_bottom_up(p, _simplify_places) for p in moved)
+        rest, body = (walk.rewrite_bottom_up(p, simplify_places) for p in moved)
         bound = tuple(new if i is index else i for i in bound)
         return _shorten_range(ir.Reduce(kind, bound, rest, body))
     return expr
