@@ -644,11 +644,9 @@ def join(parts: Sequence[ops.Op], kept: tuple[ir.Index, ...], context: Context) 
         over = tuple(i for i in rows.axes if i not in kept)
         return ops.arrange(ops.Reduction("sum", rows, over), kept)
     for vector, matrix in ((one, other), (other, one)):
-        its = ops.axes_of(matrix)
-        if {*ops.axes_of(vector)} < {*its} and its[-1] not in kept:
-            stored = tuple(i for i in its if i in kept)  # a matrix with long rows times a vector
-            is_vector = len(ops.axes_of(vector)) == 1 and not {*ops.axes_of(vector)} & {*kept}
-            made = stored if is_vector else kept
+        own, its = ({*ops.axes_of(vector)}, ops.axes_of(matrix))
+        if own < {*its} and its[-1] not in kept:  # long rows, as they lie where it is a vector
+            made = tuple(i for i in its if i in kept) if own == {its[-1]} else kept
             return ops.arrange(ops.Einsum((matrix, vector), made), kept)
     # Where the last index of the larger one is kept, a matmul with the other first needs no copy.
     is_kept = bool(ops.axes_of(one)) and ops.axes_of(one)[-1] in kept
