@@ -34,15 +34,11 @@ def rwkv(k: Tensor, v: Tensor, w: Tensor, u: Tensor, *, t_chunk: int = 8) -> Ten
 
     Returns y[b,t,c] [B, T, C].
     Raises ValueError where the shapes do not fit together.
-    Cost: 33*B*C*T + 2*T operations; 15*B*C*T + 2*B*C + 3*T + 3 elements alive at once.
+    Cost: 30*B*C*T operations; 15*B*C*T + B*C + 3 elements alive at once.
     """
     B, T, C = _check_shapes(k, v, w, u)
     # m_first[b,c] = -oo  [B, C]
     m_first = k.new_full((), -torch.inf, dtype=k.dtype).expand(B, C)
-    # the positions of t  [T]
-    t = torch.arange(T, device=k.device)
-    # mask[t] = t - 1 < 0  [T]
-    mask = t - 1 < 0
     # n_first[b,c] = 0  [B, C]
     n_first = k.new_full((), 0, dtype=k.dtype).expand(B, C)
     # d_first[b,c] = 0  [B, C]
@@ -56,36 +52,34 @@ def rwkv(k: Tensor, v: Tensor, w: Tensor, u: Tensor, *, t_chunk: int = 8) -> Ten
         m_t = torch.maximum(m_before - w, k_t)
         m_each.append(m_t)
     m = torch.stack(m_each[1:], dim=1) if T else k.new_empty((B, T, C))
-    # m_padded_masked[b,t,c] = where(mask[t], -oo, where(t - 1 >= 0, m[b,t - 1,c], 0))  [B, T, C]
-    m_padded_masked = torch.where(
-        mask[:, None], -torch.inf, torch.nn.functional.pad(m, (0, 0, 1, 0))[:, :T]
-    )
-    # e[b,t,c] = exp(m_padded_masked[b,t,c] - w[c] - m[b,t,c])  [B, T, C]
-    e = torch.exp(m_padded_masked - w - m)
+    # m_padded[b,t,c] = where(t - 1 >= 0, m[b,t - 1,c], -oo)  [B, T, C]
+    m_padded = torch.nn.functional.pad(m[:, :T - 1], (0, 0, min(1, T), 0), value=-torch.inf)
+    # e[b,t,c] = exp(m_padded[b,t,c] - w[c] - m[b,t,c])  [B, T, C]
+    e = torch.exp(m_padded - w - m)
     # f[b,t,c] = exp(k[b,t,c] - m[b,t,c])  [B, T, C]
     f = torch.exp(k - m)
     # n_in[b,t,c] = f[b,t,c] * v[b,t,c]  [B, T, C]
     n_in = f * v
-    # l[b,t,c] = max(m_padded_masked[b,t,c], u_plus_k[b,t,c])  [B, T, C]
-    l = torch.maximum(m_padded_masked, u_plus_k)
-    # g[b,t,c] = exp(m_padded_masked[b,t,c] - l[b,t,c])  [B, T, C]
-    g = torch.exp(m_padded_masked - l)
+    # l[b,t,c] = max(m_padded[b,t,c], u_plus_k[b,t,c])  [B, T, C]
+    l = torch.maximum(m_padded, u_plus_k)
+    # g[b,t,c] = exp(m_padded[b,t,c] - l[b,t,c])  [B, T, C]
+    g = torch.exp(m_padded - l)
     # h[b,t,c] = exp(u_plus_k[b,t,c] - l[b,t,c])  [B, T, C]
     h = torch.exp(u_plus_k - l)
     # n[b,t,c] = e[b,t,c] * n[b,t - 1,c] + n_in[b,t,c]  [B, T, C]
     n = _recur(e, n_in, n_first, dim=-2, chunk=t_chunk)
-    # y_part[b,t,c] = g[b,t,c] * where(mask[t], 0, where(t - 1 >= 0, n[b,t - 1,c], 0)) + h[b,t,c] *
+    # g_n_padded_plus_h_v[b,t,c] = g[b,t,c] * where(t - 1 >= 0, n[b,t - 1,c], 0) + h[b,t,c] *
     #     v[b,t,c]  [B, T, C]
-    y_part = torch.addcmul(
-        g * torch.where(mask[:, None], 0, torch.nn.functional.pad(n, (0, 0, 1, 0))[:, :T]), h, v
+    g_n_padded_plus_h_v = torch.addcmul(
+        g * torch.nn.functional.pad(n[:, :T - 1], (0, 0, min(1, T), 0)), h, v
     )
     # d[b,t,c] = e[b,t,c] * d[b,t - 1,c] + f[b,t,c]  [B, T, C]
     d = _recur(e, f, d_first, dim=-2, chunk=t_chunk)
-    # y[b,t,c] = y_part[b,t,c] / (g[b,t,c] * where(mask[t], 0, where(t - 1 >= 0, d[b,t - 1,c], 0)) +
+    # y[b,t,c] = g_n_padded_plus_h_v[b,t,c] / (g[b,t,c] * where(t - 1 >= 0, d[b,t - 1,c], 0) +
     #     h[b,t,c])  [B, T, C]
     return (
-        y_part
-        / torch.addcmul(h, g, torch.where(mask[:, None], 0, torch.nn.functional.pad(d, (0, 0, 1, 0))[:, :T]))
+        g_n_padded_plus_h_v
+        / torch.addcmul(h, g, torch.nn.functional.pad(d[:, :T - 1], (0, 0, min(1, T), 0)))
     )
 
 

@@ -321,13 +321,16 @@ class Printer:
             here = ops.axes_of(op.arg)[op.place].extent
             before = _find_before(op.before, here, op.index.extent)
             after = Polynomial.of(op.index.extent) - Polynomial.of(here) - Polynomial.of(before)
-            pairs[op.place] = to_python(before), to_python(after.to_expr())
+            amounts = before, after.to_expr()
+            if Polynomial.of(here).terms.get((), 0) < 0:  # where a size is 0 it has no fewer
+                amounts = _limit(*amounts, op.index.extent)
+            pairs[op.place] = to_python(amounts[0]), to_python(amounts[1])
             op = op.arg
         count = len(ops.axes_of(op))
         each = (pairs.get(place, ("0", "0")) for place in reversed(range(min(pairs), count)))
-        amounts = ", ".join(", ".join(pair) for pair in each)
+        text = ", ".join(", ".join(pair) for pair in each)
         told = "" if pad.value is ir.ZERO else f", value={to_python(pad.value)}"
-        return f"torch.nn.functional.pad({self.text(op)}, ({amounts}){told})"
+        return f"torch.nn.functional.pad({self.text(op)}, ({text}){told})"
 
     def _is_cut(self, index: ir.Index) -> bool:
         return any(index.extent == ir.Size(name) for name, _ in self.blocks)
@@ -416,6 +419,15 @@ class Printer:
             return f"{text}.max({where}).indices"  # faster than argmax, up to three times
         keywords = f", {row.keywords}" if row.keywords else ""
         return f"{text}.{row.torch or op.kind}({where}{keywords})"
+
+
+def _limit(before: ir.Expr, after: ir.Expr, most: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
+    """How many numbers go before and after positions that may be fewer than none."""
+    first, last = (ir.Call("min", (amount, most)) for amount in (before, after))
+    if before is ir.ZERO or after is ir.ZERO:
+        return (before, last) if before is ir.ZERO else (first, after)
+    left = (Polynomial.of(most) - Polynomial.of(before)).to_expr()
+    return first, ir.Call("max", (ir.Call("min", (after, left)), ir.ZERO))
 
 
 def _find_before(before: ir.Expr, here: ir.Expr, wanted: ir.Expr) -> ir.Expr:

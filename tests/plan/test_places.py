@@ -121,6 +121,22 @@ def test_entries_at_labels_are_products_where_that_is_faster(text, sizes, is_mul
     assert built.judge().agrees
 
 
+@pytest.mark.parametrize(("text", "is_cut"), ROWS["a range of an index is cut out and padded"])
+def test_a_range_of_an_index_is_cut_out_and_padded(text, is_cut):
+    """At every size, those of none too; what is beside the range does no harm."""
+    built = build(text, name="y")
+    assert any(each in built.source for each in ("mask", "triu(")) is not is_cut
+    for size in (0, 1, 2, 3, 5):
+        sizes = {name: size + place * (size > 2) for place, name in enumerate(built.plan.sizes)}
+        given = draw_inputs(built.system, sizes, 1, torch.float64)
+        expected, found = evaluate_loops(built.formula, given), built.function(**given)
+        torch.testing.assert_close(found, expected)
+        for value in given.values():
+            value.requires_grad_()
+        if size:
+            assert torch.autograd.gradcheck(built.function, tuple(given.values()))
+
+
 @pytest.mark.parametrize(("text", "calls"), ROWS["what is taken lies in one piece"])
 def test_what_is_taken_lies_in_one_piece(text, calls):
     source = build(text, name="y").source

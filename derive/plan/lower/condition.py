@@ -10,8 +10,9 @@ from derive.analysis.affine import simplify_place
 from derive.analysis.extents import is_always, is_told
 from derive.analysis.facts import Facts, find_facts, is_integer, is_never_negative
 from derive.ir import nodes as ir
-from derive.ir.polynomial import NOTHING, ONE, Polynomial, clear_divisors
+from derive.ir.polynomial import NOTHING, ONE, Polynomial, clear_divisors, is_same_extent
 from derive.ir.walk import (
+    find_accesses,
     find_all_indices,
     find_free,
     is_whole,
@@ -210,6 +211,10 @@ def lower_choice(
         condition, then, other = condition.part, other, then
     if condition in (ir.TRUE, ir.FALSE):
         return context.lower(then if condition is ir.TRUE else other, order)
+    common, terms = ir.split_sum(other), ir.split_sum(then)
+    if is_told(condition) and {*common} < {*terms} and not ops.is_number(other):
+        rest = ir.sum_of([term for term in terms if term not in common])
+        return context.lower(ir.Add((*common, ir.Where(condition, rest, ir.ZERO))), order)
     joined = _lower_padded(condition, then, other, context, order)
     joined = joined or _lower_pieces(ir.Where(condition, then, other), context, order)
     if joined is not None:
@@ -306,12 +311,21 @@ def push_into_exponential(
 def _lower_pieces(choice: ir.Where, context: Context, order: tuple[ir.Index, ...]) -> ops.Op | None:
     """A choice by where an index is: each branch where it is taken, and one behind the other.
 
-    None where no index alone decides, or where a branch is a number to be filled in.
+    Around the one branch that is no number, and reads at places beside the index, are the numbers.
+    None where no index alone decides.
     """
     for index in (i for i in order if i in find_free(choice.condition)):
-        pieces = _cut(choice, index, (NOTHING, Polynomial.of(index.extent)), context.facts)
-        if pieces is None or len(pieces) < 2 or any(ops.is_number(value) for _, _, value in pieces):
+        ends = (NOTHING, Polynomial.of(index.extent))
+        is_filled = ops.is_number(choice.then) or ops.is_number(choice.other)
+        slack = ONE if is_filled and _is_plain(choice, index) else NOTHING
+        pieces = _cut(_part_condition(choice, index), index, ends, (context.facts, slack))
+        if pieces is None or len(pieces) < 2:
             continue
+        numbers = {value for _, _, value in pieces if ops.is_number(value)}
+        if numbers:
+            pieces = [piece for piece in pieces if piece[-1] not in numbers]
+            if len(numbers) > 1 or len(pieces) != 1 or not _is_moved(pieces[0][-1], index):
+                continue
         taken = {*context.names, *(i.name for i in find_all_indices(context.system))}
         taken |= {i.name for i in order}
         parts = []
@@ -326,8 +340,45 @@ def _lower_pieces(choice: ir.Where, context: Context, order: tuple[ir.Index, ...
             settled = rewrite_bottom_up(placed, partial(settle, facts=context.facts))
             inner = tuple(own if i is index else i for i in order)
             parts.append((low, own, context.lower(settled, inner)))
+        if numbers:
+            (low, own, op), (value,) = parts[0], numbers
+            return ops.Pad(op, ops.axes_of(op).index(own), index, low.to_expr(), value)
         return join_parts(index, parts, order)
     return None
+
+
+def _is_plain(choice: ir.Where, index: ir.Index) -> bool:
+    """Is it elementwise, and all that it reads along the index as long as that?
+
+    Then `x[:N - 2]` has no entry where N is 1, as it should.
+    """
+    reads = [
+        extent
+        for access in find_accesses(choice)
+        for place, extent in zip(access.places, access.tensor.shape, strict=True)
+        if index in find_free(place)
+    ]
+    is_elementwise = not any(isinstance(part, (ir.Reduce, ir.Along)) for part in walk(choice))
+    return is_elementwise and all(is_same_extent(extent, index.extent) for extent in reads)
+
+
+def _part_condition(choice: ir.Where, index: ir.Index) -> ir.Where:
+    """The choice with what is said of the index alone first."""
+    parts = ir.split_and(choice.condition)
+    own = [part for part in parts if find_free(part) == (index,)]
+    rest = [part for part in parts if part not in own]
+    if not own or not rest:
+        return choice
+    inner = ir.Where(ir.all_of(*rest), choice.then, choice.other)
+    return ir.Where(ir.all_of(*own), inner, choice.other)
+
+
+def _is_moved(expr: ir.Expr, index: ir.Index) -> bool:
+    """Is something read beside the index, and nothing at places that others tell too?"""
+    places = [place for access in find_accesses(expr) for place in access.places]
+    own = [place for place in places if index in find_free(place)]
+    is_alone = all(find_free(place) == (index,) for place in own)
+    return is_alone and any(place is not index for place in own)
 
 
 # From a position up to another, and the value there.
@@ -335,12 +386,15 @@ Piece = tuple[Polynomial, Polynomial, "ir.Expr"]
 
 
 def _cut(
-    expr: ir.Expr, index: ir.Index, ends: tuple[Polynomial, Polynomial], facts: Facts
+    expr: ir.Expr,
+    index: ir.Index,
+    ends: tuple[Polynomial, Polynomial],
+    told: tuple[Facts, Polynomial],
 ) -> list[Piece] | None:
     """The values of a nested choice from one position of the index to another, in order."""
     if not isinstance(expr, ir.Where) or index not in find_free(expr.condition):
         return [(*ends, expr)]
-    inside = _find_interval(expr.condition, index, ends, facts)
+    inside = _find_interval(expr.condition, index, ends, told)
     if inside is None:
         return None
     found: list[Piece] = []
@@ -348,7 +402,7 @@ def _cut(
     for low, high, value in zip(
         edges, edges[1:], (expr.other, expr.then, expr.other), strict=False
     ):
-        piece = _cut(value, index, (low, high), facts) if low != high else []
+        piece = _cut(value, index, (low, high), told) if low != high else []
         if piece is None:
             return None
         found += piece
@@ -356,12 +410,18 @@ def _cut(
 
 
 def _find_interval(
-    condition: ir.Expr, index: ir.Index, ends: tuple[Polynomial, Polynomial], facts: Facts
+    condition: ir.Expr,
+    index: ir.Index,
+    ends: tuple[Polynomial, Polynomial],
+    told: tuple[Facts, Polynomial],
 ) -> tuple[Polynomial, Polynomial] | None:
-    """From where to where a condition on the index alone holds, between two positions."""
+    """From where to where a condition on the index alone holds, between two positions.
+
+    Known are facts, and by how much the end may be before the start.
+    """
     if not is_told(condition):
         return None
-    low, high = ends
+    (low, high), (facts, slack) = ends, told
     for fact in find_facts(condition):  # each: slope * index + rest >= 0
         slope, rest = fact.split(index) or (NOTHING, NOTHING)
         if slope.constant not in {1, -1} or not all(isinstance(a, ir.Size) for a in rest.atoms):
@@ -370,7 +430,7 @@ def _find_interval(
             low = NOTHING - rest
         elif slope.constant == -1 and not is_never_negative(rest + ONE - high, facts):
             high = rest + ONE
-    steps = (low - ends[0], high - low, ends[1] - high)
+    steps = (low - ends[0], high - low + slack, ends[1] - high)
     return (low, high) if all(is_never_negative(step, facts) for step in steps) else None
 
 
