@@ -311,3 +311,13 @@ def test_truth_values_are_counted_by_integers(over: str) -> None:
 def test_counts_are_exact_in_short_types() -> None:
     count = build("x[N]; n = sum[i]([x[i] > 0])/2").function(torch.ones(3000, dtype=torch.bfloat16))
     assert float(count) == float(torch.tensor(1500.0).bfloat16())
+
+
+@pytest.mark.parametrize("size", (1, 2, 5, 7))
+@pytest.mark.parametrize("text", ROWS["ranges that may be empty"])
+def test_a_range_that_conditions_shorten_may_be_empty(text: str, size: int) -> None:
+    formula, x = parse(text), torch.randn(size, dtype=torch.float64, requires_grad=True)
+    found = build(formula).function(x)
+    torch.testing.assert_close(found.detach(), evaluate_loops(formula, {"x": x.detach()}))
+    (gradient,) = torch.autograd.grad(found.sum(), x)
+    assert bool(gradient.isfinite().all())
