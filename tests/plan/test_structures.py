@@ -86,6 +86,11 @@ BANDS = {
 }
 # Of all sizes at which a plan for large ones is called: values by the loops, gradients finite.
 NEIGHBOURS = {
+    "a few coordinates of batches": "x[B,N,3]; y[B,D,3]; f[D]; "
+    "z[b,i] = sum[j](f[j]/(1 + sum[a]((x[b,i,a] - y[b,j,a])**2)))",
+    "one coordinate": "x[N,1]; f[N]; z[i] = sum[j](f[j]*exp(-sum[a]((x[i,a] - x[j,a])**2)))",
+    "norms of a few coordinates": "x[N,2]; f[N]; "
+    "z[i] = sum[j](f[j]*sqrt(sum[a]((x[i,a] - x[j,a])**2)))",
     "a divisor that its name guards": "x[N,3]; w[N]; r[i,j] = sqrt(sum[a]((x[i,a] - x[j,a])**2)); "
     "q[i,j] = r[i,j]/3; y[i] = sum[j, i < j](w[j]/q[i,j]**2) + sum[j, j != i](w[j]/r[i,j])",
     "a divisor that its name guards elsewhere": "x[N,3]; r[i,j] = sqrt(sum[a]((x[i,a] - x[j,a])"
