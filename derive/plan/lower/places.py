@@ -86,10 +86,16 @@ def read(
         elif (form := _find_form(place, axis.extent)) is None:
             left = {axis: place, **left}
         else:
-            op, form = _cut(op, at, form, is_made=stored is not None)
-            forms[ops.axes_of(op)[at]] = form
-    for axis, form in sorted(forms.items(), key=lambda entry: entry[1].is_windowed):
-        op = _read_form(op, ops.axes_of(op).index(axis), form)
+            forms[axis] = form
+    for is_windowed in (False, True):  # rows of a skewed place have their index before it is cut
+        cut: dict[ir.Index, _Form] = {}
+        for axis, form in forms.items():
+            if form.is_windowed is is_windowed:
+                at = ops.axes_of(op).index(axis)
+                op, form_there = _cut(op, at, form, is_made=stored is not None)
+                cut[ops.axes_of(op)[at]] = form_there
+        for axis, form in cut.items():
+            op = _read_form(op, ops.axes_of(op).index(axis), form)
     return _take_diagonals(op), tuple(left.items())
 
 
