@@ -44,7 +44,7 @@ def find_sensitive_names(system: ir.System, spared: Collection[ir.Expr] = ()) ->
     for root in system.equations:
         if isinstance(root.value, ir.Pow) and root.value.exponent is HALF:  # a norm, under its name
             values = {target: put_value(value, root) for target, value in values.items()}
-    for equation in map(ir.Equation, *zip(*reversed(values.items()), strict=True)):
+    for equation in [ir.Equation(*each) for each in reversed(values.items())]:
         for found, kept in zip(find_sensitive(equation, names), names[:2], strict=True):
             reads = (site for site in found if isinstance(site, ir.Access) and site not in spared)
             kept |= {site.tensor.name for site in reads}
