@@ -86,12 +86,6 @@ def protect(
             inside = map_children(inside, lambda child: guard(child, condition))
         case ir.Reduce("sample_var" as kind, bound, rows, body) if inner is not ir.TRUE:
             inside = ir.Reduce(kind, bound, rows, _guard(body, inner))  # of one entry, 0 / 0
-        case ir.Reduce("mean", bound, rows, ir.Mul(factors) as body) if (
-            ir.TRUE not in {inner, rows} and sum(map(is_variable, factors)) > 1
-        ):  # the mask is on one of the factors, and the others meet the slope
-            count = ir.Reduce("sum", bound, rows, ir.ONE)
-            under = ir.Pow(_guard(count, inner), ir.MINUS_ONE)  # of nothing, 0 / 0
-            inside = ir.Mul((ir.Reduce("sum", bound, rows, body), under))
         case ir.Reduce(kind) | ir.Along(kind) if functions.ROWS[kind].is_matrix:
             return expr  # a matrix is taken whole, and one of ones has no inverse
         case ir.Reduce(kind, bound, rows, body) if not functions.ROWS[kind].is_linear:

@@ -265,6 +265,7 @@ RULES: tuple[Rule, ...] = (
     products.merge_sums,
     products.distribute_product,
     products.count_unused,
+    products.count_interval,
 )
 
 

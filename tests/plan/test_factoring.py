@@ -30,6 +30,33 @@ def test_of_terms_with_factors_in_common_fewer_products_are_left(pairs: str) -> 
     assert made.judge(count=1).agrees
 
 
+@pytest.mark.parametrize("kind", ["sum", "mean"])
+@pytest.mark.parametrize("value", ["exp(x[i,j])", "exp(sum[k, k <= j](x[i,k]))", "x[i,j]**2"])
+def test_a_factor_leaves_the_sum_of_what_has_a_name(kind: str, value: str) -> None:
+    lines = f"a, b[D]; x[N, M]; index j < M; s[d,i,j] = a[d] * {value}"
+    lines += f"\ny[d,i] = {kind}[j](s[d,i,j]); z[d] = mean[i](max(y[d,i] - b[d], 0))"
+    made = build(parse(lines), sizes=dict(D=32, N=500, M=100))
+    assert all(len(term) < 3 for term in made.plan.flops.terms)
+    assert made.judge(count=1).agrees
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "sum[j, j <= k](x[i,j])",
+        "sum[j, j > k](x[i,j]**2)",
+        "mean[j, j <= k](x[i,j])",
+        "1 / (M - 1 - k) * sum[j, j > k](x[i,j]) - sum[j, j <= k](x[i,j])",
+        "sum[j, j < 2*k + 3](exp(x[i,j]))",
+    ],
+)
+def test_sums_up_to_places_of_another_extent_run_along_the_entries_once(value: str) -> None:
+    made = build(parse(f"x[N, M]; index k < M - 1; y[i,k] = {value}"), sizes=dict(N=128, M=1000))
+    assert all(sum(power for _, power in term) < 3 for term in made.plan.flops.terms)
+    assert "cumsum" in made.source
+    assert made.judge(count=1).agrees
+
+
 def test_what_may_be_infinite_is_added_to_nothing() -> None:
     """(2 - 1) * oo is oo; 2 * oo - oo is nan."""
     lines = "m[i,j] = where(x[i,j] > 0, oo, y[i,j])"

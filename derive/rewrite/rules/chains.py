@@ -296,10 +296,15 @@ def _is_reduced(expr: ir.Expr) -> bool:
 def _open_reads(value: ir.Expr, equation: ir.Equation) -> ir.Expr:
     """The value with the equation's in place of each read that is a factor of a sum."""
     inside = map_children(value, lambda child: _open_reads(child, equation))
-    if not isinstance(inside, ir.Reduce) or inside.kind != "sum":
-        return inside
+    match inside:
+        case ir.Reduce("sum"):
+            counts: tuple[ir.Expr, ...] = ()
+        case ir.Reduce("mean", bound, ir.Truth(True)):
+            counts = tuple(ir.Pow(index.extent, ir.MINUS_ONE) for index in bound)
+        case _:
+            return inside
     chain = to_chain(inside)
     if not all(map(is_finite_where_defined, chain.factors)):
         return inside
     opened = chain.open_each(lambda factor: find_value(factor, equation))
-    return inside if opened.factors == chain.factors else opened.to_expr()
+    return inside if opened.factors == chain.factors else ir.product_of([opened.to_expr(), *counts])

@@ -129,31 +129,62 @@ def _find_span(condition: ir.Expr, index: ir.Index) -> tuple[Polynomial, Polynom
 
 
 @system_rule(
-    law="sum_{j >= i} f_j = cumsum_k(f_{N - 1 - k}) at k = N - 1 - i",
+    law="sum_{j >= e} f_j = cumsum_k(f_{N - 1 - k}) at k = N - 1 - e; sum_{j <= e} f_j at e",
     before="x[N]; index i < N; y[i] = sum[j, j > i](exp(x[j]))",
-    after="x[N]; index i < N; y_rest[i] = cumsum[i](where(i >= 1, exp(x[-i + N]), 0)); "
-    "y[i] = y_rest[-i + N - 1]",
+    after="x[N]; index i, j < N; y_rest[j] = cumsum[j](exp(x[-j + N - 1])); "
+    "y[i] = where(N - i - 2 >= 0, y_rest[N - i - 2], 0)",
     refuses="x[N]; A[N, N]; y[i] = sum[j, j > i](x[j] * A[i,j])",
 )
-def suffix_sum(system: ir.System) -> Iterator[ir.System]:
-    """A sum from another index on is a running sum from the last entry on, under its own name."""
+def running_sum(system: ir.System) -> Iterator[ir.System]:
+    """A sum up to a place, or from one on, reads a running sum that has a name of its own."""
     nonfinite = find_nonfinite(system)
     for number, equation in enumerate(system.equations):
         for site in walk.walk(equation.value):
-            running = _find_suffix(mark_tensors(site, nonfinite))
-            if running is None:
+            for running, place, is_there in _find_ends(mark_tensors(site, nonfinite)):
+                value = unmark_tensors(running, nonfinite)
+                if any(recurs(a.tensor, equation, system) for a in walk.find_accesses(value)):
+                    continue
+                axes = walk.find_free(value)
+                name = walk.Names.of(system).take(f"{equation.target.tensor.name}_rest")
+                tensor = ir.Tensor(name, tuple(i.extent for i in axes))
+                places = tuple(place if i is running.index else i for i in axes)
+                read = ir.Where(is_there, ir.Access(tensor, places), ir.ZERO)
+                rest = ir.Equation(ir.Access(tensor, axes), value)
+                whole = ir.Equation(equation.target, walk.exchange(equation.value, site, read))
+                before, after = system.equations[:number], system.equations[number + 1 :]
+                yield replace(system, equations=(*before, rest, whole, *after))
+
+
+def _find_ends(expr: ir.Expr) -> Iterator[tuple[ir.Along, ir.Expr, ir.Expr]]:
+    """The running sums of which a sum is an entry, each with its place and where it is above 0."""
+    if not isinstance(expr, ir.Reduce) or expr.kind != "sum":
+        return
+    for fact, rest in _find_facts(expr.condition):
+        others = {*walk.find_free(expr.body), *walk.find_free(rest), *expr.bound}
+        for index in expr.bound:
+            slope, edge = fact.split(index) or (NOTHING, NOTHING)
+            free, last = {*walk.find_free(edge.to_expr())}, Polynomial.of(index.extent) - ONE
+            alike = [i for i in free if is_same_extent(i.extent, index.extent) and slope == -ONE]
+            is_plain = any(is_never_negative(Polynomial.of(i) - edge) for i in alike)
+            if slope not in {ONE, -ONE} or not free or free & others or is_plain:
                 continue
-            value = unmark_tensors(running, nonfinite)
-            if any(recurs(a.tensor, equation, system) for a in walk.find_accesses(value)):
+            if not all(isinstance(atom, (ir.Index, ir.Size)) for atom in edge.atoms):
                 continue
-            axes = walk.find_free(value)
-            name = walk.Names.of(system).take(f"{equation.target.tensor.name}_rest")
-            tensor = ir.Tensor(name, tuple(i.extent for i in axes))
-            read = ir.Access(tensor, tuple(_turn(i) if i is running.index else i for i in axes))
-            rest = ir.Equation(ir.Access(tensor, axes), value)
-            whole = ir.Equation(equation.target, walk.exchange(equation.value, site, read))
-            before, after = system.equations[:number], system.equations[number + 1 :]
-            yield replace(system, equations=(*before, rest, whole, *after))
+            parts, edge = [rest, expr.body], edge if slope == -ONE else edge + last
+            if slope == ONE:  # from a place on: added up from the last entry
+                try:
+                    parts = [walk.substitute(part, {index: _turn(index)}) for part in parts]
+                except ValueError:  # the index of a row stands for itself
+                    continue
+            bound = tuple(i for i in expr.bound if i is not index)
+            condition, body = parts if not bound else (ir.TRUE, ir.Reduce("sum", bound, *parts))
+            running = make_running_sum(index, condition, body)
+            if running is not None:
+                place = edge.to_expr()
+                if not is_never_negative(last - edge):
+                    place = ir.Call("min", (place, last.to_expr()))
+                is_there = is_never_negative(edge)
+                yield running, place, ir.TRUE if is_there else ir.Compare(">=", place, ir.ZERO)
 
 
 def _turn(index: ir.Index) -> ir.Expr:
@@ -161,35 +192,21 @@ def _turn(index: ir.Index) -> ir.Expr:
     return simplify_place(ir.Add((index.extent, ir.MINUS_ONE, ir.Mul((ir.MINUS_ONE, index)))))
 
 
-def _find_suffix(expr: ir.Expr) -> ir.Along | None:
-    """The sum of all entries from the end, where the expression is the rest of it from an index."""
-    for triangle in find_triangles(expr):
-        if triangle.is_upper and triangle.offset >= 0:
-            assert isinstance(expr, ir.Reduce)
-            back: dict[ir.Expr, ir.Expr] = {triangle.index: _turn(triangle.index)}
-            try:
-                rest, body = (walk.substitute(p, back) for p in (triangle.rest, expr.body))
-            except ValueError:  # the index of a row stands for itself
-                continue
-            turned = replace(triangle, rest=rest)
-            running = to_running_sum(ir.Reduce("sum", expr.bound, rest, body), turned)
-            if running is not None:
-                return move_running_sum(running, -triangle.offset)
-    return None
-
-
 def find_triangles(expr: ir.Expr) -> Iterator[Triangle]:
     """The parts `j <= i + c` or `j >= i + c` of a sum's condition where the indices are alike."""
-    if not isinstance(expr, ir.Reduce) or expr.kind != "sum" or expr.condition is ir.TRUE:
-        return
-    parts = ir.split_and(expr.condition)
-    for k, part in enumerate(parts):
-        if not isinstance(part, ir.Compare) or part.relation in {"==", "!="}:
-            continue
-        rest = ir.all_of(*parts[:k], *parts[k + 1 :])
-        for fact in find_facts(part)[:1]:
+    if isinstance(expr, ir.Reduce) and expr.kind == "sum":
+        for fact, rest in _find_facts(expr.condition):
             for index in expr.bound:
                 yield from _read_fact(fact, index, rest)
+
+
+def _find_facts(condition: ir.Expr) -> Iterator[tuple[Polynomial, ir.Expr]]:
+    """What each part of a condition keeps >= 0, and the other parts."""
+    parts = ir.split_and(condition)
+    for k, part in enumerate(parts):
+        if isinstance(part, ir.Compare) and part.relation not in {"==", "!="}:
+            for fact in find_facts(part)[:1]:
+                yield fact, ir.all_of(*parts[:k], *parts[k + 1 :])
 
 
 def _read_fact(fact: Polynomial, index: ir.Index, rest: ir.Expr) -> Iterator[Triangle]:
@@ -205,25 +222,6 @@ def _read_fact(fact: Polynomial, index: ir.Index, rest: ir.Expr) -> Iterator[Tri
             continue
         if is_same_extent(edge.extent, index.extent):
             yield Triangle(index, edge, int(-number if is_upper else number), is_upper, rest)
-
-
-def to_running_sum(expr: ir.Expr, triangle: Triangle) -> ir.Along | None:
-    """The sum of all entries up to the edge, if they do not depend on it but by the condition.
-
-    All entries of the row are read, also where a guard around the sum keeps the edge from them.
-    """
-    assert isinstance(expr, ir.Reduce)
-    index, edge, rest = triangle.index, triangle.edge, triangle.rest
-    if edge in {*expr.bound, *walk.find_free(expr.body), *walk.find_free(rest)}:
-        return None
-    bound = tuple(i for i in expr.bound if i is not index)
-    try:
-        condition, body = (walk.substitute(part, {index: edge}) for part in (rest, expr.body))
-    except ValueError:  # the index of a row stands for itself
-        return None
-    if bound:
-        condition, body = ir.TRUE, ir.Reduce("sum", bound, condition, body)
-    return make_running_sum(edge, condition, body)
 
 
 def make_running_sum(index: ir.Index, condition: ir.Expr, body: ir.Expr) -> ir.Along | None:

@@ -7,11 +7,11 @@ from fractions import Fraction
 from itertools import chain, combinations
 from typing import TypeAlias, TypeGuard
 
-from derive.analysis.extents import is_never_empty
-from derive.analysis.facts import is_safe
+from derive.analysis.extents import is_never_empty, is_told
+from derive.analysis.facts import find_facts, is_never_negative, is_safe
 from derive.ir import nodes as ir
 from derive.ir.functions import is_complex
-from derive.ir.polynomial import Polynomial
+from derive.ir.polynomial import NOTHING, ONE, Polynomial
 from derive.ir.walk import (
     Names,
     exchange,
@@ -256,6 +256,52 @@ def _split_count(bound: tuple[ir.Index, ...], parts: Sequence[ir.Expr]) -> ir.Ex
 
 
 @rule(
+    law="sum_{a <= j <= b} 1 = max(0, b - a + 1)",
+    before="x[N]; index i, j < N; y[i] = x[i] / sum[j, j <= i](1)",
+    after="x[N]; index i < N; y[i] = x[i] * (i + 1)**(-1)",
+    refuses="x[N]; index i, j < N; y[i] = sum[j, j <= i](x[j])",
+)
+def count_interval(expr: ir.Expr) -> ir.Expr | None:
+    """A bound index that only conditions bound, from below or above, leaves how often they hold."""
+    if not isinstance(expr, ir.Reduce) or expr.kind != "sum" or expr.condition is ir.TRUE:
+        return None
+    parts = ir.split_and(expr.condition)
+    for index in expr.bound:
+        mine = [part for part in parts if index in find_free(part)]
+        if not mine or index in find_free(expr.body) or not all(map(is_told, mine)):
+            continue
+        lows, highs = [NOTHING], [Polynomial.of(index.extent) - ONE]
+        for fact in (fact for part in mine for fact in find_facts(part)):
+            slope, rest = fact.split(index) or (NOTHING, NOTHING)
+            if slope not in {ONE, -ONE}:
+                break
+            (highs if slope == -ONE else lows).append(rest if slope == -ONE else -rest)
+        else:
+            first, last = (_find_end(ends, is_last) for ends, is_last in ((lows, 0), (highs, 1)))
+            count = last - first + ONE
+            often = count.to_expr()
+            if not is_never_negative(count):
+                often = ir.Call("max", (often, ir.ZERO))
+            left = tuple(i for i in expr.bound if i is not index)
+            others = ir.all_of(*(part for part in parts if part not in mine))
+            if {*left} & {*find_free(often)}:
+                return ir.sum_over(left, ir.Mul((often, expr.body)), others)
+            whole = ir.sum_over(left, expr.body, others)
+            return often if whole is ir.ONE else ir.Mul((often, whole))
+    return None
+
+
+def _find_end(ends: list[Polynomial], is_last: int) -> Polynomial:
+    """The least of some ends, or the largest, without those that never are."""
+    gaps = ((a, [a - b if is_last else b - a for b in ends if b != a]) for a in ends)
+    found = [a for a, gap in gaps if not any(map(is_never_negative, gap))] or ends[:1]
+    if len(found := list(dict.fromkeys(found))) == 1:
+        return found[0]
+    parts = tuple(end.to_expr() for end in found)
+    return Polynomial.atom(ir.Call("min" if is_last else "max", parts))
+
+
+@rule(
     law="sum_e q * (k + a) = sum_e q * k + sum_e q * a",
     before="q[M, D]; k[N, D]; a[M, N, D]; s[i,j] = sum[e](q[i,e] * (k[j,e] + a[i,j,e]))",
     after="q[M, D]; k[N, D]; a[M, N, D]; "
@@ -297,14 +343,20 @@ def is_negative(term: ir.Expr) -> bool:
 
 
 @rule(
-    law="mean_j a * b = sum_j a * b / extent(j)",
+    law="mean_j a * b = sum_j a * b / extent(j); mean_{c} f = sum_{c} f / sum_{c} 1",
     before="a, b[M, N]; y[i,k] = mean[j](a[i,j] * b[k,j])",
     after="a, b[M, N]; y[i,k] = sum[j](a[i,j] * b[k,j]) / N",
     refuses="a[M, N]; y[i] = mean[j](2 * a[i,j])",
 )
 def contract_mean(expr: ir.Expr) -> ir.Expr | None:
-    """A mean of a product that no factor spans is a contraction over the number of entries."""
+    """A mean of a product that no factor spans is a contraction over the number of entries.
+
+    So is a mean of some of the entries the sum of them over their number.
+    """
     match expr:
+        case ir.Reduce("mean", bound, condition, body) if condition is not ir.TRUE:
+            count = ir.Reduce("sum", bound, condition, ir.ONE)
+            return ir.Mul((ir.Reduce("sum", bound, condition, body), ir.Pow(count, ir.MINUS_ONE)))
         case ir.Reduce("mean", bound, condition, ir.Mul(factors) as body) if condition is ir.TRUE:
             volume = set(find_free(body))
             if any(volume <= set(find_free(f)) for f in factors):
