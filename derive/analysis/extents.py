@@ -341,7 +341,7 @@ def _judge(read: Read, facts: Facts, declared: set[str], lowest: int) -> Iterato
     if isinstance(place, ir.Index) and is_same_extent(place.extent, extent):
         return
     length = Polynomial.of(extent)
-    starts, ends = _find_sides(place, length, facts)
+    starts, ends = find_sides(place, length, facts)
     if lowest:  # a recurrence begins before its first place
         starts = is_never_negative(Polynomial.of(place) - Polynomial.of(lowest), facts)
     if isinstance(place, ir.Index):
@@ -375,11 +375,11 @@ def _as_written(read: Read) -> Read:
     return replace(read, access=access, equation=ir.Equation(read.equation.target, value))
 
 
-def _find_sides(place: ir.Expr, length: Polynomial, facts: Facts) -> tuple[bool, bool]:
+def find_sides(place: ir.Expr, length: Polynomial, facts: Facts) -> tuple[bool, bool]:
     """Is a place at least 0, and below the length? Of a max or min one part is enough on a side."""
     match place:
         case ir.Call("max" | "min" as which, parts):
-            starts, ends = zip(*(_find_sides(each, length, facts) for each in parts), strict=True)
+            starts, ends = zip(*(find_sides(each, length, facts) for each in parts), strict=True)
             is_max = which == "max"
             return (any if is_max else all)(starts), (all if is_max else any)(ends)
     value = Polynomial.of(place)

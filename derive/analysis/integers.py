@@ -16,16 +16,10 @@ from dataclasses import replace
 from fractions import Fraction
 from math import lcm
 
-from derive.analysis.facts import (
-    find_range,
-    find_reads,
-    is_integer,
-    is_never_negative,
-    is_readable,
-    is_whole,
-)
+from derive.analysis.extents import find_sides
+from derive.analysis.facts import find_range, find_reads, is_integer, is_readable, is_whole
 from derive.ir import nodes as ir
-from derive.ir.polynomial import Polynomial
+from derive.ir.polynomial import NOTHING, Polynomial
 from derive.ir.walk import (
     Names,
     exchange,
@@ -238,16 +232,13 @@ def _find_open(system: ir.System) -> tuple[ir.Tensor, ...]:
 
 def _find_high(value: ir.Expr) -> Polynomial | None:
     """The largest that values from 0 on may be, over sizes; None where that is not told."""
-    low, high = find_range(value)
+    high, (starts, _) = find_range(value).high, find_sides(value, NOTHING, ())
     is_plain = high is not None and all(isinstance(a, ir.Size) for a in high.atoms)
-    return high if is_plain and low is not None and is_never_negative(low) else None
+    return high if is_plain and starts else None
 
 
 def _is_below(value: ir.Expr, below: ir.Expr | None) -> bool:
     """Is it from 0 on, and below the bound if there is one?"""
-    low, high = find_range(value)
-    if low is None or not is_never_negative(low):
-        return False
-    if below is None or high is None:
-        return below is None
-    return is_never_negative(Polynomial.of(below) - Polynomial.of(1) - high)
+    length = Polynomial.of(below) if below is not None else NOTHING
+    starts, ends = find_sides(value, length, ())
+    return starts and (ends or below is None)

@@ -215,3 +215,26 @@ def test_a_place_is_written_as_a_person_would(text, view):
 def test_a_read_that_may_leave_its_tensor_is_refused(text):
     with pytest.raises(DeriveError, match="may read outside"):
         build(text, name="y")
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        "j[m] = min(k[m] + 1, N - 1)",
+        "j[m] = max(k[m] - 1, 0)",
+        "j[m] = min(max(2*k[m] - 3, 0), N - 1)",
+        "h[m] = min(k[m] + 1, N - 1); j[m] = max(h[m] - 2, 0)",
+        "h[m] = clip(floor(u[m]), 0, N - 1); j[m] = min(h[m] + 1, N - 1)",
+    ],
+)
+def test_named_places_made_of_named_places_are_inside(places: str) -> None:
+    built = build(f"x[N]; u[M]; int k[M] < N; {places}; y[m] = x[j[m]]*u[m]")
+    assert built.judge(count=2).agrees
+
+
+@pytest.mark.parametrize(
+    "places", ["j[m] = min(k[m] + 1, N)", "j[m] = max(k[m] - 1, -1)", "j[m] = k[m] + 1"]
+)
+def test_named_places_that_may_leave_the_tensor_are_refused(places: str) -> None:
+    with pytest.raises(DeriveError, match="reads-outside"):
+        build(f"x[N]; u[M]; int k[M] < N; {places}; y[m] = x[j[m]]*u[m]")
