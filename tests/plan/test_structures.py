@@ -9,7 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from derive import build, parse
+from derive import build, evaluate_loops, parse
 from derive.frontend.from_sympy import to_system
 from derive.judge.samples import choose_sizes, draw_inputs
 from derive.plan import ops
@@ -86,6 +86,15 @@ BANDS = {
 }
 # Of all sizes at which a plan for large ones is called: values by the loops, gradients finite.
 NEIGHBOURS = {
+    "up to half a place": "x[N]; index i, j < N; y[i] = sum[j, j <= i/2](x[j])",
+    "how many are up to half a place": "x[N]; index i, j < N; "
+    "y[i] = x[i]*sum[j, j <= i/2](1) + mean[j, j >= i/3](x[j])",
+    "up to half a width beside": "x[N]; size W; index i < N; y[i] = sum[j, j <= i + W/2](x[j])",
+    "the first half of all": "x[N]; y = sum[j, j < N/2](x[j]) + mean[j, j >= N/2](x[j]**2)",
+    "a sum at labels for each of a batch": "x[B,N]; a[S]; int c[S] < N; "
+    "y[b,n] = x[b,n] + sum[s, c[s] == n](a[s])",
+    "labels of a batch that comes last": "x[N,B]; a[S,B]; int c[S,B] < N; "
+    "y[n,b] = x[n,b] + sum[s, c[s,b] == n](a[s,b])",
     "a few coordinates of batches": "x[B,N,3]; y[B,D,3]; f[D]; "
     "z[b,i] = sum[j](f[j]/(1 + sum[a]((x[b,i,a] - y[b,j,a])**2)))",
     "one coordinate": "x[N,1]; f[N]; z[i] = sum[j](f[j]*exp(-sum[a]((x[i,a] - x[j,a])**2)))",
@@ -280,6 +289,22 @@ def test_what_looks_alike_keeps_its_values_and_gradients(text: str) -> None:
         if total.requires_grad:
             grads = torch.autograd.grad(total.sum(), [x for x in tensors if x.requires_grad])
             assert all(each.isfinite().all() for each in grads)
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("x[N]; size W; index i < N; y[i] = sum[j, j < i + W](x[j])", dict(N=4, W=0)),
+        ("x[N]; size W; index i < N; y[i] = sum[j, j < W*(i + 1)](x[j])", dict(N=4, W=0)),
+        ("x[N]; w[M]; index i < M; y[i] = w[i]*sum[j, j <= i](x[j])", dict(N=0, M=3)),
+        ("x[N]; index i < N + 2; y[i] = sum[j, j <= i](x[j])", dict(N=0)),
+    ],
+)
+def test_a_running_sum_that_a_size_of_0_leaves_empty(text: str, sizes: dict[str, int]) -> None:
+    built = build(text, sizes=dict.fromkeys(sizes, 512))
+    assert "running_sum" in built.source
+    given = draw_inputs(to_system(parse(text)), sizes, 0)
+    torch.testing.assert_close(built.function(**given), evaluate_loops(parse(text), given))
 
 
 def test_a_share_of_nothing_is_nan() -> None:

@@ -220,7 +220,7 @@ def match_added(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     for term in terms:
         found = _find_sum(term, definitions)
         others = [each for each in terms if each is not term]
-        if found is None:
+        if found is None or {*found[0].axes} != {*op.axes}:
             continue
         (cell, value), (entries, numbers, *_) = found, found[0].args
         few, many = map(definitions.memory.count, (ops.axes_of(value), op.axes))

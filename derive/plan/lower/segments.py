@@ -270,6 +270,8 @@ def _add_places(
     told = tuple(dict.fromkeys(i for _, op in pairs for i in ops.axes_of(op)))
     rest = tuple(i for i in ops.axes_of(value) if i not in told)
     batch = tuple(i for i in told if i not in bound)
+    is_row = len(labels) == 1 and not rest and len(told) == len(batch) + 1
+    told = (*batch, *(i for i in told if i in bound)) if is_row else told  # as torch wants them
     segments = tuple(label.segment for label, _ in pairs)
     axes = (*batch, *segments, *rest)
     each = [ops.Iota(i) for i in batch]
@@ -280,7 +282,6 @@ def _add_places(
     shown = [ops.Cast(_write_mask(label, op), kind) for label, op in pairs]
     whole: ops.Op = ops.Einsum((*shown, value), axes)
     is_inside = all(label.is_inside for label in labels)
-    is_row = len(labels) == 1 and not rest and len(told) == len(batch) + 1
     places = places[-1:] if is_row and is_inside and ops.find_reads(value) else places
     args = (value, *places, *map(ops.Num, extents))
     given = tuple(map(ops.Given, range(1, len(args))))

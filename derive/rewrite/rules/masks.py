@@ -22,6 +22,7 @@ from derive.analysis.facts import (
     is_positive,
     is_readable,
     is_safe,
+    is_whole,
 )
 from derive.ir import nodes as ir
 from derive.ir import walk
@@ -117,7 +118,8 @@ def _find_span(condition: ir.Expr, index: ir.Index) -> tuple[Polynomial, Polynom
     for fact in find_facts(condition):
         slope, rest = fact.split(index) or (NOTHING, NOTHING)
         length, sign = Polynomial.of(index.extent), slope.constant
-        if sign not in {1, -1} or not all(isinstance(atom, ir.Size) for atom in rest.atoms):
+        is_size = is_whole(rest) and all(isinstance(atom, ir.Size) for atom in rest.atoms)
+        if sign not in {1, -1} or not is_size:
             continue
         start = -rest if sign == 1 else NOTHING
         extent = length - start if sign == 1 else rest + ONE
@@ -140,23 +142,49 @@ def running_sum(system: ir.System) -> Iterator[ir.System]:
     nonfinite = find_nonfinite(system)
     for number, equation in enumerate(system.equations):
         for site in walk.walk(equation.value):
-            for running, place, is_there in _find_ends(mark_tensors(site, nonfinite)):
+            for running, edge in _find_ends(mark_tensors(site, nonfinite)):
                 value = unmark_tensors(running, nonfinite)
                 if any(recurs(a.tensor, equation, system) for a in walk.find_accesses(value)):
                     continue
-                axes = walk.find_free(value)
                 name = walk.Names.of(system).take(f"{equation.target.tensor.name}_rest")
-                tensor = ir.Tensor(name, tuple(i.extent for i in axes))
-                places = tuple(place if i is running.index else i for i in axes)
-                read = ir.Where(is_there, ir.Access(tensor, places), ir.ZERO)
-                rest = ir.Equation(ir.Access(tensor, axes), value)
+                rest = ir.Equation(ir.name_axes(name, walk.find_free(value)), value)
+                made, read = _read_end(rest, running.index, edge)
                 whole = ir.Equation(equation.target, walk.exchange(equation.value, site, read))
                 before, after = system.equations[:number], system.equations[number + 1 :]
-                yield replace(system, equations=(*before, rest, whole, *after))
+                yield replace(system, equations=(*before, *made, whole, *after))
 
 
-def _find_ends(expr: ir.Expr) -> Iterator[tuple[ir.Along, ir.Expr, ir.Expr]]:
-    """The running sums of which a sum is an entry, each with its place and where it is above 0."""
+def _read_end(
+    rest: ir.Equation, index: ir.Index, edge: Polynomial
+) -> tuple[tuple[ir.Equation, ...], ir.Expr]:
+    """What is computed first, and the running sum at its last place up to an edge.
+
+    Where a size of 0 may leave no such place, a 0 goes before the running sum.
+    """
+
+    def read(access: ir.Access, place: ir.Expr) -> ir.Access:
+        return replace(access, places=tuple(place if p is index else p for p in access.places))
+
+    last, is_short = Polynomial.of(index.extent) - ONE, is_never_negative(edge)
+    place, ends = edge.to_expr(), [edge] if is_short else []
+    if not is_never_negative(last - edge):
+        place, ends = ir.Call("min", (place, last.to_expr())), [*ends, last]
+    if all(_is_there(end, walk.find_free(edge.to_expr())) for end in ends):
+        is_there = ir.TRUE if is_short else ir.Compare(">=", place, ir.ZERO)
+        return (rest,), ir.Where(is_there, read(rest.target, place), ir.ZERO)
+    longer = ir.Index(index.name, (last + ONE + ONE).to_expr())
+    before = (Polynomial.of(longer) - ONE).to_expr()
+    value = ir.Where(ir.Compare(">=", longer, ir.ONE), read(rest.target, before), ir.ZERO)
+    axes = tuple(longer if i is index else i for i in rest.target.places)
+    padded = ir.Equation(ir.name_axes(f"{rest.target.tensor.name}_all", axes), value)
+    place = ir.Call("clip", ((edge + ONE).to_expr(), ir.ZERO, index.extent))
+    return (rest, padded), replace(
+        padded.target, places=tuple(place if p is longer else p for p in axes)
+    )
+
+
+def _find_ends(expr: ir.Expr) -> Iterator[tuple[ir.Along, Polynomial]]:
+    """The running sums of which a sum is an entry, each with its place; below 0 it is 0."""
     if not isinstance(expr, ir.Reduce) or expr.kind != "sum":
         return
     for fact, rest in _find_facts(expr.condition):
@@ -168,7 +196,7 @@ def _find_ends(expr: ir.Expr) -> Iterator[tuple[ir.Along, ir.Expr, ir.Expr]]:
             is_plain = any(is_never_negative(Polynomial.of(i) - edge) for i in alike)
             if slope not in {ONE, -ONE} or not free or free & others or is_plain:
                 continue
-            if not all(isinstance(atom, (ir.Index, ir.Size)) for atom in edge.atoms):
+            if not is_whole(edge) or any(not isinstance(a, ir.Index | ir.Size) for a in edge.atoms):
                 continue
             parts, edge = [rest, expr.body], edge if slope == -ONE else edge + last
             if slope == ONE:  # from a place on: added up from the last entry
@@ -180,11 +208,19 @@ def _find_ends(expr: ir.Expr) -> Iterator[tuple[ir.Along, ir.Expr, ir.Expr]]:
             condition, body = parts if not bound else (ir.TRUE, ir.Reduce("sum", bound, *parts))
             running = make_running_sum(index, condition, body)
             if running is not None:
-                place = edge.to_expr()
-                if not is_never_negative(last - edge):
-                    place = ir.Call("min", (place, last.to_expr()))
-                is_there = is_never_negative(edge)
-                yield running, place, ir.TRUE if is_there else ir.Compare(">=", place, ir.ZERO)
+                yield running, edge
+
+
+def _is_there(end: Polynomial, filled: Collection[ir.Index]) -> bool:
+    """Is it never below 0, even where a size is 0 that is no extent of the indices?"""
+    extents = (index.extent for index in filled)
+    known = walk.find_size_names(*(e for e in extents if len(Polynomial.of(e).terms) == 1))
+    least: dict[ir.Expr, ir.Expr] = {
+        ir.Size(name): ir.Add((ir.Size(name), ir.MINUS_ONE))
+        for name in walk.find_size_names(end.to_expr())
+        if name not in known
+    }
+    return all(map(is_never_negative, (end, Polynomial.of(walk.substitute(end.to_expr(), least)))))
 
 
 def _turn(index: ir.Index) -> ir.Expr:

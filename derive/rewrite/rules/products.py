@@ -8,7 +8,7 @@ from itertools import chain, combinations
 from typing import TypeAlias, TypeGuard
 
 from derive.analysis.extents import is_never_empty, is_told
-from derive.analysis.facts import find_facts, is_never_negative, is_safe
+from derive.analysis.facts import find_facts, is_never_negative, is_safe, is_whole
 from derive.ir import nodes as ir
 from derive.ir.functions import is_complex
 from derive.ir.polynomial import NOTHING, ONE, Polynomial
@@ -273,7 +273,7 @@ def count_interval(expr: ir.Expr) -> ir.Expr | None:
         lows, highs = [NOTHING], [Polynomial.of(index.extent) - ONE]
         for fact in (fact for part in mine for fact in find_facts(part)):
             slope, rest = fact.split(index) or (NOTHING, NOTHING)
-            if slope not in {ONE, -ONE}:
+            if slope not in {ONE, -ONE} or not is_whole(rest):
                 break
             (highs if slope == -ONE else lows).append(rest if slope == -ONE else -rest)
         else:
