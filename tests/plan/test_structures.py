@@ -91,6 +91,12 @@ NEIGHBOURS = {
     "y[i] = x[i]*sum[j, j <= i/2](1) + mean[j, j >= i/3](x[j])",
     "up to half a width beside": "x[N]; size W; index i < N; y[i] = sum[j, j <= i + W/2](x[j])",
     "the first half of all": "x[N]; y = sum[j, j < N/2](x[j]) + mean[j, j >= N/2](x[j]**2)",
+    "every other row": "x[N,D]; y[d] = mean[i, i % 2 == 0](x[i,d])",
+    "rows that are not of some other": "x[N,D]; y[d] = sum[i, i % 3 >= 1](x[i,d])",
+    "rows around a place": "x[N]; y = sum[j, abs(j - 3) <= 1](x[j]) + mean[j, j == N - 1](x[j])",
+    "every row of a block": "x[N,D]; size W; y[d] = mean[i, i//W < 1](x[i,d])",
+    "what is before, from half of all on": "x[N]; index i < N; "
+    "y[i] = where(i >= N/2, x[i - 1], 0) + where(i <= N/2 - 1, x[i + 1]**2, 0)",
     "a sum at labels for each of a batch": "x[B,N]; a[S]; int c[S] < N; "
     "y[b,n] = x[b,n] + sum[s, c[s] == n](a[s])",
     "labels of a batch that comes last": "x[N,B]; a[S,B]; int c[S,B] < N; "

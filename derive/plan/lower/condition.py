@@ -424,7 +424,8 @@ def _find_interval(
     (low, high), (facts, slack) = ends, told
     for fact in find_facts(condition):  # each: slope * index + rest >= 0
         slope, rest = fact.split(index) or (NOTHING, NOTHING)
-        if slope.constant not in {1, -1} or not all(isinstance(a, ir.Size) for a in rest.atoms):
+        is_size = is_whole(rest.to_expr()) and all(isinstance(atom, ir.Size) for atom in rest.atoms)
+        if slope.constant not in {1, -1} or not is_size:
             return None
         if slope.constant == 1 and not is_never_negative(low + rest, facts):
             low = NOTHING - rest

@@ -14,7 +14,9 @@ from itertools import accumulate, combinations, pairwise, permutations, product
 from math import factorial
 
 from derive.analysis.affine import simplify_place, simplify_places
+from derive.analysis.extents import is_told
 from derive.analysis.facts import (
+    Facts,
     find_facts,
     is_finite,
     is_finite_where_defined,
@@ -115,7 +117,7 @@ def _is_alone(index: ir.Index, body: ir.Expr, conditions: Sequence[ir.Expr]) -> 
 
 def _find_span(condition: ir.Expr, index: ir.Index) -> tuple[Polynomial, Polynomial] | None:
     """(start, extent) of the index where its condition is a bound by sizes inside of its range."""
-    for fact in find_facts(condition):
+    for fact in _find_only_fact(condition):
         slope, rest = fact.split(index) or (NOTHING, NOTHING)
         length, sign = Polynomial.of(index.extent), slope.constant
         is_size = is_whole(rest) and all(isinstance(atom, ir.Size) for atom in rest.atoms)
@@ -161,26 +163,25 @@ def _read_end(
 
     Where a size of 0 may leave no such place, a 0 goes before the running sum.
     """
-
-    def read(access: ir.Access, place: ir.Expr) -> ir.Access:
-        return replace(access, places=tuple(place if p is index else p for p in access.places))
-
-    last, is_short = Polynomial.of(index.extent) - ONE, is_never_negative(edge)
-    place, ends = edge.to_expr(), [edge] if is_short else []
+    axes, last = walk.find_free(rest.value), Polynomial.of(index.extent) - ONE
+    is_short, place = not is_never_negative(edge), edge.to_expr()
+    ends = [] if is_short else [edge]
     if not is_never_negative(last - edge):
         place, ends = ir.Call("min", (place, last.to_expr())), [*ends, last]
+
+    def read(tensor: ir.Tensor, at: ir.Expr) -> ir.Expr:
+        return ir.Access(tensor, tuple(at if i is index else i for i in axes))
+
     if all(_is_there(end, walk.find_free(edge.to_expr())) for end in ends):
-        is_there = ir.TRUE if is_short else ir.Compare(">=", place, ir.ZERO)
-        return (rest,), ir.Where(is_there, read(rest.target, place), ir.ZERO)
+        is_there = ir.Compare(">=", place, ir.ZERO) if is_short else ir.TRUE
+        return (rest,), ir.Where(is_there, read(rest.target.tensor, place), ir.ZERO)
     longer = ir.Index(index.name, (last + ONE + ONE).to_expr())
-    before = (Polynomial.of(longer) - ONE).to_expr()
-    value = ir.Where(ir.Compare(">=", longer, ir.ONE), read(rest.target, before), ir.ZERO)
-    axes = tuple(longer if i is index else i for i in rest.target.places)
-    padded = ir.Equation(ir.name_axes(f"{rest.target.tensor.name}_all", axes), value)
+    before = read(rest.target.tensor, (Polynomial.of(longer) - ONE).to_expr())
+    value = ir.Where(ir.Compare(">=", longer, ir.ONE), before, ir.ZERO)
+    wide = tuple(longer if i is index else i for i in axes)
+    padded = ir.Equation(ir.name_axes(f"{rest.target.tensor.name}_all", wide), value)
     place = ir.Call("clip", ((edge + ONE).to_expr(), ir.ZERO, index.extent))
-    return (rest, padded), replace(
-        padded.target, places=tuple(place if p is longer else p for p in axes)
-    )
+    return (rest, padded), read(padded.target.tensor, place)
 
 
 def _find_ends(expr: ir.Expr) -> Iterator[tuple[ir.Along, Polynomial]]:
@@ -237,12 +238,17 @@ def find_triangles(expr: ir.Expr) -> Iterator[Triangle]:
 
 
 def _find_facts(condition: ir.Expr) -> Iterator[tuple[Polynomial, ir.Expr]]:
-    """What each part of a condition keeps >= 0, and the other parts."""
+    """What each part of a condition keeps >= 0, if nothing else, and the other parts."""
     parts = ir.split_and(condition)
     for k, part in enumerate(parts):
-        if isinstance(part, ir.Compare) and part.relation not in {"==", "!="}:
-            for fact in find_facts(part)[:1]:
-                yield fact, ir.all_of(*parts[:k], *parts[k + 1 :])
+        for fact in _find_only_fact(part):
+            yield fact, ir.all_of(*parts[:k], *parts[k + 1 :])
+
+
+def _find_only_fact(condition: ir.Expr) -> Facts:
+    """What a condition keeps >= 0, if that is all that it says."""
+    facts = find_facts(condition) if is_told(condition) else ()
+    return facts if len(facts) == 1 else ()
 
 
 def _read_fact(fact: Polynomial, index: ir.Index, rest: ir.Expr) -> Iterator[Triangle]:

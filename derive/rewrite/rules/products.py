@@ -273,7 +273,8 @@ def count_interval(expr: ir.Expr) -> ir.Expr | None:
         lows, highs = [NOTHING], [Polynomial.of(index.extent) - ONE]
         for fact in (fact for part in mine for fact in find_facts(part)):
             slope, rest = fact.split(index) or (NOTHING, NOTHING)
-            if slope not in {ONE, -ONE} or not is_whole(rest):
+            is_end = is_whole(rest) and index not in find_free(rest.to_expr())
+            if slope not in {ONE, -ONE} or not is_end:
                 break
             (highs if slope == -ONE else lows).append(rest if slope == -ONE else -rest)
         else:
