@@ -32,8 +32,10 @@ def n_body_accelerations(x: Tensor, m: Tensor, eps: float | Tensor = 0.1) -> Ten
     # sum_x_minus_x_power[i,j] = sum[d]((x[i,d] - x[j,d])**2)  [N, N]
     sum_x_minus_x_power = (
         (x_2[0, :, None] - x_2[0])**2
-        + (x_2[1, :, None] - x_2[1])**2
-        + (x_2[2, :, None] - x_2[2])**2
+            + (x_2[1, :, None] - x_2[1])**2
+            + (x_2[2, :, None] - x_2[2])**2
+        if x.dtype in (torch.float32, torch.float64)
+        else ((x[:, None] - x)**2).sum(-1)
     )
     # r[i,j] = sum_x_minus_x_power[i,j] + eps**2  [N, N]
     r = sum_x_minus_x_power + eps**2

@@ -13,9 +13,8 @@ Waterman, Patterson 2009.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import lru_cache, reduce
 from itertools import pairwise
 from math import ceil, prod
@@ -101,10 +100,10 @@ def find_kept(op: ops.Op) -> Polynomial:
     """
     if isinstance(op, (*ops.VIEWS, ops.Num)) or (isinstance(op, ops.Cast) and _is_wide(op.arg)):
         return Polynomial({})
-    return count_elements(find_true_axes(op)) * _find_width(op)
+    return count_elements(find_true_axes(op)) * find_width(op)
 
 
-def _find_width(op: ops.Op) -> Polynomial:
+def find_width(op: ops.Op) -> Polynomial:
     """In elements: an integer, and a complex number, is as long as two."""
     return Polynomial.of(2 if ops.is_integral(op) or ops.is_complex(op) else 1)
 
@@ -437,6 +436,8 @@ def _find_work(op: ops.Op, memory: Storage, machine: Machine) -> float:
             return times * memory.count(find_true_axes(op)) * each
         case ops.Apply() if _is_strided(op, memory):
             return rates.STRIDED * memory.count(find_true_axes(op)) * each
+        case ops.Apply():
+            return rates.RUN * memory.count(find_true_axes(op)) / _find_run(op, memory) * each
         case ops.Reduction(kind, arg) if kind in SLOW:
             return memory.count(ops.axes_of(arg)) * each
         case ops.Reduction(_, arg, over) if ops.axes_of(arg)[-1:] == over[-1:]:
@@ -483,6 +484,23 @@ def _is_strided(op: ops.Op, memory: Storage) -> bool:
     return False
 
 
+def _find_run(op: ops.Op, memory: Storage) -> int:
+    """How many entries torch goes through at once: along axes that all operands have as one."""
+    made = dict(zip(ops.axes_of(op), find_strides(op, memory), strict=True))
+    axes = sorted((i for i in find_true_axes(op) if memory.extent(i) > 1), key=made.__getitem__)
+    given = [
+        dict(zip(ops.axes_of(arg), find_strides(arg, memory), strict=True))
+        for arg in ops.args_of(op)
+        if find_true_axes(arg)
+    ]
+    run = 1
+    for k, axis in enumerate(axes):
+        if k and any(g.get(axis, 0) != g.get(axes[0], 0) * run for g in (made, *given)):
+            break
+        run *= memory.extent(axis)
+    return run
+
+
 def _time_inner(op: ops.Op, memory: Storage, machine: Machine) -> float:
     """The time of an operation inside a call, whose results stay near."""
     if isinstance(op, (*ops.VIEWS, ops.Num)):
@@ -507,140 +525,7 @@ def _time_product(
     return each * memory.count(spanned) / rate + batch * machine.product
 
 
-def find_peak(
-    steps: Sequence[Step],
-    tile: Tile | None,
-    sizes: Mapping[str, int],
-    results: Iterable[ops.Op] = (),
-    freed: Mapping[int, Sequence[str]] | None = None,
-) -> Polynomial:
-    """Elements alive together at the fullest moment of a plan; the sizes have those of blocks.
-
-    `results` are made of the steps when all of these are there but the `freed` ones, by the place
-    after which they are let go of.
-    """
-    counter = _Counter(steps, Storage(sizes), freed or {})
-    alive = counter.count_steps((0, len(steps) - 1), tile, Amount((), 0))
-    for op in results:
-        alive = counter.compute(op, alive)
-    return add_all(counter.fullest.parts)
-
-
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """Elements that are alive: what adds up to them, and their number at the plan's sizes."""
-
-    parts: tuple[Polynomial, ...]
-    number: int | Fraction
-
-    def __add__(self, other: Amount) -> Amount:
-        return Amount(self.parts + other.parts, self.number + other.number)
-
-    def without(self, other: Amount) -> Amount:
-        """The parts that are in no other amount."""
-        left = [*self.parts]
-        for part in other.parts:
-            if part not in left:
-                return self  # what a loop inside another one made went with it
-            left.remove(part)
-        return Amount(tuple(left), self.number - other.number)
-
-
-@dataclass(slots=True)
-class _Counter:
-    """What is alive at each moment of a plan, one after the other."""
-
-    steps: Sequence[Step]
-    memory: Storage
-    freed: Mapping[int, Sequence[str]]
-    fullest: Amount = field(default_factory=lambda: Amount((), 0))
-    kept: dict[ops.Op, Amount] = field(default_factory=dict)
-    own: dict[str, Amount] = field(default_factory=dict)  # what a step made
-
-    def compute(self, op: ops.Op, alive: Amount) -> Amount:
-        """What is alive after an operation; its operands are computed one after the other."""
-        held = alive
-        for arg in ops.args_of(op):
-            held = self.compute(arg, held)
-        copies = [count_elements(axes) for axes in list_copies(op, self.memory)]
-        made = map(count_elements, find_scratch(op))
-        if isinstance(op, ops.VIEWS):
-            held += self.weigh(*(count * _find_width(op) for count in copies))
-            self._note(held)
-            return held
-        if op not in self.kept:
-            self.kept[op] = self.weigh(find_kept(op))
-        kept = self.kept[op]
-        self._note(held + kept + self.weigh(*copies, *made))
-        return alive + kept
-
-    def _note(self, alive: Amount) -> None:
-        if alive.number > self.fullest.number:
-            self.fullest = alive
-
-    def weigh(self, *parts: Polynomial) -> Amount:
-        """An amount of elements."""
-        sizes = self.memory.sizes
-        counts = (p.at(sizes) for p in parts)
-        return Amount(parts, sum(counts))
-
-    def count_steps(
-        self,
-        places: tuple[int, int],
-        tile: Tile | None,
-        alive: Amount,
-        passed: Collection[str] = (),
-    ) -> Amount:
-        """What is alive after the steps from one place to another.
-
-        Steps that are `passed` on from block to block are counted with the loop.
-        """
-        place, last = places
-        while place <= last:
-            if tile is not None and place == tile.first:
-                alive = self.count_loop(tile, alive)
-                alive = alive if passed else self.free(tile.last, alive)
-                place = tile.last + 1
-                continue
-            step = self.steps[place]
-            after = self.compute(step.op, alive)
-            self.own[step.name] = after.without(alive)
-            alive = alive if step.name in passed else after
-            alive = alive if passed else self.free(place, alive)
-            self.memory.note([(step.name, step.op)])
-            place += 1
-        return alive
-
-    def free(self, place: int, alive: Amount) -> Amount:
-        """What is left where names are let go of."""
-        for name in self.freed.get(place, ()):
-            alive = alive.without(self.own[name])
-        return alive
-
-    def count_loop(self, tile: Tile, alive: Amount) -> Amount:
-        """What is alive after a loop: what its steps made last has names still."""
-        running = self.weigh(*(count_elements(each.axes) for each in tile.running))
-        names = [name for name, _, _ in tile.joined]
-        inside = self.steps[tile.first : tile.last + 1]
-        made = [step for step in inside if step.name in names]
-        joined = self.weigh(*(_count_whole(step, tile.nest) for step in made))
-        passed = [*names, *(each.name for each in tile.running)]
-        alive += running + joined
-        for _, op in tile.sliced:  # most are views
-            alive = self.compute(op, alive)
-        self.memory.note(tile.sliced)
-        end = self.count_steps((tile.first, tile.last), tile.inner, alive, passed)
-        if self.memory.extent(tile.index) > self.memory.sizes[tile.block]:
-            for step in inside:
-                self.compute(step.op, end)  # the next turn begins beside what the last one leaves
-        if not tile.start:
-            end += joined  # the list of blocks, and then the whole
-        self._note(end)
-        self.own |= {step.name: self.weigh(_count_whole(step, tile.nest)) for step in made}
-        return end
-
-
-def _count_whole(step: Step, tiles: Sequence[Tile]) -> Polynomial:
+def count_whole(step: Step, tiles: Sequence[Tile]) -> Polynomial:
     """The elements of a step's result when these loops have joined their blocks of it."""
     count = count_elements(step.axes)
     for tile in tiles:
@@ -683,7 +568,7 @@ def find_time(
     joined = [name for name, _, _ in tile.joined]
     for step in inside:
         if step.name in joined:
-            count = _count_whole(step, tile.nest)
+            count = count_whole(step, tile.nest)
             whole = int(count.at(memory.sizes))
             pages = (1 if tile.start else 2) * time_pages(WIDTH * whole, machine)
             cut = [i.extent for i in step.axes].index(ir.Size(tile.block))

@@ -26,6 +26,8 @@ NARROW = 16  # rows or columns below which a matrix product does not reach the f
 # entry of its result does a number of them; it is begun in that of `BEGUN` numbers. Measured as the
 # machine's defaults, the last two by torch.cdist of 3 to 128 dimensions: 0.4 to 0.9 ns a number.
 STRIDED, MASKED, PICKED, COMPARED, ROW, SINGLE, BEGUN = 1, 2, 0.6, 0.5, 4, 0.45, 4
+# The same for a run of entries that an elementwise operation goes through at once: 2 to 2.5 ns.
+RUN = 2
 # The same for one position that is taken of what does not lie in one piece: 65 to 110 ns. Of what
 # does, for the entries that lie together behind the place: 2 to 4 ns; by torch.gather 0.7 ns.
 TAKEN, PLACED, GATHERED = 70, 2, 0.6

@@ -18,13 +18,13 @@ from derive.plan.cost import (
     Storage,
     find_flops,
     find_inner,
-    find_peak,
     find_seconds,
     find_time,
     find_true_axes,
 )
 from derive.plan.machine import WIDTH, Machine, time_returned
 from derive.plan.path import Order
+from derive.plan.peak import find_peak
 from derive.plan.steps import Scan, Step, Tile
 
 LARGE = 1 << 20  # bytes of a tensor that the cache beside a core holds no second one of

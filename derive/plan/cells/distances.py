@@ -177,7 +177,8 @@ def _spell(  # noqa: PLR0913 - what a sum is of, over, and made by
 def _write_short(points: tuple[ops.Op, ops.Op], whole: ops.Op, summed: ir.Index) -> ops.Cell | None:
     """The sum of the squared differences written out, if there are as few as a number says.
 
-    Each coordinate of the points is copied into one piece.
+    Each coordinate of the points is copied into one piece. In half precision torch adds the squares
+    up in float32, and a sum that is written out does not.
     """
     if not isinstance(summed.extent, ir.Number) or summed.extent.value > FEW:
         return None
@@ -194,7 +195,7 @@ def _write_short(points: tuple[ops.Op, ops.Op], whole: ops.Op, summed: ir.Index)
     axes = ops.axes_of(whole)
     volume = (*axes, ir.Index("passes", ir.Number(PASSES * summed.extent.value)))
     assert total is not None
-    return ops.Cell(total, args, whole, axes, volume=volume, scratch=(axes, axes))
+    return ops.Cell(total, args, whole, axes, ("wide",), volume, scratch=(axes, axes))
 
 
 def _turn(points: ops.Op) -> ops.Op:
