@@ -313,6 +313,16 @@ def test_a_running_sum_that_a_size_of_0_leaves_empty(text: str, sizes: dict[str,
     torch.testing.assert_close(built.function(**given), evaluate_loops(parse(text), given))
 
 
+@pytest.mark.parametrize("body", ["relu(x[i] - z[j])**2", "abs(z[j] - x[i])**3"])
+def test_powers_of_what_is_sorted_keep_their_digits_at_an_offset(body: str) -> None:
+    built = build(f"x[N]; z[M]; y[i] = sum[j]({body})", sizes=dict(N=512, M=512))
+    assert "argsort" in built.source
+    x, z = 1000 + torch.randn(2, 64)
+    wide = built.function(x.double(), z.double())
+    torch.testing.assert_close(built.function(x, z).double(), wide, rtol=1e-3, atol=1e-3)
+    assert not built.function(x, z[:0]).any()
+
+
 def test_a_share_of_nothing_is_nan() -> None:
     lines = "x[N,D]; bool m[N,D]; y[n,d] = where(m[n,d], exp(x[n,d]), 0)"
     share = build(f"{lines}/sum[k,l, m[k,l]](exp(x[k,l]))").function

@@ -13,7 +13,14 @@ from derive.analysis.extents import is_never_empty
 from derive.analysis.facts import is_finite_where_defined, is_never_negative, is_positive, is_safe
 from derive.ir import nodes as ir
 from derive.ir.functions import REDUCTIONS, holds_complex
-from derive.ir.walk import find_accesses, find_brackets, find_free, substitute
+from derive.ir.walk import (
+    find_accesses,
+    find_brackets,
+    find_free,
+    find_names,
+    rename_apart,
+    substitute,
+)
 from derive.rewrite.guards import find_need
 from derive.rewrite.rule import rule
 from derive.rewrite.rules.products import is_bracket, is_negative, rename_bound
@@ -110,7 +117,8 @@ def open_kink(expr: ir.Expr) -> ir.Expr | None:
                 gaps = _sum_gaps(*sides[2:], own[0], index)
                 if gaps is not None and not any({*each} & {*bound} for each in found):
                     return ir.product_of([*numbers, *others, gaps])
-            terms = [(ir.all_of(condition, c), [*f, *others]) for c, f in _open_kink(*sides, index)]
+            opened = _open_kink(sides, index, find_names(expr))
+            terms = [(ir.all_of(condition, c), [*f, *others]) for c, f in opened]
             order = (index, own[0] if len(own) == 1 and own[0] in bound else index)
             return ir.product_of(
                 [*numbers, ir.sum_of([_sum_apart(t, order, bound) for t in terms])]
@@ -145,13 +153,15 @@ def _part_kink(factor: ir.Expr, index: ir.Index) -> tuple[str, int, ir.Expr, ir.
 
 
 def _open_kink(
-    name: str, power: int, one: ir.Expr, other: ir.Expr, index: ir.Index
+    kink: tuple[str, int, ir.Expr, ir.Expr], index: ir.Index, taken: set[str]
 ) -> list[tuple[ir.Expr, list[ir.Expr]]]:
     """The terms, each with the condition under which it counts.
 
-    Two that are equal differ by 0: those of one vector are taken in their order. A nan is in no
-    order: a term without a condition has the one that is summed, and others have the other outside.
+    Of a power both are less a mean first: an offset that they share would leave no digits. Two
+    that are equal differ by 0: those of one vector are taken in their order. A nan is in no order:
+    a term without a condition has the one that is summed, and others have the other outside.
     """
+    name, power, one, other = kink
     is_turned = is_negative(one) and is_negative(other)  # as it is written: one order serves both
     sides = (turn(other), turn(one)) if is_turned else (other, one)
     below: ir.Expr
@@ -165,6 +175,13 @@ def _open_kink(
             ir.Or((strict, ir.And((same, ir.Compare("<", *pair)))))
             for strict, pair in ((below, ends), (above, ends[::-1]))
         )
+
+    if power > 1:
+        fresh = rename_apart(index, taken)
+        total = ir.Reduce("sum", (fresh,), ir.TRUE, substitute(other, {index: fresh}))
+        count = ir.Call("max", (index.extent, ir.ONE))
+        less = ir.Mul((ir.MINUS_ONE, total, ir.Pow(count, ir.MINUS_ONE)))
+        one, other = (ir.sum_of([side, less]) for side in (one, other))
 
     def when(condition: ir.Expr, number: int) -> list[tuple[ir.Expr, list[ir.Expr]]]:
         """The terms of the power of the difference, so many times, where a condition holds."""
@@ -185,7 +202,7 @@ def _sum_gaps(one: ir.Expr, other: ir.Expr, own: ir.Index, index: ir.Index) -> i
     """sum_ij |a_i - a_j| = sum_j a_j * (4 * rank_j - 2 * (N - 1)): one order, and one rank."""
     if substitute(one, {own: index}) is not other:
         return None
-    ((below, _), *_) = _open_kink("abs", 1, one, other, index)
+    ((below, _), *_) = _open_kink(("abs", 1, one, other), index, set())
     rank = ir.Reduce("sum", (index,), below, ir.ONE)
     middle = ir.Mul((ir.Number(Fraction(-2)), ir.Add((own.extent, ir.MINUS_ONE))))
     weight = ir.Add((ir.Mul((ir.Number(Fraction(4)), rank)), middle))
