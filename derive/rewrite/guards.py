@@ -480,8 +480,11 @@ def _join(conditions: Collection[ir.Expr]) -> ir.Expr:
             if asked:
                 both = ir.all_of(*(p for p in ir.split_and(one) if p not in asked))
                 found[both] = {*ir.split_and(both)}
-    implied = {c: own.union(*map(_find_implied, own)) for c, own in found.items()}
-    least = [c for c, own in implied.items() if not any(other < own for other in found.values())]
+    least = dict(found)
+    for each, own in found.items():
+        implied = own.union(*map(_find_implied, own))
+        if any(other <= implied for one, other in least.items() if one is not each):
+            del least[each]
     return ir.TRUE if ir.TRUE in found else ir.any_of(*least)
 
 

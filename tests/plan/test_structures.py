@@ -94,6 +94,11 @@ NEIGHBOURS = {
     "every other row": "x[N,D]; y[d] = mean[i, i % 2 == 0](x[i,d])",
     "rows that are not of some other": "x[N,D]; y[d] = sum[i, i % 3 >= 1](x[i,d])",
     "rows around a place": "x[N]; y = sum[j, abs(j - 3) <= 1](x[j]) + mean[j, j == N - 1](x[j])",
+    "distances of other labels": "x[N,D]; int t[N] < 9; r[i,j] = sqrt(sum[a]((x[i,a] - x[j,a])**2"
+    ")); y[i] = sum[j, t[i] != t[j]](1/(1 + r[i,j]) + 1/r[i,j])",
+    "distances of other labels, and others": "x[N,D]; int t[N] < 9; r[i,j] = sqrt(sum[a]((x[i,a] "
+    "- x[j,a])**2)); y[i] = sum[j, t[i] != t[j]](1/r[i,j]); "
+    "z[i] = sum[j, t[i] != t[j] and i != j](log(r[i,j])) + y[i]",
     "every row of a block": "x[N,D]; size W; y[d] = mean[i, i//W < 1](x[i,d])",
     "what is before, from half of all on": "x[N]; index i < N; "
     "y[i] = where(i >= N/2, x[i - 1], 0) + where(i <= N/2 - 1, x[i + 1]**2, 0)",
