@@ -451,7 +451,9 @@ class _Opener:
             tensor, axis = expr.tensor, self.loop.axes[expr.tensor]
             place = Polynomial.of(expr.places[axis])
             lag = (Polynomial.of(index) + Polynomial.of(self.shift) - place).constant
-            assert lag is not None
+            if lag is None:
+                instead = "start at -1, as f[-1,n] = 0, and define each at one index t"
+                raise self._refuse("one of them runs a place ahead of the others", instead)
             if any(index in find_free(p) for p in self._others(expr)):
                 raise self._refuse("it reads a diagonal", f"let one place alone hold {index.name}")
             now = self.loop.before[tensor, int(lag)] if lag else self.loop.made[tensor]
