@@ -175,7 +175,7 @@ def _read_end(
     if all(_is_there(end, walk.find_free(edge.to_expr())) for end in ends):
         is_there = ir.Compare(">=", place, ir.ZERO) if is_short else ir.TRUE
         return (rest,), ir.Where(is_there, read(rest.target.tensor, place), ir.ZERO)
-    longer = ir.Index(index.name, (last + ONE + ONE).to_expr())
+    longer = ir.Index(f"{index.name}_all", (last + ONE + ONE).to_expr())
     before = read(rest.target.tensor, (Polynomial.of(longer) - ONE).to_expr())
     value = ir.Where(ir.Compare(">=", longer, ir.ONE), before, ir.ZERO)
     wide = tuple(longer if i is index else i for i in axes)
