@@ -22,7 +22,7 @@ BEYOND = {  # what fields lack of a file's functions, as verdicts say it
     **dict.fromkeys(("autocorrelation", "circulant_product", "s4d"), "is not modelled over fields"),
     **dict.fromkeys(("dpo_loss", "gru", "lstm", "sinkhorn_step"), NESTED),
     **dict.fromkeys(("principal_neighbourhood_aggregation", "sparse_graph_attention"), EXTREME),
-    "ctc_loss": "the order of logarithms is not modelled",
+    **dict.fromkeys(("ctc_loss", "forward_algorithm"), "the order of logarithms is not modelled"),
 }
 
 

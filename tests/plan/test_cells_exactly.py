@@ -12,6 +12,10 @@ ATTENTIONS = [(PLAIN[10], "nan"), (MASKED[9], "zeros")]
 BEYOND = {  # calls, and what is said of them
     "scatter_reduce(": "amax is not modelled over fields",
     "floor(": "a number out of the data is not modelled over fields",
+    **dict.fromkeys(  # running sums of what is never negative are in order as they stand
+        ("_order = torch.arange(", "_order = N - 1 - torch.arange("),
+        "the order or the sign of values is left to chance",
+    ),
 }
 MORE = [(text, "nan") for text in PLAIN] + [(text, "zeros") for text in (*BIASED, *MASKED)]
 
