@@ -324,7 +324,10 @@ def _lower_pieces(choice: ir.Where, context: Context, order: tuple[ir.Index, ...
         numbers = {value for _, _, value in pieces if ops.is_number(value)}
         if numbers:
             pieces = [piece for piece in pieces if piece[-1] not in numbers]
-            if len(numbers) > 1 or len(pieces) != 1 or not _is_moved(pieces[0][-1], index):
+            told = all(isinstance(number, ir.Number | ir.Infinity) for number in numbers)
+            if len(numbers) > 1 or len(pieces) != 1 or not told:  # torch takes no tensor for one
+                continue
+            if not _is_moved(pieces[0][-1], index):
                 continue
         taken = {*context.names, *(i.name for i in find_all_indices(context.system))}
         taken |= {i.name for i in order}
