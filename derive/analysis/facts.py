@@ -273,6 +273,18 @@ def is_whole(value: Polynomial) -> bool:
     return is_integer(value) and all(each.denominator == 1 for each in value.terms.values())
 
 
+def read_bound(fact: Polynomial, index: ir.Index) -> tuple[bool, Polynomial] | None:
+    """(is it the least one, the end) where a fact says that an index has a whole number as an end.
+
+    None where it says nothing of the index alone.
+    """
+    slope, rest = fact.split(index) or (NOTHING, NOTHING)
+    is_end = is_whole(rest) and index not in find_free(rest.to_expr())
+    if slope not in {ONE, -ONE} or not is_end:
+        return None
+    return slope == ONE, -rest if slope == ONE else rest
+
+
 def _tighten(value: Polynomial) -> Polynomial:
     """From value > 0 to a polynomial >= 0 with integer coefficients."""
     scale = lcm(1, *(coefficient.denominator for coefficient in value.terms.values()))

@@ -8,7 +8,7 @@ from math import lcm
 
 from derive.analysis.affine import simplify_place
 from derive.analysis.extents import is_always, is_told
-from derive.analysis.facts import Facts, find_facts, is_integer, is_never_negative
+from derive.analysis.facts import Facts, find_facts, is_integer, is_never_negative, read_bound
 from derive.ir import nodes as ir
 from derive.ir.polynomial import NOTHING, ONE, Polynomial, clear_divisors, is_same_extent
 from derive.ir.walk import (
@@ -425,15 +425,14 @@ def _find_interval(
     if not is_told(condition):
         return None
     (low, high), (facts, slack) = ends, told
-    for fact in find_facts(condition):  # each: slope * index + rest >= 0
-        slope, rest = fact.split(index) or (NOTHING, NOTHING)
-        is_size = is_whole(rest.to_expr()) and all(isinstance(atom, ir.Size) for atom in rest.atoms)
-        if slope.constant not in {1, -1} or not is_size:
+    for bound in (read_bound(fact, index) for fact in find_facts(condition)):
+        if bound is None or not all(isinstance(atom, ir.Size) for atom in bound[1].atoms):
             return None
-        if slope.constant == 1 and not is_never_negative(low + rest, facts):
-            low = NOTHING - rest
-        elif slope.constant == -1 and not is_never_negative(rest + ONE - high, facts):
-            high = rest + ONE
+        is_least, end = bound
+        if is_least and not is_never_negative(low - end, facts):
+            low = end
+        elif not is_least and not is_never_negative(end + ONE - high, facts):
+            high = end + ONE
     steps = (low - ends[0], high - low + slack, ends[1] - high)
     return (low, high) if all(is_never_negative(step, facts) for step in steps) else None
 

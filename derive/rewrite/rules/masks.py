@@ -24,7 +24,7 @@ from derive.analysis.facts import (
     is_positive,
     is_readable,
     is_safe,
-    is_whole,
+    read_bound,
 )
 from derive.ir import nodes as ir
 from derive.ir import walk
@@ -117,15 +117,12 @@ def _is_alone(index: ir.Index, body: ir.Expr, conditions: Sequence[ir.Expr]) -> 
 
 def _find_span(condition: ir.Expr, index: ir.Index) -> tuple[Polynomial, Polynomial] | None:
     """(start, extent) of the index where its condition is a bound by sizes inside of its range."""
-    for fact in _find_only_fact(condition):
-        slope, rest = fact.split(index) or (NOTHING, NOTHING)
-        length, sign = Polynomial.of(index.extent), slope.constant
-        is_size = is_whole(rest) and all(isinstance(atom, ir.Size) for atom in rest.atoms)
-        if sign not in {1, -1} or not is_size:
-            continue
-        start = -rest if sign == 1 else NOTHING
-        extent = length - start if sign == 1 else rest + ONE
-        if is_never_negative(start) and is_never_negative(length - start - extent):
+    length = Polynomial.of(index.extent)
+    for is_least, end in filter(None, (read_bound(f, index) for f in _find_only_fact(condition))):
+        start = end if is_least else NOTHING
+        extent = length - start if is_least else end + ONE
+        is_size = all(isinstance(atom, ir.Size) for atom in end.atoms)
+        if is_size and is_never_negative(start) and is_never_negative(length - start - extent):
             if not is_never_negative(extent):
                 extent = Polynomial.atom(ir.Call("max", (extent.to_expr(), ir.ZERO)))
             return start, extent
@@ -191,16 +188,16 @@ def _find_ends(expr: ir.Expr) -> Iterator[tuple[ir.Along, Polynomial]]:
     for fact, rest in _find_facts(expr.condition):
         others = {*walk.find_free(expr.body), *walk.find_free(rest), *expr.bound}
         for index in expr.bound:
-            slope, edge = fact.split(index) or (NOTHING, NOTHING)
-            free, last = {*walk.find_free(edge.to_expr())}, Polynomial.of(index.extent) - ONE
-            alike = [i for i in free if is_same_extent(i.extent, index.extent) and slope == -ONE]
-            is_plain = any(is_never_negative(Polynomial.of(i) - edge) for i in alike)
-            if slope not in {ONE, -ONE} or not free or free & others or is_plain:
+            is_least, end = read_bound(fact, index) or (False, NOTHING)
+            free, last = {*walk.find_free(end.to_expr())}, Polynomial.of(index.extent) - ONE
+            alike = [i for i in free if is_same_extent(i.extent, index.extent) and not is_least]
+            is_plain = any(is_never_negative(Polynomial.of(i) - end) for i in alike)
+            if not free or free & others or is_plain:
                 continue
-            if not is_whole(edge) or any(not isinstance(a, ir.Index | ir.Size) for a in edge.atoms):
+            if any(not isinstance(atom, ir.Index | ir.Size) for atom in end.atoms):
                 continue
-            parts, edge = [rest, expr.body], edge if slope == -ONE else edge + last
-            if slope == ONE:  # from a place on: added up from the last entry
+            parts, edge = [rest, expr.body], last - end if is_least else end
+            if is_least:  # from a place on: added up from the last entry
                 try:
                     parts = [walk.substitute(part, {index: _turn(index)}) for part in parts]
                 except ValueError:  # the index of a row stands for itself

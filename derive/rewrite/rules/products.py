@@ -8,7 +8,7 @@ from itertools import chain, combinations
 from typing import TypeAlias, TypeGuard
 
 from derive.analysis.extents import is_never_empty, is_told
-from derive.analysis.facts import find_facts, is_never_negative, is_safe, is_whole
+from derive.analysis.facts import find_facts, is_never_negative, is_safe, read_bound
 from derive.ir import nodes as ir
 from derive.ir.functions import is_complex
 from derive.ir.polynomial import NOTHING, ONE, Polynomial
@@ -272,11 +272,10 @@ def count_interval(expr: ir.Expr) -> ir.Expr | None:
             continue
         lows, highs = [NOTHING], [Polynomial.of(index.extent) - ONE]
         for fact in (fact for part in mine for fact in find_facts(part)):
-            slope, rest = fact.split(index) or (NOTHING, NOTHING)
-            is_end = is_whole(rest) and index not in find_free(rest.to_expr())
-            if slope not in {ONE, -ONE} or not is_end:
+            bound = read_bound(fact, index)
+            if bound is None:
                 break
-            (highs if slope == -ONE else lows).append(rest if slope == -ONE else -rest)
+            (lows if bound[0] else highs).append(bound[1])
         else:
             first, last = (_find_end(ends, is_last) for ends, is_last in ((lows, 0), (highs, 1)))
             count = last - first + ONE
