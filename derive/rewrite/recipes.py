@@ -269,13 +269,11 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-# Of whole systems, after the others. Guards are carried before the last one.
-ACROSS = (
-    masks.include_zero,
-    masks.order_symmetric,
-    logarithms.take_logarithm,
-    masks.shorten_ranges,
-)
+# Of whole systems, after the others; then guards are carried, which are told of the indices as
+# they are, and last what changes those.
+UNGUARDED = (masks.include_zero, masks.order_symmetric, logarithms.take_logarithm)
+GUARDED = (masks.shorten_ranges,)
+ACROSS = (*UNGUARDED, *GUARDED)
 
 # First, so that a bracket is found beside all the factors that it guards.
 FLAT = (products.flatten_product,)
@@ -341,16 +339,18 @@ def prepare(system: ir.System, log: list[Use] | None = None) -> tuple[ir.System,
         equations[number] = ir.Equation(each.target, rewrite(each.value, used))
         told.update(rule for rule, _, _ in used)
         logged.rewrite(number, used, nonfinite)
-    rewritten = replace(settled, equations=tuple(equations))
-    for rule in ACROSS:
-        if rule is masks.shorten_ranges:  # guards are told of the indices as they are
-            rewritten = guards.carry_guards(rewritten)
-            logged.replace_each(*GUARD, rewritten, backwards=True)
-        new = next(rule.across(rewritten), rewritten) if rule.across is not None else rewritten
-        told.update([rule] * (new.equations != rewritten.equations))
-        logged.replace_each(rule.name, rule.law, new)
-        rewritten = new
-    last = rename_clashes(rewritten, system)
+
+    def use(rules: Sequence[Rule], here: ir.System) -> ir.System:
+        for rule in rules:
+            new = next(rule.across(here), here) if rule.across is not None else here
+            told.update([rule] * (new.equations != here.equations))
+            logged.replace_each(rule.name, rule.law, new)
+            here = new
+        return here
+
+    guarded = guards.carry_guards(use(UNGUARDED, replace(settled, equations=tuple(equations))))
+    logged.replace_each(*GUARD, guarded, backwards=True)
+    last = rename_clashes(use(GUARDED, guarded), system)
     logged.replace_each(*SETTLE, last)
     return last, tuple(f"{each.name}: {each.law}" for each in TOLD if each in told)
 

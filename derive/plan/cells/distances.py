@@ -117,14 +117,15 @@ def _match_distance(
             own: ops.Op | None = None  # the points' distances from themselves, where cdist's differ
             fast = _write_distance(points, bare, summed, PRODUCTS, is_square=False)
             direct, by_products = (time_op(c, definitions.memory, DEFAULT) for c in (cell, fast))
-            least = min(direct, by_products + CALLS * DEFAULT.launch) if forgives else direct
+            by_products += CALLS * DEFAULT.launch
+            is_fast = forgives and by_products < direct
             short = _write_short(points, square, summed[0]) if of is _spell else None
+            least = by_products if is_fast else direct
             if short is not None and time_op(short, definitions.memory, DEFAULT) < least:
                 if read is not op:  # a guarded root has its slope by the square
                     return None
                 cell = short if total is op else ops.Apply("sqrt", (short,), spanned)
-                forgives, is_off = False, True
-            if forgives and by_products + CALLS * DEFAULT.launch < direct:
+            elif is_fast:
                 cell = fast
                 own = ops.Num(ir.ZERO) if is_self and not is_off else None
             elif of is _spell and is_self and not is_off and _lacks_slope(total, definitions):
