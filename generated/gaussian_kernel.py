@@ -20,15 +20,17 @@ def gaussian_kernel(x: Tensor, y: Tensor, sigma: float | Tensor = 1) -> Tensor:
 
     Returns k[i,j] [N, M].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*D*M*N + 4*D*M + 4*D*N + 3*M*N + M + N operations; D*M + D*N + 3*M*N + D + N elements
-        alive at once.
+    Cost: 2*D*M*N + 4*D*M + 4*D*N + 3*M*N + D + M + N operations; D*M + D*N + 3*M*N + 2*D + N
+        elements alive at once.
     By expand_square: sum_d (x - y)**2 = sum_d x**2 + sum_d y**2 - 2 * sum_d x * y; it loses digits
         where x is near y: it rounds as the largest of all the distances does.
     """
-    _check_shapes(x, y, sigma)
+    M = _check_shapes(x, y, sigma)
     sigma = torch.as_tensor(sigma, dtype=x.dtype, device=x.device)
-    # mean_y[d] = mean[l](y[l,d])  [D]
-    mean_y = y.mean(0)
+    # sum_y[d] = sum[l](y[l,d])  [D]
+    sum_y = y.sum(0)
+    # mean_y[d] = sum_y[d] / max(M, 1)  [D]
+    mean_y = sum_y / max(M, 1)
     # x_minus_mean_y[i,d] = x[i,d] - mean_y[d]  [N, D]
     x_minus_mean_y = x - mean_y
     # y_minus_mean_y[j,d] = y[j,d] - mean_y[d]  [M, D]
@@ -44,8 +46,8 @@ def gaussian_kernel(x: Tensor, y: Tensor, sigma: float | Tensor = 1) -> Tensor:
     return torch.exp(k_part - (y_minus_mean_y**2).sum(-1) * (1 / (2 * sigma**2)))
 
 
-def _check_shapes(x: Tensor, y: Tensor, sigma: float | Tensor) -> None:
-    """Compare the shapes; ValueError where they do not fit."""
+def _check_shapes(x: Tensor, y: Tensor, sigma: float | Tensor) -> int:
+    """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if x.ndim != 2:
         raise ValueError(f"x[i,d] has 2 places, got {list(x.shape)}")
     N, D = x.shape
@@ -56,3 +58,4 @@ def _check_shapes(x: Tensor, y: Tensor, sigma: float | Tensor) -> None:
         raise ValueError(f"y[j,d] must be [M={M}, D={D}], got {list(y.shape)}")
     if torch.is_tensor(sigma) and sigma.ndim != 0:
         raise ValueError(f"sigma is a scalar, got {list(sigma.shape)}")
+    return M

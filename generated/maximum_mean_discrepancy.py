@@ -24,8 +24,8 @@ def maximum_mean_discrepancy(x: Tensor, y: Tensor, sigma: float | Tensor = 1) ->
 
     Returns discrepancy [].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*D*M*N + 2*D*M**2 + 2*D*N**2 + 4*D*M + 8*D*N + 4*M*N + 7*M**2 + 7*N**2 + M + N + 7
-        operations; D*M + 2*D*N + 3*M*N + 2*D + M + 2*N + 4 elements alive at once.
+    Cost: 2*D*M*N + 2*D*M**2 + 2*D*N**2 + 8*D*M + 8*D*N + 4*M*N + 7*M**2 + 7*N**2 + D + M + N + 7
+        operations; 2*D*M + 2*D*N + 3*M*N + 4*D + M + 2*N + 4 elements alive at once.
     By expand_square: sum_d (x - y)**2 = sum_d x**2 + sum_d y**2 - 2 * sum_d x * y; it loses digits
         where x is near y: it rounds as the largest of all the distances does.
     """
@@ -54,14 +54,14 @@ def maximum_mean_discrepancy(x: Tensor, y: Tensor, sigma: float | Tensor = 1) ->
     xx = xx_sum / N / (N - 1)
     # mean_y[d] = mean[o](y[o,d])  [D]
     mean_y = y.mean(0)
-    # y_minus_mean_y[m,d] = y[m,d] - mean_y[d]  [M, D]
-    y_minus_mean_y = y - mean_y
-    # sum_y_minus_mean_y_power[m] = sum[d](y_minus_mean_y[m,d]**2)  [M]
-    sum_y_minus_mean_y_power = (y_minus_mean_y**2).sum(-1)
-    # yy_part_part[m,n] = sum_y_minus_mean_y_power[m] - sum[d](y_minus_mean_y[m,d] *
-    #     y_minus_mean_y[n,d]) * 2  [M, M]
+    # y_minus_mean_y_2[m,d] = y[m,d] - mean_y[d]  [M, D]
+    y_minus_mean_y_2 = y - mean_y
+    # sum_y_minus_mean_y_power[m] = sum[d](y_minus_mean_y_2[m,d]**2)  [M]
+    sum_y_minus_mean_y_power = (y_minus_mean_y_2**2).sum(-1)
+    # yy_part_part[m,n] = sum_y_minus_mean_y_power[m] - sum[d](y_minus_mean_y_2[m,d] *
+    #     y_minus_mean_y_2[n,d]) * 2  [M, M]
     yy_part_part = torch.addmm(
-        sum_y_minus_mean_y_power[:, None], y_minus_mean_y, y_minus_mean_y.mT, alpha=-2
+        sum_y_minus_mean_y_power[:, None], y_minus_mean_y_2, y_minus_mean_y_2.mT, alpha=-2
     )
     # yy_part[m,n] = max(yy_part_part[m,n] + sum_y_minus_mean_y_power[n], 0)  [M, M]
     yy_part = torch.clamp(yy_part_part + sum_y_minus_mean_y_power, min=0)
@@ -73,8 +73,14 @@ def maximum_mean_discrepancy(x: Tensor, y: Tensor, sigma: float | Tensor = 1) ->
     del yy_part
     # yy = yy_sum / M / (M - 1)  []
     yy = yy_sum / M / (M - 1)
-    # x_minus_mean_y[i,d] = x[i,d] - mean_y[d]  [N, D]
-    x_minus_mean_y = x - mean_y
+    # sum_y[d] = sum[n](y[n,d])  [D]
+    sum_y = y.sum(0)
+    # mean_y_2[d] = sum_y[d] / max(M, 1)  [D]
+    mean_y_2 = sum_y / max(M, 1)
+    # x_minus_mean_y[i,d] = x[i,d] - mean_y_2[d]  [N, D]
+    x_minus_mean_y = x - mean_y_2
+    # y_minus_mean_y[m,d] = y[m,d] - mean_y_2[d]  [M, D]
+    y_minus_mean_y = y - mean_y_2
     # xy_part_part[i] = sum[d](x_minus_mean_y[i,d]**2) * (0.5 / sigma**2)  [N]
     xy_part_part = (x_minus_mean_y**2).sum(-1) * (1 / (2 * sigma**2))
     # xy_part[i,m] = sum[d](x_minus_mean_y[i,d] / sigma**2 * y_minus_mean_y[m,d]) - xy_part_part[i]
@@ -82,8 +88,8 @@ def maximum_mean_discrepancy(x: Tensor, y: Tensor, sigma: float | Tensor = 1) ->
     xy_part = torch.addmm(
         xy_part_part[:, None], x_minus_mean_y * sigma**-2, y_minus_mean_y.mT, beta=-1
     )
-    # xy = mean[i, m](exp(xy_part[i,m] - sum_y_minus_mean_y_power[m] * (0.5 / sigma**2)))  []
-    xy = torch.exp(xy_part - sum_y_minus_mean_y_power * (1 / (2 * sigma**2))).mean()
+    # xy = mean[i, m](exp(xy_part[i,m] - sum[d](y_minus_mean_y[m,d]**2) * (0.5 / sigma**2)))  []
+    xy = torch.exp(xy_part - (y_minus_mean_y**2).sum(-1) * (1 / (2 * sigma**2))).mean()
     # discrepancy = xx + yy - xy * 2  []
     return xx + yy - xy * 2
 

@@ -19,14 +19,16 @@ def squared_distances(x: Tensor, y: Tensor) -> Tensor:
 
     Returns d2[i,j] [N, M].
     Raises ValueError where the shapes do not fit together.
-    Cost: 2*D*M*N + 4*D*M + 3*D*N + 4*M*N operations; D*M + D*N + 3*M*N + D + M + N elements alive
-        at once.
+    Cost: 2*D*M*N + 4*D*M + 3*D*N + 4*M*N + D operations; D*M + D*N + 3*M*N + 2*D + M + N elements
+        alive at once.
     By expand_square: sum_d (x - y)**2 = sum_d x**2 + sum_d y**2 - 2 * sum_d x * y; it loses digits
         where x is near y: it rounds as the largest of all the distances does.
     """
-    _check_shapes(x, y)
-    # mean_y[d] = mean[k](y[k,d])  [D]
-    mean_y = y.mean(0)
+    M = _check_shapes(x, y)
+    # sum_y[d] = sum[k](y[k,d])  [D]
+    sum_y = y.sum(0)
+    # mean_y[d] = sum_y[d] / max(M, 1)  [D]
+    mean_y = sum_y / max(M, 1)
     # x_minus_mean_y[i,d] = x[i,d] - mean_y[d]  [N, D]
     x_minus_mean_y = x - mean_y
     # sum_x_minus_mean_y_power[i] = sum[d](x_minus_mean_y[i,d]**2)  [N]
@@ -44,8 +46,8 @@ def squared_distances(x: Tensor, y: Tensor) -> Tensor:
     return torch.clamp(d2_part + sum_y_minus_mean_y_power, min=0)
 
 
-def _check_shapes(x: Tensor, y: Tensor) -> None:
-    """Compare the shapes; ValueError where they do not fit."""
+def _check_shapes(x: Tensor, y: Tensor) -> int:
+    """Read the sizes from the shapes, and compare; ValueError where they do not fit."""
     if x.ndim != 2:
         raise ValueError(f"x[i,d] has 2 places, got {list(x.shape)}")
     N, D = x.shape
@@ -54,3 +56,4 @@ def _check_shapes(x: Tensor, y: Tensor) -> None:
     M = y.shape[0]
     if y.shape != (M, D):
         raise ValueError(f"y[j,d] must be [M={M}, D={D}], got {list(y.shape)}")
+    return M

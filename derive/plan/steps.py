@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
+from derive.ir.walk import find_size_names
 from derive.plan import ops
 
 # Before the first block: 0, or 1 where there is no block; 1; the lowest finite number; infinities.
@@ -214,7 +215,11 @@ def _describe_apply(function: str, args: tuple[ops.Op, ...]) -> str:
     if _WORDS.get(function) == "mask":
         return "mask"
     if len(tensors) == 1 and function in {"*", "/"}:
-        return _join([_describe(tensors[0]), "scaled"])
+        word = _describe(tensors[0])
+        counts = isinstance(args[-1], ops.Num) and find_size_names(args[-1].value)
+        if function == "/" and counts and word.startswith("sum_"):
+            return word.replace("sum_", "mean_", 1)
+        return _join([word, "scaled"])
     if function == "pow":
         return _join([_describe(args[0]), "power"])
     words = [_describe(a) for a in tensors]

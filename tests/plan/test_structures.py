@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from derive import build, evaluate_loops, parse
 from derive.frontend.from_sympy import to_system
+from derive.ir.walk import find_size_names
 from derive.judge.samples import choose_sizes, draw_inputs
 from derive.plan import ops
 
@@ -326,6 +327,31 @@ def test_powers_of_what_is_sorted_keep_their_digits_at_an_offset(body: str) -> N
     wide = built.function(x.double(), z.double())
     torch.testing.assert_close(built.function(x, z).double(), wide, rtol=1e-3, atol=1e-3)
     assert not built.function(x, z[:0]).any()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x[N]; z[M]; w[M]; y[i] = sum[j](w[j] * (x[i] - z[j])**2)",
+        "x[N]; z[M]; u[K]; y[i] = sum[j,k]((x[i] - z[j] + u[k])**2)",
+        "x[N,D]; z[M,D]; a[N,M]; y[i,d] = sum[j,e](a[i,j]*(x[i,d] - z[j,d])*(x[i,e] - z[j,e])**2)",
+        "x[N,D]; z[M,D]; w[M]; y[i] = sum[j](w[j]*exp(-sum[d]((x[i,d] - z[j,d])**2)))",
+        "x[N,D]; z[M,D]; w[M]; y[i] = sum[j](w[j]*exp(-sqrt(sum[d]((x[i,d] - z[j,d])**2))))",
+    ],
+)
+def test_differences_from_nothing_are_zeros(text: str) -> None:
+    system = to_system(parse(text))
+    names = find_size_names(*(size for tensor in system.inputs for size in tensor.shape))
+    built = build(parse(text), sizes={name: 16 if name == "D" else 500 for name in names})
+    for name in ("M", "N"):
+        sizes = dict.fromkeys(names, 3) | {name: 0}
+        given = draw_inputs(system, sizes, 0)
+        for tensor in given.values():
+            tensor.requires_grad_()
+        y = built.function(**given)
+        assert y.shape[0] == sizes["N"] and not y.any()
+        grads = torch.autograd.grad(y.sum(), [*given.values()], allow_unused=True)
+        assert not any(grad is not None and grad.any() for grad in grads)
 
 
 def test_a_share_of_nothing_is_nan() -> None:

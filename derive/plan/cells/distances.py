@@ -23,11 +23,12 @@ from collections.abc import Collection, Iterator
 from fractions import Fraction
 from functools import partial
 
+from derive.analysis.extents import is_filled
 from derive.analysis.facts import is_finite_where_defined, is_positive
 from derive.ir import nodes as ir
 from derive.ir.functions import is_flat
 from derive.ir.norms import is_norm
-from derive.ir.polynomial import Polynomial
+from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import find_accesses, find_free
 from derive.plan import ops
 from derive.plan.cells.matching import LACKS, CellRule, Definitions, is_same, sort_stored, strip
@@ -236,7 +237,7 @@ def _write_distance(
     floats = tuple(ops.TorchCall(".float", (point,)) for point in both)
     cast = ops.TorchCall(".to", (call(floats, direct), ops.Local("dtype")))
     if keyword is PRODUCTS:
-        mean = ops.Reduction("mean", points[1], (ops.axes_of(points[1])[-2],))
+        mean = _find_centre(points[1], ops.axes_of(points[0])[-2])
         row = (
             ops.TorchCall(".unsqueeze", (ops.Given(2), -2))
             if ops.axes_of(mean)[1:]
@@ -249,6 +250,16 @@ def _write_distance(
     narrow = ops.Cell(cast, points, bare, axes, ("real",), (), NOTE, scratch, single=summed)
     wide = call(both, keyword)
     return ops.Cell(wide, points, narrow, axes, ("wide",), (), NOTE, scratch, single=summed)
+
+
+def _find_centre(points: ops.Op, other: ir.Index) -> ops.Op:
+    """The mean of the points; 0 where there are none and other points may be there."""
+    index = ops.axes_of(points)[-2]
+    if is_filled(index) or is_same_extent(index.extent, other.extent):
+        return ops.Reduction("mean", points, (index,))
+    total = ops.Reduction("sum", points, (index,))
+    count = ops.Num(ir.Call("max", (index.extent, ir.ONE)))
+    return ops.combine("/", (total, count), ops.axes_of(total))
 
 
 def _may_meet(one: ops.Op, other: ops.Op, *, is_self: bool, definitions: Definitions) -> bool:

@@ -233,10 +233,9 @@ def _centre(terms: Sequence[Term], names: frozenset[str], *, is_lossy: bool) -> 
     if not (is_alike or is_lossy):
         return None
     index = rename_apart(its[0], {*names})
-    mean = ir.Reduce("mean", (index,), ir.TRUE, substitute(other, {its[0]: index}))
-    less = ir.Mul((ir.MINUS_ONE, mean))
-    sides = ir.Add((one, less)), ir.Add((other, less))
-    return [Term(Fraction(n), (), ir.TRUE, (f,)) for n, f in zip((1, -1), sides, strict=True)]
+    mean = sums.find_centre((index,), substitute(other, {its[0]: index}), mine)
+    sides = ((1, sums.less(one, mean)), (-1, sums.less(other, mean)))
+    return [Term(Fraction(n), (), ir.TRUE, (side,)) for n, side in sides]
 
 
 def _is_zero(term: Term) -> bool:
@@ -247,9 +246,10 @@ def _is_zero(term: Term) -> bool:
         having = [f for f in term.factors if index in find_free(f)]
         if len(having) == 1 and index not in find_free(term.condition):
             match having[0]:
-                case ir.Add((one, ir.Mul((number, ir.Reduce("mean", (other,), condition, body))))):
-                    is_plain = number is ir.MINUS_ONE and condition is ir.TRUE
-                    if is_plain and substitute(body, {other: index}) is one:
+                case ir.Add((one, ir.Mul((_, ir.Reduce(_, (other,), _, body), *_)))):
+                    centres = (sums.find_centre((other,), body, its) for its in ((), (other,)))
+                    is_centred = any(sums.less(one, c) is having[0] for c in centres)
+                    if is_centred and substitute(body, {other: index}) is one:
                         return True
     return False
 

@@ -355,8 +355,8 @@ def drop_shift(expr: ir.Expr) -> ir.Expr | None:
     law="softmax_j(a * sum_d (x_d - y_jd)**2) = softmax_j(a * sum_d (y_jd**2 - 2 * x_d * y_jd)), "
     "and so for argmax; with sum_d x_d**2 added again for min and max",
     before="x[M, D]; y[N, D]; p[i,j] = softmax[j](-sum[d]((x[i,d] - y[j,d])**2))",
-    after="x[M, D]; y[N, D]; p[i,j] = softmax[j](-(sum[d]((y[j,d] - mean[k](y[k,d]))**2) "
-    "- 2 * sum[d]((x[i,d] - mean[k](y[k,d])) * (y[j,d] - mean[k](y[k,d])))))",
+    after="x[M, D]; y[N, D]; m(d) = sum[k](y[k,d]) / max(N, 1); p[i,j] = softmax[j]("
+    "-(sum[d]((y[j,d] - m(d))**2) - 2 * sum[d]((x[i,d] - m(d)) * (y[j,d] - m(d)))))",
     refuses="x[M, D]; y[D]; index j < D; p[i,j] = softmax[i](-sum[d]((x[i,d] - y[d])**2) * y[j])",
     loses="digits where x is near y: it rounds as the largest of all the distances does",
     keeps_sign=True,

@@ -3,16 +3,17 @@
 sum_j a_i * f_j = a_i * sum_j f_j
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from fractions import Fraction
 from itertools import combinations
 from math import comb, prod
 from typing import TypeAlias
 
-from derive.analysis.extents import is_never_empty
+from derive.analysis.extents import is_filled, is_never_empty
 from derive.analysis.facts import is_finite_where_defined, is_never_negative, is_positive, is_safe
 from derive.ir import nodes as ir
 from derive.ir.functions import REDUCTIONS, holds_complex
+from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import (
     find_accesses,
     find_brackets,
@@ -178,10 +179,8 @@ def _open_kink(
 
     if power > 1:
         fresh = rename_apart(index, taken)
-        total = ir.Reduce("sum", (fresh,), ir.TRUE, substitute(other, {index: fresh}))
-        count = ir.Call("max", (index.extent, ir.ONE))
-        less = ir.Mul((ir.MINUS_ONE, total, ir.Pow(count, ir.MINUS_ONE)))
-        one, other = (ir.sum_of([side, less]) for side in (one, other))
+        mean = find_centre((fresh,), substitute(other, {index: fresh}), own)
+        one, other = (less(side, mean) for side in (one, other))
 
     def when(condition: ir.Expr, number: int) -> list[tuple[ir.Expr, list[ir.Expr]]]:
         """The terms of the power of the difference, so many times, where a condition holds."""
@@ -196,6 +195,28 @@ def _open_kink(
     if name == "abs":
         return [*when(below, 2), *when(ir.TRUE, -1)]
     return [*when(ir.TRUE, 1), *when(above, -1)]
+
+
+def find_centre(
+    bound: tuple[ir.Index, ...], body: ir.Expr, others: Collection[ir.Index]
+) -> ir.Expr:
+    """The mean that is taken off a side of a difference and off the other side, over `others`.
+
+    It is 0 where this side is empty and the other one may have entries.
+    """
+    if all(
+        is_filled(index) or any(is_same_extent(index.extent, other.extent) for other in others)
+        for index in bound
+    ):
+        return ir.Reduce("mean", bound, ir.TRUE, body)
+    counts = [ir.Call("max", (index.extent, ir.ONE)) for index in bound]
+    total = ir.Reduce("sum", bound, ir.TRUE, body)
+    return ir.Mul((total, *(ir.Pow(count, ir.MINUS_ONE) for count in counts)))
+
+
+def less(expr: ir.Expr, centre: ir.Expr) -> ir.Expr:
+    """The expression less its mean."""
+    return ir.sum_of([expr, ir.product_of([ir.MINUS_ONE, *find_factors(centre)])])
 
 
 def _sum_gaps(one: ir.Expr, other: ir.Expr, own: ir.Index, index: ir.Index) -> ir.Expr | None:
@@ -371,9 +392,9 @@ _Terms: TypeAlias = tuple[tuple[Fraction, ir.Expr], ...]
 @rule(
     law="sum_d (x - y)**2 = sum_d x**2 + sum_d y**2 - 2 * sum_d x * y",
     before="x[M, D]; y[N, D]; z[i,j] = sum[d]((x[i,d] - y[j,d])**2)",
-    after="x[M, D]; y[N, D]; "
-    "z[i,j] = max(sum[d]((x[i,d] - mean[k](y[k,d]))**2) + sum[d]((y[j,d] - mean[k](y[k,d]))**2) "
-    "- 2 * sum[d]((x[i,d] - mean[k](y[k,d])) * (y[j,d] - mean[k](y[k,d]))), 0)",
+    after="x[M, D]; y[N, D]; m(d) = sum[k](y[k,d]) / max(N, 1); "
+    "z[i,j] = max(sum[d]((x[i,d] - m(d))**2) + sum[d]((y[j,d] - m(d))**2) "
+    "- 2 * sum[d]((x[i,d] - m(d)) * (y[j,d] - m(d))), 0)",
     refuses="x[M, D]; y[D]; z[i] = sum[d]((x[i,d] - y[d])**2)",
     loses="digits where x is near y: it rounds as the largest of all the distances does",
     keeps_sign=True,
@@ -424,10 +445,10 @@ def _centre(terms: _Terms, square: ir.Reduce) -> _Terms:
             moved.append((number, term))
             continue
         bound, _, body = rename_bound(ir.Reduce("mean", own, ir.TRUE, term), taken)
-        centre = ir.Reduce("mean", bound, ir.TRUE, body)
-        moved.append((number, ir.Add((term, ir.Mul((ir.MINUS_ONE, centre))))))
+        centre = find_centre(bound, body, find_free(terms[0][1]))
+        moved.append((number, less(term, centre)))
         scale = number / terms[0][0]
-        shifts.append(centre if scale == 1 else ir.Mul((ir.Number(scale), centre)))
+        shifts.append(ir.product_of([*_list_number(scale), *find_factors(centre)]))
     if shifts:
         moved[0] = (terms[0][0], ir.Add((terms[0][1], *shifts)))
     return tuple(moved)
