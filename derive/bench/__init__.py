@@ -1,12 +1,22 @@
-"""The benchmark on one page: a formula's generated function against what people write by hand.
+"""Measuring: the generated function against code by hand, einsum and torch.compile.
 
-    run          one choice of sizes, measured: inputs, rows, tables, as data; several, and slopes
-    candidates   the generated function, code by hand, one einsum call, torch.compile of the first
-                 two; each checked against the first
-    timing       medians over interleaved runs, how fast this machine multiplies and moves, and the
-                 most that one call takes beyond its inputs; the constants that a plan is made for
+    derive bench NAME|FILE
+    --against FILE.py:FUNCTION      code by hand; code that gives other values is refused
+    --compile                       torch.compile of both
+    --backward                      with gradients
+    --dtype float32|bfloat16|float64, --threads 1,all
+    --over S=32..256                at doubled values of one size, and the slope of the seconds
+    --calibrate FILE                measure the machine's constants, for `build --machine FILE`
 
-A ratio of medians from one run means something on a busy machine; a time alone does not.
+Seconds are medians over interleaved runs. Memory is measured in a child process. The limit of the
+machine is estimated from rates measured in the same run. A ratio of medians from one run means
+something on a busy machine; a time alone does not.
+
+Modules
+    run         inputs, rows and tables at one choice of sizes, as data; several, and slopes
+    candidates  the generated function, code by hand, one einsum call, torch.compile of the first
+                two; each checked against the first
+    timing      medians, rates of this machine, memory; the constants that a plan is made for
 """
 
 from __future__ import annotations

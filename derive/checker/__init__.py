@@ -1,12 +1,62 @@
-"""The checker on one page: code against formula -> verdict.
+"""The check: does this code compute that formula?
 
-    load        the code that a person means: read, mended, loaded             reading
-    pick        which argument is which tensor, at which sizes    slots, bind, subjects, relations
-    stages      what is asked one after the other, up to the proof        samples, judge/, runs/
-    explain     where code departs from its formula, and the edit          trace, lines, edits/
+    derive check CODE --formula F      exit code 0: same; 1: different; 2: unknown
 
-Three processes, by `processes`: the caller's; the judge, its `child`, which sends the verdict so
-far after each stage; and the `runner`, which alone runs somebody's code and answers the judge.
+CODE is FILE.py:function, FILE.py:Class (a torch module), a script, a notebook or one of its tensors
+(FILE.ipynb:scores), an einsum string, or `-` for standard input. F is a name of the library, a file
+or a text.
+
+Grades, the strongest first
+    proved       both sides have one normal form: equal for all sizes, except those that are named
+    identical    equal in every entry over random prime fields, without a tolerance
+    agrees       equal in float64 to direct loops, at the sizes that are named
+    different    with the first element, the first line that departs, and a confirmed edit
+    unknown      and why
+
+Over fields exp, log, roots, masks of -inf and gradients are exact. Functions such as erf are
+unknown functions there. max and sort hold for any order of the entries.
+
+Arguments are matched by name, then by order. `--bind "query=Q,W_q.weight=W_Q.T,num_heads=H"` names
+the others. Parameters of torch modules have the layout that torch documents. Random tensors of a
+script are its arguments.
+
+Sizes are drawn pairwise distinct. Two sizes are equal only if the code forces it: by a view, an
+assertion, a literal or a constructor argument. Code that is right only with another layout is
+different; the report names the binding that would make it the same.
+
+The code also runs in float32, float16 and bfloat16. The tolerance is what the formula itself loses
+there. Code that lowers the precision is at most "agrees".
+
+Findings stand beside the grade: values that are not finite in float32 at logits of 1e4, rows with
+nothing left, a finite number in place of -inf in a mask, large terms that cancel, equal sizes that
+hide exchanged indices, changed arguments, unused names.
+
+Code that is no valid Python, or reads an undefined name, is repaired where there is one way to do
+it. The report then says "as repaired it is the same".
+
+Options: --backward compares gradients too. --compiled judges the graph of torch.compile. --seconds
+limits the time of the user's code in each stage; no other clock decides anything. --html FILE
+writes a page, --sarif FILE a report for code hosts, --json data.
+
+What is contained. The caller, the judge and the runner are three processes. The runner alone loads
+the code. It receives tensors and sends tensors; nothing it sends is unpickled or evaluated. The
+verdict goes from the judge to the caller over a pipe that the runner does not have. The code runs
+in an empty folder that is deleted afterwards. Where Linux grants namespaces, it has no network and
+sees no other process. All processes that it starts end with the check.
+
+What is not contained. Code can read and write the user's files by their full paths. Without
+namespaces (some containers, macOS) it can reach the network and kill the judge, which gives
+"unknown". A function that is passed as an object has been imported by the caller already. Where the
+system cannot fork, nothing is contained. Code that recognises the check can show other values than
+it computes elsewhere. Code that rewrites the tracer in its own process can be called "proved", but
+never against values that the judge saw.
+
+Modules
+    load        read, repair and load the code                             reading
+    pick        bind arguments to tensors and choose sizes      slots, bind, subjects, relations
+    stages      the judgements, up to the proof                     samples, judge/, runs/
+    explain     the line that departs from the formula, and the edit  trace, lines, edits/
+    processes   the judge is its `child`, which sends the verdict so far after each stage
 """
 
 from __future__ import annotations

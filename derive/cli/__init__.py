@@ -1,4 +1,4 @@
-"""The command line: derive new | list | show | build | check | einsum | lint | bench.
+"""The command line: derive new | list | show | build | check | einsum | lint | bench | help.
 
 Exit codes: 0 fine, 1 the answer is no, 2 the input cannot be used. A refusal is a diagnostic on
 standard error; an exception that reaches the user is a mistake of ours. Each verb has a module of
@@ -259,6 +259,14 @@ def _bench(
         print_calibration(calibrate, where, as_json)
     else:
         print_bench(where, options, timed, as_json, read_build)
+
+
+@app.command("help")
+def _help(topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)] = "") -> None:
+    """A page about the notation, checks, plans, LaTeX or code; without TOPIC the list of pages."""
+    from derive.cli.help import print_page
+
+    print_page(topic)
 
 
 @app.command("lint")

@@ -1,4 +1,4 @@
-"""A formula out of code: lifted at inputs of declared shapes, and its text read back.
+"""Code: a function is run once, at inputs of declared shapes, and becomes a formula.
 
     from_torch(attend, "q[B, S, D]; k, v[B, T, D]")
     from_torch(nn.Conv2d(3, 8, 5), "input[B, C, H, W]")      of a module: its tensors come too

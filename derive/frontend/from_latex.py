@@ -1,4 +1,4 @@
-r"""From LaTeX to a formula: equations as in a paper, with the shapes of their tensors.
+r"""LaTeX: equations as in a paper, with the shapes of their tensors, become a formula.
 
     q_{ih} = \sum_d X_{id} W_{dh}                    every index written
     e_{ij} = \frac{X_i W^Q (X_j W^K)}{\sqrt{D_z}}    matrices and vectors, with lines of shapes:

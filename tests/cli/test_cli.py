@@ -23,7 +23,7 @@ def test_help_names_every_verb(run):
     answer = run("--help")
     verbs = [line.split()[0] for line in answer.out.split("Commands:\n")[1].splitlines() if line]
     assert answer.code == 0
-    assert verbs == ["list", "show", "build", "new", "einsum", "check", "bench", "lint"]
+    assert verbs == ["list", "show", "build", "new", "einsum", "check", "bench", "help", "lint"]
 
 
 @pytest.mark.parametrize("verb", ["list", "show", "build", "new", "einsum", "check", "lint"])

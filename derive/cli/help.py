@@ -1,0 +1,48 @@
+"""The pages of `derive help`: each is the docstring of the room that it is about."""
+
+import ast
+from importlib.util import find_spec
+from pathlib import Path
+from textwrap import fill
+
+from derive.cli.tables import print_line
+from derive.errors import refuse, suggest
+from derive.ir.functions import FUNCTIONS
+
+PAGES = {
+    "notation": "derive.notation",
+    "check": "derive.checker",
+    "plan": "derive.plan",
+    "latex": "derive.frontend.from_latex",
+    "code": "derive.frontend.from_code",
+    "lint": "derive.linter",
+    "bench": "derive.bench",
+}
+_INSIDE = "\n\nModules\n"  # the rest is for those who change the room
+
+
+def print_page(topic: str) -> None:
+    """Print one page, or the topics; DeriveError where no page has this topic."""
+    if topic and topic not in PAGES:
+        raise refuse(
+            "topic-unknown",
+            f"no page is about {topic}",
+            facts=[f"the pages are {', '.join(PAGES)}"],
+            help=suggest(topic, PAGES),
+        )
+    print_line(read_page(topic) if topic else "\n".join(map(_to_entry, PAGES)))
+
+
+def read_page(topic: str) -> str:
+    """The docstring of the page's module, which is not loaded for it."""
+    spec = find_spec(PAGES[topic])
+    text = Path(spec.origin or "").read_text(encoding="utf-8") if spec else ""
+    page = (ast.get_docstring(ast.parse(text)) or "").partition(_INSIDE)[0]
+    if topic == "notation":
+        words = fill(" ".join(FUNCTIONS), 100, initial_indent="    ", subsequent_indent="    ")
+        page += f"\n\nFunctions of numbers\n{words}"
+    return page
+
+
+def _to_entry(topic: str) -> str:
+    return f"derive help {topic:10} {read_page(topic).splitlines()[0]}"
