@@ -448,6 +448,8 @@ def _find_atom_range(atom: ir.Expr) -> Range:
             return Range(NOTHING, None if high is None else high - ONE)
         case ir.Call("clip", (_, least, most)):
             return _join(find_range(least), find_range(most))
+        case ir.Call("floor", (inside,)) if is_whole((ends := find_range(inside)).low or NOTHING):
+            return ends  # it rises, and leaves whole numbers as they are
         case ir.Call("max", arguments):
             lows = [low for a in arguments if (low := find_range(a).low) is not None]
             high = _pick([find_range(a).high for a in arguments], least=False)

@@ -366,18 +366,16 @@ class _Joiner:
         if is_plain or (recurs and set(new) >= {i for p in target for i in find_free(p)}):
 
             def simplify(expr: ir.Expr) -> ir.Expr:
-                """A read in simple places; at the one position of a part, the index itself."""
+                """A read in simple places; in a part of one position, counted from the index."""
                 if not isinstance(expr, ir.Access):
                     return expr
                 places = [*map(simplify_place, expr.places)]
                 for number, run in runs.items() if expr.tensor in self.alike else ():
                     is_turn = number >= len(places)  # it has no place of its own
-                    if (
-                        not is_turn
-                        and run.count == ONE
-                        and Polynomial.of(places[number]) == run.low
-                    ):
-                        places[number] = self.axes[number]
+                    gap = None if is_turn else (Polynomial.of(places[number]) - run.low).constant
+                    if run.count == ONE and gap is not None and gap.denominator == 1:
+                        here = Polynomial.of(self.axes[number]) + Polynomial.of(gap)
+                        places[number] = here.to_expr()
                 return ir.Access(expr.tensor, tuple(places))
 
             try:

@@ -22,7 +22,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Unpack
 
-from sympy import Eq, Interval, Symbol, expand
+from sympy import Add, Eq, Interval, Symbol, expand
 
 from derive.analysis.names import to_article
 from derive.errors import DeriveError, keep_what_helps, refuse, refuse_depth, suggest
@@ -290,7 +290,6 @@ def _read_bounds(
     names: expr.Names, kind: str, bounds: Sequence[tuple[str, ast.expr]]
 ) -> dict[str, Any]:
     """`below` or `domain`, as `notation.words.tensors` takes them."""
-    relation, node = bounds[-1]
     advice = "write 0 <= u[N] < 1"
     if kind == "real":
         sides: dict[str, tuple[Any, str]] = {}
@@ -306,22 +305,42 @@ def _read_bounds(
             sides[side] = (bound, "<" if relation in {"<", ">"} else "<=")
         low, high = sides.get("low", (None, "<=")), sides.get("high", (None, "<="))
         return {"domain": (low[0], high[0], low[1], high[1])}
+    upper = [(relation, node) for relation, node in bounds if relation in {"<", "<="}]
+    from_zero = [e for e in bounds if kind == "int" and _is_from_zero(names, *e)]
     if kind != "int":
         held = "truth values" if kind == "bool" else "numbers that have no order"
         says, advice = f"{held}, without bounds", "take the bound away"
     else:
-        says = "whole numbers from 0, with one bound after <"
+        says = "whole numbers from 0, with one bound after < or <="
         advice = "write int tok[B, S] < V"
-    if kind != "int" or len(bounds) > 1 or relation != "<":
+    strange = [each for each in bounds if each not in (*upper, *from_zero)] or bounds[-1:]
+    if kind != "int" or len(upper) != 1 or len(upper) + len(from_zero) < len(bounds):
         says = f"{to_article(kind)} tensor holds {says}"
-        raise names.source.refuse("bound-form", says, span(node), help=advice)
-    return {"below": read_extent(names, node)}
+        raise names.source.refuse("bound-form", says, span(strange[0][1]), help=advice)
+    ((relation, node),) = upper
+    below = read_extent(names, node)
+    if relation == "<=":
+        terms = [term for term in Add.make_args(below) if not term.is_Integer]
+        number = below - Add(*terms) + 1
+        below = build.add([*terms, *([number] if number or not terms else [])])
+    return {"below": below}
+
+
+def _is_from_zero(names: expr.Names, relation: str, node: ast.expr) -> bool:
+    """Whether a bound of whole numbers says that they begin at 0."""
+    if relation not in {">", ">="}:
+        return False
+    says = "a bound is made of numbers and sizes"
+    bound = _read_numbers(names, node, "bound-form", says, "write int tok[B, S] < V")
+    return bool(build.find_value(bound) == (0 if relation == ">=" else -1))
 
 
 def _read_default(names: expr.Names, node: ast.expr | None) -> Any:
     if node is None:
         return None
     code, advice = "default-form", "write scalar eps = 1e-5"
+    if isinstance(node, ast.Compare):
+        advice = "write scalar h > 0 = 1, the bounds before the default"
     found = _read_numbers(names, node, code, "a default is a number", advice)
     value = build.find_value(found)
     if value is None:
@@ -476,6 +495,7 @@ def _find_shifts(
             each[number] for each in fixed.values() if each == own | {number: each.get(number)}
         ]
         alone += _find_corner(names, line, number, fixed)
+        alone = [each for each in alone if not each.is_negative]  # before the first, as h[-1] is
         ends = names.extents.find_ends(place.id, alone) if alone else None
         if ends:
             found[place.id] = ends

@@ -248,6 +248,8 @@ def open_starts(system: ir.System) -> ir.System:
             return ir.Access(first.target.tensor, others)
         number, *rest = numbers
         place, value = access.places[number], None
+        if isinstance(place, ir.Number):
+            return choose(access, rest, (*fixed, (number, int(place.value))))
         for at in range(lowest[access.tensor, number], 0):
             read = choose(access, rest, (*fixed, (number, at)))
             below = ir.Compare("<", place, ir.Number(Fraction(at)))

@@ -14,9 +14,11 @@ the shape of the tree is Python's. What the nodes mean, and which are allowed, i
 are read. A statement is a declaration, an equation, a function or the results:
 
     X[B, S] · W_Q, W_K[H, D, D] · x[N] > 0 · 0 <= u[N] < 1     TensorLine
-    int tok[B, S] < V · bool m[B, S] · complex psi[N]          TensorLine
+    int tok[B, S] < V · int 0 <= n[B] <= S                     TensorLine
+    bool m[B, S] · complex psi[N]                              TensorLine
     scalar eps = 1e-5, tau · size W · size Z = 2               NumberLine
     scalar s > 0 · scalar 0 < p < 1 = 0.5                      NumberLine
+    scalar h = 1, h > 0                                        NumberLine
     index u, v < S                                             IndexLine
     y[b, i] = EXPRESSION · L = EXPRESSION                      EquationLine
     phi(x) = EXPRESSION                                        FunctionLine
@@ -508,9 +510,9 @@ def read_statement(source: Source, tokens: Sequence[Token]) -> Line:
 
 
 def _is_declaring(tokens: Sequence[Token]) -> bool:
-    """Does a word stand before a name, or before the lower bound of a scalar?"""
+    """Does a word stand before a name, or before the lower bound of a scalar or an integer?"""
     first, *rest = tokens
-    is_bounded = first.text == "scalar" and any(token.text in _REVERSED for token in rest)
+    is_bounded = first.text in {"scalar", "int"} and any(t.text in _REVERSED for t in rest)
     return (
         bool(rest)
         and _is_name(first)
@@ -530,10 +532,19 @@ def _read_declaring(source: Source, word: Token, rest: Sequence[Token]) -> Line:
                 relations, parts = split_at(sides[0], *_RELATIONS)
                 named = [k for k, p in enumerate(parts) if len(p) == 1 and p[0].kind == "name"]
                 name, bounds = _read_bounds(source, relations, parts, named)
+                said = [
+                    k for k, each in enumerate(entries) if name and each[0].text == name[0].text
+                ]
+                if kind == "scalar" and bounds and said and not signs:  # h = 1, h > 0
+                    first, known, others = entries[said[0]]
+                    entries[said[0]] = (first, known, (*others, *bounds))
+                    continue
                 is_open = kind == "size" or not all(known for *_, known in entries)
                 if len(signs) > 1 or name is None or (bounds and is_open):
                     example = "size W or size Z = 2"
-                    example = "scalar eps = 1e-5, tau" if kind == "scalar" else example
+                    if kind == "scalar":
+                        is_bounded = any(split_at(side, *_RELATIONS)[0] for side in sides)
+                        example = "scalar h > 0 = 1" if is_bounded else "scalar eps = 1e-5, tau"
                     raise _form(source, piece, says, example)
                 default = read_expression(source, sides[1]) if signs else None
                 entries.append((name[0], default, bounds))

@@ -141,7 +141,7 @@ def _to_text(formula: Formula, names: Names) -> str:
     for group, around in _order_groups(formula, names):
         if done.issuperset(group):
             continue
-        own = {name_of_left(formula.equations[each]) for each in group} if around else {}
+        own = {name_of_left(formula.equations[each]) for each in group}
         starts = [
             k
             for k, e in enumerate(formula.equations)
@@ -154,7 +154,7 @@ def _to_text(formula: Formula, names: Names) -> str:
             elif name in begun and not places_of_left(formula.equations[each]):
                 raise refuse("place-filled-twice", f"{name} is defined twice")
             begun.add(name)
-        for each in starts:
+        for each in _order_starts(starts, formula, names):
             lines += _write_equation(formula.equations[each], scope, ())
         for depth, (index, is_downward) in enumerate(around.items()):
             head = _write_loop((index,), scope)
@@ -186,14 +186,56 @@ def _order_groups(formula: Formula, names: Names) -> list[tuple[list[int], dict[
         own = {name_of_left(equations[each]) for each in group}
         starts = [k for k, e in enumerate(equations) if is_start(e) and name_of_left(e) in own]
         needed = own.union(*(reads[k] for k in (*starts, *group)))
-        for each in [k for k in left if left[k] in needed]:
-            if each not in met and not own & _find_reached(each, reads, left):
+        others = [k for k in left if left[k] in needed and k not in group]
+        begins = [k for k in others if around and left[k] in own and _is_begin(equations[k], names)]
+        fixed = [equations[k] for k in (*starts, *begins)]
+        for each in others:
+            reached = own & _find_reached(each, reads, left)
+            is_first = each in begins and all(
+                any(_is_filling(one, read, names) for one in fixed)
+                for read in equations[each].rhs.atoms(Indexed)
+                if label_of(read.base) in own
+            )
+            if each not in met and (is_first or not reached):
                 visit(each)
         ordered.append((group, around))
 
-    for number in range(len(equations)):
-        visit(number)
+    for number, each in enumerate(equations):
+        whole = (k for k in left if is_start(each) and left[k] == name_of_left(each))
+        visit(next((k for k in whole if find_recurring(k, formula, names)[1]), number))
     return ordered
+
+
+def _order_starts(starts: Sequence[int], formula: Formula, names: Names) -> list[int]:
+    """What stands before the first places, and behind what it reads of that."""
+    equations, ordered = formula.equations, list[int]()
+    while rest := [k for k in starts if k not in ordered]:
+        free = (
+            k
+            for k in rest
+            if not any(
+                _is_filling(equations[other], read, names)
+                for read in equations[k].rhs.atoms(Indexed)
+                for other in rest
+                if other != k
+            )
+        )
+        ordered.append(next(free, rest[0]))
+    return ordered
+
+
+def _is_begin(equation: Any, names: Names) -> bool:
+    """Does its left side stand fixed in a place?"""
+    return not all(find_indices(place, names) for place in places_of_left(equation))
+
+
+def _is_filling(equation: Any, read: Any, names: Names) -> bool:
+    """Does an equation give an element that is read, by the places that stand fixed on its left?"""
+    places = places_of_left(equation)
+    return name_of_left(equation) == label_of(read.base) and all(
+        find_indices(place, names) or expand(place - at) == 0
+        for place, at in zip(places, read.indices, strict=False)
+    )
 
 
 def find_recurring(

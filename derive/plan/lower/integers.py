@@ -74,6 +74,14 @@ def lower_integers(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...])
                 for op in _lower_each(ends, context, order)
             ]
             return ops.Cast(ops.combine("clip", [wide, *parts], order), "int")
+        case ir.Call("floor", (ir.Call("clip" | "max" | "min" as name, parts),)) if any(
+            facts.is_whole(Polynomial.of(part)) for part in parts
+        ):  # between whole ends the value alone is rounded down
+            rounded = (
+                part if facts.is_whole(Polynomial.of(part)) else ir.Call("floor", (part,))
+                for part in parts
+            )
+            return lower_integers(ir.Call(name, tuple(rounded)), context, order)
         case ir.Call("sign", (arg,)) if not facts.is_whole(Polynomial.of(arg)):
             pass
         case ir.Call(function, parts) if function in INTEGRAL:
