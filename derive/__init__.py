@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from warnings import filterwarnings
 
 from derive.ir.functions import PUBLIC
+from derive.notation import formula as _formula
 
 if TYPE_CHECKING:
     from derive.checker import check
@@ -97,6 +98,16 @@ def __getattr__(name: str) -> Any:
     found = getattr(import_module(_HOME_OF[name]), name)
     globals()[name] = found  # asked for once only
     return found
+
+
+def _typeset(formula: Formula) -> str:
+    """The maths of a formula, by a printer that is loaded when a notebook first asks."""
+    from derive.compiler import typeset
+
+    return typeset(formula)
+
+
+_formula.Formula.to_latex = staticmethod(_typeset)
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -80,7 +80,18 @@ def find_imports(source: str, known: frozenset[str] = frozenset()) -> list[tuple
             inner = f"{node.module}.{alias.name}"
             name = inner if inner in known else node.module or ""
             found.append((name, at_once, node.lineno))
-    return found
+    return [*found, *_find_dynamic_imports(source)]
+
+
+def _find_dynamic_imports(source: str) -> Iterator[tuple[str, bool, int]]:
+    """Calls `import_module("name")`."""
+    for node in ast.walk(parse(source)):
+        match node:
+            case ast.Call(
+                func=ast.Name("import_module") | ast.Attribute(attr="import_module"),
+                args=[ast.Constant(str(name))],
+            ):
+                yield name, False, node.lineno
 
 
 def _find_import_nodes(

@@ -258,6 +258,9 @@ def test_imports_are_found_wherever_they_stand():
         ("c", False, 4),
         ("d.e", False, 6),
     ]
+    assert find_imports('def f():\n    import_module("derive.compiler")') == [
+        ("derive.compiler", False, 2)
+    ]
 
 
 def test_doors_and_circles_are_watched():

@@ -1,10 +1,9 @@
 """A formula: SymPy equations with a name, a source, and what the equations alone do not say."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from keyword import iskeyword
-from typing import Any, TypedDict
+from typing import Any, ClassVar, TypedDict
 
 from derive.errors import DeriveError, refuse
 
@@ -70,6 +69,8 @@ class Formula:
     judged when the formula is first used.
     """
 
+    to_latex: ClassVar[Callable[["Formula"], str] | None] = None  # given by the front page
+
     def __init__(  # noqa: PLR0913 - all but the equations are keywords
         self,
         *equations: Any,
@@ -108,10 +109,10 @@ class Formula:
         return {each.dotted: each.name for each in self.held or () if each.name}
 
     def _repr_latex_(self) -> str | None:
-        """What a notebook shows; None for equations that cannot be used, which it shows by name."""
-        # Printers stand above the notation: they are found by name, and only where one is at work.
+        """The maths that a notebook shows; None for equations that cannot be used."""
         try:
-            return str(import_module("derive.compiler").typeset(self))
+            printer = type(self).to_latex
+            return printer(self) if printer else None
         except DeriveError:
             return None
 
