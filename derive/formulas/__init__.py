@@ -42,17 +42,18 @@ UNNAMED = (None, "formula")  # what Formula and parse call a formula that was gi
 _WRITTEN = re.compile(rb"^([A-Za-z]\w*) = (?:parse|Formula)\(", re.MULTILINE)
 
 
-@cache
 def find_families() -> dict[str, str]:
     """The family of each formula by its name; the files are read for it, and none is run."""
-    return {
-        name.decode(): family
-        for family in FAMILIES
-        for name in _WRITTEN.findall(get_data(__name__, f"{family}.py") or b"")
-    }
+    return {name: family for family in FAMILIES for name in _find_written(family)}
 
 
 @cache
+def _find_written(family: str) -> tuple[str, ...]:
+    """The names of the formulas in a family's file."""
+    source = get_data(__name__, f"{family}.py") or b""
+    return tuple(name.decode() for name in _WRITTEN.findall(source))
+
+
 def load_formulas() -> dict[str, Formula]:
     """All formulas of the library by name, family by family."""
     return {name: formula for family in FAMILIES for name, formula in load_family(family).items()}

@@ -253,7 +253,11 @@ def test_a_pipe_gets_no_escape_codes_and_a_terminal_does(run, tmp_path, monkeypa
 
 @pytest.mark.slow
 def test_a_file_that_is_gone_or_whose_formula_is_gone_is_named(run, tmp_path, monkeypatch):
-    """Of a family, as it is committed; `derive build --check` says the same of all."""
+    """Of a family, as it is committed; `derive build --check` says the same of all.
+
+    What a process has loaded before, of all families, is no part of it.
+    """
+    assert len(derive.formulas.load_formulas()) > len(derive.formulas.load_family("layers"))
     monkeypatch.setattr(derive.formulas, "FAMILIES", ("layers",))
     first, *names = derive.formulas.load_family("layers")
     folder = tmp_path / "generated"
