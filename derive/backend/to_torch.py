@@ -324,6 +324,8 @@ class Printer:
             amounts = before, after.to_expr()
             if Polynomial.of(here).terms.get((), 0) < 0:  # where a size is 0 it has no fewer
                 amounts = _limit(*amounts, op.index.extent)
+            elif ir.ZERO in amounts:  # of a size of 0, too
+                amounts = _keep_from_below(amounts[0], here), _keep_from_below(amounts[1], here)
             pairs[op.place] = to_python(amounts[0]), to_python(amounts[1])
             op = op.arg
         count = len(ops.axes_of(op))
@@ -430,6 +432,17 @@ def _limit(before: ir.Expr, after: ir.Expr, most: ir.Expr) -> tuple[ir.Expr, ir.
     return first, ir.Call("max", (ir.Call("min", (after, left)), ir.ZERO))
 
 
+def _keep_from_below(amount: ir.Expr, here: ir.Expr) -> ir.Expr:
+    """How many numbers stand beside positions, of whose number alone they are made: 0 at least."""
+    is_own = isinstance(here, ir.Size) and {p for p in walk(amount) if isinstance(p, ir.Size)} == {
+        here
+    }
+    value = Polynomial.of(amount)
+    if is_own and is_never_negative(value) and not is_above_zero((value + ONE).to_expr()):
+        return ir.Call("max", (amount, ir.ZERO))
+    return amount
+
+
 def _find_before(before: ir.Expr, here: ir.Expr, wanted: ir.Expr) -> ir.Expr:
     """How many numbers go before so many positions, or are cut off, where so many are wanted.
 
@@ -439,9 +452,9 @@ def _find_before(before: ir.Expr, here: ir.Expr, wanted: ir.Expr) -> ir.Expr:
     back = Polynomial.of(0) - number
     if is_never_negative(number) or is_never_negative(back):
         return before
-    if not is_never_negative(Polynomial.of(wanted) + back):
+    if not is_above_zero((Polynomial.of(wanted) + back + ONE).to_expr()):
         before = ir.Call("min", (before, wanted))
-    if not is_never_negative(Polynomial.of(here) + number):
+    if not is_above_zero((Polynomial.of(here) + number + ONE).to_expr()):
         before = ir.Call("max", (before, (Polynomial.of(0) - Polynomial.of(here)).to_expr()))
     return before
 

@@ -71,6 +71,15 @@ def test_a_size_of_zero_that_divides_is_told(example):
             example.build().function(**tensors, **sizes)
 
 
+@pytest.mark.parametrize("text", ROWS["ranges that are cut short are right at every size, 0 too"])
+def test_ranges_that_are_cut_short_are_right_at_every_size(text):
+    built = build(text)
+    for sizes in ({"N": n, "M": m} for n in range(5) for m in range(4)):
+        tensors = draw_inputs(built.system, sizes)
+        expected = torch.as_tensor(evaluate_loops(built.formula, tensors))
+        torch.testing.assert_close(built.function(**tensors), expected)
+
+
 @each_example
 def test_sizes_of_one_agree_with_hand_written_code(example):
     for single in example.sizes:

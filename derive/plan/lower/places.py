@@ -288,6 +288,12 @@ def _pad(op: ops.Op, at: int, form: _Form) -> ops.Op:
     index = ir.Index(f"{axis.name}'", form.length.to_expr())
     if _is_inside(axis, form):
         return ops.Slice(op, at, index, form.low.to_expr())
+    (last, step), *others = form.steps
+    if not others and step != ONE:  # as many positions as all steps take, which may be none
+        rest = step - ONE
+        low = form.low - rest if last in form.down else form.low
+        form = replace(form, low=low, length=step * Polynomial.of(last.extent))
+        index = ir.Index(index.name, form.length.to_expr())
     # What is cut off must be there to be cut: otherwise that side is padded first, and then cut.
     before = Polynomial.of(0) - form.low
     if is_never_negative(before) and not _is_there(form.length - before):
@@ -330,7 +336,8 @@ def _read_form(op: ops.Op, at: int, form: _Form) -> ops.Op:
     if form.spare:
         (outer, step), (inner, _) = steps
         more = ir.Index(f"{outer.name}'", (Polynomial.of(outer.extent) + ONE).to_expr())
-        start = ir.ONE if form.spare < 0 else ir.ZERO
+        is_before = (form.spare < 0) != (form.down != down)  # counted down it is at the other end
+        start = ir.ONE if is_before else ir.ZERO
         op = ops.Slice(ops.Unfold(op, at, more, inner, step.to_expr()), at, outer, start)
     else:
         op = _unfold(op, at, steps)
