@@ -333,6 +333,17 @@ def test_only_states_that_more_than_sums_and_the_last_place_read_are_kept(text, 
     assert_right_at_every_length(built)
 
 
+@pytest.mark.parametrize(
+    ("text", "choices"), ROWS["conditions on the place of a turn are decided before the loop"]
+)
+def test_conditions_on_the_place_of_a_turn_are_decided_before_the_loop(text, choices):
+    built = build(text)
+    turn = built.source.partition("\n    for ")[2].partition("return ")[0]
+    assert turn.count("torch.where(") == choices
+    assert built.judge().agrees
+    assert_right_at_every_length(built)
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "text", ROWS["recurrences at every length, also those shorter than what they begin with"]

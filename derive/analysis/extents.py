@@ -497,6 +497,11 @@ def is_told(condition: ir.Expr) -> bool:
 
 def is_always(condition: ir.Expr, facts: Facts = ()) -> bool:
     """Does it hold at all places, by the ranges of indices and sizes, as far as can be shown?"""
+    match condition:
+        case ir.Compare("!=", left, right):
+            condition = ir.Not(ir.Compare("==", left, right))
+        case ir.Not(ir.Compare("!=", left, right)):
+            condition = ir.Compare("==", left, right)
     told = find_facts(condition) if is_told(condition) else ()
     return bool(told) and all(is_never_negative(each, facts) for each in told)
 

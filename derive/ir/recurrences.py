@@ -454,6 +454,18 @@ def turn_back(system: ir.System, recurrence: Recurrence) -> ir.System:
         value = rewrite_bottom_up(substitute(equation.value, back), turn)
         turned.append(ir.Equation(target, value))
         flipped.append(ir.Equation(equation.target, substitute(target, back)))
+
+    def read(expr: ir.Expr) -> ir.Expr:
+        """A value at a fixed place as one from the other end: V[0] as V_back[T - 1]."""
+        if not isinstance(expr, ir.Access) or expr.tensor not in own:
+            return expr
+        return expr if find_free(expr.places[recurrence.find_axis(expr.tensor)]) else turn(expr)
+
+    rest = [
+        e if e in recurrence.equations else ir.Equation(e.target, rewrite_bottom_up(e.value, read))
+        for e in system.equations
+    ]
+    system = replace(system, equations=tuple(rest))
     return exchange_equations(system, recurrence, [*turned, *flipped])
 
 

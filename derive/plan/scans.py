@@ -389,30 +389,41 @@ class _Opener:
     def _peel(self) -> list[ir.Expr] | None:
         """The first turns by themselves, and the values of the equations for those behind them.
 
-        As few turns as are told by themselves and leave no condition that changes the others; None
-        where none do.
+        As few turns as leave the fewest conditions; None where as few are left without any.
         """
         values = [equation.value for equation in self.recurrence.equations]
+        index = self.recurrence.index
         named = [
             part.value
-            for condition in find_conditions(values, self.recurrence.index)
+            for condition in find_conditions(values, index)
             for part in walk(condition)
             if isinstance(part, ir.Number)
         ]
         least = max(lag for _, lag in self.lags)
         most = min(MOST_BACK, 1 + int(max(map(abs, named), default=Fraction(0))))
-        peeled = (self._peel_turns(count) for count in range(least, max(least, most) + 1))
+        whole, _ = strip_starts(self.recurrence, is_guarded=True) or (values, {})
+        bound = len({*find_conditions(whole, index)})
+        counts = range(least, max(least, most) + 1)
+        later = {count: self._move_turns(count) for count in counts}
+        left = {count: len({*find_conditions(*later[count])}) for count in counts}
+        fewest = sorted((n, count) for count, n in left.items() if n < max(bound, 1))
+        peeled = (self._peel_turns(count, *later[count]) for _, count in fewest)
         return next((each for each in peeled if each is not None), None)
 
-    def _peel_turns(self, count: int) -> list[ir.Expr] | None:
-        """So many turns by themselves, and the values for those behind them."""
-        index, equations = self.recurrence.index, self.recurrence.equations
+    def _move_turns(self, count: int) -> tuple[list[ir.Expr], ir.Index]:
+        """The values behind so many turns, and the index that these are over."""
+        index = self.recurrence.index
         less = Polynomial.of(index.extent) - Polynomial.of(count)
         later = rename_apart(ir.Index(index.name, less.to_expr()), self.names)
         moved: dict[ir.Expr, ir.Expr] = {index: ir.Add((later, ir.Number(Fraction(count))))}
-        values = [rewrite_bottom_up(substitute(e.value, moved), settle_choices) for e in equations]
-        if any(find_conditions(values, later)):
-            return None
+        values = (substitute(e.value, moved) for e in self.recurrence.equations)
+        return [rewrite_bottom_up(value, settle_choices) for value in values], later
+
+    def _peel_turns(
+        self, count: int, values: list[ir.Expr], later: ir.Index
+    ) -> list[ir.Expr] | None:
+        """So many turns by themselves, and the values for those behind them."""
+        index, equations = self.recurrence.index, self.recurrence.equations
         made: dict[ir.Tensor, list[ir.Tensor]] = {e.target.tensor: [] for e in equations}
 
         def read(expr: ir.Expr) -> ir.Expr:

@@ -9,6 +9,7 @@ from functools import partial
 from math import exp, inf
 
 from derive.analysis.extents import is_always
+from derive.analysis.facts import is_safe
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS
 from derive.ir.polynomial import Polynomial
@@ -21,6 +22,7 @@ from derive.ir.walk import (
     is_reading,
     rewrite_bottom_up,
     rewrite_top_down,
+    split_guards,
     substitute,
     walk,
 )
@@ -167,12 +169,20 @@ class _Scaled:
         return expr if expr is ir.ZERO else cancel(ir.Mul((self.number, expr)))
 
     def _count(self, expr: ir.Expr) -> int:
-        """The products of a turn that what recurs has a part in."""
+        """The products of a turn that what recurs has a part in.
+
+        Guards are none, nor are numbers in a sum. Factors that do not recur are one.
+        """
+        terms = {t for part in walk(expr) if isinstance(part, ir.Add) for t in part.terms}
         own = (self.tensor, self.made)
-        return sum(
-            isinstance(part, ir.Mul) and any(is_reading(part, tensor) for tensor in own)
-            for part in walk(expr)
-        )
+        count = 0
+        for part in (part for part in walk(expr) if isinstance(part, ir.Mul)):
+            _, factors = split_guards(part.factors)
+            if part in terms:
+                factors = tuple(f for f in factors if not isinstance(f, ir.Number))
+            read = [f for f in factors if any(is_reading(f, tensor) for tensor in own)]
+            count += len(read) - (len(read) == len(factors)) if read else 0
+        return count
 
 
 def strip_starts(
@@ -188,16 +198,12 @@ def strip_starts(
 
     def sort(expr: ir.Expr) -> ir.Expr:
         """A choice of what stands one place before in one form, however it is guarded."""
-        match expr:
-            case ir.Where(condition, ir.Access(tensor) as read, start) if (
-                tensor in targets and recurrence.find_lag(read) == 1 and begins(condition, index)
-            ):
-                place = read.places[recurrence.find_axis(tensor)]
-                return ir.Where(ir.Compare("<", place, ir.ZERO), start, read)
-        return expr
+        guarded = _split_guard(expr, index) if recurrence.reads(expr) else None
+        begun = _begin(*guarded, recurrence) if guarded is not None else None
+        return expr if begun is None else begun
 
     def strip(expr: ir.Expr) -> ir.Expr:
-        match sort(expr):
+        match expr:
             case ir.Where(
                 ir.Compare("<", place, bound), start, ir.Access(tensor, places) as read
             ) if bound is ir.ZERO and tensor in targets:
@@ -220,12 +226,57 @@ def strip_starts(
                 return read
         return expr
 
-    values = [rewrite_top_down(equation.value, strip) for equation in recurrence.equations]
+    values = [rewrite_top_down(equation.value, sort) for equation in recurrence.equations]
+    values = [rewrite_top_down(value, strip) for value in values]
     lags = {(a.tensor, recurrence.find_lag(a) or 0) for a in recurrence.find_reads(*values)}
     if any(lag and (tensor, lag) not in starts for tensor, lag in lags):
         return None
     is_free = is_guarded or not any(find_conditions(values, index))
     return (values, starts) if is_free else None
+
+
+def _split_guard(expr: ir.Expr, index: ir.Index) -> tuple[ir.Expr, ir.Expr] | None:
+    """(what an expression is at all places but the first one, what it is there), where guarded."""
+    match expr:
+        case ir.Where(condition, then, other) if index in find_free(condition):
+            if begins(condition, index):
+                return then, other
+            return (other, then) if begins(ir.negate(condition), index) else None
+        case ir.Mul(factors):
+            for factor in factors:
+                guarded = _split_guard(factor, index)
+                if guarded == (ir.ONE, ir.ZERO):
+                    return multiply(*(f for f in factors if f is not factor)), ir.ZERO
+    return None
+
+
+def _begin(expr: ir.Expr, start: ir.Expr, recurrence: Recurrence) -> ir.Expr | None:
+    """The expression with a value before the first place that makes it `start` at the first one.
+
+    [t >= 1] * a[t] * h[t - 1]  becomes  a[t] * where(t - 1 < 0, 0, h[t - 1])
+    """
+    begin = partial(_begin, start=start, recurrence=recurrence)
+    if isinstance(expr, ir.Access):
+        is_before = expr.tensor in recurrence.targets and recurrence.find_lag(expr) == 1
+        if not is_before or recurrence.reads(start):
+            return None
+        place = expr.places[recurrence.find_axis(expr.tensor)]
+        return ir.Where(ir.Compare("<", place, ir.ZERO), start, expr)
+    if start is not ir.ZERO:
+        return None
+    match expr:
+        case ir.Add(terms):
+            begun = [term for term in map(begin, terms) if term is not None]
+            return ir.sum_of(begun) if len(begun) == len(terms) else None
+        case ir.Mul(factors):
+            own = [factor for factor in factors if recurrence.reads(factor)]
+            rest = [factor for factor in factors if factor not in own]
+            inner = begin(own[0]) if len(own) == 1 and all(map(is_safe, rest)) else None
+            return None if inner is None else multiply(*rest, inner)
+        case ir.Reduce("sum", _, condition, body) if not recurrence.reads(condition):
+            inner = begin(body)
+            return None if inner is None else replace(expr, body=inner)
+    return None
 
 
 def begins(condition: ir.Expr, index: ir.Index) -> bool:
