@@ -17,8 +17,8 @@ def is_norm(expr: ir.Expr, known: Mapping[str, ir.Expr]) -> bool:
     """Is it a root of a sum of powers, so that its slope at 0 is 0, as that of torch's norms is?
 
     They may be weighted, left out or read elsewhere, and it may be a mean or a variance of them;
-    each vanishes so fast that the root of it alone has a bounded slope. What names stand for may be
-    `known`.
+    each vanishes so fast that the root of it alone has a bounded slope. Nor does it matter that
+    what rounds below 0 is cut off there. What names stand for may be `known`.
     """
     match expr:
         case ir.Pow(base, ir.Number(root)) if 0 < root < 1:
@@ -57,6 +57,8 @@ def _list_powers(expr: ir.Expr, known: Mapping[str, ir.Expr]) -> Iterator[tuple[
                 yield from _list_powers(factor, known)
         case ir.Pow(base, ir.Number(power)):
             yield from ((each, power * own) for each, own in _list_powers(base, known))
+        case ir.Call("max", (value, ir.ZERO)) | ir.Call("max", (ir.ZERO, value)):
+            yield from _list_powers(value, known)
         case ir.Where(_, value, ir.Number()) | ir.Where(_, ir.Number(), value):
             yield from _list_powers(value, known)
         case _ if not isinstance(expr, (ir.Number, ir.Size, ir.Scalar)):
