@@ -201,9 +201,9 @@ def inline_row(system: ir.System) -> Iterator[ir.System]:
 
 
 @rule(
-    law="(a_i * b_j)**p = a_i**p * b_j**p where neither is below 0, and p is between -1 and 1",
+    law="(a_i * b_j)**p = a_i**p * b_j**p where -1 < p < 1 and neither is below 0; p = -1",
     before="a[M, D]; b[N, D]; z[i,j] = 1 / sqrt(sum[d](a[i,d]**2) * sum[d](b[j,d]**2))",
-    after="a[M, D]; b[N, D]; z[i,j] = 1 / (sqrt(sum[d](a[i,d]**2)) * sqrt(sum[d](b[j,d]**2)))",
+    after="a[M, D]; b[N, D]; z[i,j] = 1 / sqrt(sum[d](a[i,d]**2)) / sqrt(sum[d](b[j,d]**2))",
     refuses="a[M]; b[N, D]; z[i,j] = 1 / sqrt(a[i] * sum[d](b[j,d]**2))",
 )
 def split_root(expr: ir.Expr) -> ir.Expr | None:
@@ -212,13 +212,13 @@ def split_root(expr: ir.Expr) -> ir.Expr | None:
     No root of a factor is too large where that of the product is not; higher powers may be.
     """
     match expr:
-        case ir.Pow(base, ir.Number(power) as exponent) if -1 < power < 1:
+        case ir.Pow(base, ir.Number(power) as exponent) if -1 <= power < 1:
             return _split_power(base, exponent)
     return None
 
 
 @rule(
-    law="(a_i / b_j)**p = a_i**p / b_j**p where neither is below 0",
+    law="(a_i / b_j)**p = a_i**p / b_j**p where p is whole or neither is below 0",
     before="a[M, D]; b[N, D]; scalar p; z[i,j] = (norm[d](a[i,d]) / norm[d](b[j,d]))**p",
     after="a[M, D]; b[N, D]; scalar p; z[i,j] = norm[d](a[i,d])**p * (norm[d](b[j,d])**p)**(-1)",
     refuses="a[M]; b[N, D]; scalar p; z[i,j] = (a[i] / norm[d](b[j,d]))**p",
@@ -235,7 +235,10 @@ def split_power(expr: ir.Expr) -> ir.Expr | None:
 
 def _split_power(base: ir.Expr, exponent: ir.Expr) -> ir.Expr | None:
     parts, wide = part_product(base), {*find_free(base)}
-    if not all({*find_free(part)} < wide and is_never_negative(part) for part in parts):
+    is_whole = isinstance(exponent, ir.Number) and exponent.value.denominator == 1
+    if any(find_brackets(part) or {*find_free(part)} == wide for part in parts):
+        return None
+    if not is_whole and not all(map(is_never_negative, parts)):
         return None
     powers = list[ir.Expr]()
     for part in parts:
@@ -288,6 +291,15 @@ def _inline(
         yield replace(system, equations=tuple(equations))
 
 
+def _find_factor(factor: ir.Expr, equation: ir.Equation) -> ir.Expr | None:
+    """The value of a factor that is a read of the equation, or a power of one."""
+    match factor:
+        case ir.Pow(base, ir.Number() as exponent):
+            value = find_value(base, equation)
+            return None if value is None else ir.Pow(value, exponent)
+    return find_value(factor, equation)
+
+
 def _is_reduced(expr: ir.Expr) -> bool:
     """Is a reduction, or a function along an index, in it?"""
     return any(isinstance(part, (ir.Reduce, ir.Along)) for part in walk(expr))
@@ -306,5 +318,5 @@ def _open_reads(value: ir.Expr, equation: ir.Equation) -> ir.Expr:
     chain = to_chain(inside)
     if not all(map(is_finite_where_defined, chain.factors)):
         return inside
-    opened = chain.open_each(lambda factor: find_value(factor, equation))
+    opened = chain.open_each(lambda factor: _find_factor(factor, equation))
     return inside if opened.factors == chain.factors else ir.product_of([opened.to_expr(), *counts])
