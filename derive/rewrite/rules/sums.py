@@ -458,7 +458,8 @@ def _find_terms(factor: ir.Expr) -> _Terms | None:
     """The terms of a wide sum that is squared, each as (number, the rest)."""
     match factor:
         case ir.Pow(ir.Add(terms) as whole, ir.Number(power)) if power == 2:
-            is_wide = not any({*find_free(whole)} <= {*find_free(term)} for term in terms)
+            own, parts = {*find_free(whole)}, (f for term in terms for f in find_factors(term))
+            is_wide = not any(own <= {*find_free(part)} for part in parts)
             return tuple(map(split_number, terms)) if is_wide and len(terms) <= MOST_TERMS else None
     return None
 
