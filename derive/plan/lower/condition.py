@@ -438,13 +438,18 @@ def _find_interval(
 
 
 def settle(expr: ir.Expr, facts: Facts) -> ir.Expr:
-    """Places simplified, and choices taken that the ranges of their indices decide."""
+    """Places simplified, and choices and extremes that the ranges of their indices decide."""
     match expr:
         case ir.Access(tensor, places):
             return ir.Access(tensor, tuple(map(simplify_place, places)))
         case ir.Where(condition, then, other):
             for value, told in ((then, condition), (other, ir.Not(condition))):
                 if is_always(told, facts):
+                    return value
+        case ir.Call("min" | "max" as word, (one, other)) if is_integer(Polynomial.of(expr)):
+            relation = "<=" if word == "min" else ">="
+            for value, beside in ((one, other), (other, one)):
+                if is_always(ir.Compare(relation, value, beside), facts):
                     return value
     return expr
 
