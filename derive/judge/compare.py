@@ -25,6 +25,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from derive.errors import refuse
 from derive.ir import nodes as ir
+from derive.ir.polynomial import Polynomial
+from derive.ir.walk import walk
 from derive.judge import evaluate, loops, rounding, samples
 from derive.libraries import by_default, torch
 from derive.notation.formula import Formula
@@ -233,11 +235,12 @@ def judge_source(  # noqa: PLR0913 - the last one is for functions with a loop
         values = map(torch.as_tensor, to_tuple(expected))
         is_empty = is_empty and all(bool(each.isnan().all()) for each in values)
         names = tuple(tensor.name for tensor in system.results)
+        divides = _divides_by_zero(system, sizes)
         for variant in variants:
             call = function if layer is None else partial(_call_layer, function, layer, sizes)
             call = partial(call, **variant)
             # a file may go another way for gradients: every second draw asks for them
-            judge = partial(_judge_call, call, inputs, slopes=number % 2 == 1)
+            judge = partial(_judge_call, call, inputs, slopes=number % 2 == 1, is_undefined=divides)
             off, where = judge(names, expected)
             if where:
                 at = write_sizes({**sizes, **variant})
@@ -256,6 +259,19 @@ def judge_source(  # noqa: PLR0913 - the last one is for functions with a loop
         function = partial(_call_layer, function, layer, draws[0])
     said = _judge_fields(function, system, draws, variants)
     return Judgement(not said, tuple(judged), inf if said else worst, said)
+
+
+def _divides_by_zero(system: ir.System, sizes: Mapping[str, int]) -> bool:
+    """Whether a divisor made of sizes alone is 0 at these sizes, such as N - 1 at N = 1."""
+    for equation in system.equations:
+        for part in walk(equation.value):
+            match part:
+                case ir.Pow(base, ir.Number(exponent)) if exponent < 0:
+                    number = Polynomial.of(base)
+                    is_size = all(isinstance(atom, ir.Size) for atom in number.atoms)
+                    if is_size and number.at(sizes) == 0:
+                        return True
+    return False
 
 
 def _pull_back(
@@ -385,13 +401,13 @@ def raise_unless_agrees(judgement: Judgement, name: str = "the file") -> None:
 
 
 def compare_values(
-    name: str, found: Any, expected: Any, runs: Sequence[Any] = ()
+    name: str, found: Any, expected: Any, runs: Sequence[Any] = (), *, is_undefined: bool = False
 ) -> tuple[float, str]:
     """How far off a result is at worst, and the first element that differs, in words.
 
     The difference is relative to the element, or to the largest finite element of the result. As
     far as `runs` differ, with last digits that are random, it may differ too. Integers are equal,
-    or they differ.
+    or they differ. Where the formula `is_undefined`, 0 / 0, a rounding over 0 may be infinite.
     """
     if not isinstance(found, torch.Tensor):
         return inf, f"{name} is {type(found).__name__}, no tensor"
@@ -409,6 +425,7 @@ def compare_values(
         return 0.0, ""
     found = found.detach().to("cpu", kind)
     same = (found == expected) | (found.isnan() & expected.isnan())
+    same |= is_undefined & expected.isnan() & found.isinf()
     finite = expected.isfinite()
     size = expected.abs()
     top = size[finite].max() if bool(finite.any()) else torch.zeros((), dtype=torch.float64)
@@ -434,6 +451,7 @@ def _judge_call(  # noqa: PLR0913 - a call, and what is expected of it
     runs: Sequence[tuple[Any, ...]] = (),
     *,
     slopes: bool = False,
+    is_undefined: bool = False,
 ) -> tuple[float, str]:
     """How far off a call with clones of the inputs is at worst, its first difference in words."""
     given = copy_values(inputs, slopes=slopes)
@@ -453,7 +471,8 @@ def _judge_call(  # noqa: PLR0913 - a call, and what is expected of it
         return inf, f"the call returns {len(results)} results, the formula has {len(wanted)}"
     worst = 0.0
     for k, (name, one, other) in enumerate(zip(names, results, wanted, strict=True)):
-        off, where = compare_values(name, one, other, [run[k] for run in runs])
+        each = [run[k] for run in runs]
+        off, where = compare_values(name, one, other, each, is_undefined=is_undefined)
         worst = max(worst, off)
         if where:
             return worst, where

@@ -131,3 +131,10 @@ def test_a_fault_of_the_formula_is_no_judgement() -> None:
 
 def test_loading() -> None:
     assert load_function("def f(x):\n    return g(x)\ndef g(x):\n    return x + 1", "f")(1) == 2
+
+
+def test_a_rounding_over_0_is_as_undefined_as_0_over_0() -> None:
+    found, nan = torch.tensor([-torch.inf]), torch.tensor([torch.nan])
+    assert compare_values("y", found, nan)[1]
+    assert not compare_values("y", found, nan, is_undefined=True)[1]
+    assert compare_values("y", torch.tensor([1.0]), nan, is_undefined=True)[1]

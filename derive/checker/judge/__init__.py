@@ -473,6 +473,14 @@ def _overflows(sample: Sample) -> bool:
     return any(map(math.isinf, find_magnitudes(sample)))
 
 
+def _find_largest(values: Values) -> float:
+    """The largest absolute value among the inputs."""
+    tensors = [torch.as_tensor(value).detach() for value in values.values()]
+    return max(
+        (float(t.abs().max()) for t in tensors if t.is_floating_point() and t.numel()), default=0.0
+    )
+
+
 def _divides_by_zero(sample: Sample) -> bool:
     """Does the formula divide by what its scalars make 0, where no condition asks for them?"""
     found = False
@@ -594,8 +602,9 @@ class _Element:
         shapes = (tensor.shape for tensor in self.sample.system.results)
         sizes = [[evaluate_extent(n, self.sample.sizes) for n in shape] for shape in shapes]
         steps_of_one = count_steps(self.sample) / max(1, sum(map(prod, sizes)))
-        # What cancels at ordinary inputs, whatever they are, leaves a rounding of its parts.
-        parts = find_magnitudes(self.sample) if self.sample.is_ordinary else ()
+        # Parts that cancel, at inputs of the usual size, leave a rounding of the parts.
+        usual = _find_largest(replace(self.sample, change=None).make_inputs())
+        parts = find_magnitudes(self.sample) if _find_largest(values) <= usual else ()
         reach = max(filter(math.isfinite, parts), default=0.0)
         return _UNIT * max(1.0, steps_of_one) * (steps[0] + abs(truth) + reach)
 
