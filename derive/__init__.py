@@ -111,7 +111,7 @@ _formula.Formula.to_latex = staticmethod(_typeset)
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """What `%load_ext derive` does: the magic `%%derive` is known in the notebook."""
+    """Register the magic `%%derive`, for `%load_ext derive`."""
     import_module("derive.cli.notebook").load(shell)
 
 

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from derive.plan.derivation import Derivation
     from derive.plan.plan import Plan
 
-Asked: TypeAlias = "bool | str | Mapping[str, str] | Sequence[str]"  # of a module: what it holds
-LONGEST = 1 << 63  # what torch counts positions in ends there
-TYPICAL = 64  # the extent that a plan assumes where the formula says nothing
+Asked: TypeAlias = "bool | str | Mapping[str, str] | Sequence[str]"  # tensors that a module holds
+LONGEST = 1 << 63  # limit of torch's 64-bit positions
+TYPICAL = 64  # extent that a plan assumes where the formula has no typical size
 ALONE = "one_by_one"  # the keyword by which a judge asks for each gradient alone
-SHORT = 4  # the same of a window, whose extent another one is shortened by
+SHORT = 4  # default for K in extents such as L - K + 1
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Built:
     parts: tuple[str, ...] = ()  # files of each order alone, where the file chooses among several
     passes: Passes | None = None  # where the file has a backward of its own
     sharding: shards.Sharding | None = None  # where it has a function over the ranks of a mesh
-    asked: Asked = False  # what it was asked to have a module hold
+    asked: Asked = False  # requested tensors of a module
     remarks: tuple[str, ...] = ()  # why it is not all that was asked for
 
     def __repr__(self) -> str:
@@ -82,7 +82,7 @@ class Built:
 
     @property
     def pulls(self) -> tuple[dict[str, Any], ...]:
-        """The same for the backward: the gradients together and alone, and its blocks."""
+        """The keywords for the backward: the gradients together and alone, and its blocks."""
         if self.passes is None:
             return ()
         blocks = self.passes.blocks.values()
@@ -96,7 +96,7 @@ class Built:
 
     @cached_property
     def derivation(self) -> Derivation:
-        """What was done on the way from the formula to the plan, and what it changed of costs."""
+        """The log of rules from the formula to the plan, with the changes of the costs."""
         from derive.plan.derivation import find_derivation
 
         return find_derivation(self.plan, self.request, write_cell, self.system)
@@ -123,7 +123,7 @@ class Built:
         return judge_text(self.source, self.name, self.formula, *own, count=count)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the formula, the steps, the contraction tree, the code."""
+        """The notebook page: the formula, the steps, the contraction tree, the code."""
         from derive.backend.to_html import to_part, write_built
 
         title, small = self.formula.title, (self.formula.source,)
@@ -318,7 +318,7 @@ def plan_sharding(
 
 
 def typeset(formula: Formula) -> str:
-    """The equations as LaTeX that stands by itself in text, as a notebook sets it."""
+    """The equations as display LaTeX, for a notebook."""
     from derive.backend.to_latex import to_rows
 
     return f"$$\\begin{{aligned}}\n{to_rows(to_system(formula))}\n\\end{{aligned}}$$"

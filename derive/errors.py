@@ -58,7 +58,7 @@ class Diagnostic:
 
 
 class DeriveError(Exception):
-    """A formula, a text or a command that cannot be used; `diagnostic` says why."""
+    """An unusable formula, text or command; `diagnostic` has the reason."""
 
     def __init__(self, diagnostic: Diagnostic) -> None:
         super().__init__(str(diagnostic))

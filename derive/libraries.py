@@ -24,7 +24,7 @@ else:
 
         def __getattr__(self, name: str) -> Any:
             found = getattr(sys.modules.get(self._name) or import_module(self._name), name)
-            if isinstance(found, type) or not callable(found):  # which nobody exchanges
+            if isinstance(found, type) or not callable(found):  # not patched by others
                 self.__dict__[name] = found
             return found
 
@@ -32,7 +32,7 @@ else:
 
 
 NUMPY = "torch._numpy"  # torch's own NumPy, which code for NumPy is given
-# By our name: the module and the attribute in it, and what derive expects of it.
+# our name: module, attribute, and the behaviour that derive expects
 INTERNALS = {
     # Modes and classes of tensors.
     "DisableTorchFunction": ("torch._C:DisableTorchFunction", "turns function modes off"),
@@ -68,7 +68,7 @@ class _Internals:
 
 @lru_cache(maxsize=64)
 def _find_internal(place: str, expects: str) -> Any:
-    """What is at a place of the torch at hand."""
+    """The object at a dotted place of the installed torch."""
     module, _, path = place.partition(":")
     try:
         found = import_module(module)

@@ -50,11 +50,11 @@ def assert_computes(  # noqa: PLR0913, PLR0917 - those of `check`, and the grade
 
 
 def pytest_configure(config: Any) -> None:
-    """Give pytest the fixture; without pytest nobody calls this, and nothing of it is needed."""
+    """Register the fixture with pytest; unused without pytest."""
     from pytest import fixture
 
     class Fixtures:
-        """What a test may name as its argument."""
+        """The fixture's value."""
 
         @fixture(name="assert_computes")
         def give(self) -> Any:

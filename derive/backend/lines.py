@@ -33,7 +33,7 @@ def quote(lines: Sequence[str]) -> list[str]:
 
 
 def write_function(head: str, *parts: Iterable[str], depth: int = 0) -> str:
-    """What a signature begins, with the lines of its parts."""
+    """The opening of a signature, and the lines of its parts."""
     body = [line for part in parts for line in indent(part)]
     return "\n".join([*indent([*head.split("\n"), *body], depth), ""])
 
@@ -49,7 +49,7 @@ def read_helpers() -> Mapping[str, str]:
 def is_read(name: str, lines: Iterable[str]) -> bool:
     """Do the lines read a name, their comments aside?"""
     code = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
-    # The letters of a contraction are no names, what stands in braces may be.
+    # Letters of a contraction are no names; expressions in braces may be.
     code = re.sub(r'(f?)"[^"]*"', lambda text: text[0] if text[1] else "", code)
     return re.search(rf"\b{name}\b", code) is not None
 
@@ -121,10 +121,10 @@ def _break(value: str, depth: int = 0) -> list[str]:
     still too long is broken after its commas; `depth` is how far in it stands.
     """
     room = WIDTH - (2 + depth) * len(INDENT)
-    parts = _split(value, (" if ", " else "), 0)
+    parts = _split_line(value, (" if ", " else "), 0)
     if len(parts) > 1:
         return [row for part in parts for row in _fit(part, room, depth)]
-    rows = _split(value, (" + ", " - ", " * ", " / ", " & ", " | ", " > ", " < "), 0)
+    rows = _split_line(value, (" + ", " - ", " * ", " / ", " & ", " | ", " > ", " < "), 0)
     if len(rows) == 1 and len(value) > room:
         return _break_call(value, depth)
     return rows
@@ -141,7 +141,7 @@ def _break_call(value: str, depth: int) -> list[str]:
         end += 1
     inner = value[start : end - 1]
     room = WIDTH - (3 + depth) * len(INDENT)
-    parts = [inner] if len(inner) <= room else _split(inner, (", ",), 0)
+    parts = [inner] if len(inner) <= room else _split_line(inner, (", ",), 0)
     rows = [row for part in parts for row in _fit(part, room, depth + 1)]
     return [value[:start], *indent(rows), value[end - 1 :]]
 
@@ -154,7 +154,7 @@ def _fit(part: str, room: int, depth: int) -> list[str]:
     return [first, *(later if first.endswith("(") else indent(later))]
 
 
-def _split(value: str, signs: tuple[str, ...], level: int) -> list[str]:
+def _split_line(value: str, signs: tuple[str, ...], level: int) -> list[str]:
     """The text in pieces, parted at the signs at one level of brackets; a comma ends its piece."""
     depth, start = 0, 0
     pieces = []

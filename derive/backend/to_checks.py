@@ -43,7 +43,7 @@ from derive.plan.steps import free_name
 from derive.rewrite.guards import is_variable
 
 CHECK, RANGE, FILL = "_check_shapes", "_check_range", "_fill"
-KINDS = {  # the test of a dtype that does not fit, and what must be held
+KINDS = {  # test of a dtype that does not fit, and the dtypes that do
     "bool": ("{}.dtype != torch.bool", "truth values"),
     "int": ("{}.dtype not in (torch.int64, torch.int32)", "int64 or int32"),
     "complex": ("not {}.dtype.is_complex", "complex numbers"),
@@ -81,7 +81,7 @@ def write_check(
 
 
 def _find_added(plans: Sequence[Plan]) -> list[str]:
-    """The integers that plans compute with, or return: not those that only tell positions."""
+    """The integer tensors that plans compute with or return; positions alone do not count."""
     kinds = (ops.Apply, ops.Reduction, ops.Along, ops.Fill, ops.Choose, ops.Cell)
     made = [op for plan in plans for op in (*plan.results, *(step.op for step in plan.steps))]
     made += [part for op in made for part in ops.walk_ops(op) if isinstance(part, kinds)]
@@ -158,7 +158,7 @@ def list_arguments(system: ir.System) -> list[tuple[str, str]]:
 
 
 def list_keywords(system: ir.System) -> list[str]:
-    """The keywords of the sizes that no shape tells."""
+    """The keywords of the sizes that no shape determines."""
     defaults = ("" if s.default is None else f" = {s.default}" for s in system.sizes)
     return [f"{s.name}: int{end}" for s, end in zip(system.sizes, defaults, strict=True)]
 
@@ -198,7 +198,7 @@ def _write_body(
         must = f"{show_access(tensor, system)} must be [{', '.join(map(_show_extent, shape))}], "
         got = f"got {{list({tensor.name}.shape)}}"
         lines += [f"if {tensor.name}.shape != {to_tuple(shape)}:", *_write_raise(must, got)]
-    for tensor in system.tensors:  # of real ones torch says itself which dtypes it does not take
+    for tensor in system.tensors:  # torch itself refuses dtypes of real tensors
         if tensor.kind in KINDS:
             test, words = KINDS[tensor.kind]
             must = f"{show_access(tensor, system)} must hold {words}, "
@@ -206,7 +206,7 @@ def _write_body(
             lines += [f"if {test.format(tensor.name)}:", *_write_raise(must, got)]
     finite = find_finite(system)
     for name in (scalar.name for scalar in system.scalars):
-        # a tensor of one number may stand for it, and no other: that would broadcast
+        # only a tensor of one number may replace it: others would broadcast
         lines.append(f"if torch.is_tensor({name}) and {name}.ndim != 0:")
         lines += _write_raise(f"{name} is a scalar, ", f"got {{list({name}.shape)}}")
         if name in finite:
@@ -248,7 +248,7 @@ def find_finite(system: ir.System) -> set[str]:
             case ir.Mul(parts) if sum(map(is_variable, parts)) > 1:
                 found.update(inner)
             case ir.Add() if sum(map(len, inside)) > len(inner):
-                found.update(inner)  # it may cancel
+                found.update(inner)  # the terms may cancel
             case ir.Reduce("var" | "sample_var" | "prod"):
                 found.update(inner)
             case ir.Reduce(kind) | ir.Along(kind) if ROWS[kind].is_linear:
@@ -267,7 +267,7 @@ def find_finite(system: ir.System) -> set[str]:
 
 
 def find_fixed(system: ir.System) -> list[tuple[ir.Access, int]]:
-    """What is read, or written on the left, at a fixed place of an extent that may be 0: x[0].
+    """Reads and left sides at a fixed place of an extent that may be 0, such as x[0].
 
     Each place once, and none before which a recurrence has values.
     """
@@ -305,7 +305,7 @@ def _subtract(one: ir.Expr, other: ir.Expr) -> ir.Expr:
 
 
 def _is_unpacked(tensor: ir.Tensor, known_sizes: Sequence[SizeSource]) -> bool:
-    """Does each of its places tell a size of its own? Then nothing of it is left to compare."""
+    """Whether each place determines a size of its own, so that nothing is left to compare."""
     own = [s for s in known_sizes if isinstance(s, FromShape) and s.tensor is tensor]
     return bool(own) and len(own) == len(tensor.shape)
 
@@ -345,7 +345,7 @@ def _write_size(source: SizeSource, system: ir.System) -> list[str]:
 
 
 def _write_keyword(size: str, positive: Sequence[str]) -> list[str]:
-    """The check of a size that no shape tells."""
+    """The check of a size that no shape determines."""
     least = int(size in positive)
     is_wrong = f"isinstance({size}, bool) or not isinstance({size}, (int, torch.SymInt))"
     must = f"{size} must be an integer of at least {least}, "
@@ -401,7 +401,7 @@ def _find_called(call: ops.Operand) -> Iterator[str]:
 
 
 def write_helpers(plans: Sequence[Plan], *, ranges: bool = False) -> list[str]:
-    """The functions that the lines of some plans call, and that which compares ranges."""
+    """The functions that the lines of some plans call, and the one that compares ranges."""
     steps = [step.op for plan in plans for step in plan.steps]
     nests = [each for plan in plans for tile in plan.tiles for each in tile.nest]
     inside = [part for op in steps for part in ops.walk_ops(op)]
@@ -417,7 +417,7 @@ def write_helpers(plans: Sequence[Plan], *, ranges: bool = False) -> list[str]:
     inner = {word for name in called for word in re.findall(r"\w+", helpers.get(name, ""))}
     texts = {name: text for name, text in helpers.items() if name in called | inner}
     if recurring:
-        untraced = " and not torch.compiler.is_compiling()"  # which would have to know the values
+        untraced = " and not torch.compiler.is_compiling()"  # the shape would depend on the values
         checked = (untraced, ", inner: bool = False", ", True", _CHECKED)
         pieces = ("", "", "", _WHOLE) if all(op.is_bounded for op in recurring) else checked
         words = zip(("untraced", "inner", "is_inner", "whole"), pieces, strict=True)

@@ -41,7 +41,7 @@ def name_class(name: str) -> str:
 
 
 def find_numbers(system: ir.System, held: Sequence[Held]) -> dict[str, str]:
-    """What the module is made with, and its default or nothing: sizes, numbers with a default.
+    """The constructor's arguments, sizes and numbers, each with its default or None.
 
     The sizes are those of the shapes that it holds, and those that no shape tells.
     """
@@ -76,7 +76,7 @@ def to_class(
     starts = {each.dotted: _find_start(each, entries.get(each.name), system) for each in held}
     rows, build, reset = [], [f"self.{number} = {number}" for number in numbers], []
     places: dict[str, str] = {}  # where each argument is that is held
-    known: set[str] = set()  # modules that stand for the parts of dotted names
+    known: set[str] = set()  # modules for the parts of dotted names
     for each in held:
         entry, place = entries.get(each.name), _find_place(each.dotted)
         build += _write_owners(each.dotted, known)
@@ -183,7 +183,7 @@ def _write_new(each: Held, entry: ir.Tensor | ir.ScalarInput | None, place: str)
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """The first value of what is held: in words, and the call that sets it at a place."""
+    """The initial value of a held tensor: in words, and as the call that sets it."""
 
     words: str
     call: str
@@ -225,7 +225,7 @@ def _find_start(each: Held, entry: ir.Tensor | ir.ScalarInput | None, system: ir
 
 
 def _find_use(name: str, system: ir.System) -> tuple[set[int], bool, bool]:
-    """(the places that are summed over, are some told by integers, is it a term of a sum)."""
+    """(places that are summed over, whether some are gathered, whether it is a term of a sum)."""
     summed: set[int] = set()
     is_picked, is_added = False, False
     for equation in system.equations:
@@ -247,12 +247,12 @@ def _find_use(name: str, system: ir.System) -> tuple[set[int], bool, bool]:
 def _find_reads(
     expr: ir.Expr, bound: tuple[ir.Index, ...] = (), parents: tuple[ir.Expr, ...] = ()
 ) -> Iterator[tuple[ir.Access, tuple[ir.Index, ...], tuple[ir.Expr, ...]]]:
-    """The accesses with the indices that are summed over around them, and what they stand in."""
+    """The accesses, each with the indices summed around it and the expression around it."""
     if isinstance(expr, ir.Access):
         yield expr, bound, parents
     if isinstance(expr, ir.Reduce) and expr.kind in {"sum", "mean"}:
         bound = (*bound, *expr.bound)
     elif not isinstance(expr, (ir.Add, ir.Mul)):
-        bound = ()  # what a function is of is another layer's
+        bound = ()  # arguments of a function belong to another layer
     for child in find_children(expr):
         yield from _find_reads(child, bound, (*parents, expr))

@@ -1,4 +1,4 @@
-"""What is known about a plan, as data: --json prints it, tables and pages show its rows.
+"""A plan as data: --json prints it, tables and pages show its rows.
 
 What each index does in which equation:
 
@@ -141,7 +141,7 @@ def to_short(number: int) -> str:
 
 
 def find_changes(entry: Entry) -> Iterator[tuple[str, str, Any, Any]]:
-    """What an entry changes of the costs: a label, the cost's name, before, after."""
+    """The changes of the costs in an entry: a label, the cost's name, before, after."""
     old, new = entry.old, entry.new
     if old is None or new is None:
         return

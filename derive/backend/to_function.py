@@ -186,7 +186,7 @@ def _write_class(passes: Passes, system: ir.System, given: Sequence[str]) -> str
 
 
 def _call_forward(plan: Plan, arguments: list[str]) -> list[str]:
-    """The call, and tensors of their own, by which autograd tells apart what is returned."""
+    """The call, and fresh tensors by which autograd distinguishes the results."""
     if not (alike := _find_alike(plan)):
         return fit_call("return _forward", "", arguments, ROOM)
     names = [tensor.name for tensor in plan.system.results]
@@ -234,7 +234,7 @@ def _unpack(names: Sequence[str], value: str) -> list[str]:
 
 
 def _write_backward(passes: Passes, given: Sequence[str]) -> str:
-    """The plan of the gradients, each where it is wanted, in the order of what is given."""
+    """The plan of the gradients that are wanted, in the order of the arguments."""
     plan = passes.backward
     printer = to_module.make_printer(plan)
     needs = steps.free_name("needs", plan.names)

@@ -39,7 +39,7 @@ class _Box:
     lines: tuple[str, ...] = ()
     kind: str = "line"
     title: str = ""
-    heat: float = 0  # its share of the operations of the step that takes most
+    heat: float = 0  # operations, relative to the step with the most
     x: float = 0  # the middle
     y: float = 0  # the upper edge
     height: float = 0
@@ -95,7 +95,7 @@ def to_svg(plan: Plan, data: to_data.Data) -> str:
     rows = [[key for key in boxes if key[1] == layer] for layer in range(1 + max(layers.values()))]
     rows = [row for row in rows if row]  # steps that read nothing have nothing above them
     _arrange(rows, boxes, links)
-    return _draw(boxes, links)
+    return _draw_tree(boxes, links)
 
 
 def _find_boxes(
@@ -131,7 +131,7 @@ def _arrange(
         below[one].append(other)
         above[other].append(one)
     for row in rows:
-        _place(row, boxes, dict.fromkeys(row, 0.0))
+        _place_nodes(row, boxes, dict.fromkeys(row, 0.0))
     for sweep in range(2 * _SWEEPS):
         near = below if sweep % 2 else above
         for row in rows if near is above else reversed(rows):
@@ -141,7 +141,7 @@ def _arrange(
             else:
                 both = {key: [boxes[n].x for n in (*above[key], *below[key])] for key in row}
                 wanted = {key: _mean(both[key], boxes[key].x) for key in row}
-            _place(row, boxes, wanted)
+            _place_nodes(row, boxes, wanted)
     y = float(_PAD)
     for row in rows:
         height = max(len(boxes[key].lines) for key in row) * _LINE + _PAD
@@ -155,7 +155,9 @@ def _mean(values: Sequence[float], default: float) -> float:
     return sum(values) / len(values) if values else default
 
 
-def _place(row: Sequence[_Key], boxes: Mapping[_Key, _Box], wanted: Mapping[_Key, float]) -> None:
+def _place_nodes(
+    row: Sequence[_Key], boxes: Mapping[_Key, _Box], wanted: Mapping[_Key, float]
+) -> None:
     """As near to the wanted places as order and widths allow; those that clash share a mean."""
     offsets, end = [], 0.0
     for key in row:
@@ -173,7 +175,7 @@ def _place(row: Sequence[_Key], boxes: Mapping[_Key, _Box], wanted: Mapping[_Key
         boxes[key].x = shift + offset
 
 
-def _draw(boxes: Mapping[_Key, _Box], links: Sequence[tuple[_Key, _Key]]) -> str:
+def _draw_tree(boxes: Mapping[_Key, _Box], links: Sequence[tuple[_Key, _Key]]) -> str:
     """The drawing of boxes that have their places, and of the lines between them."""
     left = min(box.x - box.width / 2 for box in boxes.values()) - _PAD
     width = max(box.x + box.width / 2 for box in boxes.values()) + _PAD - left
@@ -216,16 +218,16 @@ def to_page(title: str, *parts: str) -> str:
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}'
         '</title>\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<link rel="icon" href="data:,">\n<style>{_read_style()}</style></head>\n'
-        f'<body><main class="derive">\n{_join(parts)}\n</main></body></html>\n'
+        f'<body><main class="derive">\n{_join_parts(parts)}\n</main></body></html>\n'
     )
 
 
 def to_part(*parts: str) -> str:
-    """What a notebook shows below a cell."""
-    return f'<div class="derive"><style>{_read_style()}</style>\n{_join(parts)}\n</div>'
+    """The page that a notebook shows below a cell."""
+    return f'<div class="derive"><style>{_read_style()}</style>\n{_join_parts(parts)}\n</div>'
 
 
-def _join(parts: Iterable[str]) -> str:
+def _join_parts(parts: Iterable[str]) -> str:
     return "\n".join(part for part in parts if part)
 
 
@@ -245,7 +247,7 @@ def write_built(  # noqa: PLR0913 - what a file is made of, and where it is from
     laws: Sequence[str] = (),
     entries: Sequence[Entry] = (),
 ) -> tuple[str, ...]:
-    """The parts that tell of a formula and of its file; `entries` are those of its derivation."""
+    """The sections about a formula and its file; `entries` are those of its derivation."""
     derivation = ["<h2>Derivation</h2>"] if entries else []
     for number, entry in enumerate(entries, 1):
         law = f"<small>{escape(entry.law)}</small>"
@@ -263,14 +265,14 @@ def write_built(  # noqa: PLR0913 - what a file is made of, and where it is from
 
 
 def write_title(name: str, title: str, *lines: str) -> str:
-    """The heading, and what stands in small print below it."""
+    """The heading, and the small print below it."""
     more = f" <small>{escape(title)}</small>" if title else ""
     below = "".join(f'<p class="source">{escape(line)}</p>' for line in lines if line)
     return f"<h1>{escape(name)}{more}</h1>{below}"
 
 
 def write_equations(latex: str) -> str:
-    """What stands in an `aligned` of LaTeX, set."""
+    """The contents of a LaTeX `aligned`, as MathML."""
     math = to_mathml(rf"\begin{{aligned}}{latex}\end{{aligned}}")
     return f'<div class="wide"><math display="block">{math}</math></div>'
 
@@ -329,7 +331,7 @@ _WORDS = {True: "same", False: "different", None: "unknown"}
 def write_verdict(
     data: to_data.Data, source: str, remarks: Mapping[int, str], places: Sequence[str] = ()
 ) -> str:
-    """A verdict's data, and the lines of the code with what is said of them, and the edit.
+    """A verdict's data, the annotated lines of the code, and the edit.
 
     `places` has the line of a notebook's cell for each line of the text.
     """
@@ -382,7 +384,9 @@ def _write_lines(
             rows.append(
                 f'<tr class="good">{cell}<td class="remark">so that the code reads</td></tr>'
             )
-    return f'<div class="wide"><table class="lines"><tbody>{_join(rows)}</tbody></table></div>'
+    return (
+        f'<div class="wide"><table class="lines"><tbody>{_join_parts(rows)}</tbody></table></div>'
+    )
 
 
 def write_gallery(families: Mapping[str, Sequence[tuple[str, str, str, ir.System]]]) -> str:
@@ -413,7 +417,7 @@ def _write_cell(text: str) -> str:
 
 def _write_table(heads: Iterable[str], rows: Iterable[str]) -> str:
     cells = "".join(f"<th>{escape(head)}</th>" for head in heads)
-    table = f"<thead><tr>{cells}</tr></thead>\n<tbody>{_join(rows)}</tbody>"
+    table = f"<thead><tr>{cells}</tr></thead>\n<tbody>{_join_parts(rows)}</tbody>"
     return f'<div class="wide"><table>{table}</table></div>'
 
 
@@ -440,7 +444,7 @@ def to_mathml(latex: str) -> str:
 
 
 def _read_row(tokens: list[str], end: str) -> str:
-    """What stands before a token, which is taken too; of a cell & stands for what ends it."""
+    """The nodes before a token, which is consumed too; & matches any end of a cell."""
     pieces: list[str] = []
     is_cell = end == "&"
     while tokens and tokens[-1] != end and not (is_cell and tokens[-1] in {r"\\", r"\end"}):

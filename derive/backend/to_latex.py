@@ -1,4 +1,4 @@
-"""An expression of the index language as LaTeX: what stands in an `align`, with amsmath alone.
+"""Expressions of the index language as LaTeX for an `align`; amsmath is enough.
 
     to_latex(expr)           an expression, or an equation with & before its =
     to_name(name)            a Greek word its sign, W_Q is W with a subscript, words stand upright
@@ -39,14 +39,14 @@ ESCAPES = {sign: f"\\{sign}" for sign in "{}$&#_%"} | {
 }
 
 RIGHT = r" \right)"
-_NUMERAL = re.compile(r"\{?\d|\\frac\{\d")  # what would run together with an index before it
+_NUMERAL = re.compile(r"\{?\d|\\frac\{\d")  # words that would merge with an index before them
 
 
 def to_latex(expr: ir.Expr | ir.Equation) -> str:
     """One line of LaTeX, for math mode."""
     if isinstance(expr, ir.Equation):
         return f"{to_latex(expr.target)} &= {to_latex(expr.value)}"
-    return _write(expr)[0]
+    return _write_expr(expr)[0]
 
 
 def to_name(name: str) -> str:
@@ -76,7 +76,7 @@ def _write_word(word: str) -> str:
 
 def _write_within(expr: ir.Expr, precedence: int) -> str:
     """The text of a part, in parentheses where it holds less than its place asks for."""
-    text, own = _write(expr)
+    text, own = _write_expr(expr)
     return text if own >= precedence else _wrap(text)
 
 
@@ -84,7 +84,7 @@ def _wrap(text: str) -> str:
     return rf"\left( {text}{RIGHT}"
 
 
-def _write(expr: ir.Expr) -> tuple[str, int]:
+def _write_expr(expr: ir.Expr) -> tuple[str, int]:
     """The text, and how tightly it holds together."""
     match expr:
         case ir.Number(value):
@@ -153,7 +153,7 @@ def _write_sum(terms: Sequence[ir.Expr]) -> str:
 
 
 def _write_product(factors: Sequence[ir.Expr]) -> tuple[str, int]:
-    """A leading -1 is a sign, and powers of -1 are what a fraction divides by."""
+    """A leading -1 is a sign, and powers of -1 are the divisor of a fraction."""
     match factors:
         case (ir.Number(value), _, *_) if value < 0:
             rest = factors[1:] if value == -1 else (ir.Number(-value), *factors[1:])
@@ -163,16 +163,16 @@ def _write_product(factors: Sequence[ir.Expr]) -> tuple[str, int]:
     over = [factor for factor, under in zip(factors, divisors, strict=True) if under is None]
     under = [each for each in divisors if each is not None]
     if not under:
-        return _join(over)
-    above = _join(over)[0] if over else "1"
-    return rf"\frac{{{above}}}{{{_join(under)[0]}}}", PRODUCT
+        return _join_parts(over)
+    above = _join_parts(over)[0] if over else "1"
+    return rf"\frac{{{above}}}{{{_join_parts(under)[0]}}}", PRODUCT
 
 
-def _join(factors: Sequence[ir.Expr]) -> tuple[str, int]:
+def _join_parts(factors: Sequence[ir.Expr]) -> tuple[str, int]:
     """The factors side by side; a dot where two numbers would run together."""
     if len(factors) == 1:
-        return _write(factors[0])
-    last, own = _write(factors[-1])
+        return _write_expr(factors[0])
+    last, own = _write_expr(factors[-1])
     texts = [_write_within(factor, PRODUCT) for factor in factors[:-1]]
     texts.append(last if own >= SIGN else _wrap(last))
     text = texts[0]
@@ -220,7 +220,7 @@ def _write_under(bound: Sequence[ir.Index], condition: ir.Expr) -> str:
 
 
 def _write_chains(parts: Sequence[ir.Expr]) -> list[str]:
-    """Each part; a comparison that begins with what the one before ends with goes on with it."""
+    """Each part; comparisons that share a side are chained, as in a < b < c."""
     chains: list[str] = []
     end: ir.Expr | None = None
     for part in parts:

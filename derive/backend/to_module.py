@@ -34,20 +34,20 @@ from derive.plan.plan import Plan, find_subscripts
 from derive.plan.steps import Step, Tile
 
 OUTER = WIDTH - len(INDENT)  # columns of a line of the function
-WIDE = ("zero", "one", "empty", "lowest")  # the starts of running sums and of what scales them
+WIDE = ("zero", "one", "empty", "lowest")  # initial values of running sums and of their scales
 INNER = WIDTH - 2 * len(INDENT)  # and of its loop
-MOST_TERMS = 40  # of a cost that is shown as a polynomial
-REASONS = {  # of a start that is not what one expects
+MOST_TERMS = 40  # most terms of a cost that is shown as a polynomial
+REASONS = {  # for a start that is not the usual one
     "lowest": "# not -inf: a block of nothing but -inf has weights of 0 then, not nan",
     "empty": "# 0 / 1 where there is nothing to sum",
 }
 
-Row: TypeAlias = tuple[str, str, str, str]  # of the table of arguments
+Row: TypeAlias = tuple[str, str, str, str]  # column widths of the argument table
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the file says of where it comes from."""
+    """The origin of the file, for its header."""
 
     title: str
     source: str
@@ -57,12 +57,12 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class More:
-    """What else a file holds: functions, the lines that import for them, their plans, remarks."""
+    """The other contents of a file: functions, their imports, their plans, remarks."""
 
     texts: Sequence[str] = ()
     imports: Sequence[str] = ()
     plans: Sequence[Plan] = ()
-    remarks: tuple[str, ...] = ()  # of the docstring
+    remarks: tuple[str, ...] = ()  # lines of the docstring
 
     def write(self, *own: str) -> list[str]:
         """All lines that import, beside those that the file has of its `own`."""
@@ -100,7 +100,7 @@ def to_sentence(text: str) -> str:
 def write_docstring(
     plan: Plan, header: Header, rows: Sequence[Row] = (), remarks: Sequence[str] = ()
 ) -> list[str]:
-    """What the function computes, its arguments by index, its results, errors and cost.
+    """The docstring: meaning, arguments by index, results, errors and cost.
 
     `rows` are of further arguments, `remarks` further sentences.
     """
@@ -160,7 +160,7 @@ def _write_cost(plan: Plan) -> str:
 
 
 def _list_arguments(plan: Plan, more: Sequence[Row]) -> list[str]:
-    """A line for each: its name, its indices, its extents, and what it holds."""
+    """A line for each argument: name, indices, extents, contents."""
     system = plan.system
     rows: list[Row] = []
     for entry in system.inputs:
@@ -192,7 +192,7 @@ def pad_rows(rows: Sequence[Row]) -> list[str]:
 
 
 def write_shape(tensor: ir.Tensor) -> str:
-    """Its extents in brackets."""
+    """The extents in brackets."""
     return to_declaration(ir.Tensor("", tensor.shape)) if tensor.shape else "[]"
 
 
@@ -216,7 +216,7 @@ def _find_views(plan: Plan) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a loop stands: the tensors and columns at hand there, and the loop around it."""
+    """The position of a loop: the tensors and columns in scope, and the loop around it."""
 
     plan: Plan
     printer: Printer
@@ -225,7 +225,7 @@ class _Place:
 
 
 def _write_tile(tile: Tile, place: _Place, last: Step | None = None) -> list[str]:
-    """What a loop begins with, its lines, and the blocks of each result joined."""
+    """The lines before a loop, in it, and after it, where the blocks of each result are joined."""
     blocks = [place.printer.text_blocks(op, tile) for _, op in tile.sliced]
     names = [name for name, _ in tile.sliced]
     lines = _write_starts(tile, place)
@@ -487,7 +487,7 @@ def _write_scalars(printer: Printer) -> list[str]:
 
 
 def _find_tensor_scalars(plan: Plan) -> dict[str, tuple[ir.Expr, ...]]:
-    """The scalars inside powers, quotients and remainders of numbers, or that stand for tensors.
+    """The scalars that are used as tensors, or in powers, quotients and remainders of numbers.
 
     One that is by itself in quotients of exponents stays a number, whose powers torch knows short
     ways for, but where a divisor is 0: these are told. In a formula of scalars alone the first of

@@ -1,4 +1,4 @@
-"""What was found in files, as SARIF 2.1.0: what code hosts and editors show at the lines.
+"""Findings in files as SARIF 2.1.0, which code hosts and editors show at the lines.
 
     to_sarif(rules, results)    the whole log of one run
 
@@ -36,9 +36,9 @@ class Result:
     code: str
     level: str
     says: str
-    path: str = ""  # of no file where it is empty
+    path: str = ""  # empty where there is no file
     region: Mapping[str, int] | None = None
-    cell: int = 0  # of a notebook, whose lines are those of the region
+    cell: int = 0  # cell of a notebook; the region's lines count within it
     fix: str = ""
     lines: tuple[tuple[int, int, str], ...] = ()
 

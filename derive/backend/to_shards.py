@@ -36,7 +36,7 @@ IMPORTS = (
 )
 WORDS = {*re.findall(r"\w+$", "\n".join(IMPORTS), re.MULTILINE), "placements", "PLACEMENTS"}
 WORDS |= {"DTensor", "Placement", "Replicate", "FunctionCtx"}
-CALLS = {  # of each kind of move
+CALLS = {  # helper functions of each kind of move
     "copy": "_Copy.apply({0}, {1})",
     "add": "_Add.apply({0}, {1})",
     "largest": '_reduce({0}, "MAX", {1})',
@@ -47,14 +47,14 @@ CALLS = {  # of each kind of move
     "split": "_Split.apply({0}, {2}, {1})",
 }
 ALWAYS = ("placements", "_take", "_give", "_share")  # functions of every such file
-MOVES = (  # those that its moves call, and these in turn
+MOVES = (  # helpers that the moves call, directly or through others
     *("_Copy", "_Add", "_Gather", "_Scatter", "_Collect", "_Split", "_Extreme"),
     *("_gather", "_reduce"),
 )
 
 
 def to_shards(sharding: Sharding, plans: Sequence[Plan | None], name: str) -> More:
-    """What stands behind the plain function; there is a plan for each stage.
+    """The code behind the plain function, with a plan for each stage.
 
     A stage without a plan of its own is the plain function.
     """
@@ -72,7 +72,7 @@ def to_shards(sharding: Sharding, plans: Sequence[Plan | None], name: str) -> Mo
             parts.append(_write_stage(plan, number))
     helpers = read_helpers()
     used = [word for word in MOVES if re.search(rf"\b{word}\b", text)]
-    for each in used:  # each is written with those that it calls, and that it is the gradient of
+    for each in used:  # each is written with the helpers it calls and the one it is the gradient of
         inside = re.findall(r"\w+", helpers[each])
         used += [word for word in MOVES if word in inside and word not in used]
     parts += [helpers[word] for word in (*ALWAYS, *MOVES) if word in {*ALWAYS, *used}]

@@ -81,7 +81,7 @@ def _write_rational(value: Fraction) -> tuple[str, int]:
 
 
 def _write_terms(terms: tuple[ir.Expr, ...]) -> str:
-    """What is added before what is taken away, L - K + 1, if that would come first."""
+    """The sum with a positive term first: L - K + 1 instead of -K + L + 1."""
     if to_python(terms[0], ADD).startswith("-"):
         first = next((k for k, t in enumerate(terms) if to_python(t)[:1] not in {"-", "("}), 0)
         terms = (terms[first], *terms[:first], *terms[first + 1 :])
@@ -136,7 +136,7 @@ SIGNS = {"floordiv": "//", "mod": "%", "and": "&", "or": "|"}
 
 @dataclass(frozen=True, slots=True)
 class Printer:
-    """Which tensor new ones are made like, the text of the dtype, the indices of the einsums.
+    """The model of new tensors, the text of the dtype, the letters of the einsums.
 
     `scalars` are made tensors before anything else, or where one of these is 0. `wanted` is the
     condition under which a step is needed, where it is not always. In a loop, `blocks` are the
@@ -165,10 +165,10 @@ class Printer:
 
     def text(self, op: ops.Op, precedence: int = 0) -> str:
         """The expression, in parentheses where its place asks for a tighter hold."""
-        text, own = self._write(op)
+        text, own = self._write_op(op)
         return text if own >= precedence else f"({text})"
 
-    def _write(self, op: ops.Op) -> tuple[str, int]:
+    def _write_op(self, op: ops.Op) -> tuple[str, int]:
         match op:
             case ops.Source(name, _, _):
                 return name, ATOM
@@ -186,7 +186,7 @@ class Printer:
                 by = "" if offset == Polynomial({}).to_expr() else to_python(offset)
                 return f"{self._ones((rows, columns), 'torch.bool')}.{side}({by})", ATOM
             case ops.Einsum() if self.is_matmul:
-                return self._write(to_matmul(op))
+                return self._write_op(to_matmul(op))
             case ops.Einsum(args, axes):
                 matrices = find_matrices(args, axes)
                 if matrices:
@@ -324,7 +324,7 @@ class Printer:
             amounts = before, after.to_expr()
             if Polynomial.of(here).terms.get((), 0) < 0:  # where a size is 0 it has no fewer
                 amounts = _limit(*amounts, op.index.extent)
-            elif ir.ZERO in amounts:  # of a size of 0, too
+            elif ir.ZERO in amounts:  # also at size 0
                 amounts = _keep_from_below(amounts[0], here), _keep_from_below(amounts[1], here)
             pairs[op.place] = to_python(amounts[0]), to_python(amounts[1])
             op = op.arg
@@ -338,7 +338,7 @@ class Printer:
         return any(index.extent == ir.Size(name) for name, _ in self.blocks)
 
     def _extent(self, index: ir.Index) -> str:
-        """How many entries an axis has; a block as many as there are in this turn."""
+        """The number of entries of an axis; of a block, the number in this turn."""
         lengths = (length for name, length in self.blocks if index.extent == ir.Size(name))
         return next(lengths, "") or to_python(index.extent)
 
@@ -348,7 +348,7 @@ class Printer:
 
     def _number_tensor(self, value: ir.Expr, dtype: str) -> str:
         if _has_scalar(ops.Num(value)):
-            return to_python(value, ATOM)  # its scalars are tensors
+            return to_python(value, ATOM)  # scalars of this form are tensors
         dtype = self._complex if is_complex(value) else dtype
         return f"{self.like}.new_full((), {to_python(value)}, dtype={dtype})"
 
@@ -424,7 +424,7 @@ class Printer:
 
 
 def _limit(before: ir.Expr, after: ir.Expr, most: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
-    """How many numbers go before and after positions that may be fewer than none."""
+    """The numbers of entries padded before and after a range that may be empty."""
     first, last = (ir.Call("min", (amount, most)) for amount in (before, after))
     if before is ir.ZERO or after is ir.ZERO:
         return (before, last) if before is ir.ZERO else (first, after)
@@ -433,7 +433,7 @@ def _limit(before: ir.Expr, after: ir.Expr, most: ir.Expr) -> tuple[ir.Expr, ir.
 
 
 def _keep_from_below(amount: ir.Expr, here: ir.Expr) -> ir.Expr:
-    """How many numbers stand beside positions, of whose number alone they are made: 0 at least."""
+    """The number of padded entries beside a range, from the length of the range; at least 0."""
     is_own = isinstance(here, ir.Size) and {p for p in walk(amount) if isinstance(p, ir.Size)} == {
         here
     }
@@ -444,7 +444,7 @@ def _keep_from_below(amount: ir.Expr, here: ir.Expr) -> ir.Expr:
 
 
 def _find_before(before: ir.Expr, here: ir.Expr, wanted: ir.Expr) -> ir.Expr:
-    """How many numbers go before so many positions, or are cut off, where so many are wanted.
+    """The number of entries padded before a range, or cut off, to reach a wanted length.
 
     Where sizes tell which, no more than there are at either end: torch cuts before it pads.
     """
@@ -467,7 +467,7 @@ def _write_slice(op: ops.Slice) -> str:
     count = ir.Call("floordiv", ((length - start + step - ONE).to_expr(), op.step))
     is_last = to_affine(count) == to_affine(op.index.extent)
     first = to_python(op.start) if start.terms else ""
-    is_told = not is_last or (start.terms and isinstance(op.arg, ops.Unfold))  # of none, too
+    is_told = not is_last or (start.terms and isinstance(op.arg, ops.Unfold))  # also for no entries
     end = to_python(stop.to_expr()) if is_told else ""
     return f"{first}:{end}" + (f":{to_python(op.step)}" if step != ONE else "")
 
@@ -535,7 +535,7 @@ def write_cell(cell: ops.Cell) -> tuple[str, str]:
 def write_conditions(
     when: Sequence[ops.Condition], given: Callable[[int, int], str], dtype: str
 ) -> str:
-    """The text of what has to hold for a call of torch."""
+    """The text of the condition of a call of torch."""
     texts = {
         "wide": f"{dtype} in (torch.float32, torch.float64)",
         "real": f"{dtype}.is_floating_point",

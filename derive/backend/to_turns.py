@@ -1,4 +1,4 @@
-"""Loops of recurrences in the generated function: their turns, and what they leave behind."""
+"""Loops of recurrences in the generated function: their turns and their results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def write_step(step: Step, printer: Printer, name: str, room: int = OUTER) -> li
 
 
 def write_comment(step: Step, room: int = INNER) -> list[str]:
-    """What the line computes, and its shape; an index of a place that has no name gets one."""
+    """The meaning and the shape of the line; an index of an unnamed place gets a name."""
     equation = to_step_equation(step)
     parts = (part for side in (equation.target, equation.value) for part in walk(side))
     indices = dict.fromkeys(part for part in parts if isinstance(part, ir.Index))
@@ -92,7 +92,7 @@ def _find_doubtful(each: Carried, place: int, plan: Plan) -> str:
 
 
 def write_scan(scan: Scan, plan: Plan, printer: Printer) -> list[str]:
-    """The loop of a recurrence, and what it leaves behind."""
+    """The loop of a recurrence, and its results."""
     listed = [each for each in scan.carried if not _is_named(each, plan)]
     named = [each for each in scan.carried if each not in listed]
     turn = _Turn(scan, plan, printer)
@@ -125,7 +125,7 @@ def write_scan(scan: Scan, plan: Plan, printer: Printer) -> list[str]:
 
 
 class _Turn:
-    """The steps of a turn as they are printed: what can be laid out before the loop is.
+    """The steps of a turn as they are printed; layouts that can be made before the loop are.
 
     Products of vectors with a state are those of matrices: einsum takes longer to begin than they.
     """
@@ -143,7 +143,7 @@ class _Turn:
         self.before: list[Step] = []
         self.views: dict[ops.Arrange, ops.Source] = {}
         self.invariant: dict[ops.Op, ops.Source] = {}
-        laid = [(step, self._lay(step.op, step.name)) for step in steps]
+        laid = [(step, self._move_before_loop(step.op, step.name)) for step in steps]
         made = [each.made for each in scan.carried]
         read = {name for op in (*(op for _, op in laid), *made) for name in ops.find_reads(op)}
         self.sliced = [each for each in scan.sliced if each[0] in read]
@@ -162,8 +162,8 @@ class _Turn:
             self.sliced.append((name, ops.arrange(whole, axes), place))
         self.steps = [(step, ops.exchange(op, new)) for step, op in laid]
 
-    def _lay(self, op: ops.Op, target: str) -> ops.Op:
-        """The operation, with views made before the loop, and what is the same in all turns."""
+    def _move_before_loop(self, op: ops.Op, target: str) -> ops.Op:
+        """The operation, with views and loop-invariant parts made before the loop."""
         if op in self.invariant:
             return self.invariant[op]
         if isinstance(op, (ops.Source, ops.Cell)) and not ops.args_of(op):
@@ -183,7 +183,7 @@ class _Turn:
                 self.views[op] = replace(op.arg, name=name, axes=op.axes)
             return self.views[op]
         args = ops.args_of(op)
-        laid = tuple(self._lay(arg, target) for arg in args)
+        laid = tuple(self._move_before_loop(arg, target) for arg in args)
         if laid == args:
             return op
         return ops.with_args(op, laid, dict(zip(args, laid, strict=True)))
@@ -210,7 +210,7 @@ class _Turn:
 
 
 def _find_spread(op: ops.Expand) -> ops.Op | None:
-    """What a view repeats along an axis of one place, where it is a view of that place."""
+    """The operand of a view that repeats one place along an axis."""
     if not isinstance(op.arg, ops.Select):
         return None
     whole, axis = op.arg.arg, op.arg.place
@@ -249,7 +249,7 @@ def _multiply(op: ops.Einsum) -> ops.Op:
 
 
 def _is_named(each: Carried, plan: Plan) -> bool:
-    """Whether the values of the last turns have names of their own, and the others are let go."""
+    """Whether the values of the last turns have names, and the others are released."""
     lags = sorted(lag for _, lag in each.before)
     is_sure = all(not _find_doubtful(each, place, plan) for place in range(len(each.first)))
     is_short = 0 < len(lags) <= len(each.first)

@@ -72,7 +72,7 @@ def sweep(  # noqa: PLR0913 - the last two are for the command line
     wishes: Wishes = USUAL,
     track: Callable[[Sequence[Built]], Iterable[Built]] = iter,
 ) -> Sweep:
-    """The same at each value of one size; the function is planned for each.
+    """The measurements at each value of one size; the function is planned for each.
 
     All sizes are looked at before the first is measured. `track` may show how far it has come.
     """

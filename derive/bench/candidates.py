@@ -28,7 +28,7 @@ from derive.libraries import internals, torch
 
 @dataclass(frozen=True)
 class Hand:
-    """Code by hand, as it was named, and what each of its arguments is."""
+    """Code by hand: its name on the command line, and the tensor of each argument."""
 
     name: str
     program: Program
@@ -50,7 +50,7 @@ class Hand:
             target = target(**made).eval()
         if isinstance(target, torch.nn.Module):
             target.to(runs.find_dtype((*parameters.values(), *given.values())) or torch.float32)
-            parameters = {n: _give(target, n, value) for n, value in parameters.items()}
+            parameters = {n: _order_arguments(target, n, value) for n, value in parameters.items()}
         positional, named = _find_arguments(target, given)
         read = (*given.values(), *parameters.values())
         tensors = tuple(each for each in read if isinstance(each, torch.Tensor))
@@ -65,7 +65,7 @@ def load_hand(against: str, system: ir.System) -> Hand:
         raise refuse("bench-code", f"{against} does not run: {error}") from error
 
 
-def _give(module: Any, name: str, value: Any) -> Any:
+def _order_arguments(module: Any, name: str, value: Any) -> Any:
     """The module's parameter or buffer of this name is the tensor from now on."""
     path, _, last = name.rpartition(".")
     owner = module.get_submodule(path)
@@ -97,7 +97,7 @@ _MOST_OPERANDS = 20
 
 @dataclass
 class Found:
-    """The candidates, the generated function first, and what was left out, in words."""
+    """The candidates, the generated function first, and the omitted ones, in words."""
 
     candidates: list[Candidate]
     skipped: list[str]
@@ -111,14 +111,14 @@ def find_candidates(
     backward: bool = False,
     judge: bool = True,
 ) -> Found:
-    """What there is to be compared for these inputs; DeriveError where code gives other values.
+    """The candidates for these inputs; DeriveError where code gives other values.
 
     With `judge=False` values are not compared. With `backward` gradients have to fit as well.
     """
     far = FAR["float32"] if judge else math.inf
     tensors = tuple(value for value in inputs.values() if hasattr(value, "is_floating_point"))
     first = Candidate(GENERATED, partial(built.function, **inputs), tensors)
-    wanted = _run(first, f"{built.name} does not run at these sizes")
+    wanted = _run_code(first, f"{built.name} does not run at these sizes")
     found = Found([first], [])
     if hand is not None:
         try:
@@ -135,8 +135,8 @@ def find_candidates(
     return found
 
 
-def _run(candidate: Candidate, says: str) -> tuple[Any, ...]:
-    """The results; DeriveError for whatever the code raises."""
+def _run_code(candidate: Candidate, says: str) -> tuple[Any, ...]:
+    """The results; DeriveError for any exception of the code."""
     try:
         with torch.no_grad():
             return runs.flatten_results(candidate.call())
@@ -182,7 +182,7 @@ def to_einsum(built: Built) -> tuple[str, tuple[str, ...]] | None:
         return None
     reads = [f for f in factors if isinstance(f, ir.Access) and f.tensor.kind == "real"]
     indices: dict[ir.Index, str] = {}
-    *terms, out = (_spell(each.places, indices) for each in (*reads, equation.target))
+    *terms, out = (_write_call(each.places, indices) for each in (*reads, equation.target))
     if len(reads) < len(factors) or None in (*terms, out):
         return None
     return f"{','.join(map(str, terms))}->{out}", tuple(read.tensor.name for read in reads)
@@ -197,7 +197,7 @@ def _find_factors(equation: ir.Equation) -> tuple[Any, ...] | None:
     return ir.split_product(body)
 
 
-def _spell(places: tuple[Any, ...], indices: dict[ir.Index, str]) -> str | None:
+def _write_call(places: tuple[Any, ...], indices: dict[ir.Index, str]) -> str | None:
     if not all(isinstance(place, ir.Index) for place in places):
         return None
     return "".join(indices.setdefault(place, ascii_letters[len(indices)]) for place in places)
@@ -209,7 +209,7 @@ def _check(candidate: Candidate, wanted: Sequence[Any], far: float) -> None:
     What is returned besides is not judged.
     """
     before = [tensor._version for tensor in candidate.inputs]
-    made = _run(candidate, f"{candidate.name} does not run")
+    made = _run_code(candidate, f"{candidate.name} does not run")
     if [tensor._version for tensor in candidate.inputs] != before:
         raise refuse(
             "bench-writes",
@@ -230,7 +230,7 @@ def _check(candidate: Candidate, wanted: Sequence[Any], far: float) -> None:
 
 
 def is_near(one: Any, other: Any, far: float) -> bool:
-    """The same shape and, but for `far` of the largest finite element, the same elements."""
+    """Whether shapes and elements are equal, up to `far` times the largest finite element."""
     if one.shape != other.shape or far == math.inf:
         return bool(one.shape == other.shape)
     one, other = one.detach().double(), other.detach().double()
@@ -258,7 +258,7 @@ def find_compiled(
     found: list[Candidate] = []
     seconds: dict[str, float] = {}
     skipped: list[str] = []
-    torch.compiler.reset()  # what was compiled for other sizes counts against a limit
+    torch.compiler.reset()  # graphs compiled for other sizes count against a limit
     for candidate in candidates:
         name = to_compiled_name(candidate.name)
         try:
@@ -270,7 +270,7 @@ def find_compiled(
                 calls = [to_forward(made)]
                 calls += [to_backward(made)] if candidate.name in backward else []
                 took = 0.0
-                for each in calls:  # what the first call takes longer than the second
+                for each in calls:  # the first call less the second
                     first = timeit(each, number=1)
                     took += max(0.0, first - timeit(each, number=1))
                 with torch.no_grad():
@@ -288,5 +288,5 @@ def find_compiled(
 
 
 def to_compiled_name(name: str) -> str:
-    """What the row of the compiled code is called."""
+    """The label of the row of the compiled code."""
     return f"{name}, compiled"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 RUNS = 7
 DTYPES = ("float32", "bfloat16", "float64")
 BOUND = "estimated limit"
-TITLES = {"forward": "forward", "backward": "forward and backward"}  # what a row has seconds of
+TITLES = {"forward": "forward", "backward": "forward and backward"}  # the kinds of seconds in a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Row:
     forward: float
     backward: float | None = None  # forward and backward together
     peak_bytes: int | None = None
-    backward_peak_bytes: int | None = None  # of forward and backward together
+    backward_peak_bytes: int | None = None  # forward and backward together
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Table:
         return self.roofline.find_seconds(self.flops, self.moved)
 
     def find_ratio(self, row: Row, kind: str = "forward") -> float | None:
-        """How many times the generated function's time a row takes; None where one has none."""
+        """The ratio of a row's time to the generated function's; None where one is missing."""
         own, first = getattr(row, kind), getattr(self.rows[0], kind)
         return None if own is None or first is None else own / first
 
@@ -98,7 +98,7 @@ class Report:
     dtype: str
     tables: tuple[Table, ...]
     compiling: Mapping[str, float] = field(default_factory=dict)  # seconds, in no row's time
-    skipped: tuple[str, ...] = ()  # what was left out and why
+    skipped: tuple[str, ...] = ()  # omitted candidates, and why
 
     def to_data(self) -> dict[str, Any]:
         """The report for JSON."""
@@ -163,7 +163,7 @@ class Sweep:
                 seconds = found.setdefault(row.name, [None] * len(tables))
                 seconds[place] = getattr(row, kind)
         found = {name: seconds for name, seconds in found.items() if any(seconds)}
-        if kind == "forward":  # one limit for all values, by the medians of what was measured
+        if kind == "forward":  # one limit for all values, from the medians of the rates
             limits = [table.roofline for table in tables]
             limit = timing.Roofline(
                 median(r.flops for r in limits), median(r.bytes for r in limits)
@@ -173,7 +173,7 @@ class Sweep:
         return tuple(Line(n, tuple(each), fit_slope(values, each)) for n, each in found.items())
 
     def find_skipped(self) -> Iterator[str]:
-        """What was left out, with the values where that is not all of them."""
+        """The omitted candidates, with the values at which they were omitted."""
         reasons = dict.fromkeys(reason for report in self.reports for reason in report.skipped)
         pairs = list(zip(self.over.values, self.reports, strict=True))
         for reason in reasons:
@@ -224,7 +224,7 @@ def draw_moderate(system: ir.System, sizes: Mapping[str, int], dtype: Any) -> di
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What is measured of each candidate, and how."""
+    """The settings of the measurements."""
 
     backward: bool = False  # gradients by every real input too
     compiled: bool = False  # torch.compile too
@@ -274,7 +274,7 @@ def measure(built: Built, hand: Hand | None, wishes: Wishes) -> Report:
             )
             for name in forward
         )
-        if threads != 1:  # it was compiled again
+        if threads != 1:  # recompiled
             for name in compiling:
                 compiling[name] += sum(of[name].warming for of in (alone, both) if name in of)
         tables.append(Table(threads, rows, roofline, flops, moved))

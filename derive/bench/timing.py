@@ -1,4 +1,4 @@
-"""What a call takes: medians over interleaved runs, and the machine's limit beside them.
+"""The time and memory of a call: medians over interleaved runs, and the machine's limit.
 
 What slows the machine for a while slows all calls alike. The order changes from run to run, and a
 short call is made once before it is timed: what ran before it has filled the caches with other
@@ -42,8 +42,8 @@ LEAST = 2e-3  # seconds of one measurement; shorter calls are repeated within it
 MOST_CALLS = 2000
 _FEW = 10
 _SHORT = 0.05  # seconds, below which caches count
-SIDE = 1024  # of the matrices
-SMALL = 256  # of matrices that stay in the cache
+SIDE = 1024  # extent of the matrices
+SMALL = 256  # extent of matrices that stay in the cache
 _COPIED = 1 << 26  # bytes of the copy, beyond the caches
 _RUNS = 5
 
@@ -83,7 +83,7 @@ def to_backward(candidate: Candidate) -> Callable[[], Any]:
             made = [one for one in flatten_results(candidate.call()) if one.requires_grad]
             if not made:
                 raise errors.refuse("bench-gradients", "no result depends on a real input")
-            if not ones:  # what comes from above has a tensor's layout, as within a network
+            if not ones:  # the incoming gradient is contiguous, as within a network
                 ones.extend(map(torch.ones_like, made))
             torch.autograd.grad(made, candidate.leaves, ones, allow_unused=True)
         finally:
@@ -103,7 +103,7 @@ class Timing:
 
     @property
     def warming(self) -> float:
-        """What the first call took longer than others; of compiled code that is the compiler."""
+        """The extra time of the first call; for compiled code, the compile time."""
         return max(0.0, self.first - self.median)
 
 
@@ -126,9 +126,9 @@ def find_timings(calls: Mapping[str, Callable[[], Any]], runs: int) -> dict[str,
 
 
 def _find_count(call: Callable[[], Any]) -> int:
-    """How many calls a measurement takes."""
+    """The number of calls in a measurement."""
     one = timeit(call, number=1)
-    if one < LEAST:  # a single short call tells little
+    if one < LEAST:  # one short call is too noisy
         one = timeit(call, number=_FEW) / _FEW
     return max(1, min(MOST_CALLS, int(LEAST / max(one, 1e-7))))
 
@@ -178,7 +178,7 @@ _STATUS = Path("/proc/self/status")
 _MACHINE = Path("/proc/meminfo")
 _SECONDS = 60
 _FULL = "can't allocate memory"  # torch has no class of its own for it on a processor, but words
-_LONGEST = 160  # characters of somebody else's error message
+_LONGEST = 160  # most characters of a foreign error message
 
 
 def find_failure(call: Callable[[], Any]) -> str:
@@ -221,25 +221,25 @@ def say_no_peak() -> str:
     )
 
 
-_GRAIN = 1 << 16  # bytes; the system counts pages by the handful, and tells some late
+_GRAIN = 1 << 16  # bytes; the system counts pages in batches, and reports some late
 
 
 def find_peak(call: Callable[[], Any]) -> int | None:
-    """Bytes; None where the system does not tell."""
+    """Bytes; None where the system does not report them."""
     if not _STATUS.exists() or not hasattr(os, "fork"):
         return None
 
     def work(send: Callable[[Any], None]) -> None:
         torch.set_num_threads(1)
-        call()  # what is loaded once is loaded
-        # what the first call has freed goes back to the system, so that it is counted once more
+        call()  # load modules before the measurement
+        # freed memory returns to the system, so that it is counted again
         with suppress(OSError, AttributeError, TypeError):  # not every C library can
             ctypes.CDLL(None).malloc_trim(0)
         with suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-        before = _read(_STATUS, "VmRSS")
+        before = _read_rates(_STATUS, "VmRSS")
         call()
-        grown = _read(_STATUS, "VmHWM") - before
+        grown = _read_rates(_STATUS, "VmHWM") - before
         send(max(0, round(grown / _GRAIN) * _GRAIN))
 
     found, _ = run_in_child(work, _SECONDS, _find_room())
@@ -256,7 +256,7 @@ def refuse_too_large(built: compiler.Built, width: int) -> None:
     ]
     drawn = 8 * max(counts, default=0)  # one after the other in double precision
     wanted = width * (sum(counts) + plan.at_sizes(plan.peak_elements)) + drawn
-    free = _read(_MACHINE, "MemAvailable") if _MACHINE.exists() else 0
+    free = _read_rates(_MACHINE, "MemAvailable") if _MACHINE.exists() else 0
     if free and wanted > free:
         at = ", ".join(f"{name}={number}" for name, number in plan.sizes.items())
         raise errors.refuse(
@@ -268,11 +268,11 @@ def refuse_too_large(built: compiler.Built, width: int) -> None:
 
 def _find_room() -> int:
     """The bytes that a child may take."""
-    free = _read(_MACHINE, "MemAvailable") if _MACHINE.exists() else 0
+    free = _read_rates(_MACHINE, "MemAvailable") if _MACHINE.exists() else 0
     return free or MOST_MEMORY
 
 
-def _read(path: Path, name: str) -> int:
+def _read_rates(path: Path, name: str) -> int:
     """A line of the system's, in bytes."""
     for line in path.read_text(encoding="ascii", errors="replace").splitlines():
         if line.startswith(f"{name}:"):
@@ -283,9 +283,9 @@ def _read(path: Path, name: str) -> int:
 SETS = tuple(1 << k for k in range(18, 27))  # bytes that a sum reads and writes
 _EXPONENTIALS = 1 << 16
 _BATCH, _SMALL = 256, 8  # matrices, and their rows and columns
-_ROWS, _LENGTH = 64, 1024  # of what is transformed
+_ROWS, _LENGTH = 64, 1024  # entries of the transform
 _TURNS = 9
-_DIGITS = 3  # that a second measurement gives again
+_DIGITS = 3  # digits that a second measurement reproduces
 
 
 @contextmanager
@@ -302,7 +302,7 @@ def on_threads(count: int) -> Iterator[None]:
 def measure_machine() -> Machine:
     """The constants: medians over interleaved runs."""
     calls = {**_to_calls(), **{f"{count} bytes": _to_sum(count) for count in SETS}}
-    calls["pages"] = _to_sum(6 * KEPT)  # of which the result is a third
+    calls["pages"] = _to_sum(6 * KEPT)  # two operands and a result of equal size
     with on_threads(1), torch.no_grad():
         found = find_timings(calls, _TURNS)
     launch = found["launch"].median

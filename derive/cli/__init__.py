@@ -72,7 +72,7 @@ app = typer.Typer(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and leave with its exit code."""
     gc.set_threshold(_ALLOCATIONS)
-    atexit.register(gc.freeze)  # what is left at the end goes with the process
+    atexit.register(gc.freeze)  # the remaining objects end with the process
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # indices that it cannot write
@@ -103,7 +103,7 @@ def _leave(diagnostic: Diagnostic, as_json: bool, *, is_shown: bool = False) -> 
     """Show a refusal; who asks for JSON gets an object, whatever happens."""
     from derive.cli.tables import print_diagnostic, print_json
 
-    with suppress(BrokenPipeError):  # the exit code says it to whom has closed the pipe
+    with suppress(BrokenPipeError):  # a closed pipe still gets the exit code
         if not is_shown:
             print_diagnostic(diagnostic)
         if as_json:

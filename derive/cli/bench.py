@@ -125,7 +125,7 @@ def _to_threads(count: int) -> str:
 
 
 def _print_compiling(reports: Iterable[Data]) -> None:
-    """How long torch.compile took, which is in no row."""
+    """The compile times of torch.compile, which are in no row."""
     seconds: dict[str, float] = {}
     for report in reports:
         for name, took in report["compile_seconds"].items():
@@ -235,9 +235,9 @@ def parse_over(text: str) -> run.Over:
     words = found["values"]
     between = _RANGE.fullmatch(words)
     if between is None:
-        values = [_read(text, word) for word in words.split(",")]
+        values = [_read_code(text, word) for word in words.split(",")]
     else:
-        first, last = _read(text, between["first"]), _read(text, between["last"])
+        first, last = _read_code(text, between["first"]), _read_code(text, between["last"])
         doubled = [first << k for k in range(last.bit_length()) if first << k < last]
         values = [*(doubled or [first]), last]
     if any(one >= other for one, other in pairwise(values)):
@@ -247,7 +247,7 @@ def parse_over(text: str) -> run.Over:
     return run.Over(found["name"], tuple(values))
 
 
-def _read(text: str, word: str) -> int:
+def _read_code(text: str, word: str) -> int:
     """One value, a whole number above 0."""
     if not _NUMBER.fullmatch(word.strip()):
         raise _refuse(text, f"{word.strip() or 'nothing'} is no value")

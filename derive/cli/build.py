@@ -56,7 +56,7 @@ BUILT = ("formula", "arguments", "einsums", "flops", "elements", "equal to the l
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to build, where to, and at which sizes."""
+    """An order to build: formulas, folder, options."""
 
     found: tuple[Found, ...]
     out: Path
@@ -77,7 +77,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one formula: its file, the state of it, and what was built or refused."""
+    """The outcome of one formula: its file, the file's state, and the built or refused code."""
 
     found: Found
     path: Path
@@ -126,7 +126,7 @@ def find_order(arguments: Sequence[str], out: Path, name: str | None, options: O
 def write_all(order: Order, as_json: bool) -> int:
     """Build, judge and write every formula; the exit code."""
     with open_judge(order.found) as judge:
-        outcomes = _work(order, partial(_write, judge=judge), "building")
+        outcomes = _work(order, partial(_write_file, judge=judge), "building")
     if as_json:
         tables.print_json([outcome.to_data() for outcome in outcomes])
     else:
@@ -135,7 +135,7 @@ def write_all(order: Order, as_json: bool) -> int:
 
 
 def check_all(order: Order, as_json: bool, read: ReadWords) -> int:
-    """Compare every formula's file with what derive writes; the exit code."""
+    """Compare every formula's file with a fresh build, and return the exit code."""
     outcomes = _work(order, partial(_compare, read=read), "checking")
     left = _find_left(order)
     files = [{"file": show_path(o.path), "state": o.state} for o in outcomes]
@@ -189,10 +189,10 @@ def _share_sizes(order: Order) -> Mapping[str, Mapping[str, int]]:
     return shares
 
 
-def _write(found: Found, order: Order, options: Options, judge: Judge) -> Outcome:
+def _write_file(found: Found, order: Order, options: Options, judge: Judge) -> Outcome:
     built = build_found(found, options, order.out_option)
     path = order.find_path(found)
-    before = _read(path)
+    before = _read_file(path)
     if before is not None and find_made(before) is None:
         raise refuse(
             "file-foreign",
@@ -209,7 +209,7 @@ def _write(found: Found, order: Order, options: Options, judge: Judge) -> Outcom
 def _compare(found: Found, order: Order, options: Options, read: ReadWords) -> Outcome:
     """The state of a file; without options it is to be what its own header asks for."""
     path = order.find_path(found)
-    there = _read(path)
+    there = _read_file(path)
     made = None if there is None or order.options != NONE else read_made(there, read)
     try:
         if made is not None:
@@ -229,7 +229,7 @@ def _compare(found: Found, order: Order, options: Options, read: ReadWords) -> O
     return Outcome(found, path, state, built, options)
 
 
-def _read(path: Path) -> bytes | None:
+def _read_file(path: Path) -> bytes | None:
     """The bytes of a file; None where there is none."""
     try:
         return path.read_bytes()
@@ -292,7 +292,7 @@ def _end(outcomes: Sequence[Outcome]) -> int:
 
 @contextmanager
 def open_judge(formulas: Sequence[Found]) -> Iterator[Judge]:
-    """A function that judges what is built of these formulas; DeriveError for what is wrong.
+    """A function that judges the built code of these formulas; it raises DeriveError.
 
     To load torch takes longer than all else, so another process does it while this one plans. It is
     forked when the formulas are known: nothing but texts and small numbers goes between the two.
@@ -323,7 +323,7 @@ def open_judge(formulas: Sequence[Found]) -> Iterator[Judge]:
     try:
         yield judge
     finally:
-        child.kill()  # it writes nothing, and may still be loading
+        child.kill()  # the child writes nothing, and may still be loading
         child.join()
         here.close()
 
@@ -333,8 +333,8 @@ def _judge_here(built: Built) -> None:
 
 
 def _serve(formulas: Sequence[Found], way: Connection, other: Connection) -> None:
-    """Judge what is asked for, until nobody asks: True, a diagnostic, or False for no answer."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asks is told of it
+    """Judge each request until there are none: True, a diagnostic, or False for no answer."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent receives the error
     other.close()
     by_name = {found.name: found.formula for found in formulas}
     with suppress(EOFError, OSError):
@@ -352,5 +352,5 @@ def _serve(formulas: Sequence[Found], way: Connection, other: Connection) -> Non
             except DeriveError as error:
                 answer = error.diagnostic
             except Exception:
-                answer = False  # it is raised again where it can be told
+                answer = False  # raised again in the parent, which can report it
             way.send(answer)

@@ -77,7 +77,7 @@ def print_verdicts(  # noqa: PLR0913, PLR0917 - what is judged, and where it is 
     if len(verdicts) > 1 and not as_json:
         typer.echo(f"\n{_sum_up(verdicts)}")
     exits = [EXIT[verdict.same] for verdict in verdicts]
-    return 1 if 1 in exits else max(exits)  # what is different counts before what is unknown
+    return 1 if 1 in exits else max(exits)  # different comes before unknown
 
 
 def _find_results(code: str, verdict: Verdict) -> Iterator[Result]:
@@ -111,7 +111,7 @@ def _list_codes(code: str, wanted: str) -> list[str]:
 
 
 def _sum_up(verdicts: Sequence[Verdict]) -> str:
-    """How many are the same, different, unknown."""
+    """The numbers of same, different and unknown verdicts."""
     words = {True: "same", False: "different", None: "unknown"}
     found = {says: [v.code for v in verdicts if v.same is same] for same, says in words.items()}
     return "\n".join(

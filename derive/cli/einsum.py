@@ -1,4 +1,4 @@
-"""`derive einsum`: what an einsum string means, what it costs, and what in it may surprise."""
+"""`derive einsum`: the meaning and the cost of an einsum string, and surprises in it."""
 
 from collections.abc import Mapping
 

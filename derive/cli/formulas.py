@@ -1,4 +1,4 @@
-"""What a person names on the command line, as formulas: a name, a file, or a text.
+"""Formulas named on the command line: a name, a file, or a text.
 
     -              the notation on standard input
     FILE.py        the formulas of a Python file        FILE.py:NAME   one of them
@@ -39,20 +39,20 @@ if TYPE_CHECKING:
 LIBRARY = "derive/formulas"
 FROM_TEXT = "a formula in the notation"
 NOTEBOOK = ".ipynb"
-_SHORT = 60  # columns up to which a text stands in the command that rebuilds it
+_SHORT = 60  # most columns of a text in the command that rebuilds its file
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A formula, its name, and what the header of its file says: `origin` and `rebuild`."""
+    """A formula, its name, and two lines of its file's header: `origin` and `rebuild`."""
 
     name: str
     formula: Formula
     origin: str
     rebuild: str  # the command without its options
-    given: str = ""  # what the command needs besides
-    family: str = ""  # of the library
-    notes: tuple[str, ...] = ()  # what a formula out of code rests on
+    given: str = ""  # further words of the command
+    family: str = ""  # whether it is from the library
+    notes: tuple[str, ...] = ()  # assumptions of a formula that was lifted from code
     fixed: Mapping[str, int] = field(default_factory=dict)  # sizes that are numbers in that code
 
 
@@ -65,7 +65,7 @@ def find_library() -> dict[str, Found]:
 
 def find_formulas(argument: str, name: str | None = None) -> tuple[Found, ...]:
     """The formulas that one argument names; `name` renames a single one."""
-    found = _find(argument, name)
+    found = _find_formula(argument, name)
     for each in found:
         check_name(name or each.name)
     if name is None:
@@ -115,7 +115,7 @@ def differentiate(found: Found, wrt: str, name: str | None = None) -> Found:
 
     names = [] if wrt == "all" else [each.strip() for each in wrt.split(",")]
     made = name or f"{found.name}_gradient"
-    # of a formula that was typed the file shows the gradient, and that is what is typed again
+    # the file of a typed formula shows the gradient, which is the input of a rebuild
     rebuild = f"{found.rebuild} --gradient {shlex.quote(wrt)}"
     rebuild = f"derive build - --name {made}" if found.given else rebuild
     return replace(found, name=made, formula=gradient(found.formula, names, made), rebuild=rebuild)
@@ -147,7 +147,7 @@ def say_memory(error: DeriveError, memory: str) -> DeriveError:
     return DeriveError(replace(error.diagnostic, says=says))
 
 
-def _find(argument: str, name: str | None) -> tuple[Found, ...]:
+def _find_formula(argument: str, name: str | None) -> tuple[Found, ...]:
     path, _, member = argument.rpartition(":")
     if argument == "-":
         return (_from_text(_read_input(), name),)
@@ -236,7 +236,7 @@ def _find_member(path: Path, member: str) -> Found:
 
 
 def _say_lift(path: Path, member: str) -> str:
-    """How code is made into a formula, its arguments declared."""
+    """Options for lifting code: the declarations of its arguments."""
     shown = shlex.quote(f"{show_path(path)}:{member}")
     body = [node for node in _read_body(path) if isinstance(node, ast.FunctionDef)]
     given = [(*each.args.posonlyargs, *each.args.args) for each in body if each.name == member]
@@ -306,7 +306,7 @@ def run_file(path: Path, shown: str) -> dict[str, Formula]:
     """
     from derive.formulas import UNNAMED
 
-    names = _run(path, shown, read_text(path, shown))
+    names = _run_file(path, shown, read_text(path, shown))
     formulas: dict[str, Formula] = {}
     for variable, value in names.items():
         if not isinstance(value, Formula) or variable.startswith("_"):
@@ -336,7 +336,7 @@ def _find_place(path: Path, text: str, error: BaseException) -> tuple[int, tuple
     return number, (_mark(line, start, end),)
 
 
-def _run(path: Path, shown: str, text: str) -> dict[str, Any]:
+def _run_file(path: Path, shown: str, text: str) -> dict[str, Any]:
     """The names that the file defines."""
     try:
         code = compile(text, str(path), "exec", dont_inherit=True)
@@ -421,7 +421,7 @@ def find_code(
     name: str | None = None,
     sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> Found:
-    """The formula of a function, its arguments declared in the notation or told by its text.
+    """The formula of a function, with arguments declared in the notation or in its own text.
 
     A size that the code takes as a number is the one of `sizes`.
     """
@@ -434,7 +434,7 @@ def find_code(
     inputs, init = given.inputs, given.init
     own: dict[str, int] = {}
     try:
-        with redirect_stdout(StringIO()):  # what a file prints while it is loaded
+        with redirect_stdout(StringIO()):  # output of a file while it is loaded
             code = load(argument, init=init)
         if code.script is not None:
             code, declared, own = finish_alone(code)

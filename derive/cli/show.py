@@ -72,7 +72,7 @@ def _print_written(built: Built) -> None:
         (
             name,
             to_data.to_short(plan.at_sizes(work)),
-            _write(work, plan),
+            _write_report(work, plan),
             to_data.to_short(plan.at_sizes(filled)),
         )
         for name, work, filled in rows
@@ -99,14 +99,14 @@ def _find_pairs(entry: Entry, plan: Plan) -> Iterator[tuple[str, str]]:
                 yield "", _NO_CHOICE
         else:
             at = _change(getattr(old, f"{name}_at"), getattr(new, f"{name}_at"))
-            yield label, f"{_write(one, plan)} -> {_write(other, plan)}  ({at})"
+            yield label, f"{_write_report(one, plan)} -> {_write_report(other, plan)}  ({at})"
 
 
 def _change(old: int, new: int) -> str:
     return f"{to_data.to_short(old)} -> {to_data.to_short(new)}"
 
 
-def _write(cost: Polynomial, plan: Plan) -> str:
+def _write_report(cost: Polynomial, plan: Plan) -> str:
     """The largest terms at the plan's sizes, and whether there are more."""
     terms = [Polynomial({monomial: value}) for monomial, value in cost.terms.items()]
     terms.sort(key=lambda term: (-abs(plan.at_sizes(term)), to_data.to_compact(term.to_expr())))
@@ -198,7 +198,7 @@ def build_checked(found: formulas.Found, options: Options) -> Built:
 
 
 def print_title(found: formulas.Found, system: ir.System) -> None:
-    """What the formula is and where it is from, as comments of its lines: it can be read back."""
+    """Title and source of the formula as comment lines, so that the text can be read back."""
     formula = found.formula
     tables.print_heading(f"# {found.name}: {formula.title}" if formula.title else f"# {found.name}")
     if formula.source:
@@ -211,7 +211,7 @@ def print_title(found: formulas.Found, system: ir.System) -> None:
 
 
 def _print_all(found: formulas.Found, options: Options) -> None:
-    """All that is known about a formula, at its typical sizes or at those that are given."""
+    """The full report on a formula, at its typical sizes or at given ones."""
     system = _find_system(found)
     _check_sizes(found, options)
     print_title(found, system)  # before it is planned: a formula without a plan is shown, too
@@ -269,7 +269,7 @@ def _print_derivation(found: formulas.Found, options: Options, as_latex: bool) -
 
 
 def _to_data(found: formulas.Found, options: Options, parts: Parts) -> to_data.Data:
-    """The same, with the loops, the code and the derivation where they are asked for."""
+    """The report, with loops, code and derivation where they are requested."""
     from derive.backend.to_latex import to_latex
 
     built = build_checked(found, options)
@@ -338,7 +338,7 @@ def _to_shards_data(built: Built) -> list[to_data.Data]:
 
 
 def _print_shards(built: Built) -> None:
-    """The table of what it costs to cut each index, at the sizes of the plan."""
+    """The table of the cost of cutting each index, at the sizes of the plan."""
     from derive.plan.shards import RANKS
 
     def say(sent: Sequence[to_data.Data]) -> str:

@@ -1,4 +1,4 @@
-"""What the verbs print: lines, tables, diagnostics, JSON; plain text where no terminal is looking.
+"""The output of the verbs: lines, tables, diagnostics, JSON; plain text outside a terminal.
 
 A cell may have several lines. On a terminal rich lays tables out and colours them; into a pipe go
 aligned columns, no frame and no escape code, the same bytes on every machine.
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 GAP = "  "
-VERSION = 1  # of what --json prints: keys may come, none goes or changes its meaning
-_FORCED = {"FORCE_COLOR", "TTY_COMPATIBLE"}  # by these rich takes a pipe for a terminal
+VERSION = 1  # of the JSON: keys may be added, none is removed or changes its meaning
+_FORCED = {"FORCE_COLOR", "TTY_COMPATIBLE"}  # with these rich treats a pipe as a terminal
 
 
 @contextmanager
 def show_progress(title: str) -> Iterator[Callable[[str], None]]:
-    """Lines on standard error, where that is a terminal: what was done, and what is done now."""
+    """Progress on standard error, where that is a terminal: finished and current stages."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -43,7 +43,7 @@ def show_progress(title: str) -> Iterator[Callable[[str], None]]:
     from rich.text import Text
 
     done: dict[str, None] = {}
-    # No thread draws it anew: the process forks meanwhile.
+    # No thread refreshes it, because the process forks meanwhile.
     with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
 
         def show(says: str) -> None:
@@ -67,7 +67,7 @@ def print_heading(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """The value as JSON; each object at the top tells the version of its keys."""
+    """The value as JSON; each top-level object has the version of its keys."""
     if isinstance(value, dict):
         value = {"version": VERSION, **value}
     elif isinstance(value, list):

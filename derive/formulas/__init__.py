@@ -38,7 +38,7 @@ FAMILIES = (
     "recurrences",
 )
 
-UNNAMED = (None, "formula")  # what Formula and parse call a formula that was given no name
+UNNAMED = (None, "formula")  # names of a formula that was given none
 _WRITTEN = re.compile(rb"^([A-Za-z]\w*) = (?:parse|Formula)\(", re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""Hidden states inferred from what is observed, along time."""
+"""Hidden states inferred from observations along time."""
 
 from derive.frontend.from_text import parse
 

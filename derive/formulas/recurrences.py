@@ -1,4 +1,4 @@
-"""Recurrences: a state that is carried from place to place, and what is read off it."""
+"""Recurrences: a state carried from place to place, and its outputs."""
 
 from derive.frontend.from_text import parse
 

@@ -1,4 +1,4 @@
-"""A formula: SymPy equations with a name, a source, and what the equations alone do not say."""
+"""A formula: SymPy equations with a name, a source, and declarations."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ FILE_WORDS = (*FUNCTION_WORDS, *_TYPES.split())
 
 @dataclass(frozen=True, slots=True)
 class Declarations:
-    """What the text form declares: the arguments in order, and the sizes that no shape tells."""
+    """Declarations of the text form: the arguments in order, and sizes that no shape determines."""
 
     arguments: tuple[Any, ...] = ()  # IndexedBase or Symbol, in order of declaration
     sizes: tuple[tuple[Any, int | None], ...] = ()  # (Symbol, default)
@@ -36,17 +36,17 @@ class Declarations:
 class Held:
     """A tensor that a module holds: a parameter or a buffer."""
 
-    dotted: str  # its name in the state dict
-    name: str  # of the argument that it is; empty where the formula does not read it
+    dotted: str  # name in the state dict
+    name: str  # name of the argument; empty where the formula does not read it
     shape: tuple[int, ...] | None = None  # in the module that it is from
     dtype: str = ""  # where it is not that of the module: "int64"
     is_buffer: bool = False
     is_persistent: bool = True  # is it in the state dict
-    value: float | None = None  # of each entry of a buffer, where they are the same
+    value: float | None = None  # value of every entry of a constant buffer
 
 
 class About(TypedDict, total=False):
-    """What may be said of a formula beside its equations, wherever it is read from."""
+    """Keywords of a formula besides its equations."""
 
     title: str
     source: str
@@ -101,7 +101,9 @@ class Formula:
         self.scalars = _defaults(scalars)
         self.empty_row = empty_row
         self.declarations = declarations
-        self.held: tuple[Held, ...] | None = None  # by the module that it comes from, or is to be
+        self.held: tuple[Held, ...] | None = (
+            None  # tensors of the module that it comes from, or becomes
+        )
 
     @property
     def parameters(self) -> dict[str, str]:

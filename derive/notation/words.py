@@ -56,7 +56,7 @@ DTYPES = ("real", "int", "bool", "complex")
 # What a dtype is called too.
 SPELT = {"float": "real", float: "real", int: "int", bool: "bool", complex: "complex"}
 
-_order = count()  # only tells which of two tensors was declared first; no output holds it
+_order = count()  # orders tensors by declaration; no output depends on it
 
 
 class TensorBase(IndexedBase):  # type: ignore[misc]
@@ -87,7 +87,7 @@ class TensorBase(IndexedBase):  # type: ignore[misc]
     domain = property(lambda self: tuple(self._tensor[2]))
 
     def _hashable_content(self) -> tuple[Any, ...]:
-        """What SymPy compares; without it its cache hands out an older tensor of the same name."""
+        """The values that SymPy compares, so that its cache keeps tensors of one name apart."""
         return (*super()._hashable_content(), *self._tensor, self.declared)
 
     def __getitem__(self, places: Any, **assumptions: Any) -> Any:
@@ -113,7 +113,7 @@ class BooleanElement(Indexed, Boolean):  # type: ignore[misc]
 
 
 def find_complex(equations: Sequence[Any]) -> set[str]:
-    """The tensors that are declared complex, and those that equations make of such."""
+    """The tensors that are declared complex, and those that equations compute from them."""
     lefts = [str(getattr(left := e.lhs, "base", left)) for e in equations]
     bases = {base for equation in equations for base in equation.atoms(IndexedBase)}
     found = {str(b.label) for b in bases if getattr(b, "kind", "") == "complex"} - {*lefts}
@@ -230,7 +230,7 @@ class Reduction(Function):  # type: ignore[misc]
 
     @property
     def condition(self) -> Any:
-        """Which entries take part, all conditions together; `true` where none was given."""
+        """The conjunction of the conditions on the entries; `true` where there is none."""
         rest = [a for a in self.args[1:] if not isinstance(a, (Idx, Symbol))]
         return And(*rest)
 
@@ -239,7 +239,7 @@ class Elementwise(Function):  # type: ignore[misc]
     """A function of the elements that SymPy has no class for."""
 
     def fdiff(self, argindex: int = 1) -> Any:
-        """The derivative by an argument, as the row or its definition says."""
+        """The derivative by an argument, from the row or its definition."""
         row = TABLE[type(self).__name__]
         texts = row.derivative.split(";")
         if row.derivative and argindex <= min(len(texts), len(row.tensors)):
@@ -275,7 +275,7 @@ SYMPY = Maker(
 )
 
 
-def _write(kind: type, row: Row | ReductionRow, name: str, call: str) -> Any:
+def _write_call(kind: type, row: Row | ReductionRow, name: str, call: str) -> Any:
     """The class of a row."""
     says = getattr(row, "says", "") or row.definition or "a primitive"
     place = {"__doc__": f"`{call}`: {says}.", "__module__": __name__}
@@ -312,13 +312,13 @@ def _spell_row(word: str) -> Callable[..., Any]:
 
 # The word of the notation: the class.
 REDUCTIONS: dict[str, Any] = {
-    row.name: _write(Reduction, row, row.sympy or row.name, f"{row.sympy or row.name}(x, j)")
+    row.name: _write_call(Reduction, row, row.sympy or row.name, f"{row.sympy or row.name}(x, j)")
     for row in ROWS.values()
     if row.is_kept and row.name not in {"sum", "prod"}
 }
 WORDS: dict[Any, str] = {kind: word for word, kind in REDUCTIONS.items()}
 FUNCTIONS: dict[str, Any] = {
-    row.name: _write(Elementwise, row, row.name, f"{row.name}({row.parameters})")
+    row.name: _write_call(Elementwise, row, row.name, f"{row.name}({row.parameters})")
     for row in TABLE.values()
     if row.is_kept and not row.sympy
 }
