@@ -1,14 +1,14 @@
 """The judge of a generated file: its text is executed and its results compared with the loops.
 
-Two elements agree if they differ by at most 1e-9 of their own size or of the largest finite
-element beside them, or by what rounding alone may do to the formula there; nan agrees with nan, inf
-with the same inf. One draw at least has to say more than that. A file that does not import, that
+Two elements agree if their difference is at most 1e-9 of their own size or of the largest finite
+element of the tensor, or within the rounding error of the formula there. nan agrees with nan, and
+inf with the same inf. At least one draw must hold more than nan. A file that does not import,
 raises, changes its arguments, or returns another shape does not agree.
 
-What floats cannot tell from rounding, an error of one part in 1e10 or a term that is nearly 0, is
-another residue over a random tower of prime fields. Differences that a random order, the random
-sign of a root or an unknown number may have made say nothing: exp(-i) of positions is a number to
-the code and a function to the formula. Nor does a function that is not modelled.
+Errors that floats cannot tell from rounding (one part in 1e10, a term that is nearly 0) change a
+residue over a random tower of prime fields. A difference is ignored if a random order, the random
+sign of a root or an unknown number may have caused it: exp(-i) of positions is a number to the code
+and a function to the formula. Functions that are not modelled are not judged this way.
 """
 
 import sys
@@ -32,9 +32,9 @@ from derive.libraries import by_default, torch
 from derive.notation.formula import Formula
 
 MANY = 8  # numbers: a product of more of them, in eighths, may be rounded
-_REDRAWS = 5  # after an accident
-# Hashed, and a difference proves nothing: of positions they are numbers to the formula and
-# functions to code, or a plan may part what they are of.
+_REDRAWS = 5  # attempts after an UnluckyError
+# Hashed functions whose differences prove nothing: applied to positions they are numbers to the
+# formula and functions to the code, or a plan may split their argument.
 _LOOSE = {"floor_divide", "remainder", "cos", "sin"}
 
 Found = TypeVar("Found")
@@ -44,7 +44,7 @@ Calls: TypeAlias = "Sequence[Callable[[Mapping[str, Any]], Sequence[Any]]]"
 def judge_exactly(
     calls: Calls, system: ir.System, values: Mapping[str, Any], sizes: Mapping[str, int], seed: int
 ) -> str:
-    """The first element in which a call differs from the formula, in words; else nothing."""
+    """A description of the first element in which a call differs from the formula; else ""."""
     from derive.judge import fields
 
     def judge(tower: Any, usage: Any, how: tuple[int, int]) -> str:
@@ -64,10 +64,10 @@ def judge_exactly(
 
 
 def use_tower(seed: int, act: Callable[[Any, Any, tuple[int, int]], Found]) -> Found:
-    """What `act` finds over a random tower, deeper where exponentials nest deeper.
+    """The result of `act` over a random tower, as deep as the exponentials nest.
 
-    It is given the tower, what is noted of its use, and its seed and depth. After an accident it is
-    asked again, over another one. TooDeepError where no tower is deep enough.
+    `act` gets the tower, the record of its usage, and its seed and depth. After an UnluckyError it
+    is called again with another tower. TooDeepError where no tower is deep enough.
     """
     from derive.judge import fields
 
@@ -98,7 +98,7 @@ def evaluate_over(
 def draw_over(
     tower: Any, system: ir.System, values: Mapping[str, Any], seed: int
 ) -> dict[str, Any]:
-    """The inputs over a tower: real tensors are random residues, the others what they are."""
+    """The inputs over a tower: random residues for real tensors, the others unchanged."""
     from derive.judge.fields import NotModelledError, draw_field
 
     drawn = dict(values)
@@ -113,9 +113,9 @@ def draw_over(
 
 
 def copy_values(values: Mapping[str, Any], *, slopes: bool = False) -> dict[str, Any]:
-    """The same, each tensor anew: code may write into what it is given.
+    """The values with each tensor cloned, since code may write into its arguments.
 
-    With `slopes` the real ones are such that gradients are asked for.
+    With `slopes` the real tensors require gradients.
     """
     copies = {k: v.clone() if _is_tensor(v) else v for k, v in values.items()}
     for value in copies.values():
@@ -125,7 +125,7 @@ def copy_values(values: Mapping[str, Any], *, slopes: bool = False) -> dict[str,
 
 
 def find_difference(name: str, found: Any, value: Any) -> str:
-    """The first element in which a result differs from the formula's, in words; else nothing."""
+    """A description of the first element that differs from the formula's; else ""."""
     from derive.judge.fields import FieldTensor, find_differences, show_value
 
     if tuple(found.shape) != tuple(value.shape):
@@ -146,37 +146,37 @@ def _name_element(name: str, place: tuple[int, ...]) -> str:
 
 
 TOLERANCE = 1e-9
-FLOOR = 1e-12  # what rounding leaves where inputs of order 1 cancel
-VAGUE = 1e-3  # of its size: an element that may be so far off says nothing of the file
+FLOOR = 1e-12  # rounding error where inputs of order 1 cancel
+VAGUE = 1e-3  # relative rounding error beyond which a draw does not judge the file
 
 NOTHING = "every element is nan by the formula"
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """Does a file compute its formula: at which sizes, how far off at worst, and where not."""
+    """Whether a file computes its formula, the sizes, the worst error, and where it differs."""
 
     agrees: bool
     sizes: tuple[Mapping[str, int], ...]
-    worst: float  # the largest difference, relative to the size of what it differs from
-    where: str = ""  # the first difference, in words
+    worst: float  # the largest relative difference
+    where: str = ""  # a description of the first difference
 
 
 @dataclass(frozen=True)
 class Pull:
-    """The gradients as a formula, the keywords at which they are judged, and what names mean."""
+    """The formula of the gradients, the keywords to judge them at, and the names of gradients."""
 
     formula: Formula
     system: ir.System
     variants: Sequence[Mapping[str, Any]]
-    given: Mapping[str, str]  # the gradient that comes in, by the result
-    made: Mapping[str, str]  # and the one that goes out, by the argument
-    numbers: Mapping[str, float] = field(default_factory=dict)  # arguments that do not tell
+    given: Mapping[str, str]  # the name of the incoming gradient, by result
+    made: Mapping[str, str]  # the name of the computed gradient, by argument
+    numbers: Mapping[str, float] = field(default_factory=dict)  # scalars gradients do not read
 
 
 @dataclass(frozen=True)
 class Layer:
-    """The class of a file, what it holds by dotted names, and the arguments of its maker."""
+    """The class of a file, its tensors by dotted name, and the numbers its constructor takes."""
 
     name: str
     held: Mapping[str, str]
@@ -184,14 +184,14 @@ class Layer:
 
 
 def write_sizes(sizes: Mapping[str, Any]) -> str:
-    """`B=2, S=3`."""
+    """The sizes as text: `B=2, S=3`."""
     return ", ".join(f"{name}={number}" for name, number in sizes.items())
 
 
 def load_function(source: str, name: str) -> Callable[..., Any]:
-    """The function of that name in the text of a generated file.
+    """The function of this name in the text of a generated file.
 
-    Its module is listed under a name of its own, since torch.compile imports modules by name.
+    Its module gets a unique name in sys.modules, since torch.compile imports modules by name.
     """
     digest = sha256(source.encode()).hexdigest()[:12]
     called = f"derive_built_{digest}"
@@ -217,8 +217,8 @@ def judge_source(  # noqa: PLR0913 - the last one is for functions with a loop
 ) -> Judgement:
     """The judgement of a file's text at the drawn sizes; the last draw has a row masked out.
 
-    Every draw is called with the keywords of every variant: blocks of one length and another. With
-    `pull` the formula is that of the file's gradients, with `layer` its class is judged.
+    Every draw is called with the keywords of every variant, such as several block lengths. With
+    `pull` the formula is that of the file's gradients. With `layer` the file's class is judged.
     """
     try:
         function = load_function(source, name if layer is None else layer.name)
@@ -239,7 +239,7 @@ def judge_source(  # noqa: PLR0913 - the last one is for functions with a loop
         for variant in variants:
             call = function if layer is None else partial(_call_layer, function, layer, sizes)
             call = partial(call, **variant)
-            # a file may go another way for gradients: every second draw asks for them
+            # a file may branch where gradients are required: every second draw requires them
             judge = partial(_judge_call, call, inputs, slopes=number % 2 == 1, is_undefined=divides)
             off, where = judge(names, expected)
             if where:
@@ -277,7 +277,7 @@ def _divides_by_zero(system: ir.System, sizes: Mapping[str, int]) -> bool:
 def _pull_back(
     function: Callable[..., Any], pull: Pull, *, one_by_one: bool = False, **values: Any
 ) -> tuple[Any, ...]:
-    """The gradients that a function's own backward gives, all at once or each in a call alone."""
+    """The gradients by the function's own backward, in one call or in one call each."""
     from derive.judge.fields import to_field
 
     names = list(pull.made)
@@ -307,7 +307,7 @@ def _pull_back(
 def _call_layer(
     kind: Callable[..., Any], layer: Layer, sizes: Mapping[str, int], /, **values: Any
 ) -> Any:
-    """What a class gives that is made for these sizes, and holds what it is to hold of these."""
+    """The result of the class, constructed for these sizes, with its tensors from `values`."""
     given = {**sizes, **values}
     numbers = {name: given[name] for name in layer.numbers}
     made = kind(**spell(kind, numbers), dtype=torch.float64)
@@ -327,13 +327,13 @@ def _judge_fields(
     draws: Sequence[Mapping[str, int]],
     variants: Sequence[Mapping[str, int]],
 ) -> str:
-    """The first difference over a random tower, at the sizes of the first draw."""
+    """A description of the first difference over a random tower, at the sizes of the first draw."""
     if not draws or not any(getattr(entry, "kind", "") == "real" for entry in system.inputs):
         return ""
     sizes = draws[0]
     values = samples.draw_inputs(system, sizes, 0)
     numbers = [name for name, value in values.items() if isinstance(value, float)]
-    for k, name in enumerate(numbers):  # a float that is the same in a field as in floats
+    for k, name in enumerate(numbers):  # choose floats that are exact in a field
         if len(numbers) > MANY:
             values[name] = 2.0 ** (k % 3 - 1)
         elif Fraction(value := values[name]).limit_denominator(100) != value:
@@ -359,15 +359,15 @@ def judge_file(  # noqa: PLR0913 - all that a file is made of
     layer: Layer | None = None,
     count: int = 3,
 ) -> Judgement:
-    """The judgement of a file at sizes that are drawn; DeriveError where it does not agree.
+    """The judgement of a file at drawn sizes; DeriveError where it does not agree.
 
-    `parts` are files of each order alone, where the file chooses among several by its sizes.
-    `pull` is what its own backward is judged by, `layer` its class.
+    `parts` are files with one order each, where the file chooses among several by its sizes.
+    `pull` judges the file's own backward, `layer` its class.
     """
     draws = samples.choose_sizes(system, count=count)
     judgement = judge_source(source, name, formula, system, draws, variants=variants)
     raise_unless_agrees(judgement, name)
-    for part in parts:  # the sizes of a draw are small, and choose but one of them
+    for part in parts:  # the small sizes of a draw choose only one of the orders
         raise_unless_agrees(judge_source(part, name, formula, system, draws), name)
     if layer is not None:
         whole = judge_source(source, name, formula, system, draws, layer=layer)
@@ -383,7 +383,7 @@ def judge_file(  # noqa: PLR0913 - all that a file is made of
 
 
 def raise_unless_agrees(judgement: Judgement, name: str = "the file") -> None:
-    """Raise `gate-failed` for a judgement that says no, `always-nan` where none can be made."""
+    """Raise `gate-failed` where a file does not agree, `always-nan` where all elements are nan."""
     if judgement.where == NOTHING:
         raise refuse(
             "always-nan",
@@ -403,11 +403,11 @@ def raise_unless_agrees(judgement: Judgement, name: str = "the file") -> None:
 def compare_values(
     name: str, found: Any, expected: Any, runs: Sequence[Any] = (), *, is_undefined: bool = False
 ) -> tuple[float, str]:
-    """How far off a result is at worst, and the first element that differs, in words.
+    """The worst error of a result, and a description of the first element that differs.
 
-    The difference is relative to the element, or to the largest finite element of the result. As
-    far as `runs` differ, with last digits that are random, it may differ too. Integers are equal,
-    or they differ. Where the formula `is_undefined`, 0 / 0, a rounding over 0 may be infinite.
+    The error is relative to the element, or to the largest finite element of the result. Errors
+    within the spread of `runs`, the results under random rounding, are allowed. Integers must be
+    equal. With `is_undefined` (the formula divides by 0) an infinity agrees with nan.
     """
     if not isinstance(found, torch.Tensor):
         return inf, f"{name} is {type(found).__name__}, no tensor"
@@ -453,10 +453,10 @@ def _judge_call(  # noqa: PLR0913 - a call, and what is expected of it
     slopes: bool = False,
     is_undefined: bool = False,
 ) -> tuple[float, str]:
-    """How far off a call with clones of the inputs is at worst, its first difference in words."""
+    """The worst error of a call with clones of the inputs, and its first difference described."""
     given = copy_values(inputs, slopes=slopes)
     try:
-        # a formula of integers alone has a function in torch's default type
+        # the function of an integer formula computes in torch's default type
         with warnings.catch_warnings(), by_default(torch.float64):
             warnings.simplefilter("ignore")  # a variance of one entry is nan, and torch warns
             found = function(**spell(function, given))
@@ -480,7 +480,7 @@ def _judge_call(  # noqa: PLR0913 - a call, and what is expected of it
 
 
 def spell(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments under the names the function has for them: `lambda` is taken as `lambda_`."""
+    """The arguments under the function's parameter names: `lambda` is passed as `lambda_`."""
     known = signature(function).parameters
     return {
         f"{name}_" if name not in known and f"{name}_" in known else name: value
@@ -489,7 +489,7 @@ def spell(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, A
 
 
 def to_tuple(found: Any) -> tuple[Any, ...]:
-    """What a function returns, one or several, as several."""
+    """The results of a function as a tuple, also where it returns only one."""
     return found if isinstance(found, tuple) else (found,)
 
 

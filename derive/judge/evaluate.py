@@ -2,15 +2,14 @@
 
     evaluate_system(system, values, sizes) -> {name: tensor}
 
-It serves two judges: on tensors over random fields it says what code must give exactly, and on
+It has two uses. On tensors over random fields it gives the exact results that code must return. On
 float64 tensors it gives the value of every node, which an explanation compares with a user's lines.
-Only torch's public operations are used, so both kinds of tensor do, and autograd goes through.
+Only torch's public operations are used, so both kinds of tensor work, and so does autograd.
 
-A node's value is a `Grid`: a tensor with one axis for each of its indices, in an order of its own.
-A guard selects, it does not multiply: where a condition is false the other factors may be nan. A
-position outside its tensor is moved inside; the analysis has shown that a guard throws it away.
-Nodes are interned, so each is evaluated once, however often it occurs; what is a number alone stays
-exact as long as it can.
+A node's value is a `Grid`: a tensor with one axis for each of its indices, in any order. A guard
+selects, it does not multiply: where a condition is false the other factors may be nan. A position
+outside its tensor is clamped; the analysis has shown that a guard discards it. Nodes are interned,
+so each is evaluated once, however often it occurs. Constant nodes stay exact as long as possible.
 """
 
 from __future__ import annotations
@@ -42,17 +41,17 @@ class Grid:
 
 
 def align(grids: Sequence[Grid]) -> tuple[list[Any], tuple[ir.Index, ...]]:
-    """The tensors with the same axes in the same order, and their indices.
+    """The tensors with the same axes in the same order, and the indices of these axes.
 
-    Axes of an index that a grid does not have are of length 1 there; torch broadcasts them. That
-    is safe, since each axis has its index.
+    A grid without an index gets an axis of length 1, which torch broadcasts. That is safe, since
+    each axis has its index.
     """
     indices = tuple(dict.fromkeys(index for grid in grids for index in grid.indices))
     return [place(grid, indices) for grid in grids], indices
 
 
 def place(grid: Grid, indices: tuple[ir.Index, ...]) -> Any:
-    """The tensor with an axis for each of these indices, of length 1 where it has none."""
+    """The tensor with an axis for each of these indices, of length 1 where the grid lacks it."""
     order = [grid.indices.index(index) for index in indices if index in grid.indices]
     found = grid.tensor
     if order != list(range(len(order))):
@@ -69,7 +68,7 @@ def spread(grid: Grid, indices: tuple[ir.Index, ...], evaluator: Evaluator) -> A
     return place(grid, indices).expand(shape)
 
 
-_SHORT = 4  # bytes of a number whose steps are rounded
+_SHORT = 4  # largest item size in bytes for which every node is rounded
 _RELATIONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 
 
@@ -83,8 +82,8 @@ def evaluate_system(
 ) -> dict[str, Any]:
     """The tensor of every equation by name; `values` has the inputs, `sizes` every size.
 
-    Raises ArithmeticError, if asked that all be regular, where a matrix has no inverse.
-    `constant` turns an exact rational into a number that the tensors can be multiplied by.
+    With `is_regular`, raises ArithmeticError where a matrix has no inverse. `constant` converts an
+    exact rational to a number that the tensors can be multiplied by.
     """
     evaluator = Evaluator(values, sizes, system.empty_row, constant)
     evaluator.is_regular = is_regular
@@ -94,9 +93,9 @@ def evaluate_system(
 
 
 class Evaluator:
-    """The values of nodes for one set of inputs; what is evaluated once is kept.
+    """The values of nodes for one set of inputs, cached.
 
-    Where a real input is a shorter float, every real node is one, as code rounds what it computes.
+    If a real input is a shorter float, every real node is rounded to it, as in code.
     """
 
     def __init__(
@@ -113,17 +112,17 @@ class Evaluator:
         self.is_regular = False
         kinds = [v.dtype for v in values.values() if getattr(v, "is_floating_point", bool)()]
         self.short = next((each for each in kinds if each.itemsize <= _SHORT), None)
-        self._waiting: list[ir.Equation] = []  # they recur, and not all of them are there
+        self._waiting: list[ir.Equation] = []  # recurring equations that lack others
         self._owners: dict[str, ir.Equation] = {}
         self._known: dict[ir.Expr, Grid] = {}
         self._exact: dict[ir.Expr, Fraction | float | None] = {}
         self._extents: dict[ir.Expr, int] = {}
 
     def define(self, equation: ir.Equation) -> Any:
-        """The tensor that an equation fills, from now on the value of its name.
+        """Evaluate the tensor that an equation fills and store it under its name.
 
-        One that recurs is filled together with the last of those that it recurs with. DeriveError
-        where another equation fills it too: `to_system` joins them.
+        Mutually recurrent tensors are filled together, at the last of their equations. DeriveError
+        where another equation fills the tensor too: `to_system` joins them.
         """
         target = equation.target
         if self._owners.setdefault(target.tensor.name, equation) is not equation:
@@ -147,7 +146,7 @@ class Evaluator:
         return self.values[target.tensor.name]
 
     def _recur(self, recurrence: recurrences.Recurrence) -> None:
-        """The tensors of equations that recur, place after place."""
+        """Fill the tensors of recurrent equations, place after place."""
         made: dict[ir.Tensor, Any] = dict.fromkeys(e.target.tensor for e in recurrence.equations)
         for tensor in made:
             shape = [self.extent(extent) for extent in tensor.shape]
@@ -179,24 +178,24 @@ class Evaluator:
         return found
 
     def recall(self, expr: ir.Expr) -> Any:
-        """The values of a node that were evaluated; None where it was not."""
+        """The cached values of a node; None where it was not evaluated."""
         found = self._known.get(expr)
         return None if found is None else found.tensor
 
     def extent(self, extent: ir.Expr) -> int:
-        """The number that an extent is, kept."""
+        """The value of an extent, cached."""
         number = self._extents.get(extent)
         if number is None:
             number = self._extents[extent] = polynomial.evaluate_extent(extent, self.sizes)
         return number
 
     def condition(self, expr: ir.Expr) -> Grid:
-        """A condition as truth values."""
+        """The truth values of a condition."""
         found = self.find(expr)
         return Grid(found.tensor.bool(), found.indices)
 
     def number(self, expr: ir.Expr) -> Fraction | float | None:
-        """The number that a node is, if neither an index nor a tensor is in it."""
+        """The value of a constant node; None where an index or a tensor is in it."""
         if expr not in self._exact:
             self._exact[expr] = self._find_number(expr)
         return self._exact[expr]
@@ -285,7 +284,7 @@ class Evaluator:
 
 
 def _read(evaluator: Evaluator, access: ir.Access) -> Grid:
-    """The tensor's elements at the places; truth values and integers become numbers."""
+    """The tensor's elements at the places; truth values and integers converted to floats."""
     found = _read_raw(evaluator, access)
     if access.tensor.kind in {"int", "bool"}:
         return Grid(found.tensor.double(), found.indices)
@@ -301,7 +300,7 @@ def _read_raw(evaluator: Evaluator, access: ir.Access) -> Grid:
     ):
         return Grid(tensor, indices)
     parts, order = align([_find_integers(evaluator, place) for place in places])
-    if 0 in tensor.shape:  # nothing to read: every read is thrown away by a guard
+    if 0 in tensor.shape:  # nothing to read: guards discard every read
         return Grid(tensor.new_zeros([evaluator.extent(index.extent) for index in order]), order)
     inside = tuple(
         part.long().clamp(0, max(length - 1, 0))
@@ -311,7 +310,7 @@ def _read_raw(evaluator: Evaluator, access: ir.Access) -> Grid:
 
 
 def _find_integers(evaluator: Evaluator, expr: ir.Expr) -> Grid:
-    """A position, or a side of a comparison: in integers where it is one."""
+    """The value of a position or of a side of a comparison, in integers where possible."""
     match expr:
         case ir.Number(value) if value.denominator == 1:
             return Grid(torch.tensor(int(value)), ())
@@ -342,7 +341,7 @@ def _compute_integers(function: str, *parts: Any) -> Any:
     match function:
         case "floordiv" | "mod":
             over, under = parts
-            is_undefined = under == 0  # what compares it is false, as it is of nan
+            is_undefined = under == 0  # nan: every comparison with it is false
             found = torch.div(over, torch.where(is_undefined, 1, under), rounding_mode="floor")
             found = over - under * found if function == "mod" else found
             return torch.where(is_undefined, nan, found.double()) if is_undefined.any() else found
@@ -355,7 +354,7 @@ def _compute_integers(function: str, *parts: Any) -> Any:
 
 
 def _fill(evaluator: Evaluator, target: ir.Access, value: Grid, into: Any = None) -> Any:
-    """The target's tensor: its axes in order, merged places put where they belong."""
+    """The target's tensor, filled with the value at the target's places."""
     shape = [evaluator.extent(extent) for extent in target.tensor.shape]
     places = target.places
     if all(isinstance(place, ir.Index) for place in places):
@@ -379,7 +378,7 @@ def _fill(evaluator: Evaluator, target: ir.Access, value: Grid, into: Any = None
 
 
 def _fit(found: Any, target: ir.Access) -> Any:
-    """Integers and truth values as such, for an equation that defines a tensor of them."""
+    """The value in the target's type: integers, truth values, or unchanged."""
     if target.tensor.kind == "int":
         return found.long()
     return found.bool() if target.tensor.kind == "bool" else found
@@ -391,9 +390,9 @@ _NUMBERS: dict[str, Callable[..., float]] = {"exp": math.exp, "log": math.log} |
 
 
 def _power(evaluator: Evaluator, base: ir.Expr, exponent: ir.Expr) -> Grid:
-    """A power; whole and half ones by multiplication, division and square root.
+    """A power; for whole and half exponents by multiplication, division and square root.
 
-    An exponent of indices and whole numbers is counted in integers, as code counts it.
+    An exponent made of indices and whole numbers is computed in integers, as in code.
     """
     under, number = evaluator.find(base), evaluator.number(exponent)
     if isinstance(number, Fraction) and (2 * number).denominator == 1 and abs(number) <= 8:
@@ -430,7 +429,7 @@ def _apply(evaluator: Evaluator, function: str, arguments: tuple[ir.Expr, ...]) 
 
 
 def _fold_number(expr: ir.Expr, numbers: list[Fraction | float]) -> Fraction | float | None:
-    """What a sum, product, power or function is of numbers; None where floats have to say."""
+    """The value of a sum, product, power or function of numbers; None where floats are needed."""
     match expr:
         case ir.Add():
             return sum(numbers)
@@ -478,7 +477,7 @@ _LEFT_OUT = {word: float(row.left_out.replace("oo", "inf") or 0) for word, row i
 
 
 def _reduce(evaluator: Evaluator, expr: ir.Reduce) -> Grid:
-    """The body reduced over its bound indices wherever the condition holds."""
+    """The body reduced over its bound indices where the condition holds."""
     if ROWS[expr.kind].is_matrix:
         return _apply_to_matrix(evaluator, expr, expr.bound)
     if expr.kind == "sum" and expr.condition == ir.TRUE:
@@ -492,7 +491,7 @@ def _reduce(evaluator: Evaluator, expr: ir.Reduce) -> Grid:
 def _spread_rows(
     evaluator: Evaluator, bound: tuple[ir.Index, ...], condition: ir.Expr, body: ir.Expr
 ) -> tuple[Any, Any, tuple[ir.Index, ...]]:
-    """The body and the mask, the bound indices last, and the indices before them."""
+    """The body and the mask with the bound indices last, and the free indices before them."""
     grid, mask = evaluator.find(body), evaluator.condition(condition)
     free = tuple(dict.fromkeys(i for i in (*grid.indices, *mask.indices) if i not in bound))
     order = (*free, *bound)
@@ -524,12 +523,12 @@ def _find_moment(kind: str, body: Any, mask: Any, rows: tuple[int, ...]) -> Any:
     mean = kept.sum(rows, keepdim=True) / mask.double().sum(rows, keepdim=True)
     off = torch.where(mask, body - mean, torch.zeros_like(body))
     if kind == "sample_var":
-        count = (count - 1).clamp(min=0)  # of nothing nan, as of one entry
+        count = (count - 1).clamp(min=0)  # nan for an empty row, as for one entry
     return (off * off).sum(rows) / count
 
 
 def _sum(evaluator: Evaluator, body: ir.Expr, bound: tuple[ir.Index, ...]) -> Grid:
-    """A sum of products, one index at a time, the one that leaves the smallest product first."""
+    """A sum of products, one index at a time, the one with the smallest product first."""
     guards, factors = split_guards((body,))
     grids = [evaluator.find(factor) for factor in factors]
     if guards:
@@ -545,7 +544,7 @@ def _multiply_grids(grids: list[Grid]) -> Grid:
 
 def _sum_out(evaluator: Evaluator, grids: list[Grid], bound: tuple[ir.Index, ...]) -> Grid:
     def count(index: ir.Index) -> int:
-        """The elements of the product of all that has the index."""
+        """The number of elements in the product of all grids with the index."""
         inside = chain.from_iterable(grid.indices for grid in grids if index in grid.indices)
         return prod(evaluator.extent(each.extent) for each in dict.fromkeys(inside))
 
@@ -555,7 +554,7 @@ def _sum_out(evaluator: Evaluator, grids: list[Grid], bound: tuple[ir.Index, ...
         left.remove(index)
         inside = [grid for grid in grids if index in grid.indices]
         product = _multiply_grids(inside)
-        if not inside:  # a sum of equal terms, as many as the extent has
+        if not inside:  # a sum of equal terms
             product = Grid(product.tensor.expand(evaluator.extent(index.extent)), (index,))
         rest = tuple(other for other in product.indices if other != index)
         summed = Grid(place(product, (*rest, index)).sum(-1), rest)
@@ -563,20 +562,20 @@ def _sum_out(evaluator: Evaluator, grids: list[Grid], bound: tuple[ir.Index, ...
     return _multiply_grids(grids)
 
 
-LEAST_PART = 1e-9  # of the largest singular value; below it more than half of the digits are lost
+LEAST_PART = 1e-9  # least ratio of singular values; below it half of the digits are lost
 
 
 def _apply_to_matrix(
     evaluator: Evaluator, expr: ir.Reduce | ir.Along, indices: tuple[ir.Index, ...]
 ) -> Grid:
-    """A function of the matrix that the body is over its rows and columns.
+    """A matrix function of the body over its row and column indices.
 
-    In floats it is nan where the matrix has no inverse, or no triangle, as far as digits tell.
+    In floats it is nan where the matrix is numerically singular or has no Cholesky factor.
     """
     body, _, free = _spread_rows(evaluator, indices, ir.TRUE, expr.body)
     act = attrgetter(ROWS[expr.kind].torch)(torch)
     order = (*free, *indices) if isinstance(expr, ir.Along) else free
-    if type(body) is not torch.Tensor:  # over a field there is no largest, and no sign
+    if type(body) is not torch.Tensor:  # fields have no singular values and no sign
         found = torch.linalg.det(body).log() if expr.kind == "logdet" else act(body)
         return Grid(found, order)
     if expr.kind == "det" or not body.numel():
@@ -596,12 +595,12 @@ def _apply_to_matrix(
 
 
 def _reduce_along(evaluator: Evaluator, expr: ir.Along) -> Grid:
-    """A function along an index; entries left out have no part."""
+    """A function along an index; entries where the condition is false are left out."""
     if expr.columns is not None:
         return _apply_to_matrix(evaluator, expr, expr.indices)
     body, mask, free = _spread_rows(evaluator, (expr.index,), expr.condition, expr.body)
     order = (*free, expr.index)
-    if not (body.is_floating_point() or body.is_complex()):  # integers, of a tensor or an argmax
+    if not (body.is_floating_point() or body.is_complex()):  # an integer tensor or an argmax
         body = body.to(torch.float64)
     if ROWS[expr.kind].is_linear:
         return Grid(torch.where(mask, body, torch.zeros_like(body)).cumsum(-1), order)

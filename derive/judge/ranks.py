@@ -1,8 +1,8 @@
 """The judge of a sharded function: all ranks in one process, a thread each, against one call.
 
-The file's text is executed as it is; only the collectives and the passage from DTensors to shares
-stand in for torch's own. The results, put together, are compared with those of the plain function,
-and so are the gradients. What is handed to the collectives is recorded.
+The file's text is executed unchanged; only the collectives and the conversion between DTensors and
+shares are replaced. The joined results and gradients are compared with those of the plain function.
+The tensors passed to the collectives are recorded.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from derive.judge.samples import choose_sizes, draw_inputs, is_possible
 from derive.libraries import by_default, torch
 
 PATIENCE = 60.0  # seconds that a rank waits for the others, which may have failed
-WORLDS = (2, 3)  # ranks of each dimension
+WORLDS = (2, 3)  # ranks in each dimension
 
 
-# Extents that are cut, each over which dimension.
+# The sharded extents, each with its mesh dimension.
 Shares: TypeAlias = "Sequence[tuple[ir.Expr, str]]"
 
 
 class _World:
-    """The ranks of a mesh, and what they exchange."""
+    """The state that the ranks of a mesh share: barriers and exchanged tensors."""
 
     def __init__(self, axes: Mapping[str, int]) -> None:
         self.axes = dict(axes)
@@ -51,7 +51,7 @@ class _World:
         self.lock = Lock()
 
     def stop(self) -> None:
-        """Let nobody wait for a rank that has failed."""
+        """Abort all barriers, so that no rank waits for one that has failed."""
         with self.lock:
             for barrier in self.barriers.values():
                 barrier.abort()
@@ -63,7 +63,7 @@ class _Mesh:
 
     world: _World
     place: tuple[int, ...]
-    # What this rank has handed to the collectives: (collective, elements), in order.
+    # The calls of collectives by this rank: (collective, elements), in order.
     sent: list[tuple[str, int]] = field(default_factory=list)
 
     @property
@@ -93,7 +93,7 @@ class _Group:
         return self.mesh.size(self.number)
 
     def exchange(self, word: str, tensor: Any) -> list[Any]:
-        """What every rank of the group has handed in, in order."""
+        """The tensors of every rank of the group, in order of rank."""
         world, place = self.mesh.world, self.mesh.place
         key = (self.number, place[: self.number], place[self.number + 1 :])
         with world.lock:
@@ -112,10 +112,10 @@ class _Group:
 
 
 class _Dist:
-    """What a file calls of torch.distributed, among threads."""
+    """The functions of torch.distributed that a file calls, for threads."""
 
     class ReduceOp:
-        """The operations, by the method of a tensor that does the same."""
+        """The operations, as names of the equivalent tensor methods."""
 
         SUM, MAX, MIN = "sum", "amax", "amin"
 
@@ -123,18 +123,18 @@ class _Dist:
 
     @staticmethod
     def all_reduce(tensor: Any, operation: str, group: _Group) -> None:
-        """Every rank's tensor becomes what all of them make."""
+        """Overwrite every rank's tensor by the reduction over all ranks."""
         tensor.copy_(getattr(torch.stack(group.exchange("all-reduce", tensor)), operation)(0))
 
     @staticmethod
     def all_gather(shares: Sequence[Any], tensor: Any, group: _Group) -> None:
-        """Every rank gets the tensors of all."""
+        """Copy the tensors of all ranks to every rank."""
         for share, found in zip(shares, group.exchange("all-gather", tensor), strict=True):
             share.copy_(found)
 
     @staticmethod
     def reduce_scatter(made: Any, shares: Sequence[Any], group: _Group) -> None:
-        """Every rank gets its share of the sum."""
+        """Copy to every rank its share of the sum."""
         stacked = torch.stack(group.exchange("reduce-scatter", torch.stack(list(shares))))
         made.copy_(stacked.sum(0)[group.rank()])
 
@@ -147,7 +147,7 @@ def judge_ranks(
     worst = 0.0
     for axes, sizes, inputs in draw_worlds(system, shares, count) if shares else ():
         judged.append(sizes)
-        if len(judged) > 1:  # numbers are given as tensors, too, and differentiated
+        if len(judged) > 1:  # pass numbers as tensors too, and differentiate them
             numbers = [e.name for e in system.inputs if isinstance(e, ir.ScalarInput)]
             given = {key: torch.tensor(inputs[key], dtype=torch.float64) for key in numbers}
             inputs = {**inputs, **given}  # noqa: PLW2901
@@ -163,7 +163,7 @@ def judge_ranks(
 def draw_worlds(
     system: ir.System, shares: Shares, count: int = 2
 ) -> Iterator[tuple[dict[str, int], dict[str, int], dict[str, Any]]]:
-    """The ranks of each dimension, sizes that these have equal shares of, and inputs."""
+    """Yield the ranks of each dimension, sizes that they divide evenly, and inputs."""
     told = [Polynomial.of(extent).constant for extent, _ in shares]
     numbers = [int(number) for number in told if number is not None]
     for number, sizes in enumerate(choose_sizes(system, count=count)):
@@ -178,7 +178,7 @@ def draw_worlds(
 def fit_sizes(
     system: ir.System, sizes: Mapping[str, int], shares: Shares, ranks: int
 ) -> dict[str, int] | None:
-    """Sizes near these at which every extent that is cut is a multiple; None where none is met."""
+    """Nearby sizes at which `ranks` divides every sharded extent; None where none is found."""
     found = dict(sizes)
     whole = [extent for extent, _ in shares if isinstance(extent, ir.Size)]
     for extent in dict.fromkeys(whole):
@@ -200,34 +200,34 @@ def fit_sizes(
 
 @dataclass
 class _Run:
-    """One call of a sharded function on all ranks, and what came of it."""
+    """One call of a sharded function on all ranks, with its results and gradients."""
 
     name: str
     results: tuple[str, ...]
     module: dict[str, Any]
     inputs: Mapping[str, Any]
-    seeds: Sequence[Any]  # the gradients by the results
+    seeds: Sequence[Any]  # the gradients of the results
     meshes: dict[tuple[int, ...], _Mesh]
     leaves: dict[tuple[int, ...], dict[str, Any]] = field(default_factory=dict)
     found: dict[tuple[int, ...], list[Any]] = field(default_factory=dict)
-    ahead: dict[tuple[int, ...], int] = field(default_factory=dict)  # sent before the way back
+    ahead: dict[tuple[int, ...], int] = field(default_factory=dict)  # calls before the backward
     failed: list[Exception] = field(default_factory=list)
 
     def take(self, tensor: Any, key: str, mesh: _Mesh) -> Any:
-        """A rank's share of an argument, a leaf of its own."""
+        """A rank's share of an argument, as a leaf for autograd."""
         own = self.share(tensor, key, mesh).detach().clone()
         self.leaves[mesh.place][key] = own.requires_grad_(tensor.requires_grad)
         return own
 
     def share(self, tensor: Any, key: str, mesh: _Mesh) -> Any:
-        """The share of a whole tensor that a rank has by the file's own table."""
+        """A rank's share of a whole tensor, according to the file's PLACEMENTS."""
         for axis, placement in self.module["PLACEMENTS"][key].items():
             group = mesh.get_group(axis)
             tensor = tensor.chunk(group.size(), placement.dim)[group.rank()]
         return tensor
 
     def work(self, mesh: _Mesh) -> None:
-        """All that one rank does."""
+        """Run the function and its backward on one rank."""
         try:
             given, leaves = _ask_gradients(self.inputs)
             self.leaves[mesh.place] = leaves
@@ -241,12 +241,12 @@ class _Run:
             own = [leaf for leaf in self.leaves[mesh.place].values() if leaf.requires_grad]
             for leaf, gradient in zip(own, _pull(made, own, seeds), strict=True):
                 leaf.grad = gradient
-        except Exception as error:  # whatever it raises is the judgement
+        except Exception as error:  # any error is the judgement
             self.failed.append(error)
             mesh.world.stop()
 
     def compare(self, wanted: Sequence[Any], pulled: Mapping[str, Any]) -> tuple[float, str]:
-        """How far off the ranks are from one call, and the first difference in words."""
+        """The worst error of the ranks against one call, and the first difference described."""
         if self.failed:
             real = [error for error in self.failed if not isinstance(error, BrokenBarrierError)]
             error = (real or self.failed)[0]
@@ -272,7 +272,7 @@ class _Run:
         return worst, ""
 
     def join(self, shares: Mapping[tuple[int, ...], Any], key: str, words: str) -> tuple[Any, str]:
-        """The whole tensor; in words where ranks that should have the same do not."""
+        """The whole tensor, and a complaint where replicas of one share differ."""
         cut, parts = self.module["PLACEMENTS"].get(key, {}), dict(shares)
         axes = next(iter(self.meshes.values())).world.axes
         for number, (axis, ranks) in reversed(list(enumerate(axes.items()))):
@@ -290,7 +290,7 @@ class _Run:
 def run_ranks(
     source: str, name: str, system: ir.System, axes: Mapping[str, int], inputs: Mapping[str, Any]
 ) -> tuple[float, str, tuple[list[tuple[str, int]], list[tuple[str, int]]]]:
-    """How far off the ranks are, the first difference, and what rank 0 sent, there and back."""
+    """The worst error, the first difference, and the calls of rank 0 in forward and backward."""
     with by_default(torch.float64), catch_warnings():
         simplefilter("ignore")  # a variance of one entry is nan, and torch warns
         given, leaves = _ask_gradients(inputs)
@@ -300,7 +300,7 @@ def run_ranks(
         seeds = [torch.randn(e.shape, dtype=torch.float64, generator=generator) for e in made]
         pulled = dict(zip(leaves, _pull(made, list(leaves.values()), seeds), strict=True))
         if not all(bool(each.isfinite().all()) for each in made):
-            pulled = {}  # where there is no value, a gradient says nothing
+            pulled = {}  # gradients of values that are not finite prove nothing
         world = _World(axes)
         meshes = {place: _Mesh(world, place) for place in world.places}
         module: dict[str, Any] = {"__name__": f"derive_ranks_{name}"}
@@ -319,7 +319,7 @@ def run_ranks(
 
 
 def _ask_gradients(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The inputs anew, and those of them that gradients are asked of."""
+    """Copies of the inputs, and those of them that require gradients."""
     given = copy_values(inputs, slopes=True)
     return given, {k: v for k, v in given.items() if getattr(v, "requires_grad", False)}
 

@@ -1,4 +1,4 @@
-"""What rounding alone may do to a formula: it is evaluated with random last digits.
+"""The effect of rounding on a formula, estimated by evaluating it with random last digits.
 
 Source: Vignes, A stochastic arithmetic for reliable scientific computation, 1993.
 """
@@ -11,17 +11,17 @@ from derive.judge.evaluate import evaluate_system
 from derive.libraries import make_mode, torch
 
 RUNS = 8
-MORE = 32  # times what they do another order of operations may do
+MORE = 32  # allowed error in spreads of the runs, for other orders of operations
 _ELEMENTWISE = {"add", "sub", "mul", "div", "pow", "sqrt", "reciprocal", "exp", "log"}
-_ADDING = {"sum", "mean", "cumsum", "prod", "mm", "bmm", "mv", "dot"}  # of terms that may cancel
+_ADDING = {"sum", "mean", "cumsum", "prod", "mm", "bmm", "mv", "dot"}  # terms may cancel
 
 
 def _round(seed: int) -> Any:
-    """A mode in which results of arithmetic, and terms to be added, are off by a last digit."""
+    """A mode that perturbs results of arithmetic, and terms of sums, by one unit in last place."""
     generator = torch.Generator().manual_seed(seed)
 
     def shake(value: Any) -> Any:
-        """The tensor, each number up or down by one unit in the last place, or as it is."""
+        """The tensor, each number changed by -1, 0 or 1 units in the last place."""
         if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
             return value
         signs = torch.randint(-1, 2, value.shape, generator=generator).to(value.dtype)
@@ -38,7 +38,7 @@ def _round(seed: int) -> Any:
 def evaluate_rounded(
     system: ir.System, values: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> list[tuple[Any, ...]]:
-    """The results, each time with other last digits."""
+    """The results of several runs, each with other last digits."""
 
     def run(seed: int) -> tuple[Any, ...]:
         with _round(seed):
@@ -49,7 +49,7 @@ def evaluate_rounded(
 
 
 def is_within(found: Any, expected: Any, runs: Sequence[Any]) -> Any:
-    """Where two values differ by no more than the runs do, or where these have no one value."""
+    """Where values differ no more than the runs spread, or the runs disagree on nan or inf."""
     every = torch.stack(list(runs))
     is_same = ((every == every[0]) | (every.isnan() & every[0].isnan())).all(0)
     spread = MORE * (every - every[0]).abs().amax(0)

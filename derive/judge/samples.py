@@ -1,10 +1,10 @@
 """Small sizes and random inputs at which a formula is judged; the same seed draws the same.
 
-Sizes that coincide hide mistakes (a transposed square matrix has the right shape), so the sizes of
-one draw are pairwise distinct, and as far as possible from composite extents such as `H*D` too. One
-draw has a size 1. Every extent is a whole number and, where that can be had, at least 1. From draw
-to draw the order of the sizes changes, and they reach beyond the numbers in conditions, so that
-neither a clip nor a bracket is idle everywhere.
+Equal sizes hide mistakes (a transposed square matrix has the right shape), so the sizes of one draw
+are pairwise distinct and, if possible, distinct from composite extents such as `H*D`. One draw has
+a size 1. Every extent is a whole number and, if possible, at least 1. The order of the sizes varies
+between draws. Sizes exceed the numbers in conditions, so that no clip or bracket is idle
+everywhere.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ from derive.libraries import torch
 
 MOST_WORK = 200_000  # elements that the loops evaluate for one draw
 ATTEMPTS = 60
-MANY = 8  # sizes; of more, no draw is free of repeats, and a few attempts do
+MANY = 8  # sizes; with more, every draw has repeats, and a few attempts are enough
 LARGEST = (8, 12, 24, 48)  # sizes are drawn below these, the first that gives a draw
 
 Sizes = dict[str, int]
@@ -33,24 +33,22 @@ Sizes = dict[str, int]
 
 @dataclass(frozen=True)
 class Demands:
-    """What sizes have to satisfy: valid extents, long enough ones, and loops that end soon."""
+    """The constraints on sizes: valid extents, least extents, and a bound on the loops' work."""
 
     names: tuple[str, ...]
     extents: tuple[Polynomial, ...]
     least: tuple[tuple[Polynomial, int], ...]  # a fixed place x[3] asks for an extent of 4
-    wanted: tuple[tuple[Polynomial, int], ...]  # a bracket [i < 3] has a say from an extent of 5 on
-    loops: tuple[Polynomial, ...]  # the extents of the loops, each once
-    work: tuple[tuple[tuple[int, ...], int], ...]  # which loops stand around an access, how often
+    wanted: tuple[tuple[Polynomial, int], ...]  # a bracket [i < 3] has an effect from extent 5 on
+    loops: tuple[Polynomial, ...]  # the distinct extents of the loops
+    work: tuple[tuple[tuple[int, ...], int], ...]  # the loops around accesses, with counts
     changed_by: Mapping[str, tuple[int, ...]]  # the loops whose extent reads a size
-    fixed: Mapping[str, int] = field(default_factory=dict)  # sizes that are told
-    inverted: ir.System | None = (
-        None  # the system, where it asks for matrices that are not singular
-    )
+    fixed: Mapping[str, int] = field(default_factory=dict)  # sizes given by the caller
+    inverted: ir.System | None = None  # the system, if it needs nonsingular matrices
 
 
 @lru_cache(maxsize=16)
 def find_sizes(system: ir.System) -> tuple[str, ...]:
-    """The names of all sizes, also of those that only bound the values of a tensor."""
+    """The names of all sizes, including those that only bound the values of a tensor."""
     bounds = (
         bound
         for tensor in system.tensors
@@ -66,7 +64,7 @@ def choose_sizes(
 ) -> list[Sizes]:
     """`count` draws of all sizes, small and pairwise distinct; the second one has a size 1.
 
-    Sizes in `fixed` are what they are.
+    Sizes in `fixed` keep their values.
     """
     demands = _find_demands(system)
     known = {name: size for name, size in (fixed or {}).items() if name in demands.names}
@@ -81,7 +79,7 @@ def choose_sizes(
 
 
 def is_possible(system: ir.System, sizes: Mapping[str, int]) -> bool:
-    """Is every extent a whole number that is not 0, and is every place inside?"""
+    """Whether every extent is a positive whole number, and every place in range."""
     return _measure(dict(sizes), _find_demands(system), with_one=True) < _EMPTY
 
 
@@ -113,7 +111,7 @@ def _choose(demands: Demands, dice: Random, before: Sequence[Sizes], *, with_one
 
 
 def _is_singular(system: ir.System | None, sizes: Sizes) -> bool:
-    """Is a matrix singular at these sizes, whatever it holds, as x[n,i]*x[n,j] over few n is?"""
+    """Whether a matrix is singular at these sizes, as x[n,i]*x[n,j] over few n is."""
     from derive.judge.evaluate import evaluate_system
 
     if system is None or any(_evaluate(e, sizes) < 0 for e in _find_demands(system).extents):
@@ -134,15 +132,15 @@ def _draw(demands: Demands, dice: Random, largest: int, with_one: bool) -> Sizes
     top = max(largest, len(names) + 2) + len(known)
     pool = [size for size in range(2, top) if size not in known]
     sizes = dict(zip(names, dice.sample(pool, len(names)), strict=True))
-    if with_one and names and dice.random() < 0.8:  # not every formula bears a size 1
+    if with_one and names and dice.random() < 0.8:  # not every formula works at a size 1
         sizes[dice.choice(names)] = 1
     return {name: demands.fixed.get(name, sizes.get(name, 1)) for name in demands.names}
 
 
 def _shrink(sizes: Sizes, demands: Demands, *, least: int) -> Sizes:
-    """The sizes made smaller until the loops are short enough: the largest to the rarest below.
+    """Shrink the sizes until the loops are short enough: the largest to the rarest smaller number.
 
-    An extent below zero is a loop that takes no work until it is filled: so both go on in turn.
+    A loop of negative extent counts no work until its extent is filled, so both steps alternate.
     """
     free = [name for name in sizes if name not in demands.fixed]
     while True:
@@ -161,10 +159,9 @@ def _shrink(sizes: Sizes, demands: Demands, *, least: int) -> Sizes:
 
 
 def _fill_extents(sizes: Sizes, demands: Demands, *, least: int) -> Sizes:
-    """The sizes with those that are taken away, K in L - K + 1, small enough to leave something.
+    """Shrink subtracted sizes, such as K in L - K + 1, until every extent is large enough.
 
-    The largest of them is made smaller first, as far as it goes before another one is; none
-    becomes 1 for more than one position to be left.
+    The largest is shrunk first. A size becomes 1 only if the extent would be empty otherwise.
     """
     for extent in demands.extents:
         taken = [name for name in _find_taken(extent) if name not in demands.fixed]
@@ -178,7 +175,7 @@ def _fill_extents(sizes: Sizes, demands: Demands, *, least: int) -> Sizes:
 
 
 def _find_taken(extent: Polynomial) -> tuple[str, ...]:
-    """The sizes of which a smaller one leaves a larger extent, if all sizes are positive."""
+    """The sizes in which the extent decreases, if all sizes are positive."""
     return tuple(
         dict.fromkeys(
             name
@@ -191,7 +188,7 @@ def _find_taken(extent: Polynomial) -> tuple[str, ...]:
 
 
 def _find_signs(expr: ir.Expr, sign: int) -> Iterator[tuple[str, int]]:
-    """The sizes in an extent, each with the sign of what it adds to it."""
+    """Yield the sizes in an extent, each with the sign of its effect on it."""
     match expr:
         case ir.Size(name):
             yield name, sign
@@ -209,7 +206,7 @@ def _find_signs(expr: ir.Expr, sign: int) -> Iterator[tuple[str, int]]:
 
 
 def _measure(sizes: Sizes, demands: Demands, *, with_one: bool) -> float:
-    """How bad the sizes are: 0 where all extents are valid and no two of them coincide."""
+    """The penalty of the sizes: 0 where all extents are valid and pairwise distinct."""
     values = [_evaluate(extent, sizes) for extent in demands.extents]
     badness = 0.0
     for value in values:
@@ -220,7 +217,7 @@ def _measure(sizes: Sizes, demands: Demands, *, with_one: bool) -> float:
         badness += _IDLE * sum(_evaluate(e, sizes) < least for e, least in demands.wanted)
     badness += 10 * _count_repeats(sizes.values()) + _count_repeats(values)
     ones = sum(size == 1 for size in sizes.values())
-    if not with_one:  # a window with one place says nothing of its step
+    if not with_one:  # a window with one place does not test its step
         made = zip(demands.extents, values, strict=True)
         ones += sum(value == 1 for extent, value in made if not _find_size(extent))
     return badness + 40 * abs(ones - (with_one and bool(sizes)))
@@ -231,7 +228,7 @@ def _count_repeats(values: Any) -> int:
 
 
 def _count_same_orders(sizes: Sizes, before: Sequence[Sizes]) -> int:
-    """The pairs of sizes of which this draw shows no order that is new, while one is missing."""
+    """The number of pairs of sizes that lack an order this draw does not add."""
     count = 0
     for one, other in combinations(sizes, 2):
         seen = {_find_order(draw[one], draw[other]) for draw in before} - {0}
@@ -241,7 +238,7 @@ def _count_same_orders(sizes: Sizes, before: Sequence[Sizes]) -> int:
 
 
 def _find_order(one: int, other: int) -> int:
-    """Which is clearly larger: 1, -1, or 0 where they are next to each other or one is 1."""
+    """1 or -1 by which is larger; 0 where they differ by less than 2 or one is 1."""
     return 0 if abs(one - other) < 2 or 1 in {one, other} else 1 if one > other else -1
 
 
@@ -250,7 +247,7 @@ def _add_up_work(lengths: Sequence[float], demands: Demands) -> float:
 
 
 def _find_size(extent: Polynomial) -> str:
-    """The name of the size that an extent is, as most are; "" for any other."""
+    """The name of the size, where the extent is a single size; else ""."""
     match tuple(extent.terms.items()):
         case ((((ir.Size(name), 1),), 1),):
             return name
@@ -271,7 +268,7 @@ def _find_demands(system: ir.System) -> Demands:
     tensors = (*system.tensors, *(e.target.tensor for e in system.equations))
     extents = [extent for tensor in tensors for extent in tensor.shape]
     extents += [tensor.below for tensor in tensors if tensor.below is not None]
-    number_of: dict[Polynomial, int] = {}  # each extent of a loop, numbered as it is met
+    number_of: dict[Polynomial, int] = {}  # the loops' extents, numbered in order of occurrence
     work: Counter[tuple[int, ...]] = Counter()
     least: dict[tuple[Polynomial, int], None] = {}
     wanted: dict[tuple[Polynomial, int], None] = {}
@@ -297,13 +294,13 @@ def _find_demands(system: ir.System) -> Demands:
 
 
 def _is_inverse(equation: ir.Equation) -> bool:
-    """Does an equation ask for a matrix that is not singular?"""
+    """Whether an equation needs a nonsingular matrix."""
     parts = (part for part in walk(equation.value) if isinstance(part, (ir.Along, ir.Reduce)))
     return any(part.kind in {"inverse", "cholesky", "logdet"} for part in parts)
 
 
 def _find_readers(extents: tuple[Polynomial, ...]) -> dict[str, tuple[int, ...]]:
-    """By size, the numbers of the extents that it stands in."""
+    """The numbers of the extents that contain each size."""
     readers: dict[str, tuple[int, ...]] = {}
     for number, extent in enumerate(extents):
         parts = (part for atom in extent.atoms for part in walk(atom))
@@ -315,7 +312,7 @@ def _find_readers(extents: tuple[Polynomial, ...]) -> dict[str, tuple[int, ...]]
 def _find_loops(
     expr: ir.Expr, loops: tuple[ir.Index, ...]
 ) -> Iterator[tuple[ir.Expr, tuple[ir.Index, ...]]]:
-    """Every access with the indices that loop around it."""
+    """Yield every access with the indices of the loops around it."""
     match expr:
         case ir.Access():
             yield expr, loops
@@ -328,7 +325,7 @@ def _find_loops(
 
 
 def _find_least(expr: ir.Expr) -> Iterator[tuple[Polynomial, int]]:
-    """How long a tensor must be for its fixed places."""
+    """Yield the least extents that the fixed places of an access need."""
     assert isinstance(expr, ir.Access)
     for place, extent in zip(expr.places, expr.tensor.shape, strict=False):
         if isinstance(place, ir.Number):
@@ -336,9 +333,9 @@ def _find_least(expr: ir.Expr) -> Iterator[tuple[Polynomial, int]]:
 
 
 def _find_wanted(expr: ir.Expr) -> Iterator[tuple[Polynomial, int]]:
-    """From which extent on a condition is true and false, over an index and a number.
+    """Yield the least extents at which conditions on an index and a number take both values.
 
-    Over two indices it has to be long enough that `j <= i` and `j < i` differ off the ends too.
+    With two indices the extent must be so large that `j <= i` and `j < i` differ off the ends too.
     """
     for part in walk(expr):
         if isinstance(part, ir.Compare):
@@ -380,9 +377,9 @@ def draw_inputs(
 
 @lru_cache(maxsize=16)
 def _find_definite(system: ir.System) -> Mapping[str, tuple[tuple[int, int], ...]]:
-    """The places of square tensors that a logarithm of a determinant, or a triangle, may ask for.
+    """The pairs of axes of square tensors that logdet or cholesky may read.
 
-    With a large diagonal they are positive definite, and the determinant is positive.
+    A large diagonal makes them positive definite.
     """
     values = {e.target.tensor.name: e.value for e in system.equations}
     parts = [part for value in values.values() for part in walk(value)]
@@ -442,26 +439,26 @@ def _draw_tensor(
 
 @dataclass(frozen=True)
 class Domain:
-    """The values that an argument may hold: between two bounds, either of which may be missing."""
+    """The interval of an argument's values; either bound may be missing."""
 
     low: float | None
     high: float | None
-    strict: tuple[bool, bool]  # is the bound itself left out?
+    strict: tuple[bool, bool]  # whether the bound itself is excluded
 
     @property
     def is_everything(self) -> bool:
-        """Has it no bound?"""
+        """Whether the domain has no bound."""
         return self.low is None and self.high is None
 
     def holds(self, value: float) -> bool:
-        """Is the value in it?"""
+        """Whether the value is in the domain."""
         above = self.low is None or value > self.low or (value == self.low and not self.strict[0])
         below = self.high is None or value < self.high
         return above and (below or (value == self.high and not self.strict[1]))
 
 
 def find_domain(tensor: ir.Tensor | ir.ScalarInput, sizes: Mapping[str, int]) -> Domain:
-    """The domain of an argument at these sizes; that of positions is 0 .. below - 1."""
+    """The domain of an argument at these sizes; 0 .. below - 1 for positions."""
     if isinstance(tensor, ir.Tensor) and tensor.kind == "int" and tensor.below is not None:
         return Domain(0, int(_evaluate(Polynomial.of(tensor.below), sizes)) - 1, (False, False))
     bounds = _find_bound(tensor.lower, sizes), _find_bound(tensor.upper, sizes)
@@ -474,7 +471,7 @@ def _draw_real(
     sizes: Mapping[str, int],
     generator: Any,
 ) -> Any:
-    """Normal numbers; between two bounds uniform ones, and off a bound that is excluded."""
+    """Normal numbers, or uniform ones between two bounds; an excluded bound is avoided."""
     domain = find_domain(tensor, sizes)
     low, high = domain.low, domain.high
     if low is not None and high is not None:
@@ -490,7 +487,7 @@ def _draw_real(
 
 
 def _find_bound(bound: ir.Expr | None, sizes: Mapping[str, int]) -> float | None:
-    """The number, or None where there is no bound."""
+    """The bound's value, or None where there is no finite constant bound."""
     if bound is None or any(
         isinstance(part, ir.Access | ir.Index | ir.Infinity) for part in walk(bound)
     ):
@@ -500,7 +497,7 @@ def _find_bound(bound: ir.Expr | None, sizes: Mapping[str, int]) -> float | None
 
 
 def _draw_mask(shape: tuple[int, ...], generator: Any, empty_row: bool) -> Any:
-    """Truth values with a True on every line along every index, and a False somewhere."""
+    """Truth values with a True on every line along every axis, and a False somewhere."""
     drawn = torch.rand(shape, generator=generator) < 0.5
     places = torch.arange(drawn.numel()).reshape(shape)
     steps = [extent for extent in shape if extent > 1]
