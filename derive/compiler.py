@@ -65,7 +65,7 @@ class Built:
     @property
     def notes(self) -> tuple[str, ...]:
         """The laws that the plan used beyond tidying up, and warnings."""
-        own = self.remarks if self.passes is None else (self.passes.say(),)
+        own = self.remarks if self.passes is None else (self.passes.describe_costs(),)
         return (*self.plan.notes, *own)
 
     @property

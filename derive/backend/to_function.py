@@ -64,7 +64,7 @@ def to_function(
         (blocks[tile.block], "", "int", f"keyword: the same of {tile.index.name} in the backward")
         for tile in backward.tiles
     ]
-    said = passes.say()
+    said = passes.describe_costs()
     remarks = (f"{said[0].upper()}{said[1:]}.", TWICE)
     given = [entry.name for entry in (*to_module.order_inputs(system), *system.sizes)]
     given += [*(tile.block for tile in forward.tiles), *blocks.values()]

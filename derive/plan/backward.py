@@ -1,10 +1,10 @@
-"""What a forward pass keeps for the backward one, and the plans of both.
+"""The plans of a forward and a backward pass, and the tensors saved between them.
 
-Of the tensors that the gradients read, one is kept if it is small beside the largest argument or
-result of a batch; what a normalized row runs along, or makes, only if it is no larger than what is
-made out of the row. What is not kept is computed again, from what is. Nor is anything kept where
-that takes more time, by the model of the machine: it may keep torch's own call for several steps
-from being used. Both are weighed against what autograd makes of the plan of the results alone.
+A tensor that the gradients read is saved if it is small beside the largest argument or result of a
+batch. The input or output of a normalized row is saved only if it is no larger than the tensor
+computed from the row. Other tensors are recomputed. A tensor is not saved either where the machine
+model says that saving takes more time: it may prevent one call of torch for several steps. Both
+passes are compared with the backward that autograd derives from the plan of the results alone.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -30,35 +30,35 @@ from derive.plan.search import Request, find_plan
 from derive.plan.steps import free_name
 from derive.plan.waves import turn_upward
 
-LONGER = 2  # times autograd's time, with as much memory: a backward of its own is of no use
-LARGER = 4  # times as many elements as the largest argument or result of a batch: still small
+LONGER = 2  # times autograd's time, at equal memory, from which a separate backward is no use
+LARGER = 4  # a tensor of at most so many times the largest argument or result is small
 
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """The plan of the results and of what is kept, and the plan of the gradients out of that.
+    """The plan of the results and saved tensors, and the plan of the gradients.
 
-    `given` names the gradient that comes in for each result, `made` the one that goes out for each
-    argument.
+    `given` maps each result to the name of its incoming gradient, `made` each argument to the name
+    of its outgoing gradient.
     """
 
-    forward: Plan  # its results are those of the formula, then what is kept
+    forward: Plan  # the results of the formula, then the saved tensors
     backward: Plan
-    gradients: ir.System  # all that the backward is made of, from the arguments
-    kept: tuple[str, ...]  # results among them
+    gradients: ir.System  # computed from the arguments alone
+    kept: tuple[str, ...]  # the saved tensors, results included
     given: Mapping[str, str]
     made: Mapping[str, str]
 
     @property
     def blocks(self) -> dict[str, str]:
-        """The keyword of each block of the backward, by the name that it has there."""
+        """The keyword argument for each block of the backward, by the block's name in its plan."""
         taken = set(self.forward.names) | {tile.block for tile in self.forward.tiles}
         return {t.block: free_name(f"backward_{t.block}", taken) for t in self.backward.tiles}
 
     def compare(self, plan: Plan, machine: Machine) -> tuple[str, ...]:
-        """Why autograd does far better on a plan of the results alone; nothing where it does not.
+        """The reason that autograd is far better on a plan of the results; () where it is not.
 
-        So much more time as it takes less memory is fine.
+        The time may be longer by the factor by which the memory is smaller.
         """
         tensors = (e for e in self.backward.system.inputs if isinstance(e, ir.Tensor))
         kept = (Polynomial.of(ir.Mul(e.shape)) for e in tensors if e.name in self.kept)
@@ -68,7 +68,7 @@ class Passes:
         seconds = self.forward.find_time(machine) + whole.find_time(machine)
         other, alive = find_trained(plan, machine)
         if not other:
-            return ()  # all are views, which cost nothing
+            return ()  # views cost nothing
         times, share = seconds / other, elements / max(1, alive)
         if times < LONGER * max(1, 1 / max(share, 1e-9)):
             return ()
@@ -77,8 +77,8 @@ class Passes:
             f"that autograd makes, and {share:.2g} times its memory",
         )
 
-    def say(self) -> str:
-        """What the backward costs, and what is kept for it."""
+    def describe_costs(self) -> str:
+        """The cost of the backward and the names of the saved tensors, in words."""
         flops, peak = (
             to_text(p.to_expr()).replace(" * ", "*")
             for p in (self.backward.flops, self.backward.peak_elements)
@@ -87,7 +87,7 @@ class Passes:
         return f"its own backward: {flops} operations; {peak} elements alive at once; {kept}"
 
 
-def plan_passes(  # noqa: PLR0913, PLR0917 - a formula, its gradients, and what is asked
+def plan_passes(  # noqa: PLR0913, PLR0917 - a formula, its gradients, and the request
     system: ir.System,
     gradients: ir.System,
     names: tuple[Mapping[str, str], Mapping[str, str]],
@@ -95,15 +95,15 @@ def plan_passes(  # noqa: PLR0913, PLR0917 - a formula, its gradients, and what 
     request: Request,
     compared: tuple[str, ...] = (),
 ) -> Passes:
-    """The plans of a formula and of its gradients; `names` are those of gradients, in and out.
+    """The plans of a formula and of its gradients; `names` are `given` and `made` of Passes.
 
-    What is `compared` with its maximum is kept: computed anew it may round otherwise.
+    The `compared` tensors are saved: recomputed values could round differently from their maximum.
     """
     found = _find_kept(system, gradients, sizes)
     kept = (*found, *(name for name in compared if name not in found))
 
     def time(names: tuple[str, ...]) -> float:
-        pair = cut(system, gradients, names)
+        pair = split_passes(system, gradients, names)
         opened = (open_recurrences(close_running(turn_upward(each)))[0] for each in pair)
         plans = [make_plan(each, sizes, cells=request.cells) for each in opened]
         return sum(plan.find_time(request.machine) for plan in plans)
@@ -114,7 +114,7 @@ def plan_passes(  # noqa: PLR0913, PLR0917 - a formula, its gradients, and what 
         fewer = tuple(each for each in kept if each != name)
         if (seconds := time(fewer)) <= least:
             kept, least = fewer, seconds
-    ahead, behind = cut(system, gradients, kept)
+    ahead, behind = split_passes(system, gradients, kept)
     lean = replace(request, keywords=False, in_place=True)
     forward = fix_chunks(find_plan(ahead, sizes, lean))
     uses = _find_uses(ahead, behind, sizes)
@@ -127,15 +127,15 @@ def plan_passes(  # noqa: PLR0913, PLR0917 - a formula, its gradients, and what 
 
 
 def name_compared(system: ir.System) -> tuple[ir.System, tuple[str, ...]]:
-    """The system with a tensor for all that a maximum or minimum is taken of, and their names.
+    """The system with a named tensor for each operand of a maximum or minimum, and the names.
 
-    What recurs stays: its places are computed again one by one, from those before that are kept.
+    Recurrences are left alone: their values are recomputed step by step from saved ones.
     """
     names = Names.of(system)
     equations: list[ir.Equation] = []
     named: dict[str, None] = {}
 
-    def name(stem: str, expr: ir.Expr) -> ir.Expr:
+    def name_operand(stem: str, expr: ir.Expr) -> ir.Expr:
         match expr:
             case ir.Reduce("max" | "min", bound, condition, body):
                 if not isinstance(body, ir.Access):
@@ -152,7 +152,7 @@ def name_compared(system: ir.System) -> tuple[ir.System, tuple[str, ...]]:
         if equation in recurring:
             equations.append(equation)
             continue
-        value = rewrite_bottom_up(equation.value, partial(name, stem))
+        value = rewrite_bottom_up(equation.value, partial(name_operand, stem))
         equations.append(replace(equation, value=value))
     made_here = {e.target.tensor.name for e in equations}
     return replace(system, equations=tuple(equations)), tuple(n for n in named if n in made_here)
@@ -161,29 +161,34 @@ def name_compared(system: ir.System) -> tuple[ir.System, tuple[str, ...]]:
 def _keep_products(
     forward: Plan, backward: Plan, given: Set[str]
 ) -> tuple[Plan, Plan, tuple[str, ...]]:
-    """The plans with products of the arguments in both kept, by name.
+    """The plans with the products of arguments that both compute saved, and their names.
 
-    Those are kept that are no larger than the largest result or than what they are made of.
+    A saved product is no larger than the largest result or than its operands.
     """
 
     def list_products(plan: Plan) -> dict[str, ops.Einsum]:
-        """Those that are made outside of loops."""
+        """The products computed outside of loops."""
         first, last = (plan.tile.first, plan.tile.last) if plan.tile is not None else (0, -1)
         steps = () if plan.scans else (*plan.steps[:first], *plan.steps[last + 1 :])
         return {step.name: step.op for step in steps if isinstance(step.op, ops.Einsum)}
 
-    def count(axes: Iterable[ir.Index]) -> int:
+    def count_over(axes: Iterable[ir.Index]) -> int:
         return forward.at_sizes(count_elements(axes))
 
     made = {to_product(op): name for name, op in list_products(forward).items()}
     known = {entry.name for entry in forward.system.inputs}
     taken = known | {tensor.name for tensor in forward.system.results}
-    least = max((count(ops.axes_of(op)) for op in forward.results), default=0)
+    least = max((count_over(ops.axes_of(op)) for op in forward.results), default=0)
     again: dict[str, tuple[str, tuple[ir.Index, ...]]] = {}
     for name, op in list_products(backward).items():
-        most = max(least, *(count(ops.axes_of(arg)) for arg in op.args))
+        most = max(least, *(count_over(ops.axes_of(arg)) for arg in op.args))
         same = made.get(to_product(op), "")
-        if same and ops.find_reads(op) <= known and name not in taken and count(op.axes) <= most:
+        if (
+            same
+            and ops.find_reads(op) <= known
+            and name not in taken
+            and count_over(op.axes) <= most
+        ):
             again[name] = same, op.axes
             known |= {name} if name == same else set()
     own = {step.name: step.axes for step in forward.steps}
@@ -204,24 +209,24 @@ def _keep_products(
     return (ahead, behind, tuple(again)) if again else (forward, backward, ())
 
 
-def cut(
+def split_passes(
     system: ir.System, gradients: ir.System, kept: tuple[str, ...]
 ) -> tuple[ir.System, ir.System]:
-    """The formula with what is kept among its results, and the gradients that take that."""
+    """The formula with the saved tensors as results, and the gradients with them as inputs."""
     made = {each.target.tensor.name: each.target.tensor for each in gradients.equations}
     needed = {tensor.name for tensor in gradients.results}
     equations: list[ir.Equation] = []
     made_here = [e for e in gradients.equations if e.target.tensor.name not in kept]
     while len(equations) < len(
         equations := [e for e in made_here if e.target.tensor.name in needed]
-    ):  # those that recur read what later ones define
+    ):  # to a fixed point: recurrences read equations after them
         needed |= {each.tensor.name for e in equations for each in find_accesses(e.value)}
     used = [name for name in kept if name in needed]
     inputs = (*gradients.inputs, *(made[name] for name in used))
     whole = replace(gradients, inputs=inputs, equations=tuple(equations))
     read = [e for e in inputs if not isinstance(e, ir.Tensor) or e.name in needed]
     outside = {entry.name for entry in (*system.inputs, *(made[name] for name in used))}
-    # A gradient that comes in may be None: the other arguments stand first, and tell the sizes.
+    # Incoming gradients may be None, so the arguments that determine the sizes come first.
     read.sort(key=lambda entry: entry.name not in outside)
     short = replace(whole, inputs=tuple(read))
     sure = replace(short, inputs=tuple(e for e in read if e.name in outside))
@@ -233,30 +238,30 @@ def cut(
     return replace(system, results=(*system.results, *more)), backward
 
 
-def _count(tensor: ir.Tensor, sizes: Mapping[str, int]) -> int:
-    """The elements of a tensor."""
+def _count_tensor(tensor: ir.Tensor, sizes: Mapping[str, int]) -> int:
+    """The number of elements of a tensor."""
     return prod(evaluate_extent(extent, sizes) for extent in tensor.shape)
 
 
 def _find_uses(
     ahead: ir.System, behind: ir.System, sizes: Mapping[str, int]
 ) -> tuple[tuple[str, ...], ...]:
-    """All gradients, and those by what is no larger than a result: what is larger may be constant.
+    """The names of all gradients, and of those for arguments no larger than a result.
 
-    What rests on a large table of constants is not to wait for the gradients by it.
+    A larger argument may be a table of constants, whose gradient is often not needed.
     """
-    most = max((_count(tensor, sizes) for tensor in ahead.results), default=0)
+    most = max((_count_tensor(tensor, sizes) for tensor in ahead.results), default=0)
     every = tuple(tensor.name for tensor in behind.results)
-    fewer = tuple(tensor.name for tensor in behind.results if _count(tensor, sizes) <= most)
+    fewer = tuple(tensor.name for tensor in behind.results if _count_tensor(tensor, sizes) <= most)
     return tuple(dict.fromkeys((every, fewer or every)))
 
 
 def _find_kept(
     system: ir.System, gradients: ir.System, sizes: Mapping[str, int]
 ) -> tuple[str, ...]:
-    """The results, and the tensors that are small, as far as something is computed for them."""
-    count = partial(_count, sizes=sizes)
-    rows: dict[str, int | None] = {}  # what a row makes, or runs along: how large it may be
+    """The names of the results and of small tensors that are computed, not just renamed."""
+    count = partial(_count_tensor, sizes=sizes)
+    rows: dict[str, int | None] = {}  # the size limit of inputs and outputs of rows
     for equation in system.equations:
         for part in walk(equation.value):
             if isinstance(part, ir.Along):
@@ -291,12 +296,12 @@ def _find_kept(
 
 
 def find_trained(plan: Plan, machine: Machine) -> tuple[float, int]:
-    """Seconds with the backward that autograd makes of it, and the elements alive at once."""
+    """The seconds of a plan with autograd's backward, and the elements alive at once."""
     sizes = plan.complete(plan.sizes)
     memory, seconds = Storage(sizes), replace(plan, uses=()).find_time(machine)
     named = {step.op: step.name for step in plan.steps}
     tensors = [e for e in plan.system.inputs if isinstance(e, ir.Tensor)]
-    kept: dict[ops.Op | str, int] = {tensor.name: 0 for tensor in tensors}  # views of one: none
+    kept: dict[ops.Op | str, int] = {tensor.name: 0 for tensor in tensors}  # views of them: 0
     largest = 0
     for place, step in enumerate(plan.steps):
         around = [tile for tile in plan.tiles if tile.first <= place <= tile.last]
@@ -318,22 +323,22 @@ def find_trained(plan: Plan, machine: Machine) -> tuple[float, int]:
         if isinstance(root, ops.Source) and root.name in kept:
             kept[step.name] = 0  # a view
     cut = [op for tile in plan.tiles for _, op in tile.sliced if has_gradient(op)]
-    for op in cut:  # the gradients by its blocks are joined
+    for op in cut:  # the gradients of the blocks are joined
         seconds += 2 * time_op(ops.Apply("neg", (op,), ops.axes_of(op)), memory, machine)
         largest = max(largest, memory.count(ops.axes_of(op)))
-    given = sum(_count(tensor, sizes) for tensor in tensors if tensor.kind == "real")
+    given = sum(_count_tensor(tensor, sizes) for tensor in tensors if tensor.kind == "real")
     return seconds, max(plan.peak, sum(kept.values()) + given + largest)
 
 
 def has_gradient(op: ops.Op) -> bool:
-    """Does autograd follow it, where all real arguments have gradients?"""
+    """Whether autograd tracks the result if all real arguments require gradients."""
     if ops.is_boolean(op) or ops.is_integral(op):
         return False
     return isinstance(op, ops.Source) or any(map(has_gradient, ops.args_of(op)))
 
 
 def find_saved(op: ops.Op) -> tuple[ops.Op, ...]:
-    """What autograd keeps for the backward of an operation."""
+    """The tensors that autograd saves for the backward of an operation."""
     args = ops.args_of(op)
     match op:
         case ops.Einsum() | ops.Apply("*"):
@@ -354,17 +359,17 @@ def find_saved(op: ops.Op) -> tuple[ops.Op, ...]:
     return tuple(each for each in map(find_root, found) if not isinstance(each, ops.Num))
 
 
-CALLED = 2.5  # times what a call of torch takes, its own backward does: 2 to 2.5
+CALLED = 2.5  # time of the backward of a call of torch over its forward: 2 to 2.5
 
 
 def time_gradients(op: ops.Op, memory: Storage, machine: Machine) -> float:
-    """The time that autograd takes from the gradient by an operation to those by its operands."""
+    """The time of autograd's backward of one operation."""
 
     def stand(axes: tuple[ir.Index, ...], name: str = "gradient") -> ops.Op:
-        return ops.Source(name, axes)  # a tensor that lies in one piece
+        return ops.Source(name, axes)  # a contiguous tensor
 
-    def walk(axes: tuple[ir.Index, ...], times: float = 1) -> float:
-        """The time of products element by element."""
+    def time_products(axes: tuple[ir.Index, ...], times: float = 1) -> float:
+        """The time of elementwise products."""
         pair = (stand(axes), stand(axes, "other"))
         return times * time_op(ops.Apply("*", pair, axes), memory, machine)
 
@@ -379,22 +384,22 @@ def time_gradients(op: ops.Op, memory: Storage, machine: Machine) -> float:
         case ops.Apply(function):
             each = {"+": 0, "-": 0, "*": 1, "neg": 1}.get(function, 2)
             for arg in active:
-                seconds += walk(axes, each) if each else 0
+                seconds += time_products(axes, each) if each else 0
                 over = tuple(i for i in axes if i not in find_true_axes(arg))
                 if over:
                     summed = ops.Reduction("sum", stand(axes), over)
                     seconds += time_op(summed, memory, machine)
         case ops.Reduction(kind, arg):
-            seconds += walk(find_true_axes(arg), 0.5 if kind in {"sum", "mean"} else 2)
+            seconds += time_products(find_true_axes(arg), 0.5 if kind in {"sum", "mean"} else 2)
         case ops.Along():
-            seconds += walk(axes, 2)
+            seconds += time_products(axes, 2)
         case ops.Cell() | ops.Recur():
             seconds += CALLED * time_op(op, memory, machine)
-            if isinstance(op, ops.Cell) and op.scratch:  # torch writes it out, and keeps its steps
+            if isinstance(op, ops.Cell) and op.scratch:  # torch decomposes it and saves its steps
                 inner = find_inner(op.whole, op.args)
                 seconds += sum(time_gradients(each, memory, machine) for each in inner)
         case ops.Fill() | ops.Choose():
-            seconds += walk(axes, len(active))
+            seconds += time_products(axes, len(active))
         case ops.Select(arg) | ops.Slice(arg) | ops.Take(arg) | ops.Expand(arg):
-            seconds += walk(find_true_axes(arg), 0.5)
+            seconds += time_products(find_true_axes(arg), 0.5)
     return seconds

@@ -1,7 +1,7 @@
-"""What stands before the first places of a table: read off choices by places, and weighed.
+"""Boundary values of tables of recurrences over two indices, found in choices by position.
 
-where(i - 1 < 0, top[j], D[i - 1,j])          top[j] stands at D[-1,j]
-where(i >= 1, D[i - 1,j] + e[i,j], -oo)       so does -oo, and e is 0 there
+where(i - 1 < 0, top[j], D[i - 1,j])          D[-1,j] is top[j]
+where(i >= 1, D[i - 1,j] + e[i,j], -oo)       D[-1,j] is -oo, and e is 0 there
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from derive.ir.walk import (
 from derive.plan.turns import settle_choices
 
 Reads = tuple[ir.Access, ...]
-Place = tuple[ir.Tensor, int, int]  # of a table, that may be outside
+Place = tuple[ir.Tensor, int, int]  # a tensor and a position, which may be outside
 
-MOST = 8  # the largest number in a condition that a small table has places around
+MOST = 8  # the largest number in a condition for which a small table is tried
 COUNTED = (ir.Add, ir.Mul, ir.Index, ir.Size, ir.Number)
 RELATIONS: Mapping[str, Callable[[Fraction], bool]] = {
     "<": lambda gap: gap < 0,
@@ -46,7 +46,7 @@ RELATIONS: Mapping[str, Callable[[Fraction], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A small table: the numbers of its places, and the sizes that give them."""
+    """A small table: its extents, and the sizes that lead to them."""
 
     indices: tuple[ir.Index, ir.Index]
     outer: int
@@ -55,7 +55,7 @@ class Grid:
 
     @staticmethod
     def of(system: ir.System, recurrence: Recurrence) -> Grid | None:
-        """The table of a recurrence; None where conditions have large numbers."""
+        """A small table of a recurrence; None where conditions have large numbers."""
         loops = recurrence.loops
         values = [equation.value for equation in recurrence.equations]
         conditions = [p for value in values for p in walk(value) if isinstance(p, ir.Compare)]
@@ -71,7 +71,7 @@ class Grid:
         return Grid((one, other), outer, inner, sizes) if min(outer, inner) > most else None
 
     def decides(self, condition: ir.Expr) -> bool:
-        """Whether places and sizes alone decide a condition."""
+        """Whether positions and sizes alone decide a condition."""
         if not isinstance(condition, (ir.Compare, ir.And, ir.Or, ir.Not, ir.Truth)):
             return False
         free = {*find_free(condition)}
@@ -80,7 +80,7 @@ class Grid:
         return known and free <= {*self.indices} and {*find_size_names(condition)} <= {*self.sizes}
 
     def holds(self, condition: ir.Expr, place: tuple[int, int]) -> bool:
-        """Whether such a condition holds at a place."""
+        """Whether a condition on positions holds at a position."""
         match condition:
             case ir.Truth(value):
                 return value
@@ -91,33 +91,34 @@ class Grid:
             case ir.Or(parts):
                 return any(self.holds(part, place) for part in parts)
             case ir.Compare(relation, left, right):
-                sides = (self._count(side, place) for side in (left, right))
+                sides = (self._evaluate_number(side, place) for side in (left, right))
                 return RELATIONS[relation](next(sides) - next(sides))
         raise TypeError(f"{type(condition).__name__} is no condition of places")
 
-    def _count(self, expr: ir.Expr, place: tuple[int, int]) -> Fraction:
+    def _evaluate_number(self, expr: ir.Expr, place: tuple[int, int]) -> Fraction:
         match expr:
             case ir.Number(value):
                 return value
             case ir.Size(name):
                 return Fraction(self.sizes[name])
             case ir.Add(terms):
-                return sum((self._count(term, place) for term in terms), Fraction(0))
+                return sum((self._evaluate_number(term, place) for term in terms), Fraction(0))
             case ir.Mul(factors):
                 total = Fraction(1)
                 for factor in factors:
-                    total *= self._count(factor, place)
+                    total *= self._evaluate_number(factor, place)
                 return total
         return Fraction(place[self.indices.index(expr)])
 
     def find_leaves(self, expr: ir.Expr) -> dict[tuple[int, int], ir.Expr]:
-        """The part that nested choices pick at each place."""
+        """The branch that nested choices take at each position."""
         return {
-            place: self.pick(expr, place) for place in product(range(self.outer), range(self.inner))
+            place: self.pick_branch(expr, place)
+            for place in product(range(self.outer), range(self.inner))
         }
 
-    def pick(self, expr: ir.Expr, place: tuple[int, int]) -> ir.Expr:
-        """The part that nested choices pick at a place."""
+    def pick_branch(self, expr: ir.Expr, place: tuple[int, int]) -> ir.Expr:
+        """The branch that nested choices take at a position."""
         while isinstance(expr, ir.Where) and self.decides(expr.condition):
             expr = expr.then if self.holds(expr.condition, place) else expr.other
         return expr
@@ -125,13 +126,13 @@ class Grid:
 
 @dataclass
 class Cases:
-    """An equation by cases as the last of them, where in the others reads outside add nothing.
+    """An equation by cases as its last case, with neutral boundary values for the others.
 
         R[0,j] = c[0,j] + R[0,j - 1];  R[i,j] = c[i,j] + logaddexp(R[i - 1,j], R[i,j - 1])
         R[i,j] = c[i,j] + logaddexp(R[i - 1,j], R[i,j - 1])    with R[-1,j] = -oo
 
-    `lags` are those of what the last case reads of the table; of the `plain` ones at its own places
-    otherwise one may begin the table. Data that a case does not read is 0 at its places.
+    `lags` are the lags of the last case's reads of the table. A `plain` read, at the same positions
+    on all other axes, may start the table. Data that a case does not read is masked by 0 there.
     """
 
     value: ir.Expr
@@ -140,12 +141,12 @@ class Cases:
     plain: Collection[ir.Access]
 
     def absorb(self) -> tuple[ir.Expr, dict[Place, ir.Expr]] | None:
-        """The last case, and what stands outside of the table; None where a case is another."""
+        """The last case and the boundary values; None where some case does not reduce to it."""
         groups: dict[tuple[ir.Expr, Reads], list[tuple[int, int]]] = {}
         for place, leaf in self.grid.find_leaves(self.value).items():
             out = (a for a, lag in self.lags.items() if place[0] < lag[0] or place[1] < lag[1])
             groups.setdefault((leaf, tuple(out)), []).append(place)
-        self.last = self.grid.pick(self.value, (self.grid.outer - 1, self.grid.inner - 1))
+        self.last = self.grid.pick_branch(self.value, (self.grid.outer - 1, self.grid.inner - 1))
         if any((leaf is self.last) is bool(out) for leaf, out in groups) or len(groups) < 2:
             return None
         for self.nothing in (ir.Infinity(negative=True), ir.Infinity(), ir.ZERO):
@@ -161,9 +162,9 @@ class Cases:
         lacking: dict[ir.Access, set[tuple[int, int]]] = {}
         for (case, out), places in groups.items():
             at = self._find_fixed(places)
-            here = {*find_accesses(self._settle(case, at))}
+            here = {*find_accesses(self._fix_indices(case, at))}
             for access in find_accesses(self.last):
-                if access not in self.lags and self._settle(access, at) not in here:
+                if access not in self.lags and self._fix_indices(access, at) not in here:
                     lacking.setdefault(access, set()).update(places)
             if len(out) == len(self.lags):
                 first[places[0]] = case, out
@@ -171,7 +172,9 @@ class Cases:
                     raise HarmfulError
                 continue
             rest = self._drop(out)
-            if Polynomial.of(self._settle(rest, at)) != Polynomial.of(self._settle(case, at)):
+            if Polynomial.of(self._fix_indices(rest, at)) != Polynomial.of(
+                self._fix_indices(case, at)
+            ):
                 raise HarmfulError
             starts |= {self._find_place(a, p): self.nothing for p in places for a in out}
         masked: dict[ir.Expr, ir.Expr] = {
@@ -197,39 +200,39 @@ class Cases:
         starts: Mapping[Place, ir.Expr],
         lacking: Collection[ir.Access],
     ) -> dict[Place, ir.Expr]:
-        """The value outside that makes the last case this one at its place; nothing without one."""
+        """The boundary value that makes the last case equal this one at a position, if any does."""
         free = (a for a in out if a in self.plain and self._find_place(a, place) not in starts)
         for begin in free:
             at = self._find_fixed([place])
-            gone: dict[ir.Expr, ir.Expr] = {self._settle(a, at): ir.ZERO for a in lacking}
+            gone: dict[ir.Expr, ir.Expr] = {self._fix_indices(a, at): ir.ZERO for a in lacking}
             left = substitute(
-                self._settle(self._drop([a for a in out if a is not begin]), at), gone
+                self._fix_indices(self._drop([a for a in out if a is not begin]), at), gone
             )
-            more = Polynomial.of(left) - Polynomial.of(self._settle(begin, at))
-            value = (Polynomial.of(self._settle(case, at)) - more).to_expr()
-            apart = {*find_accesses(more.to_expr()), begin.tensor}  # nothing cancels
+            more = Polynomial.of(left) - Polynomial.of(self._fix_indices(begin, at))
+            value = (Polynomial.of(self._fix_indices(case, at)) - more).to_expr()
+            apart = {*find_accesses(more.to_expr()), begin.tensor}  # they must not cancel
             if not any(a in apart or a.tensor in apart for a in find_accesses(value)):
                 return {self._find_place(begin, place): value}
         return {}
 
     def _find_place(self, access: ir.Access, place: tuple[int, int]) -> Place:
-        """The tensor and the place that a read at a place goes to."""
+        """The tensor and the position that a read goes to, from a position of the table."""
         one, other = self.lags[access]
         return access.tensor, place[0] - one, place[1] - other
 
     def _find_fixed(self, places: Sequence[tuple[int, int]]) -> dict[ir.Expr, ir.Expr]:
-        """The numbers of the indices that have one in all these places."""
+        """The values of the indices that are constant over these positions."""
         each = zip(self.grid.indices, zip(*places, strict=True), strict=True)
         return {i: ir.Number(Fraction(n[0])) for i, n in each if len({*n}) == 1}
 
-    def _settle(self, expr: ir.Expr, at: dict[ir.Expr, ir.Expr]) -> ir.Expr:
+    def _fix_indices(self, expr: ir.Expr, at: dict[ir.Expr, ir.Expr]) -> ir.Expr:
         return rewrite_bottom_up(substitute(expr, at), settle_choices)
 
     def _drop(self, out: Collection[ir.Access]) -> ir.Expr:
-        """The last case without these reads; refused where they do more than nothing."""
+        """The last case without these reads; HarmfulError where the neutral value changes it."""
         nothing, is_below = self.nothing, self.nothing is ir.Infinity(negative=True)
 
-        def visit(expr: ir.Expr) -> ir.Expr:
+        def drop_read(expr: ir.Expr) -> ir.Expr:
             match expr:
                 case ir.Access() if expr in out:
                     return nothing
@@ -254,10 +257,10 @@ class Cases:
                 raise HarmfulError
             return expr
 
-        return rewrite_bottom_up(self.last, visit)
+        return rewrite_bottom_up(self.last, drop_read)
 
     def _write_outside(self, places: set[tuple[int, int]]) -> ir.Expr:
-        """The condition of all other places; these are the first ones of an index, or of both."""
+        """The condition that excludes these positions: the first of one index, or of both."""
         whole = {*product(range(self.grid.outer), range(self.grid.inner))}
         parts: list[ir.Expr] = []
         for k, index in enumerate(self.grid.indices):
@@ -275,14 +278,14 @@ class Cases:
 
 
 def is_infinite(expr: ir.Expr) -> bool:
-    """Whether a value is infinite, of either sign."""
+    """Whether a value is infinite, with either sign."""
     if isinstance(expr, ir.Where):
         return is_infinite(expr.then) and is_infinite(expr.other)
     return any(isinstance(factor, ir.Infinity) for factor in ir.split_product(expr))
 
 
 def push_guard(expr: ir.Expr, reads: Callable[[ir.Expr], bool]) -> ir.Expr:
-    """A choice between a number and a sum or product with one read, as the choice of the read."""
+    """A choice between a number and a sum or product, moved to the one read inside."""
     if isinstance(expr, ir.Mul):
         guards = [factor for factor in expr.factors if is_condition(factor)]
         rest = [factor for factor in expr.factors if factor not in guards]
@@ -307,7 +310,7 @@ def push_guard(expr: ir.Expr, reads: Callable[[ir.Expr], bool]) -> ir.Expr:
     rest = [part for part in parts if part is not own[0]]
     inner = push_guard(ir.Where(condition, own[0], other), reads)
     guarded = (ir.Where(condition, part, ir.ZERO) if find_accesses(part) else part for part in rest)
-    if isinstance(then, ir.Add):  # a number alone is no 0 there
+    if isinstance(then, ir.Add):  # where the read is replaced, all other terms are 0
         guarded = (ir.Where(condition, part, ir.ZERO) for part in rest)
     whole = (inner, *guarded)
     return ir.Add(whole) if isinstance(then, ir.Add) else ir.Mul(whole)
@@ -317,17 +320,17 @@ class HarmfulError(Exception):
     """A value or a slope that may be nan, or of which too little is known."""
 
 
-# What is known of a value: finite, finite and positive, 0, oo, -oo, or infinite of either sign.
+# Classes of values: finite, finite and positive, 0, oo, -oo, or infinite with unknown sign.
 FINITE, POSITIVE, ZERO = "finite", "positive", "zero"
 ABOVE, BELOW, INFINITE = "above", "below", "infinite"
 UNBOUNDED = {ABOVE, BELOW, INFINITE}
 
 
 def classify(expr: ir.Expr, read: Callable[[ir.Expr], str | None], guarded: set[ir.Expr]) -> str:
-    """What is known of a value whose slopes are finite too; `read` tells it of what recurs.
+    """The class of a value with finite slopes, else HarmfulError; `read` gives it for reads.
 
-    A scalar times an infinite value is one: a factor that is 0 has no finite result anyhow. Those
-    `guarded` are sums of logarithms that may all be -oo.
+    A scalar times an infinite value counts as infinite: with a factor 0 the result is nan anyway.
+    A logaddexp whose arguments may both be -oo is added to `guarded`.
     """
     ask = partial(classify, read=read, guarded=guarded)
     known = read(expr)
@@ -369,7 +372,7 @@ def classify(expr: ir.Expr, read: Callable[[ir.Expr], str | None], guarded: set[
     if not any(isinstance(part, (ir.Reduce, ir.Along)) for part in walk(expr)) and all(
         read(part) is None and not isinstance(part, (ir.Access, ir.Infinity)) for part in walk(expr)
     ):
-        return FINITE  # of scalars and places
+        return FINITE  # it depends on scalars and positions only
     raise HarmfulError
 
 

@@ -1,7 +1,7 @@
-"""From a system to a plan: lower each equation, compute once what stands twice, call torch.
+"""From a system to a plan: lower equations, eliminate common subexpressions, call torch.
 
-A number that scales a product goes to the smallest operand that the product is made of. What stands
-more than once is computed once, and a line too long to read is parted.
+A number that scales a product is moved to the product's smallest operand. Lines too long to read
+are split.
 """
 
 from collections import Counter
@@ -35,21 +35,21 @@ from derive.rewrite.rounding import find_roundable
 
 
 def make_plan(system: ir.System, sizes: Mapping[str, int], *, cells: bool = True) -> Plan:
-    """The plan of a system as its own rules leave it; `plan.search` looks for better ones."""
+    """The plan of a system after the rules that always apply; `plan.search` finds better ones."""
     prepared, notes = prepare(system)
     return lower_system(Form(system, prepared, notes), sizes, cells=cells)
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a plan is made from: the formula, and what rules made of it."""
+    """A formula, and the system that rules rewrote it to: the input of lowering."""
 
     system: ir.System
     prepared: ir.System
     notes: tuple[str, ...]
-    log: tuple[Entry, ...] = ()  # what the search took on its way here
-    minimize: str = FLOPS  # by the orders of contraction
-    transforms: bool = False  # are there sums by fast Fourier transforms?
+    log: tuple[Entry, ...] = ()  # the rules that the search applied
+    minimize: str = FLOPS  # the objective of contraction orders
+    transforms: bool = False  # whether sums use fast Fourier transforms
 
 
 def lower_system(
@@ -60,7 +60,7 @@ def lower_system(
     chunks: bool = True,
     exact: bool = True,
 ) -> Plan:
-    """The plan of a form, its orders of contraction chosen at the given sizes."""
+    """The plan of a form, with contraction orders chosen at the given sizes."""
     system, prepared = form.system, form.prepared
     context = Context(prepared, sizes, find_entry_names(prepared), lower, minimize=form.minimize)
     context.layouts = {**find_layouts(prepared)}
@@ -69,7 +69,7 @@ def lower_system(
     context.roundable = find_roundable(marked) if not exact else set()
     context.transforms = form.transforms
     sources = {e.target.tensor.name: lower_equation(e, context) for e in marked.equations}
-    names = [tensor.name for tensor in system.results]  # in the order of the left side's places
+    names = [tensor.name for tensor in system.results]  # axes in the order of the left side
     results = tuple(ops.merge(sources[name], context.stored[name]) for name in names)
     steps = drop_unused(tuple(context.steps), results)
     steps, results = inline_result(steps, results)
@@ -77,7 +77,7 @@ def lower_system(
     while steps != (
         steps := eliminate_common(_share_orders(steps, set(sources)), set(sources), context.names)
     ):
-        pass  # what has a name now is one operand, in whatever order of axes
+        pass  # a new step is one operand in any order of axes: repeat to a fixed point
     steps = move_scales(steps, results, Storage(sizes), context.names)
     if cells:
         memory = Storage(sizes)
@@ -103,17 +103,17 @@ def lower_system(
     steps, results = keep_in_place(steps, results, Storage(sizes))
     steps = match_kinds(split_long(merge_many(steps), context.names), prepared)
     if not any(is_mask(part) for step in steps for part in ops.walk_ops(step.op)):
-        context.notes.pop(FINITE, None)  # calls of torch have taken the masks
+        context.notes.pop(FINITE, None)  # the masks went into calls of torch
     notes = (*form.notes, *context.notes, *find_notes(steps))
     orders = tuple(context.orders)
     return Plan(system, steps, results, dict(sizes), notes, log=form.log, orders=orders)
 
 
 def merge_many(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """The steps, in products of more indices than torch has letters those of one role merged."""
+    """Merge indices of one role in products with more indices than torch has letters."""
 
-    def visit(op: ops.Op) -> ops.Op:
-        args = tuple(map(visit, ops.args_of(op)))
+    def merge_roles(op: ops.Op) -> ops.Op:
+        args = tuple(map(merge_roles, ops.args_of(op)))
         here = ops.with_args(op, args)
         indices = dict.fromkeys(i for arg in args for i in ops.axes_of(arg))
         if not isinstance(here, ops.Einsum) or len(indices) <= len(SUBSCRIPTS):
@@ -134,13 +134,13 @@ def merge_many(steps: tuple[Step, ...]) -> tuple[Step, ...]:
             made = ops.Unflatten(made, place, group) if len(group) > 1 else made
         return ops.arrange(made, here.axes)
 
-    return tuple(Step(step.name, visit(step.op)) for step in steps)
+    return tuple(Step(step.name, merge_roles(step.op)) for step in steps)
 
 
 def read_largest(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """The steps with largest entries read at their places, where there is a step for the places.
+    """Read maxima and minima at the argmax or argmin, where a step computes that already.
 
-    Their slope then reaches one entry alone; torch's own spreads it over all that are equal.
+    The gradient then goes to one entry; that of torch's amax is spread over equal entries.
     """
     known: dict[tuple[str, str, int], Step] = {}
     for step in steps:
@@ -151,7 +151,7 @@ def read_largest(steps: tuple[Step, ...]) -> tuple[Step, ...]:
                 known["min", name, len(axes) - 1] = step
     done: list[Step] = []
 
-    def visit(op: ops.Op) -> ops.Op:
+    def read_at_extreme(op: ops.Op) -> ops.Op:
         match op:
             case ops.Reduction(kind, ops.Source(name, axes) as arg, (index,)) if step := known.get(
                 (kind, name, axes.index(index))
@@ -159,10 +159,10 @@ def read_largest(steps: tuple[Step, ...]) -> tuple[Step, ...]:
                 done.extend([step] if step not in done else [])
                 read = ops.Source(step.name, ops.axes_of(op), ops.to_source("", step.op).kind)
                 return gather_entries(arg, read, axes.index(index), op)
-        return ops.with_args(op, tuple(map(visit, ops.args_of(op))))
+        return ops.with_args(op, tuple(map(read_at_extreme, ops.args_of(op))))
 
     for step in steps:
-        op = visit(step.op) if known else step.op
+        op = read_at_extreme(step.op) if known else step.op
         if step not in done:
             done.append(Step(step.name, op))
     return tuple(done)
@@ -172,13 +172,13 @@ NORM = "_norm"
 
 
 def use_norms(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """The steps with norms in place of roots: at 0 the slope of a norm is 0, a root has none."""
+    """Replace roots by norms: the gradient at 0 is 0 for a norm, and undefined for a root."""
     applied = (op for step in steps for op in ops.walk_ops(step.op) if isinstance(op, ops.Apply))
     is_rooted = any(op.function in {"sqrt", "pow"} for op in applied)
     known = find_values(steps) if is_rooted else {}
 
-    def visit(op: ops.Op) -> ops.Op:
-        args = tuple(map(visit, ops.args_of(op)))
+    def use_norm(op: ops.Op) -> ops.Op:
+        args = tuple(map(use_norm, ops.args_of(op)))
         here = ops.with_args(op, args)
         match op:
             case ops.Apply("sqrt" | "pow", _, axes) if is_norm(to_expr(op), known):
@@ -186,14 +186,14 @@ def use_norms(steps: tuple[Step, ...]) -> tuple[Step, ...]:
                 return ops.Cell(call, args, here, axes)
         return here
 
-    return tuple(Step(step.name, visit(step.op)) for step in steps) if is_rooted else steps
+    return tuple(Step(step.name, use_norm(step.op)) for step in steps) if is_rooted else steps
 
 
 def inline_result(
     steps: tuple[Step, ...], results: tuple[ops.Op, ...]
 ) -> tuple[tuple[Step, ...], tuple[ops.Op, ...]]:
-    """A lone result that is a view of the last step becomes that step."""
-    if not steps:  # what is read is there already
+    """Inline the last step into a single result that is a view of it."""
+    if not steps:  # the results are views of arguments
         return steps, results
     *before, last = steps
     root = [part for op in results for part in ops.walk_ops(op) if isinstance(part, ops.Source)]
@@ -208,7 +208,7 @@ def inline_result(
 
 
 def drop_unused(steps: tuple[Step, ...], results: tuple[ops.Op, ...]) -> tuple[Step, ...]:
-    """The steps that the results need."""
+    """The steps that the results depend on."""
     needed = {name for op in results for name in ops.find_reads(op)}
     kept: list[Step] = []
     for step in reversed(steps):
@@ -219,11 +219,11 @@ def drop_unused(steps: tuple[Step, ...], results: tuple[ops.Op, ...]) -> tuple[S
 
 
 def match_kinds(steps: tuple[Step, ...], system: ir.System) -> tuple[Step, ...]:
-    """The steps with real operands of products with complex ones made complex, as torch asks."""
+    """Cast real operands of complex products to complex, as torch requires."""
     made = {e.name for e in system.inputs if isinstance(e, ir.Tensor) and e.kind == "complex"}
 
-    def match(op: ops.Op) -> ops.Op:
-        args = tuple(map(match, ops.args_of(op)))
+    def cast_operands(op: ops.Op) -> ops.Op:
+        args = tuple(map(cast_operands, ops.args_of(op)))
         if isinstance(op, ops.Source):
             return ops.Source(op.name, op.axes, "complex") if op.name in made else op
         if isinstance(op, ops.Einsum) and any(map(ops.is_complex, args)):
@@ -235,7 +235,7 @@ def match_kinds(steps: tuple[Step, ...], system: ir.System) -> tuple[Step, ...]:
         return steps
     found = []
     for step in steps:
-        found.append(Step(step.name, match(step.op)))
+        found.append(Step(step.name, cast_operands(step.op)))
         made |= {step.name} if ops.is_complex(found[-1].op) else set()
     return tuple(found)
 
@@ -256,10 +256,10 @@ COLUMNS = {
 def eliminate_common(
     steps: tuple[Step, ...], kept: Collection[str], names: Collection[str]
 ) -> tuple[Step, ...]:
-    """Operations that stand more than once, each computed in a step of its own.
+    """Compute each operation that occurs more than once in a step of its own.
 
-    A step that is left with nothing but another step goes too, unless it is among `kept`. No new
-    step takes one of the `names`.
+    A step that becomes an alias of another is dropped, unless it is among `kept`. New steps avoid
+    the `names`.
     """
     taken = {*names, *(step.name for step in steps)}
     while True:
@@ -276,20 +276,20 @@ def eliminate_common(
         steps = _extract(op, name, steps)
 
 
-def turn_back(op: ops.Op) -> ops.Op:
-    """What an operation is a mere order of the axes of."""
+def strip_permutes(op: ops.Op) -> ops.Op:
+    """The operand below any permutations of axes."""
     while isinstance(op, ops.Arrange) and {*op.axes} == {*ops.axes_of(op.arg)}:
         op = op.arg
     return op
 
 
 def to_product(op: ops.Einsum) -> tuple[frozenset[object], frozenset[ir.Index]]:
-    """What products have in common that differ in the order of axes and of operands alone."""
+    """A key of a product that ignores the order of axes and of operands."""
     return frozenset(Counter(op.args).items()), frozenset(op.axes)
 
 
 def _to_product_key(op: ops.Einsum) -> tuple[Hashable, tuple[ir.Index, ...]]:
-    """The same of those that differ in the names of indices too, and the names in order."""
+    """A key of a product that also ignores the names of indices, and the names in order."""
     args = sorted(op.args, key=lambda arg: name_op(arg, ""))
     names = tuple(dict.fromkeys(i for arg in args for i in ops.axes_of(arg)))
     new = {i: ir.Index(f"@{place}", i.extent) for place, i in enumerate(names)}
@@ -300,7 +300,7 @@ def _to_product_key(op: ops.Einsum) -> tuple[Hashable, tuple[ir.Index, ...]]:
 
 
 def pull_scales(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """The steps with numbers outside of products that there are with other numbers, too."""
+    """Move numbers out of products that occur with different numbers."""
     scales: dict[Hashable, set[ir.Expr]] = {}
     for step in steps:
         for op in ops.walk_ops(step.op):
@@ -308,19 +308,19 @@ def pull_scales(steps: tuple[Step, ...]) -> tuple[Step, ...]:
                 bare, scale = _split_scale(op)
                 scales.setdefault(_to_product_key(bare)[0], set()).add(scale)
 
-    def visit(op: ops.Op) -> ops.Op:
-        here = ops.with_args(op, tuple(map(visit, ops.args_of(op))))
+    def pull_scale(op: ops.Op) -> ops.Op:
+        here = ops.with_args(op, tuple(map(pull_scale, ops.args_of(op))))
         if isinstance(here, ops.Einsum) and isinstance(op, ops.Einsum):
             bare, scale = _split_scale(op)
             if scale is not ir.ONE and len(scales[_to_product_key(bare)[0]]) > 1:
                 return ops.Apply("*", (_split_scale(here)[0], ops.Num(scale)), here.axes)
         return here
 
-    return tuple(Step(step.name, visit(step.op)) for step in steps)
+    return tuple(Step(step.name, pull_scale(step.op)) for step in steps)
 
 
 def _split_scale(op: ops.Einsum) -> tuple[ops.Einsum, ir.Expr]:
-    """The product without the numbers that its operands are multiplied by, and these."""
+    """The product without the numbers in its operands, and the product of these numbers."""
     args, numbers = list[ops.Op](), list[ir.Expr]()
     for arg in op.args:
         match arg:
@@ -333,23 +333,23 @@ def _split_scale(op: ops.Einsum) -> tuple[ops.Einsum, ir.Expr]:
 
 
 def _share_orders(steps: tuple[Step, ...], kept: Collection[str]) -> tuple[Step, ...]:
-    """What has the same values in one order of axes, the first one's: else none is common.
+    """Replace values that differ only in axis order by one value and permutations.
 
-    A step that is another one in another order goes, unless it is among `kept`.
+    A step that permutes another is dropped, unless it is among `kept`.
     """
     first: dict[Hashable, ops.Op] = {}
     renamed: dict[Hashable, tuple[tuple[ir.Index, ...], ops.Op]] = {}
     meant: dict[str, tuple[tuple[ir.Index, ...], ops.Op]] = {}
     out: list[Step] = []
 
-    def share(op: ops.Op) -> ops.Op:
+    def share_order(op: ops.Op) -> ops.Op:
         if isinstance(op, ops.Source) and op.name in meant:
             axes, same = meant[op.name]
             return ops.arrange(rename(same, dict(zip(axes, op.axes, strict=True))), op.axes)
-        args = tuple(map(share, ops.args_of(op)))
+        args = tuple(map(share_order, ops.args_of(op)))
         match op:
             case ops.Einsum():
-                made = ops.Einsum(tuple(map(turn_back, args)), op.axes)
+                made = ops.Einsum(tuple(map(strip_permutes, args)), op.axes)
                 if to_product(made) in first:
                     return ops.arrange(first[to_product(made)], op.axes)
                 key, names = _to_product_key(made)
@@ -357,9 +357,9 @@ def _share_orders(steps: tuple[Step, ...], kept: Collection[str]) -> tuple[Step,
                 first[to_product(made)] = rename(same, dict(zip(axes, names, strict=True)))
                 return ops.arrange(first[to_product(made)], op.axes)
             case ops.Arrange(_, axes):
-                return ops.arrange(turn_back(args[0]), axes)
+                return ops.arrange(strip_permutes(args[0]), axes)
             case ops.Apply(function, _, axes):
-                inner = tuple(map(turn_back, args))
+                inner = tuple(map(strip_permutes, args))
                 order = ops.axes_of(inner[0]) if inner else axes
                 is_one = all(ops.axes_of(arg) == order for arg in inner)
                 if is_one and order != axes and {*order} == {*axes}:
@@ -369,12 +369,12 @@ def _share_orders(steps: tuple[Step, ...], kept: Collection[str]) -> tuple[Step,
         return ops.with_args(op, args)
 
     for step in steps:
-        op = share(step.op)
+        op = share_order(step.op)
         if isinstance(op, ops.Einsum):
             first[to_product(op)] = ops.to_source(step.name, op)
             key, names = _to_product_key(op)
             renamed[key] = names, first[to_product(op)]
-        same = turn_back(op)
+        same = strip_permutes(op)
         if isinstance(same, ops.Source) and step.name not in kept:
             meant[step.name] = ops.axes_of(op), same
         else:
@@ -384,8 +384,8 @@ def _share_orders(steps: tuple[Step, ...], kept: Collection[str]) -> tuple[Step,
 
 @lru_cache(maxsize=1 << 14)
 def _to_values(op: ops.Op) -> Hashable:
-    """What elementwise operations have in common that differ in the order of axes alone."""
-    match turn_back(op):
+    """A key of an elementwise operation that ignores the order of axes."""
+    match strip_permutes(op):
         case ops.Arrange(arg):
             return _to_values(arg)
         case ops.Apply(function, args, axes):
@@ -412,7 +412,7 @@ def _drop_aliases(steps: tuple[Step, ...], kept: frozenset[str]) -> tuple[Step, 
 
 @lru_cache(maxsize=1 << 16)
 def to_key(op: ops.Op) -> ops.Op:
-    """The operation under indices that no formula has, so that renamed copies are equal."""
+    """The operation under canonical indices, so that renamed copies are equal."""
     parts = list(ops.walk_ops(op))
     inner = [each for p in parts if isinstance(p, ops.Cell) for each in ops.walk_ops(p.whole)]
     indices = dict.fromkeys(i for part in (*parts, *inner) for i in ops.axes_of(part))
@@ -421,13 +421,13 @@ def to_key(op: ops.Op) -> ops.Op:
 
 @lru_cache(maxsize=1 << 14)
 def _outline(op: ops.Op) -> int:
-    """A number that operations with one key have in common; it costs less than the key."""
+    """A hash that operations with one key share; it is cheaper than the key."""
     name = op.name if isinstance(op, ops.Source) else ""
     return hash((type(op).__name__, name, *map(_outline, ops.args_of(op))))
 
 
 def _extract(op: ops.Op, name: str, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """The operation as a step before its first use, and its name in its place everywhere."""
+    """Add the operation as a step before its first use, and read that step everywhere."""
     key, outline = to_key(op), _outline(op)
     copies = [
         [part for part in ops.walk_ops(s.op) if _outline(part) == outline and to_key(part) is key]
@@ -449,7 +449,7 @@ def _extract(op: ops.Op, name: str, steps: tuple[Step, ...]) -> tuple[Step, ...]
 
 
 def split_long(steps: tuple[Step, ...], taken: set[str]) -> tuple[Step, ...]:
-    """Lines too long to read, in two: the part nearest to half of it gets a name."""
+    """Split lines that are too long: the part nearest to half the length becomes a step."""
     taken |= {step.name for step in steps}
     out: list[Step] = []
     for step in steps:
@@ -464,7 +464,7 @@ def split_long(steps: tuple[Step, ...], taken: set[str]) -> tuple[Step, ...]:
 
 
 def _length(op: ops.Op) -> int:
-    """About how many columns its text takes."""
+    """The approximate number of columns of the printed text."""
     own = len(op.name) if isinstance(op, ops.Source) else COLUMNS.get(type(op), 4)
     return own + sum(map(_length, ops.args_of(op)))
 
@@ -480,40 +480,42 @@ def _is_work(op: ops.Op) -> bool:
     return not isinstance(op, (*ops.VIEWS, ops.Num, ops.NumTensor))
 
 
-WORTH = 2  # times as large as its operand a product has to be
+WORTH = 2  # size of a product over its operand from which scaling the operand pays
 
 
 def keep_in_place(
     steps: Sequence[Step], results: Sequence[ops.Op], memory: Storage
 ) -> tuple[tuple[Step, ...], tuple[ops.Op, ...]]:
-    """(the steps, the results) with what goes along an index of arguments in their own order.
+    """(the steps, the results) with operations along an index in the arguments' storage order.
 
-    Torch is as fast along any index as along the last one, if entries enough lie beside each other.
-    A product of two matrices is made in the order that its readers are faster with.
+    Torch is as fast along any index as along the last one, if enough entries are contiguous. A
+    product of two matrices is computed in the axis order that is faster for its readers.
     """
     shown = {name for op in results for name in ops.find_reads(op)}
-    turned: dict[str, tuple[int, ...]] = {}  # the place that each axis of a step had before
-    made_here = {step.name for step in steps}  # in the order that suits its readers
+    turned: dict[str, tuple[int, ...]] = {}  # for each axis of a step, its position before
+    made_here = {step.name for step in steps}  # stored in an order that was chosen for the readers
 
-    def lay(arg: ops.Op) -> ops.Op:
+    def restore_order(arg: ops.Op) -> ops.Op:
         arg = strip(arg)
-        return _turn(arg, sort_stored(arg, memory)) if isinstance(arg, ops.Apply) else arg
+        return _reorder_axes(arg, sort_stored(arg, memory)) if isinstance(arg, ops.Apply) else arg
 
-    def visit(op: ops.Op) -> ops.Op:
-        args = tuple(map(visit, ops.args_of(op)))
+    def restore_op(op: ops.Op) -> ops.Op:
+        args = tuple(map(restore_op, ops.args_of(op)))
         here = ops.with_args(op, args)
         match here:
             case ops.Along(kind, arg, index, None) if not ops.find_reads(arg) & made_here and (
                 order := _find_order(here, memory)
             ):
-                return ops.arrange(ops.Along(kind, _turn(arg, order), index), ops.axes_of(arg))
+                return ops.arrange(
+                    ops.Along(kind, _reorder_axes(arg, order), index), ops.axes_of(arg)
+                )
             case ops.Reduction(kind, ops.Apply() as arg, over) if (
-                not functions.ROWS[kind].is_matrix  # rows and columns are its last two
+                not functions.ROWS[kind].is_matrix  # these work on the last two axes
             ):
                 order = sort_stored(arg, memory)
                 if order == ops.axes_of(arg):
                     return here
-                made = ops.Reduction(kind, _turn(arg, order), over)
+                made = ops.Reduction(kind, _reorder_axes(arg, order), over)
                 return ops.arrange(made, ops.axes_of(op))
             case ops.Source(name, axes, kind) if name in turned:
                 own = tuple(axes[k] for k in turned[name])
@@ -527,12 +529,12 @@ def keep_in_place(
             case ops.Arrange(arg, axes) if here is not op:
                 return ops.arrange(strip(arg), axes)
             case ops.Einsum() if here is not op:
-                return ops.with_args(op, tuple(map(lay, args)))
+                return ops.with_args(op, tuple(map(restore_order, args)))
         return here
 
     done: list[Step] = []
     for step in steps:
-        op = visit(step.op)
+        op = restore_op(step.op)
         if isinstance(op, ops.Einsum) and is_matrix_product(op) and step.name not in shown:
             read = [each.op for each in steps if step.name in ops.find_reads(each.op)]
             op = _order_matrices(op, step.name, read, memory)
@@ -546,13 +548,13 @@ def keep_in_place(
             op = op.arg
         done.append(Step(step.name, op) if op is not step.op else step)
         memory.note([(step.name, op)])
-    return tuple(done), tuple(map(visit, results))
+    return tuple(done), tuple(map(restore_op, results))
 
 
 def _order_matrices(
     product: ops.Einsum, name: str, read: Sequence[ops.Op], memory: Storage
 ) -> ops.Op:
-    """The product in the order that its readers are faster with, or that transposes less."""
+    """The product in the axis order that is faster for its readers, or has fewer transposes."""
 
     def weigh(axes: tuple[ir.Index, ...]) -> tuple[float, int]:
         memory.strides[name] = memory.find_dense(product.axes, axes)
@@ -567,11 +569,11 @@ def _order_matrices(
     return ops.arrange(ops.Einsum(product.args, axes), product.axes)
 
 
-BESIDE = 16  # entries that lie beside each other: of fewer torch goes along the last index faster
+BESIDE = 16  # contiguous entries below which torch is faster along the last index
 
 
 def _find_order(along: ops.Along, memory: Storage) -> tuple[ir.Index, ...] | None:
-    """The order in which the argument is stored, if torch would have to copy it for another."""
+    """The storage order of the argument, if torch would copy it for any other order."""
     order = sort_stored(along.arg, memory)
     axes = ops.axes_of(along.arg)
     is_dense = memory.find_dense(axes, order) == find_strides(along.arg, memory)
@@ -580,13 +582,13 @@ def _find_order(along: ops.Along, memory: Storage) -> tuple[ir.Index, ...] | Non
     return order if memory.count(order[order.index(along.index) + 1 :]) >= BESIDE else None
 
 
-def _turn(op: ops.Op, order: tuple[ir.Index, ...]) -> ops.Op:
-    """The elementwise operation in another order of its axes."""
+def _reorder_axes(op: ops.Op, order: tuple[ir.Index, ...]) -> ops.Op:
+    """The elementwise operation with its axes in another order."""
     match op:
         case ops.Arrange(arg):
-            return _turn(arg, order)
+            return _reorder_axes(arg, order)
         case ops.Apply(function, args):
-            parts = [a if isinstance(a, ops.Num) else _turn(a, order) for a in args]
+            parts = [a if isinstance(a, ops.Num) else _reorder_axes(a, order) for a in args]
             return ops.combine(function, parts, order)
     return ops.arrange(op, ops.sort_axes(ops.axes_of(op), order))
 
@@ -594,7 +596,7 @@ def _turn(op: ops.Op, order: tuple[ir.Index, ...]) -> ops.Op:
 def move_scales(
     steps: Sequence[Step], results: Sequence[ops.Op], memory: Storage, taken: Collection[str]
 ) -> tuple[Step, ...]:
-    """The steps with such products scaled where they are made; new names are not `taken`."""
+    """Move scales from the readers of products to an operand; new names avoid `taken`."""
     done = tuple(steps)
     names = {*taken, *(step.name for step in steps)}
     reads = count_reads(steps, results)
@@ -608,13 +610,13 @@ def move_scales(
                 continue
             scaled = _find_scaled(reader.op, product.name)
             if scaled is not None and memory.count(product.axes) >= WORTH * counts[place]:
-                done = _move(done, product, place, (reader, scaled), names)
+                done = _move_scale(done, product, place, (reader, scaled), names)
                 names |= {step.name for step in done}
     return done
 
 
 def _find_scaled(op: ops.Op, name: str) -> ops.Apply | None:
-    """The part that multiplies, or divides, this tensor as it stands by a number."""
+    """The part that multiplies or divides this tensor, unpermuted, by a number."""
     for part in ops.walk_ops(op):
         match part:
             case ops.Apply("*" | "/", (ops.Source() as read, ops.Num()), axes):
@@ -623,14 +625,14 @@ def _find_scaled(op: ops.Op, name: str) -> ops.Apply | None:
     return None
 
 
-def _move(
+def _move_scale(
     steps: tuple[Step, ...],
     product: Step,
     place: int,
     read: tuple[Step, ops.Apply],
     taken: Collection[str],
 ) -> tuple[Step, ...]:
-    """The steps with one operand of the product scaled, and what is made of it read as it is."""
+    """Scale one operand of the product, and read the product unscaled."""
     reader, scaled = read
     assert isinstance(product.op, ops.Einsum)
     args = list(product.op.args)

@@ -1,19 +1,20 @@
-"""Recurrences in another form: as reductions over all places so far, or as sums in chunks.
+"""Recurrences rewritten as prefix reductions, or as sums in chunks.
 
-A linear recurrence whose values are only summed up has its sums in chunks, without the values:
+A linear recurrence S that is read only in sums of products is computed in chunks. The chunks hold
+the sums, and S only at the end of each chunk:
 
-    S[t,i,j] = a[t] * S[t - 1,i,j] + k[t,i] * v[t,j]          S is nowhere else than in
-    o[t,j] = sum[i](q[t,i] * S[t,i,j])                        sums of products with it
+    S[t,i,j] = a[t] * S[t - 1,i,j] + k[t,i] * v[t,j]
+    o[t,j] = sum[i](q[t,i] * S[t,i,j])
 
-With t = n*C + c, and D[n,c,s] the product of a from behind n*C + s to n*C + c, P from n*C on:
+Let t = n*C + c. D[n,c,s] is the product of a from n*C + s + 1 to n*C + c, P[n,c] from n*C on:
 
     E[n,i,j] = P[n,C - 1] * E[n - 1,i,j] + sum[s](D[n,C - 1,s] * k[n,s,i] * v[n,s,j])
     o[n,c,j] = sum[i](q[n,c,i] * P[n,c] * E[n - 1,i,j])
              + sum[s,i](q[n,c,i] * D[n,c,s] * k[n,s,i] * v[n,s,j])
 
-D and P are recurrences of their own, over c: nothing is divided, so all stays finite. Where the
-declared bounds of a keep P of a chunk between numbers that divide well, D[n,c,s] is P[n,c] over
-P[n,s], which leaves products of matrices where a has indices of S.
+D and P are recurrences over c, without divisions, so all values stay finite. Where the declared
+bounds of a keep P in a range that is safe to divide by, D[n,c,s] = P[n,c] / P[n,s]. The sums are
+then matrix products even if a has indices of S.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,18 +42,18 @@ from derive.plan.readers import time_turn
 from derive.plan.scans import find_indices_of
 from derive.plan.turns import add_terms, begins, find_interval, find_slope, multiply, strip_starts
 
-LENGTHS = (64, 32, 16)  # of a chunk: the longest whose products are smaller than the values
-LEAST = 8  # the same of a chunk whose products of decays divide well
-SMALLER = 4  # times
-MOST_DIVIDED = 2**16  # the largest product of decays in a chunk over the least one
+LENGTHS = (64, 32, 16)  # lengths of a chunk: the longest whose pairs take less memory than S
+LEAST = 8  # the shortest chunk in which products of decays are divided
+SMALLER = 4  # size of S over that of the pairs of positions in a chunk
+MOST_DIVIDED = 2**16  # largest over smallest product of decays in a chunk
 
 
 def close_running(system: ir.System) -> ir.System:
-    """The system with reductions over all places so far for the recurrences that write them.
+    """Replace recurrences by prefix reductions, where they are equal.
 
-    h[t] = h[t - 1] + x[t] is h0 plus a cumsum; a product, a largest and a smallest value and
-    log(exp(h[t - 1]) + exp(x[t])) likewise. A product begins with 1: what h0 makes small might be
-    too large without it.
+    h[t] = h[t - 1] + x[t] is h0 plus a cumsum. Products, maxima, minima and
+    log(exp(h[t - 1]) + exp(x[t])) are replaced likewise. A product must start at 1: without a small
+    h0 it could overflow.
     """
     names = Names.of(system)
     for recurrence in find_recurrences(system):
@@ -73,7 +74,7 @@ def close_running(system: ir.System) -> ir.System:
 def _close(
     equation: ir.Equation, recurrence: Recurrence, start: ir.Expr | None, names: Names
 ) -> ir.Expr | None:
-    """The value of such an equation; `start` is what stands before the first place, if told."""
+    """The prefix reduction that equals a recurrence, if any; `start` is its initial value."""
     t, value = recurrence.index, equation.value
     stripped = replace(recurrence, equations=(equation,))
     slope, rest = find_slope(value, stripped) or (None, value)
@@ -97,7 +98,7 @@ def _close(
             if start is ir.ZERO:
                 return total
             is_made = any(places <= {*find_free(access)} for access in find_accesses(rest))
-            return ir.Add((start, total)) if is_made else None  # a state of narrow ones is chunked
+            return ir.Add((start, total)) if is_made else None  # narrow factors: use chunks
         case _ if rest is ir.ZERO and start is ir.ONE and slope is not None:
             kind, parts = "prod", (slope,)
         case _:
@@ -122,22 +123,22 @@ def _close(
 
 @dataclass
 class Chunks:
-    """A system without such values, and the equations in it that cut a tensor, or join chunks."""
+    """A system with sums in chunks, and its equations that cut a tensor or join chunks."""
 
     system: ir.System
-    # With the place of the index, and what fills the last chunk.
+    # The axis of the index, and the padding of the last chunk.
     views: dict[ir.Equation, tuple[int, ir.Expr]] = field(default_factory=dict)
-    lengths: dict[str, int] = field(default_factory=dict)  # keywords and what they are if not given
-    indices: dict[str, ir.Index] = field(default_factory=dict)  # and which places they are of
-    inner: set[ir.Tensor] = field(default_factory=set)  # the products in chunks
+    lengths: dict[str, int] = field(default_factory=dict)  # keyword arguments and their defaults
+    indices: dict[str, ir.Index] = field(default_factory=dict)  # the index that each keyword cuts
+    inner: set[ir.Tensor] = field(default_factory=set)  # D and P
 
 
 def chunk_values(
     system: ir.System, sizes: Mapping[str, int], machine: Machine, *, keywords: bool = True
 ) -> Chunks:
-    """The system with the sums of such values in chunks, where that is smaller at the sizes.
+    """The system with sums over linear recurrences in chunks, where that takes less memory.
 
-    How long a chunk is can be told by keywords, or else stands in the code.
+    The length of a chunk is a keyword argument, or a constant without `keywords`.
     """
     made = Chunks(system)
     for recurrence in find_recurrences(system):
@@ -147,7 +148,7 @@ def chunk_values(
 
 
 class _Chunker:
-    """One recurrence of a system: its values are S, its index is t, a place is c of a chunk n."""
+    """One recurrence S of a system, over t; a position is c in chunk n."""
 
     def __init__(
         self,
@@ -171,12 +172,12 @@ class _Chunker:
         self.state = tuple(i for i in find_indices_of(self.target) if i is not self.index)
         self.names = Names.of(system)
         self.names |= {*sizes}
-        self.before: list[ir.Equation] = []  # what the chunks are made of
+        self.before: list[ir.Equation] = []  # equations that the chunks read
         self.cut: dict[tuple[ir.Tensor, ir.Expr], ir.Tensor] = {}
         self.made_of: dict[ir.Expr, ir.Access] = {}
 
     def chunk(self) -> None:
-        """Put the sums in chunks into the system, and leave the values out."""
+        """Replace the sums over S by sums in chunks, and drop S."""
         system, tensor = self.open_reads(self.made.system), self.target.tensor
         told = strip_starts(self.recurrence)
         if told is None or (tensor, 1) not in told[1]:
@@ -198,7 +199,7 @@ class _Chunker:
             self.length = ir.Size(word)
             self.made.lengths[word] = length
             self.made.indices[word] = t
-        # At least one chunk, even of no places: torch pads no tensor to fewer than none.
+        # At least one chunk, even for extent 0: torch cannot pad to a negative length.
         count = ir.Add((ir.Call("floordiv", (t.extent, self.length)), ir.ONE))
         self.n = ir.Index(self.names.take("n"), count)
         self.c, self.s = (ir.Index(self.names.take(word), self.length) for word in "cs")
@@ -219,16 +220,16 @@ class _Chunker:
         self.made.system = replace(system, equations=tuple(equations), written=())
 
     def open_reads(self, system: ir.System) -> ir.System:
-        """The system with sums of products for means, and for sums of sums, that read S."""
+        """The system with means and sums of sums that read S as sums of products."""
 
-        def split(expr: ir.Expr) -> ir.Expr:
+        def split_sum(expr: ir.Expr) -> ir.Expr:
             if not isinstance(expr, ir.Reduce) or expr.condition is not ir.TRUE:
                 return expr
             factors = ir.split_product(expr.body)
             reading = [f for f in factors if is_reading(f, self.read)]
             if expr.kind == "mean" and reading:
                 under = (ir.Pow(index.extent, ir.MINUS_ONE) for index in expr.bound)
-                return ir.Mul((split(replace(expr, kind="sum")), *under))
+                return ir.Mul((split_sum(replace(expr, kind="sum")), *under))
             match reading:
                 case [ir.Add(terms) as whole] if expr.kind == "sum":
                     others = [f for f in factors if f is not whole]
@@ -238,18 +239,18 @@ class _Chunker:
                     return add_terms(*(replace(expr, body=b) for b in bodies if b is not ir.ZERO))
             return expr
 
-        made = (replace(e, value=rewrite_bottom_up(e.value, split)) for e in system.equations)
+        made = (replace(e, value=rewrite_bottom_up(e.value, split_sum)) for e in system.equations)
         return replace(system, equations=tuple(made))
 
     def find_sums(self, system: ir.System) -> list[ir.Reduce]:
-        """The sums of products with a value; none where one is read in another way."""
+        """The sums of products that read S; none where S is also read in another way."""
         tensor = self.read
         found: dict[ir.Reduce, None] = {}
         if tensor in system.results:
             return []
 
-        def look(expr: ir.Expr) -> int:
-            """How many reads there are, those in such sums aside."""
+        def count_reads(expr: ir.Expr) -> int:
+            """The number of reads outside of such sums."""
             match expr:
                 case ir.Access() if expr.tensor is tensor:
                     return 1
@@ -258,18 +259,18 @@ class _Chunker:
                     reads = [f for f in map(self.find_read, factors) if f is not None]
                     if len(reads) == 1 and self.is_plain(reads[0][0], bound):
                         found[expr] = None
-                        return sum(look(each) for each in factors) - 1
-            return sum(map(look, find_children(expr)))
+                        return sum(count_reads(each) for each in factors) - 1
+            return sum(map(count_reads, find_children(expr)))
 
         own = (self.recurrence.equations[0], self.flip)
         others = [e for e in system.equations if e not in own]
         together = {e for group in find_groups(system) for e in group if len(group) > 1}
-        if any(look(each.value) for each in others if each in together) or found:
-            return []  # inside of other recurrences
-        return [] if any(look(each.value) for each in others) else list(found)
+        if any(count_reads(each.value) for each in others if each in together) or found:
+            return []  # a recurrence reads the sums
+        return [] if any(count_reads(each.value) for each in others) else list(found)
 
     def find_read(self, factor: ir.Expr) -> tuple[ir.Access, bool] | None:
-        """A value of S at a place, and whether it is the one before; None for anything else."""
+        """The read of S that a factor is, and whether it is at t - 1; None for other factors."""
         match factor:
             case ir.Access(tensor) if tensor is self.read:
                 return factor, False
@@ -284,16 +285,16 @@ class _Chunker:
         return None
 
     def is_plain(self, read: ir.Access, bound: tuple[ir.Index, ...]) -> bool:
-        """Whether it is a read of one turn, each place an index of its own, some of them summed."""
+        """Whether S is read at t, at distinct indices, of which some are summed over."""
         is_plain = all(isinstance(place, ir.Index) for place in read.places)
         is_plain = is_plain and len({*read.places}) == len(read.places)
         is_turn = is_plain and read.places[self.axis] is self.index
         return is_turn and not {*bound}.isdisjoint(read.places)
 
     def find_length(self, slope: ir.Expr, added: ir.Expr) -> int | None:
-        """The longest chunk of which the products of two places are smaller than the values."""
+        """The longest chunk whose pairs of positions take less memory than S; None without one."""
 
-        def count(indices: Sequence[ir.Expr]) -> int:
+        def count_values(indices: Sequence[ir.Expr]) -> int:
             extents = (i.extent for i in indices if isinstance(i, ir.Index))
             return prod(evaluate_extent(extent, self.sizes) for extent in extents)
 
@@ -302,22 +303,22 @@ class _Chunker:
             return None
         batch = [i for i in self.state if all(i in find_free(f) for f in factors)]
         both = [i for i in self.state if i in batch or i in find_free(slope)]
-        room = count(self.state) // (SMALLER * max(1, count(both)))
+        room = count_values(self.state) // (SMALLER * max(1, count_values(both)))
         length = next((length for length in LENGTHS if length <= room), None)
         self.divides = False
         if {*both} == {*batch}:
             return length
-        wide = count(self.state) // (SMALLER * max(1, count(batch)))
+        wide = count_values(self.state) // (SMALLER * max(1, count_values(batch)))
         divided = self.find_divided(slope, wide)
         if divided is not None:
             self.divides = True
             return divided
-        # no product of matrices: each pair of places has values of its own
-        pairs = 2 * RECURRED * (length or 1) * count(both) / self.machine.exponentials
-        return length if pairs <= time_turn(count(self.state), self.machine) else None
+        # no matrix product: values for each pair of positions
+        pairs = 2 * RECURRED * (length or 1) * count_values(both) / self.machine.exponentials
+        return length if pairs <= time_turn(count_values(self.state), self.machine) else None
 
     def find_divided(self, slope: ir.Expr, most: int) -> int | None:
-        """The longest chunk, of at most so many places, whose products of decays divide well."""
+        """The longest chunk, up to a maximum, in which dividing products of decays is safe."""
         ratio = 1.0
         for factor in self.split_slope(slope):
             low, high = find_interval(factor, self.made.system)
@@ -326,7 +327,7 @@ class _Chunker:
         return next((n for n in (*LENGTHS, LEAST) if n <= most and ratio**n <= MOST_DIVIDED), None)
 
     def at(self, expr: ir.Expr, place: ir.Index, fill: ir.Expr = ir.ZERO) -> ir.Expr:
-        """A product without S at a place of a chunk: its factors are cut in chunks."""
+        """A product without S, at a position of a chunk; its factors are cut in chunks."""
         if isinstance(expr, ir.Mul):
             return multiply(*(self.at(factor, place, fill) for factor in expr.factors))
         if self.index not in find_free(expr):
@@ -358,12 +359,12 @@ class _Chunker:
         self.made.views[equation] = axis, fill
 
     def make_states(self, slope: ir.Expr, added: ir.Expr) -> None:
-        """The equations of D, P and E."""
+        """Define D, P and E."""
         name, n, c, s = self.target.tensor.name, self.n, self.c, self.s
         at_end: dict[ir.Expr, ir.Expr] = {c: ir.Add((self.length, ir.MINUS_ONE))}
         self.decay: ir.Expr = ir.Where(ir.Compare(">=", c, s), ir.ONE, ir.ZERO)
         self.kept: ir.Expr = ir.ONE
-        decayed: ir.Expr = ir.ONE  # from behind s
+        decayed: ir.Expr = ir.ONE  # from s + 1 on
         before: dict[ir.Expr, ir.Expr] = {c: ir.Add((c, ir.MINUS_ONE))}
         is_first = ir.Compare("<", before[c], ir.ZERO)
         decay_before: ir.Expr = ir.Where(ir.Compare(">", c, s), ir.ONE, ir.ZERO)
@@ -381,9 +382,9 @@ class _Chunker:
         kept_before = self.kept
         if slope is not ir.ONE:
             kept_before = ir.Where(is_first, ir.ONE, substitute(self.kept, before))
-        # What is left of S before a chunk, and of what is added in it, at a place and before it.
+        # The factors of S before the chunk and of values added in it: at t, and at t - 1.
         self.ways = ((self.kept, self.decay), (kept_before, decay_before))
-        ends = self.make(f"{name}_ends", (n, *self.state))
+        ends = self.make_access(f"{name}_ends", (n, *self.state))
         back = ir.Add((n, ir.MINUS_ONE))
         self.start = ir.Where(
             ir.Compare("<", back, ir.ZERO), self.begin, substitute(ends, {n: back})
@@ -391,11 +392,11 @@ class _Chunker:
         decayed = multiply(substitute(decayed, at_end), self.at(added, s))
         new = ir.Reduce("sum", (s,), ir.TRUE, decayed)
         self.define(ends, ir.Add((multiply(substitute(self.kept, at_end), self.start), new)))
-        if self.begin is ir.ZERO:  # zeros in front, and no choice
+        if self.begin is ir.ZERO:  # zeros in front instead of a choice
             self.start = ir.Where(ir.Compare(">=", n, ir.ONE), substitute(ends, {n: back}), ir.ZERO)
 
     def split_slope(self, slope: ir.Expr) -> list[ir.Expr]:
-        """Its factors, those together whose indices of S another one has."""
+        """The factors of the slope, grouped with one that has all their indices of S."""
         groups: list[list[ir.Expr]] = []
         factors = [part for factor in ir.split_product(slope) for part in _split_power(factor)]
         for factor in sorted(factors, key=lambda f: -len(self.find_own(f))):
@@ -412,10 +413,10 @@ class _Chunker:
         return tuple(i for i in self.state if i in free)
 
     def name_products(self, word: str, slope: ir.Expr, places: tuple[ir.Index, ...]) -> ir.Access:
-        """Products of the slope at places of a chunk, and what its bounds tell of them."""
+        """A tensor for products of the slope in a chunk, with the bounds that follow."""
         lead = (self.n,) if self.index in find_free(slope) else ()
         name = f"{self.target.tensor.name}_{word}"
-        made = self.make(name, (*lead, *places, *self.find_own(slope)))
+        made = self.make_access(name, (*lead, *places, *self.find_own(slope)))
         low, high = find_interval(slope, self.made.system)
         upper = ir.ONE if low >= 0 and high <= 1 else None
         lower = ir.ZERO if self.divides or upper is not None else None
@@ -423,7 +424,7 @@ class _Chunker:
         return replace(made, tensor=tensor)
 
     def make_kept(self, slope: ir.Expr) -> ir.Access:
-        """The equation of P as a product of all places so far."""
+        """Define P as a prefix product."""
         kept = self.name_products("kept", slope, (self.c,))
         factor = substitute(self.at(slope, self.c, ir.ONE), {self.c: self.s})
         so_far = ir.Compare("<=", self.s, self.c)
@@ -431,7 +432,7 @@ class _Chunker:
         return kept
 
     def make_products(self, slope: ir.Expr) -> ir.Access:
-        """The equations of D and P as recurrences."""
+        """Define D and P as recurrences."""
         c, s, here = self.c, self.s, self.at(slope, self.c)
         decay = self.name_products("decay", slope, (c, s))
         kept = self.kept = self.name_products("kept", slope, (c,))
@@ -445,7 +446,7 @@ class _Chunker:
         self.made.inner |= {decay.tensor, kept.tensor}
         return decay
 
-    def make(self, name: str, axes: tuple[ir.Index, ...]) -> ir.Access:
+    def make_access(self, name: str, axes: tuple[ir.Index, ...]) -> ir.Access:
         return ir.name_axes(self.names.take(name), axes)
 
     def define(self, target: ir.Expr, value: ir.Expr) -> None:
@@ -453,7 +454,7 @@ class _Chunker:
         self.before.append(ir.Equation(target, value))
 
     def make_sum(self, whole: ir.Reduce, added: ir.Expr, order: Sequence[ir.Expr]) -> ir.Access:
-        """A sum over values of S, in chunks, and joined again."""
+        """A sum over S, computed in chunks and joined."""
         body = whole.body
         if self.flip is not None:
             body = rewrite_bottom_up(substitute(body, self.back), simplify_place)
@@ -475,9 +476,9 @@ class _Chunker:
         axis = axes.index(self.index)
         others: tuple[ir.Index, ...] = (*axes[:axis], self.n, self.c, *axes[axis + 1 :])
         name = self.target.tensor.name
-        made = self.make(f"{name}_sum_chunks", others)
+        made = self.make_access(f"{name}_sum_chunks", others)
         self.define(made, ir.Add((carried, own)))
-        joined = self.make(f"{name}_sum", tuple(axes))
+        joined = self.make_access(f"{name}_sum", tuple(axes))
         places_of: dict[ir.Expr, ir.Expr] = {
             self.n: ir.Call("floordiv", (self.index, self.length)),
             self.c: ir.Call("mod", (self.index, self.length)),
@@ -489,7 +490,7 @@ class _Chunker:
 
 
 def _split_power(factor: ir.Expr) -> list[ir.Expr]:
-    """Its factors, where it is an exponential of a sum."""
+    """The factors of an exponential of a sum; else the expression itself."""
     match factor:
         case ir.Call("exp", (ir.Add(terms),)):
             return [ir.Call("exp", (term,)) for term in terms]
@@ -497,7 +498,7 @@ def _split_power(factor: ir.Expr) -> list[ir.Expr]:
 
 
 def _is_cut(read: ir.Expr, index: ir.Index) -> TypeGuard[ir.Access]:
-    """Whether it is a tensor of real numbers that has the index at one place, and nowhere else."""
+    """Whether a read is of a real tensor, with the index as one of its positions alone."""
     return (
         isinstance(read, ir.Access)
         and read.tensor.kind == "real"

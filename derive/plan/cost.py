@@ -1,14 +1,14 @@
-"""What a plan costs: operations and elements as polynomials over sizes, and seconds.
+"""The cost of a plan: operations and elements as polynomials over sizes, and seconds.
 
-Where the elements of each result lie in memory says what torch copies on the way. torch.einsum
-brings two operands into the form of a batched matrix product: indices that both have and the result
-keeps (batch), those of one operand alone, and those summed, each group merged into one. A group
-whose indices cannot be merged as a view makes it copy the whole operand; a normalized row and a
-flatten copy what does not lie in order. A copy of a large operand costs more than the product.
+Strides determine what torch copies. torch.einsum brings two operands into the form of a batched
+matrix product. It merges three groups of indices of each operand: those of both operands and the
+result (batch), those of one operand alone, and those summed. If a group cannot be merged as a view,
+einsum copies the whole operand. A normalized row and a flatten copy a non-contiguous operand. A
+copy of a large operand costs more than the product.
 
-Seconds by the roofline: the operations at the machine's rate or the bytes at that of the memory
-they lie in, whichever is longer; besides, the copies, and a launch for each operation. Williams,
-Waterman, Patterson 2009.
+Seconds follow the roofline model (Williams, Waterman, Patterson 2009): the longer of the operations
+at the machine's rate and the bytes at the rate of cache or memory. Copies and a launch for each
+operation are added.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from derive.plan import ops
 from derive.plan.machine import WIDTH, Machine, time_moved, time_pages, time_transform
 from derive.plan.steps import Step, Tile
 
-RECUR_FLOPS = 5  # a chunk's decay, its end, and its values, of which the last two are sums
-FOURIER_FLOPS = 25  # 2.5 log2 of the length for each of so many real numbers, which is of 1024
+RECUR_FLOPS = 5  # the decay of a chunk (1), its end (2) and its values (2)
+FOURIER_FLOPS = 25  # 2.5 * log2(length) for each real number, at length 1024
 
 
 def count_elements(indices: Iterable[ir.Index]) -> Polynomial:
@@ -39,7 +39,7 @@ def count_elements(indices: Iterable[ir.Index]) -> Polynomial:
 
 
 def find_flops(op: ops.Op) -> Polynomial:
-    """Operations on numbers that one tensor operation makes, views and masks for nothing."""
+    """The scalar operations of one tensor operation; views count as none."""
     match op:
         case ops.Einsum(args, axes):
             spanned = dict.fromkeys(i for arg in args for i in ops.axes_of(arg))
@@ -69,7 +69,7 @@ def find_flops(op: ops.Op) -> Polynomial:
 
 
 def find_inner(whole: ops.Op, given: tuple[ops.Op, ...]) -> tuple[ops.Op, ...]:
-    """The operations of a cell, each once, without what it is given."""
+    """The operations of a cell, each once, without its arguments."""
     return tuple(dict.fromkeys(_walk_inner(whole, given)))
 
 
@@ -94,9 +94,9 @@ def find_true_axes(op: ops.Op) -> tuple[ir.Index, ...]:
 
 @lru_cache(maxsize=1 << 14)
 def find_kept(op: ops.Op) -> Polynomial:
-    """Elements that the result keeps alive: none where it is a view.
+    """The elements that the result keeps alive: none for a view.
 
-    Numbers that are cast from a wider dtype, to spare half precision, are in float32 what they are.
+    A cast of running sums is free as well: plans count float32, where it changes nothing.
     """
     if isinstance(op, (*ops.VIEWS, ops.Num)) or (isinstance(op, ops.Cast) and _is_wide(op.arg)):
         return Polynomial({})
@@ -104,28 +104,28 @@ def find_kept(op: ops.Op) -> Polynomial:
 
 
 def find_width(op: ops.Op) -> Polynomial:
-    """In elements: an integer, and a complex number, is as long as two."""
+    """The width of one entry in elements: 2 for integers and complex numbers, else 1."""
     return Polynomial.of(2 if ops.is_integral(op) or ops.is_complex(op) else 1)
 
 
 def _is_wide(op: ops.Op) -> bool:
-    """Does it read a running value?"""
+    """Whether the operation reads a running value of a loop."""
     if isinstance(op, ops.Source):
         return op.kind == "wide"
     return any(map(_is_wide, ops.args_of(op)))
 
 
 def find_scratch(op: ops.Op) -> tuple[tuple[ir.Index, ...], ...]:
-    """The indices of each tensor that torch makes for itself, beside the result and copies."""
+    """The indices of each temporary tensor of torch, besides the result and copies."""
     match op:
         case ops.Cell():
             return op.scratch
-        case ops.Recur():  # the values of all chunks one by one, and before they are put in order
+        case ops.Recur():  # the list of values, and their stack
             return (op.axes, op.axes)
-        case ops.Reduction("det" | "logdet", arg, (row, column)):  # its factors, and their pivots
+        case ops.Reduction("det" | "logdet", arg, (row, column)):  # LU, pivots, a number
             rows = tuple(i for i in ops.axes_of(arg) if i != column)
             return (ops.axes_of(arg), rows, tuple(i for i in rows if i != row))
-        case ops.Along(arg=arg, index=row, columns=ir.Index() as column):  # what torch tells of it
+        case ops.Along(arg=arg, index=row, columns=ir.Index() as column):  # info
             return (tuple(i for i in ops.axes_of(arg) if i not in (row, column)),)
         case ops.Fourier(arg, index, to, length, kind):
             others = tuple(i for i in ops.axes_of(op) if i is not to)
@@ -133,7 +133,7 @@ def find_scratch(op: ops.Op) -> tuple[tuple[ir.Index, ...], ...]:
             return ((*others, ir.Index("", length)),) if is_made else ()
         case ops.Reduction("logsumexp", arg, _):
             return (find_true_axes(arg),)
-        case ops.Reduction("prod", arg, over):  # one index after the other, the last one first
+        case ops.Reduction("prod", arg, over):  # one index at a time, the last one first
             axes = ops.axes_of(arg)
             last = max(axes.index(i) for i in over)
             return ((*axes[:last], *axes[last + 1 :]),) if len(over) > 1 else ()
@@ -147,26 +147,26 @@ Strides: TypeAlias = tuple[int, ...]  # in elements, one for each of the axes
 
 @dataclass
 class Storage:
-    """What is known at the sizes of a plan: extents, and the strides of every named tensor."""
+    """The extents at the sizes of a plan, and the strides of every named tensor."""
 
     sizes: Mapping[str, int]
     strides: dict[str, Strides] = field(default_factory=dict)
     _extents: dict[ir.Index, int] = field(default_factory=dict)
 
     def extent(self, index: ir.Index) -> int:
-        """The number of positions."""
+        """The extent of an index as a number."""
         if index not in self._extents:
             self._extents[index] = evaluate_extent(index.extent, self.sizes)
         return self._extents[index]
 
     def count(self, axes: Iterable[ir.Index]) -> int:
-        """How many elements these axes span."""
+        """The number of elements over these axes."""
         return prod(self.extent(i) for i in axes)
 
     def find_dense(
         self, axes: Sequence[ir.Index], order: Sequence[ir.Index] | None = None
     ) -> Strides:
-        """The strides of a dense tensor whose axes are stored in an order, the last one closest."""
+        """The strides of a dense tensor stored in this order of axes, the last one contiguous."""
         step, found = 1, {}
         for index in reversed(order or axes):
             found[index] = step
@@ -174,7 +174,7 @@ class Storage:
         return tuple(found[i] for i in axes)
 
     def note(self, made: Iterable[tuple[str, ops.Op]]) -> None:
-        """Where the results of some operations, by name, lie."""
+        """Record the strides of the results of some operations, by name."""
         for name, op in made:
             self.strides[name] = find_strides(op, self)
 
@@ -222,10 +222,10 @@ def find_strides(op: ops.Op, memory: Storage) -> Strides:
 
 
 def _follow(op: ops.Op, memory: Storage) -> Strides:
-    """An elementwise result lies as its operands do.
+    """The strides of an elementwise result, which follow those of the operands.
 
-    The first that steps through both of two indices orders them, as torch's iterator has it: of two
-    that overlap the shorter one is the closer one.
+    Two indices are ordered by the first operand that has strides for both, as in TensorIterator. If
+    the strides are equal, the shorter index comes closer.
     """
     axes, args = ops.axes_of(op), ops.args_of(op)
     is_each = isinstance(op, (ops.Apply, ops.Choose, ops.Fill, ops.Cast)) or (
@@ -234,7 +234,7 @@ def _follow(op: ops.Op, memory: Storage) -> Strides:
     if not is_each or isinstance(op, ops.Reduction):
         return memory.find_dense(axes)
     steps = [dict(zip(ops.axes_of(a), find_strides(a, memory), strict=True)) for a in args]
-    order: list[ir.Index] = []  # the closest one first
+    order: list[ir.Index] = []  # smallest stride first
     for index in reversed(axes):
         order.append(index)
         here = len(order) - 1
@@ -253,7 +253,7 @@ def _follow(op: ops.Op, memory: Storage) -> Strides:
 
 
 def find_copied(op: ops.Op, memory: Storage) -> tuple[ops.Op, ...]:
-    """The operands of a product that torch copies."""
+    """The operands of a contraction that torch copies."""
     match op:
         case ops.Einsum((one, other), axes):
             groups = zip((one, other), _group(one, other, axes), strict=True)
@@ -266,7 +266,7 @@ def find_copied(op: ops.Op, memory: Storage) -> tuple[ops.Op, ...]:
 
 
 def find_spread(op: ops.Op, memory: Storage) -> tuple[ops.Op, ...]:
-    """The operands that a call goes through entry by entry, as they do not lie in one piece."""
+    """The non-contiguous operands that a call reads entry by entry."""
     match op:
         case ops.Take(arg, _, (_,)):
             parts: tuple[ops.Op, ...] = (arg,)
@@ -278,7 +278,7 @@ def find_spread(op: ops.Op, memory: Storage) -> tuple[ops.Op, ...]:
 
 
 def find_copies(op: ops.Op, memory: Storage) -> int:
-    """Elements that torch copies before it computes this operation, its operands' own aside."""
+    """The elements that torch copies for this operation alone, without its operands' copies."""
     return sum(map(memory.count, list_copies(op, memory)))
 
 
@@ -299,18 +299,18 @@ Groups: TypeAlias = tuple[tuple["ir.Index", ...], ...]
 
 
 def _group(one: ops.Op, other: ops.Op, axes: tuple[ir.Index, ...]) -> tuple[Groups, Groups]:
-    """The indices that each operand has to merge: batch, its own, summed."""
+    """The groups of indices that einsum merges, for each operand: batch, its own, summed."""
     first, second = ops.axes_of(one), ops.axes_of(other)
     batch = tuple(i for i in axes if i in first and i in second)
     shared = (i for i in first if i in second and i not in axes)
-    summed = tuple(sorted(shared, key=lambda i: i.name))  # as torch merges them: by name
+    summed = tuple(sorted(shared, key=lambda i: i.name))  # torch merges them by name
     left = tuple(i for i in axes if i in first and i not in second)
     right = tuple(i for i in axes if i in second and i not in first)
     return (batch, left, summed), (batch, right, summed)
 
 
 def is_matrix_product(op: ops.Op) -> bool:
-    """Is it of two matrices, and a matrix? Torch makes it in either order of its axes."""
+    """Whether a product is a matrix of two matrices: torch computes it in either axis order."""
     match op:
         case ops.Einsum((one, other), (row, column)):
             own = {row, column}, {*find_true_axes(one)} ^ {*find_true_axes(other)}
@@ -320,7 +320,7 @@ def is_matrix_product(op: ops.Op) -> bool:
 
 
 def _order_product(args: tuple[ops.Op, ...], axes: tuple[ir.Index, ...]) -> tuple[ir.Index, ...]:
-    """How a product is stored: batch, then the first operand's own indices, then the second's."""
+    """The storage order of a product: batch, the first operand's indices, the second's."""
     if len(args) != 2:
         return axes
     (batch, left, _), (_, right, _) = _group(args[0], args[1], axes)
@@ -329,20 +329,20 @@ def _order_product(args: tuple[ops.Op, ...], axes: tuple[ir.Index, ...]) -> tupl
 
 
 def _copied(op: ops.Op, groups: Groups, memory: Storage) -> bool:
-    """Can some group of its indices not be merged as a view?"""
+    """Whether some group of indices cannot be merged as a view."""
     strides = dict(zip(ops.axes_of(op), find_strides(op, memory), strict=True))
     return not all(_is_mergeable(group, strides, memory) for group in groups)
 
 
 def _is_spread(op: ops.Op, groups: Groups, memory: Storage) -> bool:
-    """Does an operand step through memory by its own indices and by those summed?"""
+    """Whether neither an operand's own indices nor the summed ones end with unit stride."""
     strides = dict(zip(ops.axes_of(op), find_strides(op, memory), strict=True))
     ends = [[strides[i] for i in group if memory.extent(i) > 1][-1:] for group in groups[1:]]
     return any(ends) and [1] not in ends
 
 
 def _overlaps(op: ops.Op, groups: Groups, memory: Storage) -> bool:
-    """Do the rows of its matrices lie in one another, as windows do?"""
+    """Whether the rows of the operand's matrices overlap in memory, as windows do."""
     strides = dict(zip(ops.axes_of(op), find_strides(op, memory), strict=True))
     sides = [(min(strides[i] for i in g), memory.count(g)) for g in groups[1:] if g]
     (step, count), (other, rows) = sorted(sides) if len(sides) > 1 else [(0, 0), (0, 0)]
@@ -352,7 +352,7 @@ def _overlaps(op: ops.Op, groups: Groups, memory: Storage) -> bool:
 def _is_mergeable(
     group: tuple[ir.Index, ...], strides: Mapping[ir.Index, int], memory: Storage
 ) -> bool:
-    """Do its indices, in this order, walk through memory in even steps?"""
+    """Whether the indices, in this order, can be merged into one with a single stride."""
     real = [i for i in group if memory.extent(i) > 1]
     return all(strides[a] == strides[b] * memory.extent(b) for a, b in pairwise(real))
 
@@ -362,7 +362,7 @@ SLOW |= {word for word, row in ROWS.items() if row.is_slow}
 
 
 def find_seconds(steps: Iterable[Step], memory: Storage, machine: Machine) -> float:
-    """The time of all steps, one after the other; `memory` learns where their results lie."""
+    """The time of all steps in sequence; the strides of their results go into `memory`."""
     total = 0.0
     for step in steps:
         total += sum(time_op(op, memory, machine) for op in ops.walk_ops(step.op))
@@ -371,7 +371,7 @@ def find_seconds(steps: Iterable[Step], memory: Storage, machine: Machine) -> fl
 
 
 def time_op(op: ops.Op, memory: Storage, machine: Machine) -> float:
-    """The time of one operation, that of its operands aside."""
+    """The time of one operation without its operands."""
     copies = _time_copies(op, memory, machine)
     if isinstance(op, (*ops.VIEWS, ops.Num)) and not copies:
         return 0.0
@@ -385,20 +385,20 @@ def time_op(op: ops.Op, memory: Storage, machine: Machine) -> float:
 
 
 def _count_bytes(op: ops.Op, memory: Storage) -> int:
-    """Those of a result; a truth value is one byte, a complex number two real ones."""
+    """The bytes of a result: one for a truth value, two floats for a complex number."""
     each = 1 if ops.is_boolean(op) else 2 * WIDTH if ops.is_complex(op) else WIDTH
     return memory.count(find_true_axes(op)) * each
 
 
 def _time_copies(op: ops.Op, memory: Storage, machine: Machine) -> float:
-    """The time to copy what torch copies for an operation."""
+    """The time of the copies that torch makes for an operation."""
     match op:
         case ops.Einsum((one, other), axes):
             first, second = _group(one, other, axes)
             orders = ((one, first), (other, (second[0], second[2], second[1])))
             copied = set(find_copied(op, memory))
             found = [(arg, [i for each in g for i in each]) for arg, g in orders if arg in copied]
-            # A matrix without a unit stride is copied when its turn comes, and let go of.
+            # A matrix without a unit stride is copied inside the product, one of a batch at a time.
             strided = [arg for arg, g in orders if arg not in copied and _is_spread(arg, g, memory)]
         case ops.Flatten(arg) | ops.Along(_, arg) if find_copies(op, memory):
             found, strided = [(arg, list(ops.axes_of(arg)))], []
@@ -417,7 +417,7 @@ def _time_copies(op: ops.Op, memory: Storage, machine: Machine) -> float:
 
 
 def _find_work(op: ops.Op, memory: Storage, machine: Machine) -> float:
-    """The arithmetic alone."""
+    """The time of the arithmetic alone."""
     each = 1 / machine.exponentials
     match op:
         case ops.Einsum((one, other), axes):
@@ -473,7 +473,7 @@ def _find_work(op: ops.Op, memory: Storage, machine: Machine) -> float:
 
 
 def _is_strided(op: ops.Op, memory: Storage) -> bool:
-    """Does an operand step through memory while the result is written in one piece?"""
+    """Whether an operand is strided along the index that is contiguous in the result."""
     axes = find_true_axes(op)
     made = dict(zip(ops.axes_of(op), find_strides(op, memory), strict=True))
     last = next((i for i in axes if made[i] == 1 and memory.extent(i) > 1), None)
@@ -485,7 +485,7 @@ def _is_strided(op: ops.Op, memory: Storage) -> bool:
 
 
 def _find_run(op: ops.Op, memory: Storage) -> int:
-    """How many entries torch goes through at once: along axes that all operands have as one."""
+    """The length of torch's inner loop: the axes that merge into one for all operands."""
     made = dict(zip(ops.axes_of(op), find_strides(op, memory), strict=True))
     axes = sorted((i for i in find_true_axes(op) if memory.extent(i) > 1), key=made.__getitem__)
     given = [
@@ -502,7 +502,7 @@ def _find_run(op: ops.Op, memory: Storage) -> int:
 
 
 def _time_inner(op: ops.Op, memory: Storage, machine: Machine) -> float:
-    """The time of an operation inside a call, whose results stay near."""
+    """The time of an operation inside a call of torch, whose results stay in cache."""
     if isinstance(op, (*ops.VIEWS, ops.Num)):
         return 0.0
     spanned = ops.axes_of(op.arg) if isinstance(op, ops.Reduction) else find_true_axes(op)
@@ -513,7 +513,7 @@ def _time_inner(op: ops.Op, memory: Storage, machine: Machine) -> float:
 def _time_product(
     one: ops.Op, other: ops.Op, axes: tuple[object, ...], memory: Storage, machine: Machine
 ) -> float:
-    """Twice the product of all extents over the rate, which thin matrices do not reach."""
+    """The time of a contraction; thin matrices do not reach the full rate."""
     first, second = ops.axes_of(one), ops.axes_of(other)
     spanned = dict.fromkeys((*first, *second))
     batch = memory.count(i for i in first if i in second and i in axes)
@@ -526,7 +526,7 @@ def _time_product(
 
 
 def count_whole(step: Step, tiles: Sequence[Tile]) -> Polynomial:
-    """The elements of a step's result when these loops have joined their blocks of it."""
+    """The elements of a step's result after these loops have joined its blocks."""
     count = count_elements(step.axes)
     for tile in tiles:
         if any(index.extent == ir.Size(tile.block) for index in step.axes):
@@ -541,7 +541,7 @@ def find_time(
     machine: Machine,
     places: tuple[int, int] | None = None,
 ) -> float:
-    """The seconds of the steps from the first place up to the last, and of a loop among them."""
+    """The seconds of a range of steps, with the loop among them."""
     first, end = places or (0, len(steps))
     if tile is None:
         return find_seconds(steps[first:end], memory, machine)
@@ -551,14 +551,14 @@ def find_time(
     turn = machine.launch * (1 + len(tile.sliced))
     length = memory.sizes[tile.block]
     turns = ceil(memory.extent(tile.index) / length)
-    # Every turn over the positions in windows reads the same entries, which stay near.
+    # A loop over the positions inside windows reads the same entries again, from cache.
     is_again = turns > 1 and any(tile.is_shifting(op) for _, op in tile.sliced)
     here = replace(machine, cached=rates.AGAIN * machine.cached) if is_again else machine
     turn += find_time(steps, tile.inner, memory, here, (tile.first, tile.last + 1))
     seconds += turn * turns
     for step in inside:
         memory.strides.pop(step.name, None)
-    # A whole that a block at a time is read or made comes from far, and what is made is copied.
+    # Tensors read or written by blocks come from beyond the cache; joining copies the blocks.
     for _, op in tile.sliced:
         near = dict(zip(ops.axes_of(op), find_strides(op, memory), strict=True))
         read = memory.count(ops.axes_of(ops.args_of(op)[0] if tile.is_shifting(op) else op))
@@ -579,6 +579,6 @@ def find_time(
 
 
 def _time_far(count: int, run: int, machine: Machine) -> float:
-    """How much later so many elements come that do not stay near; `run` of them lie together."""
+    """The extra time of elements beyond the cache, of which `run` are contiguous."""
     far = 1 / machine.memory - 1 / machine.cached if WIDTH * count > machine.cache else 0.0
     return count * (WIDTH * far + rates.ROW / max(1, run) / machine.exponentials)

@@ -1,10 +1,8 @@
-"""The derivation of a plan: the log of what was done, from the formula to the last loop.
+"""The derivation of a plan: one entry for each rule and choice, from the formula to the loops.
 
-    find_derivation(plan, request)   the loops as written, and one entry for each thing done
-
-First come the forms of what recurs, then the rules of the recipe and what the search took, each
-with the costs of the plans before and after it. Then come the orders of contraction, the
-transforms, the calls of torch, and the loop over blocks.
+First come the forms of recurrences. Then come the rules of the recipe and of the search, each with
+the costs of the plans before and after it. Then come the orders of contraction, the transforms, the
+calls of torch, and the loop over blocks.
 """
 
 from __future__ import annotations
@@ -50,13 +48,13 @@ PAIRS = ("contract_in_pairs", "an order of the factors with few operations at th
 TRANSFORM = ("transform", "a sum over waves, or over offsets, takes N * log N operations")
 CALL = ("call_torch", "one call of torch does what these operations do")
 LOOP = "loop_over_blocks"
-# They let go of brackets after another rule, and of indices that it took.
+# Rules that only tidy up brackets and indices after another rule.
 TIDY = (flatten_sum.name, flatten_product.name, settle_indices.__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The loops of one equation: their operations, and the elements that they fill."""
+    """The loops of one equation as written: their operations and the elements of the result."""
 
     equation: str
     operations: Polynomial
@@ -65,7 +63,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Derivation:
-    """The loops as they are written, and what was done, one thing after the other."""
+    """The loops as written, and the entries in order."""
 
     written: tuple[Written, ...]
     entries: tuple[Entry, ...]
@@ -74,10 +72,10 @@ class Derivation:
 def find_derivation(
     plan: Plan, request: Request, write: WriteCell, formula: ir.System | None = None
 ) -> Derivation:
-    """All that led to a plan, which the search found for this request.
+    """The derivation of a plan that the search found for this request.
 
-    `write` gives the texts of a cell's call and of its condition. The formula is that of the plan
-    where nothing else is said.
+    `write` gives the texts of a cell's call and of its condition. The default formula is the
+    plan's.
     """
     formula = plan.system if formula is None else formula
     recurrent, stages = formula, list[Entry]()
@@ -95,8 +93,8 @@ def find_derivation(
     entries += [_describe_order(order) for order in plan.orders]
     calls = rows.list_calls(write)
     counted = [place for place, entry in enumerate(entries) if entry.new is not None]
-    if counted and not calls:  # where none is found, the search for them changed how operands lie
-        costs = rows.count(rows.last, cells=request.cells)
+    if counted and not calls:  # without calls, the search for them may have changed strides
+        costs = rows.count_form(rows.last, cells=request.cells)
         entries[counted[-1]] = replace(entries[counted[-1]], new=costs)
     entries += [*calls, *rows.list_loops()]
     told = (_declare(entry, opened.chunks.lengths) for entry in (*stages, *entries))
@@ -111,7 +109,7 @@ def count_costs(plan: Plan, machine: Machine) -> Costs:
 
 
 def _declare(entry: Entry, lengths: Mapping[str, int]) -> Entry:
-    """The entry, whose system has the lengths of chunks as sizes."""
+    """The entry, with the lengths of chunks as sizes of its system."""
     if entry.system is None or not lengths:
         return entry
     used = {*find_sizes(entry.system)}
@@ -132,7 +130,7 @@ def count_written(system: ir.System) -> tuple[Written, ...]:
 
 
 def _count_expr(expr: ir.Expr) -> Polynomial:
-    """Operations for one value of the free indices."""
+    """The operations for one value of the free indices."""
     match expr:
         case _ if ops.is_number(expr):
             return NOTHING
@@ -153,7 +151,7 @@ def _count_expr(expr: ir.Expr) -> Polynomial:
 
 
 def _count_product(factors: tuple[ir.Expr, ...]) -> Polynomial:
-    """A sign costs nothing, and dividing no more than multiplying."""
+    """The operations of a product: a sign is free, and a division counts as one."""
     kept = [factor for factor in factors if factor is not ir.MINUS_ONE]
     parts = [
         each.base
@@ -164,11 +162,11 @@ def _count_product(factors: tuple[ir.Expr, ...]) -> Polynomial:
     return Polynomial.of(max(0, len(kept) - 1)) + add_all(map(_count_expr, parts))
 
 
-# What recurs.
+# Recurrences.
 
 
 def _list_changes(name: str, law: str, old: ir.System, new: ir.System) -> Iterator[Entry]:
-    """An entry for each equation that another form of the whole has in place of others."""
+    """An entry for each equation that is new or changed in another form of the system."""
     before = {each.target.tensor.name: each for each in old.equations}
     for each in new.equations:
         was = before.get(each.target.tensor.name)
@@ -178,7 +176,7 @@ def _list_changes(name: str, law: str, old: ir.System, new: ir.System) -> Iterat
 
 
 def _list_turns(opened: Opened) -> Iterator[Entry]:
-    """The values before and after the loops, the turn of each loop, and linear ones in chunks."""
+    """The entries of values outside of loops, of the turns of loops, and of chunks."""
     turns = {made: loop for loop in opened.loops for made in loop.made.values()}
     known = {each.target.tensor: each.value for each in opened.stages[-1].equations}
     for each in opened.system.equations:
@@ -213,7 +211,7 @@ def _list_names(loop: Loop, made: ir.Tensor) -> Iterator[str]:
 
 
 def _list_uses(plan: Plan, system: ir.System) -> list[Entry]:
-    """The uses of rules, without costs."""
+    """The entries of the uses of rules, without costs."""
     uses: list[Entry] = []
     _add_uses(uses, system)
     for entry in plan.log:
@@ -232,7 +230,7 @@ def _list_uses(plan: Plan, system: ir.System) -> list[Entry]:
 
 
 def _add_uses(uses: list[Entry], system: ir.System) -> None:
-    """Add the rules by which the recipe brings a system into its form; tidying is no entry."""
+    """Add the rules that the recipe applies to a system; tidying rules get no entry."""
     for use in find_uses(system):
         if use.name not in TIDY:
             way = [each for each in uses[-1:] if _makes_way(each, use)]
@@ -244,13 +242,13 @@ def _add_uses(uses: list[Entry], system: ir.System) -> None:
 
 
 def _makes_way(entry: Entry, use: Use) -> bool:
-    """Whether an entry is a guard of the product that the next rule is for."""
+    """Whether an entry guards the product that the next rule rewrites."""
     return entry.name == guard_product.name and entry.equation == use.equation
 
 
 @dataclass
 class _Rows:
-    """A plan, and the uses that lead to it."""
+    """The entries of a plan, from the uses that lead to it."""
 
     plan: Plan
     request: Request
@@ -258,7 +256,7 @@ class _Rows:
     uses: Sequence[Entry]
 
     def __post_init__(self) -> None:
-        """Find the forms before the first use and after each, the last one as it was planned."""
+        """Find the forms before the first use and after each; the last one is the planned form."""
         system = self.opened.system
         start = system if self.uses else prepare(system)[0]
         self.forms = [Form(system, start, ())]
@@ -275,21 +273,21 @@ class _Rows:
         plan = lower_system(form, sizes, cells=cells, exact=self.request.exact)
         return replace(self.opened.close(plan), frees=self.plan.frees)
 
-    def count(self, form: Form, *, cells: bool = False) -> Costs | None:
-        """The costs of a form; None where it has no plan, as one on the way need not have."""
+    def count_form(self, form: Form, *, cells: bool = False) -> Costs | None:
+        """The costs of a form; None for an intermediate form without a plan."""
         try:
             return count_costs(self.lower(form, cells=cells), self.request.machine)
         except DeriveError:
             return None
 
     def count_uses(self) -> Iterator[Entry]:
-        """The uses with the costs of the plans before and after, without calls of torch."""
-        costs = pairwise(map(self.count, self.forms))
+        """The entries of uses, with costs of the plans before and after, without calls."""
+        costs = pairwise(map(self.count_form, self.forms))
         for entry, (old, new) in zip(self.uses, costs, strict=True):
             yield replace(entry, old=old, new=new)
 
     def list_transforms(self) -> list[Entry]:
-        """The steps that have transforms; the last entry has the costs."""
+        """The entries of Fourier transforms; the last one has the costs."""
         if not self.last.transforms:
             return []
         found = []
@@ -300,10 +298,10 @@ class _Rows:
                 each, told = to_step_equation(step), tuple(dict.fromkeys(remarks))
                 entry = Entry(*TRANSFORM, step.name, None, each.value, each.target, remarks=told)
                 found.append(entry)
-        return _count_last(found, self.count(self.forms[-1]), self.count(self.last))
+        return _count_last(found, self.count_form(self.forms[-1]), self.count_form(self.last))
 
     def list_calls(self, write: WriteCell) -> list[Entry]:
-        """The calls of torch; the last entry has the costs."""
+        """The entries of calls of torch; the last one has the costs."""
         if not self.request.cells:
             return []
         found = []
@@ -316,13 +314,15 @@ class _Rows:
                     remarks = tuple(told if condition else told[:1])
                     entry = Entry(*CALL, step.name, to_expr(op), target=target, remarks=remarks)
                     found.append(entry)
-        return _count_last(found, self.count(self.last), self.count(self.last, cells=True))
+        return _count_last(
+            found, self.count_form(self.last), self.count_form(self.last, cells=True)
+        )
 
     def list_loops(self) -> list[Entry]:
-        """The loop over blocks, with the loops inside it."""
+        """The entry of the loop over blocks, with the loops inside it as remarks."""
         if self.plan.tile is None:
             return []
-        old = self.count(self.last, cells=self.request.cells)
+        old = self.count_form(self.last, cells=self.request.cells)
         new = count_costs(self.plan, self.request.machine)
         outer, *inner = [_describe_blocks(self.plan, tile) for tile in self.plan.tiles]
         (law, names), most = outer, self.request.elements
@@ -335,26 +335,26 @@ class _Rows:
 
 
 def _count_last(entries: list[Entry], old: Costs | None, new: Costs | None) -> list[Entry]:
-    """The entries, the last one with the costs of all."""
+    """The entries, with the costs of all in the last one."""
     return [*entries[:-1], *(replace(each, old=old, new=new) for each in entries[-1:])]
 
 
 def _describe_order(order: Order) -> Entry:
-    """The product as it is written, and nested as its factors meet."""
+    """The entry of a contraction order: the product flat, and nested in pairs."""
     left = [(to_expr(op), ops.axes_of(op)) for op in order.operands]
-    whole = _join(left, order.axes)[0]
+    whole = _multiply_factors(left, order.axes)[0]
     for pair in order.path:
         met = [left[place] for place in pair]
         left = [part for place, part in enumerate(left) if place not in pair]
         needed = {*order.axes, *(index for _, axes in left for index in axes)}
-        left.append(_join(met, needed))
+        left.append(_multiply_factors(met, needed))
     return Entry(*PAIRS, order.equation, whole, left[-1][0])
 
 
-def _join(
+def _multiply_factors(
     met: Sequence[tuple[ir.Expr, tuple[ir.Index, ...]]], needed: Collection[ir.Index]
 ) -> tuple[ir.Expr, tuple[ir.Index, ...]]:
-    """The product of some factors, summed over the indices that are not needed any more."""
+    """The product of some factors, summed over the indices not needed later."""
     spanned = tuple(dict.fromkeys(index for _, axes in met for index in axes))
     bound = tuple(index for index in spanned if index not in needed)
     value = ir.sum_over(bound, ir.product_of([value for value, _ in met]))

@@ -1,11 +1,11 @@
-"""What a list of contractions has in common, over all equations, taken out where that saves work.
+"""Common factors of contractions, over all equations, factored out where that saves work.
 
     r[i,a] = sum_ld x_ld * u_lida + sum_ldm x_ld * y_md * w_lima
     p[i,a,l,d] = u_lida + sum_m y_md * w_lima;   r[i,a] = sum_ld x_ld * p_iald
 
-Terms that share a factor, their other factors then in one sum, are looked for until none saves any
-operation; the largest saving is taken first. A part that another one is, up to the order of its
-indices and a number, is computed once.
+Terms that share a factor are grouped: the factor times the sum of the other factors, which becomes
+a part. The group with the largest saving is taken first, until none saves operations. Parts that
+are equal up to the order of indices and a number are computed once.
 """
 
 from collections import Counter, defaultdict
@@ -26,15 +26,15 @@ from derive.rewrite.guards import find_nonfinite
 from derive.rewrite.rules.chains import split_term
 from derive.rewrite.rules.terms import FEW, Term, to_sum
 
-# An index is the number of its extent, and its own: from SHARED on those that a factor taken out
-# shares with the rest, from BOUND on those that are summed inside.
+# An index is the number of its extent and a number of its own. Numbers from SHARED on are indices
+# that a factor shares with the rest of its term, those from BOUND on are summed inside.
 Place: TypeAlias = tuple[int, int]
 Factor: TypeAlias = tuple[int, tuple[Place, ...]]  # the number of a tensor, and its indices
 Factors: TypeAlias = tuple[Factor, ...]
 Terms: TypeAlias = dict[Factors, Fraction]
 SHARED, BOUND = 1 << 10, 1 << 20
-MOST_FACTORS = 6  # of a product; of more, too many may be alike to try each in the place of each
-MOST_ORDERS = factorial(MOST_FACTORS)  # of the indices of a part
+MOST_FACTORS = 6  # of a product: with more, too many permutations of equal factors
+MOST_ORDERS = factorial(MOST_FACTORS)  # permutations of the indices of a part
 
 
 def list_places(factors: Iterable[Factor]) -> tuple[Place, ...]:
@@ -43,15 +43,15 @@ def list_places(factors: Iterable[Factor]) -> tuple[Place, ...]:
 
 
 def rename(factors: Factors, new: Mapping[Place, Place]) -> Factors:
-    """The factors under other indices."""
+    """The factors with renamed indices."""
     return tuple((tensor, tuple(new.get(p, p) for p in places)) for tensor, places in factors)
 
 
 @lru_cache(maxsize=1 << 16)
 def normalize(factors: Factors, kept: frozenset[Place]) -> Factors:
-    """The factors in an order of their own, all indices but the kept ones in names of their own.
+    """The factors in canonical order, with canonical names for all indices but the kept ones.
 
-    Indices are told apart by where they stand; of those that nothing tells apart each is tried.
+    Colour refinement tells indices apart by position; ties are broken by trying each index.
     """
     marks = {p: (p in kept, p if p in kept else (p[0], 0)) for p in list_places(factors)}
     order = sorted({*marks.values()})
@@ -79,7 +79,7 @@ def _refine(factors: Factors, kept: frozenset[Place], colours: dict[Place, int])
     several = min((colour for colour, each in alike.items() if len(each) > 1), default=None)
     if several is not None:
         tried: list[Place] = []
-        for place in alike[several]:  # of two that may be exchanged, one will do
+        for place in alike[several]:  # skip indices that are symmetric to a tried one
             exchanged = (rename(factors, {place: other, other: place}) for other in tried)
             if not any(sorted(each) == sorted(factors) for each in exchanged):
                 tried.append(place)
@@ -93,27 +93,27 @@ def _refine(factors: Factors, kept: frozenset[Place], colours: dict[Place, int])
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Terms with one factor in common, by that and the indices of what is left of each."""
+    """The key of terms with a common factor: the factor, and the indices of the rest."""
 
     factor: Factor
-    free: tuple[Place, ...]  # of what is left
+    free: tuple[Place, ...]  # of the rest
 
 
 @dataclass
 class Factoring:
-    """The extents by their numbers, and the parts made so far: indices and terms."""
+    """The extents by number, and the parts so far, each as indices and terms."""
 
     extents: list[int] = field(default_factory=list)
-    known: int = 0  # tensors that are no parts
+    known: int = 0  # the number of tensors that are not parts
     parts: dict[int, tuple[tuple[Place, ...], Terms]] = field(default_factory=dict)
     costs: dict[tuple[object, ...], int] = field(default_factory=dict)
 
-    def count(self, places: Iterable[Place]) -> int:
-        """The elements over these indices."""
+    def count_elements(self, places: Iterable[Place]) -> int:
+        """The number of elements over these indices."""
         return prod(self.extents[place[0]] for place in places)
 
     def find_cost(self, factors: Factors, free: frozenset[Place]) -> int:
-        """The operations of the best order of a sum of a product."""
+        """The operations of a product summed, in its best contraction order."""
         if len(factors) < 2:
             return 0
         number: dict[Place, Place] = {}
@@ -129,7 +129,7 @@ class Factoring:
         return self.costs[shape, output]
 
     def count_all(self, wholes: Iterable[tuple[frozenset[Place], Terms]]) -> int:
-        """The operations of sums of products; products that are alike are computed once."""
+        """The operations of sums of products; equal products are computed once."""
         costs = {
             normalize(factors, frozenset()): self.find_cost(factors, free)
             for free, terms in wholes
@@ -137,8 +137,10 @@ class Factoring:
         }
         return sum(costs.values())
 
-    def split(self, factors: Factors, free: frozenset[Place]) -> Iterator[tuple[Group, Factors]]:
-        """Each factor apart, and what is left beside it; the factor names what they share."""
+    def split_factors(
+        self, factors: Factors, free: frozenset[Place]
+    ) -> Iterator[tuple[Group, Factors]]:
+        """Each way to split off one factor: the group's key, and the rest."""
         start = max((SHARED, *(place[1] + 1 for place in sorted(free))))
         for k, (tensor, places) in enumerate(factors):
             rest = factors[:k] + factors[k + 1 :]
@@ -154,18 +156,18 @@ class Factoring:
                 yield Group(left, tuple(sorted(own))), normalize(named, own)
 
     def factor(self, free: frozenset[Place], terms: Terms) -> Terms:
-        """The terms, factors in common taken out of parts of their own."""
+        """The terms, with common factors times new parts."""
         left = dict(terms)
         groups: dict[Group, dict[Factors, tuple[Factors, int]]] = defaultdict(dict)
         places: dict[Factors, list[tuple[Group, Factors]]] = {}
-        size = self.count(free)
+        size = self.count_elements(free)
 
         def enter(factors: Factors) -> None:
             places[factors] = []
             alone = self.find_cost(factors, free)
-            for group, rest in self.split(factors, free):
+            for group, rest in self.split_factors(factors, free):
                 own = frozenset(group.free)
-                gain = alone + size - self.find_cost(rest, own) - self.count(own)
+                gain = alone + size - self.find_cost(rest, own) - self.count_elements(own)
                 if gain > 0 and all(each[0] != factors for each in groups[group].values()):
                     groups[group][rest] = (factors, gain)
                     places[factors].append((group, rest))
@@ -180,9 +182,9 @@ class Factoring:
             if len(members) < 2:
                 return 0
             spanned = {*group.factor[1], *group.free}
-            whole = self.count(spanned) * (1 if spanned <= free else 2)
+            whole = self.count_elements(spanned) * (1 if spanned <= free else 2)
             gain = sum(each for _, each in members.values())
-            return gain - whole + self.count(group.free) - size
+            return gain - whole + self.count_elements(group.free) - size
 
         for factors in left:
             enter(factors)
@@ -209,7 +211,7 @@ class Factoring:
         return left
 
     def make_part(self, free: tuple[Place, ...], terms: Terms) -> tuple[Fraction, Factor]:
-        """A number, and the part that times it is the sum of the terms: a new or a known one."""
+        """A number and a part, new or known, whose product is the sum of the terms."""
         for tensor, (its_free, its_terms) in self.parts.items():
             found = match_parts((free, terms), (its_free, its_terms))
             if found is not None:
@@ -222,9 +224,9 @@ class Factoring:
 def find_beside(
     term: Factors, inner: Terms, own: frozenset[Place], free: frozenset[Place], left: Terms
 ) -> tuple[Factors, Fraction, tuple[Factors, ...]] | None:
-    """What a term has beside one of the inner terms, if other terms have it beside all the rest.
+    """The cofactor of one inner term in a term, if other terms have it times all inner terms.
 
-    With it the number by which those are larger, and those terms.
+    Returns the cofactor, the ratio of the terms' numbers to the inner ones, and the terms.
     """
     first = min(inner, key=lambda rest: (len(rest), rest))
     for beside in match_rest(term, first, own, free) if term in left else ():
@@ -239,9 +241,9 @@ def find_beside(
 def match_rest(
     term: Factors, rest: Factors, own: frozenset[Place], free: frozenset[Place]
 ) -> Iterator[Factors]:
-    """What stands beside the rest of another term, where it is in this one as well."""
+    """The cofactors of `rest` in a term, for each way to match it."""
 
-    def visit(
+    def match_factors(
         wanted: Factors, left: Factors, names: dict[Place, Place]
     ) -> Iterator[tuple[Factors, dict[Place, Place]]]:
         if not wanted:
@@ -258,9 +260,9 @@ def match_rest(
                     break
             else:
                 if len({*new.values()}) == len(new):
-                    yield from visit(wanted[1:], left[:k] + left[k + 1 :], new)
+                    yield from match_factors(wanted[1:], left[:k] + left[k + 1 :], new)
 
-    for left, names in visit(rest, term, {}):
+    for left, names in match_factors(rest, term, {}):
         beside = rename(left, names)
         inner = {place for place in names.values() if place not in own}
         if left and not inner & {*list_places(beside)}:
@@ -271,7 +273,7 @@ Part: TypeAlias = tuple[tuple[Place, ...], Terms]
 
 
 def match_parts(one: Part, other: Part) -> tuple[Fraction, tuple[Place, ...]] | None:
-    """The number and the order of indices that make one of another, if any does."""
+    """The number and the permutation of indices that turn one part into another, if any."""
     (free, terms), (its_free, its_terms) = one, other
     if len(free) != len(its_free) or _outline(terms) != _outline(its_terms):
         return None
@@ -304,7 +306,7 @@ def _outline(terms: Terms) -> Counter[tuple[int, ...]]:
 
 
 def _profile(free: tuple[Place, ...], terms: Terms) -> dict[Place, list[tuple[object, ...]]]:
-    """Where each free index stands."""
+    """The positions at which each free index occurs, as a key for matching."""
     found: dict[Place, list[tuple[object, ...]]] = {place: [] for place in free}
     for factors in terms:
         names = tuple(sorted(tensor for tensor, _ in factors))
@@ -316,15 +318,17 @@ def _profile(free: tuple[Place, ...], terms: Terms) -> dict[Place, list[tuple[ob
 
 
 def factor_system(system: ir.System, sizes: Mapping[str, int]) -> ir.System | None:
-    """The system with parts of their own for what its terms have in common; None if none pays."""
+    """The system with common factors taken out into parts; None if that saves nothing."""
     reader = _Reader(system, sizes)
-    sums = [found for equation in system.equations if (found := reader.read(equation)) is not None]
+    sums = [
+        found for equation in system.equations if (found := reader.read_sum(equation)) is not None
+    ]
     if sum(len(factors) > 1 for each in sums for factors in each.terms) <= FEW:
         return None
     factoring = reader.factoring
     factored = [replace(each, terms=factoring.factor(each.free, each.terms)) for each in sums]
     parts: dict[int, Terms] = {}
-    while len(parts) < len(factoring.parts):  # a part may have parts of its own
+    while len(parts) < len(factoring.parts):  # parts may be factored again
         for tensor, (free, terms) in list(factoring.parts.items())[len(parts) :]:
             parts[tensor] = factoring.factor(frozenset(free), terms)
     before = factoring.count_all((each.free, each.terms) for each in sums)
@@ -332,12 +336,12 @@ def factor_system(system: ir.System, sizes: Mapping[str, int]) -> ir.System | No
     wholes += [(each.free, each.terms) for each in factored]
     if factoring.count_all(wholes) >= before:
         return None
-    return reader.write(system, factored, parts)
+    return reader.write_system(system, factored, parts)
 
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """An equation: the products of tensors in it, and what else is added."""
+    """An equation as a sum: products of tensors, and other terms."""
 
     equation: ir.Equation
     free: frozenset[Place]
@@ -346,7 +350,7 @@ class _Sum:
 
 
 class _Reader:
-    """From equations to terms in numbers, and back."""
+    """A converter between equations and numbered terms."""
 
     def __init__(self, system: ir.System, sizes: Mapping[str, int]) -> None:
         self.factoring = Factoring()
@@ -362,8 +366,8 @@ class _Reader:
                 self.factoring.extents.append(max(1, evaluate_extent(index.extent, sizes)))
             self.places[index] = (self.classes.index(index.extent), len(self.places))
 
-    def read(self, equation: ir.Equation) -> _Sum | None:
-        """The equation as a sum of products, if it is a sum."""
+    def read_sum(self, equation: ir.Equation) -> _Sum | None:
+        """The equation as a sum of products; None if it is not a sum."""
         target, value = equation.target.places, equation.value
         if not isinstance(value, ir.Add) or not all(isinstance(p, ir.Index) for p in target):
             return None
@@ -392,7 +396,7 @@ class _Reader:
                     at = tuple(self.places[p] for p in places if isinstance(p, ir.Index))
                     if len(at) < len(places):
                         return None
-                    factors.append((self._number(tensor), at))
+                    factors.append((self._number_tensor(tensor), at))
                 case _:
                     return None
         read = {*list_places(factors)}
@@ -400,16 +404,16 @@ class _Reader:
         is_whole = chain.condition is ir.TRUE and read - free == bound and free <= read
         return (number, normalize(tuple(factors), free)) if factors and is_whole else None
 
-    def _number(self, tensor: ir.Tensor) -> int:
+    def _number_tensor(self, tensor: ir.Tensor) -> int:
         number = self.numbers.setdefault(tensor, len(self.numbers))
         self.tensors[number] = tensor
         self.factoring.known = len(self.numbers)
         return number
 
-    def write(
+    def write_system(
         self, system: ir.System, sums: Sequence[_Sum], parts: Mapping[int, Terms]
     ) -> ir.System:
-        """The system with an equation for each part, before the first that reads it."""
+        """The system with an equation for each part, before its first reader."""
         taken = Names.of(system)
         changed = {each.equation: each for each in sums}
         back = {place: index for index, place in self.places.items()}
@@ -420,28 +424,28 @@ class _Reader:
                 if tensor in parts and tensor not in self.tensors:
                     define(parts[tensor])
                     free = self.factoring.parts[tensor][0]
-                    names = self._name(free, back)
+                    names = self._name_places(free, back)
                     name = taken.take("part")
                     shape = tuple(self.classes[place[0]] for place in free)
-                    kind = kind_of(self._write(parts[tensor], names))
+                    kind = kind_of(self._write_terms(parts[tensor], names))
                     self.tensors[tensor] = ir.Tensor(name, shape, kind)
                     target = ir.Access(self.tensors[tensor], tuple(names[p] for p in free))
-                    equations.append(ir.Equation(target, self._write(parts[tensor], names)))
+                    equations.append(ir.Equation(target, self._write_terms(parts[tensor], names)))
 
         for equation in system.equations:
             value = equation.value
             if equation in changed:
                 define(changed[equation].terms)
-                whole = self._write(changed[equation].terms, back)
+                whole = self._write_terms(changed[equation].terms, back)
                 terms = ir.split_sum(whole)
                 value = ir.sum_of([*changed[equation].others, *terms])
             equations.append(ir.Equation(equation.target, value))
         return replace(system, equations=tuple(equations))
 
-    def _name(
+    def _name_places(
         self, places: Iterable[Place], names: Mapping[Place, ir.Index]
     ) -> dict[Place, ir.Index]:
-        """Indices for places: those they have, or others of the same extent."""
+        """An index for each place: its own, or an unused one of the same extent."""
         found = {place: names[place] for place in places if place in names}
         taken = {index.name for index in found.values()}
         for place in places:
@@ -455,11 +459,11 @@ class _Reader:
                 taken.add(found[place].name)
         return found
 
-    def _write(self, terms: Terms, names: Mapping[Place, ir.Index]) -> ir.Expr:
+    def _write_terms(self, terms: Terms, names: Mapping[Place, ir.Index]) -> ir.Expr:
         written = []
         for factors, number in terms.items():
             places = list_places(factors)
-            named = self._name(places, names)
+            named = self._name_places(places, names)
             bound = tuple(named[place] for place in places if place not in names)
             accesses = tuple(
                 ir.Access(self.tensors[tensor], tuple(named[place] for place in at))

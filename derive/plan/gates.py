@@ -1,15 +1,14 @@
-"""Recurrences with gates that one call of torch makes: its lstm and its gru.
+"""Recurrences with gates that one call of torch computes: LSTM and GRU.
 
-A row of KINDS says what each state is, by the gates and by the states a place before, c_ and h_:
+A row of KINDS defines each state by the gates and the previous states, c_ and h_:
 
     lstm    h = o*tanh(c),  c = f*c_ + i*g
     gru     h = (1 - z)*n + z*h_
 
-The gates are looked for among the sigmoids and the hyperbolic tangents of the formula, and the
-normal form tells whether they fit: a gate may be one minus what the formula has, and one value may
-be two gates. In each there is a matrix times what all gates read at that place, a matrix times h_,
-and what is the same at all places; in torch's gru the new value is
-n = tanh(V x + a + r*(U h_ + b)).
+Gates are sigmoids and hyperbolic tangents of the formula. A choice of gates fits if the normal
+forms are equal: a gate may be one minus a sigmoid of the formula, and one value may be two gates.
+The argument of each gate is a matrix times the input x, plus a matrix times h_, plus a bias. In
+torch's GRU, n = tanh(V x + a + r*(U h_ + b)).
 """
 
 import re
@@ -35,12 +34,12 @@ from derive.plan.cells.matching import is_equal
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A recurrence that torch has: the function of a file that calls it, its states and gates."""
+    """A kind of recurrence: the function in the file that calls torch, its states and gates."""
 
     call: str
-    states: Mapping[str, str]  # what each is; the first one is what the call gives
-    gates: Mapping[str, str]  # in torch's order, the function of each
-    reset: tuple[str, str] = ("", "")  # a gate that scales what another one makes of h_
+    states: Mapping[str, str]  # the definition of each; the first one is the result of the call
+    gates: Mapping[str, str]  # the function of each, in torch's order
+    reset: tuple[str, str] = ("", "")  # a gate that scales the term with h_ of another gate
 
 
 LSTM, GRU = "_lstm", "_gru"
@@ -56,7 +55,7 @@ _KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a call is given, as an equation: its name, indices in order, and entries."""
+    """An argument of the call, as an equation: its name, indices in order, and entries."""
 
     name: str
     axes: tuple[ir.Index, ...]
@@ -65,10 +64,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Gated:
-    """Such a recurrence.
+    """A recurrence with gates as a call of torch.
 
-    The parts are what the gates read, then of each gate in turn the matrix for that, the matrix for
-    h_, and what is added; last what is added to the product that is reset.
+    The parts are the input, the input matrix of each gate, the hidden matrix of each gate, the bias
+    of each gate, and for a GRU the bias inside the reset product.
     """
 
     kind: Kind
@@ -77,10 +76,10 @@ class Gated:
     feature: ir.Index
     told: ir.Expr
     needed: tuple[Part, ...]
-    parts: tuple[ir.Access, ...] = ()  # the states before the first place, and those, as tensors
+    parts: tuple[ir.Access, ...] = ()  # the initial states and the needed parts, as tensors
 
     def name_parts(self, names: Names) -> Iterator[tuple[ir.Access, ir.Equation | None]]:
-        """Each part as a tensor, with the equation of one that is new."""
+        """Each part as a tensor, with an equation if the tensor is new."""
         known: dict[tuple[tuple[ir.Index, ...], ir.Expr], ir.Access] = {}
         for part in self.needed:
             shape = tuple(index.extent for index in part.axes)
@@ -101,7 +100,7 @@ class Gated:
             yield target, ir.Equation(target, value)
 
     def to_op(self, index: ir.Index, *args: ops.Op) -> ops.Op:
-        """The operation on them."""
+        """The operation on the initial states and the parts."""
         axes = tuple(place for place in self.target.places if isinstance(place, ir.Index))
         batch = tuple(i for i in axes if i not in (index, self.feature))
         rows = batch or (ir.Index("1", ir.ONE),)
@@ -128,7 +127,7 @@ class Gated:
 
 
 def _align(op: ops.Op, rows: tuple[ir.Index, ...]) -> ops.Op:
-    """The operation with the rows first; the one that a formula without them lacks has size 1."""
+    """The operation with the batch axes first; without a batch, an axis of size 1."""
     axes = (*rows, *(i for i in ops.axes_of(op) if i not in rows))
     return ops.arrange(op, axes) if {*rows} <= {*ops.axes_of(op)} else ops.Expand(op, axes)
 
@@ -136,9 +135,9 @@ def _align(op: ops.Op, rows: tuple[ir.Index, ...]) -> ops.Op:
 def find_gated(
     recurrence: Recurrence, values: Sequence[ir.Expr], shown: Collection[ir.Tensor]
 ) -> Gated | None:
-    """The recurrence as one that torch has, where nothing but its first state is `shown`.
+    """The recurrence as one call of torch, where only its first state is `shown`.
 
-    `values` are those of its equations, less what stands before the first place.
+    `values` are the values of its equations without initial values.
     """
     targets = recurrence.targets
     by_tensor = dict(zip(targets, values, strict=True))
@@ -161,7 +160,7 @@ def find_gated(
         for order in permutations(states) if len(states) == len(kind.states) else ():
             if order[0] is told[0]:
                 named = dict(zip(kind.states, order, strict=True))
-                found = _Match(recurrence, kind, named, by_tensor, whole).find()
+                found = _Match(recurrence, kind, named, by_tensor, whole).find_gated()
                 if found is not None:
                     return found
     return None
@@ -169,18 +168,18 @@ def find_gated(
 
 @dataclass
 class _Match:
-    """One kind, and which tensor is which of its states."""
+    """A match of one kind, with a tensor for each of its states."""
 
     recurrence: Recurrence
     kind: Kind
     states: Mapping[str, ir.Tensor]
     by_tensor: Mapping[ir.Tensor, ir.Expr]  # as written
-    values: Mapping[ir.Tensor, ir.Expr]  # of the states, the others inlined
-    columns: dict[str, ir.Index] = field(default_factory=dict)  # of the matrices
-    x: ir.Expr | None = None  # what the gates read
+    values: Mapping[ir.Tensor, ir.Expr]  # of the states, with other equations inlined
+    columns: dict[str, ir.Index] = field(default_factory=dict)  # of the matrices of x and h
+    x: ir.Expr | None = None  # the input
 
-    def find(self) -> Gated | None:
-        """The recurrence as one of this kind."""
+    def find_gated(self) -> Gated | None:
+        """The recurrence as one of this kind; None where it does not fit."""
         self.target = self.recurrence.targets[self.states["h"]]
         feature = self.find_feature()
         if feature is None:
@@ -193,10 +192,10 @@ class _Match:
             if found is None:
                 return None
             insides |= found
-        return self.make(insides)
+        return self.make_gated(insides)
 
     def find_feature(self) -> ir.Index | None:
-        """The index of the result along which h_ is summed over."""
+        """The feature index of the result: h_ is summed over its axis."""
         tensor, places = self.target.tensor, self.target.places
         found = {
             number
@@ -210,7 +209,7 @@ class _Match:
         return here if isinstance(here, ir.Index) else None
 
     def find_insides(self, state: str, text: str) -> dict[str, ir.Expr] | None:
-        """What is in each gate of a state, if the state is what the kind says by such gates."""
+        """The argument of each gate of a state, if the state fits its definition."""
         names = {tensor: name for name, tensor in self.states.items()}
         calls: dict[ir.Call, ir.Expr] = {}
 
@@ -243,7 +242,7 @@ class _Match:
     def find_choices(
         self, gate: str, calls: Mapping[ir.Call, ir.Expr]
     ) -> Iterator[tuple[ir.Expr, ir.Expr]]:
-        """(what a gate may be, what is in it then)."""
+        """Pairs of an expression that a gate may be, and the gate's argument then."""
         for call, named in calls.items():
             if call.function == self.kind.gates[gate]:
                 (inside,) = call.arguments
@@ -254,8 +253,8 @@ class _Match:
                 else:  # tanh(-x) = -tanh(x)
                     yield less, multiply(ir.MINUS_ONE, inside)
 
-    def make(self, insides: dict[str, ir.Expr]) -> Gated | None:
-        """The recurrence with the weights of each gate, from what is in the gates."""
+    def make_gated(self, insides: dict[str, ir.Expr]) -> Gated | None:
+        """The recurrence with the weights of each gate, from the gates' arguments."""
         reset, scaled = self.kind.reset
         sums: dict[tuple[str, str], list[ir.Expr]] = {}
         for gate in sorted(self.kind.gates, key=lambda gate: gate == reset):
@@ -272,7 +271,7 @@ class _Match:
                     is_alone = len(calls) == 1 and not {*bound} & {*find_free(inside)}
                     if not (is_reset and is_alone and known):
                         return None
-                word, weight = self.sort(bound, rest) or ("none", ir.ZERO)
+                word, weight = self.classify_term(bound, rest) or ("none", ir.ZERO)
                 if word == "none" or (gate == scaled and word and (word == "h") != bool(calls)):
                     return None
                 sums.setdefault((gate, word or ("late" if calls else "bias")), []).append(weight)
@@ -291,10 +290,10 @@ class _Match:
         told = self.by_tensor[self.target.tensor]
         return Gated(self.kind, self.target, (*self.states.values(),), e, told, tuple(parts))
 
-    def sort(
+    def classify_term(
         self, bound: tuple[ir.Index, ...], factors: Sequence[ir.Expr]
     ) -> tuple[str, ir.Expr] | None:
-        """(what a term multiplies: x, h or nothing, its weight); None where it is none of these."""
+        """("x", "h" or "", weight): what a term multiplies, and by what; None for other terms."""
         moving = [
             f for f in factors if self.recurrence.reads(f) or {*self.others} & {*find_free(f)}
         ]
@@ -317,7 +316,7 @@ class _Match:
         return (word, substitute(weight, renamed)) if fits else None
 
     def is_before(self, access: ir.Access, index: ir.Index) -> bool:
-        """Is it h_, over this index?"""
+        """Whether an access is h_ over this index."""
         target, here = self.target, [*access.places]
         if access.tensor is not target.tensor or self.recurrence.find_lag(access) != 1:
             return False
@@ -327,7 +326,7 @@ class _Match:
 
 
 def _expand(expr: ir.Expr) -> list[tuple[tuple[ir.Index, ...], list[ir.Expr]]] | None:
-    """The terms, each a product and what it is summed over; None where names would meet."""
+    """The terms, each as bound indices and factors; None where index names would clash."""
     match expr:
         case ir.Add(terms):
             each = [_expand(term) for term in terms]

@@ -1,7 +1,7 @@
-"""A plan: the steps of a generated function in order, what they cost, and what led to them.
+"""A plan: the steps of a generated function in order, their cost, and their derivation.
 
-The search logs what it takes while it runs, without costs; `plan.derivation` tells the whole, from
-the formula as it is written to the loop over blocks, and counts.
+The search logs the rules that it applies, without costs. `plan.derivation` completes the log, from
+the formula as written to the loop over blocks, and adds costs.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ from derive.plan.path import Order
 from derive.plan.peak import find_peak
 from derive.plan.steps import Scan, Step, Tile
 
-LARGE = 1 << 20  # bytes of a tensor that the cache beside a core holds no second one of
-PREPARE = "prepare"  # an entry that stands for all uses of rules of the recipe
-# Places of a linear recurrence that run one after the other: shorter chunks take more work, longer
-# ones more launches where all is small. Of 512 to 32768 places with 1 to 1024 values, decays by
+LARGE = 1 << 20  # bytes of a tensor of which the cache of a core cannot hold two
+PREPARE = "prepare"  # an entry for all uses of rules of the recipe
+# Length of a chunk of a linear recurrence: shorter chunks take more work, longer ones more launches
+# at small sizes. Of 512 to 32768 places with 1 to 1024 values, decays by
 # scalar, row, place or both, one thread: 8 beats 16 by up to a quarter below 64 values, and 16
 # beats 8 by up to a sixth above; 32 is worse by up to a half.
 RECUR_CHUNK = 8
 SUBSCRIPTS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-# Places that a running sum of products takes together: of 16 to 256, on one thread and with 16 to
+# Length of a chunk of a running sum of products: of 16 to 256, on one thread and with 16 to
 # 64 rows and columns, none was faster by more than a quarter.
 PRODUCT_CHUNK = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What a form costs: as polynomials over sizes, at the plan's sizes, and in seconds."""
+    """The cost of a form: polynomials over sizes, numbers at the plan's sizes, and seconds."""
 
     operations: Polynomial
-    elements: Polynomial  # alive together at the fullest moment
+    elements: Polynomial  # the peak of elements alive
     operations_at: int
     elements_at: int
-    seconds: float | None = None  # as the machine's constants tell; None for a part of a plan
+    seconds: float | None = None  # by the machine's constants; None for a part of a plan
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing that was done: a rule used, or a choice of the planner.
+    """One step of a derivation: the use of a rule, or a choice of the planner.
 
     `before` and `after` are values of `target`; without a target they are parts of the equation.
     `system` is the whole formula afterwards, where that changed.
@@ -71,12 +71,12 @@ class Entry:
     old: Costs | None = None
     new: Costs | None = None
     remarks: tuple[str, ...] = ()
-    is_choice: bool = False  # of the search; a rule of the recipe always applies
+    is_choice: bool = False  # chosen by the search; rules of the recipe always apply
 
 
 @dataclass(frozen=True, slots=True)
 class Regime:
-    """Where a size is below, or above, `number`, another plan takes fewer operations."""
+    """Another plan, with fewer operations where a size is below, or above, `number`."""
 
     size: str
     is_below: bool
@@ -84,13 +84,13 @@ class Regime:
     plan: Plan
 
     def __str__(self) -> str:
-        """`S < 16`."""
+        """The condition on the size, such as `S < 16`."""
         return f"{self.size} {'<' if self.is_below else '>'} {self.number}"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The steps in order, the operations that give the results, and the sizes it was made for."""
+    """The steps in order, the operations of the results, and the sizes of the plan."""
 
     system: ir.System
     steps: tuple[Step, ...]
@@ -99,22 +99,22 @@ class Plan:
     notes: tuple[str, ...] = ()
     tile: Tile | None = None
     scans: tuple[Scan, ...] = ()  # the loops of recurrences
-    # Keywords for lengths of chunks of places, as `chunks` has them, that no operation names.
+    # Keyword arguments for lengths of chunks that no operation names, as in `chunks`.
     lengths: Mapping[str, tuple[ir.Index, int]] = field(default_factory=dict)
     regimes: tuple[Regime, ...] = ()
-    log: tuple[Entry, ...] = field(default=(), repr=False)  # what the search took
-    orders: tuple[Order, ...] = field(default=(), repr=False)  # of more than two factors
+    log: tuple[Entry, ...] = field(default=(), repr=False)  # rules of the search
+    orders: tuple[Order, ...] = field(default=(), repr=False)  # of three factors or more
     is_matmul: bool = False  # contractions are printed as products of matrices, not as einsum
-    uses: tuple[tuple[str, ...], ...] = field(default=(), repr=False)  # what is computed each time
-    in_place: bool = False  # may blocks be written into the whole that they are of?
-    frees: int | None = None  # bytes from which names are let go of after their last use
+    uses: tuple[tuple[str, ...], ...] = field(default=(), repr=False)  # results of each use
+    in_place: bool = False  # whether blocks may be written into the whole tensor
+    frees: int | None = None  # bytes from which tensors are deleted after their last use
 
     @property
     def freed(self) -> Mapping[int, tuple[str, ...]]:
-        """The names that are let go of after a step, by its place.
+        """The names that are deleted after a step, by the number of the step.
 
-        Of large ones alone where something as large is made later, which takes their place near the
-        core instead of new memory.
+        With a limit above 0, only large tensors are deleted, and only if a tensor as large is made
+        later, which then reuses cached memory.
         """
         if self.frees is None or self.scans or self.uses:
             return {}
@@ -154,7 +154,7 @@ class Plan:
 
     @property
     def chunks(self) -> dict[str, tuple[ir.Index, int]]:
-        """The keywords for lengths of chunks, the index that each runs over, and the usual one."""
+        """The keyword arguments for lengths of chunks, with the index and the default of each."""
         found = {**self.lengths}
         for op in (part for step in self.steps for part in ops.walk_ops(step.op)):
             match op:
@@ -167,7 +167,7 @@ class Plan:
         return found
 
     def count_flops(self, step: Step) -> Polynomial:
-        """Those of one step, in all blocks together."""
+        """The operations of one step, over all blocks and turns of its loops."""
         place = self.steps.index(step)
         total = add_all(find_flops(op) for op in ops.walk_ops(step.op))
         for tile in self.tiles:
@@ -180,13 +180,13 @@ class Plan:
 
     @property
     def peak_elements(self) -> Polynomial:
-        """Elements alive together at the fullest moment, at the sizes of the plan.
+        """The peak of elements alive, at the sizes of the plan.
 
-        Named steps stay alive to the end but for those let go of; within a line, an operation's
-        result, what it works on, and what torch copies or makes for itself. Of a loop, the blocks
-        of its results, its running values, and of everything else one block, which stays alive
-        while the next turn begins. Views and the arguments count for nothing. What recurs turn by
-        turn counts twice, as a list and as one tensor.
+        Named steps stay alive to the end unless they are deleted. Within a line, an operation's
+        result, its operands, and torch's copies and temporaries are alive. A loop holds the blocks
+        of its results, its running values, and one block of each other step, which stays alive
+        when the next turn begins. Views and arguments are not counted. A recurrence that runs turn
+        by turn counts twice, as a list and as one tensor.
         """
         sizes = self.complete(self.sizes)
         peak = find_peak(self.steps, self.tile, sizes, self.results, self.freed)
@@ -196,13 +196,13 @@ class Plan:
 
     @property
     def peak(self) -> int:
-        """The elements alive at once, at the sizes of the plan."""
+        """The peak of elements alive as a number, at the sizes of the plan."""
         return self.at_sizes(self.peak_elements)
 
     def find_time(self, machine: Machine) -> float:
-        """The seconds that it takes at its sizes, as far as the machine's constants tell.
+        """The estimated seconds at the sizes of the plan, by the machine's constants.
 
-        Of several uses it is the geometric mean: what is gained in one is lost in another.
+        For several uses, the geometric mean of their times.
         """
         if self.uses:
             return geometric_mean(machine.launch + part.find_time(machine) for part in self.parts)
@@ -215,20 +215,20 @@ class Plan:
 
     @property
     def recurs(self) -> bool:
-        """Is a step of it a linear recurrence?"""
+        """Whether a step is a linear recurrence."""
         return any(isinstance(op, ops.Recur) for s in self.steps for op in ops.walk_ops(s.op))
 
     @property
     def parts(self) -> tuple[Plan, ...]:
-        """What is computed in each use."""
+        """The plan of each use; without uses, the plan itself."""
         return tuple(self.restrict(names) for names in self.uses) or (self,)
 
     def restrict(self, names: Collection[str]) -> Plan:
-        """The plan of some results alone."""
+        """The plan of some of the results."""
         pairs = zip(self.system.results, self.results, strict=True)
         results = tuple(op for tensor, op in pairs if tensor.name in names)
         needed = {name for op in results for name in ops.find_reads(op)}
-        for step in (*reversed(self.steps), *reversed(self.steps)):  # a loop reads what it has made
+        for step in (*reversed(self.steps), *reversed(self.steps)):  # a loop reads its own values
             if step.name in needed:
                 needed |= ops.find_reads(step.op) | {
                     name
@@ -245,12 +245,12 @@ class Plan:
 
     @property
     def names(self) -> set[str]:
-        """All names in the generated function but those that a loop adds to its steps."""
+        """All names in the generated function except those that loops add."""
         names = {entry.name for entry in (*self.system.inputs, *self.system.sizes)}
         return names | set(self.sizes) | {step.name for step in self.steps}
 
     def complete(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """The sizes, and the lengths of blocks at them."""
+        """The sizes, with the lengths of chunks and blocks added."""
         found = {**{name: usual for name, (_, usual) in self.lengths.items()}, **sizes}
         for tile in self.tiles:
             if tile.block not in found:
@@ -265,14 +265,14 @@ class Plan:
 
 
 def find_root(op: ops.Op) -> ops.Op:
-    """What it is a view of."""
+    """The operand below any views."""
     while isinstance(op, ops.VIEWS) and not isinstance(op, ops.Source):
         (op, *_) = ops.args_of(op)
     return op
 
 
 def find_products(op: ops.Op) -> Iterator[ops.Einsum]:
-    """The contractions of an operation, innermost first, those that a call of torch makes too."""
+    """The contractions of an operation, innermost first, including those of calls of torch."""
     for arg in ops.args_of(op):
         yield from find_products(arg)
     if isinstance(op, ops.Cell):
@@ -283,11 +283,10 @@ def find_products(op: ops.Op) -> Iterator[ops.Einsum]:
 
 
 def find_subscripts(steps: Iterable[Step], *, calls: bool = False) -> dict[ir.Index, str]:
-    """An index for each index of the einsums: its own where it is one index, else a free one.
+    """A letter for each index of the einsums: its own name if that is a letter, else a free one.
 
-    With `calls` also of those that a call of torch stands for.
-
-    One index means one index throughout, as long as there are indices enough.
+    With `calls`, also for indices of einsums inside calls of torch. A letter means one index in the
+    whole plan, as long as there are letters enough.
     """
     find = find_products if calls else ops.walk_ops
     einsums = [op for step in steps for op in find(step.op) if isinstance(op, ops.Einsum)]
@@ -311,9 +310,9 @@ def _assign_subscripts(indices: tuple[ir.Index, ...]) -> dict[ir.Index, str]:
 def find_freed(
     steps: Sequence[Step], tile: Tile | None, results: Iterable[ops.Op]
 ) -> dict[int, tuple[str, ...]]:
-    """What nothing reads any more after each place, but for what a loop makes and does not join.
+    """The names whose last use is at each step, without tensors local to a loop.
 
-    A loop reads until its last step; a view keeps what it is of.
+    A loop reads until its last step. A view keeps its base alive.
     """
     last: dict[str, int] = {}
     inside = range(tile.first, tile.last + 1) if tile is not None else range(0)
@@ -341,7 +340,7 @@ def find_freed(
 
 
 def to_equation(op: ops.Einsum, subscripts: Mapping[ir.Index, str]) -> str:
-    """The einsum string; indices of its own where there are not enough for the whole plan."""
+    """The einsum string; letters of its own where there are too few for the whole plan."""
     indices = _indices_of(op)
     if any(index not in subscripts for index in indices):
         subscripts = _assign_subscripts(indices)
@@ -350,7 +349,7 @@ def to_equation(op: ops.Einsum, subscripts: Mapping[ir.Index, str]) -> str:
 
 
 def fix_chunks(plan: Plan) -> Plan:
-    """The plan with chunks of the usual lengths, in place of keywords."""
+    """The plan with the default lengths of chunks instead of keyword arguments."""
     lengths = {name: usual for name, (_, usual) in plan.chunks.items()}
 
     def fix(op: ops.Op) -> ops.Op:

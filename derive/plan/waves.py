@@ -170,7 +170,7 @@ class _Table:
 
     def _absorb(self, value: ir.Expr) -> ir.Expr:
         """The value without cases of the first places that are the last one with nothing there."""
-        last = self.grid.pick(value, (self.grid.outer - 1, self.grid.inner - 1))
+        last = self.grid.pick_branch(value, (self.grid.outer - 1, self.grid.inner - 1))
         reads = [a for a in find_accesses(last) if self.reads(a)]
         plain = [a for a in reads if self._match_others(a) == {}]
         lags = {access: self._find_lags(access) for access in reads}
@@ -398,7 +398,7 @@ class _Table:
         if not self._is_needed(tensor, self.weight * i + j):
             return FINITE
         start = self.starts[tensor].get((max(0, -i), max(0, -j)), self._fill(tensor))
-        start = self._fill(tensor) if i >= 0 <= j else self.grid.pick(start, (i, j))
+        start = self._fill(tensor) if i >= 0 <= j else self.grid.pick_branch(start, (i, j))
         if any(isinstance(part, ir.Infinity) for part in walk(start)):
             if not is_infinite(start):
                 raise HarmfulError
