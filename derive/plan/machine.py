@@ -1,9 +1,9 @@
 """The machine that a plan is made for: rates and latencies of one thread in float32, and memory.
 
-The defaults are those of an ordinary server core (AMD EPYC, 1 MiB of L2 and 32 MiB of L3, a virtual
-machine), measured by sums of two tensors of 128 KiB to 128 MiB. A plan depends on them, so other
-constants come only from a file that is named: `derive bench --calibrate FILE` measures and writes
-it, `derive build --machine FILE` reads it. Without one a formula gives the same bytes everywhere.
+The defaults were measured on a server core (AMD EPYC, 1 MiB of L2 and 32 MiB of L3, a virtual
+machine), by sums of two tensors of 128 KiB to 128 MiB. `derive bench --calibrate FILE` measures
+others, and `derive build --machine FILE` reads them. Without a file, the output for a formula is
+the same on every machine.
 """
 
 import json
@@ -15,21 +15,21 @@ from pathlib import Path
 from derive.errors import refuse
 
 WIDTH = 4  # bytes of a float32
-KEPT = 1 << 25  # bytes of a tensor from which malloc gives it back, as what is free beyond twice
+KEPT = 1 << 25  # bytes from which malloc returns a tensor; half of its trim threshold
 
-EACH = 2  # bytes of nearby memory in whose time a call does one operation on an element
-AGAIN = 2  # times the rate of nearby memory at which what was just read is read again
+EACH = 2  # bytes from cache that take as long as one operation of a call on an element
+AGAIN = 2  # rate of rereading recently read entries, over that of the cache
 NARROW = 16  # rows or columns below which a matrix product does not reach the full rate
-# In whose time one value of exp is found: an element that does not lie beside the one before is
-# read, one is picked by a mask of its own or by that of a row, two are compared or a truth value
-# becomes a number, a row of a reduction is begun, or a call that goes through two rows for each
-# entry of its result does a number of them; it is begun in that of `BEGUN` numbers. Measured as the
-# machine's defaults, the last two by torch.cdist of 3 to 128 dimensions: 0.4 to 0.9 ns a number.
+# Costs in units of one value of exp: a strided read (STRIDED), a choice by an elementwise mask
+# (MASKED) or by a mask of rows (PICKED), a comparison or a cast of a truth value (COMPARED), the
+# start of a row of a reduction (ROW), a number in a call that walks two rows for each entry of its
+# result (SINGLE), and the start of such an entry in numbers (BEGUN). The last two were measured by
+# torch.cdist of 3 to 128 dimensions: 0.4 to 0.9 ns a number.
 STRIDED, MASKED, PICKED, COMPARED, ROW, SINGLE, BEGUN = 1, 2, 0.6, 0.5, 4, 0.45, 4
-# The same for a run of entries that an elementwise operation goes through at once: 2 to 2.5 ns.
+# The same for the start of an inner loop of an elementwise operation: 2 to 2.5 ns.
 RUN = 2
-# The same for one position that is taken of what does not lie in one piece: 65 to 110 ns. Of what
-# does, for the entries that lie together behind the place: 2 to 4 ns; by torch.gather 0.7 ns.
+# The same for one indexed position of a non-contiguous tensor: 65 to 110 ns; for one contiguous run
+# of entries of a contiguous tensor: 2 to 4 ns; for an entry of torch.gather: 0.7 ns.
 TAKEN, PLACED, GATHERED = 70, 2, 0.6
 # The same for a value of a linear recurrence, and the launches of its chunks: 3 to 7 ns a value
 # and 0.15 ms, from 256 rows of 256 places to 64 of 4096.
@@ -38,43 +38,43 @@ RECURRED, CHUNKED = 4, 40
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Rates in one second, seconds, and bytes."""
+    """Rates per second, latencies in seconds, and amounts in bytes."""
 
     flops: float = 9e10  # operations of a large matrix product; a multiply-add counts two
     memory: float = 2e10  # bytes read or written beyond the caches
     cached: float = 3e10  # bytes read or written within the cache, by chains over blocks
-    cache: int = 1 << 24  # bytes that stay near one core
-    launch: float = 3e-6  # seconds that one operation takes at the least
-    product: float = 3e-7  # seconds that one matrix of a batched product takes at the least
+    cache: int = 1 << 24  # bytes of cache for one core
+    launch: float = 3e-6  # least seconds of one operation
+    product: float = 3e-7  # least seconds of one matrix in a batched product
     exponentials: float = 8e8  # values of exp, log, tanh and their like
-    pages: float = 2e9  # bytes of a tensor from `KEPT` on that the system gives out and clears
-    transforms: float = 1e10  # real numbers, times log2 of the length, by Fourier transforms
+    pages: float = 2e9  # bytes of fresh pages, for tensors from `KEPT` on
+    transforms: float = 1e10  # real numbers * log2(length) by Fourier transforms
 
 
 DEFAULT = Machine()
 
 
-# A transform whose length has a factor of that many, 11 and more, takes so many times as long, and
-# not longer than with a `LARGEST` one: 2 times with 17, 4 with 61, 8 with 127 and with 509.
+# A prime factor p >= 11 of the length slows a transform down by 1 + p / FACTOR, with p at most
+# LARGEST: 2 times with 17, 4 with 61, 8 with 127 and with 509.
 FACTOR, LARGEST = 20, 150
 
 
 def time_moved(moved: int, machine: Machine) -> float:
-    """The time to read and write so many bytes, which stay near where they all can."""
+    """The time to read and write so many bytes, from cache if all of them fit."""
     return moved / (machine.cached if moved <= machine.cache else machine.memory)
 
 
 def time_pages(made: int, machine: Machine) -> float:
-    """The time in which the system gives out the memory of a new tensor of so many bytes."""
+    """The time of the page faults of a new tensor of so many bytes."""
     return made / machine.pages if made >= KEPT else 0.0
 
 
 def time_returned(alive: int, machine: Machine) -> float:
-    """The time to get back what malloc returns to the system when a plan is through.
+    """The time of page faults for memory that malloc returns to the system after each run.
 
-    It returns all that is free where that is more than twice the largest tensor it has met so far,
-    of those below `KEPT`: in a process that works, one of half of that, or of nearly all. Measured
-    by the page faults of 1 to 6 tensors of 2 to 40 MiB: of less there are none, of more each page.
+    Malloc trims free memory above twice the largest tensor below `KEPT` so far, which in a running
+    process is between half of `KEPT` and `KEPT`. Measured by page faults of 1 to 6 tensors of 2 to
+    40 MiB: none below the threshold, one for each page above it.
     """
     return min(alive, max(0, 2 * (alive - KEPT))) / machine.pages
 
@@ -82,9 +82,9 @@ def time_returned(alive: int, machine: Machine) -> float:
 def time_transform(
     count: int, length: int, kind: str, machine: Machine, *, is_padded: bool
 ) -> float:
-    """The time of Fourier transforms over so many numbers in all: of real ones by half the steps.
+    """The time of Fourier transforms of `count` numbers in total; real ones take half the steps.
 
-    Torch begins one in the time of three operations; zeros after the entries are a copy.
+    The launch takes as long as that of three operations; padding is a copy.
     """
     left = length
     for prime in (2, 3, 5, 7):
@@ -97,7 +97,7 @@ def time_transform(
 
 
 def read_machine(path: str | Path) -> Machine:
-    """The constants in a file that `derive bench --calibrate` wrote; DeriveError for others."""
+    """The constants in a file of `derive bench --calibrate`; DeriveError for other files."""
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -115,7 +115,7 @@ def read_machine(path: str | Path) -> Machine:
 
 
 def to_json(machine: Machine) -> str:
-    """The text of such a file."""
+    """The text of a file that `read_machine` reads."""
     return json.dumps(asdict(machine), indent=2) + "\n"
 
 
@@ -137,7 +137,7 @@ def parse_memory(memory: int | str) -> int:
 
 
 def to_bytes(count: int) -> str:
-    """An amount of memory as a person reads it."""
+    """An amount of memory with a unit, to be read."""
     value = float(count)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if value < 1024:
@@ -147,7 +147,7 @@ def to_bytes(count: int) -> str:
 
 
 def round_up(count: int) -> str:
-    """An amount that is enough, as it is typed."""
+    """An amount of memory rounded up, to be typed as an option."""
     unit, size = next((u, s) for u, s in _ROUND if count >= s)
     return f"{-(-count // size)}{unit}"
 

@@ -1,15 +1,15 @@
-"""Masks that are told by data, as factors and as reciprocals: what torch chooses it guesses.
+"""Data-dependent masks as factors and reciprocals: branches on data mispredict.
 
     where(m, x, 0) = x * m
     exp(where(m, x, -oo)) = exp(x * m) * m
     exp(where(m, x, -oo)) / sum = exp(x + 1 - 1 / m) / sum
 
-Where truth values follow no pattern, a choice by them takes 4 ns an entry and a factor 0.7, since
-the processor guesses wrong; exp(-oo) and log(0) take 5 to 8. 0 * inf is nan: this is for values
-that are finite for all finite arguments, and only where no entry of an argument is left out by
-itself: each is read at an index that the mask has and it lacks, so that it has its say elsewhere
-anyhow. A normalized row with nothing left, where it is to be zeros, stays as it is and is made
-zeros then: it has a slope.
+If truth values follow no pattern, where() takes 4 ns an entry because branches mispredict, and a
+product 0.7 ns; exp(-oo) and log(0) take 5 to 8. As 0 * inf is nan, the rewrite needs a value that
+is finite for all finite arguments. It also needs that no single entry of an argument is masked out
+of the result: each argument lacks an index of the mask, so its entries are used elsewhere too. A
+normalized row without any entry left, which should be zeros, is computed unmasked and multiplied by
+0, so that its gradient is finite.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from derive.plan.meaning import to_expr
 from derive.plan.steps import Step
 from derive.rewrite.guards import mark_tensors
 
-Reads = frozenset[frozenset[ir.Index]]  # the indices at which each argument is read
+Reads = frozenset[frozenset[ir.Index]]  # for each argument, the indices at which it is read
 PLAIN = (ops.Apply, ops.Einsum, ops.Reduction, ops.Along, ops.Fill, ops.Choose, ops.Cast)
 ORDERS = (ops.Arrange, ops.Expand)
 KEPT = (ops.Num, ops.NumTensor, ops.Iota, ops.Triangle)
@@ -34,15 +34,15 @@ KEPT = (ops.Num, ops.NumTensor, ops.Iota, ops.Triangle)
 
 @dataclass(slots=True)
 class Known:
-    """What is known of the names so far."""
+    """Facts about the steps so far."""
 
     reads: dict[str, tuple[tuple[ir.Index, ...], Reads]] = field(default_factory=dict)
-    told: set[str] = field(default_factory=set)  # truth values that are told by data
-    infinite: dict[ir.Tensor, ir.Tensor] = field(default_factory=dict)  # with likenesses
+    told: set[str] = field(default_factory=set)  # data-dependent truth values
+    infinite: dict[ir.Tensor, ir.Tensor] = field(default_factory=dict)  # marked as such
     is_changed: bool = False
 
     def find_reads(self, op: ops.Op) -> Reads:
-        """The indices at which an operation reads each argument, those that it sums left out."""
+        """The indices at which an operation reads each argument, without summed ones."""
         axes = frozenset(ops.axes_of(op))
         match op:
             case ops.Source(name, own):
@@ -60,8 +60,8 @@ class Known:
                 return frozenset(each & axes for each in inner)
         return frozenset((axes,))
 
-    def is_told(self, mask: ops.Op) -> bool:
-        """Is it told by data, and neither by positions alone nor by what is infinite?"""
+    def is_data_dependent(self, mask: ops.Op) -> bool:
+        """Whether a mask depends on data, not on positions alone or on infinite values."""
         parts = list(ops.walk_ops(mask))
         if any(isinstance(p, ops.Num) and isinstance(p.value, ir.Infinity) for p in parts):
             return False
@@ -69,8 +69,8 @@ class Known:
         return bool(names & self.told) or not names <= {*self.reads}
 
     def is_arithmetic(self, arg: ops.Op, mask: ops.Op) -> bool:
-        """May the mask be a factor of this, or its logarithm be added to it?"""
-        if not self.is_told(mask) or ops.is_boolean(arg) or ops.is_integral(arg):
+        """Whether the mask may become a factor of the operand or be added to it."""
+        if not self.is_data_dependent(mask) or ops.is_boolean(arg) or ops.is_integral(arg):
             return False
         own = frozenset(find_true_axes(mask))
         if any(own <= each for each in self.find_reads(arg)) or ops.is_complex(arg):
@@ -78,18 +78,18 @@ class Known:
         return self.is_finite(arg)
 
     def is_finite(self, op: ops.Op) -> bool:
-        """Is it finite for all finite arguments, and all scalars by which nothing is divided?"""
+        """Whether the value is finite for all finite arguments and nonzero scalar divisors."""
 
-        def turn(here: ir.Expr) -> ir.Expr:
+        def invert_power(here: ir.Expr) -> ir.Expr:
             match here:
                 case ir.Pow(base, ir.Number(power)) if power < 0 and ops.is_number(base):
                     return ir.Pow(base, ir.Number(-power))
             return here
 
-        return is_finite(rewrite_bottom_up(mark_tensors(to_expr(op), self.infinite), turn))
+        return is_finite(rewrite_bottom_up(mark_tensors(to_expr(op), self.infinite), invert_power))
 
     def find_mask(self, soft: ops.Op) -> ops.Op | None:
-        """The mask of a normalized row that may be arithmetic."""
+        """The mask of a normalized row, if it may become arithmetic."""
         match soft:
             case ops.Along(kind, ops.Fill(arg, mask, ops.Num(value), False), index):
                 is_row = ROWS[kind].normalizes and value is ir.MINUS_INFINITY
@@ -97,11 +97,11 @@ class Known:
                 return mask if is_row and self.is_arithmetic(arg, mask) else None
         return None
 
-    def note(self, step: Step) -> None:
-        """What a step makes."""
+    def note_step(self, step: Step) -> None:
+        """Record the reads, the data dependence and the finiteness of a step."""
         axes = ops.axes_of(step.op)
         self.reads[step.name] = axes, self.find_reads(step.op)
-        if self.is_told(step.op):
+        if self.is_data_dependent(step.op):
             self.told.add(step.name)
         tensor = ir.Tensor(
             step.name, tuple(i.extent for i in axes), ops.to_source("", step.op).kind
@@ -112,23 +112,25 @@ class Known:
 
 
 def use_factors(steps: Sequence[Step]) -> tuple[tuple[Step, ...], bool]:
-    """(the steps with masks told by data as factors and logarithms, were there any)."""
+    """(the steps with data-dependent masks as factors or summands, whether there were any)."""
     known, done = Known(), list[Step]()
     for step in steps:
-        done.append(Step(step.name, _visit(step.op, known)))
-        known.note(step)
+        done.append(Step(step.name, _use_factor(step.op, known)))
+        known.note_step(step)
     return tuple(done), known.is_changed
 
 
-def _visit(op: ops.Op, known: Known) -> ops.Op:
-    here = ops.with_args(op, tuple(_visit(arg, known) for arg in ops.args_of(op)))
+def _use_factor(op: ops.Op, known: Known) -> ops.Op:
+    here = ops.with_args(op, tuple(_use_factor(arg, known) for arg in ops.args_of(op)))
     match op:
         case ops.Apply("exp", (ops.Fill(arg, mask, ops.Num(value), where),), axes) if (
             value is ir.MINUS_INFINITY and known.is_arithmetic(arg, mask)
         ):
             known.is_changed = True
             factor = _to_factor(mask, where)
-            power = ops.Apply("exp", (ops.Apply("*", (_visit(arg, known), factor), axes),), axes)
+            power = ops.Apply(
+                "exp", (ops.Apply("*", (_use_factor(arg, known), factor), axes),), axes
+            )
             return ops.Apply("*", (power, factor), axes)
         case ops.Fill(arg, mask, ops.Num(value), where) if value is ir.ZERO:
             assert isinstance(here, ops.Fill)
@@ -149,12 +151,12 @@ def _to_factor(mask: ops.Op, where: bool) -> ops.Op:
 
 
 def _find_rows(mask: ops.Op, index: ir.Index) -> ops.Op:
-    """The rows of which a mask leaves something."""
+    """The rows in which a mask keeps an entry."""
     return ops.Reduction("max", strip(mask), (index,))
 
 
 def _keep_empty(soft: ops.Op, mask: ops.Op) -> ops.Op:
-    """A normalized row by a mask that leaves a row of nothing as it is, so that it has a slope."""
+    """A normalized row whose mask keeps all entries of an empty row, for a finite gradient."""
     assert isinstance(soft, ops.Along) and isinstance(soft.arg, ops.Fill)
     rows, bare, axes = _find_rows(mask, soft.index), strip(mask), ops.axes_of(soft)
     empty = ops.Apply("not", (rows,), ops.axes_of(rows))

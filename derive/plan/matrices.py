@@ -1,4 +1,4 @@
-"""Contractions as products of matrices: what torch multiplies without the work of einsum."""
+"""Contractions as matrix products, which avoid the overhead of einsum."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from derive.plan.cost import find_true_axes
 
 
 def find_matrices(args: Sequence[ops.Op], axes: tuple[ir.Index, ...]) -> tuple[ops.Op, ...]:
-    """Both operands as `@` takes them, if the contraction is a product of matrices; else none.
+    """Both operands as `@` takes them, if the contraction is a matrix product; else ().
 
-    The right one is a matrix or a vector, and the left one has the summed index last. Torch's
-    einsum calls bmm with a batch of one there, which takes a tenth more time than mm, and several
-    times as long as mv where they are small.
+    The right operand is a matrix or a vector; the left one has the summed index last. Einsum calls
+    bmm with a batch of one instead, which takes a tenth more time than mm, and several times as
+    long as mv for small operands.
     """
     if len(args) != 2 or any({*find_true_axes(op)} != {*ops.axes_of(op)} for op in args):
         return ()
@@ -27,17 +27,17 @@ def find_matrices(args: Sequence[ops.Op], axes: tuple[ir.Index, ...]) -> tuple[o
         if not is_matrix or set(ops.axes_of(left)) != {*rows, *summed}:
             continue
         if len(rows) == 1 and not column and ops.axes_of(left) == (*summed, *rows):
-            return right, left  # its gradient is laid out as the matrix is
+            return right, left  # its gradient has the layout of the matrix
         if len(rows) == 1 or ops.axes_of(left) == (*rows, *summed):
             return ops.arrange(left, (*rows, *summed)), ops.arrange(right, (*summed, *column))
     return ()
 
 
 def is_batched(args: Sequence[ops.Op], axes: tuple[ir.Index, ...]) -> bool:
-    """Is the contraction what bmm does with the operands as they are?
+    """Whether the contraction is a bmm of the operands without permutations.
 
-    Einsum hands it views of them, and gets views as gradients. To such a one torch does not add
-    another in place, where a tensor is read again.
+    Einsum passes views to bmm, so gradients are views. If a tensor is read twice, torch cannot
+    accumulate its gradients into a view in place.
     """
     if len(args) != 2 or any(len(find_true_axes(op)) != 3 for op in args):
         return False
@@ -46,10 +46,10 @@ def is_batched(args: Sequence[ops.Op], axes: tuple[ir.Index, ...]) -> bool:
 
 
 def to_matmul(op: ops.Einsum) -> ops.Op:
-    """A contraction as a product of matrices, over the indices that both operands keep.
+    """A contraction as a matrix product, batched over indices of both operands and the result.
 
-    The indices of rows, of columns and those summed over are merged into one place each. Where one
-    of the three is missing, it is a sum or a product element by element.
+    Rows, columns and summed indices are merged into one axis each. Where a group is missing, the
+    contraction may become a sum or an elementwise product.
     """
     args = [_sum_alone(arg, op, k) for k, arg in enumerate(op.args)]
     if len(args) == 1:
@@ -69,7 +69,7 @@ def to_matmul(op: ops.Einsum) -> ops.Op:
         axes = (*batch, *summed)
         made = ops.Apply("*", (ops.arrange(left, axes), ops.arrange(right, axes)), axes)
         return ops.arrange(ops.Reduction("sum", made, summed), op.axes)
-    # where there is no batch, a product takes vectors too, and more rows than one index has
+    # without a batch, `@` also takes vectors, and several axes of rows
     unit = (ir.Index("1", ir.Number(Fraction(1))),) if batch else ()
     each = [(i,) for i in (batch or rows)]
     left = ops.merge(left, [*each, rows or unit, summed] if batch else [*each, summed])
@@ -85,7 +85,7 @@ def to_matmul(op: ops.Einsum) -> ops.Op:
 
 
 def _sum_alone(arg: ops.Op, op: ops.Einsum, number: int) -> ops.Op:
-    """An operand without axes of size 1, summed over the indices that nothing else has."""
+    """An operand without axes of size 1, summed over indices of its own."""
     known = find_true_axes(arg)
     for place, index in reversed(list(enumerate(ops.axes_of(arg)))):
         if index not in known:

@@ -1,6 +1,6 @@
 """The meaning of an operation in the index language: the comment over its line.
 
-It is made from the operation itself, not from what the user wrote, so it says what the line does.
+The comment is derived from the operation, not from the user's text, so it says what the line does.
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,14 +32,14 @@ def to_step_equation(step: Step) -> ir.Equation:
 
 
 def find_values(steps: Iterable[Step]) -> dict[str, ir.Expr]:
-    """The values of the steps by name, those that recur left out."""
+    """The values of the steps by name, without recurrences."""
     return {step.name: to_expr(step.op) for step in steps if not isinstance(step.op, ops.Recur)}
 
 
 def to_expr(op: ops.Op) -> ir.Expr:
-    """The value of an operation for each value of its axes; one that recurs has none alone."""
+    """The value of an operation at its axes; TypeError for a recurrence."""
     match op:
-        case ops.Source(name, (index,), "int") if name == index.name:  # the step of its positions
+        case ops.Source(name, (index,), "int") if name == index.name:  # its positions
             return index
         case ops.Source(name, axes, kind):
             return ir.name_axes(name, axes, kind)
@@ -74,7 +74,11 @@ def to_expr(op: ops.Op) -> ir.Expr:
         case ops.Flatten(arg, start, end, index):
             parts = ops.axes_of(arg)[start : end + 1]
             whole = to_expr(arg)
-            return whole if _is_named(index, parts) else substitute(whole, _split(index, parts))
+            return (
+                whole
+                if _is_named(index, parts)
+                else substitute(whole, _split_position(index, parts))
+            )
         case ops.Diagonal(arg) | ops.Arrange(arg) | ops.Expand(arg):
             return to_expr(arg)
         case ops.Cast(arg):
@@ -89,7 +93,7 @@ def to_expr(op: ops.Op) -> ir.Expr:
             body = to_expr(args[0]) if len(args) == 1 else ir.Mul(tuple(map(to_expr, args)))
             return ir.sum_over(bound, body)
         case ops.Apply(function, args):
-            return _apply(function, *map(to_expr, args))
+            return _apply_function(function, *map(to_expr, args))
         case ops.Reduction(kind, arg, over):
             return ir.Reduce(kind, over, ir.TRUE, to_expr(arg))
         case ops.Along(kind, arg, index, columns):
@@ -106,13 +110,13 @@ def to_expr(op: ops.Op) -> ir.Expr:
         case ops.Gated(told=meaning):
             return meaning
         case ops.Fourier():
-            return _transform(op)
+            return _expand_transform(op)
         case ops.Recur():
             raise TypeError("what recurs is told by the equation of its step")
 
 
 def _find_merged(op: ops.Op) -> Iterator[tuple[ir.Index, tuple[ir.Index, ...]]]:
-    """The indices that a view merges, and into what."""
+    """Pairs of a merged index of views and its parts."""
     while isinstance(op, (ops.Flatten, ops.Arrange)):
         if isinstance(op, ops.Flatten):
             parts = ops.axes_of(op.arg)[op.start : op.end + 1]
@@ -120,8 +124,8 @@ def _find_merged(op: ops.Op) -> Iterator[tuple[ir.Index, tuple[ir.Index, ...]]]:
         op = op.arg
 
 
-def _transform(op: ops.Fourier) -> ir.Expr:
-    """The sum that a transform is; back from half of the frequencies, of which most count twice."""
+def _expand_transform(op: ops.Fourier) -> ir.Expr:
+    """A Fourier transform as a sum; irfft counts most of its frequencies twice."""
     index, is_back = op.index, op.kind in {"ifft", "irfft"}
     over = ir.Pow(op.length, ir.MINUS_ONE)
     turn = (ir.Number(Fraction(2)), ir.Call("pi", ()), ir.Call("I", ()))
@@ -138,10 +142,10 @@ def _transform(op: ops.Fourier) -> ir.Expr:
 
 
 def _read_at(arg: ops.Op, place: int, position: ir.Expr) -> ir.Expr:
-    """What stands at a position of one place."""
+    """The value at a position of one axis."""
 
     def sort_terms(expr: ir.Expr) -> ir.Expr:
-        """What is added before what is taken away: N - n."""
+        """Move negative terms to the end: N - n."""
         whole = map_children(expr, sort_terms)
         match whole:
             case ir.Add(terms):
@@ -149,18 +153,18 @@ def _read_at(arg: ops.Op, place: int, position: ir.Expr) -> ir.Expr:
         return whole
 
     new: dict[ir.Expr, ir.Expr] = {ops.axes_of(arg)[place]: position}
-    if isinstance(arg, ops.Flatten) and arg.start == place:  # the positions of what was merged
-        new |= _split(position, ops.axes_of(arg.arg)[place : arg.end + 1])
+    if isinstance(arg, ops.Flatten) and arg.start == place:  # positions on the merged axes
+        new |= _split_position(position, ops.axes_of(arg.arg)[place : arg.end + 1])
     return sort_terms(simplify_place(substitute(to_expr(arg), new)))
 
 
 def _is_named(index: ir.Index, parts: tuple[ir.Index, ...]) -> bool:
-    """Does a merged index say by its name what is merged in it?"""
+    """Whether a merged index is named after its parts."""
     return index.name == ops.merge_indices(parts).name
 
 
-def _split(position: ir.Expr, parts: tuple[ir.Index, ...]) -> dict[ir.Expr, ir.Expr]:
-    """The place of each of some merged indices, by the position in all of them."""
+def _split_position(position: ir.Expr, parts: tuple[ir.Index, ...]) -> dict[ir.Expr, ir.Expr]:
+    """The position of each of some merged indices, given the merged position."""
     found: dict[ir.Expr, ir.Expr] = {}
     length: ir.Expr = ir.ONE
     for index in reversed(parts):
@@ -170,7 +174,7 @@ def _split(position: ir.Expr, parts: tuple[ir.Index, ...]) -> dict[ir.Expr, ir.E
     return {**found, parts[0]: rest}
 
 
-def _apply(function: str, *args: ir.Expr) -> ir.Expr:
+def _apply_function(function: str, *args: ir.Expr) -> ir.Expr:
     match function, args:
         case "+" | "-", (one, other):
             terms = ir.split_sum(one)
@@ -196,7 +200,7 @@ def _apply(function: str, *args: ir.Expr) -> ir.Expr:
 
 
 def _rename_apart(expr: ir.Expr, taken: set[str]) -> ir.Expr:
-    """The same with each bound index named unlike those around it."""
+    """The expression with bound indices renamed apart from names around them."""
     if isinstance(expr, ir.Reduce):
         bound, condition, body = rename_bound(expr, taken)
         body = _rename_apart(body, taken | {index.name for index in bound})

@@ -1,4 +1,4 @@
-"""The order of a contraction: which two operands meet next, found by opt_einsum at given sizes."""
+"""Contraction orders, found by opt_einsum and by `trees` at given sizes."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from derive.plan.trees import find_pairs
 EXHAUSTIVE = 7  # operands up to which the optimal search takes milliseconds
 OUTER = 12  # operands up to which outer products are tried too
 FLOPS = "flops"
-FEW = "combo"  # operations and, 64 times as dear, elements that are written: fewer, larger products
+FEW = "combo"  # operations plus 64 times the elements written: fewer, larger products
 
 Path = tuple[tuple[int, ...], ...]
 T = TypeVar("T")
@@ -23,9 +23,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A sum of a product of more than two operands, and the pairs that meet, one after the other.
+    """A contraction of more than two operands, and the pairs that are contracted in turn.
 
-    A pair is two places in the list of what is left; the result goes to its end.
+    A pair is two positions in the list of remaining operands; the result is appended.
     """
 
     equation: str
@@ -35,7 +35,7 @@ class Order:
     path: Path
 
     def find_gain(self, sizes: Mapping[str, int]) -> int:
-        """The operations at these sizes in the best order there, less those in this one."""
+        """The operations of the best order at these sizes minus those of this order."""
         operands = [ops.axes_of(op) for op in self.operands]
         extents = {i: evaluate_extent(i.extent, sizes) for axes in operands for i in axes}
         best = find_path(operands, self.axes, extents, self.minimize)
@@ -46,7 +46,7 @@ class Order:
 def count(
     path: Path, operands: Sequence[Iterable[T]], output: Iterable[T], extents: Mapping[T, int]
 ) -> int:
-    """Multiplications, and where an index is summed additions, of all pairs."""
+    """The multiplications of all pairs, and the additions of pairs that sum an index."""
     left, kept, total = [set(axes) for axes in operands], set(output), 0
     for pair in path:
         spanned = set[T]().union(*(left[k] for k in pair))
@@ -63,7 +63,7 @@ def find_path(
     extents: Mapping[ir.Index, int],
     minimize: str = FLOPS,
 ) -> Path:
-    """Pairs of positions to contract, in order; the result of each goes to the end of the list."""
+    """The pairs of positions to contract, in order; each result is appended to the list."""
     if len(operands) < 3:
         return (tuple(range(len(operands))),)
     if minimize != FLOPS and len(operands) <= EXHAUSTIVE:
@@ -77,7 +77,7 @@ def _search(
     extents: Mapping[ir.Index, int],
     minimize: str = FLOPS,
 ) -> Path:
-    """The order that opt_einsum finds: the best, or where that takes too long a good one."""
+    """The optimal order, or a good one where the optimal search takes too long."""
     indices: dict[ir.Index, int] = {}
     for index in (*(i for axes in operands for i in axes), *output):
         indices.setdefault(index, len(indices))
@@ -93,7 +93,7 @@ def _search_numbered(
     shape: tuple[int, ...],
     minimize: str,
 ) -> Path:
-    """The search with numbers in place of indices, so that no hash of a text has a say in a tie."""
+    """The search with numbers for indices, so that no hash of a string decides a tie."""
     import opt_einsum
 
     problem = (list(inputs), output, dict(enumerate(shape)))
@@ -101,7 +101,7 @@ def _search_numbered(
         path = opt_einsum.DynamicProgramming(minimize=minimize, search_outer=True)(*problem)
     elif len(inputs) <= EXHAUSTIVE:
         path = opt_einsum.paths.optimal(*problem)
-        if len(set(inputs)) > 2:  # it keeps what a pair leaves for others on the same indices
+        if len(set(inputs)) > 2:  # `optimal` misses orders among operands with equal indices
             other = opt_einsum.DynamicProgramming(minimize=minimize, search_outer=True)(*problem)
             path = min(path, other, key=lambda each: count(each, inputs, output, problem[2]))
     else:
@@ -112,7 +112,7 @@ def _search_numbered(
 def _search_many(
     inputs: Sequence[frozenset[int]], output: frozenset[int], extents: Mapping[int, int]
 ) -> Path:
-    """The order that a tree has, which begins as the greedy order of opt_einsum."""
+    """The order that `trees` finds, starting from the greedy order of opt_einsum."""
     from opt_einsum import paths
 
     start = paths.linear_to_ssa(paths.greedy(list(inputs), output, dict(extents)))
@@ -127,9 +127,10 @@ def has_smaller_product(
     kept: Collection[ir.Index],
     size: Callable[[Collection[ir.Index]], int],
 ) -> bool:
-    """Is a product of two, which sums some index, the least that has all of these indices?
+    """Whether a product of two operands is smaller than any operand with all `own` indices.
 
-    What has no others is better multiplied with that than with an operand.
+    The product sums an index and has all `own` indices, so a tensor over `own` is multiplied with
+    it at less cost than with an operand.
     """
     spans = [{*axes} for axes in operands]
     least = min((size(span) for span in spans if {*own} <= span), default=0)

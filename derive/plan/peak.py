@@ -1,7 +1,7 @@
-"""The memory of a plan: the elements that are alive at once, as a polynomial over sizes.
+"""The peak memory of a plan: the elements alive at once, as a polynomial over sizes.
 
-What a step makes stays alive to the end, or until its name is let go of. A loop holds the blocks of
-what it makes, and one block of everything else.
+The result of a step stays alive to the end, or until its name is deleted. A loop holds all blocks
+of its results, and one block of each other step.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def find_peak(
     results: Iterable[ops.Op] = (),
     freed: Mapping[int, Sequence[str]] | None = None,
 ) -> Polynomial:
-    """Elements alive together at the fullest moment of a plan; the sizes have those of blocks.
+    """The peak of elements alive in a plan; the sizes include lengths of blocks.
 
-    `results` are made of the steps when all of these are there but the `freed` ones, by the place
-    after which they are let go of.
+    `freed` maps a step's number to the names deleted after it. The `results` are computed when all
+    other steps are alive.
     """
     counter = _Counter(steps, Storage(sizes), freed or {})
     alive = counter.count_steps((0, len(steps) - 1), tile, Amount((), 0))
@@ -45,7 +45,7 @@ def find_peak(
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Elements that are alive: what adds up to them, and their number at the plan's sizes."""
+    """An amount of elements: its summands, and the number at the plan's sizes."""
 
     parts: tuple[Polynomial, ...]
     number: int | Fraction
@@ -54,28 +54,28 @@ class Amount:
         return Amount(self.parts + other.parts, self.number + other.number)
 
     def without(self, other: Amount) -> Amount:
-        """The parts that are in no other amount."""
+        """The amount without the parts of another one."""
         left = [*self.parts]
         for part in other.parts:
             if part not in left:
-                return self  # what a loop inside another one made went with it
+                return self  # the results of an inner loop are gone already
             left.remove(part)
         return Amount(tuple(left), self.number - other.number)
 
 
 @dataclass(slots=True)
 class _Counter:
-    """What is alive at each moment of a plan, one after the other."""
+    """A counter of the elements alive, from step to step, and of their peak."""
 
     steps: Sequence[Step]
     memory: Storage
     freed: Mapping[int, Sequence[str]]
     fullest: Amount = field(default_factory=lambda: Amount((), 0))
     kept: dict[ops.Op, Amount] = field(default_factory=dict)
-    own: dict[str, Amount] = field(default_factory=dict)  # what a step made
+    own: dict[str, Amount] = field(default_factory=dict)  # the result of each step
 
     def compute(self, op: ops.Op, alive: Amount) -> Amount:
-        """What is alive after an operation; its operands are computed one after the other."""
+        """The elements alive after an operation; its operands are computed in turn."""
         held = alive
         for arg in ops.args_of(op):
             held = self.compute(arg, held)
@@ -83,20 +83,20 @@ class _Counter:
         made = map(count_elements, find_scratch(op))
         if isinstance(op, ops.VIEWS):
             held += self.weigh(*(count * find_width(op) for count in copies))
-            self._note(held)
+            self._note_peak(held)
             return held
         if op not in self.kept:
             self.kept[op] = self.weigh(find_kept(op))
         kept = self.kept[op]
-        self._note(held + kept + self.weigh(*copies, *made))
+        self._note_peak(held + kept + self.weigh(*copies, *made))
         return alive + kept
 
-    def _note(self, alive: Amount) -> None:
+    def _note_peak(self, alive: Amount) -> None:
         if alive.number > self.fullest.number:
             self.fullest = alive
 
     def weigh(self, *parts: Polynomial) -> Amount:
-        """An amount of elements."""
+        """The amount of some polynomials."""
         sizes = self.memory.sizes
         counts = (p.at(sizes) for p in parts)
         return Amount(parts, sum(counts))
@@ -108,7 +108,7 @@ class _Counter:
         alive: Amount,
         passed: Collection[str] = (),
     ) -> Amount:
-        """What is alive after the steps from one place to another.
+        """The elements alive after a range of steps.
 
         Steps that are `passed` on from block to block are counted with the loop.
         """
@@ -129,13 +129,13 @@ class _Counter:
         return alive
 
     def free(self, place: int, alive: Amount) -> Amount:
-        """What is left where names are let go of."""
+        """The elements alive after the names freed at a step are deleted."""
         for name in self.freed.get(place, ()):
             alive = alive.without(self.own[name])
         return alive
 
     def count_loop(self, tile: Tile, alive: Amount) -> Amount:
-        """What is alive after a loop: what its steps made last has names still."""
+        """The elements alive after a loop; the last block of each step is still alive."""
         running = self.weigh(*(count_elements(each.axes) for each in tile.running))
         names = [name for name, _, _ in tile.joined]
         inside = self.steps[tile.first : tile.last + 1]
@@ -149,9 +149,9 @@ class _Counter:
         end = self.count_steps((tile.first, tile.last), tile.inner, alive, passed)
         if self.memory.extent(tile.index) > self.memory.sizes[tile.block]:
             for step in inside:
-                self.compute(step.op, end)  # the next turn begins beside what the last one leaves
+                self.compute(step.op, end)  # the last turn's blocks are alive in the next turn
         if not tile.start:
-            end += joined  # the list of blocks, and then the whole
-        self._note(end)
+            end += joined  # the list of blocks and the whole are both alive
+        self._note_peak(end)
         self.own |= {step.name: self.weigh(count_whole(step, tile.nest)) for step in made}
         return end

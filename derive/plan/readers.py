@@ -1,8 +1,8 @@
-"""Readers of a recurrence that go into its turns, so that the loop keeps no value of each place.
+"""Readers of a recurrence moved into its loop, so that the loop does not store all states.
 
 S[t,i,j] = a[t] * S[t - 1,i,j] + k[t,i] * v[t,j]
-o[t,j] = sum[i](q[t,i] * S[t,i,j])                   a sum over a state is made in its turn
-y[i] = sum[j](S[T - 1,i,j])                          the last state is what the loop ends with
+o[t,j] = sum[i](q[t,i] * S[t,i,j])                   a sum over a state is computed in its turn
+y[i] = sum[j](S[T - 1,i,j])                          the last state is the final value of the loop
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from derive.ir.walk import (
 from derive.plan.machine import CHUNKED, RECURRED, WIDTH, Machine
 from derive.plan.turns import find_slope, strip_starts
 
-CALLS = 12  # launches of one turn, its share of the gradients included
-PASSES = 3  # times that a turn reads or writes a state
+CALLS = 12  # launches of one turn, with its gradients
+PASSES = 3  # reads and writes of a state in one turn
 
 
 def is_narrow(states: int, turns: int, machine: Machine) -> bool:
@@ -43,7 +43,7 @@ def time_turn(states: int, machine: Machine) -> float:
 
 
 def is_linear(recurrence: Recurrence) -> bool:
-    """Whether one equation recurs, as a factor of its value before and what is added to that."""
+    """Whether the recurrence is one equation that is linear in its previous value."""
     (first, *more), told = recurrence.equations, strip_starts(recurrence)
     value = first.value if told is None else told[0][0]
     stripped = replace(first, value=value)
@@ -53,51 +53,51 @@ def is_linear(recurrence: Recurrence) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """What runs turn by turn, at sizes on a machine."""
+    """The choice between loops and chunks, at sizes on a machine."""
 
     sizes: Mapping[str, int]
     machine: Machine
-    cells: bool  # may a recurrence be one call of torch?
-    inner: frozenset[ir.Tensor]  # products in chunks, which products of matrices read
+    cells: bool  # whether a recurrence may be one call of torch
+    inner: frozenset[ir.Tensor]  # products of decays in chunks: always chunked
 
-    def count(self, extents: Iterable[ir.Expr]) -> int:
-        """Their product."""
+    def count_values(self, extents: Iterable[ir.Expr]) -> int:
+        """The product of some extents."""
         return prod(evaluate_extent(extent, self.sizes) for extent in extents)
 
     def pays(self, recurrence: Recurrence) -> bool:
-        """Whether turns are no slower than the chunks that a linear recurrence may have instead."""
+        """Whether a loop is no slower than chunks; always for recurrences that are not linear."""
         if not is_linear(recurrence):
             return True
         if recurrence.equations[0].target.tensor in self.inner:
             return False
         shape, turns = recurrence.equations[0].target.tensor.shape, [recurrence.index.extent]
-        count = max(1, self.count(turns))
-        return not is_narrow(self.count(shape) // count, count, self.machine)
+        count = max(1, self.count_values(turns))
+        return not is_narrow(self.count_values(shape) // count, count, self.machine)
 
     def is_wide(self, indices: Iterable[ir.Index]) -> bool:
-        """Whether values over these are written and read in more time than a call takes."""
-        moved = 2 * WIDTH * self.count(index.extent for index in indices)
+        """Whether writing and reading values over these indices takes longer than a launch."""
+        moved = 2 * WIDTH * self.count_values(index.extent for index in indices)
         return moved / self.machine.memory > self.machine.launch
 
 
 def fold_readers(
     system: ir.System, recurrences: Sequence[Recurrence], turns: Turns | None
 ) -> tuple[ir.System, list[Recurrence]]:
-    """The system with sums over states in the turns that make them, and the recurrences with those.
+    """The system and its recurrences, with sums over states moved into the loops.
 
-    A state that is read in another way, its last value aside, is kept, and its sums stay outside.
+    If a state is also read otherwise, except for its last value, its sums stay outside.
     """
     made: list[Recurrence] = []
     for recurrence in recurrences:
         folder = _Folder(system, recurrence, recurrences)
-        if recurrence.inner is None and turns and turns.pays(recurrence) and folder.fold():
+        if recurrence.inner is None and turns and turns.pays(recurrence) and folder.fold_sums():
             system = folder.system
         made.append(folder.recurrence)
     return order_blocks(system, [each.equations for each in made]), made
 
 
 class _Folder:
-    """One recurrence, its states, and the sums that read them."""
+    """One recurrence, its states, and the sums over them."""
 
     def __init__(
         self, system: ir.System, recurrence: Recurrence, recurrences: Sequence[Recurrence]
@@ -107,14 +107,14 @@ class _Folder:
         self.others = {e for each in recurrences for e in each.equations}
         self.names = Names.of(system)
         self.sums: list[ir.Equation] = []
-        self.read: set[ir.Tensor] = set()  # the states under these sums
+        self.read: set[ir.Tensor] = set()  # the states in these sums
 
-    def fold(self) -> bool:
-        """Put the sums into the recurrence; False where a state has to be kept anyhow."""
+    def fold_sums(self) -> bool:
+        """Move the sums into the recurrence; False where their states are needed anyway."""
         equations: list[ir.Equation] = []
         for equation in self.system.equations:
             is_outside = equation not in self.others and self.recurrence.reads(equation.value)
-            equations += self._open(equation) if is_outside else [equation]
+            equations += self._open_equation(equation) if is_outside else [equation]
         if not self.sums or not self.read.isdisjoint(self.system.results):
             return False
         inside = {*self.recurrence.equations, *self.sums}
@@ -128,8 +128,8 @@ class _Folder:
         self.recurrence = replace(self.recurrence, equations=whole)
         return True
 
-    def _open(self, equation: ir.Equation) -> list[ir.Equation]:
-        """The equation that reads its sums over states by name, behind those."""
+    def _open_equation(self, equation: ir.Equation) -> list[ir.Equation]:
+        """The sums over states of an equation, and the equation that reads them by name."""
         found: dict[ir.Expr, ir.Expr] = {}
         new: list[ir.Equation] = []
 
@@ -163,7 +163,7 @@ class _Folder:
         return new if is_whole else [*new, ir.Equation(equation.target, value)]
 
     def _find_turn(self, expr: ir.Reduce, places: Sequence[ir.Expr]) -> ir.Index | None:
-        """The index that is the turn of each state in a sum, if that leaves out a place of it."""
+        """The index at which a sum reads each state's turn, if the sum removes an axis of it."""
         reads = self.recurrence.find_reads(expr)
         bound = {i for part in walk(expr) if isinstance(part, ir.Reduce) for i in part.bound}
         if not any(bound & {*find_free(access)} for access in reads):
@@ -185,12 +185,12 @@ class _Folder:
         return None
 
     def _is_kept(self, equation: ir.Equation) -> bool:
-        """Whether an equation reads one of the states that are summed, its last value aside."""
+        """Whether an equation reads a summed state other than by its last value."""
         reads = (a for a in find_accesses(equation.value) if a.tensor in self.read)
         return any(not is_last(a, self.recurrence.find_axis(a.tensor)) for a in reads)
 
     def _find_later(self, equations: Sequence[ir.Equation]) -> set[ir.Tensor]:
-        """The tensors outside that are made of what the loop makes."""
+        """The tensors outside of the loop that depend on it."""
         later = {each.target.tensor for each in self.sums} | self.own
         size = 0
         while size != len(later):
@@ -202,13 +202,13 @@ class _Folder:
 
 
 def is_last(access: ir.Access, axis: int) -> bool:
-    """Whether an access reads the last value along a place."""
+    """Whether an access reads the last position of an axis."""
     gap = Polynomial.of(access.tensor.shape[axis]) - Polynomial.of(access.places[axis])
     return gap.constant == 1
 
 
 def find_last(system: ir.System, recurrence: Recurrence) -> dict[ir.Tensor, bool]:
-    """The states of which others read at most the last value, and whether they do."""
+    """The states of which only the last value is read outside, and whether it is."""
     own = recurrence.targets
     outside = [e for e in system.equations if e.target.tensor not in own]
     found: dict[ir.Tensor, bool] = {}
@@ -225,7 +225,7 @@ def read_last(
     last: Mapping[ir.Tensor, tuple[ir.Tensor, int]],
     starts: Mapping[ir.Tensor, ir.Equation],
 ) -> ir.Expr:
-    """The expression that reads the last values by their names; of no turns they are the starts."""
+    """The expression with last values read by name; they include the case of no turns."""
 
     def name_read(here: ir.Expr) -> ir.Expr:
         match here:

@@ -1,10 +1,10 @@
-"""The order of contraction of many operands: a binary tree, improved in a fixed number of steps.
+"""Contraction orders of many operands: binary trees, improved in a fixed number of steps.
 
 Index sets are bit masks; an index may be in any number of operands. A contraction costs the
 product of the extents that it spans. Three laws keep every change local:
-- A node keeps the indices that its operands have and that something outside of it has.
+- A node keeps the indices that occur both inside and outside of it.
 - ((a b) c) may become ((a c) b): the new inner node keeps what a and c have and b or the node has.
-- Whatever a subtree is made of, the rest costs the same; so it may be planned anew by itself.
+- The cost of the rest does not depend on the inside of a subtree, so subtrees are replanned alone.
 A chain, in which each operand shares indices with its neighbours alone, is planned exactly.
 """
 
@@ -18,13 +18,13 @@ from typing import TypeAlias
 
 Pairs: TypeAlias = list[tuple[int, int]]  # numbers of nodes: the operands, then each pair made
 
-SWEEPS = 512  # over all nodes, of the first annealing; each next one has twice as many
-MOST_MOVES = 1_500_000  # exchanges that all annealings try: one to two seconds
+SWEEPS = 512  # passes over all nodes in the first annealing; doubled for each next one
+MOST_MOVES = 1_500_000  # exchanges tried by all annealings: one to two seconds
 HOT, COLD = 1.0, 0.02  # the temperatures, in natural logarithms of a cost
-SAME = 1.001  # times the cost at which two annealings have found the same
-LEAVES = 8  # of a subtree that is planned anew
-MOST_REPLANS = 6  # times over all subtrees
-MOST_LINKS = 200  # operands of a chain that is planned exactly: the time grows with their cube
+SAME = 1.001  # ratio of costs at which two annealings count as equal
+LEAVES = 8  # leaves of a subtree that is replanned
+MOST_REPLANS = 6  # passes over all subtrees
+MOST_LINKS = 200  # operands up to which a chain is planned exactly, in cubic time
 
 
 class Sizes(dict[int, float]):
@@ -47,7 +47,7 @@ class Sizes(dict[int, float]):
 def find_pairs(
     inputs: Sequence[int], output: int, extents: Sequence[int], start: Iterable[tuple[int, int]]
 ) -> Pairs:
-    """The pairs of the best tree met, from a first one; the same input has the same result."""
+    """The pairs of the best tree found from a first one; deterministic."""
     size, pairs = Sizes(extents), list(start)
     chain = find_chain(inputs)
     if chain is not None and len(chain) <= MOST_LINKS:
@@ -72,7 +72,7 @@ def find_pairs(
 
 @dataclass
 class Tree:
-    """A binary tree over operands: the children of each node, and the indices that it keeps."""
+    """A binary tree over operands: the children and the kept indices of each node."""
 
     left: list[int]
     right: list[int]
@@ -82,7 +82,7 @@ class Tree:
 
     @classmethod
     def grow(cls, inputs: Sequence[int], output: int, size: Sizes, pairs: Pairs) -> "Tree":
-        """The tree of these pairs."""
+        """The tree of a list of pairs."""
         leaves, below = len(inputs), list(inputs)
         for one, other in pairs:
             below.append(below[one] | below[other])
@@ -99,11 +99,11 @@ class Tree:
 
     @property
     def root(self) -> int:
-        """The node of everything."""
+        """The root node."""
         return len(self.kept) - 1
 
     def list_nodes(self) -> Iterator[int]:
-        """The inner nodes, each before its children, of which the smaller one comes first."""
+        """The inner nodes in preorder, the smaller child first."""
         waiting = [self.root]
         while waiting:
             node = waiting.pop()
@@ -113,7 +113,7 @@ class Tree:
                 waiting += sorted(children, key=lambda each: (-self.size[self.kept[each]], each))
 
     def list_pairs(self) -> Pairs:
-        """The pairs of nodes, each after those that make them."""
+        """The pairs of nodes, children before parents."""
         number: dict[int, int] = {leaf: leaf for leaf in range(self.leaves)}
         pairs: Pairs = []
         for node in reversed(list(self.list_nodes())):
@@ -122,12 +122,12 @@ class Tree:
         return pairs
 
     def count_operations(self) -> float:
-        """The products of all contractions."""
+        """The multiplications of all contractions."""
         kept, inner = self.kept, range(self.leaves, len(self.kept))
         return sum(self.size[kept[self.left[n]] | kept[self.right[n]]] for n in inner)
 
     def anneal(self, dice: Random, sweeps: int) -> None:
-        """Exchange operands of neighbouring nodes, dearer ones too, and those less and less."""
+        """Simulated annealing: exchange operands of neighbouring nodes while cooling."""
         left, right, kept, size, leaves = self.left, self.right, self.kept, self.size, self.leaves
         draw, cooling = dice.random, (COLD / HOT) ** (1 / (sweeps - 1))
         power = 1 / HOT
@@ -152,7 +152,7 @@ class Tree:
             power /= cooling
 
     def replan(self) -> bool:
-        """Plan each subtree of few leaves anew; whether any became cheaper."""
+        """Replan each subtree of few leaves; return whether any became cheaper."""
         return sum(map(self._replan_below, reversed(list(self.list_nodes())))) > 0
 
     def _replan_below(self, top: int) -> bool:
@@ -186,7 +186,7 @@ class Tree:
 def split_best(
     operands: Sequence[int], output: int, size: Sizes
 ) -> tuple[float, list[int], list[int]]:
-    """(the least operations; of each set of operands one half of its best split; what it keeps)."""
+    """(least operations, one half of the best split of each set, kept indices of each set)."""
     full = (1 << len(operands)) - 1
     below, kept, cuts = [0] * (full + 1), [0] * (full + 1), [0] * (full + 1)
     costs = [0.0] * (full + 1)
@@ -199,7 +199,7 @@ def split_best(
             continue
         kept[part] = below[part] & (below[full ^ part] | output)
         least, other = inf, rest
-        while other:  # each half without the lowest operand
+        while other:  # each half without the lowest operand, which is in the other
             half = part ^ other
             cost = costs[half] + costs[other]
             if cost < least:
@@ -212,7 +212,7 @@ def split_best(
 
 
 def find_chain(inputs: Sequence[int]) -> list[int] | None:
-    """The operands in order, where each shares indices with the one before and after it alone."""
+    """The operands as a chain in which only neighbours share indices; None for others."""
     everywhere = inputs[0]
     for each in inputs:
         everywhere &= each
@@ -240,11 +240,11 @@ def find_chain(inputs: Sequence[int]) -> list[int] | None:
 
 
 def plan_chain(chain: Sequence[int], inputs: Sequence[int], output: int, size: Sizes) -> Pairs:
-    """The pairs of fewest operations in which only neighbours meet."""
+    """The pairs of fewest operations that contract only neighbours."""
     links = [inputs[place] for place in chain]
     after = list(accumulate(reversed(links), or_, initial=output))[::-1]
     before = list(accumulate(links, or_, initial=0))
-    kept: list[list[int]] = []  # from each link to the next ones, as far as they are known
+    kept: list[list[int]] = []  # kept[first][k]: the indices of links first to first + k
     costs: list[list[float]] = []
     cuts: dict[tuple[int, int], int] = {}
     for last, link in enumerate(links):
