@@ -54,12 +54,12 @@ from derive.notation.formula import Formula, Held
 
 Arguments = Mapping[str, Argument]
 
-_MOST_TRIES = 1500  # of sizes, until a module runs
+_MOST_TRIES = 1500  # sizes tried until a module runs
 _NOTHING = "lifted_nothing"
-_MOST_DRAWS = 8  # of sizes, until the code runs
-_SMALL_DRAWS = 4  # of small sizes, of a module
+_MOST_DRAWS = 8  # sizes drawn until the code runs
+_SMALL_DRAWS = 4  # small sizes drawn for a module
 _LARGEST = 1 << 20  # elements of a tensor that is made to try sizes
-_TIMES = (1, 3, 8)  # longer and longer: a kernel may not be too long
+_TIMES = (1, 3, 8)  # growing factors: a kernel must not exceed its input
 _LETTERS = "NMPQRSTUVWXYZABCDEFGHIJKLO"
 _ROLES = {"out": "O", "in": "I", "row": "V"}
 _KERNEL = "KLM"
@@ -73,8 +73,8 @@ class _OwnTensor:
     name: str
     value: Any
     extents: tuple[str, ...]  # names of sizes; "1" where it is broadcast
-    wishes: tuple[str, ...]  # names that the sizes would like
-    is_spread: bool = False  # a variance that was counted up
+    wishes: tuple[str, ...]  # preferred names of the sizes
+    is_spread: bool = False  # a running variance
 
     def declare(self) -> str:
         """The tensor in the notation."""
@@ -94,7 +94,7 @@ class _OwnTensor:
 
     @property
     def numbers(self) -> dict[str, int]:
-        """The sizes as this module has them."""
+        """The sizes and their numbers in this module."""
         pairs = zip(self.extents, self.value.shape, strict=True)
         return {size: int(length) for size, length in pairs if size != "1"}
 
@@ -102,17 +102,17 @@ class _OwnTensor:
 def lift_module(
     module: Any, arguments: Arguments, inputs: str, sizes: Mapping[str, int], path: str
 ) -> tuple[Lifted, tuple[Held, ...]]:
-    """A module lifted with its tensors as arguments, and what it holds.
+    """Lift a module with its tensors as arguments; return its held tensors too.
 
-    `inputs` declares the arguments. A first look at the module's own sizes tells which sizes are
-    one; what stays of them gets letters, and the module is lifted at small ones.
+    `inputs` declares the arguments. A first run at the module's own sizes finds the sizes that are
+    equal. The remaining ones are named by letters, and the module is lifted at small sizes.
     """
     declared = to_system(parse(f"{inputs}\n{_NOTHING} = 0", "lifted"))
     taken = [*(entry.name for entry in declared.inputs), *find_sizes(declared), *arguments]
     own = _find_own(module, taken)
     text = "\n".join([inputs, *(each.declare() for each in own), f"{_NOTHING} = 0"])
     whole = to_system(parse(text, "lifted"))
-    # A tensor of no places is a scalar of the formula; the code that is lifted has it as a tensor.
+    # A tensor without axes is a scalar of the formula, and a tensor for the code.
     numbered = {each.name: ir.Tensor(each.name, ()) for each in own if not each.extents}
     whole = replace(whole, inputs=tuple(numbered.get(e.name, e) for e in whole.inputs))
     entries = {entry.name: entry for entry in whole.inputs}
@@ -153,7 +153,7 @@ def lift_module(
     system = replace(system, inputs=tuple(e for e in system.inputs if e.name not in idle))
     system = _to_scalars(system, {*numbered.values()})
     own_numbers = {*held, *numbers, *names.values()}
-    # of D that is held, with D = 2*E
+    # the names in D = 2*E of a held size D
     own_numbers |= {*find_size_names(*(e for size, e in first.merged.items() if size in held))}
     fixed = {n: size for n, size in lifted.fixed.items() if n not in own_numbers}
     read_names = {each.dotted: each.name for each in own if each.name in read}
@@ -161,14 +161,14 @@ def lift_module(
 
 
 def _bound(entry: ir.Tensor | ir.ScalarInput) -> ir.Tensor | ir.ScalarInput:
-    """Integers without a bound as small ones, which may tell positions."""
+    """The entry with a default upper bound of 2 for integers, which may be positions."""
     if isinstance(entry, ir.Tensor) and entry.kind == "int" and entry.below is None:
         return replace(entry, below=to_expr(2))
     return entry
 
 
 def _to_scalars(system: ir.System, tensors: Collection[ir.Tensor]) -> ir.System:
-    """The system with scalars for tensors of no places."""
+    """The system with scalars for tensors without axes."""
     new: dict[ir.Expr, ir.Expr] = {ir.Access(t, ()): ir.Scalar(t.name) for t in tensors}
     equations = (
         ir.Equation(each.target, rewrite_bottom_up(each.value, lambda part: new.get(part, part)))
@@ -181,15 +181,15 @@ def _to_scalars(system: ir.System, tensors: Collection[ir.Tensor]) -> ir.System:
 def _find_running(
     module: Any, given: Arguments, systems: tuple[ir.System, ir.System], told: Mapping[str, int]
 ) -> tuple[dict[str, int], tuple[str, ...]]:
-    """The first sizes at which a module runs, and those of them that are numbers of its own.
+    """The first sizes at which a module runs, and the names of those set to its own numbers.
 
-    `systems` declare its arguments, and all tensors.
+    `systems`: the first declares its arguments, the second its tensors too.
     """
     first: Exception | None = None
     known: dict[str, Any] = {}
 
     def run(sizes: Mapping[str, int]) -> int | None:
-        """How many calls the module gets through before it stops; None where it runs."""
+        """The number of profiled events before the module fails; None if it runs."""
         nonlocal first
         shapes = (getattr(entry, "shape", ()) for entry in systems[1].inputs)
         if any(prod(evaluate_extent(n, sizes) for n in shape) > _LARGEST for shape in shapes):
@@ -201,13 +201,13 @@ def _find_running(
             count += 1
 
         try:
-            if not known:  # its own tensors are the same at all of them
+            if not known:  # its own tensors are drawn once
                 known.update(draw_inputs(systems[1], sizes))
             values = {**known, **draw_inputs(systems[0], sizes)}
             sys.setprofile(step)
             with in_double(), make_double():
                 call_plainly(partial(call_module, module), given, values, sizes)
-        except Exception as error:  # whatever a module raises
+        except Exception as error:  # a module may raise anything
             first = first or error
             return count
         finally:
@@ -233,11 +233,11 @@ def _find_further(
     told: Mapping[str, int],
     run: Callable[[Mapping[str, int]], int | None],
 ) -> tuple[dict[str, int], tuple[str, ...]] | None:
-    """Sizes held one or two at a time where that lets the module run further, until it runs."""
+    """Fix one or two sizes at a time, greedily by progress, until the module runs."""
     free = [size for size in find_sizes(system) if size not in told]
     numbers, held, furthest = (*_find_numbers(module), 1), dict[str, int](), -1
 
-    others = (n for n in count(3) if n not in numbers)  # which help no other by chance
+    others = (n for n in count(3) if n not in numbers)  # no numbers of the module
     rest = dict(zip(free, others, strict=False))
 
     def choose(more: Mapping[str, int]) -> dict[str, int]:
@@ -265,7 +265,7 @@ def _find_further(
 def _list_sizes(
     module: Any, systems: tuple[ir.System, ir.System], told: Mapping[str, int]
 ) -> Iterator[tuple[dict[str, int], tuple[str, ...]]]:
-    """Small sizes, as few as can be numbers of the module's own: it has channels, as its input."""
+    """Candidate sizes, with as few as possible set to the module's numbers, such as channels."""
     free = [size for size in find_sizes(systems[0]) if size not in told]
     numbers, tries = _find_numbers(module), 0
     for many in range(len(free) + 1):
@@ -284,11 +284,11 @@ def _list_sizes(
 
 
 def _find_own(module: Any, taken: Collection[str]) -> list[_OwnTensor]:
-    """The tensors of a module, under names that are not taken."""
+    """The tensors of a module, under free names."""
     used = dict.fromkeys(taken)
     owners, found, indices = dict(module.named_modules()), [], trace.Indices()
     tensors = dict(module.named_parameters())
-    for name, value in module.named_buffers():  # but counters and positions known by their values
+    for name, value in module.named_buffers():  # leaves out recognised counters and positions
         is_count = trace.kind_of(value) == "int"
         if not is_count or trace.recognise(value, lambda n: indices.make(to_expr(n), "")) is None:
             tensors[name] = value
@@ -309,11 +309,11 @@ def _find_own(module: Any, taken: Collection[str]) -> list[_OwnTensor]:
 
 
 def _list_held(module: Any, names: Mapping[str, str]) -> Iterator[Held]:
-    """What is in the state dict of a module, and what else it has; `names` are in the formula."""
+    """The parameters and buffers of a module; `names` maps those in the formula."""
     kept, parameters = module.state_dict(), dict(module.named_parameters(remove_duplicate=False))
     every = {**parameters, **dict(module.named_buffers())}
     read = [(every[dotted], name) for dotted, name in names.items()]
-    for dotted, value in every.items():  # one tensor may have several names there
+    for dotted, value in every.items():  # one tensor may have several names
         name = next((name for other, name in read if other is value), "")
         shape, dtype = tuple(map(int, value.shape)), ""
         if not value.is_floating_point():
@@ -334,7 +334,7 @@ def _find_free(wish: str, used: Mapping[str, None]) -> str:
 
 
 def find_axes(owner: Any, name: str) -> tuple[str, ...]:
-    """What the axes of a parameter are, in order, as torch documents its module; () of others.
+    """The roles of a parameter's axes, as torch documents its module; () if not known.
 
     "out" is kept and "in" is summed over where the parameter is used, "kernel" is summed over along
     a window, "row" is picked by an integer.
@@ -361,7 +361,7 @@ def find_axes(owner: Any, name: str) -> tuple[str, ...]:
 def _name_sizes(
     own: Collection[_OwnTensor], kept: Collection[str], taken: Collection[str]
 ) -> dict[str, str]:
-    """Letters for the sizes that are kept: those that they would like, or others that are free."""
+    """Letters for the kept sizes: the preferred ones, or others that are free."""
     used, found = dict.fromkeys(taken), dict[str, str]()
     for tensor in own:
         for size, wish in zip(tensor.extents, tensor.wishes, strict=True):
@@ -373,7 +373,7 @@ def _name_sizes(
 
 
 def _find_numbers(module: Any) -> tuple[int, ...]:
-    """The numbers that may be extents of a module's arguments: of its tensors, and its own."""
+    """Candidate extents of a module's arguments: its tensors' extents and integer attributes."""
     tensors = [*module.parameters(), *module.buffers()]
     found = [int(n) for tensor in tensors for n in tensor.shape]
     for part in module.modules():
@@ -385,14 +385,14 @@ def _find_numbers(module: Any) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class FromCode:
-    """A formula out of code, and what it rests on: sizes that are numbers in the code."""
+    """A formula lifted from code, and its assumptions: sizes fixed to numbers by the code."""
 
     formula: Formula
     fixed: Mapping[str, int]
     notes: tuple[str, ...] = ()
 
     def say(self) -> tuple[str, ...]:
-        """The same in words."""
+        """The assumptions in words."""
         words = [f"the code runs so while {note}" for note in self.notes]
         if self.fixed:
             sizes = " ".join(f"{size}={number}" for size, number in self.fixed.items())
@@ -413,9 +413,9 @@ def from_torch(
     names; without it the shapes are read from annotations, the docstring or comments. `sizes` are
     those at which the code runs once. The parameters and buffers of a module are arguments of the
     formula, `conv1_weight` for conv1.weight: `formula.parameters` has the names by the dotted ones.
-    A module is lifted as it is, in training or not. Raises DeriveError, with the line, for what no
-    formula says: branches on data, numbers read out, random numbers. Warns where the formula holds
-    for some sizes alone.
+    A module is lifted in its current mode, training or not. Raises DeriveError, with the line, for
+    branches on data, numbers read out and random numbers. Warns where the formula holds only for
+    some sizes.
     """
     found = lift_code(function, inputs, name=name, sizes=sizes)
     for note in found.say():
@@ -431,7 +431,7 @@ def lift_code(
     sizes: Mapping[str, int] | None = None,
     source: str = "",
 ) -> FromCode:
-    """The formula of a function, and what it rests on."""
+    """The formula of a function, and its assumptions."""
     is_module = isinstance(function, torch.nn.Module)
     called_by = type(function).forward if is_module else function
     try:
@@ -444,7 +444,7 @@ def lift_code(
     own_name = getattr(type(function) if is_module else function, "__name__", "")
     is_name = own_name.isidentifier() and not own_name.startswith("_")
     name = name or (own_name if is_name else "formula")
-    if is_module:  # a bound, `int t[B] < V`, is a size that a module's tensor tells
+    if is_module:  # the bound V of `int t[B] < V` is an extent of the module's tensor
         shapes = " ".join(re.findall(r"\[[^\]]*\]", inputs))
         bounds = dict.fromkeys(re.findall(r"\]\s*<\s*([A-Za-z_]\w*)", inputs))
         alone = (n for n in bounds if not re.search(rf"\b{n}\b", shapes))
@@ -475,7 +475,7 @@ def lift_code(
 
 
 def _bound_positions(formula: Formula, inputs: str) -> str:
-    """The declarations with the bound of integers that tell positions: the extent that is read."""
+    """The declarations with a bound for integers used as positions: the extent of the axis read."""
     try:
         to_system(formula)
     except DeriveError as error:
@@ -488,7 +488,7 @@ def _bound_positions(formula: Formula, inputs: str) -> str:
 def _lift_anywhere(
     function: Any, arguments: Arguments, declared: ir.System, told: Mapping[str, int], path: str
 ) -> Lifted:
-    """The code lifted at the first sizes at which it runs: a kernel may not be too long."""
+    """Lift the code at the first sizes at which it runs: a kernel must not exceed its input."""
     first: DeriveError | None = None
     for seed in range(_MOST_DRAWS):
         chosen = choose_sizes(declared, 1, seed=seed, fixed=told)[0]
@@ -503,9 +503,9 @@ def _lift_anywhere(
 
 
 def _guard_sizes(system: ir.System) -> tuple[ir.System, tuple[str, ...]]:
-    """The system with `[S >= 2]` before an equation that reads x[i + S - 2], and these conditions.
+    """Guard an equation that reads x[i + S - 2] by `[S >= 2]`; return the conditions too.
 
-    They are what the code asks of its sizes.
+    They are the code's assumptions on its sizes.
     """
     equations, conditions = [], dict[str, None]()
     for equation in system.equations:
@@ -523,7 +523,7 @@ def _guard_sizes(system: ir.System) -> tuple[ir.System, tuple[str, ...]]:
 
 
 def _find_needs(value: Polynomial, facts: Facts) -> Iterator[ir.Expr]:
-    """The condition on sizes under which a value is never negative, if it is not so anyway."""
+    """The condition on sizes under which a value is never negative, if it is not always so."""
     low = None if is_never_negative(value, facts) else find_range(value.to_expr()).low
     atoms = low.atoms if low is not None else ()
     told = not any(isinstance(p, ir.Index | ir.Access) for atom in atoms for p in walk(atom))
@@ -552,7 +552,7 @@ def _find_declared(function: Any, parameters: Mapping[str, Any], source: str) ->
 def _match(
     declared: ir.System, parameters: Mapping[str, inspect.Parameter], name: str, is_module: bool
 ) -> dict[str, Argument]:
-    """What each parameter is given; one with a default may keep it."""
+    """The argument of each parameter; one with a default may be absent."""
     known: dict[str, Argument] = {each.name: each for each in declared.inputs}
     sizes = [e.name for e in declared.sizes if not is_module or e.name in parameters]
     sizes += [size for size in find_sizes(declared) if size in parameters]
@@ -585,7 +585,7 @@ _TOLD = re.compile(
 
 
 def find_shapes(source: str, name: str, arguments: Sequence[str]) -> dict[str, str]:
-    """The declarations `q[B, S, D]` of the arguments whose shapes are told; others are absent."""
+    """The declarations `q[B, S, D]` of the arguments with documented shapes; others are absent."""
     try:
         nodes = list(ast.walk(ast.parse(source)))
     except (SyntaxError, ValueError):
@@ -600,7 +600,7 @@ def find_shapes(source: str, name: str, arguments: Sequence[str]) -> dict[str, s
 
 
 def _read_annotations(arguments: Sequence[ast.arg]) -> dict[str, str]:
-    """`Float[Tensor, "b s d"]` and `"(B, S, D)"`, the indices as names of sizes."""
+    """Declarations from `Float[Tensor, "b s d"]` and `"(B, S, D)"`, indices as names of sizes."""
     told = {}
     for argument in arguments:
         kind, shape = "", ""
@@ -621,7 +621,7 @@ def _read_annotations(arguments: Sequence[ast.arg]) -> dict[str, str]:
 def _read_words(
     source: str, function: ast.FunctionDef, arguments: Sequence[ast.arg]
 ) -> dict[str, str]:
-    """What the docstring and the comments say; a comment beside an argument is about it."""
+    """Declarations from the docstring and comments; one beside an argument is about it."""
     known = [argument.arg for argument in arguments]
     lines = source.splitlines()
     words = (ast.get_docstring(function) or "").splitlines()
@@ -643,7 +643,7 @@ def _read_words(
 
 
 def _split(sizes: Sequence[str]) -> str:
-    """Sizes in the notation, large: small indices are those of indices. "" for other words."""
+    """Size names in the notation, capitalized; "" for words that are no sizes."""
     is_word = len(sizes) == 1 and len(sizes[0]) > 2 and sizes[0][0].islower()
     are_sizes = all(_SIZE.fullmatch(size) and size not in _NO_SIZES for size in sizes)
     if is_word or not are_sizes or all(size.isdigit() for size in sizes):

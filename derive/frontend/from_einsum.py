@@ -1,4 +1,4 @@
-"""Einsum strings: the one reader of them, and the formula that such a string is.
+"""Einsum strings: their parser, and their translation into a formula.
 
     equation = operand ("," operand)* ["->" output]       blanks mean nothing
     operand  = indices                                    one an index; none for a number
@@ -32,7 +32,7 @@ from derive.notation.formula import Formula
 DOTS = "..."
 _INDICES = re.compile(r"\.\.\.|\S")
 _WORDS = re.compile(r"\S+")
-_WIDEST = 160  # columns of the equation that a mark shows
+_WIDEST = 160  # columns of the equation shown by a mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A valid string taken apart."""
+    """A valid einsum string, parsed."""
 
     operands: tuple[tuple[Token, ...], ...]
     output: tuple[Token, ...]
@@ -70,12 +70,12 @@ class Spec:
 
     @property
     def has_dots(self) -> bool:
-        """Is there an ellipsis anywhere?"""
+        """Whether an operand or the output has an ellipsis."""
         return any(t.name == DOTS for part in (*self.operands, self.output) for t in part)
 
     @property
     def named(self) -> "Spec":
-        """The same with names of the notation for characters that are none: `i3` for the third."""
+        """The spec with names for characters that are no letters: `i3` for the third index."""
         known = {c: c if c in ascii_letters else f"i{k}" for k, c in enumerate(self.indices, 1)}
 
         def name(part: Sequence[Token]) -> tuple[Token, ...]:
@@ -84,13 +84,13 @@ class Spec:
         return replace(self, operands=tuple(map(name, self.operands)), output=name(self.output))
 
     def write(self, part: Sequence[Token]) -> str:
-        """An operand or the output as it is written."""
+        """The text of an operand or of the output."""
         return (" " if self.has_words else "").join(token.name for token in part)
 
     def expand(self, ranks: Sequence[int]) -> tuple[list[list[str]], list[str]]:
         """The indices of operands of these ranks and of the output.
 
-        Those that an ellipsis stands for are called .0, .1, .., and counted from the last.
+        The indices of an ellipsis are called .0, .1, .., and aligned at the last.
         """
         own = [
             rank - len(operand) + 1 if DOTS in (t.name for t in operand) else 0
@@ -107,7 +107,7 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong in a string; -1 for the columns of all of it.
+    """An error in a string; -1 for the columns of the whole string.
 
     The kinds are form, character, ellipsis, output, output-unknown and output-twice.
     """
@@ -121,10 +121,10 @@ class Fault:
 
 
 def read_einsum(text: str, *, has_words: bool = False, any_index: bool = False) -> Spec | Fault:
-    """A string taken apart, or the first thing that is wrong in it.
+    """The parsed string, or its first error.
 
-    `has_words`: a pattern of einops.einsum, whose indices are words. `any_index`: indices of every
-    alphabet are taken, and of more than 26 any characters.
+    `has_words`: a pattern of einops.einsum, whose indices are words. `any_index`: accept letters
+    of every alphabet, and any characters if there are more than 26 indices.
     """
     left, arrow, right = text.partition("->")
     how = "write the operands, one ->, and the output"
@@ -175,12 +175,12 @@ def _split(part: str, start: int, has_words: bool) -> tuple[Token, ...]:
 
 
 def is_word(name: str) -> bool:
-    """Whether einops.einsum takes a name for an index."""
+    """Whether a name is a valid index of einops.einsum."""
     return name == "_" or (name.isidentifier() and not (name[0] == "_" or name[-1] == "_"))
 
 
 def _find_fault(token: Token, has_words: bool, is_output: bool) -> Fault:
-    """Why a token is no index."""
+    """The error of a token that is no index."""
     name, start, end = token.name, token.start, token.end
     if has_words:
         advice = "names are like those of Python"
@@ -200,10 +200,10 @@ def _find_fault(token: Token, has_words: bool, is_output: bool) -> Fault:
 
 
 def _find_output_fault(spec: Spec) -> Fault | None:
-    """An index of the output that no operand has, or that the output has twice."""
+    """The error of an output index that is in no operand, or twice in the output."""
     word = "name" if spec.has_words else "letter"
     known = {t.name for operand in spec.operands for t in operand}
-    known |= set() if spec.has_words else {DOTS}  # einops wants an ellipsis on both sides
+    known |= set() if spec.has_words else {DOTS}  # einops requires an ellipsis on both sides
     seen: set[str] = set()
     for token in spec.output:
         name, start, end = token.name, token.start, token.end
@@ -220,7 +220,7 @@ def _find_output_fault(spec: Spec) -> Fault | None:
 
 
 def write_sublists(terms: Sequence[Sequence[int | None]], *, has_output: bool) -> str:
-    """The string of sublists of numbers, None for an ellipsis; the last may be the output.
+    """The einsum string of sublists of numbers, None for an ellipsis; the last may be the output.
 
     Letters are in the order of the numbers, so that an output that is not written stays the same.
     """
@@ -236,7 +236,7 @@ def write_sublists(terms: Sequence[Sequence[int | None]], *, has_output: bool) -
 
 
 def from_einsum(equation: str, name: str = "contraction") -> Formula:
-    """The formula of an einsum string; DeriveError says what is wrong in the string."""
+    """The formula of an einsum string; DeriveError if the string is invalid."""
     from derive.frontend.from_text import parse
 
     text = to_notation(equation)
@@ -260,7 +260,7 @@ def to_notation(equation: str) -> str:
 
 
 def read_fixed(equation: str) -> Spec:
-    """A string whose operands have as many indices as it has indices; DeriveError for another."""
+    """The parsed string, without ellipsis; DeriveError if it is invalid."""
     if not isinstance(equation, str):
         raise refuse("text-wanted", f"an einsum string is text, not {type(equation).__name__}")
     if not equation.strip():

@@ -6,13 +6,13 @@
 Equations are passed from the last to the first. The gradient by a left side goes down the right
 side to each tensor that is read there: through a sum unchanged, through a product times the other
 factors, through a function times its row's derivative, through a normalized row by its short form.
-What arrives at `T[places]` is summed over all indices in sight that no element of T tells: where a
-place is an index or merged indices, they name the element of dT; else the place is solved for an
-index, `x[2*i + k]` at l for `i = (l - k)//2` where that is whole and inside; else it is compared,
-`[t[n] == v]`, as a gather is.
+A contribution to `T[places]` is summed over all indices in scope that the element of T does not
+determine. Where a place is an index or merged indices, they name the element of dT. Else the place
+is solved for an index, `x[2*i + k]` at l for `i = (l - k)//2` where that is whole and inside. Else
+it is compared, `[t[n] == v]`, as for a gather.
 
-Where a function has no derivative (abs or a norm at 0, ties of max) it is what torch takes: 0, and
-equal parts of a tie. Source: Griewank and Walther, Evaluating Derivatives, 2008, chapter 3.
+Where a function has no derivative, the choice is torch's: 0 for abs or a norm at 0, equal parts
+for the ties of max. Source: Griewank and Walther, Evaluating Derivatives, 2008, chapter 3.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ if TYPE_CHECKING:
 
 @refuse_depth()
 def gradient(formula: Formula, wrt: str | Iterable[str] = (), name: str = "") -> Formula:
-    """The formula of the gradients by some arguments, all real tensors if none is named.
+    """The formula of the gradients with respect to `wrt`, by default all real tensors.
 
-    For each result `z[b,i]` but whole numbers it takes `dz[b,i]`, the gradient of what is minimised
-    by it; a single result that is a number is itself what is minimised. It returns `dX[..]`, of X's
+    For each real result `z[b,i]` it takes `dz[b,i]`, the gradient of the loss with respect to z;
+    a single result that is a number is the loss itself. It returns `dX[..]`, of X's
     shape, for each X in the order of `wrt`.
 
     Raises DeriveError for names that are no real arguments, for results that do not depend on one,
-    and for what has no derivative in the notation.
+    and for functions without a derivative in the notation.
     """
     system = check_real(to_system(formula))
     wanted = [wrt] if isinstance(wrt, str) else list(wrt)
@@ -76,17 +76,17 @@ def gradient(formula: Formula, wrt: str | Iterable[str] = (), name: str = "") ->
 
 @dataclass(frozen=True, slots=True)
 class Backward:
-    """The formula of all gradients, and what its names stand for."""
+    """The formula of all gradients, and the meaning of its names."""
 
     formula: Formula
-    given: Mapping[str, str]  # the gradient by a result that it takes, by the result
-    made: Mapping[str, str]  # the gradient by an argument that it returns, by the argument
+    given: Mapping[str, str]  # input gradients, keyed by result
+    made: Mapping[str, str]  # output gradients, keyed by argument
 
 
 def find_backward(formula: Formula, system: ir.System | None = None) -> Backward:
-    """The gradients by all real arguments, numbers too, on which a result depends.
+    """The gradients with respect to all real arguments, numbers too, on which a result depends.
 
-    The gradient by a single number comes in like any other. `system`: the formula's, if not usual.
+    The gradient of a single number is an input too. `system` replaces the formula's own.
     """
     system = check_real(system or to_system(formula))
     wanted = [e.name for e in system.inputs if _is_real(e)]
@@ -112,9 +112,9 @@ def _is_real(entry: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Flow:
-    """What flows back to a node: its gradient, for each value of the indices in sight.
+    """The gradient of a node, for each value of the indices in scope.
 
-    `conditions` leave values of the indices out.
+    `conditions` exclude values of the indices.
     """
 
     value: ir.Expr
@@ -135,18 +135,18 @@ class _Reverse:
 
     system: ir.System
     wanted: list[str]
-    is_backward: bool = False  # as autograd wants it: whatever has a gradient, and all that come in
+    is_backward: bool = False  # as for autograd: gradients of all results and real arguments
     arrived: dict[str, list[tuple[tuple[ir.Expr, ...], _Flow]]] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)  # names of anything but indices
-    extents: dict[str, ir.Expr] = field(default_factory=dict)  # of indices by name
-    active: set[str] = field(default_factory=set)  # what depends on an argument that is wanted
-    here: ir.Equation | None = None  # the equation that is passed
-    passed: dict[str, ir.Expr | None] = field(default_factory=dict)  # the gradients by left sides
+    extents: dict[str, ir.Expr] = field(default_factory=dict)  # extents of indices, by name
+    active: set[str] = field(default_factory=set)  # tensors that depend on a wanted argument
+    here: ir.Equation | None = None  # the current equation
+    passed: dict[str, ir.Expr | None] = field(default_factory=dict)  # gradients of left sides
     backward: list[ir.Equation] = field(default_factory=list)
-    given: dict[str, str] = field(default_factory=dict)  # names of gradients by results
-    made: dict[str, str] = field(default_factory=dict)  # and by arguments
-    values: Mapping[str, ir.Expr] = field(default_factory=dict)  # of names; what recurs has none
-    needed: Mapping[ir.Tensor, ir.Expr] = field(default_factory=dict)  # where: 0 flows elsewhere
+    given: dict[str, str] = field(default_factory=dict)  # names of input gradients, by result
+    made: dict[str, str] = field(default_factory=dict)  # names of output gradients, by argument
+    values: Mapping[str, ir.Expr] = field(default_factory=dict)  # right sides, no recurrences
+    needed: Mapping[ir.Tensor, ir.Expr] = field(default_factory=dict)  # 0 outside
     nonfinite: Mapping[ir.Tensor, ir.Tensor] = field(default_factory=dict)
 
     def make(self) -> ir.System:
@@ -198,21 +198,21 @@ class _Reverse:
         return self.tidy([*system.equations, *self.backward, *last], given, results)
 
     def name(self, of: str) -> str:
-        """`d` and the name, or the next that is free."""
+        """A free name for the gradient: `d` and the name."""
         names = (f"d{of}{'_' * k}" for k in count())
         found = next(each for each in names if each not in {*self.taken, *self.extents})
         self.taken.add(found)
         return found
 
     def rename(self, index: ir.Index, seen: set[str]) -> ir.Index:
-        """The index under a name that is not seen here and has one extent everywhere."""
+        """The index under a name unused in `seen` that has one extent everywhere."""
         others = {n for n, e in self.extents.items() if not is_same_extent(e, index.extent)}
         found = rename_apart(index, seen | others | self.taken)
         self.extents.setdefault(found.name, found.extent)
         return found
 
     def is_active(self, expr: ir.Expr) -> bool:
-        """Does it depend on an argument that is wanted?"""
+        """Whether the expression depends on a wanted argument."""
         return any(
             (isinstance(part, ir.Access) and part.tensor.name in self.active)
             or (isinstance(part, ir.Scalar) and part.name in self.active)
@@ -222,7 +222,7 @@ class _Reverse:
     def pass_equation(
         self, equation: ir.Equation, given: Mapping[ir.Tensor, ir.Tensor | ir.ScalarInput]
     ) -> None:
-        """The gradient by the left side flows down the right side."""
+        """Carry the gradient of the left side down the right side."""
         target = equation.target
         tensor = target.tensor
         if tensor.name not in self.active:
@@ -241,7 +241,7 @@ class _Reverse:
     def find_seed(
         self, target: ir.Access, given: Mapping[ir.Tensor, ir.Tensor | ir.ScalarInput]
     ) -> ir.Expr | None:
-        """The gradient that comes in by a result."""
+        """The input gradient of a result."""
         if target.tensor not in self.system.results:
             return None
         seed = given.get(target.tensor)
@@ -252,9 +252,9 @@ class _Reverse:
     def pass_group(
         self, group: Sequence[ir.Equation], given: Mapping[ir.Tensor, ir.Tensor | ir.ScalarInput]
     ) -> None:
-        """The gradients of equations that recur together recur the other way.
+        """Reverse a group of mutually recurrent equations.
 
-        What each is called is known before what arrives there.
+        The gradients are named first, because they depend on each other.
         """
         passed = [e for e in reversed(group) if e.target.tensor.name in self.active]
         for target in (equation.target for equation in passed):
@@ -276,7 +276,7 @@ class _Reverse:
     def apart(
         self, indices: Sequence[ir.Index], seen: Iterable[ir.Expr], *parts: ir.Expr
     ) -> tuple[tuple[ir.Index, ...], list[ir.Expr]]:
-        """The indices under names that nothing seen has, and the parts over them."""
+        """The indices under names unused in `seen`, and the parts over them."""
         taken = {index.name for part in seen for index in find_indices(part)}
         new: dict[ir.Expr, ir.Index] = {}
         for index in indices:
@@ -287,17 +287,17 @@ class _Reverse:
     def copy(
         self, indices: Sequence[ir.Index], *parts: ir.Expr
     ) -> tuple[tuple[ir.Index, ...], list[ir.Expr]]:
-        """The parts over fresh indices in place of these, which stay in sight."""
+        """The parts over fresh indices; the old ones stay in scope."""
         return self.apart(indices, (*parts, *indices), *parts)
 
     def known(self, expr: ir.Expr) -> ir.Expr:
-        """The tensor that an equation makes of it, if it is a whole right side."""
+        """The current left side for its whole right side; the expression itself for others."""
         return self.here.target if self.here and expr is self.here.value else expr
 
     def carry_equation(self, equation: ir.Equation, value: ir.Expr) -> None:
-        """What flows to a left side, down the right one.
+        """Carry a left side's gradient down the right side.
 
-        Where the left side is not needed this is 0, and stays 0 times what may be infinite there.
+        It is 0 where the left side is not needed, even if a factor is infinite there.
         """
         self.here = equation
         flow = _Flow(value, find_free(equation.target))
@@ -306,7 +306,7 @@ class _Reverse:
         self.carry(equation.value, flow)
 
     def carry(self, expr: ir.Expr, flow: _Flow) -> None:
-        """What flows to an expression, down to the tensors that it reads."""
+        """Carry an expression's gradient down to the tensors that it reads."""
         if flow.value is ir.ZERO or not self.is_active(expr):
             return
         if isinstance(expr, (ir.Along, ir.Call, ir.Pow)) or getattr(expr, "kind", "sum") != "sum":
@@ -329,7 +329,7 @@ class _Reverse:
             case ir.Pow(base, exponent):
                 slope = multiply(exponent, power(base, add(exponent, ir.MINUS_ONE)))
                 zero = base if isinstance(exponent, ir.Number) else exponent
-                if zero is exponent or is_norm(expr, self.values):  # where it is 0, so is the slope
+                if zero is exponent or is_norm(expr, self.values):  # 0 where the base is 0
                     slope = ir.Where(ir.Compare("==", zero, ir.ZERO), ir.ZERO, slope)
                 self.carry(base, flow.times(slope))
                 self.carry(exponent, flow.times(self.known(expr), ir.Call("log", (base,))))
@@ -347,7 +347,7 @@ class _Reverse:
         row = FUNCTIONS.get(call.function)
         arguments = call.arguments
         if row is not None and row.is_variadic:
-            sign = ">=" if call.function == "max" else "<="  # of what is computed anew, all of it
+            sign = ">=" if call.function == "max" else "<="  # between arguments
             pairs = [[ir.Compare(sign, a, b) for b in arguments if b != a] for a in arguments]
             best = [ir.all_of(*each) for each in pairs]
             alike = (ir.Where(each, ir.ONE, ir.ZERO) for each in best)
@@ -367,7 +367,7 @@ class _Reverse:
         self.carry(opened, flow)
 
     def carry_reduction(self, expr: ir.Reduce, flow: _Flow) -> None:
-        # The indices are bound no more: they are in sight under names of their own.
+        # The bound indices come into scope, under names of their own.
         seen = (*flow.indices, flow.value, *flow.conditions)
         bound, (condition, body) = self.apart(expr.bound, seen, expr.condition, expr.body)
         inner = replace(flow, indices=(*flow.indices, *bound)).where(condition)
@@ -416,7 +416,7 @@ class _Reverse:
             self.carry_inverse(expr, flow)
             return
         own = [each for each in flow.conditions if index in find_free(each)]
-        if own and not ROWS[expr.kind].is_linear:  # elsewhere too the row depends on it
+        if own and not ROWS[expr.kind].is_linear:  # the row depends on the gradient elsewhere too
             rest = tuple(each for each in flow.conditions if each not in own)
             given = ir.Where(ir.all_of(*own), flow.value, ir.ZERO)
             flow = replace(flow, value=given, conditions=rest)
@@ -445,9 +445,9 @@ class _Reverse:
         self.carry(expr.body, self.keep(replace(inner, value=value), expr.body))
 
     def find_total(self, expr: ir.Along) -> ir.Expr | None:
-        """sum_j dp_j * p_j for such a row p, by what reads it; None where that is not all linear.
+        """sum_j dp_j * p_j of a normalized row p, from its readers; None if one is not linear.
 
-        Where z[i,e] = sum[j](p[i,j] * V[j,e]) it is sum[e](dz[i,e] * z[i,e]), which needs no p.
+        Where z[i,e] = sum[j](p[i,j] * V[j,e]) it is sum[e](dz[i,e] * z[i,e]), without p.
         """
         assert self.here is not None
         named = self.here.target.tensor if expr is self.here.value else None
@@ -486,7 +486,7 @@ class _Reverse:
         return add(*terms) if terms else None
 
     def carry_inverse(self, expr: ir.Along, flow: _Flow) -> None:
-        """To A[i, j] there flows - sum[p, q](Y[p, i] * g[p, q] * Y[j, q]) for the inverse Y."""
+        """Carry - sum[p, q](Y[p, i] * g[p, q] * Y[j, q]) to A[i, j], for the inverse Y."""
         made = self.known(expr)
         rows, columns = expr.indices
         (p, q), (given, held) = self.copy(expr.indices, flow.value, ir.all_of(*flow.conditions))
@@ -497,7 +497,7 @@ class _Reverse:
         self.carry(expr.body, self.keep(inner, expr.body))
 
     def keep(self, flow: _Flow, expr: ir.Expr) -> _Flow:
-        """The flow as a tensor of its own, where more than one tensor is told it."""
+        """Give the flow an equation of its own if several reads receive it."""
         reads = [part for part in find_accesses(expr) if part.tensor.name in self.active]
         assert self.here is not None
         if len(reads) < 2 or flow.conditions or set(find_free(flow.value)) - set(flow.indices):
@@ -509,7 +509,7 @@ class _Reverse:
     def collect(
         self, entry: ir.Tensor | ir.ScalarInput, target: ir.Access | None = None
     ) -> ir.Equation:
-        """The equation of the gradient by a tensor or number, of all that has arrived there."""
+        """The equation of the gradient of a tensor or number, the sum of its contributions."""
         name = entry.name
         shape = entry.shape if isinstance(entry, ir.Tensor) else ()
         arrived = self.arrived.pop(name, [])
@@ -528,7 +528,7 @@ class _Reverse:
     def choose_places(
         self, shape: Sequence[ir.Expr], reads: Sequence[tuple[ir.Expr, ...]]
     ) -> tuple[ir.Expr, ...]:
-        """A left side: at each place as it is read somewhere, an index or merged ones, or new."""
+        """The places of a left side: each an index or merged indices of a read, or a new index."""
         found: list[ir.Expr] = []
         used: set[str] = set()
         for number, extent in enumerate(shape):
@@ -551,9 +551,9 @@ class _Reverse:
         places: Sequence[ir.Expr],
         shape: Sequence[ir.Expr],
     ) -> ir.Expr:
-        """What arrived at these reads, as a term of the element at these places."""
+        """The contribution of one read to the gradient's element at these places."""
         kept = {index.name for place in places for index in find_free(place)}
-        # Indices in sight that are called like an index of the element, and are another.
+        # Rename other indices in scope that have the name of an index of the element.
         new: dict[ir.Expr, ir.Expr] = {}
         names = kept | {i.name for i in flow.indices}
         for index in flow.indices:
@@ -573,7 +573,7 @@ class _Reverse:
             try:
                 tried = [substitute(e, solved) for e in (value, *conditions, *rest)]
                 others = [substitute(e, solved) for e in open_reads]
-            except ValueError:  # the index of a row is no number
+            except ValueError:  # a row's index cannot be an expression
                 tried, others = [value, *conditions, *rest], open_reads
                 solved, bounds = {}, [ir.Compare("==", place, here)]
             value, changed = tried[0], tried[1:]
@@ -584,7 +584,7 @@ class _Reverse:
         value = simplify_reads(value, set(find_accesses(flow.value)))
         summed = tuple(index for index in indices if isinstance(index, ir.Index))
         told = [*rest, *(each for each in conditions if not is_always(each))]
-        # A guard stands before what it guards: first what reads nothing, then what stood as it is.
+        # Guards precede the reads they guard: first conditions without reads, then unchanged ones.
         told.sort(key=lambda each: bool(find_accesses(each)) * (1 + (each not in held)))
         condition = ir.all_of(*told)
         return ir.sum_over(summed, value, condition)
@@ -595,7 +595,7 @@ class _Reverse:
         given: list[ir.Tensor | ir.ScalarInput],
         results: tuple[ir.Tensor, ...],
     ) -> ir.System:
-        """The equations that the results need, with the arguments that these read."""
+        """The system of the equations needed by the results, and of the arguments read there."""
         needed = {tensor.name for tensor in results}
         kept: list[ir.Equation] = []
         numbers: set[str] = set()
@@ -610,13 +610,13 @@ class _Reverse:
 
 
 def _narrow(flow: _Flow, expr: ir.Expr) -> _Flow:
-    """The flow summed over what is in sight of an expression that does not have it."""
+    """The flow summed over the indices that are not free in the expression."""
     free = find_free(expr)
     gone = tuple(index for index in flow.indices if index not in free)
     if not gone:
         return flow
     guards, factors = split_guards(ir.split_product(flow.value))
-    if guards:  # what is 0 by them stays so, whatever the sum is multiplied by
+    if guards:  # guards stay outside the sum: 0 whatever it is multiplied by
         flow = replace(flow, value=multiply(*factors)).where(*guards)
     inside = [each for each in flow.conditions if set(find_free(each)) & set(gone)]
     value = ir.Reduce("sum", gone, ir.all_of(*inside), flow.value)
@@ -625,7 +625,7 @@ def _narrow(flow: _Flow, expr: ir.Expr) -> _Flow:
 
 
 def _is_linear(expr: ir.Expr, part: ir.Expr) -> bool:
-    """Is it a multiple of the part, or a sum of multiples?"""
+    """Whether the expression is a multiple of the part, or a sum of multiples."""
     match expr:
         case _ if expr is part:
             return True
@@ -646,7 +646,7 @@ def _refuse(says: str) -> Exception:
 
 
 def _count(indices: Sequence[ir.Index], condition: ir.Expr) -> ir.Expr:
-    """How many values the indices have together."""
+    """The number of joint values of the indices."""
     if condition is ir.TRUE:
         return multiply(*(index.extent for index in indices))
     return ir.Reduce("sum", tuple(indices), condition, ir.ONE)

@@ -1,11 +1,11 @@
-"""Which arguments of a formula a module holds, and under which names of its state dict.
+"""The arguments of a formula that a module holds, and their names in its state dict.
 
     all                                     by a rule: real tensors without the batch
     W_q, W_k                                these, under their own names
     q_proj.weight=W_q.T, scale=tau          under others; .T for one that is stored transposed
     in_proj.weight[2*N, D]; W_q[d,n] = in_proj.weight[n,d]; W_k[d,n] = in_proj.weight[N + n,d]
-                                            what the module holds is declared in the notation, and
-                                            arguments of the formula are defined by it
+                                            the held tensors are declared in the notation, and
+                                            arguments of the formula are defined by them
 
 The batch is the extent of the first place of the first tensor; every result has to have it.
 """
@@ -30,10 +30,10 @@ _FORM = "write W_q,W_k or q_proj.weight=W_q.T, names of the state dict first"
 
 
 def hold(formula: Formula, asked: bool | str | Mapping[str, str] | Iterable[str]) -> Formula:
-    """The formula with what its module holds, which is refused where it is not clear.
+    """The formula with the tensors held by its module; refused where they are ambiguous.
 
-    A mapping has the names of the formula by those of the state dict. Where arguments are defined
-    by what is held, the formula is another one: of that instead of them.
+    A mapping goes from names of the state dict to names of the formula. Where held tensors define
+    arguments, the returned formula takes the tensors instead.
     """
     if asked in (True, ALL):
         if formula.held is None:
@@ -45,7 +45,7 @@ def hold(formula: Formula, asked: bool | str | Mapping[str, str] | Iterable[str]
     else:
         each = asked.split(",") if isinstance(asked, str) else asked
         formula = _name(formula, [str(one) for one in each])  # type: ignore[union-attr]
-    # a buffer that no state dict has and that is not told by one number is an argument as before
+    # a non-persistent buffer whose elements differ stays an argument
     held = [each for each in formula.held or () if each.is_persistent or each.value is not None]
     _check(to_system(formula), held)
     return _with(formula, held)
@@ -58,7 +58,7 @@ def _with(formula: Formula, held: Iterable[Held]) -> Formula:
 
 
 def _choose(system: ir.System) -> list[str]:
-    """The real tensors without the batch."""
+    """The names of the real tensors without a batch axis."""
     real = [each for each in system.tensors if each.kind == "real"]
     batch = next((each.shape[0] for each in system.tensors if each.shape), None)
     found = [each.name for each in real if batch not in each.shape]
@@ -78,7 +78,7 @@ def _choose(system: ir.System) -> list[str]:
 
 
 def _name(formula: Formula, words: Iterable[str]) -> Formula:
-    """The arguments that are named, those that are turned defined by what is held."""
+    """The formula that holds the named arguments; `.T` ones are defined from held tensors."""
     system = to_system(formula)
     entries = {entry.name: entry for entry in system.inputs}
     held, lines = [], []
@@ -112,7 +112,7 @@ def _name(formula: Formula, words: Iterable[str]) -> Formula:
 
 
 def _define(formula: Formula, text: str) -> Formula:
-    """The formula of what the text declares, out of which it defines arguments."""
+    """The formula with arguments defined by the tensors that the text declares."""
     system = to_system(formula)
     taken = Names.of(system)
     names: dict[str, str] = {}
@@ -129,7 +129,7 @@ def _define(formula: Formula, text: str) -> Formula:
 
 
 def _redefine(formula: Formula, lines: list[str]) -> Formula:
-    """The formula with lines of the notation before it, which define some of its arguments."""
+    """The formula with lines added before it that define some of its arguments."""
     system = to_system(formula)
     targets = {
         found[1] for line in lines if (found := re.match(r"\s*(\w+)\s*\[[^=]*\]\s*=[^=]", line))
@@ -153,13 +153,13 @@ def _redefine(formula: Formula, lines: list[str]) -> Formula:
 
 
 def _free(dotted: str, taken: Iterable[str]) -> str:
-    """A name like the dotted one for the notation."""
+    """A free name in the notation, like the dotted one."""
     stem = dotted.replace(".", "_")
     return next(n for n in (stem, *(f"{stem}_{k}" for k in range(2, 1000))) if n not in set(taken))
 
 
 def _check(system: ir.System, held: list[Held]) -> None:
-    """Refuse names that a module cannot have, and what is no real number."""
+    """Refuse names that a module cannot have, and parameters that are not real."""
     from torch import nn
 
     entries = {entry.name: entry for entry in system.inputs}

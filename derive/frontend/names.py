@@ -10,8 +10,8 @@
 A name claimed in two ways is refused, and both claims are shown. The extent of an index is, in this
 order: the declared one; else that of the first place in which it stands alone, of a tensor whose
 extent there is known: a declared one, or one that equations define, which reaches as far as their
-left sides. What one equation leaves open a later one may tell. A merged place `h*D + d` on a left
-side has the extent H*D.
+left sides. A later equation may give an extent that one leaves open. A merged place `h*D + d` on
+a left side has the extent H*D.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Use = tuple[str, int, Any]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a name is, and the place that says so."""
+    """The kind of a name, and the place that establishes it."""
 
     kind: str  # tensor | size | scalar | function | index
     how: str  # "declared with a shape"
@@ -43,7 +43,7 @@ class Claim:
 
 @dataclass
 class Claims:
-    """What each name is; insertion order is the order of appearance."""
+    """The claim on each name, in order of appearance."""
 
     refuse: Callable[..., DeriveError] = lambda code, says, *spans, **more: refuse(
         code, says, **more
@@ -51,11 +51,11 @@ class Claims:
     claims: dict[str, Claim] = field(default_factory=dict)
 
     def kind(self, name: str) -> str:
-        """What the name is; nothing if it is free."""
+        """The kind of the name; "" if it is free."""
         return self.claims[name].kind if name in self.claims else ""
 
     def claim(self, name: str, kind: str, how: str, place: Span | None = None) -> None:
-        """Enter one claim; DeriveError where the name is something else already."""
+        """Enter one claim; DeriveError if the name has another kind already."""
         known = self.claims.setdefault(name, Claim(kind, how, place))
         if known.kind != kind:
             one, other = to_article(known.kind), to_article(kind)
@@ -71,15 +71,15 @@ class Claims:
 
 @dataclass
 class Extents:
-    """The extents of indices and of places, found out of what is declared and what is used."""
+    """The extents of indices and of places, from declarations and uses."""
 
-    known: dict[str, Any]  # of indices
-    shapes: Mapping[str, Sequence[Any]]  # of declared tensors
+    known: dict[str, Any]  # extents of indices
+    shapes: Mapping[str, Sequence[Any]]  # shapes of declared tensors
     lefts: Mapping[str, Sequence[Sequence[Any]]]  # the places of the equations of each tensor
     uses: Sequence[Use]
 
     def spread(self) -> Extents:
-        """Read extents off plain uses until no more are told: those of declared tensors first."""
+        """Infer extents from plain uses up to a fixed point, from declared tensors first."""
         is_open, uses = True, sorted(self.uses, key=lambda use: use[0] not in self.shapes)
         while is_open:
             is_open = False
@@ -93,7 +93,7 @@ class Extents:
         return self
 
     def find(self, tensor: str, number: int) -> Any:
-        """The extent of one place of a tensor, as far as it is known."""
+        """The extent of one place of a tensor; None if not known."""
         if tensor in self.shapes:
             shape = self.shapes[tensor]
             return shape[number] if number < len(shape) else None
@@ -105,7 +105,7 @@ class Extents:
         return longest[0] if longest else each[0]
 
     def find_ends(self, index: str, places: Sequence[Any]) -> tuple[int, int] | None:
-        """How many places, all of them the first or the last ones that an index runs over."""
+        """The numbers of first and of last values of the index, if the places are just these."""
         first, last = (
             [k for k in range(len(places)) if any(expand(end - k * step - p) == 0 for p in places)]
             for end, step in ((Integer(0), -1), (self.known[index] - 1, 1))
@@ -114,7 +114,7 @@ class Extents:
         return (len(first), len(last)) if is_row and len(first) + len(last) == len(places) else None
 
     def _find_reach(self, places: Sequence[Any], number: int) -> Any:
-        """How far one place of a left side reaches, as far as it is known."""
+        """The largest position of one place of a left side, plus one; None if not known."""
         place = places[number] if number < len(places) else None
         if place is None or _is_index(place):
             return self.known.get(getattr(place, "name", ""))
@@ -124,14 +124,14 @@ class Extents:
     def _find_last(self, value: Any, indices: Sequence[str]) -> Any:
         """The largest value of a place: every index with a positive step at its last value."""
         for index in indices:
-            steps = Add.make_args(expand(value.coeff(Symbol(index))))  # of T - M, T and -M
+            steps = Add.make_args(expand(value.coeff(Symbol(index))))  # T and -M in T - M
             is_back = all(step.as_coeff_Mul()[0].is_negative for step in steps)
             last = Integer(0) if is_back else self.known[index] - 1
             value = value.subs(Symbol(index), last)
         return expand(value)
 
     def propose(self, name: str) -> Any:
-        """The extent that the accesses of an index ask for; None where they do not agree."""
+        """The extent implied by the accesses of an index; None where they do not agree."""
         found = list(dict.fromkeys(e for e in map(partial(self._fit, name), self.uses) if e))
         found = [] if S.NaN in found else found
         return next((e for e in found if all((o - e).is_nonnegative for o in found)), None)
@@ -140,7 +140,7 @@ class Extents:
         """The extent for which an access fills a place: of x[t + k] it is T - K + 1.
 
         Of merged indices, x[h*D + d] in a place of H*D, each runs as far as the next one steps.
-        None where the access does not tell, nan where it says that others do not tell either.
+        None where the access implies no extent, nan where no other access may imply one either.
         """
         tensor, number, value = use
         extent, indices = self.find(tensor, number), find_indices(value)
@@ -159,7 +159,7 @@ class Extents:
             return found if _is_plausible(found) else None
         steps = [value.coeff(Symbol(index)) for index in others]
         if expand(rest - sum(a * Symbol(b) for a, b in zip(steps, others, strict=True))) != 0:
-            return S.NaN  # H*D + h*D + d: a part of the place, and no one says which
+            return S.NaN  # H*D + h*D + d: an unknown part of the place
         ratios = [cancel(other / step) for other in (*steps, extent)]
         whole = [ratio for ratio in ratios if ratio.is_polynomial() and ratio != 1]
         nearest = [r for r in whole if all(cancel(o / r).is_polynomial() for o in whole)]
@@ -171,7 +171,7 @@ def _is_index(place: Any) -> bool:
 
 
 def find_indices(place: Any) -> list[str]:
-    """The indices of a place in order; none of one that is no sum of products."""
+    """The indices of a place, sorted; none if it is no sum of products."""
     symbols = () if place is None else place.free_symbols
     return sorted(symbol.name for symbol in symbols if _is_index(symbol))
 
@@ -185,8 +185,8 @@ def _divide(value: Any, step: Any) -> Any:
 
 
 def _is_plausible(extent: Any) -> bool:
-    """May it be above 0 for large sizes? T - K + 1 may, M + N - M*N may not."""
-    degrees = {True: 0, False: 0}  # of the terms that are added, and of those taken away
+    """Whether the extent may be positive for large sizes: T - K + 1 may, M + N - M*N may not."""
+    degrees = {True: 0, False: 0}  # degrees of the positive and of the negative terms
     for term in Add.make_args(expand(extent)):
         number, rest = term.as_coeff_Mul()
         is_plain = rest.free_symbols and rest.is_polynomial()
@@ -204,7 +204,7 @@ def write_extent(extent: Any) -> str:
         above, below = (each if each.isalnum() else f"({each})" for each in sides)
         quotients[part] = Symbol(f"({above}//{below})")
     terms = [str(term) for term in Add.make_args(extent.xreplace(quotients))]
-    whole = {str(name): str(name)[1:-1] for name in quotients.values()}  # not beside a factor
+    whole = {str(name): str(name)[1:-1] for name in quotients.values()}  # without parentheses
     terms.sort(key=lambda text: (text.isdigit() or text[1:].isdigit(), text[0] == "-", text))
     signed = [("-", each[1:]) if each[0] == "-" else ("+", each) for each in terms]
     out = " ".join(f"{sign} {whole.get(text, text)}" for sign, text in signed)

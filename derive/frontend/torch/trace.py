@@ -1,4 +1,4 @@
-"""What is known of tensors while code runs, and the record of the run.
+"""The symbolic values of tensors while code runs, and the record of the run.
 
     buffer = axes -> value             value[axes] is an access of an equation's tensor, or a mask,
                                        a position, a constant, written out
@@ -6,8 +6,8 @@
 
 Views share a buffer and differ in their maps; a write gives the buffer another value, and every
 view of it sees that. What an op computes becomes `name[indices] = value` over accesses of earlier
-tensors, in the order in which code made them. Masks, positions and constants are no equations: they
-are put where they are read. A constant that code brings along (a buffer, a closure's tensor) is
+tensors, in the order of execution. Masks, positions and constants are no equations: they are
+inlined. A constant that code brings along (a buffer, a closure's tensor) is
 known where all its elements are one number, or where it is a triangle, or counts up.
 """
 
@@ -27,7 +27,7 @@ from derive.libraries import torch
 
 
 def kind_of(tensor: Any) -> str:
-    """What a tensor holds: real, int, bool or complex."""
+    """The kind of a tensor's elements: real, int, bool or complex."""
     if tensor.dtype is torch.bool:
         return "bool"
     if tensor.is_complex():
@@ -42,11 +42,11 @@ class Buffer:
     axes: tuple[ir.Index, ...]
     value: ir.Expr
     kind: str  # real | int | bool
-    poison: DeriveError | None = None  # something was written here that cannot be told
+    poison: DeriveError | None = None  # reason why the value is unknown
 
 
 def find_address(tensor: Any) -> int:
-    """Where the memory of a tensor begins; 0 where it has none."""
+    """The address of a tensor's memory; 0 if it has none."""
     try:
         return int(tensor.untyped_storage().data_ptr())
     except (AttributeError, NotImplementedError, RuntimeError):
@@ -54,19 +54,19 @@ def find_address(tensor: Any) -> int:
 
 
 class Memory:
-    """The buffers that are known to lie in each piece of memory."""
+    """The known buffers of each piece of memory."""
 
     def __init__(self) -> None:
         self._buffers: dict[int, dict[Buffer, None]] = {}
-        self._kept: list[Any] = []  # no address is given out twice in one run
+        self._kept: list[Any] = []  # kept alive, so that no address is reused in one run
 
     def note(self, tensor: Any, buffer: Buffer) -> None:
-        """A buffer lies in the memory of this tensor."""
+        """Enter a buffer of the memory of this tensor."""
         self._buffers.setdefault(find_address(tensor), {})[buffer] = None
         self._kept.append(tensor.detach())
 
     def poison(self, tensor: Any, reason: DeriveError, but: Buffer | None = None) -> None:
-        """Something was written into this memory that the buffers in it do not tell."""
+        """Mark the values of the buffers in this memory as unknown."""
         for buffer in self._buffers.get(find_address(tensor), {}):
             if buffer is not but:
                 buffer.poison = reason
@@ -82,18 +82,18 @@ class Shadow:
 
     @classmethod
     def of(cls, indices: Sequence[ir.Index], value: ir.Expr, kind: str) -> Self:
-        """The whole of a new buffer with these values."""
+        """A view of a whole new buffer with these values."""
         axes = tuple(indices)
         return cls(axes, tuple(map(at, axes)), Buffer(axes, value, kind))
 
     @property
     def shape(self) -> tuple[ir.Expr, ...]:
-        """The extents."""
+        """The extents of the axes."""
         return tuple(index.extent for index in self.indices)
 
     @property
     def kind(self) -> str:
-        """What it holds: real, int or bool."""
+        """The kind of the elements: real, int or bool."""
         return self.buffer.kind
 
     @property
@@ -104,14 +104,14 @@ class Shadow:
 
 @dataclass(frozen=True, eq=False)
 class Poison:
-    """A tensor whose value cannot be told: the refusal is raised where something depends on it."""
+    """A tensor of unknown value: the refusal is raised where a result depends on it."""
 
     error: DeriveError
 
 
 @dataclass(eq=False)
 class Indices:
-    """Fresh indices, each under a name of its own that begins with the index it would like."""
+    """Fresh indices, each under a unique name that begins with its preferred one."""
 
     count: int = field(default=0)
 
@@ -126,12 +126,12 @@ class Indices:
 
 
 def hint_of(index: ir.Index) -> str:
-    """The index that an index would like to have."""
+    """The preferred name of an index."""
     return index.name.partition("~")[0]
 
 
 def note_name(name: str, tensor: Any) -> Any:
-    """The tensor, under a name that a person gives to such a step: `mu`."""
+    """Record a view of the tensor under a usual name such as `mu`; return the tensor."""
     known = getattr(tensor, "__dict__", {}).get(SHADOW)
     if known is not None and isinstance(known[1], Shadow):
         trace, shadow, _ = known
@@ -142,15 +142,15 @@ def note_name(name: str, tensor: Any) -> Any:
 
 
 def at(index: ir.Index) -> ir.Expr:
-    """An index as a place; the only place of an axis of length 1."""
+    """An index as a place; 0 for an axis of length 1."""
     return ir.ZERO if index.extent is ir.ONE else index
 
 
-_LARGEST = 1 << 16  # elements of a table that is written out
+_LARGEST = 1 << 16  # elements of a table written out
 
 
 def recognise(tensor: Any, make_index: Callable[[int], ir.Index]) -> Shadow | None:
-    """The tensor as an expression over its indices; None where none is seen."""
+    """The tensor as an expression over its indices; None if not recognised."""
     indices = tuple(make_index(int(length)) for length in tensor.shape)
     value = None if tensor.is_complex() else _find_value(tensor.detach(), indices)
     return None if value is None else Shadow.of(indices, value, kind_of(tensor))
@@ -209,7 +209,7 @@ SHADOW = "_derive_shadow"
 
 
 class RestartError(BaseException):
-    """Sizes have to be numbers, or one is another; no `except Exception` may catch it."""
+    """Request to rerun with sizes fixed or merged; no `except Exception` may catch it."""
 
     def __init__(
         self,
@@ -220,11 +220,11 @@ class RestartError(BaseException):
         super().__init__(", ".join(names))
         self.names = tuple(names)
         self.same = same
-        self.new = new or {}  # sizes in it that were not there
+        self.new = new or {}  # new sizes in it
 
 
 class PoisonedError(Exception):
-    """A value is asked for that cannot be told."""
+    """A read of an unknown value."""
 
     def __init__(self, error: DeriveError) -> None:
         super().__init__(str(error))
@@ -233,7 +233,7 @@ class PoisonedError(Exception):
 
 @dataclass(frozen=True)
 class Step:
-    """One equation and where it comes from."""
+    """One equation and its line in the code."""
 
     tensor: ir.Tensor
     indices: tuple[ir.Index, ...]
@@ -243,7 +243,7 @@ class Step:
 
 @dataclass(frozen=True)
 class View:
-    """A view with a name: what an element is, as an access of a step's tensor."""
+    """A view with a name: its element, as an access of a step's tensor."""
 
     name: str
     indices: tuple[ir.Index, ...]
@@ -258,13 +258,13 @@ def _fold(extent: ir.Expr) -> Polynomial:
 
 
 class Trace:
-    """What one run of the code is found to compute."""
+    """The record of one run of the code."""
 
     def __init__(
         self, sizes: Mapping[str, int], fixed: Sequence[str] = (), loose: Sequence[str] = ()
     ) -> None:
         self.sizes = dict(sizes)
-        self.loose = tuple(loose)  # sizes that stand only until the code says what they equal
+        self.loose = tuple(loose)  # sizes that the code may merge with others
         self.fixed: dict[ir.Expr, ir.Expr] = {
             ir.Size(name): ir.Number(sizes[name])  # type: ignore[arg-type]
             for name in fixed
@@ -272,20 +272,20 @@ class Trace:
         self.watch = numbers.Watch()
         self.indices = Indices()
         self.steps: list[Step] = []
-        self.magnitudes: dict[ir.Tensor, float] = {}  # of the whole numbers in steps
+        self.magnitudes: dict[ir.Tensor, float] = {}  # largest integers, by step
         self.spot = Spot()
         self.empty_rows: dict[str, None] = {}
         self.hints: dict[ir.Expr, str] = {}
         self.failed: Exception | None = None
         self.memory = Memory()
         self.views: list[View] = []
-        self.depth = 0  # of definitions that are running: what they compute has no name in the code
+        self.depth = 0  # running definitions: their steps have no name in the code
 
     def extent(self, value: ir.Expr | Polynomial | int) -> ir.Expr:
-        """An extent in its one form, sizes that are numbers put in."""
+        """The canonical form of an extent, with numbers for fixed sizes."""
         if isinstance(value, Polynomial):
             value = value.to_expr()
-        elif hasattr(value, "__index__"):  # a number of numpy's is no int
+        elif hasattr(value, "__index__"):  # numpy's integers are no ints
             value = numbers.to_expr(value if isinstance(value, int) else int(value))
         return _fold(substitute(value, self.fixed)).to_expr()
 
@@ -294,11 +294,11 @@ class Trace:
         return evaluate_extent(extent, self.sizes)
 
     def to_int(self, extent: ir.Expr) -> int:
-        """The extent as the number that code is given."""
+        """The extent as the number that the code receives."""
         return numbers.make_int(self.number(extent), Polynomial.of(extent), self.watch)
 
     def index(self, extent: ir.Expr | Polynomial | int, hint: str = "") -> ir.Index:
-        """A fresh index; it is called like its size where nothing else is known."""
+        """A fresh index, named after its size if there is no hint."""
         told = self.extent(extent)
         return self.indices.make(told, hint or self.hints.get(told, ""))
 
@@ -307,7 +307,7 @@ class Trace:
         return tuple(self.indices.copy(index) for index in indices)
 
     def unify(self, one: ir.Expr, other: ir.Expr) -> ir.Expr:
-        """Two extents that have to be equal; if they are so in this run only, sizes are fixed."""
+        """Unify two extents that have to be equal; fix sizes if they are so in this run only."""
         gap = Polynomial.of(one) - Polynomial.of(other)
         if not gap.terms:
             return one
@@ -316,7 +316,7 @@ class Trace:
             raise self.refuse("lift-unsure", "extents differ that torch takes for equal")
         self.merge(gap)
         own = tuple(name for name in names if name in self.loose)
-        if own:  # numbers of a module rather than those of its arguments
+        if own:  # a module's sizes before those of its arguments
             raise RestartError(own)
         for name in names:
             number = Polynomial.of(self.sizes[name]).to_expr()
@@ -325,7 +325,7 @@ class Trace:
         raise RestartError(names)
 
     def merge(self, gap: Polynomial) -> None:
-        """Let a difference that has to be 0 say what a loose size is: the code is run again so."""
+        """Solve a difference that has to be 0 for a loose size, and restart with it."""
         for size in reversed(self.loose):
             share = gap.terms.get(((ir.Size(size), 1),))
             if share is None or abs(share) != 1 or self.fixed.get(ir.Size(size)) is not None:
@@ -339,7 +339,7 @@ class Trace:
             self._divide(gap)
 
     def _divide(self, gap: Polynomial) -> None:
-        """Let a size be a multiple where that makes a difference 0, as of `H - 2*(H//2)`."""
+        """Make a size a multiple if a difference such as `H - 2*(H//2)` is then 0, and restart."""
         form, factors = gap.to_expr(), dict[str, int]()
         while Polynomial.of(form).terms:
             calls = [part.arguments for part in walk(form) if isinstance(part, ir.Call)]
@@ -365,7 +365,7 @@ class Trace:
                 raise RestartError((), (size, other), {part: whole})
 
     def shadow(self, value: Any) -> Shadow:
-        """What is known of a tensor or of a number."""
+        """The shadow of a tensor or of a number."""
         if isinstance(value, (bool, int, float, complex)):
             kinds = {bool: "bool", int: "int", float: "real", complex: "complex"}
             return self.constant(value, next(kinds[k] for k in kinds if isinstance(value, k)))
@@ -401,18 +401,18 @@ class Trace:
         return Shadow.of((), substitute(expr, self.fixed), kind)
 
     def attach(self, tensor: Any, known: Shadow | Poison) -> None:
-        """What is known of a tensor from now on."""
+        """Set the symbolic value of a tensor."""
         setattr(tensor, SHADOW, (self, known, find_address(tensor)))
         if isinstance(known, Shadow):
             self.memory.note(tensor, known.buffer)
 
     def is_known(self, tensor: Any) -> bool:
-        """Has the tensor come out of this run?"""
+        """Whether the tensor is tracked by this run."""
         found = getattr(tensor, "__dict__", {}).get(SHADOW)
         return found is not None and found[0] is self
 
     def copy(self, shadow: Shadow) -> Shadow:
-        """The same values in memory of their own."""
+        """A copy in memory of its own."""
         axes = self.like(*shadow.indices)
         return Shadow.of(axes, self.read(shadow, tuple(map(at, axes))), shadow.kind)
 
@@ -422,7 +422,7 @@ class Trace:
         return exprs.put(shadow.buffer.value, shadow.buffer.axes, inner)
 
     def read_number(self, shadow: Shadow, places: Sequence[ir.Expr]) -> ir.Expr:
-        """The element as a number: truth values are 1 and 0."""
+        """The element as a number: 1 and 0 for truth values."""
         return exprs.to_number(self.read(shadow, places), shadow.kind)
 
     def open(self, shadow: Shadow) -> tuple[tuple[ir.Index, ...], ir.Expr]:
@@ -458,21 +458,21 @@ class Trace:
         return tuple(indices)
 
     def _open_one(self, extent: ir.Expr, other: ir.Index) -> ir.Expr:
-        """A size that is 1 in this run is broadcast as a number."""
+        """The extent; restart if it broadcasts only because a size is 1 in this run."""
         values = self.number(extent), self.number(other.extent)
         if 1 in values and values[0] != values[1]:
             raise RestartError(find_size_names(extent if values[0] == 1 else other.extent))
         return extent
 
     def make(self, indices: Sequence[ir.Index], value: ir.Expr, kind: str = "real") -> Shadow:
-        """A new tensor with these values; a light one is no equation."""
+        """A new tensor with these values, by an equation unless it is light."""
         value = exprs.tidy(value)
         if _is_light(value, kind):
             return Shadow.of(indices, value, kind)
         return self.define(indices, value, kind)
 
     def define(self, indices: Sequence[ir.Index], value: ir.Expr, kind: str = "real") -> Shadow:
-        """A new tensor by an equation."""
+        """A new tensor, defined by an equation."""
         indices = tuple(indices)
         tensor = ir.Tensor(f"%{len(self.steps) + 1}", tuple(i.extent for i in indices), kind)
         self.steps.append(Step(tensor, indices, value, self.spot))
@@ -482,11 +482,11 @@ class Trace:
         return Shadow.of(axes, ir.Access(tensor, tuple(map(at, axes))), kind)
 
     def measure(self, shadow: Shadow) -> float:
-        """How large the whole numbers in a tensor get, at sizes that are in use."""
+        """A bound on the magnitude of a tensor's integers."""
         return numbers.find_magnitude(self.read_number(shadow, shadow.indices), self.magnitudes)
 
     def may_be_empty(self, value: ir.Expr) -> bool:
-        """Is there a -oo in it, or in the steps that it reads?"""
+        """Whether there is a -oo in the value, or in the steps that it reads."""
         values = {step.tensor: step.value for step in self.steps}
         todo, seen = [value], set[ir.Tensor]()
         while todo:
@@ -500,7 +500,7 @@ class Trace:
         return False
 
     def note_view(self, shadow: Shadow) -> None:
-        """A view that goes into a variable of the code, as it is now."""
+        """Record a view that is assigned to a variable of the code."""
         if self.spot.name and shadow.kind == "real":
             value = self.read(shadow, shadow.indices)
             if isinstance(value, ir.Access):
@@ -508,7 +508,7 @@ class Trace:
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """While a definition of ours, or one of torch's own in Python, stands for a call."""
+        """Mark the run of a definition in Python that replaces a call."""
         self.depth += 1
         try:
             yield
@@ -516,7 +516,7 @@ class Trace:
             self.depth -= 1
 
     def note_result(self, found: Any) -> Any:
-        """What such a definition gives, which a variable of the code takes; it is handed on."""
+        """Record the result of such a definition for its variable; return it."""
         if not self.depth > 1 and self.is_known(found):
             with suppress(PoisonedError):
                 self.note_view(self.shadow(found))
