@@ -100,7 +100,7 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
     compiled: bool = False,
     show: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
-    """Whether code computes a formula, how sure that is, and if not, where and what to edit.
+    """The verdict of code against a formula: the answer, its grade, and the line and the edit.
 
     `code` is a function, a torch module or a class of modules, `file.py:name`, a notebook, an
     einsum string, or Python text; `init` the arguments with which a class is made,
@@ -127,7 +127,7 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
         )
     binds = program.parse_binds(bind) if isinstance(bind, str) else dict(bind or {})
     known = {*find_sizes(system), *(scalar.name for scalar in system.scalars)}
-    made = ast.walk(parse_text(f"_({init}\n)"))  # what cannot be read is told where it is made
+    made = ast.walk(parse_text(f"_({init}\n)"))  # errors are reported where the object is made
     making = init if any(isinstance(n, ast.Name) and n.id in known for n in made) else ""
     init = "" if making else init
     fixed = dict(sizes or {})
@@ -144,7 +144,7 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
 
 
 def _find_place(code: Any) -> Any:
-    """The code; a file by its whole path, since it is run in another folder."""
+    """The code, with a file's path made absolute: the code runs in another folder."""
     if not isinstance(code, (str, Path)):
         return code
     path, _ = split_member(str(code))
@@ -152,12 +152,12 @@ def _find_place(code: Any) -> Any:
 
 
 def _work(job: Job, folder: str, send: processes.Send) -> None:
-    """All stages; each sends the verdict so far."""
+    """Run all stages; each sends the verdict so far."""
     from derive.checker.processes import EndedError
     from derive.checker.runs.runner import start_runner
 
     torch.set_num_threads(1)
-    gc.freeze()  # the libraries: a collection that looked at them would copy their pages
+    gc.freeze()  # keep the collector from touching library objects, which would copy shared pages
     report = Progress(send, job.start())
     if not hasattr(os, "fork"):
         from derive.checker.load import load
@@ -172,13 +172,13 @@ def _work(job: Job, folder: str, send: processes.Send) -> None:
             report.end(str(error))
         except errors.DeriveError:
             raise
-        except Exception as error:  # a mistake of ours takes nothing from what is known already
+        except Exception as error:  # a bug in derive: keep the verdict so far
             processes.log_error(error)
             report.end(f"derive itself failed, {processes.describe_crash(error)}")
 
 
 def judge_job(job: Job, load: Callable[..., Code], report: Progress) -> None:
-    """All stages with the code, wherever it lives."""
+    """Run all stages on the code, in this process or through a link."""
     report(job.start())
     try:
         code = load()
@@ -204,7 +204,7 @@ def judge_job(job: Job, load: Callable[..., Code], report: Progress) -> None:
 
 
 def _introduce(job: Job, code: Code) -> Verdict:
-    """What is known of code that is loaded."""
+    """The verdict after loading: name, source and findings of the code."""
     return replace(
         job.start(),
         code=code.name,
@@ -218,7 +218,7 @@ def _introduce(job: Job, code: Code) -> Verdict:
 def _find_renamed(
     job: Job, load: Callable[..., Code], error: processes.CannotRunError, report: Progress
 ) -> list[tuple[reading.Rename, Code]]:
-    """What code may read instead of a name that nothing sets: what fits, else what runs."""
+    """Renames of an undefined name with which the code fits, else runs beyond the failing line."""
     fitting: list[tuple[reading.Rename, Code]] = []
     others: dict[int, list[tuple[reading.Rename, Code]]] = {}
     for rename in reading.find_renames(report.verdict.source, str(error), error.line):

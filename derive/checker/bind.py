@@ -1,22 +1,22 @@
-"""Which argument or parameter is which tensor of the formula, and how the tensor lies there.
+"""Bindings of arguments and parameters to tensors of the formula, with their layouts.
 
-    1. what is told          --bind q=Q
+    1. explicit              --bind q=Q
     2. by name               Q, then q or _q, then query: the same core
-    3. by place              what is left, in order; a truth value goes to an argument named a mask
+    3. by order              the rest, in order; a boolean tensor goes to an argument named mask
     4. numbers               an argument that is no tensor is a size or a scalar: by name as above,
-                             else each size may be meant, and running the code decides; one with a
-                             default is the default, or a size of its name that no shape tells
+                             else every size is tried by running the code; an optional one keeps
+                             its default, or is a size of its name that no shape determines
 
-The outcome is a list of programs that differ in the numbers alone; `doubt` says how little their
-names tell. An argument lies as the formula has it. Layouts that nobody has stated, `W.T`,
-`mask.unsqueeze(1)`, only serve to say what is missing: a guess is never the same.
+The outcome is a list of programs that differ in the numbers alone; `doubt` is the rank of the name
+matches, 0 for certain. Arguments have the formula's layout. Other layouts, `W.T`,
+`mask.unsqueeze(1)`, only serve to suggest a --bind: a guess never gives the verdict "same".
 
-Parameters of a module and tensors that a script makes have shapes. A parameter holds a formula's
-tensor with its indices in the formula's order, or in the order that torch documents for its module:
+Parameters of a module and tensors that a script makes have shapes. A parameter holds a
+tensor with its indices in the formula's order, or in the order that torch documents for the module:
 the weight of a linear layer holds W[e, h, d] as [h*d, e], output first. Neighbours may be merged,
-and an axis of extent 1 may be added. What is found is a source such as
-`W.permute(1, 2, 0).reshape(H*D, E)`, and the sizes: extents are set equal to the numbers of the
-shapes, and where that leaves a choice, divisors of these numbers are tried.
+and an axis of extent 1 may be added. The result is a source such as
+`W.permute(1, 2, 0).reshape(H*D, E)`, and the sizes: extents are equated with the shapes. Where
+that leaves a choice, divisors of the numbers in the shapes are tried.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -48,20 +48,20 @@ from derive.ir.walk import find_accesses, find_free, walk
 from derive.judge.samples import find_sizes
 from derive.libraries import torch
 
-MOST_NUMBERS = 4096  # ways to fill in numbers that are put in order
-MOST_PROGRAMS = 160  # that are tried
+MOST_NUMBERS = 4096  # assignments of numbers to arguments that are sorted
+MOST_PROGRAMS = 160  # programs to try
 
 
 @dataclass
 class Match:
-    """Sources found so far, and the formula's tensors and scalars that are left."""
+    """Sources found so far, and the tensors and scalars of the formula not yet assigned."""
 
     arguments: dict[str, str]
     left: list[ir.Tensor]
     scalars: list[ir.ScalarInput]
 
     def give(self, slot: Slot, tensor: ir.Tensor) -> None:
-        """Let an argument be a tensor."""
+        """Assign a tensor to an argument."""
         self.arguments[slot.name] = tensor.name
         self.left.remove(tensor)
 
@@ -72,7 +72,7 @@ def find_programs(
     binds: Mapping[str, str],
     asked: tuple[Sequence[Slot], Sequence[Slot]] | None = None,
 ) -> list[Program]:
-    """The programs of a function or of a module that is made, those first whose names tell most."""
+    """The programs of a function or a module instance, best matches of names first."""
     sizes = find_sizes(system)
     results = {system.results[0].name: binds["return"]} if "return" in binds else {}
     for source in results.values():
@@ -99,7 +99,7 @@ def find_programs(
     slots = [slot for slot in arguments if slot.name not in binds]
     match_slots(match, slots, list(sizes))
     twice = {fold(tensor.name): tensor.name for tensor in system.tensors if tensor.name in bound}
-    for slot in slots:  # given what another one is bound to, too
+    for slot in slots:  # a second argument with the name of a bound tensor
         if slot.required and slot.name not in match.arguments and fold(slot.called) in twice:
             match.arguments[slot.name] = twice[fold(slot.called)]
     if not arguments and not parameters:  # a builtin: by order alone
@@ -135,9 +135,9 @@ def find_programs(
 
 
 def _find_defaults(slots: Sequence[Slot], system: ir.System) -> Iterator[dict[str, str]]:
-    """What arguments are given that have a whole number as default and are called like a size.
+    """Sources of optional integer arguments that are named like a size no shape determines.
 
-    That is a size that no shape tells: the code has it from nowhere else. The default stands last.
+    The code can get such a size from nowhere else. The last choice keeps all defaults.
     """
     untold = [size.name for size in system.sizes]
     choices: list[list[dict[str, str]]] = []
@@ -152,7 +152,7 @@ def _find_defaults(slots: Sequence[Slot], system: ir.System) -> Iterator[dict[st
 def _match_names(
     match: Match, slots: Sequence[Slot], spells: Sequence[Callable[[str], str]]
 ) -> None:
-    """Give tensors and scalars to what is called as they are, by each of the spellings in turn."""
+    """Assign tensors and scalars to slots of equal name, under each spelling in turn."""
     for spell in spells:
         for slot in slots:
             called = spell(slot.called)
@@ -168,7 +168,7 @@ def _match_names(
 
 
 def match_slots(match: Match, slots: Sequence[Slot], sizes: Sequence[str]) -> None:
-    """Give tensors and scalars to arguments: by name, then by core, then by order."""
+    """Assign tensors and scalars to arguments: by name, then by core, then by order."""
     _match_names(match, slots, (str, fold, find_core))
     for slot in slots:
         if slot.name not in match.arguments and "mask" in slot.called.lower():
@@ -186,7 +186,7 @@ def match_slots(match: Match, slots: Sequence[Slot], sizes: Sequence[str]) -> No
     for slot in free:
         if match.left and slot not in numbers:
             match.give(slot, match.left[0])
-    # A single mask that is left goes to the single argument that may be None.
+    # The only mask left goes to the only argument whose default is None.
     left = (slot for slot in slots if slot.name not in match.arguments)
     open_slots = [slot for slot in left if not slot.required and slot.default is None]
     masks = [tensor for tensor in match.left if tensor.kind == "bool"]
@@ -197,7 +197,7 @@ def match_slots(match: Match, slots: Sequence[Slot], sizes: Sequence[str]) -> No
 def find_numbers(
     numbers: Sequence[Slot], scalars: Sequence[ir.ScalarInput], system: ir.System
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """The sizes and scalars that arguments may be, and how little names say so, best first."""
+    """Assignments of sizes and scalars to arguments with their doubt, best first."""
     named = {fold(scalar.name) for scalar in scalars}
     dropped = (s for s in numbers if s.is_probability and s.required)
     idle = {slot.name: "0.0" for slot in dropped if fold(slot.called) not in named}
@@ -221,7 +221,7 @@ def find_numbers(
     required = [slot.required for slot in numbers]
 
     def measure(pick: Sequence[tuple[int, int, str]]) -> tuple[int, int, int]:
-        """How little names say, how many are the same, and how far down the lists they stand."""
+        """Sum of the name ranks, number of repeated sources, sum of the places in the lists."""
         repeated = len(pick) - len({source for _, _, source in pick})
         return sum(rank for rank, _, _ in pick), repeated, sum(place for _, place, _ in pick)
 
@@ -232,7 +232,7 @@ def find_numbers(
 
 
 def rank_source(slot: Slot, source: str, scalars: Sequence[ir.ScalarInput]) -> int:
-    """How little a slot's name says that it is this size or scalar."""
+    """The rank of a size or scalar as source of a slot, 0 for an exact match of names."""
     if slot.required and slot.hint == "float" and any(s.name == source for s in scalars):
         return 0
     return rank_size(slot.called, source)
@@ -254,7 +254,7 @@ def find_extents(system: ir.System) -> tuple[str, ...]:
 
 
 def _match_parameters(match: Match, parameters: Sequence[Slot]) -> dict[str, str]:
-    """The parameters of a module by name and order, each under the name of its tensor alone."""
+    """Sources of a module's parameters, by name, then by order: plain tensors or scalars."""
     own = Match(dict(match.arguments), [], match.scalars)
     lone = [s for s in parameters if s.shape == () and s.name not in own.arguments]
     _match_names(own, lone, (fold, find_core))  # these hold a scalar
@@ -268,7 +268,7 @@ def _match_parameters(match: Match, parameters: Sequence[Slot]) -> dict[str, str
 
 
 def find_constructor(code: Code, system: ir.System, binds: Mapping[str, str]) -> list[Slot]:
-    """What the class of a module has to be told to be made, or is told by name."""
+    """The constructor's arguments that are required, bound, or named like a scalar or size."""
     slots = find_constructor_slots(code.target)
     scalars = {fold(scalar.name) for scalar in system.scalars}
     tensors = {tensor.name for tensor in system.tensors}
@@ -277,7 +277,7 @@ def find_constructor(code: Code, system: ir.System, binds: Mapping[str, str]) ->
     needed = [slot for slot in slots if slot.required or slot.name in told]
     named = [s for s in slots if s.is_number and fold(s.called) in scalars and s not in needed]
     sized = [s for s in slots if type(s.default) is int and s not in (*needed, *named)]
-    if needed:  # numbers that are called like a size alone
+    if needed:  # keep only numbers named like a size
         sizes = find_sizes(system)
         sized = [s for s in sized if any(rank_size(s.called, size) < NAMED for size in sizes)]
     return [*needed, *named, *sized]
@@ -287,7 +287,7 @@ MOST_ORDERS = 24
 
 
 def find_layouts(program: Program, system: ir.System, told: Collection[str]) -> Iterator[Program]:
-    """The program with arguments laid anew; those that are told stay what they are."""
+    """Yield the program under other layouts of the arguments that no --bind fixes."""
     by_name = {tensor.name: tensor for tensor in system.tensors}
     given = ((name, by_name.get(source)) for name, source in program.arguments.items())
     plain = {name: t for name, t in given if t is not None and name not in told}
@@ -303,7 +303,7 @@ def find_layouts(program: Program, system: ir.System, told: Collection[str]) -> 
             assumed=(*program.assumed, *said),
         )
 
-    # A mask with an index of extent 1 where the others, or what is made of them, have one more.
+    # A mask with axes of extent 1 added, up to the largest rank in the formula.
     made = (equation.target.tensor for equation in system.equations)
     most = max((len(tensor.shape) for tensor in (*system.tensors, *made)), default=0)
     for argument, tensor in plain.items():
@@ -312,7 +312,7 @@ def find_layouts(program: Program, system: ir.System, told: Collection[str]) -> 
             if tensor.kind == "bool":
                 added = "".join(f".unsqueeze({place})" for place in places)
                 yield move({argument: tensor.name + added})
-    # A result that the code fills and never makes, in other orders of its indices.
+    # A preallocated result that the code fills, with its axes permuted.
     for argument, source in program.arguments.items():
         is_filled = source == f"zeros({', '.join(shape)})" and not program.results
         for order in find_orders(first.shape) if is_filled else ():
@@ -334,27 +334,27 @@ def find_layouts(program: Program, system: ir.System, told: Collection[str]) -> 
             results = {
                 t.name: write_order(t.name, order) for t in alike if is_layout(t.shape, order)
             }
-            # The results in the same order as the arguments, if they can be.
+            # The results permuted like the arguments, where possible.
             if rank > 2 and order[-1] == rank - 1 and first.name in results and not program.results:
                 yield move(moved, results)
             yield move(moved)
 
 
 def find_orders(shape: Sequence[Any]) -> Iterator[tuple[int, ...]]:
-    """Other orders of the indices of a shape."""
+    """Other permutations of the axes of a shape."""
     orders = islice(permutations(range(len(shape))), 1, MOST_ORDERS)
     return (order for order in orders if is_layout(shape, order))
 
 
 def is_layout(shape: Sequence[Any], order: tuple[int, ...]) -> bool:
-    """Does the order keep indices of one extent in their own order?"""
-    # To exchange two of them is a mistake, not a layout.
+    """Whether the permutation keeps axes of equal extent in order."""
+    # Exchanging two axes of equal extent is a mistake, not a layout.
     extents = [Polynomial.of(extent) for extent in shape]
     return not any(a > b and extents[a] == extents[b] for a, b in combinations(order, 2))
 
 
 def write_order(name: str, order: tuple[int, ...]) -> str:
-    """The source of a tensor in another order of its indices."""
+    """The source of a tensor with permuted axes."""
     if order == tuple(range(len(order))):
         return name
     if order == (1, 0):
@@ -362,15 +362,14 @@ def write_order(name: str, order: tuple[int, ...]) -> str:
     return f"{name}.permute({', '.join(map(str, order))})"
 
 
-MOST_STEPS = 20_000  # of the search for sizes
+MOST_STEPS = 20_000  # steps of the search for sizes
 
 
 @dataclass(frozen=True)
 class Holder:
-    """A slot with a shape, the tensor that it holds, and the order of the tensor's indices there.
+    """A slot with a shape, the tensor that it holds, and the permutation of the tensor's axes.
 
-    `groups` are the places that each axis merges, where that is known beforehand. What is told has
-    the source that was told.
+    `groups` are the places that each axis merges, where known. `told` is the source from --bind.
     """
 
     slot: Slot
@@ -386,13 +385,13 @@ class Holder:
         return self.slot.shape or ()
 
     def find_extents(self) -> Iterator[Polynomial]:
-        """The extent of each axis; of all together where it is not known what is merged."""
+        """The extent of each axis, or the product of all where the merged axes are unknown."""
         for group in self.groups or (self.order,):
             parts = (Polynomial.of(self.tensor.shape[place]) for place in group)
             yield prod(parts, start=Polynomial.of(1))
 
     def measure(self, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
-        """The shape that the slot is given at these sizes; None where that is not known."""
+        """The shape of the slot's source at these sizes; None where unknown."""
         if not self.told:
             numbers = (e.evaluate(lambda a: evaluate_atom(a, sizes)) for e in self.find_extents())
             return tuple(int(number) for number in numbers)
@@ -408,7 +407,7 @@ class Holder:
             return ()
 
     def find_source(self, sizes: Mapping[str, int]) -> str | None:
-        """How the tensor's elements lie in the slot at these sizes; None where they do not fit."""
+        """The source of the slot at these sizes; None where the shapes differ."""
         if self.told:
             return self.told if self.measure(sizes) in {None, self.shape} else None
         numbers = [evaluate_extent(extent, sizes) for extent in self.tensor.shape]
@@ -426,7 +425,7 @@ class Holder:
 
 
 def write_extent(extent: object) -> str:
-    """An extent as a source, in parentheses where it is no name and no number."""
+    """The source of an extent, in parentheses unless a name or a number."""
     text = to_text(extent)  # type: ignore[arg-type]
     return text if text.isidentifier() or text.isdigit() else f"({text})"
 
@@ -437,7 +436,7 @@ def find_holders(
     slots: Sequence[Slot],
     orders: Mapping[str, tuple[int, ...]],
 ) -> list[Holder]:
-    """The slots that hold a tensor of the formula; `orders` are those that are assumed, by slot."""
+    """The holders of slots whose source has one tensor; `orders` are assumed permutations."""
     by_name = {tensor.name: tensor for tensor in system.tensors}
     given = program.sources
     holders = []
@@ -448,7 +447,7 @@ def find_holders(
             continue
         if source == tensors[0].name and slot.name not in program.told:
             holders.append(_hold(system, tensors[0], slot, orders.get(slot.name)))
-        elif source == tensors[0].name:  # as it lies
+        elif source == tensors[0].name:  # bound in the formula's layout
             places = tuple(range(len(tensors[0].shape)))
             single = tuple((place,) for place in places)
             fits = len(places) == len(slot.shape)
@@ -481,7 +480,7 @@ def _hold(
 
 @lru_cache(maxsize=256)
 def find_roles(system: ir.System, tensor: ir.Tensor) -> tuple[str, ...]:
-    """What each place of a tensor does where it is first read, in the words of a slot's axes."""
+    """The role of each axis at the tensor's first access: out, in, kernel or row."""
     for equation in system.equations:
         kept = {*find_free(equation.target)}
         accesses = list(find_accesses(equation.value))
@@ -501,14 +500,14 @@ def find_roles(system: ir.System, tensor: ir.Tensor) -> tuple[str, ...]:
 
 
 def find_sources(holders: Sequence[Holder], sizes: Mapping[str, int]) -> dict[str, str] | None:
-    """The source of every slot at these sizes; None where a shape cannot be had."""
+    """The source of every slot at these sizes; None where a shape does not fit."""
     found = {holder.slot.name: holder.find_source(sizes) for holder in holders}
     kept = {name: source for name, source in found.items() if source is not None}
     return kept if len(kept) == len(found) else None
 
 
 def find_misfits(holders: Sequence[Holder], sizes: Mapping[str, int]) -> Iterator[Statement]:
-    """The numbers that have to be equal for every slot to have the shape of what it is given."""
+    """Statements of numbers that must be equal for every slot to fit its source."""
     for holder in holders:
         found = holder.measure(sizes)
         if found is None or holder.find_source(sizes) is not None:
@@ -524,7 +523,7 @@ def find_misfits(holders: Sequence[Holder], sizes: Mapping[str, int]) -> Iterato
 
 
 def _find_names(extent: Polynomial) -> tuple[int, tuple[str, ...]]:
-    """The number and the sizes whose product an extent is; 1 and none if it is something else."""
+    """The coefficient and sizes whose product is the extent; 1 and none if no such product."""
     match tuple(extent.terms.items()):
         case ((monomial, factor),) if all(isinstance(a, ir.Size) and k == 1 for a, k in monomial):
             if factor >= 1 and factor == int(factor):
@@ -533,7 +532,7 @@ def _find_names(extent: Polynomial) -> tuple[int, tuple[str, ...]]:
 
 
 def group_places(numbers: Sequence[int], shape: tuple[int, ...]) -> list[list[int]] | None:
-    """Neighbours put together so that their products are the shape."""
+    """Groups of consecutive places whose products are the shape; None where impossible."""
     if prod(numbers) != prod(shape):
         return None
     groups: list[list[int]] = []
@@ -557,8 +556,8 @@ def group_places(numbers: Sequence[int], shape: tuple[int, ...]) -> list[list[in
 def solve_sizes(
     holders: Sequence[Holder], numbers: Sequence[int], known: Mapping[str, int]
 ) -> Iterator[dict[str, int]]:
-    """Sizes at which every slot can hold its tensor; `numbers` are those that the code has."""
-    equations = [  # products of extents, and the numbers that they have to be
+    """Sizes at which every slot fits its tensor; `numbers` of the code are candidates."""
+    equations = [  # products of extents and their values
         equation
         for holder in holders
         if ":" not in holder.told  # a slice has fewer elements
@@ -582,7 +581,7 @@ def _solve(
     sizes: dict[str, int],
     steps: list[int],
 ) -> Iterator[dict[str, int]]:
-    """All ways to satisfy the equations: what has one unknown is solved, else numbers are tried."""
+    """All solutions: a linear equation in one unknown is solved, else the pool is tried."""
     steps[0] -= 1
     if steps[0] < 0:
         return

@@ -1,15 +1,16 @@
-"""Why code differs from its formula: the first element, the lines, the edit.
+"""The explanation of a difference: the first element, the line, the edit.
 
     1. trace     every tensor of the code, with its line
-    2. nodes     every part of the formula, with its value; a tensor that is one tells its line
-    3. results   what the results show by themselves: shapes, another order, an index too many
-    4. edits     changes of the formula, until one gives what the code gives
-    5. code      edits of the code itself, until one gives what the formula gives
+    2. nodes     every part of the formula, with its value; a tensor equal to one annotates its line
+    3. results   differences visible in the results: shapes, permuted axes, an index too many
+    4. edits     changes of the formula, until one gives the code's values
+    5. code      edits of the code, until one gives the formula's values
 
-The line is that of the edited code. Where only the formula could be edited, it is the first whose
-value is a part of the edited formula alone; else the first whose value is no part of the formula,
-though all that it reads is. Where no one edit is enough, one that makes a line right is made first,
-and what is then wrong is explained in turn. An edit is confirmed at every sample.
+The line is that of the edited code. Where only the formula could be edited, it is the first line
+whose value is a part of the edited formula alone; else the first whose value is no part of the
+formula, though all its operands are. Where no single edit is enough, one that makes a line right is
+applied first, and the remaining difference is explained in turn. An edit is confirmed at every
+sample.
 """
 
 from __future__ import annotations
@@ -48,27 +49,27 @@ from derive.ir.walk import find_free, walk
 from derive.judge.compare import compare_values
 
 DRAWS = (0, 1, 2)
-STEPS = 6500  # of a whole explanation; each takes about a millisecond
+STEPS = 6500  # steps of a whole explanation, about a millisecond each
 MOST_FAULTS = 3
-# The parts of what is left that have an edit of the formula, one of the code, more of the formula,
-# edits that may come first, and what is explained behind the first.
+# Shares of the remaining budget: edits of the formula, edits of the code, a second round of the
+# formula, candidates for a first edit, the explanation after a first edit.
 _FORMULA, _CODE, _AFTER, _FIRSTS, _BEHIND = 0.2, 0.5, 0.15, 0.2, 0.6
-_MOST_FIRST = 4  # of the edits that may come first of several
-# What it costs an edit to be on a line that is not suspected, and where an edit of the formula is
-# known, which tells its line.
+_MOST_FIRST = 4  # candidates for the first of several edits
+# The cost of an edit on a line that is not suspected: in general, and where an edit of the
+# formula has located the line.
 _UNSUSPECTED, _UNTOLD = 0.2, 1.0
-_ENOUGH = 4  # so long a range shows conditions that are shifted
-# How much a run does that takes a step: calls of torch, and elements that they make.
+_ENOUGH = 4  # extent at which a shifted condition shows
+# The work of one step: calls of torch, and elements of their results.
 _CALLS, _ELEMENTS = 40, 200_000
 
 
 @dataclass(frozen=True)
 class Case:
-    """Code that differs from its formula, with everything bound, at samples of several sizes.
+    """Code that differs from its formula, with its bindings and samples of several sizes.
 
-    It is explained at the first of them; the others judge an edit: what is true at one size only is
-    none. `confirm` says whether a formula is what the code computes beyond all this, `confirm_text`
-    whether the formula is what another text computes.
+    The first sample is explained; the others check an edit, which must hold at all sizes.
+    `confirm` is a further check that the code computes an edited formula, `confirm_text` that an
+    edited text computes the formula.
     """
 
     program: Program
@@ -76,7 +77,7 @@ class Case:
     confirm: Callable[[ir.System], bool] = lambda _: True
     confirm_text: Callable[[str], bool] = lambda _: True
     report: Callable[[Explanation], None] = lambda _: None
-    tell: Callable[[str], None] = lambda _: None  # of the edits that are tried
+    tell: Callable[[str], None] = lambda _: None  # progress on edits tried
 
     @property
     def system(self) -> ir.System:
@@ -85,7 +86,7 @@ class Case:
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """The sizes at which it is explained."""
+        """The sizes of the first sample."""
         return self.samples[0].sizes
 
     @property
@@ -94,7 +95,7 @@ class Case:
         return self.program.code.source
 
     def draw(self) -> Iterator[Sample]:
-        """Several inputs at the first sizes, its own first, and some at each of the others."""
+        """Yield several inputs at the first sizes, its own seed first, and one at each other."""
         first, *others = self.samples
         yield from (replace(first, seed=seed) for seed in dict.fromkeys((first.seed, *DRAWS)))
         yield from (replace(other, seed=DRAWS[1]) for other in others)
@@ -106,10 +107,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The first difference, the first line that departs, the edit, and what each line is.
+    """The first difference, the first differing line, the edit, and the annotated lines.
 
-    `corrected` has the lines of the code as they should be, where that can be written; `tried` says
-    what was tried where no edit was found.
+    `corrected` has the corrected lines of the code, where known; `tried` describes the search
+    where no edit was found.
     """
 
     difference: str = ""
@@ -119,17 +120,17 @@ class Explanation:
     annotations: tuple[tuple[int, str], ...] = ()
     corrected: tuple[tuple[int, str], ...] = ()
     tried: str = ""
-    placed: int | None = None  # the line whose value is what an edit of the formula changes
-    about: str = ""  # what the edit of the formula is about
+    placed: int | None = None  # the line whose value an edit of the formula changes
+    about: str = ""  # the subject of the edit of the formula
 
 
 def explain(case: Case, steps: int = STEPS) -> Explanation:
-    """Why the code of a case gives something else than its formula, within so many steps."""
+    """The explanation of a case, found within a number of steps."""
     found = Explanation()
     budget = Budget(steps)
     for turned in _find_turns(case):
         found = _Inquiry(turned, budget, MOST_FAULTS).explain()
-        if found.difference:  # a difference that shows at some sizes only is explained there
+        if found.difference:  # for a difference at some sizes only, name these
             at = replace(turned.samples[0], reason="").describe()
             found = replace(found, difference=", ".join(filter(None, (found.difference, at))))
             break
@@ -144,7 +145,7 @@ def explain(case: Case, steps: int = STEPS) -> Explanation:
 
 
 def find_unread(system: ir.System, given: Collection[str]) -> list[str]:
-    """The tensors that the formula's results are made of and that are not given."""
+    """The tensors that the formula's results depend on and that are not given."""
     made = {tensor.name for tensor in system.results}
     for equation in reversed(system.equations):
         made |= find_names(equation.value) if equation.target.tensor.name in made else set()
@@ -154,15 +155,15 @@ def find_unread(system: ir.System, given: Collection[str]) -> list[str]:
 
 @dataclass
 class _Inquiry:
-    """What is asked at the sizes of one case; the others judge an edit."""
+    """One explanation at the sizes of a case's first sample; the others check an edit."""
 
     case: Case
     budget: Budget
-    faults: int  # that are still looked for
+    faults: int  # faults still to find
 
     @cached_property
     def trace(self) -> Trace:
-        """What the code computes on its way."""
+        """The trace of the code at the first sample."""
         return self.case.record(next(self.case.draw()))
 
     @cached_property
@@ -171,7 +172,7 @@ class _Inquiry:
         runs = []
         for sample in self.case.draw():
             values = sample.make_inputs()
-            with suppress(Exception):  # a sample that the code does not bear says nothing
+            with suppress(Exception):  # skip samples on which the code raises
                 results = self.case.program.run(values, sample.sizes).results
                 runs.append(Example(values, results, sample.sizes))
         return Judge(self.case.system, runs)
@@ -196,7 +197,7 @@ class _Inquiry:
 
     @cached_property
     def mender(self) -> Mender | None:
-        """The search for an edit of the code; none where there can be none."""
+        """The search for an edit of the code; None where no edit can help."""
         case, code = self.case, self.case.program.code
         unread = find_unread(case.system, case.program.find_read())
         if code.target is None or not code.source or unread:
@@ -212,14 +213,14 @@ class _Inquiry:
             return None
         events = self.trace.events
         made = sum(event.value.numel() for event in events) // _ELEMENTS
-        weight = 1 + (code.script is not None) + len(events) // _CALLS + made  # it compiles whole
+        weight = 1 + (code.script is not None) + len(events) // _CALLS + made  # scripts recompile
         stock = code_operators.Stock.of(case.system, case.sizes, case.samples[0].defaulted)
         return Mender(
             case.program, stock, trials, case.confirm_text, self.count_parts, weight, case.tell
         )
 
     def count_parts(self) -> tuple[int, int]:
-        """How many lines and equations agree in the code as it is now."""
+        """The counts of lines and equations that agree in the current code."""
         case = self.case
         trace = case.record(next(case.draw()))
         if trace.error:
@@ -231,11 +232,11 @@ class _Inquiry:
         case, judge = self.case, self.judge
         try:
             base = judge.bases[0]
-        except ERRORS:  # the formula has no value, or the code has none at any sample
+        except ERRORS:  # no value of the formula, or no sample on which the code runs
             return Explanation()
         lines = self.lines
         difference = find_difference(case.system, base, judge.runs[0].results)
-        elsewhere: Lines | None = None  # where a number that only happens to be a size is another
+        elsewhere: Lines | None = None  # other sizes, to reject coincidences of numbers
         for other in (each for each in case.samples if each.sizes != case.sizes):
             with suppress(*ERRORS):
                 other = replace(other, seed=DRAWS[1])  # noqa: PLW2901
@@ -257,7 +258,7 @@ class _Inquiry:
         if self.faults == MOST_FAULTS:
             case.report(found)
         more = _UNSUSPECTED
-        if found.edit:  # its line is told; a shape that is wrong is wrong where it is made
+        if found.edit:  # the line is known; a wrong shape is wrong where it is made
             more = inf if found.edited is None else _UNTOLD
         correction = self.edit_code(suspects, more)
         if correction is not None:
@@ -282,15 +283,15 @@ class _Inquiry:
             return found, {found.line or 0}
         placed = find_changed_line(lines, edit.system, judge.evaluate)
         line = placed or plain.line or lines.result_line
-        if edit.system.results != judge.system.results:  # only what is returned is another
+        if edit.system.results != judge.system.results:  # only the choice of results differs
             placed = line
-        if edit.about == "a place" and plain.line is not None:  # it is laid out before it is read
+        if edit.about == "a place" and plain.line is not None:  # the layout is made before the read
             line = min(line or plain.line, plain.line)
         known = replace(plain, line=line, placed=placed, about=edit.about)
         return replace(known, edit=edit.words, edited=edit.system), {line or 0, plain.line or 0}
 
     def edit_code(self, suspects: set[int], more: float) -> Correction | None:
-        """The edit of the code that makes it right; on a line not suspected it costs `more`."""
+        """The edit that makes the code right; an edit on an unsuspected line costs `more`."""
         lines, mender = self.lines, self.mender
         if mender is None:
             return None
@@ -298,7 +299,7 @@ class _Inquiry:
         suspects |= mender.source.find_plain(suspects, {*lines.last})
 
         def weigh(line: int) -> float:
-            """What it costs an edit to be on a line."""
+            """The cost of an edit on a line."""
             return 0.0 if line in suspects else more
 
         with self.budget.part(_CODE if mender.count_unused() < 2 else _FORMULA) as own:
@@ -318,7 +319,7 @@ class _Inquiry:
         )
 
     def explain_in_turn(self, plain: Explanation) -> Explanation:
-        """The explanation by an edit that makes a line right, and of what is wrong with it made."""
+        """The explanation by a first edit that makes a line right, and of the rest after it."""
         case, lines, mender = self.case, self.lines, self.mender
         if mender is None:
             return plain
@@ -355,7 +356,7 @@ class _Inquiry:
         return plain
 
     def leave_out_lines(self, mender: Mender, changed: Mapping[int, str]) -> dict[int, str]:
-        """The changed lines without those that may stay as they were."""
+        """The changed lines that are needed: the others are left as they were."""
         rows, kept = self.case.source.split("\n"), dict(changed)
         for line in sorted(changed, reverse=True):
             less = {number: row for number, row in kept.items() if number != line}
@@ -366,7 +367,7 @@ class _Inquiry:
 
 
 def _find_turns(case: Case) -> Iterator[Case]:
-    """The case at each of its sizes; those first at which conditions have most to say."""
+    """The case at each of its samples, longest ranges of conditions first."""
     nodes = (node for equation in case.system.equations for node in walk(equation.value))
     extents = {i.extent for node in nodes if is_condition(node) for i in find_free(node)}
 
@@ -379,7 +380,7 @@ def _find_turns(case: Case) -> Iterator[Case]:
 
 
 def find_difference(system: ir.System, base: BaseEvaluator, results: Sequence[Any]) -> str:
-    """The first element that differs, with both values, or the shapes with the indices."""
+    """The first differing element with both values, or the differing shapes."""
     if len(results) < len(system.results):
         return f"the code returns {len(results)} tensors, the formula has {len(system.results)}"
     for tensor, found in zip(system.results, results, strict=False):
@@ -404,7 +405,7 @@ def find_indices(system: ir.System, name: str) -> tuple[str, ...]:
 
 
 def find_result_edit(system: ir.System, judge: Judge) -> str:
-    """The words of an edit that only concerns the shape of a result; none: nothing."""
+    """The words of an edit of a result's axes alone; "" where none is right."""
     both = [*zip(judge.runs, judge.bases, strict=True)]
     for at, tensor in enumerate(system.results):
         pairs = [(r.results[at], b.values[tensor.name]) for r, b in both if at < len(r.results)]
@@ -418,7 +419,7 @@ def find_result_edit(system: ir.System, judge: Judge) -> str:
 
 
 def _find_order(pairs: Sequence[tuple[Any, Any]], indices: tuple[str, ...]) -> str:
-    """The order of its axes that makes each result right."""
+    """The words of the permutation that makes each result right; "" for none."""
     found, wanted = pairs[0]
     if found.dim() != wanted.dim() or found.dim() > 5:
         return ""
@@ -432,7 +433,7 @@ def _find_order(pairs: Sequence[tuple[Any, Any]], indices: tuple[str, ...]) -> s
 
 
 def _find_survivor(pairs: Sequence[tuple[Any, Any]], judge: Judge, indices: tuple[str, ...]) -> str:
-    """The axis that has to be summed, averaged, or dropped from each result."""
+    """The words of the axis to sum, average or squeeze; "" for none."""
     found, wanted = pairs[0]
     if found.dim() != wanted.dim() + 1:
         return ""
@@ -449,13 +450,13 @@ def _find_survivor(pairs: Sequence[tuple[Any, Any]], judge: Judge, indices: tupl
 
 
 def find_inner_survivor(lines: Lines) -> tuple[str, int | None]:
-    """What to do to a tensor that has an index too many, and its line; "" where there is none."""
+    """The words of the edit for a tensor with an index too many, and its line; "" for none."""
     wrong = lines.find_first_wrong()
     if wrong is None:
         return "", None
     value = wrong.value
     met = {match.node for match in lines.matches.values()}
-    left = [node for node in lines.nodes if node not in met]  # that no line computes
+    left = [node for node in lines.nodes if node not in met]  # nodes that no line computes
     for axis in range(value.dim()):
         found = find_match(value.sum(axis), left, lines.sizes)
         if found is not None:
@@ -498,7 +499,7 @@ def find_lost(
 def find_uncut(
     program: Program, samples: Sequence[Sample], cuts: Sequence[tuple[int, str]]
 ) -> Explanation:
-    """The first line at which a gradient ends, or the call that is to be left out."""
+    """The first line that cuts a gradient, and the call to leave out if that mends it."""
     code = program.code
     text = SourceText(code.source)
     stock = code_operators.Stock((), (), (), {})
@@ -516,7 +517,7 @@ def find_uncut(
 
 
 MOST_FAR = 40  # samples at other sizes that confirm a corrected line
-MOST_INPUTS = 16  # of special inputs that do
+MOST_INPUTS = 16  # special inputs that confirm a corrected line
 
 
 def explain_verdict(
@@ -547,18 +548,18 @@ def explain_verdict(
             send(add(replace(found, difference=verdict.difference)))
 
     def confirm(edited: ir.System, samples: Sequence[Sample] = samples) -> bool:
-        """Does the edited formula give what the code gives, at every sample?"""
+        """Whether the edited formula agrees with the code at every sample."""
         try:
             moved = (replace(sample, system=edited) for sample in samples)
             return not any(judge_at(program, sample).is_clear for sample in moved)
-        except ERRORS:  # it has no value at one of them
+        except ERRORS:  # no value at one of the samples
             return False
 
     start = replace(first, system=system)
     larger = {scale(start, each).reason for each in SCALES[1:]}  # digits are lost there
 
     def find_special(text: str) -> tuple[list[Sample], Sequence[float]]:
-        """Special inputs, and the numbers of a text."""
+        """Special inputs for a text, and its numbers."""
         numbers = load.find_literals(replace(program.code, source=text))
         inputs = (each for each in vary_inputs([start], numbers) if each.reason not in larger)
         return [*islice(inputs, MOST_INPUTS)], numbers
@@ -567,7 +568,7 @@ def explain_verdict(
     infinite = _count_infinite(program, special)
 
     def confirm_text(text: str) -> bool:
-        """Also at special inputs and beyond the numbers of the text, finite wherever it was."""
+        """Whether a text agrees also at special inputs and far sizes, without new infinities."""
         inputs, numbers = find_special(text)
         far = (*inputs, *islice(vary_sizes(start, numbers), MOST_FAR))
         return confirm(system, (*samples, *far)) and _count_infinite(program, special) <= infinite
@@ -579,7 +580,7 @@ def explain_verdict(
 
 
 def _count_infinite(program: Program, samples: Sequence[Sample]) -> int:
-    """How many results are no finite numbers, though the formula's are, at all of the samples."""
+    """The number of non-finite elements, over all samples, where the formula is finite."""
     count = 0
     for sample in samples:
         values = sample.make_inputs()

@@ -1,11 +1,10 @@
-"""Which nodes of the formula that is which code computes on its way, line by line.
+"""The nodes of the formula that the lines of the code compute.
 
-A tensor is a node up to the order of axes, merged axes, and a factor. What may match by its
-fingerprint is compared element by element under each order of the indices. What a turn of a loop
-makes is looked for among the parts of nodes, at one place of an index. Beside the nodes as they are
-written there are those that code has for them: a condition and its negation, the argument of a
-function along a row with -inf where the condition fails, the terms of a sum of products that is
-distributed.
+A tensor matches a node up to a permutation, merged axes, and a factor. Candidates with an equal
+fingerprint are compared element by element under each permutation. The tensor of one iteration of
+a loop is compared with slices of nodes, at one place of an index. Equivalent forms of the nodes
+are compared too: the negation of a condition, the argument of a function along a row with -inf
+where the condition fails, the terms of a distributed sum of products.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from derive.judge.evaluate import Evaluator
 
 CLOSE = 1e-8
 MOST_ORDERS = 120
-_LARGEST = 64  # of the numbers in a factor
+_LARGEST = 64  # the largest numerator and denominator of a factor
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,13 +34,13 @@ class Node:
     """A node of the formula with its value, an axis for each index."""
 
     expr: ir.Expr
-    name: str  # as it is shown
+    name: str  # as shown in reports
     value: Any
     indices: tuple[ir.Index, ...]
-    equation: int  # whose part it is; -1 for an input
-    whole: bool  # is it the whole of an equation, or an input
+    equation: int  # number of the equation it is part of; -1 for an input
+    whole: bool  # whether the whole value of an equation, or an input
     of: str  # the tensor that the equation defines, or the input
-    parts: dict[tuple[int, int], Node] = field(default_factory=dict)  # by an axis and a place of it
+    parts: dict[tuple[int, int], Node] = field(default_factory=dict)  # slices, by axis and place
 
     @cached_property
     def print(self) -> Print | None:
@@ -49,10 +48,10 @@ class Node:
         return find_print(self.value)
 
     def find_parts(self, turn: Turn) -> Iterator[Node]:
-        """What a turn of a loop may have of it: a place of an index, from either end."""
+        """The slices that one iteration of a loop may compute, counted from either end."""
         number, count = turn
         for axis, extent in enumerate(self.value.shape):
-            more = extent - count  # a recurrence has a place more, which is given
+            more = extent - count  # a recurrence has one more place, its start
             places = (number, number + 1, extent - 1 - number)
             for place in dict.fromkeys(places) if more in {0, 1} else ():
                 if 0 <= place < extent:
@@ -66,7 +65,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Match:
-    """A tensor of the code as a node of the formula: the order of the indices, the factor."""
+    """A tensor of the code as a node of the formula: the permutation and the factor."""
 
     node: Node
     order: tuple[int, ...]
@@ -89,7 +88,7 @@ def find_match(
     mark: Print | None = None,
     turn: Turn | None = None,
 ) -> Match | None:
-    """The node that a tensor is, or in a turn of a loop a part of it: if it can, no multiple."""
+    """The node that a tensor equals, or a slice in a loop; one without a factor is preferred."""
     mark = mark or find_print(value)
     if mark is None:
         return None
@@ -107,7 +106,7 @@ def find_match(
 
 
 def compare(value: Any, node: Node, sizes: Mapping[str, int]) -> Match | None:
-    """The order and the factor under which a tensor is a node's value, if there are any."""
+    """The permutation and factor under which a tensor equals a node; None for none."""
     flat = value.reshape(-1)
     finite = flat.isfinite()
     probe = int(flat.nan_to_num(0, 0, 0).abs().argmax())
@@ -132,7 +131,7 @@ def compare(value: Any, node: Node, sizes: Mapping[str, int]) -> Match | None:
 
 
 def is_regrouped(one: Iterable[int], other: Iterable[int]) -> bool:
-    """Are the axes of one the other's, some merged, some split, but none torn apart?"""
+    """Whether one shape merges or splits whole axes of the other."""
     left, right = ([n for n in shape if n != 1] for shape in (one, other))
     while left and right:
         taken, given = [left.pop(0)], [right.pop(0)]
@@ -147,7 +146,7 @@ def is_regrouped(one: Iterable[int], other: Iterable[int]) -> bool:
 
 
 def find_factor(factor: float, sizes: Mapping[str, int]) -> str | None:
-    """The factor in words, "" for 1: a fraction or a root of one, by sizes where they tell."""
+    """The factor in words, "" for 1: by sizes, else a fraction or its root; None for others."""
     if abs(factor - 1) <= CLOSE:
         return ""
     sign, size = ("-" if factor < 0 else ""), abs(factor)
@@ -214,9 +213,9 @@ def find_node(expr: ir.Expr, evaluator: Evaluator) -> Node | None:
 
 
 def find_forms(expr: ir.Expr) -> Iterator[ir.Expr]:
-    """The node if its value tells anything, and what code may have for it."""
+    """Yield the node if its value is distinctive, and the equivalent forms of it in code."""
     match expr:
-        case ir.Access(tensor, places):  # that reads no more than a part
+        case ir.Access(tensor, places):  # a whole tensor is a node already
             pairs = zip(places, tensor.shape, strict=True)
             if not all(isinstance(at, ir.Index) and at.extent == extent for at, extent in pairs):
                 yield expr
@@ -242,7 +241,7 @@ def find_forms(expr: ir.Expr) -> Iterator[ir.Expr]:
 
 
 def _find_indices(access: ir.Access) -> tuple[ir.Index, ...]:
-    """An index for each place: a place that is no index stands for itself."""
+    """An index for each place; a place that is no index gets one named by its text."""
     return tuple(
         place if isinstance(place, ir.Index) else ir.Index(to_text(place), extent)
         for place, extent in zip(access.places, access.tensor.shape, strict=True)
@@ -250,7 +249,7 @@ def _find_indices(access: ir.Access) -> tuple[ir.Index, ...]:
 
 
 def is_condition(expr: ir.Expr) -> bool:
-    """Is it true or false?"""
+    """Whether the expression is a truth value."""
     return isinstance(expr, (ir.Compare, ir.And, ir.Or, ir.Not, ir.Truth))
 
 
@@ -259,17 +258,17 @@ _MOST_SAID = 4  # values of one line
 
 @dataclass
 class Lines:
-    """The events of a run and the nodes that they are."""
+    """The events of a run and the nodes that they match."""
 
     system: ir.System
     trace: Trace
     sizes: Mapping[str, int]
     nodes: list[Node]
-    prints: dict[Event, Print] = field(default_factory=dict)  # of those that tell anything
+    prints: dict[Event, Print] = field(default_factory=dict)  # of events that are not constant
     matches: dict[Event, Match] = field(default_factory=dict)
-    # Events that are nodes, lead to one, or are constant, which tells nothing of what they read.
+    # numbers of the events that match a node, lead to one, or are constant
     good: set[int] = field(default_factory=set)
-    turns: dict[Event, Turn] = field(default_factory=dict)  # of those in a loop
+    turns: dict[Event, Turn] = field(default_factory=dict)  # of events in a loop
 
     @property
     def result_line(self) -> int | None:
@@ -278,24 +277,24 @@ class Lines:
 
     @cached_property
     def forms(self) -> frozenset[ir.Expr]:
-        """All that the formula's nodes are, and what code may have for them."""
+        """The formula's nodes and the equivalent forms of them in code."""
         values = (equation.value for equation in self.system.equations)
         return frozenset(form for v in values for node in walk(v) for form in find_forms(node))
 
     @cached_property
     def told(self) -> list[Event]:
-        """The events that are no constant."""
+        """The events whose values are not constant."""
         return [event for event in self.trace.events if event in self.prints]
 
     @cached_property
     def exact(self) -> list[Event]:
-        """The events that are a node and no multiple of one."""
+        """The events that equal a node without a factor."""
         return [
             event for event in self.told if event in self.matches and not self.matches[event].factor
         ]
 
     def annotate(self, elsewhere: Lines | None) -> tuple[tuple[int, str], ...]:
-        """What the values of each line are, in order of the lines, at other sizes too."""
+        """The nodes that each line computes, sorted by line; `elsewhere` must agree."""
         same = [event.line for event in self.trace.events]
         events = [event for event in self.trace.events if self._is_seen(event)]
         other = elsewhere.trace.events if elsewhere is not None else []
@@ -318,7 +317,7 @@ class Lines:
         return tuple(found)
 
     def _say(self, event: Event, elsewhere: Lines | None, twins: list[Event]) -> str:
-        """What an event is; nothing if it is something else at other sizes."""
+        """The words for an event's node; "" for none, or if another at other sizes."""
         match = self.matches.get(event)
         twin = elsewhere.matches.get(twins[event.number]) if elsewhere and twins else None
         factor = twin.factor if twin is not None else ""
@@ -333,18 +332,18 @@ class Lines:
         return self.turns[wrong][0] if wrong in self.turns else None
 
     def _is_seen(self, event: Event) -> bool:
-        """Is it in no loop, or in the turn in which something is wrong first, else in the last?"""
+        """Whether the event is outside loops, or in the first wrong iteration, else the last."""
         number, count = self.turns.get(event, (0, 1))
         seen = count - 1 if self._wrong_turn is None else self._wrong_turn
         return count == 1 or number == min(seen, count - 1)
 
     @cached_property
     def last(self) -> dict[int, Event]:
-        """The last value of each line that is no constant."""
+        """The last non-constant event of each line."""
         return {event.line: event for event in self.told if self._is_seen(event)}
 
     def count_met(self, prints: Sequence[Print]) -> int:
-        """How many nodes have one of these fingerprints; equations count twice."""
+        """The number of nodes with one of these fingerprints; whole equations count twice."""
         return sum(
             1 + node.whole
             for node in self.nodes
@@ -352,27 +351,27 @@ class Lines:
         )
 
     def is_any(self, event: Event, nodes: Sequence[Node]) -> bool:
-        """Is a value one of the nodes, and no multiple of one?"""
+        """Whether the event equals one of the nodes without a factor."""
         turn = self.turns.get(event)
         found = find_match(event.value, nodes, self.sizes, self.prints[event], turn)
         return found is not None and not found.factor
 
     def count_parts(self) -> tuple[int, int]:
-        """How many lines and equations agree; less the values on the way that are no part."""
+        """The count of lines and equations that agree, and minus that of values that do not."""
         ends = {*self.exact} & {*self.last.values()}
         nodes = [self.matches[event].node for event in self.told if event in ends]
         made = {node.equation for node in nodes if node.whole}
         return len(ends) + len(made), len(self.exact) - len(self.told)
 
     def find_first_wrong(self) -> Event | None:
-        """The first value that is no node and leads to none, though what it reads does."""
+        """The first event that matches and leads to no node, though all its operands do."""
         wrong = (event for event in self.told if event.number not in self.good)
         return next((event for event in wrong if self.good.issuperset(event.reads)), None)
 
     def count_unexplained(
         self, edited: ir.System, evaluate: Callable[[ir.System], Evaluator]
     ) -> float:
-        """How many lines are no node of the edited formula, and of its equations no line."""
+        """The number of lines without an edited node plus equations without a line."""
         if not self.told:
             return 0.0
         nodes = find_all_nodes(edited, evaluate)
@@ -389,7 +388,7 @@ class Lines:
         return sum(lost.values()) + missed
 
     def order_equations(self) -> tuple[tuple[int, ...], ...]:
-        """The first equation that no line computes, the others of these, those that one does."""
+        """The first equation that no line computes, the other such ones, the computed ones."""
         met = {match.node.equation for match in self.matches.values() if match.node.whole}
         numbers = range(len(self.system.equations))
         left, others = (
@@ -399,7 +398,7 @@ class Lines:
 
 
 def find_all_nodes(edited: ir.System, evaluate: Callable[[ir.System], Evaluator]) -> list[Node]:
-    """The nodes of an edited formula with their values; none where it has none."""
+    """The nodes of an edited formula with their values; none where evaluation fails."""
     try:
         return list(find_nodes(edited, evaluate(edited)))
     except ERRORS:
@@ -407,7 +406,7 @@ def find_all_nodes(edited: ir.System, evaluate: Callable[[ir.System], Evaluator]
 
 
 def find_lines(system: ir.System, evaluator: Any, trace: Trace, sizes: Mapping[str, int]) -> Lines:
-    """The events of a trace with the nodes that they are."""
+    """The events of a trace with the nodes that they match."""
     nodes = find_all_nodes(system, lambda _: evaluator)
     lines = Lines(system, trace, sizes, nodes, turns=trace.find_turns())
     for event in trace.events:
@@ -429,10 +428,10 @@ def find_lines(system: ir.System, evaluator: Any, trace: Trace, sizes: Mapping[s
 def find_changed_line(
     lines: Lines, edited: ir.System, evaluate: Callable[[ir.System], Evaluator]
 ) -> int | None:
-    """The first line whose value is what the edit changes; else, one that is new with it."""
+    """The first line whose value the edit changes, else the first that only now matches."""
     nodes = find_all_nodes(edited, evaluate)
     before = {e.target.tensor.name: e.value for e in lines.system.equations}
-    apart = {  # what the edit puts in and what is around it, and what code may have for these
+    apart = {  # the edited subexpressions and those around them
         node
         for each in edited.equations
         for node in _find_path(before.get(each.target.tensor.name, each.value), each.value)
@@ -450,7 +449,7 @@ def find_changed_line(
 
 
 def _find_origins(lines: Lines, nodes: Sequence[Node]) -> list[Event]:
-    """The events that are one of the nodes and no mere view of one that is the same."""
+    """The events that equal one of the nodes and do not read such an event."""
     found: list[Event] = []
     seen: set[int] = set()
     for event in lines.told:
@@ -462,8 +461,8 @@ def _find_origins(lines: Lines, nodes: Sequence[Node]) -> list[Event]:
             found.append(event)
     mine = {node.equation for node in nodes if node.whole}
     exact = {event: lines.matches[event].node for event in lines.exact}
-    # Where the formula itself has such a value, the line that computes it first is right: what is
-    # made with the wrong weight looks like what is made with that weight rightly.
+    # Where the formula itself has this value, the first line that computes it is right: code with
+    # the wrong weight computes the value that another equation has with that weight.
     twins = dict.fromkeys(
         event.line
         for event in found
@@ -476,7 +475,7 @@ def _find_origins(lines: Lines, nodes: Sequence[Node]) -> list[Event]:
 
 
 def _find_path(old: ir.Expr, new: ir.Expr) -> Iterator[ir.Expr]:
-    """From the whole down to the smallest part that holds all that differs."""
+    """The expressions on the paths from the root to each smallest differing part."""
     if old is new:
         return
     yield new

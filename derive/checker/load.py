@@ -1,4 +1,4 @@
-"""The code that is checked: a function, a module, a class of modules, out of a file or a text.
+"""The code to check: a function, a module or a class of modules, from a file or a text.
 
 file.py:function   file.py:Class   file.py:Class.method   file.py:instance
 file.py              one candidate, else a name is asked for
@@ -47,38 +47,38 @@ from derive.libraries import NUMPY, find_uncompiled, torch
 
 STANDARD_INPUT = "standard input"
 SUFFIXES = (".py", ".ipynb")
-FEWEST_STATEMENTS = 3  # that compute outside of functions, in a script; fewer are a demonstration
+FEWEST_STATEMENTS = 3  # top-level computing statements of a script; fewer are a demonstration
 _MEMBER = re.compile(r"(?P<path>.+\.(py|ipynb)):(?P<member>[^\W\d]\w*(\.[^\W\d]\w*)*)?")
 _ODD_MEMBER = re.compile(r"(?P<path>[^\s:]+\.(py|ipynb)):(?P<member>.+)")
 _EINSUM = re.compile(r"\s*[A-Za-z., ]*[A-Za-z.][A-Za-z., ]*(->[A-Za-z. ]*)?\s*")
-# What snippets take for granted.
+# Imports that snippets leave out.
 _PRELUDE = "import math\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
 
 
 @dataclass(frozen=True)
 class Code:
-    """What is judged, and where its lines are."""
+    """The code to judge, and the places of its lines."""
 
-    name: str  # as reports have it: "attention.py:attend"
+    name: str  # in reports: "attention.py:attend"
     target: Any  # a function, a torch module, a class of modules
-    path: str = ""  # the file name that its frames have
+    path: str = ""  # the file name of its frames
     source: str = ""  # the text of that file
     script: Script | None = None
     findings: tuple[Diagnostic, ...] = ()
-    names: Mapping[str, Any] = field(default_factory=dict)  # of the file, numbers among them
+    names: Mapping[str, Any] = field(default_factory=dict)  # globals of the file
     is_einsum: bool = False
     answer: str = ""  # the name of a script that is its result
-    call: Script | None = None  # that calls the function, whose value is the result
-    places: tuple[str, ...] = ()  # of a notebook: each line as it is told, by cell
-    broken: int | None = None  # the line at which the text, before it was mended, is no Python
+    call: Script | None = None  # the file's script that calls the function, for its result
+    places: tuple[str, ...] = ()  # the cell and line to report for each line of a notebook
+    broken: int | None = None  # the line of the syntax error that was repaired
 
 
 def load(code: Any, wanted: str = "", init: str = "", rename: Rename | None = None) -> Code:
-    """The code that a person means; `wanted` is the formula's name, which decides between several.
+    """The loaded code; `wanted`, the formula's name, decides between several candidates.
 
-    `init` are the arguments of a class's constructor, a Python expression over the file's names;
-    `rename` is a name of a file or a text that is read as another one.
-    DeriveError for what is no code, CannotRunError for a file that does not run.
+    `init` are the arguments of a class's constructor, Python over the file's names; `rename`
+    replaces one name of the text by another.
+    Raises DeriveError for input that is no code, CannotRunError for a file that does not run.
     """
     if init and (not isinstance(code, (str, Path)) or _is_einsum(str(code))):
         raise refuse("init-class", "--init makes an object of a class of a file or a text")
@@ -102,7 +102,7 @@ def load(code: Any, wanted: str = "", init: str = "", rename: Rename | None = No
 
 
 def split_member(text: str) -> tuple[str, str]:
-    """The path and the name of FILE.py:NAME; two empty texts for what is no path."""
+    """The path and the name of FILE.py:NAME; two empty texts where there is no path."""
     found = _MEMBER.fullmatch(text)
     if found:
         return found["path"], found["member"] or ""
@@ -116,9 +116,9 @@ def split_member(text: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class _Source:
-    """How a text is read, the name that its frames have, what messages call it, and what is asked.
+    """A text to load: its reader, file name, name in messages, and the request.
 
-    That is one of its names, the formula's name, the arguments of a constructor.
+    The request is a member's name, the formula's name, and the arguments of a constructor.
     """
 
     read: Callable[[], Reading]
@@ -180,7 +180,7 @@ def _say_unused(
 
 
 def _read_path(path: Path) -> Reading:
-    """What a file says; DeriveError where it cannot be read."""
+    """The reading of a file; DeriveError where it cannot be read."""
     found = read_text(path, str(path), read_notebook if path.suffix == ".ipynb" else None)
     return read_python(found) if isinstance(found, str) else found
 
@@ -198,7 +198,7 @@ def _from_text(source: _Source) -> Code:
     except CannotRunError as error:
         error.findings = reading.repairs
         raise
-    except DeriveError as error:  # it is no code of one meaning, repaired or not
+    except DeriveError as error:  # no single meaning, even after the repair
         says = f"{source.shown}, {reading.error}"
         raise CannotRunError(says, reading.error.line, findings=reading.repairs) from error
 
@@ -213,15 +213,15 @@ def _from_reading(reading: Reading, source: _Source) -> Code:
         values = [code.names.get(name) for name in results]
         is_last = bool(values) and isinstance(values[0], torch.nn.Module)
         if is_last and not any(isinstance(value, torch.Tensor) for value in values):
-            return _from_reading(reading, replace(source, member=results[0]))  # made, not called
+            return _from_reading(reading, replace(source, member=results[0]))  # not called
         return code
     script = read_script(tree, member) if member else None
     if script is not None and member in script.results:
         code = _from_script(reading, replace(source, shown=f"{shown}:{member}"), member)
         if not callable(code.names.get(member)):
-            return code  # else the name is of a function or an object that the script has made
+            return code  # else a function or an object made by the script
     lines = text.splitlines(keepends=True)
-    linecache.cache[path] = (len(text), None, lines, path)  # of what is no file, too
+    linecache.cache[path] = (len(text), None, lines, path)  # also for text without a file
     names = run_tree(tree, path, shown, places)
     known = [n for n in candidates if callable(names.get(n))]
     if source.formula not in known:
@@ -255,7 +255,7 @@ def _from_reading(reading: Reading, source: _Source) -> Code:
 
 
 def list_candidates(path: Path, wanted: str) -> list[str]:
-    """What of a file is judged where no name is told; nothing for a script, or no Python."""
+    """The names to judge in a file where none is given; none for a script or invalid Python."""
     try:
         tree = _read_path(path).tree
     except UnreadableError:
@@ -265,7 +265,7 @@ def list_candidates(path: Path, wanted: str) -> list[str]:
 
 
 def _find_outermost(tree: ast.Module, names: list[str]) -> list[str]:
-    """Those that no other one reads; all where each is read."""
+    """The names that no other candidate reads; all where each is read."""
     read: set[str] = set()
     for node in tree.body:
         own = {getattr(node, "name", "")}
@@ -276,7 +276,10 @@ def _find_outermost(tree: ast.Module, names: list[str]) -> list[str]:
 
 
 def find_candidates(tree: ast.Module) -> list[str]:
-    """Public functions and classes of modules; no class without forward, nor one of autograd."""
+    """Names of public functions and classes with a forward; none for a script.
+
+    Autograd functions are left out.
+    """
     found: list[str] = []
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     work = 0
@@ -284,7 +287,7 @@ def find_candidates(tree: ast.Module) -> list[str]:
         if isinstance(node, ast.ClassDef):
             inside = [n.name for n in node.body if isinstance(n, ast.FunctionDef)]
             bases = [ast.unparse(base) for base in node.bases]
-            is_step = any(base.endswith("Function") for base in bases)  # of autograd: it is applied
+            is_step = any(base.endswith("Function") for base in bases)  # an autograd.Function
             is_callable = bool({"forward", "__call__"} & {*inside})
             if (is_callable and not is_step) or any(b.endswith("Module") for b in bases):
                 found.append(node.name)
@@ -296,12 +299,12 @@ def find_candidates(tree: ast.Module) -> list[str]:
             work += _is_work(node)
     public = [name for name in found if not name.startswith("_")]
     if found and work >= FEWEST_STATEMENTS:
-        return []  # functions in passing, and statements that do the work: a script
+        return []  # the top-level statements do the work: a script
     return public or found
 
 
 def _is_function(value: ast.expr, functions: Collection[str], tree: ast.Module) -> bool:
-    """Is it a lambda, or made of one of the functions and of nothing that the file computes?"""
+    """Whether the value is a lambda, or wraps a function without values the file computes."""
     match value:
         case ast.Lambda() | ast.Call(_, [ast.Lambda()]):
             return True
@@ -316,7 +319,7 @@ def _is_function(value: ast.expr, functions: Collection[str], tree: ast.Module) 
 
 
 def _is_work(node: ast.stmt) -> bool:
-    """Does a statement at the outermost level compute with tensors, more than to make one?"""
+    """Whether a top-level statement computes with tensors beyond creating one."""
     if not isinstance(node, ast.Assign) or makes_tensor(node.value):
         return False
     return any(
@@ -331,7 +334,7 @@ def _from_script(reading: Reading, source: _Source, chosen: str = "") -> Code:
     if not reading.tree.body:
         raise refuse("code-missing", f"{shown} is empty")
     script = read_script(reading.tree, chosen)
-    # One that makes all that it reads runs by itself: shapes and numbers are told.
+    # A script without free names runs by itself, which gives shapes and numbers.
     names = {} if script.free else run_tree(script.tree, path, shown, places)
     unused = [each for each in script.unused if each[0] not in {chosen, *script.results[:1]}]
     findings = (*reading.repairs, *_say_unused(unused, places))
@@ -340,7 +343,7 @@ def _from_script(reading: Reading, source: _Source, chosen: str = "") -> Code:
 
 @where_it_lives
 def finish_script(code: Code, arguments: tuple[str, ...], result: str) -> Code:
-    """The script as a function of these of its names."""
+    """The script as a function of some of its names."""
     assert code.script is not None
     if not result and not isinstance(code.script.tree.body[-1], ast.Expr):
         raise refuse("code-missing", f"{code.name} has no function, and assigns no tensor")
@@ -350,7 +353,7 @@ def finish_script(code: Code, arguments: tuple[str, ...], result: str) -> Code:
 
 
 def finish_alone(code: Code) -> tuple[Code, str, dict[str, int]]:
-    """A script as a function of the tensors that it makes; their shapes, and its own sizes."""
+    """A script as a function of the tensors that it creates, their shapes, and its sizes."""
     script = code.script
     assert script is not None
     if script.free:
@@ -380,7 +383,7 @@ def finish_alone(code: Code) -> tuple[Code, str, dict[str, int]]:
 
 
 def compile_script(code: Code, text: str) -> CodeType:
-    """The function of a script with another text, as it was finished."""
+    """The compiled script with an edited text, with the same arguments and result."""
     inner = code.target.__code__
     arguments = inner.co_varnames[: inner.co_argcount]
     assert code.script is not None
@@ -392,7 +395,7 @@ def compile_script(code: Code, text: str) -> CodeType:
 
 
 def _parse_edited(text: str, before: str) -> ast.Module:
-    """The tree of an edited text; a statement that is the same as before is the same node."""
+    """The tree of an edited text; unchanged statements keep their cached nodes."""
     rows = text.split("\n")
     if len(rows) != len(before.split("\n")):
         return ast.parse(text)
@@ -402,13 +405,13 @@ def _parse_edited(text: str, before: str) -> ast.Module:
 
 @lru_cache(maxsize=1 << 13)
 def _parse_block(text: str, first: int) -> tuple[ast.stmt, ...]:
-    """The statements of a text that begins on a line of a file."""
+    """The statements of a text that begins at line `first` of a file."""
     return tuple(ast.parse("\n" * (first - 1) + text).body)
 
 
 @lru_cache(maxsize=64)
 def find_blocks(source: str) -> tuple[tuple[int, int], ...]:
-    """The first and the last line of each outermost statement; those that share a line are one."""
+    """The line range of each top-level statement; statements that share a line are merged."""
     found: list[tuple[int, int]] = []
     for node in ast.parse(source).body:
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
@@ -419,7 +422,7 @@ def find_blocks(source: str) -> tuple[tuple[int, int], ...]:
 
 
 def _compile(tree: ast.Module, path: str) -> CodeType:
-    """The code of a tree; one that computes by numpy alone computes by torch's functions of it."""
+    """The compiled tree; imports of numpy alone are replaced by torch's version of numpy."""
     nodes = [*ast.walk(tree)]
     aliases = [each for node in nodes if isinstance(node, ast.Import) for each in node.names]
     froms = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
@@ -439,7 +442,7 @@ _FRAMEWORKS = {"torch", "jax", "tensorflow", "cupy"}
 def run_tree(
     tree: ast.Module, path: str, shown: str, places: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """The names that a file defines; CannotRunError with the line where it stops."""
+    """The globals of a file after running it; CannotRunError with the line where it stops."""
     module = ModuleType("checked_code")
     module.__file__ = path
     prelude: dict[str, Any] = {}
@@ -458,7 +461,7 @@ def run_tree(
 
 @contextmanager
 def _run_by_user(path: str, shown: str, places: tuple[str, ...]) -> Iterator[None]:
-    """In here the user's code runs: what it raises becomes a CannotRunError with its line."""
+    """Turn exceptions of the user's code into CannotRunError with their line."""
     try:
         yield
     except DeriveError:
@@ -470,7 +473,7 @@ def _run_by_user(path: str, shown: str, places: tuple[str, ...]) -> Iterator[Non
 
 
 def find_line(error: BaseException, path: str) -> int | None:
-    """The last line of the user's file that was running."""
+    """The innermost line of the user's file in a traceback."""
     lines = [f.lineno for f in extract_tb(error.__traceback__) if f.filename == path]
     return lines[-1] if lines else None
 
@@ -484,7 +487,7 @@ def say(error: BaseException) -> str:
 
 
 def find_literals(code: Code) -> list[float]:
-    """The numbers in the code's text and of the names that it reads: lengths, caps, thresholds."""
+    """The numbers in the code's text and in the globals it reads: lengths, caps, thresholds."""
     found: list[float] = []
     for part in ast.walk(parse_text(code.source)):
         match part:
@@ -500,13 +503,13 @@ def find_literals(code: Code) -> list[float]:
 
 
 def has_loops(code: Code) -> bool:
-    """Does the code's text loop, so that it takes longer at larger sizes?"""
+    """Whether the code has loops, so that larger sizes take longer."""
     parts = ast.walk(parse_text(code.source))
     return any(isinstance(part, (ast.For, ast.While, ast.comprehension)) for part in parts)
 
 
 def fold_number(part: ast.expr, names: Mapping[str, Any] = MappingProxyType({})) -> float | None:
-    """The number that an expression of numbers is: -5, 1 << 12, 64 * 64, 1e3, and such names."""
+    """The value of a constant expression: -5, 1 << 12, 64 * 64, 1e3, names of numbers."""
     try:
         match part:
             case ast.Constant(int() | float() as value):
@@ -529,7 +532,7 @@ def fold_number(part: ast.expr, names: Mapping[str, Any] = MappingProxyType({}))
     return None
 
 
-_MOST_SHIFT = 64  # a larger exponent or shift is no number that a person writes
+_MOST_SHIFT = 64  # largest exponent or shift to fold
 _FOLDED: dict[type[ast.operator], Any] = {
     ast.Add: add,
     ast.Sub: sub,

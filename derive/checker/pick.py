@@ -1,16 +1,16 @@
-"""Which program is judged at which sizes: one search, in the order in which certainty is lost.
+"""The search for the program to judge and its sizes, most certain candidates first.
 
-    1. sizes free       what names and places say, at pairwise distinct sizes; a module's sizes are
-                        those that it was made for
+    1. sizes free       bindings by name and order, at pairwise distinct sizes; a module instance
+                        has the sizes that it was made for
     2. sizes stated     a product in a view or an assertion of the code that failed: E = H*D
-    3. sizes by name    a number that the code has under the name of a size: H = 3; at free sizes
-                        it may run, and only happen to fit, or differ
-    4. a literal        of the code as a size, where the code does not fit at free sizes
+    3. sizes by name    a number of the code with the name of a size, H = 3; at free sizes the code
+                        may run and fit by chance, or differ
+    4. a literal        a number of the code as a size, where the code does not fit at free sizes
 
-Of several ways to fill in numbers, those whose names tell most decide; of these what runs and has
-the formula's shapes. If some of them agree with the formula and some do not, nobody has said which
-is meant. What is only true with a layout or a coincidence of sizes that nobody has stated is
-looked for as well, but only to be named: a guess is never the same.
+Of several assignments of numbers, those with the best name matches decide; of these the programs
+that run with the formula's shapes. If some agree with the formula and some do not, the choice is
+open and the verdict unknown. Layouts and coincidences of sizes that are not stated are tried only
+for the report to suggest: a guess never gives the verdict "same".
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ from derive.ir.text import to_text
 from derive.judge.compare import compare_values
 from derive.judge.samples import find_sizes
 
-MOST_RELATIONS = 3  # that follow one from the other
+MOST_RELATIONS = 3  # relations of sizes at one sample
 MOST_STATED = 16  # samples at sizes that the code states
-MOST_FIXED = 60  # sizes that are set to literals
-MOST_GUESSED = 100  # layouts, and as many coincidences of sizes, that are looked at to name them
-MOST_AT_GUESSES = 4  # programs that are looked at with each
+MOST_FIXED = 60  # assignments of a literal to a size
+MOST_GUESSED = 100  # layouts to try, and coincidences of sizes
+MOST_AT_GUESSES = 4  # programs to try with each
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A program that runs at these samples, and what has to be said of it.
+    """A program that runs at these samples, with findings and doubts.
 
-    Its results have the formula's shapes where it `fits`. `failure` is what the code raised at the
-    sizes `failed_at`, where it runs at others only or with other arguments. `same_if` is what
-    nobody has said and would make it the same; `is_open` says that without it there is no answer.
+    It `fits` if its results have the formula's shapes. `failure` is the error at the sizes
+    `failed_at`, if it runs only at others or with other arguments. `same_if` is an unstated
+    condition under which it would be the same; `is_open` means no answer without it.
     """
 
     program: Program
     samples: tuple[Sample, ...]
     findings: tuple[Diagnostic, ...] = ()
     stops: tuple[tuple[Sample, CannotRunError], ...] = ()  # samples at which the code does not run
-    shown: Sample | None = None  # a further sample, at which code and formula differ
-    in_circumstance: bool = False  # do they differ as the code is called, or at large sizes alone
+    shown: Sample | None = None  # a further sample with a difference
+    in_circumstance: bool = False  # whether the way of calling or large sizes make the difference
     failure: CannotRunError | None = None
     failed_at: Mapping[str, int] = field(default_factory=dict)
     same_if: Diagnostic | None = None
@@ -72,20 +72,20 @@ class Choice:
 
 @dataclass(frozen=True)
 class Trial:
-    """A program that ran at the first of some samples, and how near it came."""
+    """A program that ran at the first of its samples, with its agreement there."""
 
     program: Program
     samples: Samples
     first: Sample
-    fits: bool  # its results have the formula's shapes
-    agrees: bool  # and its values
+    fits: bool  # whether the results have the formula's shapes
+    agrees: bool  # whether they have its values too
     same_if: Diagnostic | None = None
     is_open: bool = False
-    is_chance: bool = False  # does it fit at its first sample alone
-    own: Sample | None = None  # a script at its own sizes, where these are others
+    is_chance: bool = False  # whether it fits at its first sample alone
+    own: Sample | None = None  # the sample at a script's own sizes, if others than these
 
     def is_by_default(self, other: Trial) -> bool:
-        """Do they differ in numbers alone that have a default, which may stand or not?"""
+        """Whether the programs differ only in numbers that have a default."""
         here, there = self.program.numbers, other.program.numbers
         apart = {n for n in (*here, *there) if here.get(n) != there.get(n)}
         return self.first.fixed == other.first.fixed and apart <= {*self.program.optional}
@@ -98,7 +98,7 @@ def pick_program(
     sizes: Mapping[str, int],
     init: str = "",
 ) -> Choice:
-    """The program that is meant, at samples at which it runs; CannotRunError if there is none."""
+    """The program to judge, with samples on which it runs; CannotRunError if there is none."""
     if init and find_kind(code.target) != "class":
         raise refuse("init-class", f"{code.name} is no class, so --init makes nothing")
     return _Search(subjects.Task(code, system, binds, sizes, init)).find()
@@ -106,16 +106,16 @@ def pick_program(
 
 @dataclass
 class _Search:
-    """One search, and the errors that it met."""
+    """One search, with the errors so far."""
 
     task: subjects.Task
     errors: list[CannotRunError] = field(default_factory=list)
-    tried: Samples | None = None  # the first at which a program had parameters that fit
-    taken: set[str] = field(default_factory=set)  # sizes that arguments are, as names or binds say
-    failed_at: Mapping[str, int] = field(default_factory=dict)  # sizes, of the first error
+    tried: Samples | None = None  # the first with a program whose parameters fit
+    taken: set[str] = field(default_factory=set)  # sizes passed as arguments, by name or --bind
+    failed_at: Mapping[str, int] = field(default_factory=dict)  # sizes of the first error
 
     def find(self) -> Choice:
-        """The certain program; else one that runs where nobody has said that it should."""
+        """The choice of the certain program, else of a guess that runs."""
         self.taken |= {n for source in self.task.binds.values() for n in find_number_names(source)}
         best: Trial | None = None
         guessed: list[tuple[Trial, tuple[str, ...]]] = []
@@ -132,7 +132,7 @@ class _Search:
         good = [(trial, said) for trial, said in guessed if trial.agrees]
         if good:
             (best, said), *others = [*good, *(one for one in guessed if one not in good)]
-            if others:  # nobody says which of them is meant
+            if others:  # the choice is ambiguous
                 best = replace(best, same_if=_say_bind(said), is_open=True)
         undefined = (error for error in self.errors if runs.is_undefined(error))
         error = next(iter((*undefined, *self.errors)), None)
@@ -141,7 +141,7 @@ class _Search:
             return self._pick(best)
         if not self._is_incurable():
             guess: Trial | None = None
-            for trial in self._guess(best):  # the first that agrees, else the nearest
+            for trial in self._guess(best):  # the first that agrees, else the best
                 guess = _choose(guess, trial)
                 if trial.agrees:
                     guess = trial
@@ -165,7 +165,7 @@ class _Search:
         return self._pick(best)
 
     def _ask(self) -> str:
-        """What would say the arguments that nothing tells."""
+        """The advice on how to give the arguments that are unknown."""
         task = self.task
         if find_kind(task.code.target) != "class" or task.init:
             return "say --bind ARGUMENT=NAME for each, and --sizes"
@@ -175,12 +175,12 @@ class _Search:
         return f'it is made with {", ".join(names) or "nothing"}: say them, --init "{made}"'
 
     def _is_incurable(self) -> bool:
-        """Did the code fail for what no sizes and no arguments cure?"""
+        """Whether the code fails at all sizes and arguments."""
         undefined = any(runs.is_undefined(error) for error in self.errors)
         return undefined or (bool(self.errors) and self.errors[0].is_incurable)
 
     def _find_certain(self, subject: subjects.Subject) -> Trial | None:
-        """The trial of a program that is stated, at sizes that are."""
+        """The best trial of a program with stated bindings, at stated sizes."""
         best: Trial | None = None
         fixed: Mapping[str, int] = {}
         for group in subject.groups:
@@ -191,13 +191,13 @@ class _Search:
                 break
         if best is not None and best.agrees and not best.is_chance:
             return best
-        # A size that the code takes is what it is given, unless the code refuses all others.
+        # A size that is an argument stays free, unless the code refuses all drawn sizes.
         is_refused = any(e.refusal for e in self.errors)
         drawn = set[str]() if best is None and is_refused else self.taken
         names = [n for n in find_sizes(self.task.system) if n not in fixed and n not in drawn]
         named = subjects.find_sizes_by_name(subject.numbers, names)
         runs_freely = best is not None and best.fits and not best.is_chance
-        untold = {size.name for size in self.task.system.sizes}  # by any shape
+        untold = {size.name for size in self.task.system.sizes}  # sizes in no shape
         is_open = not runs_freely or not untold.isdisjoint(named)
         if named and is_open and not self._is_incurable():
             found = _resolve(self._try_stated(subject, {**fixed, **named}), self.task.sizes)
@@ -212,7 +212,7 @@ class _Search:
         return best
 
     def _try_stated(self, subject: subjects.Subject, fixed: Mapping[str, int]) -> list[Trial]:
-        """Trials at free sizes, then at those that the code states where it fails."""
+        """Trials at free sizes, then at sizes related by statements of the code that failed."""
         pending: list[Relations] = [()]
         unsure: list[Trial] = []
         extents = find_merged(self.task.system)
@@ -228,7 +228,7 @@ class _Search:
             if any(not trial.is_open and not trial.is_chance for trial in trials):
                 return trials
             if any(map(runs.is_undefined, self.errors)):
-                break  # at whatever sizes
+                break  # it fails at all sizes
             unsure = unsure or trials
             found = guess_relations(statements, samples.first.sizes, relations, fixed, extents)
             pending += [each for each in found if len(each) <= MOST_RELATIONS]
@@ -247,7 +247,7 @@ class _Search:
                 programs = list(group)
                 self.tried = self.tried or samples
                 found = list(self._try_programs(programs, samples, statements))
-                if likely is not None and not likely.doubt:  # against what names tell
+                if likely is not None and not likely.doubt:  # contradicts the names
                     found = [trial for trial in found if trial.fits and trial.agrees]
                     if found and ran:
                         return [replace(ran[0], same_if=_ask(found[0], likely).same_if)]
@@ -256,7 +256,7 @@ class _Search:
                     return fits if likely is None else [_ask(trial, likely) for trial in fits]
                 ran += found
                 likely = likely or programs[0]
-        except CannotRunError as error:  # a class of which no module can be made
+        except CannotRunError as error:  # the class cannot be constructed
             self._add(error, samples.first)
         return ran
 
@@ -278,22 +278,22 @@ class _Search:
             try:
                 ran, fits, agrees = _try_program(program, first)
             except CannotRunError as error:
-                if "'int'" in str(error):  # which is no tensor
+                if "'int'" in str(error):  # a size took the place of a tensor
                     error.findings += tuple(_find_left(program, self.task.system))
                 self._add(error, first)
                 statements.append([*error.statements])
                 if runs.is_undefined(error):
-                    return  # whatever it is given
+                    return  # it fails with all arguments
                 continue
             yield Trial(ran, samples, first, fits, agrees)
 
     def _guess(self, best: Trial | None) -> Iterator[Trial]:
-        """Trials that rest on what nobody has said."""
+        """Yield trials under unstated assumptions."""
         kept = list(self.errors)
         for subject in subjects.find_subjects(self.task, {}):
             samples = self.tried
             if subject.make_unsaid is not None and samples is not None:
-                # Numbers that a class is made with as sizes that neither a name nor a shape says.
+                # Constructor arguments as sizes that neither a name nor a shape determines.
                 said = next(subject.make(samples.first, []), None)
                 with suppress(CannotRunError, DeriveError):
                     made = subject.make_unsaid(samples.first, [])
@@ -322,7 +322,7 @@ class _Search:
             yield replace(trial, same_if=_say_bind(trial.program.assumed))
 
     def _guess_orders(self, subject: subjects.Subject) -> Iterator[Trial]:
-        """Parameters in another order than is stated: one of them, or all of a shape."""
+        """Yield trials with permuted parameters, all of one shape at once."""
         shapes: dict[tuple[object, ...], list[str]] = {}
         tensors = {tensor.name: tensor for tensor in self.task.system.tensors}
         for name, source in subject.parameters.items():
@@ -356,7 +356,7 @@ class _Search:
                 yield replace(trial, same_if=same_if)
 
     def _guess_sizes(self, subject: subjects.Subject) -> Iterator[Trial]:
-        """One of the numbers that a module was made with as a size that its name does not say."""
+        """Yield trials with a number of a module instance as a size of another name."""
         if find_kind(self.task.code.target) != "module" or self.task.code.script is not None:
             return
         names = find_sizes(self.task.system)
@@ -368,7 +368,7 @@ class _Search:
                 yield replace(trial, same_if=_say_sizes(one))
 
     def _widen(self, subject: subjects.Subject, own: Trial) -> Trial:
-        """A script at other sizes too than its own, if it is the same there as it is at its own."""
+        """The trial of a script with free sizes, if it agrees as at its own sizes."""
         is_long = count_steps(own.first) > MOST_STEPS
         if subject.wider is None or not own.fits or not (own.agrees or is_long):
             return own
@@ -380,9 +380,9 @@ class _Search:
         return own
 
     def _pick(self, trial: Trial) -> Choice:
-        """The program with the samples at which it runs, the first of which it does."""
+        """The choice of a trial: its program and the samples on which it runs."""
         kept, stops = [trial.first], []
-        is_long = count_steps(trial.first) > MOST_STEPS  # then once at the same sizes is enough
+        is_long = count_steps(trial.first) > MOST_STEPS  # one run at these sizes is enough
         for sample in trial.samples.make_others():
             if is_long and sample.sizes == trial.first.sizes:
                 continue
@@ -413,17 +413,17 @@ class _Search:
 
 
 def _choose(one: Trial | None, other: Trial | None) -> Trial | None:
-    """The trial that came nearer; the earlier one of equals."""
+    """The better trial; the earlier one of equals."""
     if one is None or other is None:
         return one or other
     return max(one, other, key=lambda trial: (trial.fits, trial.agrees, not trial.is_chance))
 
 
 def _confirm(trial: Trial) -> Trial:
-    """The trial, with what its further samples say: what it is at the first may be a coincidence.
+    """The trial checked at further samples: agreement at the first may be a coincidence.
 
-    It fits by chance if it fits at none where the sizes that it relates are others, and agrees if
-    it does at one of those where it fits.
+    It fits by chance if it fits at no sample where the related sizes differ from the first. It
+    agrees if it does at any of those where it fits.
     """
     first = trial.first
     names = {name for _, made in first.relations for name in made if isinstance(name, str)}
@@ -440,7 +440,7 @@ def _confirm(trial: Trial) -> Trial:
 
 
 def _resolve(trials: Sequence[Trial], told: Collection[str]) -> Trial | None:
-    """The one that is meant, of trials that nothing stated tells apart."""
+    """The trial to judge, of equally certain ones; open if they disagree."""
     fits = [trial for trial in trials if trial.fits]
     if not fits:
         return trials[0] if trials else None
@@ -457,7 +457,7 @@ def _resolve(trials: Sequence[Trial], told: Collection[str]) -> Trial | None:
 
 
 def _ask(trial: Trial, other: Program) -> Trial:
-    """The trial, as one that needs to be told what tells it from another program."""
+    """The open trial, with a --bind for the numbers that distinguish it from a program."""
     sources, others = trial.program.numbers, other.numbers
     given = [f"{name}={source}" for name, source in sources.items() if others.get(name) != source]
     return replace(trial, same_if=_say_bind(given), is_open=True)
@@ -482,7 +482,7 @@ def _say_sizes(sizes: Mapping[str, int]) -> Diagnostic:
 
 
 def _explain_sizes(sample: Sample, task: subjects.Task) -> Iterator[Diagnostic]:
-    """Sizes that the code fixes or relates by itself."""
+    """Yield findings on sizes that the code fixes or relates."""
     stated = {entry.name: entry.default for entry in task.system.sizes} | dict(task.sizes)
     own = (each for each in sample.fixed.items() if stated.get(each[0]) != each[1])
     if said := ", ".join(f"{name} = {size}" for name, size in own):
@@ -493,7 +493,7 @@ def _explain_sizes(sample: Sample, task: subjects.Task) -> Iterator[Diagnostic]:
 
 
 def _explain_scalars(program: Program, system: ir.System) -> Iterator[Diagnostic]:
-    """Scalars that the code does not take."""
+    """Yield findings on scalars that the code does not take."""
     taken = program.find_taken() | program.find_read()
     for scalar in system.scalars:
         if scalar.name not in taken:
@@ -508,7 +508,7 @@ def _explain_scalars(program: Program, system: ir.System) -> Iterator[Diagnostic
 
 
 def show_default(default: ir.Expr | None) -> str:
-    """The default of a scalar as it is written."""
+    """The text of a scalar's default."""
     if isinstance(default, ir.Number):
         value = default.value
         return str(value) if value.denominator == 1 else repr(float(value))
@@ -516,14 +516,14 @@ def show_default(default: ir.Expr | None) -> str:
 
 
 def _fix_scalars(program: Program, sample: Sample) -> Sample:
-    """The sample with the default of each scalar that the code does not take."""
+    """The sample with defaults for the scalars that the code does not take."""
     taken = program.find_taken()
     scalars = (s for s in sample.system.scalars if s.default is not None)
     return replace(sample, defaulted=tuple(s.name for s in scalars if s.name not in taken))
 
 
 def _find_left(program: Program, system: ir.System) -> Iterator[Diagnostic]:
-    """The arguments that got a size for want of a tensor."""
+    """Yield findings on arguments that got a size because no tensor was left."""
     numbers, target = find_sizes(system), program.code.target
     for slot in find_slots(target)[0] if target is not None else ():
         source = program.sources.get(slot.name)
@@ -534,12 +534,12 @@ def _find_left(program: Program, system: ir.System) -> Iterator[Diagnostic]:
 
 
 def _try_program(program: Program, sample: Sample) -> tuple[Program, bool, bool]:
-    """Do the results have the formula's shapes, and its values?"""
+    """The program that ran, whether its shapes fit, and whether its values agree."""
     values = sample.make_inputs()
     try:
         answer = program.run(values, sample.sizes)
     except CannotRunError as error:
-        # A scalar is a tensor of one number for code that stops because it is none.
+        # Retry with scalars as tensors, for code that needs them.
         scalars = {entry.name for entry in sample.system.scalars}
         own = {n: f"tensor({s})" if s in scalars else s for n, s in program.arguments.items()}
         if own == program.arguments or not error.is_incurable:
@@ -555,16 +555,16 @@ def _try_program(program: Program, sample: Sample) -> tuple[Program, bool, bool]
 def explain_samples(
     kept: Sequence[Sample], lost: Sequence[Sample], told: frozenset[str]
 ) -> Iterator[Diagnostic]:
-    """What the samples do not show."""
+    """Yield findings on what the samples cannot show."""
     for sample in lost:
         ones = [n for n, size in sample.sizes.items() if size == 1 != kept[0].sizes[n]]
         if ones:
             yield Diagnostic("size-one", f"the code does not run where {', '.join(ones)} is 1")
             break
-    classes: dict[tuple[int, ...], list[str]] = {}  # of sizes that are equal in every sample
+    classes: dict[tuple[int, ...], list[str]] = {}  # sizes by their values in every sample
     for name in kept[0].sizes:
         classes.setdefault(tuple(sample.sizes[name] for sample in kept), []).append(name)
-    equal = []  # and not by chance alone: told, dependent, or the code stops where they differ
+    equal = []  # sizes that cannot differ: fixed, dependent, or the code stops there
     for names in classes.values():
         apart = any(len({sample.sizes[name] for name in names}) > 1 for sample in lost)
         equal.append(names if apart else [name for name in names if name in told])

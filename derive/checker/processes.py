@@ -1,23 +1,22 @@
-"""Processes that run somebody's code: what they can reach, and what crosses between them.
+"""Processes that run untrusted code: containment, and the messages between them.
 
-contain   user, process and network namespaces; a session and a subreaper of its own, so that
-what it starts ends with it; limits of memory; no descriptors but those named; a fresh
-folder. What the system refuses is left out; `isolate` says what was had.
-frames    a JSON header, and tensors as they lie in memory:
+contain   user, process and network namespaces; its own session and subreaper, so that its
+children end with it; memory limits; no descriptors but those named; a fresh folder. Namespaces
+that the system refuses are left out; `isolate` returns those granted.
+frames    a JSON header, and the memory of tensors:
 number | text | null                     themselves
 {"tuple": [..]}  {"dict": [[k, v], ..]}  {"fraction": "1/3"}
 {"node": 7}                    a node of the index language, by its place
 {"make": "Slot", "of": [..]}   a record of one of the classes that are known here
 {"tensor": [type, shape, strides, buffer, offset]}   {"field": [..]}
 {"again": 2}                   a tensor of the frame once more, by its number
-{"kept": 3, "kind": "function"}   an object that stays where it lives
-Nothing that is read is code: what a class may be is a closed list, and bytes that are
-not of this form raise ValueError.
-child     a fork that says what it has found so far. Each word is sealed with a key that the
-child takes up when it says the first one: what was forked from it before has neither
-the key nor the way. Where the system cannot fork, the work is done in this process.
-link      questions to the process where an object lives; functions that are marked
-`where_it_lives` are done there.
+{"kept": 3, "kind": "function"}   a handle of an object that stays in the other process
+Frames carry no code: the classes are a closed list, and malformed bytes raise ValueError.
+child     a fork that sends its results so far. Each message is authenticated with a key that
+the child reads at its first message: processes forked from it earlier have neither the
+key nor the descriptor. Where the system cannot fork, the work is done in this process.
+link      requests to the process that holds an object; functions marked `where_it_lives` run
+there.
 """
 
 from __future__ import annotations
@@ -49,34 +48,34 @@ from derive.libraries import torch
 
 Send = Callable[[Any], None]
 
-_PARENT_DEATH, _DUMPABLE, _SUBREAPER = 1, 4, 36  # of prctl
-_USER, _PROCESSES, _NETWORK = 0x10000000, 0x20000000, 0x40000000  # of unshare
+_PARENT_DEATH, _DUMPABLE, _SUBREAPER = 1, 4, 36  # options of prctl
+_USER, _PROCESSES, _NETWORK = 0x10000000, 0x20000000, 0x40000000  # flags of unshare
 NAMESPACES = {"processes": _PROCESSES, "network": _NETWORK}
-_PREFIX = "derive-"  # of the folders in which code runs
-_YOUNG = 600  # seconds for which a folder without a lock may be one that is being made
+_PREFIX = "derive-"  # of the names of folders in which code runs
+_YOUNG = 600  # age in seconds below which an unlocked folder may still be in creation
 
-NO_COMPILER = "TORCHDYNAMO_DISABLE"  # the variable by which torch.compile does nothing
+NO_COMPILER = "TORCHDYNAMO_DISABLE"  # environment variable that disables torch.compile
 
 
 def set_process(option: int, value: int) -> None:
-    """One option of this process, where the system knows it."""
+    """Set a prctl option of this process, where supported."""
     with suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0)
 
 
 def end_with_parent() -> None:
-    """This process is killed when the one that made it ends."""
+    """Have this process killed when its parent ends."""
     set_process(_PARENT_DEATH, signal.SIGKILL)
 
 
 def guard() -> None:
-    """Nobody may read this process's memory or descriptors; what its children leave is its own."""
+    """Deny others this process's memory and descriptors, and adopt its orphaned descendants."""
     set_process(_DUMPABLE, 0)
     set_process(_SUBREAPER, 1)
 
 
 def isolate() -> tuple[str, ...]:
-    """The namespaces that were had; the process ids begin with the next child."""
+    """Enter new namespaces; return those granted. Process ids are new from the next child on."""
     user, group = os.getuid(), os.getgid()
     try:
         unshare = ctypes.CDLL(None).unshare
@@ -92,7 +91,7 @@ def isolate() -> tuple[str, ...]:
 
 
 def end_children() -> None:
-    """Every child of this process is killed, and what those leave behind."""
+    """Kill all children of this process, and their orphans."""
     for _ in range(1000):
         children: list[int] = []
         for path in Path("/proc/self/task").glob("*/children"):
@@ -109,7 +108,7 @@ def end_children() -> None:
 
 
 def be_quiet() -> None:
-    """What is printed goes nowhere, and what is read is empty."""
+    """Redirect the standard streams to the null device."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
@@ -134,7 +133,7 @@ def limit_memory(most: int) -> None:
 
 
 def describe_crash(error: BaseException) -> str:
-    """An exception of the check: its type, its message, and the last line of derive in it."""
+    """An exception of the checker in words: type, message, innermost line of derive."""
     package = Path(__file__).parents[1]
     places = [(Path(f.filename), f.lineno) for f in traceback.extract_tb(error.__traceback__)]
     own = [
@@ -145,16 +144,16 @@ def describe_crash(error: BaseException) -> str:
 
 
 def enter(folder: str) -> None:
-    """Run in a folder; relative places to import from stay what they were."""
+    """Change to a folder; relative import paths are made absolute first."""
     sys.path[:] = [os.path.abspath(place) for place in sys.path]
     os.environ["TMPDIR"] = tempfile.tempdir = folder
-    os.environ[NO_COMPILER] = "1"  # what a compiler makes of code is no matter here
+    os.environ[NO_COMPILER] = "1"  # code is judged uncompiled
     os.chdir(folder)
 
 
 @contextmanager
 def make_folder() -> Iterator[str]:
-    """A fresh folder, locked while it is used; those that killed processes have left go."""
+    """A fresh folder, locked while in use; folders of killed processes are removed."""
     _remove_left()
     folder = tempfile.mkdtemp(prefix=_PREFIX)
     lock = _lock(folder)
@@ -167,7 +166,7 @@ def make_folder() -> Iterator[str]:
 
 
 def _lock(folder: str) -> int | None:
-    """The descriptor that locks a folder; None where another process does, or none can."""
+    """The descriptor that locks a folder; None if locked elsewhere or without fcntl."""
     try:
         import fcntl
     except ImportError:
@@ -182,7 +181,7 @@ def _lock(folder: str) -> int | None:
 
 
 def _remove_left() -> None:
-    """Remove this user's folders that no process uses any more."""
+    """Remove this user's folders that no process uses."""
     if not hasattr(os, "getuid"):
         return
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
@@ -197,18 +196,18 @@ def _remove_left() -> None:
                 os.close(lock)
 
 
-HEAD = struct.Struct("<QQ")  # the length of the header and of the tensors behind it
+HEAD = struct.Struct("<QQ")  # lengths of the header and of the tensors after it
 NODES: dict[str, type] = {
     name: each
     for name, each in vars(nodes).items()
     if isinstance(each, type) and is_dataclass(each)
 }
-LENGTH = 1 << 31  # bytes that one frame may have
+LENGTH = 1 << 31  # largest frame in bytes
 
 
 @dataclass(frozen=True)
 class Kept:
-    """The number and the kind of an object that lives on the other side."""
+    """The handle of an object of the other process: its number and kind."""
 
     number: int
     kind: str
@@ -216,38 +215,38 @@ class Kept:
 
 @dataclass(frozen=True)
 class Note:
-    """What a child does now: no value of its work."""
+    """A progress message of a child, not a result."""
 
     says: str
 
 
 def name_classes(*classes: type) -> dict[str, type]:
-    """Records that may cross, by name."""
+    """The dataclasses allowed in frames, by name."""
     known = (Diagnostic, Mark, CannotRunError, Failure, Note, *classes)
     return {each.__name__: each for each in known}
 
 
 class Writer:
-    """One value turned into a frame; what is no data is given to `keep`, which has a number."""
+    """The encoder of one value; objects that are no data become handles made by `keep`."""
 
     def __init__(self, classes: dict[str, type], keep: Callable[[Any], Kept] | None = None) -> None:
         self.classes, self.keep = classes, keep
         self.buffers: list[bytes] = []
         self.nodes: list[Any] = []
         self.places: dict[Any, int] = {}
-        # Numbers of tensors by identity, of buffers by address; each is held, so that it stays one.
+        # Numbers of tensors by identity, of buffers by address; references keep both valid.
         self.tensors: dict[Any, int] = {}
         self.memory: dict[int, tuple[int, Any]] = {}
 
     def frame(self, value: Any) -> bytes:
-        """The value, whole."""
+        """The frame of a value."""
         body = self.write(value)
         lengths = [len(each) for each in self.buffers]
         header = json.dumps([body, self.nodes, lengths]).encode()
         return b"".join([HEAD.pack(len(header), sum(lengths)), header, *self.buffers])
 
     def write(self, value: Any) -> Any:
-        """The value as JSON."""
+        """The JSON of a value."""
         match value:
             case None | bool() | str():
                 return value
@@ -267,7 +266,7 @@ class Writer:
                 return {"kept": value.number, "kind": value.kind}
         name = type(value).__name__
         if NODES.get(name) is type(value):
-            if value not in self.places:  # what it is made of has its place first
+            if value not in self.places:  # children before their parent
                 made = [name, *self._list_fields(value)]
                 self.places[value] = len(self.nodes)
                 self.nodes.append(made)
@@ -286,8 +285,8 @@ class Writer:
         return [self.write(getattr(value, each.name)) for each in fields(value)]
 
     def _write_tensor(self, value: Any) -> Any:
-        """A tensor once, with memory that it may share with others of the frame."""
-        if value in self.tensors:  # itself: a tensor is hashed by what it is, not by its values
+        """The JSON of a tensor; repeats refer to the first, and buffers are shared."""
+        if value in self.tensors:  # tensors are hashed by identity
             return {"again": self.tensors[value]}
         if hasattr(value, "parts"):
             parts = value.parts
@@ -316,7 +315,7 @@ class Writer:
 
 
 class Reader:
-    """One frame turned into a value; `find` gives what lives here by its number."""
+    """The decoder of one frame; `find` resolves handles."""
 
     def __init__(
         self, classes: dict[str, type], find: Callable[[Kept], Any] | None = None, tower: Any = None
@@ -327,7 +326,7 @@ class Reader:
         self.tensors: list[Any] = []
 
     def read_frame(self, header: bytes, data: bytes) -> Any:
-        """The value of a header and the bytes behind it."""
+        """The value of a header and the bytes after it; ValueError for a malformed one."""
         try:
             body, made, lengths = json.loads(header)
             start = 0
@@ -344,7 +343,7 @@ class Reader:
             raise ValueError(f"no answer can be read: {error}") from error
 
     def read(self, value: Any) -> Any:
-        """The value of its JSON."""
+        """The value of a piece of JSON."""
         match value:
             case list():
                 return [self.read(each) for each in value]
@@ -393,7 +392,7 @@ class Reader:
         return torch.frombuffer(data, dtype=dtype, count=count).as_strided(shape, strides, offset)
 
 
-MOST_MEMORY = 3 << 30  # bytes that a child may take beyond what its parent has
+MOST_MEMORY = 3 << 30  # bytes of data allowed to a child beyond the parent's
 _SEAL = 32
 
 
@@ -404,7 +403,7 @@ def run_in_child(
     classes: Sequence[type] = (),
     show: Callable[[str], None] = lambda _: None,
 ) -> tuple[Any, str]:
-    """The last value that was sent, and why the work ended early: "", "time", or a crash.
+    """The last value sent by a child, and why it ended early: "", "time", or a crash.
 
     Each note is shown when it comes.
     """
@@ -431,7 +430,7 @@ def run_in_child(
         last, crash, in_time = _listen(source, key, name_classes(*classes), seconds, show)
     finally:
         source.close()
-        ended = wait_for(child)  # whoever has closed the channel is about to leave
+        ended = wait_for(child)  # a child that closed the channel is about to exit
         if ended is None:
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
@@ -445,7 +444,7 @@ def run_in_child(
 
 
 def wait_for(child: int, seconds: float = 1.0) -> int | None:
-    """The status of a child that is about to leave; None where it has not."""
+    """The exit status of a child within some seconds; None if it still runs."""
     for _ in range(int(seconds / 0.005)):
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
@@ -455,7 +454,7 @@ def wait_for(child: int, seconds: float = 1.0) -> int | None:
 
 
 def receive(end: socket.socket, count: int, find_left: Callable[[], float] | None = None) -> bytes:
-    """So many bytes, within the seconds that are left; ConnectionError where none come any more."""
+    """Receive `count` bytes within the time left; ConnectionError at the end of the stream."""
     parts = bytearray()
     while len(parts) < count:
         if find_left is not None:
@@ -468,7 +467,7 @@ def receive(end: socket.socket, count: int, find_left: Callable[[], float] | Non
 
 
 def name_exit(code: int) -> str:
-    """How a process ended, in words."""
+    """An exit code in words, or the name of the signal."""
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
@@ -479,7 +478,7 @@ def _listen(
     seconds: float | None,
     show: Callable[[str], None],
 ) -> tuple[Any, str, bool]:
-    """The last value until the child ends or the time is over, its crash, and whether it ended."""
+    """The last value sent, the crash in words, and whether the child ended in time."""
     last, crash, begun = None, "", time.monotonic()
 
     def find_left() -> float:
@@ -497,7 +496,7 @@ def _listen(
         except ConnectionError:
             return last, crash, True
         if not hmac.compare_digest(seal, hmac.digest(key, frame, "sha256")):
-            return last, crash, True  # nobody but the child has the key
+            return last, crash, True  # a frame not from the child
         match Reader(classes).read_frame(frame[HEAD.size :], b""):
             case Failure(says=says):
                 crash = f"crashed: {says}"
@@ -508,14 +507,14 @@ def _listen(
 
 
 class _Sealed:
-    """The way out of the child; the key is read from the lock when it is used first."""
+    """The child's authenticated channel; the key is read at the first message."""
 
     def __init__(self, sink: int, lock: int, classes: dict[str, type]) -> None:
         self.sink, self.lock, self.classes = sink, lock, classes
         self.key = b""
 
     def send(self, word: Any) -> None:
-        """One word, sealed."""
+        """Send one message with its digest."""
         if not self.key:
             self.key = os.read(self.lock, _SEAL)
             os.close(self.lock)
@@ -526,7 +525,7 @@ class _Sealed:
 
 
 def _work_and_leave(work: Callable[[Send], None], way: _Sealed, memory: int) -> NoReturn:
-    """The child's whole life; nothing of the parent is flushed or unwound twice."""
+    """Do the work in the child and exit, without the parent's cleanup."""
     code = 1
     try:
         end_with_parent()
@@ -537,7 +536,7 @@ def _work_and_leave(work: Callable[[Send], None], way: _Sealed, memory: int) -> 
     except DeriveError as error:
         way.send(error.diagnostic)
         code = 0
-    except BaseException as error:  # a last word, whatever it is
+    except BaseException as error:  # report the crash, then exit
         log_error(error)
         way.send(Failure(type(error).__name__, describe_crash(error)))
     finally:
@@ -545,7 +544,7 @@ def _work_and_leave(work: Callable[[Send], None], way: _Sealed, memory: int) -> 
 
 
 def log_error(error: BaseException) -> None:
-    """For whoever debugs the checker: its own mistakes go to a file that is asked for."""
+    """Append a traceback of the checker to the file named by DERIVE_CHECK_LOG."""
     wanted = os.environ.get("DERIVE_CHECK_LOG")
     if wanted:
         with open(wanted, "a", encoding="utf-8") as log:
@@ -557,18 +556,18 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(eq=False)
 class CannotRunError(Exception):
-    """The code does not run; it crosses between processes as it is."""
+    """The error that the code does not run; it can cross between processes."""
 
     says: str
-    line: int | None = None  # of the user's file, if it is known
-    is_incurable: bool = False  # would it fail at whatever sizes
-    findings: tuple[Diagnostic, ...] = ()  # of the code, where it was not loaded
-    statements: tuple[Any, ...] = ()  # of its sizes, where it stops
-    is_beyond: bool = False  # did it need more memory, or more lines, than there are for it
-    refusal: str = ""  # the line of the code's own assertion or exception, where one stopped it
+    line: int | None = None  # line of the user's file, if known
+    is_incurable: bool = False  # whether it fails at all sizes
+    findings: tuple[Diagnostic, ...] = ()  # findings on the code
+    statements: tuple[Any, ...] = ()  # the failing line's statements of sizes
+    is_beyond: bool = False  # whether a limit of memory or lines was exceeded
+    refusal: str = ""  # the code's own assert or raise that stopped it
 
     def __str__(self) -> str:
-        """What is said."""
+        """The message."""
         return self.says
 
 
@@ -576,12 +575,12 @@ CRASH = "crash"  # the kind of a failure that ends the process
 
 
 class EndedError(BaseException):
-    """The process that runs the code is no more; no `except Exception` may go on without it."""
+    """The end of the process that runs the code; no `except Exception` may catch it."""
 
 
 @dataclass(frozen=True)
 class Remote(Kept):
-    """An object of the other process."""
+    """A handle with its link to the other process."""
 
     link: Link = field(repr=False, compare=False)
 
@@ -591,7 +590,7 @@ OF_RESIDUES = ("NotModelledError", "TooDeepError", "UnluckyError")
 
 @dataclass(frozen=True)
 class Failure:
-    """An exception of the other process that is none of the code's: a refusal, or of residues."""
+    """An exception of the other process not raised by the code: a refusal, or of residues."""
 
     kind: str
     says: str = ""
@@ -599,17 +598,17 @@ class Failure:
 
 
 class Link:
-    """The way to the process that runs the code, and the seconds that it may take in one stage."""
+    """The connection to the process that runs the code, with its time limit per stage."""
 
     def __init__(self, end: socket.socket, classes: dict[str, type], seconds: float) -> None:
         self.end, self.classes = end, classes
         self.seconds = self.left = seconds
-        self.each = False  # has each question all the seconds
+        self.each = False  # whether the limit is per request
         self.why = ""
         self.find_end: Callable[[], str] = str
 
     def ask(self, name: str, *args: Any, **named: Any) -> Any:
-        """What a function of the other process gives; EndedError where nothing comes."""
+        """Call a function of the other process; EndedError without an answer."""
         from derive.judge.fields.tower import draw_tower
 
         if self.why:
@@ -617,7 +616,7 @@ class Link:
         if self.each:
             self.left = self.seconds
         begun = time.monotonic()
-        seeds = (getattr(each, "tower", None) for each in args)  # if a run over one is asked for
+        seeds = (getattr(each, "tower", None) for each in args)  # for runs over a field tower
         tower = next((draw_tower(*seed) for seed in seeds if seed is not None), None)
 
         def find_left() -> float:
@@ -657,7 +656,7 @@ class Link:
         return found
 
     def restart(self, each: bool = False) -> None:
-        """Another stage is under way, which has all the seconds, or each of its questions has."""
+        """Reset the time limit for a new stage, or with `each` for every request."""
         self.left, self.each = self.seconds, each
 
     def _end(self, why: str) -> None:
@@ -666,11 +665,11 @@ class Link:
 
 
 def where_it_lives(function: Function) -> Function:
-    """The function of an object, done in the process where the object lives."""
+    """Wrap a function to run in the process that holds its first argument."""
 
     @wraps(function)
     def act(target: Any, *args: Any, **named: Any) -> Any:
-        remote = target  # itself, the target of code, or the tree of a script
+        remote = target  # the argument, its code's target, or its script's tree
         while remote is not None and not isinstance(remote, Remote):
             holds = (getattr(remote, name, None) for name in ("code", "target", "script", "tree"))
             remote = next((inner for inner in holds if inner is not None), None)
@@ -682,7 +681,7 @@ def where_it_lives(function: Function) -> Function:
 
 
 def find_kind(target: Any) -> str:
-    """Is it a class of modules, a module, or a function?"""
+    """The kind of a target: class, module or function."""
     if isinstance(target, Kept):
         return target.kind
     if isinstance(target, type):

@@ -1,9 +1,9 @@
-"""What somebody's code computes on its way.
+"""The tensors that code computes, recorded call by call.
 
-The code runs unmodified under a torch function mode, which sees each call before it is taken apart:
-every tensor of numbers or truth values is an event. A call that is made elsewhere belongs to the
-line of the user's file that led to it. Power sums of a tensor, which no order of its elements
-changes, tell what it cannot be.
+The code runs unmodified under a torch function mode, which sees each call before decomposition:
+every floating or boolean result is an event. A call inside a library belongs to the line of the
+user's file that led to it. Fingerprints are power sums, which no permutation of the elements
+changes: tensors with other fingerprints cannot match.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Example:
     sizes: Mapping[str, int]
 
 
-Turn: TypeAlias = tuple[int, int]  # which of how many
+Turn: TypeAlias = tuple[int, int]  # iteration number and count
 
 MOST_EVENTS = 600
 _MOST_RECORDED = 1 << 20
@@ -42,21 +42,21 @@ class Event:
 
     number: int
     line: int
-    value: Any  # in float64, as it was then
-    reads: tuple[int, ...]  # the events whose tensors it is made of
-    site: int = -1  # the instruction that made it, which each turn of a loop comes back to
+    value: Any  # a float64 copy from the time of the call
+    reads: tuple[int, ...]  # numbers of the events whose tensors are operands
+    site: int = -1  # the bytecode instruction, the same in each iteration of a loop
 
 
 @dataclass
 class Trace:
-    """The events in order, and those that the results are."""
+    """The events in order, the results, and the error that ended the run."""
 
     events: list[Event] = field(default_factory=list)
     results: tuple[Any, ...] = ()
     error: str = ""
 
     def find_turns(self) -> dict[Event, Turn]:
-        """Of each event of a loop, or of a call that makes several, which of how many it is."""
+        """The number and count of each event among those of the same line and instruction."""
         sites: dict[tuple[int, int], list[Event]] = {}
         for event in self.events:
             sites.setdefault((event.line, event.site), []).append(event)
@@ -66,7 +66,7 @@ class Trace:
 
 
 class _Recorder:
-    """The bookkeeping of one run: which tensor object, and which memory, is of which event."""
+    """The events of one run, with the maps from tensors and memory to events."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -75,7 +75,7 @@ class _Recorder:
         self._by_memory: dict[int, int] = {}
 
     def record(self, given: Any, found: Any, name: str) -> None:
-        """The events of one call."""
+        """Append the events of one call."""
         line, site = find_site_now(self.path)
         if line is None or len(self.events) >= MOST_EVENTS:
             return
@@ -115,7 +115,7 @@ def record(run: Callable[[], tuple[Any, ...]], path: str) -> Trace:
     try:
         with torch.no_grad(), make_mode(act):
             trace.results = tuple(run())
-    except Exception as error:  # what was seen before it stopped is of use
+    except Exception as error:  # keep the events before the error
         trace.error = str(error)
     return trace
 
@@ -134,14 +134,14 @@ def _find_memory(tensor: Any) -> int:
 
 
 TOLERANCE = 1e-9  # relative to the largest finite element
-# What an edited formula may raise that means nothing.
+# Exceptions that an edited formula may raise; such an edit is dropped.
 _OF_PYTHON = (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError)
 ERRORS = (*_OF_PYTHON, DeriveError)
 
 
 @dataclass(frozen=True, eq=False)
 class Print:
-    """A fingerprint: the same for every order of the elements and, but its size, every factor."""
+    """A fingerprint, invariant to permutations and, except `size`, to a factor."""
 
     count: int
     finite: int
@@ -149,7 +149,7 @@ class Print:
     size: float  # the root of the mean square
 
     def is_like(self, other: Print) -> bool:
-        """May one be the other?"""
+        """Whether the tensors may be equal up to a permutation and a factor."""
         return (
             self.count == other.count
             and self.finite == other.finite
@@ -157,12 +157,12 @@ class Print:
         )
 
     def is_same(self, other: Print) -> bool:
-        """May one be the other, with no factor but a sign?"""
+        """Whether the tensors may be equal up to a permutation and a sign."""
         return abs(self.size - other.size) <= 1e-7 * self.size and self.is_like(other)
 
 
 def find_print(tensor: Any) -> Print | None:
-    """The fingerprint of a tensor; None for one that is constant and so tells nothing."""
+    """The fingerprint of a tensor; None for a constant, which matches too much."""
     flat = tensor.reshape(-1)
     total = float(flat.sum())
     if not math.isfinite(total):
@@ -179,20 +179,20 @@ def find_print(tensor: Any) -> Print | None:
 
 
 def are_close(found: Sequence[Any], wanted: Sequence[Any], *, finite: bool = True) -> bool:
-    """Are the results the same up to rounding, and, if asked for, is anything finite in each?"""
+    """Whether the results agree up to rounding; with `finite` each must have a finite number."""
     if not len(found) >= len(wanted) > 0:
         return False
     return all(is_close(a, b, finite=finite) for a, b in zip(found, wanted, strict=False))
 
 
 def is_close(found: Any, wanted: Any, *, finite: bool = True) -> bool:
-    """Is a tensor the other up to rounding, perhaps with finite numbers in it?"""
+    """Whether two tensors agree up to rounding; with `finite`, not all may be non-finite."""
     if tuple(found.shape) != tuple(wanted.shape):
         return False
     one, other = found.cdouble(), wanted.cdouble()
     off = (one - other).abs()
     top = float(other.abs().max()) if other.numel() else 0.0
-    if top < float("inf"):  # neither nan nor infinities: one look is enough
+    if top < float("inf"):  # no nan and no infinity
         return bool(off.max() <= TOLERANCE * max(top, 1e-3)) if other.numel() else True
     told = other.isfinite()
     if not bool((told == one.isfinite()).all()) or (finite and not bool(told.any())):
