@@ -1,13 +1,13 @@
-"""Code with everything that it is given: called with the formula's tensors, it returns results.
+"""Code with its bindings: a program maps the formula's inputs to the code's results.
 
-What an argument is given is an expression over the formula's names, its source:
+The source of an argument is an expression over the formula's names:
 
     Q   W_Q.T   K.permute(0, 2, 1, 3)   K[b, j, h, d]   W_Q.reshape(H*D, E)   cat(W_Q, W_K)
     zeros(B, D)   tensor(s)   not m   H   H*D   None   True   0.5   "causal"
-    init("Config(width=D)")      arguments of a constructor, which the code's own names make
+    init("Config(width=D)")      arguments of a constructor, Python over the code's names
 
-It is read by Python's `ast` and never evaluated as code: names are tensors, scalars and sizes of
-the formula; indices in brackets put a tensor's axes in that order.
+Sources are parsed with `ast` and interpreted, never executed. Names are tensors, scalars and sizes
+of the formula; indices in brackets permute a tensor's axes into that order.
 """
 
 import ast
@@ -43,7 +43,7 @@ _OPERATORS: dict[type, Any] = {
 
 
 def parse_binds(text: str) -> dict[str, str]:
-    """`query=Q, W_q.weight=W_Q.T` as a dictionary; commas inside brackets are their own."""
+    """`query=Q, W_q.weight=W_Q.T` as a dictionary; commas inside brackets do not separate."""
     binds: dict[str, str] = {}
     parts, depth = [""], 0
     for sign in text:
@@ -69,7 +69,7 @@ def parse_binds(text: str) -> dict[str, str]:
 
 @lru_cache(maxsize=16)
 def find_indices(system: ir.System) -> dict[str, tuple[str, ...]]:
-    """The indices under which each tensor is read first with plain places."""
+    """The indices of each tensor's first access whose places are all plain indices."""
     indices: dict[str, tuple[str, ...]] = {}
     for equation in system.equations:
         for access in (*find_accesses(equation.value), equation.target):
@@ -89,7 +89,7 @@ def find_names(source: str) -> tuple[str, ...]:
 
 
 def find_number_names(source: str) -> tuple[str, ...]:
-    """The names that a source of a number reads; none of one that rearranges tensors."""
+    """The names in a source of a number; none for a source that rearranges tensors."""
     is_moved = any(isinstance(n, (ast.Attribute, ast.Subscript)) for n in ast.walk(_parse(source)))
     return () if is_moved or source.startswith(("cat(", "stack(", "zeros(")) else find_names(source)
 
@@ -100,7 +100,7 @@ def evaluate_source(
     sizes: Mapping[str, Any],
     indices: Mapping[str, tuple[str, ...]],
 ) -> Any:
-    """The argument that a source says; DeriveError where it says none."""
+    """The value of a source; DeriveError for an invalid one."""
 
     def read(node: ast.expr | None) -> Any:
         match node:
@@ -137,7 +137,7 @@ def evaluate_source(
                 like = torch.zeros(0, dtype=torch.float64) if real is None else real
                 return like.new_zeros([read(each) for each in given])
             case ast.Call(func=ast.Name(id="tensor"), args=[given]):
-                number = read(given)  # a parameter that is a number is such a tensor
+                number = read(given)  # for parameters without axes
                 is_tensor = isinstance(number, torch.Tensor)
                 return number if is_tensor else torch.tensor(number, dtype=torch.float64)
             case ast.Call(func=ast.Name(id="cat" | "stack" as name), args=given, keywords=named):
@@ -167,7 +167,7 @@ def evaluate_source(
 
 
 def check_source(source: str, system: ir.System, sizes: tuple[str, ...]) -> None:
-    """Refuse a source that names nothing of the formula."""
+    """Refuse a source with a name that is not the formula's."""
     known = [entry.name for entry in system.inputs] + list(sizes)
     indices = {index for names in find_indices(system).values() for index in names}
     for name in find_names(source):
@@ -189,35 +189,35 @@ def _parse(source: str) -> ast.expr:
 
 @dataclass(frozen=True)
 class Program:
-    """Code and the source of each of its arguments, parameters and constructor's arguments."""
+    """Code with the sources of its arguments, parameters and constructor's arguments."""
 
     code: load.Code
     arguments: Mapping[str, str] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
     constructor: Mapping[str, str] = field(default_factory=dict)
     indices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    results: Mapping[str, str] = field(default_factory=dict)  # where a result has another layout
-    names: tuple[str, ...] = ()  # of the formula's results
-    told: tuple[str, ...] = ()  # arguments and parameters whose source a person has said
-    doubt: int = 0  # how little names tell of the numbers that were filled in; 0: they tell all
+    results: Mapping[str, str] = field(default_factory=dict)  # layouts of results that differ
+    names: tuple[str, ...] = ()  # names of the formula's results
+    told: tuple[str, ...] = ()  # arguments and parameters bound by the user
+    doubt: int = 0  # sum of the name ranks of assigned numbers; 0: all names match
     optional: tuple[str, ...] = ()  # numbers that have a default
-    assumed: tuple[str, ...] = ()  # what nobody has said, "W=W.T"; no verdict of "same" rests on it
-    is_compiled: bool = False  # is it what inductor makes of the code that is run
+    assumed: tuple[str, ...] = ()  # guessed bindings, "W=W.T", never enough for "same"
+    is_compiled: bool = False  # whether to run inductor's output
 
     @property
     def sources(self) -> dict[str, str]:
-        """What arguments and parameters are given."""
+        """The sources of arguments and parameters."""
         return {**self.arguments, **self.parameters}
 
     @property
     def numbers(self) -> dict[str, str]:
-        """What arguments and a constructor's arguments are given."""
+        """The sources of arguments and constructor's arguments."""
         return {**self.constructor, **self.arguments}
 
     def run(
         self, values: Mapping[str, Any], sizes: Mapping[str, Any], how: runs.How | None = None
     ) -> runs.Answer:
-        """One run on inputs of the formula, which are left alone."""
+        """The answer of one run on copies of the formula's inputs."""
         how = replace(how or runs.How(), names=self.names, compiled=self.is_compiled)
         given = self.find_own(values, sizes)
         found = runs.run_target(self.code.target, given, how, self.code.path)
@@ -227,7 +227,7 @@ class Program:
     def differentiate(
         self, values: Mapping[str, Any], sizes: Mapping[str, Any], how: runs.How
     ) -> tuple[runs.Answer, dict[str, Any]]:
-        """What a run gives, and the gradient of the results' weighted sum by each value."""
+        """The answer of a run, and the gradients of the results' weighted sum by each value."""
         given = self.find_given(values, sizes)
         answer = self.run(values, sizes, how)
         by_name = {**given.arguments, **given.parameters}
@@ -247,26 +247,24 @@ class Program:
     def pair(
         self, answer: runs.Answer, wanted: Mapping[str, Any]
     ) -> Iterator[tuple[str, Any, Any]]:
-        """The formula's results by name, each as the code gives it and as the formula does."""
+        """Triples of a result's name, the code's value and the formula's."""
         expected = find_expected(self, wanted)
         return (
             (n, found, value) for (n, value), found in zip(expected, answer.results, strict=False)
         )
 
     def find_own(self, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> runs.Given:
-        """What everything is given, in memory of its own."""
+        """The values of all sources, computed on copies of the inputs."""
         own = {k: v.detach().clone() if hasattr(v, "clone") else v for k, v in values.items()}
         try:
             return self.find_given(own, sizes)
         except DeriveError:
             raise
         except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            raise runs.describe_error(
-                error, self.code.path
-            ) from error  # it does not fit these sizes
+            raise runs.describe_error(error, self.code.path) from error  # a misfit at these sizes
 
     def find_given(self, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> runs.Given:
-        """What everything is given."""
+        """The values of all sources."""
 
         def read(sources: Mapping[str, str]) -> dict[str, Any]:
             return {
@@ -281,12 +279,12 @@ class Program:
         return {name for source in self.sources.values() for name in find_names(source)}
 
     def find_taken(self) -> set[str]:
-        """The sizes and scalars that the code is told."""
+        """The sizes and scalars passed as numbers to the code."""
         sources = (*self.arguments.values(), *self.constructor.values())
         return {name for source in sources for name in find_number_names(source)}
 
     def call(self, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> Any:
-        """What the code returns, called here and now."""
+        """The results of the code, called in this process."""
         given = self.find_given(values, sizes)
         found = runs.call_target(
             self.code.target, given.arguments, given.parameters, given.constructor
@@ -294,7 +292,7 @@ class Program:
         return runs.pick_results(found, self.names)
 
     def describe(self) -> tuple[str, ...]:
-        """The arguments whose source is not their own name, as reports say them."""
+        """The bindings whose source is not the argument's own name, as reports show them."""
         everything = {**self.constructor, **self.sources}
         said = [f"{name} = {source}" for name, source in everything.items() if name != source]
         return tuple(said + [f"{name} as {source}" for name, source in self.results.items()])
@@ -309,7 +307,7 @@ def find_expected(program: Program, found: Mapping[str, Any]) -> tuple[tuple[str
 
 
 def check_answer(found: Any) -> None:
-    """EndedError for what is no answer of ours: somebody has answered in our place."""
+    """Raise EndedError for a malformed answer: the code has replaced the runner's."""
     is_answer = isinstance(found, runs.Answer)
     told = (*found.results, *found.gradients.values()) if is_answer else (found,)
     if not is_answer or not all(each is None or isinstance(each, torch.Tensor) for each in told):
@@ -318,7 +316,7 @@ def check_answer(found: Any) -> None:
 
 @dataclass(frozen=True)
 class Equations:
-    """The system that code computes; sizes that it takes as numbers; what it asks of the others."""
+    """The lifted system, the sizes fixed as numbers, and conditions on the other sizes."""
 
     system: ir.System
     fixed: Mapping[str, int]
@@ -327,7 +325,7 @@ class Equations:
 
 @processes.where_it_lives
 def lift_program(program: Program, inputs: Sequence[Any], sizes: Mapping[str, int]) -> Equations:
-    """The equations of code, traced at these sizes; DeriveError where it cannot be."""
+    """The equations of code, traced at these sizes; DeriveError where it cannot be lifted."""
     target = keep_sizes(program.code.target, program.code.path)
     program = replace(program, code=replace(program.code, target=target))
 

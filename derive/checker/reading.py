@@ -1,20 +1,20 @@
-"""Python text as people have it: mended, a script as one function, and which part of it is meant.
+"""Python text to check: repairs of pasted text, scripts as functions, and members by name.
 
-    def f(x)               a colon that lacks is put there        }     a lone bracket goes
-    assert n % h == 0,     so does a comma at the end             “a”   typographic signs are ASCII
+    def f(x)               a missing colon is added               }     unmatched: left out
+    assert n % h == 0,     a final comma is left out              “a”   typographic signs are ASCII
 
-Only slips that can be mended in one way are mended; every one is told, with its line. The cells of
-a notebook are one script, its lines are told by cell. A name that nothing sets may be another one,
-`Rename`: whoever runs the code tells which. A script without functions is one function of the
-tensors that it makes up, and of names that it uses and never makes; what is made empty and then
-filled is none:
+Only errors with a single possible repair are repaired; each repair is reported with its line. The
+cells of a notebook are one script; reports name its lines by cell. An undefined name may be a
+misspelling, `Rename`: running the code decides which. A script without functions becomes one
+function of the tensors that it creates and of its undefined names. Buffers that are created empty
+and filled later are no arguments:
 
     x = torch.randn(1, 4, n)           a tensor made from nothing: an argument, its shape noted
-    nn.init.normal_(x)                 part of its making
+    nn.init.normal_(x)                 part of its creation
     k = x @ w_q                        what follows is the body
     print(k.shape)                     its last assignment is the result
-    attend(q, k, mask=torch.ones(..))  a mask made in a call is an argument too; so is the call's
-                                       value a result, by the function's name
+    attend(q, k, mask=torch.ones(..))  a mask made in a call is an argument too, and the call's
+                                       value is a result named after the function
 """
 
 import ast
@@ -35,12 +35,12 @@ from derive.frontend.notebooks import is_pasted, read_cells, read_pasted
 from derive.ir.functions import ROWS
 from derive.libraries import torch
 
-MOST_RENAMES = 12  # names that are tried in the place of one
+MOST_RENAMES = 12  # replacements tried for a name
 _UNKNOWN = re.compile(
     r"NameError: name '(?P<name>\w+)' is not defined"
     r"|AttributeError: '(?P<owner>\w+)' object has no attribute '(?P<attribute>\w+)'"
 )
-MOST_REPAIRS = 8  # of one text; one with more is no slip of pasting
+MOST_REPAIRS = 8  # repairs of one text
 _SIGNS = str.maketrans(
     {"“": '"', "”": '"', "‘": "'", "’": "'", "−": "-", "–": "-", "×": "*", "\xa0": " "}
     | dict.fromkeys("\u200b\u200c\u200d\ufeff", "")
@@ -49,7 +49,7 @@ _COMMENT = re.compile(r"""^((?:[^#"']|"[^"]*"|'[^']*')*?)(\s*(?:#.*)?)$""")
 
 
 class UnreadableError(Exception):
-    """The text is no Python, and what is wrong cannot be mended; `line` is where."""
+    """The error of a text that is no Python and has no single repair, with its line."""
 
     def __init__(self, says: str, line: int | None, text: str) -> None:
         super().__init__(says)
@@ -59,25 +59,25 @@ class UnreadableError(Exception):
 
 @dataclass(frozen=True)
 class Reading:
-    """The tree and the text that is judged, what was mended, and where each line is told to be."""
+    """The tree and the text to judge, its repairs, and the places of its lines in reports."""
 
     tree: ast.Module
     text: str
     repairs: tuple[Diagnostic, ...] = ()
     places: tuple[str, ...] = ()
-    error: UnreadableError | None = None  # why it is no Python before it is mended
+    error: UnreadableError | None = None  # the syntax error before the repairs
 
 
 @dataclass(frozen=True)
 class Rename:
-    """A name, or an attribute of self, that is read and set nowhere, and one to read instead."""
+    """An undefined name or attribute of self, and its replacement."""
 
     old: str
     new: str
     line: int
 
     def apply(self, reading: Reading) -> Reading:
-        """The text with the other name."""
+        """The reading with the name replaced."""
         text = re.sub(rf"(?<![\w.]){re.escape(self.old)}\b", self.new, reading.text)
         where = say_line(self.line, reading.places)
         says = f"{where}: {self.old} is set nowhere: {self.new} is read instead"
@@ -86,7 +86,7 @@ class Rename:
 
 
 def find_renames(text: str, error: str, line: int | None) -> list[Rename]:
-    """Names of the text that an error about one that is not known may mean, most alike first."""
+    """Replacements for the name in an error about an undefined one, most similar first."""
     found = _UNKNOWN.search(error)
     try:
         tree = _parse(text)
@@ -103,7 +103,7 @@ def find_renames(text: str, error: str, line: int | None) -> list[Rename]:
     names: dict[str, None] = {}
     calls = (n.func for n in every if isinstance(n, ast.Call))
     is_called = not owner and any(isinstance(f, ast.Name) and f.id == name for f in calls)
-    if is_called:  # as a function, which no tensor is
+    if is_called:  # a called name is a function
         names |= dict.fromkeys(n.name for n in functions)
     for node in (part for holder in holders for part in ast.walk(holder) if not is_called):
         match node:
@@ -117,18 +117,18 @@ def find_renames(text: str, error: str, line: int | None) -> list[Rename]:
 
 
 def say_line(line: int, places: tuple[str, ...] = ()) -> str:
-    """A line as it is told: of a file by number, of a notebook by cell."""
+    """A line as reports name it: by number in a file, by cell in a notebook."""
     return places[line - 1] if 0 < line <= len(places) else f"line {line}"
 
 
 def read_python(text: str) -> Reading:
-    """The text as Python, slips of pasting mended; UnreadableError where that cannot be done."""
+    """The reading of a text, with repairs; UnreadableError where no repair is found."""
     cells = read_pasted(text) if is_pasted(text) else None
     return _read(text, ()) if cells is None else _read(cells.text, cells.name_lines())
 
 
 def read_notebook(data: bytes) -> Reading:
-    """The code cells of a notebook as one script; ValueError where it is no notebook."""
+    """The code cells of a notebook as one script; ValueError for other data."""
     cells = read_cells(data, keep_broken=True)
     return _read(cells.text, cells.name_lines())
 
@@ -158,7 +158,7 @@ def _read(text: str, places: tuple[str, ...]) -> Reading:
 
 def _parse(text: str) -> ast.Module:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of escapes such as "\d", which are no concern here
+        warnings.simplefilter("ignore")  # about escapes such as "\d"
         return ast.parse(text)
 
 
@@ -174,7 +174,7 @@ def _describe(error: Exception, text: str, places: tuple[str, ...]) -> Unreadabl
 
 
 def _mend(error: SyntaxError, text: str) -> tuple[str, str] | None:
-    """The text without its first slip, and what was done; None where that is not plain."""
+    """The text with its first error repaired and the repair in words; None for no repair."""
     if isinstance(error, IndentationError) and "unexpected indent" in error.msg:
         whole = dedent(text)
         if whole != text and _find_stop(whole) > (error.lineno or 0):
@@ -191,7 +191,7 @@ def _mend(error: SyntaxError, text: str) -> tuple[str, str] | None:
 
 
 def _find_stop(text: str) -> float:
-    """The line at which the text stops being Python."""
+    """The line of the first syntax error; infinity for none."""
     try:
         _parse(text)
     except SyntaxError as error:
@@ -202,7 +202,7 @@ def _find_stop(text: str) -> float:
 
 
 def _edit_line(error: SyntaxError, row: str) -> Iterator[tuple[str, str]]:
-    """The line as it may have been meant."""
+    """Yield the repaired line and the repair in words."""
     split = _COMMENT.match(row)
     code, rest = split.groups() if split else (row, "")
     at = (error.offset or 1) - 1
@@ -222,7 +222,7 @@ _CALLED = "_called_with"
 
 
 def find_member(names: Mapping[str, Any], member: str, init: str, shown: str) -> Any:
-    """What a dotted name of a file is; whatever the user's constructor raises passes."""
+    """The value of a dotted name of a file; exceptions of a constructor are passed on."""
     first, *rest = member.split(".")
     target = names[first]
     if init:
@@ -252,7 +252,7 @@ def _is_module(target: type) -> bool:
 
 
 def make_object(target: type, init: str, names: Mapping[str, Any]) -> Any:
-    """An object of the class: `init` are the constructor's arguments, or makes it itself."""
+    """An object of the class: `init` has the constructor's arguments, or is the object."""
     try:
         call = compile(ast.parse(f"{_CALLED}({init}\n)", mode="eval"), "<--init>", "eval")
     except (SyntaxError, ValueError) as error:
@@ -269,7 +269,7 @@ def make_object(target: type, init: str, names: Mapping[str, Any]) -> Any:
 
 
 def _take(owner: Any, name: str, shown: str) -> Any:
-    """An attribute; a method as something to call with its own arguments."""
+    """An attribute; a method becomes callable with its own arguments."""
     kind = owner if isinstance(owner, type) else type(owner)
     method = inspect.getattr_static(kind, name, None)
     if not inspect.isfunction(method):
@@ -295,7 +295,7 @@ def _take(owner: Any, name: str, shown: str) -> Any:
 
 
 def list_needed(kind: type) -> list[str]:
-    """The arguments without which no object of a class is made."""
+    """The required arguments of a class's constructor."""
     try:
         known = inspect.signature(kind).parameters.values()
     except (TypeError, ValueError):
@@ -305,7 +305,7 @@ def list_needed(kind: type) -> list[str]:
 
 
 def _stand_for_forward(kind: type, name: str, method: Any) -> type:
-    """The class of modules whose `forward` is the method, but for what the method itself calls."""
+    """A subclass whose `forward` is the method; inside the method it is the original."""
 
     @wraps(method)
     def forward(self: Any, *given: Any, **named: Any) -> Any:
@@ -324,7 +324,7 @@ _MAKERS = {
     *("randn", "rand", "randint", "empty", "zeros", "ones", "full", "normal", "arange", "linspace"),
     *("tensor", "as_tensor", "from_numpy", "random", "uniform", "standard_normal", "Parameter"),
 }
-# The endings of what draws a tensor's entries anew, as in nn.init and in the methods of a tensor.
+# Names of functions that fill a tensor, in nn.init and among the methods of tensors.
 _DRAWS = re.compile(
     r"((trunc_|log_)?normal|(xavier|kaiming)_(uniform|normal)|uniform|constant|ones|zeros?|eye|dirac"
     r"|orthogonal|sparse|random|bernoulli|exponential|cauchy|geometric|fill)_"
@@ -333,20 +333,20 @@ _DRAWS = re.compile(
 
 @dataclass(frozen=True)
 class Script:
-    """The statements as a function `script`, what it is given, what it returns."""
+    """A script with its possible arguments and results."""
 
     tree: ast.Module
     arguments: tuple[str, ...]
-    made: tuple[str, ...]  # those of the arguments that the script itself makes from nothing
-    results: tuple[str, ...]  # what it assigns, last first: candidates for the result
-    unused: tuple[tuple[str, int], ...]  # names that are made and never read, and their lines
-    free: Mapping[str, int]  # names that are never made, and the lines that need them first
-    filled: tuple[str, ...]  # those of them whose entries are assigned
-    called: tuple[str, ...]  # those of them that are only called
-    sources: Mapping[str, tuple[str, ...]]  # what each result is made from
-    shapes: Mapping[str, tuple[str, ...]]  # the names of extents of what is made, "" for others
+    made: tuple[str, ...]  # arguments that the script itself creates
+    results: tuple[str, ...]  # assigned names, last first: candidates for the result
+    unused: tuple[tuple[str, int], ...]  # names never read, and their lines
+    free: Mapping[str, int]  # undefined names, and the lines that first read them
+    filled: tuple[str, ...]  # free names whose entries are assigned
+    called: tuple[str, ...]  # free names that are only called
+    sources: Mapping[str, tuple[str, ...]]  # the names that each result depends on
+    shapes: Mapping[str, tuple[str, ...]]  # names of extents of created tensors, "" for others
     numbers: tuple[str, ...]  # names that are whole numbers
-    chosen: str = ""  # the result that is asked for
+    chosen: str = ""  # the requested result
 
 
 def read_script(tree: ast.Module, chosen: str = "") -> Script:
@@ -354,7 +354,7 @@ def read_script(tree: ast.Module, chosen: str = "") -> Script:
     unused = find_unused(tree)
     tree = name_calls(tree)
     entries = _find_filled(tree)
-    all_made: dict[str, ast.expr] = {}  # from nothing, masks among them
+    all_made: dict[str, ast.expr] = {}  # created tensors, with masks
     numbers: dict[str, bool] = {}
     for statement in tree.body:
         match statement:
@@ -364,7 +364,7 @@ def read_script(tree: ast.Module, chosen: str = "") -> Script:
                 is_whole = isinstance(value, ast.Constant) and type(value.value) is int
                 numbers[name] = numbers.get(name, True) and is_whole
     made = tuple(
-        name  # what is made without drawing numbers and filled later is none
+        name  # a buffer created without random numbers and filled later is no argument
         for name, value in all_made.items()
         if name not in entries or ast.unparse(value).rpartition("(")[0].split(".")[-1] == "randn"
     )
@@ -400,7 +400,7 @@ def read_script(tree: ast.Module, chosen: str = "") -> Script:
 
 
 def name_calls(tree: ast.Module) -> ast.Module:
-    """The script in which the value of a call of its own functions has the function's name."""
+    """The script with calls of its own functions assigned to names, and their masks too."""
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     taken = {name for name, _ in _find_stores(tree)}
     body: list[ast.stmt] = []
@@ -410,7 +410,7 @@ def name_calls(tree: ast.Module) -> ast.Module:
         body.append(ast.fix_missing_locations(ast.copy_location(made, at)))
 
     for statement in tree.body:
-        match statement:  # that shows or assigns what a function gives
+        match statement:  # a call of a function, shown or assigned
             case (
                 ast.Expr(ast.Attribute(ast.Call(ast.Name(name)) as call, "shape"))
                 | ast.Expr(ast.Call(ast.Name(name)) as call)
@@ -422,7 +422,7 @@ def name_calls(tree: ast.Module) -> ast.Module:
                 continue
         named = [(arg.arg, each) for arg, each in zip(function.args.args, call.args, strict=False)]
         named += [(word.arg, word.value) for word in call.keywords if word.arg]
-        masks = {  # made in the call, which have the names of their parameters
+        masks = {  # masks created in the call, by parameter
             name: value
             for name, value in dict(named).items()
             if "mask" in name and name not in taken and makes_mask(value)
@@ -452,7 +452,7 @@ def to_function(script: Script, arguments: tuple[str, ...], result: str) -> ast.
     """A module with the imports and one function `script` of these arguments."""
     sources = script.sources.get(result)
     kept = (*(sources if sources is not None else script.made), *arguments)
-    left = [name for name in script.made if name not in kept]  # and what is made from them
+    left = [name for name in script.made if name not in kept]  # and their dependents, added below
     imports: list[ast.stmt] = []
     body: list[ast.stmt] = []
     for statement in script.tree.body:
@@ -472,12 +472,12 @@ def to_function(script: Script, arguments: tuple[str, ...], result: str) -> ast.
     end: ast.stmt = ast.copy_location(ast.Return(answer), last)
     empty = ast.arguments([], [ast.arg(name) for name in arguments], None, [], [], None, [])
     function = ast.FunctionDef("script", empty, [end], [], None, lineno=1, col_offset=0)
-    ast.fix_missing_locations(function).body = [*body, end]  # the others have theirs
+    ast.fix_missing_locations(function).body = [*body, end]  # the body has locations already
     return ast.Module([*imports, function], [])
 
 
 def _is_shown(statement: ast.stmt) -> bool:
-    """Does it do nothing but show a value, or that two are equal?"""
+    """Whether the statement only shows a value or a comparison."""
     match statement:
         case ast.Expr(ast.Call(ast.Name("print" | "display"))):
             return True
@@ -489,7 +489,7 @@ def _is_shown(statement: ast.stmt) -> bool:
 
 
 def _is_making(statement: ast.stmt, arguments: tuple[str, ...]) -> bool:
-    """Does the statement only make or draw one of the arguments, or give a number that is one?"""
+    """Whether the statement only creates, fills or sets one of the arguments."""
     match statement:
         case ast.Assign([ast.Name(name)], value) if name in arguments:
             return makes_tensor(value) or makes_mask(value) or isinstance(value, ast.Constant)
@@ -502,7 +502,7 @@ def _is_making(statement: ast.stmt, arguments: tuple[str, ...]) -> bool:
 
 
 def _find_sources(tree: ast.Module, result: str) -> tuple[str, ...]:
-    """The names that a result is made from, through whatever is assigned or filled."""
+    """The names that a result depends on, through assignments and filled entries."""
     needed = dict.fromkeys([result])
     size = 0
     while size != len(needed):
@@ -518,7 +518,7 @@ def _find_sources(tree: ast.Module, result: str) -> tuple[str, ...]:
 
 
 def _find_shape(value: ast.expr) -> tuple[str, ...]:
-    """The names of the extents of a tensor that is made so, "" where one has none."""
+    """The names of the extents of a created tensor, "" for an extent without a name."""
     while isinstance(value, ast.BinOp):
         value = value.left if makes_tensor(value.left) else value.right
     given = value.args if isinstance(value, ast.Call) else []
@@ -532,10 +532,10 @@ def find_unused(tree: ast.AST) -> tuple[tuple[str, int], ...]:
     nodes = list(ast.walk(tree))
     loads = {n.id for n in _walk_names(tree, ast.Load)}
     loads |= {name for n in nodes if isinstance(n, ast.Global) for name in n.names}
-    for node in nodes:  # what counts a loop need not be read
+    for node in nodes:  # loop variables need not be read
         if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
             loads |= {n.id for n in _walk_names(node.target)}
-    for node in nodes:  # nor each of several names that are assigned together
+    for node in nodes:  # nor all names of a tuple assignment
         if isinstance(node, (ast.Tuple, ast.List)) and isinstance(node.ctx, ast.Store):
             names = {n.id for n in _walk_names(node)}
             loads |= names if names & loads else set()
@@ -554,7 +554,7 @@ def _walk_names(node: ast.AST, kind: Any = ast.expr_context) -> tuple[ast.Name, 
 
 
 def _find_stores(tree: ast.AST, *, entries: bool = False) -> list[tuple[str, int]]:
-    """What the statements of the outermost level assign, or assign entries of."""
+    """Names and lines of top-level assignments; with `entries`, of assigned entries too."""
     found = []
     for statement in getattr(tree, "body", []):
         match statement:
@@ -576,14 +576,14 @@ def _find_filled(tree: ast.AST) -> dict[str, None]:
 
 
 def makes_mask(value: ast.expr) -> bool:
-    """Is it made from nothing, of numbers and functions of torch alone: a causal mask?"""
+    """Whether the value creates a mask: a call, comparison or negation with a factory."""
     calls = [n.func for n in ast.walk(value) if isinstance(n, ast.Call)]
     made = any(isinstance(f, ast.Attribute) and f.attr in _MAKERS for f in calls)
     return made and isinstance(value, (ast.Call, ast.UnaryOp, ast.Compare))
 
 
 def makes_tensor(value: ast.expr) -> bool:
-    """Is the value a tensor made from nothing?"""
+    """Whether the value creates a tensor, perhaps scaled or shifted."""
     match value:
         case ast.Call(ast.Attribute(inner, name)):
             is_made = name not in ROWS and makes_tensor(inner)

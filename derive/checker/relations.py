@@ -1,11 +1,11 @@
-"""What code states of its sizes where it fails, and the relations among sizes that follow.
+"""Statements on sizes in failing code, and the relations among sizes that follow.
 
-    x.view(b, s, h, d)            that fails at E=6 H=3 D=7 asks for as many elements: E = H*D
-    x.view(b, s, h, -1)           asks for a multiple of H
-    assert x.size(-1) == h * d    that fails says which numbers have to be equal
+    x.view(b, s, h, d)            failing at E=6 H=3 D=7 states an equal number of elements: E = H*D
+    x.view(b, s, h, -1)           states a multiple of H
+    assert x.size(-1) == h * d    failing, states which numbers have to be equal
 
-The sizes of a sample are distinct, and as far as can be had from their products too, so a number
-has a name.
+The sizes of a sample are distinct, and distinct from products where possible, so that numbers
+identify sizes.
 """
 
 import ast
@@ -23,27 +23,27 @@ from derive.ir import nodes as ir
 from derive.libraries import torch
 
 Names: TypeAlias = tuple[str | int, ...]
-Relation: TypeAlias = tuple[str, Names]  # a size, and those whose product it is, or one equal to it
-# The size of a later relation may stand in the product of an earlier.
+Relation: TypeAlias = tuple[str, Names]  # a size and the factors it is equal to
+# The product of a relation may contain sizes defined by later relations.
 Relations: TypeAlias = tuple[Relation, ...]
-MOST_NAMES = 4  # in the product that a number may be
-MOST_GUESSES = 4  # that follow from what was stated at one sample
-_FACTOR = 2  # of a size that has to be a multiple, where no size is the other factor
+MOST_NAMES = 4  # factors of a product
+MOST_GUESSES = 4  # relations guessed from the statements at one sample
+_FACTOR = 2  # factor assumed for a multiple where no size is the other factor
 
 
 @dataclass(frozen=True)
 class Statement:
-    """Two numbers of which code says that they agree, or that the first is a multiple."""
+    """Two numbers that code requires to be equal, or the first to be a multiple."""
 
     one: int
     other: int
-    names: tuple[str | int, ...] = ()  # of the second, where they are known
-    is_product: bool = False  # of several sizes: that two are equal is not said
+    names: tuple[str | int, ...] = ()  # sizes whose product the second is, where known
+    is_product: bool = False  # a product of several sizes, not one size
     is_multiple: bool = False
 
 
 def read_view(name: str, args: Any, kwargs: Mapping[str, Any]) -> Iterator[Statement]:
-    """The elements that a view has, and those that it asks for, without what both have."""
+    """The statement of a failing view: numbers of elements, without common extents."""
     have: list[int] = []
     asked: list[Any] = []
     match name, args:
@@ -67,7 +67,7 @@ def _flatten(shape: Sequence[Any]) -> list[Any]:
 
 
 def read_refusal(frame: FrameType, line: int) -> tuple[list[Statement], bool]:
-    """What the code's own assert or raise at a line compares, and whether it reads elements."""
+    """Statements of the assert or raise at a line, and whether it reads tensor elements."""
     said, reads_elements = list[Statement](), False
     stops: list[Any]
     ways: tuple[Any, Any]
@@ -86,7 +86,7 @@ def read_refusal(frame: FrameType, line: int) -> tuple[list[Statement], bool]:
 
 
 def _reads_elements(test: ast.expr, frame: FrameType) -> bool:
-    """Does a condition read elements of tensors, not shapes alone?"""
+    """Whether a condition reads elements of tensors, not shapes alone."""
     names = {**frame.f_globals, **frame.f_locals}
     names |= {n: each.to("meta") for n, each in names.items() if isinstance(each, torch.Tensor)}
     try:
@@ -114,7 +114,7 @@ def _read_test(
             is_multiple = False
         case _:
             return
-    try:  # numbers, or shapes number by number, as the frame that failed has them
+    try:  # numbers, or shapes number by number, in the failing frame
         codes = (compile(ast.Expression(e), "<assertion>", "eval") for e in (one, other))
         left, right = (eval(code, frame.f_globals, frame.f_locals) for code in codes)
     except Exception:  # whatever the user's expression raises
@@ -136,7 +136,7 @@ def guess_relations(
     told: Collection[str],
     extents: Sequence[Names] = (),
 ) -> list[Relations]:
-    """Ties under which what was stated together holds at these sizes, the fewest first."""
+    """Relations that make the statements of one run true, fewest first."""
     dependent = {name for name, _ in relations}
     known = {name: size for name, size in sizes.items() if name not in dependent and size > 1}
     names = _name_products(known, extents)
@@ -151,7 +151,7 @@ def guess_relations(
 
 
 def _name_products(sizes: Mapping[str, int], extents: Sequence[Names]) -> dict[int, list[Names]]:
-    """The names whose product a number is: as few as can be, those that the formula has first."""
+    """The shortest products for each number, those of the formula first."""
     found: dict[int, list[Names]] = {}
     own = [names for names in extents if {*names} <= {*sizes}]
     for count in range(1, MOST_NAMES + 1):
@@ -169,7 +169,7 @@ def _solve(
     extents: Sequence[Names],
     relations: Relations,
 ) -> Iterator[Relations]:
-    """The ways to make all of these true by relations, beside those that are known already."""
+    """Yield the sets of relations, with those already known, that make all statements true."""
     if not statements:
         yield relations
         return
@@ -183,11 +183,11 @@ def _solve(
             yield from _solve(rest, names, told, extents, relations)
             continue
         relation: Relation | None = None
-        if stated.is_multiple:  # the one size as the other times a third, or twice
+        if stated.is_multiple:  # one size as the other times a third, or times 2
             if len(one) == len(other) == 1 and one != other and one[0] not in told:
                 third = [names for names in extents if other[0] in names and one[0] not in names]
                 relation = str(one[0]), (third or [(other[0], _FACTOR)])[0]
-        else:  # with one size on its left
+        else:  # an equation with a single size on one side
             mine, yours = (*(left - right).elements(),), (*(right - left).elements(),)
             for a, b in ((yours, mine), (mine, yours)):
                 is_single = len(a) == 1 and b and isinstance(a[0], str)
@@ -204,7 +204,7 @@ def _expand(names: Names, relations: Relations) -> Names:
 
 
 def set_sizes(sizes: Mapping[str, int], relations: Relations) -> dict[str, int]:
-    """The sizes, with those that others make as the relations have them."""
+    """The sizes, with dependent ones computed from the relations."""
     found = dict(sizes)
     for name, product in reversed(relations):
         found[name] = prod(n if isinstance(n, int) else found[n] for n in product)
@@ -212,7 +212,7 @@ def set_sizes(sizes: Mapping[str, int], relations: Relations) -> dict[str, int]:
 
 
 def find_coincidences(names: Sequence[str], extents: Sequence[Names]) -> Iterator[Relations]:
-    """Relations that no code states, to say under which it would be right, products first."""
+    """Yield unstated relations to try, products first."""
     products = [(whole, product) for product in extents for whole in names if whole not in product]
     products = [relation for relation in products if {*relation[1]} <= {*names}]
     equal: list[Relation] = [(other, (one,)) for one, other in combinations(names, 2)]
@@ -228,7 +228,7 @@ def find_coincidences(names: Sequence[str], extents: Sequence[Names]) -> Iterato
 
 
 def find_merged(system: ir.System) -> list[tuple[str, ...]]:
-    """The products of sizes that are extents of the formula."""
+    """The products of two sizes that are extents of the formula."""
     tensors = (*system.tensors, *(equation.target.tensor for equation in system.equations))
     extents = (extent for tensor in tensors for extent in tensor.shape)
     merged = (extent.factors for extent in extents if isinstance(extent, ir.Mul))

@@ -1,14 +1,13 @@
-"""The sizes and the inputs at which code is judged, by seed.
+"""Samples: the sizes and the seeded inputs at which code is judged.
 
-    samples      distinct sizes that respect the relations that code states, and inputs by seed
-    sizes        each 1 in turn, each two equal in turn, around each whole number of the code, and
-                 the other side of each condition under which code was lifted; each far beyond the
-                 others
-    inputs       zeros, equal and whole ones, large ones, the ends of a domain, every second row
-                 alike; around each number of code and formula, and so large that parts of the
+    samples      distinct sizes that satisfy the relations stated by the code, and seeded inputs
+    sizes        each 1 in turn, each two equal in turn, around each whole number of the code,
+                 beyond each condition under which code was lifted, each far larger than the others
+    inputs       zeros, equal, whole and large numbers, the ends of a domain, every second row
+                 alike; around each number of code and formula, and scaled so that parts of the
                  formula reach it
 
-How many there are is bounded in steps and elements, never in time.
+The number of samples is bounded in steps and elements, never in time.
 """
 
 from __future__ import annotations
@@ -32,51 +31,50 @@ from derive.libraries import torch
 
 Values = dict[str, Any]
 
-FACTORS = ((3, 2, 4, 5), (2, 4, 3, 5), (1, 5, 2, 3))  # sizes whose product is a size, by sample
-COUNT = 3  # samples; the second has a size 1, if the code can bear it
-_SCALARS = (1.5, 0.75, 1.25, 0.625, 2.5)  # small fractions, which fields have exactly
+FACTORS = ((3, 2, 4, 5), (2, 4, 3, 5), (1, 5, 2, 3))  # factors of merged sizes, by sample
+COUNT = 3  # samples; the second has a size 1 where the code runs
+_SCALARS = (1.5, 0.75, 1.25, 0.625, 2.5)  # small fractions, exact in fields
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Sizes, and inputs by seed.
+    """Sizes and seeded inputs.
 
-    `change` is what is done to the inputs, `reason` what is special of it all; `resize` is the way
-    to the same sample at other sizes.
+    `change` alters the drawn inputs; `reason` names the special property of the sample.
     """
 
     system: ir.System
     sizes: Mapping[str, int]
     seed: int
-    defaulted: tuple[str, ...] = ()  # scalars that the code does not take keep their default
-    fixed: Mapping[str, int] = field(default_factory=dict)  # sizes that cannot be otherwise
-    relations: Relations = ()  # sizes that others make, E = H*D
+    defaulted: tuple[str, ...] = ()  # scalars at their default, not taken by the code
+    fixed: Mapping[str, int] = field(default_factory=dict)  # sizes that cannot vary
+    relations: Relations = ()  # dependent sizes, E = H*D
     change: Callable[[Sample, dict[str, Any]], dict[str, Any]] | None = None
     reason: str = ""
-    is_defined: bool = False  # does it say something only where the formula has finite values?
-    is_limit: bool = False  # are its sizes around a number of the code, which may be a limit of it?
-    is_remark: bool = False  # is a difference there no more than a finding?
+    is_defined: bool = False  # whether it counts only where the formula is finite
+    is_limit: bool = False  # whether its sizes are near a number that may be a limit of the code
+    is_remark: bool = False  # whether a difference is only a finding
 
     @property
     def is_ordinary(self) -> bool:
-        """Are its inputs such as are drawn, whatever its sizes?"""
+        """Whether the inputs are drawn ones, at any sizes."""
         return self.change is None or not self.reason
 
     def resize(self, **sizes: int) -> Sample | None:
-        """The sample at other sizes; None where they are fixed, made of others, or impossible."""
+        """The sample at other sizes; None for fixed, dependent or impossible ones."""
         if any(name in self.fixed or name in dict(self.relations) for name in sizes):
             return None
         moved = set_sizes({**self.sizes, **sizes}, self.relations)
         return replace(self, sizes=moved) if draws.is_possible(self.system, moved) else None
 
     def make_inputs(self, dtype: Any = None, *, empty_row: bool = False) -> dict[str, Any]:
-        """Inputs of the formula by name, new ones at every call."""
+        """The formula's inputs by name, fresh tensors at every call."""
         values = draws.draw_inputs(self.system, self.sizes, self.seed, dtype, empty_row=empty_row)
         plain = draws.draw_inputs(self.system, self.sizes) if self.defaulted else {}
         values |= {name: plain[name] for name in self.defaulted}
         for name, value in () if empty_row else values.items():
             if getattr(value, "dtype", None) is torch.bool and 1 in value.shape:
-                values[name] = torch.ones_like(value)  # else a row along that index were empty
+                values[name] = torch.ones_like(value)  # otherwise a row would be empty
         for number, entry in enumerate(self.system.scalars):
             if entry.name not in self.defaulted and (entry.default is None or self.seed):
                 turn = (number + self.seed) % len(_SCALARS)
@@ -86,12 +84,12 @@ class Sample:
         return values if self.change is None else self.change(self, values)
 
     def evaluate(self, values: Mapping[str, Any], *, is_regular: bool = False) -> dict[str, Any]:
-        """The formula's results of these inputs, by name."""
+        """The formula's results on these inputs, by name."""
         found = evaluate_system(self.system, values, self.sizes, is_regular=is_regular)
         return {tensor.name: found[tensor.name] for tensor in self.system.results}
 
     def describe(self) -> str:
-        """What is special about it, its sizes, and the scalars that were drawn."""
+        """The sample in words: its reason, its sizes and drawn scalars."""
         names = [s.name for s in self.system.scalars if s.name not in self.defaulted]
         values = self.make_inputs() if names else {}
         drawn = {name: f"{values[name]:g}" for name in names if isinstance(values[name], float)}
@@ -100,23 +98,23 @@ class Sample:
 
 
 def show_sizes(sizes: Mapping[str, object], between: str = "") -> str:
-    """Sizes in words: D=2 N=3."""
+    """Sizes as text: D=2 N=3."""
     return f"{between} ".join(f"{name}={size}" for name, size in sizes.items())
 
 
 @dataclass(frozen=True)
 class Samples:
-    """The first of some samples; the others are made when they are asked for."""
+    """The first sample; the others are made on demand."""
 
     first: Sample
     make_others: Callable[[], list[Sample]]
-    told: frozenset[str] = frozenset()  # sizes that cannot be otherwise
+    told: frozenset[str] = frozenset()  # sizes that cannot vary
 
 
 def make_samples(
     system: ir.System, fixed: Mapping[str, int], relations: Relations = ()
 ) -> Samples | None:
-    """Samples at sizes that are free but for those fixed and related; None where there are none."""
+    """Samples at free sizes except the fixed and related; None where impossible."""
     dependent = {name for name, _ in relations}
     merged = (n for _, made in relations if len(made) > 1 for n in made if isinstance(n, str))
     roots = [n for n in dict.fromkeys(merged) if n not in dependent and n not in fixed]
@@ -147,14 +145,14 @@ def make_samples(
 
 
 MOST_SIZES = 80  # samples at other sizes
-MOST_ELEMENTS = 500_000  # that the formula computes at one of them
-MOST_TOGETHER = 5_000_000  # and at all of them
-_EVERY, _DOUBLINGS = 130, 12  # sizes that are tried one by one, then so often twice as large
-_LEAST = 2  # numbers of a formula beyond which every sample goes
-_FARTHEST = 1 << 14  # the longest index that is tried
-_MOST_PLACED = 1 << 24  # values of indices for which one condition is looked at
-_FAR = (71, 303, 5003)  # sizes that are tried whatever the code has, if they are cheap
-_BESIDE = 4  # sizes beside one another, since what holds at one may hang on its remainder
+MOST_ELEMENTS = 500_000  # elements that the formula computes at one sample
+MOST_TOGETHER = 5_000_000  # elements at all samples
+_EVERY, _DOUBLINGS = 130, 12  # sizes tried one by one, then by doubling
+_LEAST = 2  # largest number of a formula that every sample exceeds
+_FARTHEST = 1 << 14  # longest index to try
+_MOST_PLACED = 1 << 24  # points at which one condition is evaluated
+_FAR = (71, 303, 5003)  # sizes always tried, if cheap
+_BESIDE = 4  # smallest sizes to try, since code may depend on remainders
 
 
 def find_ends(sample: Sample, entry: ir.Tensor) -> tuple[int, int]:
@@ -167,7 +165,7 @@ def find_ends(sample: Sample, entry: ir.Tensor) -> tuple[int, int]:
 def place_values(
     pool: Callable[[Sample, ir.Tensor], list[float]], turn: int, sample: Sample, values: Values
 ) -> Values:
-    """The values of a pool at random places of each tensor."""
+    """The inputs with the values of a pool at random places of each tensor."""
     generator = torch.Generator().manual_seed(sample.seed + turn)
     for entry in list_tensors(sample.system, "real", "int"):
         if found := pool(sample, entry):
@@ -197,7 +195,7 @@ def vary_sizes(sample: Sample, numbers: Sequence[float]) -> Iterator[Sample]:
 
 
 def pass_limits(sample: Sample, *, has_loops: bool) -> dict[str, list[Sample]]:
-    """Each size with samples at which it is far larger than the others, from near to far."""
+    """For each size, samples at which it is far larger than the others, nearest first."""
     every = {
         name: [lengthen(sample, name, far) for far in _FAR[: -1 if has_loops else None]]
         for name in find_free_sizes(sample)
@@ -208,7 +206,7 @@ def pass_limits(sample: Sample, *, has_loops: bool) -> dict[str, list[Sample]]:
 
 
 def lengthen(sample: Sample, name: str, size: int) -> Sample | None:
-    """The sample with one size far larger than the others, small ones if it can be."""
+    """The sample with one size far larger than the others, which are small if possible."""
     free = find_free_sizes(sample)
     small = {other: min(sample.sizes[other], 2 + k % 2) for k, other in enumerate(free)}
     tries = (sample.resize(**{**rest, name: size}) for rest in (small, {}))
@@ -224,12 +222,12 @@ def lengthen(sample: Sample, name: str, size: int) -> Sample | None:
 
 
 def find_free_sizes(sample: Sample) -> list[str]:
-    """The sizes that may be otherwise."""
+    """The sizes that are neither fixed nor dependent."""
     return [name for name in sample.sizes if name not in {*sample.fixed, *dict(sample.relations)}]
 
 
 def pass_bounds(sample: Sample, most: int = MOST_ELEMENTS) -> tuple[list[Sample], list[int]]:
-    """Samples in which indices go beyond the numbers of the formula, and those not gone beyond."""
+    """Samples whose indices exceed numbers of the formula, and the numbers not exceeded."""
     found: dict[tuple[int, ...], Sample] = {}
     missed: dict[int, None] = {}
     for part in list_parts(sample.system):
@@ -260,7 +258,7 @@ def pass_bounds(sample: Sample, most: int = MOST_ELEMENTS) -> tuple[list[Sample]
 
 
 def _is_beyond(part: ir.Expr, sample: Sample) -> bool:
-    """Is a condition on indices true and false, or does an index go beyond what a function has?"""
+    """Whether a condition on indices takes both values, or an index exceeds a call's numbers."""
     inside = list(walk(part))
     indices = dict.fromkeys(each for each in inside if isinstance(each, ir.Index))
     lengths = [polynomial.evaluate_extent(index.extent, sample.sizes) for index in indices]
@@ -275,11 +273,11 @@ def _is_beyond(part: ir.Expr, sample: Sample) -> bool:
 def find_other_sides(
     sample: Sample, path: Sequence[Condition]
 ) -> Iterator[tuple[Condition, Sample]]:
-    """The sample at sizes at which a condition does not hold and those before it do."""
+    """Yield samples at which a condition fails and those before it hold."""
     sizes = (*range(1, _EVERY), *(_EVERY << k for k in range(_DOUBLINGS)))
 
     def holds(condition: Condition, **size: int) -> bool:
-        """Does it hold at another size, as far as can be told?"""
+        """Whether the condition holds at another size; True where unknown."""
         try:
             return condition.holds({**sample.sizes, **size})
         except (KeyError, ZeroDivisionError):
@@ -303,7 +301,7 @@ def find_other_sides(
 
 
 def count(sample: Sample) -> int:
-    """How many elements are computed at a sample."""
+    """The number of elements computed at a sample."""
     return int(max(draws.count_work(sample.system, sample.sizes), prod(sample.sizes.values())))
 
 
@@ -330,7 +328,7 @@ def _list_sizes(sample: Sample, numbers: Sequence[float]) -> Iterator[tuple[dict
     for (number, whose), name in product(numbered, names):
         for size in (number - 1, number, number + 1):
             yield {name: size}, f"{name} is {size}, for the {number} of {whose}"
-    # Products that code may compare with a number: of two sizes, and of a whole tensor.
+    # Products that code may compare with a number: of two sizes, and of a tensor's sizes.
     tensors = list_tensors(sample.system)
     inside = [{getattr(p, "name", "") for x in e.shape for p in walk(x)} for e in tensors]
     shapes = (tuple(name for name in names if name in own) for own in inside)
@@ -354,37 +352,37 @@ def list_parts(system: ir.System) -> list[ir.Expr]:
 
 
 def list_tensors(system: ir.System, *kinds: str) -> list[ir.Tensor]:
-    """The tensors that a formula is given, of these kinds if any is named."""
+    """The input tensors of a formula, of some kinds if any are named."""
     return [tensor for tensor in system.tensors if not kinds or tensor.kind in kinds]
 
 
 def evaluate_parts(sample: Sample) -> Iterator[tuple[ir.Expr, Evaluator]]:
-    """Every node of the formula, with an evaluator that has its values at a sample."""
+    """Every node of the formula, with an evaluator at the sample's inputs."""
     evaluator = Evaluator(sample.make_inputs(), sample.sizes, sample.system.empty_row)
     for equation in sample.system.equations:
         evaluator.define(equation)
     return ((part, evaluator) for part in list_parts(sample.system))
 
 
-# Inputs at which code is judged beside random ones.
+# Special inputs.
 
-Way: TypeAlias = Callable[[Any], Any]  # what is made of the entries of a tensor
-Change: TypeAlias = Callable[[Sample, dict[str, Any]], dict[str, Any]]  # of the inputs of a sample
-SCALES = (20.0, 1e3, 1e6)  # factors of the inputs at which clamps and caps have a say
-MOST_NUMBERS = 16  # of code and formula that are tried
-MOST_ALIKE = 80  # samples in which the entries of tensors have something in common
-MOST_PLACES = 6  # samples that spread a few values over tensors with fewer elements
-MOST_FACTORS = 4  # of the inputs, that make parts of the formula reach a number
-_NEAR = 1e-6  # how far below and above a number is just beside it
-_ALTERNATIONS = 4  # of two integers in a tensor
-_LEAST_FLOAT = 1e-37  # about the least that float32 holds
+Way: TypeAlias = Callable[[Any], Any]  # a function of a tensor's entries
+Change: TypeAlias = Callable[[Sample, dict[str, Any]], dict[str, Any]]  # of a sample's inputs
+SCALES = (20.0, 1e3, 1e6)  # factors of the inputs at which clamps and caps take effect
+MOST_NUMBERS = 16  # numbers of code and formula to try
+MOST_ALIKE = 80  # samples with tensors of zeros, equal entries or one sign
+MOST_PLACES = 6  # samples that spread a pool of values over small tensors
+MOST_FACTORS = 4  # factors with which parts of the formula reach a number
+_NEAR = 1e-6  # relative distance of numbers just below and above
+_ALTERNATIONS = 4  # repeats of two integers in a tensor
+_LEAST_FLOAT = 1e-37  # about the least positive normal float32
 _STEPWISE = {"floor", "ceiling", "mod", "floordiv"}
 
 
 def vary_inputs(samples: Sequence[Sample], numbers: Sequence[float]) -> Iterator[Sample]:
-    """Samples with inputs that are special; `numbers` are those of the code."""
+    """Yield samples with special inputs; `numbers` are those of the code."""
     first, system = samples[0], samples[0].system
-    # does rounding decide on which side of a jump its values are, at special inputs?
+    # Whether rounding decides the side of a jump at special inputs.
     inside = [part for step in _find_steps(system) for part in walk(step)]
     if any(isinstance(part, ir.Access) and part.tensor not in system.inputs for part in inside):
         inside = list_parts(system)
@@ -429,7 +427,7 @@ def vary_inputs(samples: Sequence[Sample], numbers: Sequence[float]) -> Iterator
 
 
 def _vary_scalars(sample: Sample, numbers: Sequence[float]) -> Iterator[Sample]:
-    """Each scalar in turn at 0 and 1, negative, small and large, and at numbers of either sign."""
+    """Yield samples with one scalar at 0, 1, small, large, and at the numbers, of either sign."""
     told = select_numbers((*numbers, *find_numbers(sample.system)))
     near = [each for n in told for each in (n, 1.5 * n + 0.375)]
     values = dict.fromkeys((0.0, 1.0, -1.0, -0.375, _NEAR, 1 / _NEAR, *near, *(-n for n in near)))
@@ -443,9 +441,9 @@ def _vary_scalars(sample: Sample, numbers: Sequence[float]) -> Iterator[Sample]:
 
 
 def scale(sample: Sample, factor: float, *, within: bool = False, more: float = 0) -> Sample:
-    """The sample with its real inputs that have no domain so many times as large, and more.
+    """The sample with real inputs without a domain scaled by `factor`, plus `more`.
 
-    With `within` also those whose domain holds what they are then.
+    With `within`, inputs whose domain contains the scaled values are scaled too.
     """
 
     def act(_: ir.Tensor, domain: draws.Domain, value: Any) -> Any:
@@ -459,13 +457,13 @@ def scale(sample: Sample, factor: float, *, within: bool = False, more: float = 
 
 
 def select_numbers(numbers: Iterable[float]) -> list[float]:
-    """The numbers that are worth a try: 0, 1 and 2 are met in any case."""
+    """The numbers to try, without 0, 1 and 2, which other samples cover."""
     kept = dict.fromkeys(n for n in numbers if _LEAST_FLOAT <= abs(n) <= 1 / _NEAR**2)
     return [n for n in kept if n not in {-2, -1, 1, 2}][:MOST_NUMBERS]
 
 
 def _find_steps(system: ir.System) -> list[ir.Expr]:
-    """Where values jump: the place of the largest of equals, a floor."""
+    """The discontinuous nodes: argmax and the like, and floor and the like."""
     return [
         part
         for part in list_parts(system)
@@ -475,7 +473,7 @@ def _find_steps(system: ir.System) -> list[ir.Expr]:
 
 
 def _is_rounded(part: ir.Expr) -> bool:
-    """May its value at small whole numbers be rounded?"""
+    """Whether the node's value at small whole numbers may be rounded."""
     match part:
         case ir.Number(value):
             return value.denominator & (value.denominator - 1) != 0
@@ -491,14 +489,14 @@ def _is_rounded(part: ir.Expr) -> bool:
 
 
 def _has_rows(system: ir.System) -> bool:
-    """Are entries left out of rows? What an empty one gives is told beside the verdict."""
+    """Whether rows leave out entries; empty rows are a finding beside the verdict."""
     parts = list_parts(system)
     left = (part.condition for part in parts if isinstance(part, (ir.Along, ir.Reduce)))
     return any(each != ir.TRUE for each in left) or any(isinstance(p, ir.Infinity) for p in parts)
 
 
 def alter(kind: str, act: Callable[[ir.Tensor, draws.Domain, Any], Any]) -> Change:
-    """The change that makes something of what each tensor of a kind holds."""
+    """The change that applies a function to each tensor of a kind."""
 
     def change(sample: Sample, values: Values) -> Values:
         for entry in list_tensors(sample.system, kind):
@@ -511,7 +509,7 @@ def alter(kind: str, act: Callable[[ir.Tensor, draws.Domain, Any], Any]) -> Chan
 
 
 def _make_whole(sample: Sample, reason: str, *, is_paired: bool = False) -> Sample:
-    """Small whole numbers, as far as a domain has them: zeros, equal values."""
+    """The sample with small whole numbers in each domain, so with zeros and equal values."""
     most, fewest = (40, 3) if is_paired else (2, 1)
     generator = torch.Generator()
 
@@ -533,12 +531,12 @@ def _make_whole(sample: Sample, reason: str, *, is_paired: bool = False) -> Samp
 
 
 def _fill(number: float) -> Change:
-    """One number in every real input that may hold it."""
+    """The change that fills every real input with a number in its domain."""
     return alter("real", lambda _, domain, v: v * 0 + number if domain.holds(number) else v)
 
 
 def set_signs(signs: Mapping[str, int] | int, least: float) -> Change:
-    """Each of these tensors on its side of 0, and so far from it, where it has no domain."""
+    """The change that gives tensors without a domain one sign and a least distance from 0."""
 
     def act(entry: ir.Tensor, domain: draws.Domain, value: Any) -> Any:
         sign = signs if isinstance(signs, int) else signs[entry.name]
@@ -555,7 +553,7 @@ def _zero_slice(_: ir.Tensor, domain: draws.Domain, value: Any) -> Any:
 
 
 def _set_ends(end: int, sample: Sample, values: Values) -> Values:
-    """Every integer at one end of its range."""
+    """The inputs with every integer at one end of its range."""
     return alter("int", lambda entry, _, v: v * 0 + find_ends(sample, entry)[end])(sample, values)
 
 
@@ -564,7 +562,7 @@ def _set_truth(truth: bool) -> Change:
 
 
 def _make_alike(sample: Sample) -> Iterator[Sample]:
-    """Each tensor in turn with entries that have something in common, or every second row of it."""
+    """Yield samples with uniform entries in one tensor, or in every second row of tensors."""
     reals, masks = ([e.name for e in list_tensors(sample.system, k)] for k in ("real", "bool"))
     ways: dict[str, Way] = {
         "zeros": lambda value: value * 0,
@@ -589,7 +587,7 @@ def _make_alike(sample: Sample) -> Iterator[Sample]:
 
 
 def _change_alike(ways: Mapping[str, Way], step: int, sample: Sample, values: Values) -> Values:
-    """The inputs with these tensors so, or every so many rows of them, where a domain has it."""
+    """The inputs with tensors, or every `step`-th row, changed within their domains."""
     found = dict(values)
     for entry in (each for each in list_tensors(sample.system) if each.name in ways):
         value, domain = values[entry.name], draws.find_domain(entry, sample.sizes)
@@ -605,7 +603,7 @@ def _change_alike(ways: Mapping[str, Way], step: int, sample: Sample, values: Va
 def _spread(
     sample: Sample, pool: Callable[[Sample, ir.Tensor], list[float]], reason: str
 ) -> Iterator[Sample]:
-    """Samples in which each tensor holds each value of its pool somewhere."""
+    """Yield samples in which each tensor has the values of its pool somewhere."""
     tensors = list_tensors(sample.system, "real", "int")
     if not any(pool(sample, entry) for entry in tensors):
         return
@@ -616,7 +614,7 @@ def _spread(
 
 
 def _find_edges(sample: Sample, entry: ir.Tensor) -> list[float]:
-    """The ends of a domain and what is near them; without ends large values, zeros and equals."""
+    """The ends of a domain and numbers near them; large values and 0 without ends."""
     if entry.kind == "int":
         return list(find_ends(sample, entry))
     domain = draws.find_domain(entry, sample.sizes)
@@ -632,7 +630,7 @@ def _find_edges(sample: Sample, entry: ir.Tensor) -> list[float]:
 
 
 def _find_ties(factors: Sequence[float], sample: Sample, entry: ir.Tensor) -> list[float]:
-    """Halves and quarters, and the same of what is multiplied by one of these powers of 2."""
+    """Halves and quarters, also divided by each of some powers of 2."""
     parts = [k / 4 for n in (2, 1, 4) for k in range(-10, 11) if math.gcd(k, 4) == n]
     every = (part / factor for part in parts for factor in factors)
     domain = draws.find_domain(entry, sample.sizes)
@@ -640,13 +638,13 @@ def _find_ties(factors: Sequence[float], sample: Sample, entry: ir.Tensor) -> li
 
 
 def _find_tiny(sample: Sample, entry: ir.Tensor) -> list[float]:
-    """Numbers above 0 that float64 holds and float32 does not, where a domain begins at 0."""
+    """Positive numbers that underflow in float32, where a domain begins at 0."""
     is_above = entry.kind == "real" and draws.find_domain(entry, sample.sizes).low == 0
     return [1e-50, 1e-100, 1e-300] if is_above else []
 
 
 def place_integers(sample: Sample, limit: float) -> Iterator[Sample]:
-    """The sample with integers about a number, where they may be so large."""
+    """Yield the sample with integers about a limit, where the domain allows it."""
 
     def list_near(sample: Sample, entry: ir.Tensor) -> list[float]:
         domain = draws.find_domain(entry, sample.sizes)
@@ -657,7 +655,7 @@ def place_integers(sample: Sample, limit: float) -> Iterator[Sample]:
 
 
 def _surround(number: float, sample: Sample, entry: ir.Tensor) -> list[float]:
-    """A number, what is just below and above it and beyond it, as far as a domain has them."""
+    """A number and others just below, above and beyond it, within the domain."""
     pool = [number, number * (1 - _NEAR), number * (1 + _NEAR)]
     pool += [number - 1, number + 1, 2 * number, 10 * number, number / 2, -number]
     if entry.kind == "int":
@@ -666,7 +664,7 @@ def _surround(number: float, sample: Sample, entry: ir.Tensor) -> list[float]:
 
 
 def _find_factors(sample: Sample, number: float) -> list[float]:
-    """Factors of the inputs that make parts of the formula as large as a number."""
+    """Factors of the inputs with which parts of the formula reach a number."""
     half, one = (find_magnitudes(scale(sample, factor, within=True)) for factor in (0.5, 1.0))
     found: dict[int, float] = {}
     for there, here in zip(half, one, strict=True):
@@ -681,7 +679,7 @@ def _find_factors(sample: Sample, number: float) -> list[float]:
 
 
 def find_magnitudes(sample: Sample) -> list[float]:
-    """The largest size of each part of the formula."""
+    """The largest absolute value of each part of the formula; 0 where unknown."""
     found = []
     for part, evaluator in evaluate_parts(sample):
         tensor = evaluator.recall(part)
@@ -691,7 +689,7 @@ def find_magnitudes(sample: Sample) -> list[float]:
 
 
 def fill_whole(sample: Sample) -> Sample | None:
-    """The sample with truth values true and integers at their largest; None without them."""
+    """The sample with all booleans true and integers at their largest; None without them."""
     if not list_tensors(sample.system, "bool", "int"):
         return None
     reason = f"{sample.reason}, truth values and integers alike"

@@ -1,13 +1,13 @@
-"""What code asks for: its arguments, its parameters, its constructor's arguments; and their names.
+"""Slots: the arguments, parameters and constructor's arguments of code, and their names.
 
-    query   q_proj.weight   W_q   to_q   all speak of q: names agree by their core
-    batch["x"]                           a dictionary of what the code reads out of it
-    batch: Batch   config.n_head         an object of the class that the annotation names, or of the
-                                         only dataclass of the file that has what the code reads
+    query   q_proj.weight   W_q   to_q   names with the core q, which match
+    batch["x"]                           a dictionary with the keys that the code reads
+    batch: Batch   config.n_head         an object of the annotated class, or of the file's only
+                                         dataclass with the fields that the code reads
     **named                              keywords
 
-What an argument holds is asked for as `batch.x`, and found by its own name as any other argument.
-What the axes of a parameter are is read off the type of its module, as torch documents it.
+A part of an argument is the slot `batch.x`, matched by the part's name. The axes of a parameter
+follow from the type of its module, as torch documents it.
 """
 
 import ast
@@ -31,14 +31,14 @@ _EMPTY = inspect.Parameter.empty
 
 @dataclass(frozen=True)
 class Group:
-    """What an argument holds, each with its default and annotation, and how it is made of it."""
+    """The parts of an argument, with defaults and annotations, and its constructor."""
 
     parts: Mapping[str, tuple[Any, Any]]
     make: Callable[..., Any]
 
 
 def gather(function: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call: what is given as `batch.x` goes into the argument batch."""
+    """The arguments of a call: values named `batch.x` become parts of the argument batch."""
     groups = find_groups(function)
     found: dict[str, Any] = {}
     held: dict[str, dict[str, Any]] = {}
@@ -53,7 +53,7 @@ def gather(function: Any, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_groups(function: Any) -> Mapping[str, Group]:
-    """The arguments of a function or a constructor that hold several things."""
+    """The arguments of a function or a constructor that have several parts."""
     own = getattr(function, "__init__") if isinstance(function, type) else function  # noqa: B009
     inner = inspect.unwrap(own)
     return _find_groups(getattr(inner, "__func__", inner))
@@ -70,7 +70,7 @@ def _find_groups(function: Any) -> Mapping[str, Group]:
     for parameter in parameters:
         if parameter.kind is parameter.VAR_POSITIONAL:
             continue
-        told = parameter.annotation  # which may stand there as a text
+        told = parameter.annotation  # perhaps a string
         if isinstance(told, str):
             told = getattr(function, "__globals__", {}).get(told)
         group = _find_by_class(told)
@@ -82,7 +82,7 @@ def _find_groups(function: Any) -> Mapping[str, Group]:
 
 
 def _find_by_class(told: Any) -> Group | None:
-    """The fields of a dataclass, a named tuple, or a typed dictionary."""
+    """The fields of a dataclass, a named tuple or a typed dictionary; None for others."""
     if not isinstance(told, type):
         return None
     if dataclasses.is_dataclass(told):
@@ -103,7 +103,7 @@ def _find_by_class(told: Any) -> Group | None:
 
 
 def _find_by_use(definition: ast.AST, parameter: inspect.Parameter, function: Any) -> Group | None:
-    """What the code reads out of the argument: keys of a dictionary, or attributes."""
+    """The keys or attributes of an argument that the code reads; None for a plain value."""
     keys, names, called = dict[str, Any](), dict[str, None](), dict[str, None]()
     name = parameter.name
     for node in ast.walk(definition):
@@ -111,7 +111,7 @@ def _find_by_use(definition: ast.AST, parameter: inspect.Parameter, function: An
             case ast.Subscript(ast.Name(owner), ast.Constant(str(key))) if owner == name:
                 keys[key] = _EMPTY
             case ast.Call(ast.Attribute(ast.Name(owner), method), given) if owner == name:
-                called[method] = None  # which no tensor that it holds would be
+                called[method] = None  # methods, not parts
                 match method, given:
                     case (("get" | "pop"), [ast.Constant(str(key)), *_]):
                         keys[key] = None if method == "get" else _EMPTY
@@ -120,8 +120,8 @@ def _find_by_use(definition: ast.AST, parameter: inspect.Parameter, function: An
     if keys or parameter.kind is parameter.VAR_KEYWORD:
         return Group({key: (default, _EMPTY) for key, default in keys.items()}, dict)
     if parameter.default is None:
-        return None  # the code does without it, and what class it is of is not known
-    known = {*dir(torch.Tensor), *dir(dict), *called}  # which tell of no object with tensors
+        return None  # optional, and of unknown class
+    known = {*dir(torch.Tensor), *dir(dict), *called}  # of tensors and dictionaries
     if not names or not known.isdisjoint(names):
         return None
     every = getattr(function, "__globals__", {}).values()
@@ -133,13 +133,13 @@ def _find_by_use(definition: ast.AST, parameter: inspect.Parameter, function: An
 
 
 def parse_file(path: str) -> ast.Module:
-    """The tree of a file as its lines are known; an empty one where they are no Python."""
+    """The tree of a file from linecache; empty for invalid Python."""
     return parse_text("".join(linecache.getlines(path)))
 
 
 @lru_cache(maxsize=16)
 def parse_text(text: str) -> ast.Module:
-    """The tree of a text, which is left as it is; an empty one where it is no Python."""
+    """The tree of a text, shared and not to be changed; empty for invalid Python."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -147,7 +147,7 @@ def parse_text(text: str) -> ast.Module:
 
 
 def find_definition(function: Any) -> ast.FunctionDef | ast.Lambda | None:
-    """The lines of a function, as Python reads them; None where they are not known."""
+    """The syntax tree of a function's definition; None where unknown."""
     code = getattr(function, "__code__", None)
     if code is None:
         return None
@@ -181,37 +181,37 @@ _SAME = {
     "bias": "b",
     "attn": "attention",
 }
-# How little a number's name says that it is a size: a word of it does, the whole does not, nothing.
+# Ranks of a name as a size: a word is the size, another word begins with it, no match.
 SAID, NAMED, UNSAID = 1, 3, 4
-_COUNTS = {"num", "n", "number", "of", "size", "count"}  # words that say a number, not of what
+_COUNTS = {"num", "n", "number", "of", "size", "count"}  # words without a size's letter
 
 
 @dataclass(frozen=True)
 class Slot:
-    """One thing that the code asks for."""
+    """An argument or parameter of the code."""
 
     name: str
     required: bool = True
     default: Any = None
     hint: str = ""  # the annotation, as text
-    shape: tuple[int, ...] | None = None  # of a parameter; a lazy one has none yet
-    axes: tuple[str, ...] = ()  # of a parameter of torch's own modules, in their order
-    part: str = ""  # its name in the dictionary or object that holds it
-    is_probability: bool = False  # of dropout, which does nothing where code is judged
+    shape: tuple[int, ...] | None = None  # shape of a parameter, None for a lazy one
+    axes: tuple[str, ...] = ()  # axis roles of a parameter of torch's own modules
+    part: str = ""  # name in the containing dictionary or object
+    is_probability: bool = False  # of dropout, inactive during the check
 
     @property
     def called(self) -> str:
-        """The name that tells what it is."""
+        """The name to match: the part's, else the slot's."""
         return self.part or self.name
 
     @property
     def is_flag(self) -> bool:
-        """Does it switch something on or off?"""
+        """Whether the slot is an optional boolean."""
         return type(self.default) is bool and not self.required
 
     @property
     def is_number(self) -> bool:
-        """Is it surely no tensor?"""
+        """Whether the default or annotation rules out a tensor."""
         if isinstance(self.default, (bool, int, float, str)) and not self.required:
             return True
         return self.hint in {"int", "float", "bool", "str"}
@@ -219,7 +219,7 @@ class Slot:
 
 @where_it_lives
 def find_slots(target: Any) -> tuple[list[Slot], list[Slot]]:
-    """The arguments and the parameters that a function or a module asks for."""
+    """The arguments and the parameters of a function or a module."""
     from torch.nn.parameter import is_lazy
 
     if not isinstance(target, torch.nn.Module):
@@ -240,12 +240,12 @@ def find_slots(target: Any) -> tuple[list[Slot], list[Slot]]:
 
 @where_it_lives
 def find_constructor_slots(target: Any) -> list[Slot]:
-    """The arguments that a class of modules is made with."""
+    """The arguments of a class's constructor."""
     return find_arguments(target)
 
 
 def find_arguments(function: Any) -> list[Slot]:
-    """The arguments of a function and what they hold; a builtin without a signature tells none."""
+    """The arguments of a function and their parts; none for a builtin without a signature."""
     try:
         known = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -272,14 +272,14 @@ def find_arguments(function: Any) -> list[Slot]:
 
 
 def _find_probabilities(function: Any) -> Iterator[str]:
-    """The arguments that the code hands to a dropout, or keeps in an object that does.
+    """Yield the arguments passed to a dropout, directly or through an attribute.
 
     A call takes one as `Dropout(p)`, `dropout(x, p)`, `dropout_p=p`.
     """
     own = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
     inner = vars(function).values() if isinstance(function, type) else ()
     first, *others = (find_definition(each) for each in (own, *filter(inspect.isfunction, inner)))
-    kept: dict[str, str] = {}  # attributes of the object, and the arguments that they are
+    kept: dict[str, str] = {}  # arguments by the attribute that stores them
     for node in ast.walk(first) if first is not None else ():
         match node:
             case ast.Assign([ast.Attribute(ast.Name(), attribute)], ast.Name(name)):
@@ -309,7 +309,7 @@ def fold(name: str) -> str:
 
 
 def find_core(name: str) -> str:
-    """What a name speaks of, without the words that say what kind of thing it is."""
+    """The core of a name, without words such as weight, proj or layer."""
     parts = re.split(r"[._]|(?<=[a-z])(?=[A-Z])", name)
     words = [_SAME.get(part.lower(), part.lower()) for part in parts if part]
     bias = name.endswith("bias") or words[:1] == ["b"]
@@ -322,7 +322,7 @@ def find_core(name: str) -> str:
 
 
 def rank_size(called: str, size: str) -> int:
-    """How much a number's name says that it is a size.
+    """The rank of a number's name as a size, best first.
 
     0: it is the size's name; 1: a word of it is, `d_head` and D; 2: its last word begins with it,
     `n_heads` and H; 3: another word does, `embed_dim` and E; 4: nothing.

@@ -1,4 +1,4 @@
-"""The stages of a check after the code is loaded: judged, proved, then remarked on or explained."""
+"""The stages of a check after loading: judgements, proof, then findings or an explanation."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ from derive.judge.compare import TOLERANCE
 from derive.judge.samples import find_sizes
 from derive.prove import prove
 
-MOST_LINES = 20_000  # of the code that run at a size far beyond the others
-MOST_MADE = 1 << 24  # elements of a tensor that the code makes at other sizes than ordinary ones
-MOST_WAYS = 12  # that the code takes by its sizes, which are followed
-_SURE = 300  # a size up to which the code is the formula, or the verdict says up to which
-_AT_ONCE = 16  # runs that are asked for at once
-_EQUAL = 4  # each size, or each but one, where what inductor makes is judged
+MOST_LINES = 20_000  # lines executed at a size far beyond the others
+MOST_MADE = 1 << 24  # elements of a tensor of the code at other than ordinary sizes
+MOST_WAYS = 12  # size-dependent paths of the code to follow
+_SURE = 300  # least size to reach; the verdict names sizes that stay below
+_AT_ONCE = 16  # runs per request
+_EQUAL = 4  # value of all sizes but at most one in the check of inductor's code
 _NOTHING = (
     "every element of {} is nan by the formula, so that nothing can be compared: "
     "declare what the tensors may hold, x[N] > 0"
@@ -55,7 +55,7 @@ _NOTHING = (
 
 
 def find_remarks(system: ir.System, choice: Choice) -> Iterator[Diagnostic]:
-    """What a reader of the verdict has to know about the call that was judged."""
+    """Yield findings on unbound tensors and parameters and on undefined names."""
     taken = choice.program.find_read()
     read = {each.tensor for equation in system.equations for each in find_accesses(equation.value)}
     for tensor in system.tensors:
@@ -76,7 +76,7 @@ def find_remarks(system: ir.System, choice: Choice) -> Iterator[Diagnostic]:
 
 
 def find_unbound(program: Program, sample: Sample) -> list[Slot]:
-    """The parameters of a module, and the arguments without a number as default, left unbound."""
+    """The unbound parameters of a module, and unbound arguments without a default."""
     target = program.code.target
     if target is None:
         return []
@@ -91,7 +91,7 @@ def find_unbound(program: Program, sample: Sample) -> list[Slot]:
 
 
 def _find_undefined(program: Program) -> Iterator[Diagnostic]:
-    """What a script uses and never makes, and how it was read."""
+    """Yield findings on undefined names of a script with their bindings."""
     script = program.code.script
     for name, line in script.free.items() if script is not None else ():
         source = program.arguments.get(name)
@@ -102,7 +102,7 @@ def _find_undefined(program: Program) -> Iterator[Diagnostic]:
 
 
 def find_lacking(system: ir.System, choice: Choice) -> str:
-    """What the code does not return, or sizes at which it stops though the formula has a value."""
+    """The missing results, or sizes at which only the code fails, in words; "" for none."""
     sample = choice.samples[0]
     count = len(choice.program.run(sample.make_inputs(), sample.sizes).results)
     names = [tensor.name for tensor in system.results]
@@ -118,7 +118,7 @@ def find_lacking(system: ir.System, choice: Choice) -> str:
 
 
 def find_loose_ends(system: ir.System, program: Program, sample: Sample) -> str:
-    """Why a difference may be one of bindings alone: both sides have names that nothing binds."""
+    """The reason why missing bindings may explain a difference; "" for none."""
     taken = program.find_read()
     tensors = [tensor.name for tensor in system.tensors if tensor.name not in taken]
     slots = [slot.name for slot in find_unbound(program, sample)]
@@ -131,7 +131,7 @@ def find_loose_ends(system: ir.System, program: Program, sample: Sample) -> str:
 
 
 def find_surroundings(system: ir.System, program: Program, first: Sample) -> Iterator[Diagnostic]:
-    """What the code reads from outside, and its defaults that are others than the formula's."""
+    """Yield findings on outside modules and on defaults that differ from the formula's."""
     target = program.code.target
     if read := ", ".join(subjects.find_outside(target)) if target is not None else "":
         says = f"the code reads {read}: what it gives may be another at another time"
@@ -158,7 +158,7 @@ def find_surroundings(system: ir.System, program: Program, first: Sample) -> Ite
 
 
 def _say_random(program: Program) -> str:
-    """Why the code gives something else at each call."""
+    """The reason why results vary between calls, in words."""
     code = program.code
     if code.script is not None:
         needed = code.script.sources.get(code.answer, ())
@@ -173,20 +173,20 @@ def _say_random(program: Program) -> str:
 
 @dataclass(frozen=True)
 class Proof:
-    """What is proved: in words, and by sample the conditions under which code was lifted."""
+    """A proof: its scope in words, and the conditions of the lifted code at each sample."""
 
     words: str
     ways: tuple[tuple[Sample, tuple[Condition, ...]], ...] = ()
 
 
 def find_proof(job: Job, choice: Choice) -> Proof | None:
-    """What the proof holds for; None where there is none, DeriveError where it cannot be lifted."""
+    """The proof; None where there is none, DeriveError where the code cannot be lifted."""
     program = choice.program
     if program.results:
         return None  # results in another layout than the formula's
     numbers: list[str] = []
     ways: list[tuple[Sample, tuple[Condition, ...]]] = []
-    for sample in choice.samples[::2]:  # the one between has a size 1
+    for sample in choice.samples[::2]:  # the second has a size 1
         lifted = lift_program(program, job.system.inputs, dict(sample.sizes))
         if prove(lifted.system, job.system, lifted.fixed) is None:
             return None
@@ -204,7 +204,7 @@ def find_proof(job: Job, choice: Choice) -> Proof | None:
 
 @dataclass
 class Stages:
-    """One check: the program that is judged, the verdict so far, and who is told of it."""
+    """One check: its program, the verdict so far, and the receiver of progress."""
 
     job: Job
     choice: Choice
@@ -213,45 +213,45 @@ class Stages:
 
     @property
     def program(self) -> Program:
-        """The code with all that it is given."""
+        """The code with its bindings."""
         return self.choice.program
 
     @property
     def may_be_exact(self) -> bool:
-        """May more be said than that numbers agree? Not of types that exact judges do not know."""
+        """Whether a grade above "agrees" is possible: exact judges do not model all types."""
         return not any(each.code in precision.RULES_OUT_PROOF for each in self.verdict.findings)
 
     def agrees(self) -> bool:
-        """Is the code the formula, as far as is known?"""
+        """Whether the code agrees with the formula so far."""
         return self.verdict.same is True
 
     def set(self, **changes: Any) -> None:
-        """Change the verdict."""
+        """Replace fields of the verdict."""
         self.verdict = replace(self.verdict, **changes)
 
     def find(self, findings: Iterable[Diagnostic], *, anew: bool = False) -> None:
-        """Add findings; of what is found `anew`, those whose code it has not yet."""
+        """Add findings; with `anew`, only the first of each code that is new."""
         known = {each.code for each in self.verdict.findings}
         first = {each.code: each for each in reversed([*findings])} if anew else {}
         new = [f for f in reversed(first.values()) if f.code not in known] if anew else findings
         self.set(findings=(*self.verdict.findings, *new))
 
     def say(self, same: bool | None, *reasons: str, **changes: Any) -> Stages:
-        """The answer, told: different or unknown."""
+        """Set and send the answer, different or unknown."""
         grade = "different" if same is False else "unknown"
         self.set(same=same, grade=grade, reasons=reasons, **changes)
         self.send(self.verdict)
         return self
 
     def differ(self, sample: Sample, difference: str) -> None:
-        """The code is another function, with the sizes at which it is."""
+        """Set the answer to different, with the sizes of the sample."""
         sizes = dict(sample.sizes)
         shown = () if sizes in self.verdict.sizes else (sizes,)
         self.set(difference=difference, sizes=(*self.verdict.sizes, *shown), reasons=())
         self.set(same=False, grade="different")
 
     def judge(self) -> Stages:
-        """By values: float64 against the loops, then further samples, short floats, fields."""
+        """Judge by values: float64 against loops, further samples, short floats, fields."""
         choice, send, system = self.choice, self.send, self.job.system
         code_findings = self.verdict.findings
         self.set(
@@ -285,14 +285,14 @@ class Stages:
             loose = find_loose_ends(system, self.program, choice.samples[0])
             same, reasons = (None, [loose]) if loose else (False, [])
             return self.say(same, *reasons, difference=floats.difference)
-        if not floats.same:  # in digits that rounding may have changed, or not
+        if not floats.same:  # a difference that rounding may explain
             self.say(None, f"float64: {floats.difference}")
             self.judge_samples(choice.samples, TOLERANCE)
             if self.verdict.same is False:
                 send(self.verdict)
                 return self
         refused = [(s, e) for s, e in choice.stops if e.refusal and e.is_incurable]
-        if refused:  # for what tensors hold, not for a size
+        if refused:  # because of values, not sizes
             where = f"{refused[0][0].describe()} the code stops, {refused[0][1]}"
             return self.say(None, f"{where}: the check got no further")
         if lacking := find_lacking(system, choice):
@@ -326,7 +326,7 @@ class Stages:
         return self
 
     def judge_all_floats(self) -> Outcome:
-        """Every sample; the first difference counts, the largest stands."""
+        """The first difference over all samples, with the largest error."""
         every = [judge_floats(self.program, self.job.formula, each) for each in self.choice.samples]
         total = next((each for each in every if each.same is not True), every[0])
         reasons = dict.fromkeys(reason for each in every for reason in each.reasons)
@@ -335,13 +335,13 @@ class Stages:
         return replace(total, off=off, reasons=[*reasons], always_nan=always_nan)
 
     def require_numbers(self, floats: Outcome) -> None:
-        """Unknown, where float64 alone agrees and a result of the formula holds no number."""
+        """Set the answer to unknown if a result is all nan and only float64 agrees."""
         if self.verdict.grade == "agrees" and floats.always_nan:
             reason = _NOTHING.format(", ".join(sorted(floats.always_nan)))
             self.set(same=None, grade="unknown", reasons=(reason,))
 
     def judge_exactly(self, floats: Outcome) -> None:
-        """Over random fields; `floats` is what float64 says."""
+        """Judge over random fields; `floats` is the outcome in float64."""
         exactness = judge_fields(self.program, self.choice.samples, backward=self.job.backward)
         verdict = self.verdict
         if exactness.soft_mask:
@@ -354,13 +354,13 @@ class Stages:
             self.set(same=True, grade="identical", reasons=tuple(reasons))
         elif exactness.same is None:
             self.set(reasons=(*verdict.reasons, exactness.reason))
-        # Another value over fields is a difference, unless chance or a hash may have made it.
+        # A different value over fields is a difference, unless chance or a hash may cause it.
         elif exactness.opaque or exactness.is_chancy or exactness.soft_mask:
             what = ", ".join(exactness.opaque) or "the order or the sign of values"
             reason = f"not told over random fields, where {what} is left to chance"
             self.set(reasons=(*verdict.reasons, reason))
         elif any(each.code == FINITE_MASK.code for each in verdict.findings):
-            return  # which tells why
+            return  # the finding explains it
         elif verdict.same:
             says = "in exact arithmetic the code is not quite the formula"
             help = "look for a small constant on one side alone, such as an epsilon"
@@ -371,7 +371,7 @@ class Stages:
             self.set(same=False, grade="different", difference=difference)
 
     def judge_further(self) -> None:
-        """Special inputs and sizes, then gradients if asked for."""
+        """Judge at special inputs and sizes, then the gradients if requested."""
         first, code = self.choice.samples[0], self.program.code
         numbers = load.find_literals(code)
         self.judge_samples(draws.vary_inputs(self.choice.samples, numbers))
@@ -395,7 +395,7 @@ class Stages:
                 return
 
     def mend_cuts(self, cuts: Sequence[tuple[int, str]]) -> None:
-        """The line at which a gradient ends, and the call to leave out if that makes it right."""
+        """Set the line that cuts a gradient, and the call to leave out if that mends it."""
         from derive.checker.explain import find_uncut
 
         if cuts:
@@ -405,10 +405,10 @@ class Stages:
             self.send(self.verdict)
 
     def judge_samples(self, samples: Iterable[Sample], least: float = CLEAR) -> list[Sample]:
-        """Those at which the code agrees, up to the first that shows a difference, which is kept.
+        """The samples at which the code agrees, up to the first with a difference.
 
-        Where the code asks for shorter floats in a call that it does not make at ordinary inputs,
-        it gets them there.
+        The sample with the difference is kept. Where the code lowers the precision in a call that
+        it does not make at ordinary inputs, it is judged there in that precision too.
         """
         program, agreed = self.program, list[Sample]()
         own_sizes = [each.sizes for each in self.choice.samples]
@@ -447,11 +447,11 @@ class Stages:
         return agreed
 
     def judge_far(self) -> str:
-        """Each size far larger than the others; beyond which none was tried, in words.
+        """Judge at sizes far larger than the others; the result names sizes that stay small.
 
-        The farthest that the code reaches in so many lines counts, and those at which its types
-        would be full if its numbers grow on. Where it differs, the smallest size at which it does
-        is told.
+        Tried are the largest sizes within the limit of lines, and sizes at which growing numbers
+        would overflow their types. A difference is reported at the smallest size that bisection
+        finds.
         """
         program, first = self.program, self.choice.samples[0]
         how = How(is_watched=True, most_lines=MOST_LINES, most_elements=MOST_MADE)
@@ -477,7 +477,7 @@ class Stages:
             farthest: tuple[Sample, Answer] | None = None
             left, is_full = fars[::-1], False
             while left or (farthest is not None and not is_full):
-                if not left:  # those at which its types would be full
+                if not left:  # sizes of overflow
                     assert farthest is not None
                     left = precision.pass_full(*farthest, name, near, first.sizes[name])
                     is_full = True
@@ -490,7 +490,7 @@ class Stages:
                 self.find(found.findings, anew=True)
                 if found.same is False:
                     low, difference = first.sizes[name], found.difference
-                    while sample.sizes[name] - low > 1:  # the smallest that halving finds
+                    while sample.sizes[name] - low > 1:  # bisection
                         middle = (low + sample.sizes[name]) // 2
                         nearer = sample.resize(**{name: middle})
                         nearer = nearer and replace(nearer, reason=f"{name} is {middle}")
@@ -504,17 +504,17 @@ class Stages:
                     return ""
                 if farthest is None and isinstance(answer, Answer):
                     farthest = sample, answer
-                if bool(found.findings) is is_full:  # nearer ones may show more, farther ones not
+                if bool(found.findings) is is_full:  # nearer sizes may show more, farther ones not
                     left.clear()
                 reached[name] = max(reached[name], sample.sizes[name])
         untried = draws.show_sizes({n: size for n, size in reached.items() if size < _SURE}, ",")
         return untried and f"not tried beyond {untried}: too many steps, or no such size"
 
     def judge_compiled(self) -> None:
-        """What inductor makes of code that is the formula.
+        """Judge inductor's output for code that agrees with the formula.
 
-        A pattern that takes one index for another fits where their extents are equal, and often
-        where one is 1: such sizes are tried beside those that tell the indices apart.
+        A pattern that confuses two indices matches where their extents are equal, and often where
+        one is 1: such sizes are tried beside distinct ones.
         """
         self.send.begin("what inductor makes of the code")
         program = replace(self.program, is_compiled=True)
@@ -549,7 +549,7 @@ class Stages:
         self.send(self.verdict)
 
     def refine(self) -> None:
-        """What comes after the judgement: findings and a proof, or an explanation."""
+        """Add findings and a proof, or an explanation."""
         send, choice = self.send, self.choice
         if self.verdict.same:
             send.begin("the runs in short floats")
@@ -580,26 +580,26 @@ class Stages:
                 self.suggest_domain(shown)
 
     def prove(self) -> None:
-        """Proved, if the code can be lifted and both sides have one normal form."""
+        """Set the grade to proved if the lifted code and the formula have one normal form."""
         self.send.begin("the proof")
         proof = None
         try:
             proof = find_proof(self.job, self.choice)
         except (CannotRunError, DeriveError):
             pass
-        except Exception as error:  # a mistake of ours takes nothing from what is known already
+        except Exception as error:  # a bug in derive: keep the verdict so far
             log_error(error)
         if proof is not None:
             self.set(grade="proved", reasons=(proof.words,))
             self.judge_other_ways(proof)
 
     def judge_other_ways(self, proof: Proof) -> None:
-        """The ways that code takes where the conditions of its proof do not hold.
+        """Judge the paths of the code where the conditions of its proof fail.
 
-        Each way has conditions of its own, on whose other side there may be another.
+        Each path has its own conditions, whose negation may lead to another path.
         """
         left = [(*way, frozenset[tuple[ir.Expr, ir.Expr]]()) for way in proof.ways]
-        met: dict[str, dict[str, None]] = {}  # by condition, the sizes at which float64 agrees
+        met: dict[str, dict[str, None]] = {}  # sizes at which float64 agrees, by condition
         seen = {(*sample.sizes.items(),) for sample, _ in proof.ways}
         first = self.choice.samples[0].sizes
         for _ in range(MOST_WAYS):
@@ -610,7 +610,7 @@ class Stages:
                 (condition, other)
                 for condition, other in draws.find_other_sides(sample, path)
                 if (*other.sizes.items(),) not in seen
-                and (condition.left, condition.right) not in crossed  # back to where it came from
+                and (condition.left, condition.right) not in crossed  # no return to a previous path
             ]
             seen |= {(*other.sizes.items(),) for _, other in fresh}
             agreed = self.judge_samples([each for _, each in fresh])
@@ -619,7 +619,7 @@ class Stages:
             for other in agreed:
                 moved = {name: n for name, n in other.sizes.items() if n != first[name]}
                 met.setdefault(other.reason, {})[draws.show_sizes(moved)] = None
-            for condition, other in dict(reversed(fresh)).items():  # one a condition
+            for condition, other in dict(reversed(fresh)).items():  # one per condition
                 with suppress(CannotRunError, DeriveError):
                     lifted = lift_program(self.program, self.job.system.inputs, dict(other.sizes))
                     both = (condition.left, condition.right)
@@ -629,14 +629,14 @@ class Stages:
             self.set(reasons=(f"{proof.words}; float64 agrees {told}",))
 
     def explain(self) -> None:
-        """The line and the edit of code that differs; where it raises, as it is where it runs."""
+        """Add the line and the edit to the verdict; code that raises is explained where it runs."""
         from derive.checker.explain import explain_verdict
 
         choice, verdict = self.choice, self.verdict
         self.send.begin("the explanation", has_own_runs=True)
         is_told = choice.failure is not None and choice.same_if is not None
         if is_told and not choice.agrees and choice.samples[0].relations:
-            is_told = False  # it runs where sizes are equal, and there more is wrong
+            is_told = False  # it runs at related sizes and differs there too
         if is_told or choice.in_circumstance:
             return
         with suppress(CannotRunError):
@@ -647,9 +647,9 @@ class Stages:
             self.send(told)
 
     def suggest_domain(self, shown: Sample) -> None:
-        """Where the code is the same if one tensor alone is declared to have no negative entries.
+        """Add a finding for each tensor whose declaration as >= 0 or > 0 makes the code the same.
 
-        What only special inputs show may be a difference that the user's data never do.
+        A difference at special inputs may never occur in the user's data.
         """
         told, system = self.send.verdict, self.job.system
         unheard = Progress(lambda _: None, told)
@@ -673,7 +673,7 @@ class Stages:
 
 
 def judge(job: Job, code: load.Code, verdict: Verdict, send: Progress) -> Stages:
-    """The check of code that is loaded, judged by values."""
+    """The stages of loaded code, judged by values."""
     send.begin("the first run")
     choice = pick_program(code, job.system, job.binds, job.sizes, job.making)
     return Stages(job, choice, verdict, send).judge()

@@ -1,8 +1,8 @@
-"""What may be judged: the programs of code of each kind, and the sizes that it fixes by itself.
+"""The candidate programs for each kind of code, and the sizes that the code fixes.
 
-A function has the same programs at all sizes. The parameters of a module that is made have shapes,
-which say sizes. A class is made anew at each sample, with the numbers that make its parameters fit.
-A script is a function of the tensors that it makes, whose shapes say sizes.
+A function has the same programs at all sizes. The parameters of a module instance have shapes,
+which determine sizes. A class is instantiated at each sample, with the numbers that make its
+parameters fit. A script is a function of the tensors that it creates, whose shapes determine sizes.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ Orders = Mapping[str, tuple[int, ...]]
 Make = Callable[[Sample, list[list[Statement]]], Iterator[Program]]
 
 MOST_SIZES = 256  # assignments of sizes that fit a module's shapes
-MOST_MADE = 100  # modules that are made of a class at one sample
-MOST_FITTING = 32  # of these, whose parameters fit, that are run
+MOST_MADE = 100  # instances of a class at one sample
+MOST_FITTING = 32  # instances with fitting parameters to run
 _PRIMES = (101, 103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157, 163, 167, 173, 179)
 _OUTSIDE = {"random", "secrets", "time", "datetime", "os", "socket", "numpy.random", "uuid"}
-MOST_NUMBER = 4096  # beyond it a number is no size that a sample could have
+MOST_NUMBER = 4096  # largest number that may be a size
 
 
 @dataclass(frozen=True)
 class Task:
-    """Code and formula, and what is told of both."""
+    """Code and formula, with the user's bindings and sizes."""
 
     code: load.Code
     system: ir.System
     binds: Mapping[str, str]
     sizes: Mapping[str, int]
-    init: str = ""  # the arguments of a constructor, which read the formula's sizes
-    made: dict[tuple[Any, ...], Made] = field(default_factory=dict)  # by a constructor's arguments
+    init: str = ""  # constructor's arguments that read the formula's sizes
+    made: dict[tuple[Any, ...], Made] = field(default_factory=dict)  # instances by arguments
 
     def find_fixed(self, program: Program) -> dict[str, int]:
-        """Sizes that are told, and the defaults of keyword sizes that the code does not take."""
+        """The user's sizes, and defaults of sizes that the code does not take."""
         taken = program.find_taken()
         sizes = ((s.name, s.default) for s in self.system.sizes if s.name not in taken)
         return {**{name: size for name, size in sizes if size}, **self.sizes}
@@ -68,25 +68,25 @@ class Task:
 
 @dataclass(frozen=True)
 class Subject:
-    """Code as it may be called."""
+    """One way to call the code: its programs and numbers."""
 
-    groups: Sequence[Sequence[Mapping[str, int]]]  # sizes that it fixes: one of the first that runs
-    # The programs at a sample, those first whose names tell most; it adds what code says of sizes.
+    groups: Sequence[Sequence[Mapping[str, int]]]  # candidates for fixed sizes, best group first
+    # The programs at a sample, best name matches first; appends statements on sizes to its list.
     make: Make
-    numbers: Mapping[str, int] = field(default_factory=dict)  # whole ones that the code names
-    literals: Sequence[int] = ()  # and those that stand in it
-    parameters: Mapping[str, str] = field(default_factory=dict)  # that may lie in another order
-    wider: Subject | None = None  # a script at sizes that are not its own
-    make_unsaid: Make | None = None  # programs with numbers that neither a name nor a shape says
-    guessed: tuple[str, ...] = ()  # numbers that code lacks, and nobody says what they are: "n=H"
+    numbers: Mapping[str, int] = field(default_factory=dict)  # integers by name
+    literals: Sequence[int] = ()  # integers without a name
+    parameters: Mapping[str, str] = field(default_factory=dict)  # that may be permuted
+    wider: Subject | None = None  # a script at free sizes
+    make_unsaid: Make | None = None  # programs with numbers that no name or shape determines
+    guessed: tuple[str, ...] = ()  # guesses for undefined numbers: "n=H"
 
     def find_base(self) -> Mapping[str, int] | None:
-        """The first of the sizes that it fixes."""
+        """The first candidate for the fixed sizes."""
         return next((base for group in self.groups for base in group), None)
 
 
 def find_subjects(task: Task, orders: Orders) -> Iterator[Subject]:
-    """The code as a function of the formula's tensors; parameters of some orders are assumed."""
+    """Yield the ways to call the code; `orders` are assumed permutations of parameters."""
     kind = processes.find_kind(task.code.target)
     if task.code.script is not None:
         yield from _find_scripts(task)
@@ -100,12 +100,12 @@ def find_subjects(task: Task, orders: Orders) -> Iterator[Subject]:
         programs = bind.find_programs(task.code, task.system, task.binds)
         own = find_own_numbers(task.code)
         yield Subject([[task.find_fixed(programs[0])]], lambda *_: iter(programs), *own)
-    if task.code.call is not None:  # the file calls it: with what its formula does not have
+    if task.code.call is not None:  # a call in the file, with arguments that the formula lacks
         yield from _find_scripts(replace(task, code=replace(task.code, script=task.code.call)))
 
 
 def _find_module(task: Task, orders: Orders) -> Subject:
-    """A module that is made: its shapes say the sizes."""
+    """The subject of a module instance: its shapes determine the sizes."""
     system = task.system
     samples = make_samples(system, task.sizes)
     parameters = [] if samples is None else _list_parameters(task, samples.first)
@@ -145,7 +145,7 @@ def _solve(
     fixed: Mapping[str, int],
     names: Collection[str],
 ) -> list[list[Mapping[str, int]]]:
-    """The sizes that shapes allow, those first of which the code's numbers and names say most."""
+    """Groups of sizes that the shapes allow, best matches with the code's numbers first."""
     groups: dict[tuple[int, int], list[Mapping[str, int]]] = defaultdict(list)
     for sizes in islice(bind.solve_sizes(holders, [*numbers.values()], fixed), MOST_SIZES):
         own = {name: size for name, size in sizes.items() if name in names}
@@ -160,7 +160,7 @@ def _solve(
 
 
 def find_own_numbers(code: load.Code) -> tuple[dict[str, int], list[int]]:
-    """Whole numbers of the code: those that it reads by name, and those that it has as extents."""
+    """The integers of the code: by name, and literals used as extents."""
     if code.script is None:
         named, literals = find_numbers_of(code.target)
     else:
@@ -170,7 +170,7 @@ def find_own_numbers(code: load.Code) -> tuple[dict[str, int], list[int]]:
     stated: set[int] = set()
     for node in ast.walk(parse_text(code.source)):
         parts: list[Any]
-        match node:  # what stands where code says an extent
+        match node:  # places of an extent
             case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)):
                 parts = [*node.args, *(each.value for each in node.keywords)]
                 parts = parts if name in _TAKES_EXTENTS else []
@@ -190,8 +190,8 @@ def find_own_numbers(code: load.Code) -> tuple[dict[str, int], list[int]]:
     return named, [n for n in literals if n in stated]
 
 
-# What torch, einops and Python take extents, counts of pieces or lengths by. A number elsewhere,
-# as the place of an index or a power, says nothing of sizes.
+# Functions of torch, einops and Python with extents, counts of pieces or lengths as arguments. A
+# number elsewhere, such as an index or a power, is no evidence of a size.
 _TAKES_EXTENTS = {
     *("arange", "broadcast_to", "chunk", "empty", "expand", "eye", "full", "linspace", "narrow"),
     *("new_empty", "new_full", "new_ones", "new_zeros", "ones", "rand", "randn", "range"),
@@ -202,7 +202,7 @@ _TAKES_EXTENTS = {
 
 @processes.where_it_lives
 def find_numbers_of(target: Any) -> tuple[dict[str, int], list[int]]:
-    """Whole numbers of the file, the closure and the defaults, by name, and the literals."""
+    """The integers of the globals, the closure and the defaults by name, and the literals."""
     functions = _find_functions(target)
     named = {name: value for function in functions for name, value in find_reads(function)}
     for function in functions[: len(functions) if isinstance(target, type) else 1]:
@@ -214,7 +214,7 @@ def find_numbers_of(target: Any) -> tuple[dict[str, int], list[int]]:
 
 @processes.where_it_lives
 def find_outside(target: Any) -> tuple[str, ...]:
-    """The modules of chance, time and system that code reads, by name."""
+    """The names of modules of randomness, time and system that code reads."""
     read = [value for function in _find_functions(target) for _, value in find_reads(function)]
     names = (getattr(value, "__name__", "") for value in read if inspect.ismodule(value))
     return tuple(dict.fromkeys(name for name in names if name in _OUTSIDE))
@@ -225,7 +225,7 @@ def _keep_numbers(named: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _find_functions(target: Any) -> list[Any]:
-    """What is called: the function or the methods, and functions of the same file."""
+    """The function or methods that are called, and the functions that they read."""
     kind = target if isinstance(target, type) else type(target)
     found = [target]
     if issubclass(kind, torch.nn.Module):
@@ -238,7 +238,7 @@ def _find_functions(target: Any) -> list[Any]:
 
 
 def find_reads(function: Any) -> list[tuple[str, Any]]:
-    """What a function reads from its file and from around it, by name."""
+    """Names and values of the globals and closure cells that a function reads."""
     inner = inspect.unwrap(function)
     inner = getattr(inner, "__func__", inner)
     own = getattr(inner, "__globals__", {})
@@ -246,13 +246,13 @@ def find_reads(function: Any) -> list[tuple[str, Any]]:
     found = [(name, own[name]) for name in read if name in own]
     cells = getattr(inner, "__closure__", None) or ()
     for name, cell in zip(inner.__code__.co_freevars if cells else (), cells, strict=True):
-        with suppress(ValueError):  # a cell that is empty yet
+        with suppress(ValueError):  # an empty cell
             found.append((name, cell.cell_contents))
     return found
 
 
 def _find_bodies(function: Any) -> list[CodeType]:
-    """The compiled body of a function, and of those inside it."""
+    """The code objects of a function and of its inner functions."""
     inner = inspect.unwrap(function)
     found = [b for b in [getattr(getattr(inner, "__func__", inner), "__code__", None)] if b]
     for body in found:
@@ -262,14 +262,14 @@ def _find_bodies(function: Any) -> list[CodeType]:
 
 @processes.where_it_lives
 def find_attributes(module: Any) -> dict[str, int]:
-    """Whole numbers that a module and its parts keep, by their dotted names."""
+    """The integer attributes of a module and its submodules, by dotted name."""
     parts = ((f"{path}." if path else "", vars(part)) for path, part in module.named_modules())
     return _keep_numbers({f"{at}{name}": value for at, own in parts for name, value in own.items()})
 
 
 @processes.where_it_lives
 def construct(target: Any, made: Mapping[str, Any], path: str) -> Any:
-    """A module of a class, as it is used; CannotRunError where it cannot be made so."""
+    """An instance of a class of modules; CannotRunError where the constructor fails."""
     try:
         return runs.make_module(target, made)
     except (Exception, SystemExit) as error:  # whatever the user's constructor raises
@@ -278,7 +278,7 @@ def construct(target: Any, made: Mapping[str, Any], path: str) -> Any:
 
 @dataclass(frozen=True)
 class Made:
-    """What a module asks for that was made of a class, or why none could be made."""
+    """The slots of an instance, or the failure to construct it."""
 
     arguments: tuple[Slot, ...] = ()
     parameters: tuple[Slot, ...] = ()
@@ -287,7 +287,7 @@ class Made:
 
 @processes.where_it_lives
 def construct_all(target: Any, given: Sequence[Mapping[str, Any]], path: str) -> list[Made]:
-    """What the modules ask for that a class makes of each of these arguments."""
+    """The instances of a class for each set of arguments."""
     found = []
     for each in given:
         try:
@@ -299,7 +299,7 @@ def construct_all(target: Any, given: Sequence[Mapping[str, Any]], path: str) ->
 
 
 def _find_classes(task: Task, orders: Orders) -> Iterator[Subject]:
-    """A class of modules: made at the sizes of each sample, so that it is judged at several."""
+    """Yield the subjects of a class: instances for each sample, then one by its defaults."""
     code, system = task.code, task.system
     slots = [] if task.init else bind.find_constructor(code, system, task.binds)
     told = {slot.name: task.binds[slot.name] for slot in slots if slot.name in task.binds}
@@ -326,8 +326,8 @@ def _find_classes(task: Task, orders: Orders) -> Iterator[Subject]:
     fixed = task.find_fixed(Program(code, constructor=makers[0].sources))
     own = find_own_numbers(code)
     yield Subject([[fixed]], made.make, *own, made.parameters, make_unsaid=made.make_unsaid)
-    if not task.init and len(optional) == len(left):  # with the sizes that it has in it
-        with suppress(processes.CannotRunError, DeriveError):  # which is said already
+    if not task.init and len(optional) == len(left):  # with default sizes
+        with suppress(processes.CannotRunError, DeriveError):  # reported already
             given = {n: evaluate_source(s, {}, task.sizes, {}) for n, s in told.items()}
             module = construct(code.target, given, code.path)
             yield _find_module(replace(inner, code=replace(code, target=module)), orders)
@@ -335,7 +335,7 @@ def _find_classes(task: Task, orders: Orders) -> Iterator[Subject]:
 
 @dataclass(frozen=True)
 class _Maker:
-    """Sources of a constructor's arguments, and those of which no name says them."""
+    """Sources of a constructor's arguments, and the names of uncertain ones."""
 
     sources: Mapping[str, str]
     doubt: int
@@ -345,22 +345,22 @@ class _Maker:
 
 @dataclass
 class _Class:
-    """A class of modules, and the ways to fill in what its constructor asks for."""
+    """A class of modules, with candidates for its constructor's arguments."""
 
     task: Task
     makers: Sequence[_Maker]
     orders: Orders
-    parameters: dict[str, str] = field(default_factory=dict)  # and the tensors that they hold
-    shaped: set[str] = field(default_factory=set)  # numbers on which shapes of parameters depend
-    held: set[str] | None = None  # sizes of the tensors that they hold, once a module is made
+    parameters: dict[str, str] = field(default_factory=dict)  # tensors by parameter
+    shaped: set[str] = field(default_factory=set)  # arguments on which parameter shapes depend
+    held: set[str] | None = None  # sizes in the parameters' tensors, once known
 
     def make(self, sample: Sample, statements: list[list[Statement]]) -> Iterator[Program]:
-        """The programs whose parameters fit at a sample, of numbers that names or shapes tell.
+        """The programs with fitting parameters at a sample, for the most certain numbers.
 
-        Where no way tells all numbers, it is those that tell most. Where none fits, the shapes
-        that do not are what the class says of its sizes.
+        Certain numbers are determined by names or shapes. Where none fits, the misfits of shapes
+        are appended as statements on sizes.
         """
-        if self.held is None:  # make all that can be, to see which numbers the shapes tell
+        if self.held is None:  # construct all, to see which arguments change the shapes
             for _, given, made in self._construct(self.makers, sample, sample.make_inputs()):
                 with suppress(processes.CannotRunError, DeriveError):
                     programs, parameters = self._find_programs(given, made, sample)
@@ -370,11 +370,11 @@ class _Class:
         return self._make(self._split()[0], sample, statements)
 
     def make_unsaid(self, sample: Sample, statements: list[list[Statement]]) -> Iterator[Program]:
-        """The others that fit: neither a name nor a shape says one of their numbers."""
+        """The other programs that fit, with less certain numbers."""
         return self._make(self._split()[1], sample, statements)
 
     def _split(self) -> tuple[list[_Maker], list[_Maker]]:
-        """The ways that leave the fewest numbers untold by names and extents, and the others."""
+        """The makers with the fewest uncertain numbers, and the others."""
         held, untold = self.held or set(), []
         for each in self.makers:
             open_names = (name for name in each.unsaid & self.shaped)
@@ -392,7 +392,7 @@ class _Class:
             try:
                 programs, parameters = self._find_programs(given, made, sample)
             except (DeriveError, processes.CannotRunError) as error:
-                # These numbers make no parameter of a name that is bound, or are not those meant.
+                # A bound parameter does not exist with these numbers, or the constructor failed.
                 if isinstance(error, processes.CannotRunError):
                     said.append([*error.statements])
                 refused = refused or error
@@ -423,7 +423,7 @@ class _Class:
     def _construct(
         self, makers: Sequence[_Maker], sample: Sample, values: Mapping[str, Any]
     ) -> list[tuple[_Maker, Mapping[str, Any], Made]]:
-        """What is made of each, in one request; of those that are the same at all sizes, one."""
+        """The instances of all makers, in one request; makers equal at all sizes are merged."""
         code, known = self.task.code, self.task.made
         free = dict(zip(sample.sizes, _PRIMES, strict=False))
         general = set_sizes({**sample.sizes, **free, **sample.fixed}, sample.relations)
@@ -462,13 +462,13 @@ class _Class:
 
 
 def _find_scripts(task: Task) -> Iterator[Subject]:
-    """A script: what it makes up at random, and what it lacks, are its arguments."""
+    """Yield the subjects of a script: its random tensors and free names are the arguments."""
     code, system, script = task.code, task.system, task.code.script
     assert script is not None
     wanted = {tensor.name.lower() for tensor in system.results}
     tensors = [n for n in script.results if n not in code.names or hasattr(code.names[n], "dtype")]
     named = [name for name in tensors if name.lower() in wanted]
-    last = tensors[:1] or [""]  # a result of the formula by its name, else the last tensor
+    last = tensors[:1] or [""]  # the formula's result by name, else the last tensor
     for result in [script.chosen] if script.chosen else dict.fromkeys([*named[:1], *last]):
         match, slots = _match_script(task, script, result)
         free = islice(_find_free_numbers(script, match, system, result), MOST_MADE)
@@ -478,10 +478,10 @@ def _find_scripts(task: Task) -> Iterator[Subject]:
 
 
 def _match_script(task: Task, script: Script, result: str) -> tuple[bind.Match, list[Slot]]:
-    """The tensors of the formula that stand for what a result is made from."""
+    """The match of a script's tensors with the formula's, and the script's slots."""
     told = {name: source for name, source in task.binds.items() if name != "return"}
     made_from = {*script.sources.get(result, script.arguments)}
-    made_from |= {name for name, _ in script.unused}  # it may have been meant to be read
+    made_from |= {name for name, _ in script.unused}  # perhaps meant to be read
     left_out = {*told, *script.filled, *script.called}
     slots = []
     for name in (n for n in script.arguments if n in made_from and n not in left_out):
@@ -500,10 +500,10 @@ def _match_script(task: Task, script: Script, result: str) -> tuple[bind.Match, 
 def _find_free_numbers(
     script: Script, match: bind.Match, system: ir.System, result: str
 ) -> Iterator[tuple[tuple[str, ...], dict[str, str]]]:
-    """The arguments with those that are no tensor: numbers never given, results never made.
+    """Yield the arguments with undefined numbers and buffers, and the guesses among them.
 
-    A number is the extent at which the script makes a tensor with it, else the size that its name
-    says best; of what is left, each size may be meant, and what is taken so comes first.
+    A number is the extent of a tensor that the script creates with it, else the size that matches
+    its name best. For the other numbers every size is a guess, the first item of each pair.
     """
     made_from = script.sources.get(result, script.arguments)
     free = [name for name in script.free if name in made_from and name not in match.arguments]
@@ -559,7 +559,7 @@ def _find_script(
 def _find_number_sizes(
     script: Script, match: bind.Match, system: ir.System, numbers: Sequence[str]
 ) -> dict[str, str]:
-    """The sizes that a script's numbers are, by the shapes of the tensors that it makes."""
+    """The sizes of a script's numbers, from the shapes of the tensors that it creates."""
     tensors = {tensor.name: tensor for tensor in system.tensors}
     found: dict[str, set[str]] = {}
     for name, names in script.shapes.items():
@@ -573,7 +573,7 @@ def _find_number_sizes(
 
 
 def find_sizes_by_name(numbers: Mapping[str, int], names: Sequence[str]) -> dict[str, int]:
-    """The sizes that the code's numbers are, where their names say so and do not contradict."""
+    """The values of sizes from the code's numbers with unambiguously matching names."""
     ranked = sorted(
         (rank_size(called.rpartition(".")[2], name), called, name)
         for called in numbers

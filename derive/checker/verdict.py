@@ -1,4 +1,4 @@
-"""One check: what is given, and what is said: same or different, how sure, where, the edit."""
+"""The job and the verdict of a check, and its progress."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,7 @@ from derive.errors import Diagnostic, Mark
 from derive.ir import nodes as ir
 from derive.notation.formula import Formula
 
-VERSION = 1  # of a verdict's data: keys may come, none goes or changes its meaning
+VERSION = 1  # of a verdict's data: keys may be added, none removed or changed
 GRADES = ("proved", "identical", "agrees", "different", "unknown")
 _ANSWERS = {True: "same", False: "different", None: "unknown"}
 
@@ -20,13 +20,13 @@ _ANSWERS = {True: "same", False: "different", None: "unknown"}
 class Verdict:
     """The answer of a check.
 
-    `same` is True, False, or None where it cannot be told. `grade` says how it is known: "proved"
+    `same` is True, False, or None for unknown. `grade` is the evidence: "proved"
     (one normal form, for all sizes unless `reasons` name some), "identical" (in every entry over
     random prime fields), "agrees" (float64 against the direct loops), "different", "unknown".
-    `line` is the first line of the user's file that departs from the formula, `edit` what to change
+    `line` is the first line of the user's file that departs from the formula. `edit` is the change
     there, confirmed by judging the edited formula against the code or the edited code against the
-    formula; `corrected` has the lines of the code as they should be, where they could be written;
-    `findings` are remarks that hold besides.
+    formula. `corrected` has the corrected lines of the code, where known. `findings` are further
+    remarks.
     """
 
     same: bool | None
@@ -46,31 +46,31 @@ class Verdict:
     places: tuple[str, ...] = field(default=(), compare=False, repr=False)  # lines of a notebook
 
     def __bool__(self) -> bool:
-        """Whether the code is the same as the formula; unknown is not."""
+        """Whether the code is the same as the formula; False for unknown."""
         return self.same is True
 
     def __repr__(self) -> str:
-        """One line: what pytest shows where `assert check(..)` fails, and a prompt of Python."""
+        """One line, for failing assertions in pytest and the Python prompt."""
         where = f", {say_line(self.line, self.places)}" if self.line else ""
         edit = f": {self.edit}" if self.edit else ""
         return f"<{_to_head(self)}{where}{edit}>"
 
     def __str__(self) -> str:
-        """The report as it is shown to a person."""
+        """The report as text."""
         return "\n".join(_to_lines(self))
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the answer, and the code with what its lines are."""
+        """The report for a notebook: the answer and the annotated code."""
         from derive.backend.to_html import to_part
 
         return to_part(self.to_html())
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """What a prompt of IPython shows."""
+        """Print the report at an IPython prompt."""
         printer.text(str(self))
 
     def to_html(self) -> str:
-        """The same as a part of a page."""
+        """The report as a fragment of an HTML page."""
         from derive.backend.to_html import write_verdict
 
         return write_verdict(self.to_data(), self.source, find_remarks(self), self.places)
@@ -131,7 +131,7 @@ def _to_head(verdict: Verdict) -> str:
 
 
 def _annotate(verdict: Verdict) -> list[str]:
-    """The lines of the code that equal a node of the formula, and the first that equals none."""
+    """The annotated lines of the code, with a mark on the verdict's line."""
     told = verdict.annotations or (verdict.line and verdict.same is False)
     if verdict.same or not verdict.source or not told:
         return []
@@ -148,7 +148,7 @@ def _annotate(verdict: Verdict) -> list[str]:
 
 
 def find_remarks(verdict: Verdict) -> dict[int, str]:
-    """What is said of each line of the code: which node it equals, or where the edit belongs."""
+    """The remark on each line of the code: its node, or the place of the edit."""
     said: dict[int, list[str]] = {}
     for number, what in verdict.annotations:
         said.setdefault(number, []).append(what)
@@ -165,18 +165,18 @@ def find_remarks(verdict: Verdict) -> dict[int, str]:
 
 
 class Progress:
-    """The verdict so far, which each stage sends when it has one, and the stage that is under way.
+    """The verdict so far and the current stage; each stage sends its verdict.
 
-    What ends a stage costs what it would have found, never what is found already, and is told.
+    A failure in a stage loses only that stage's results, and is reported.
     """
 
     def __init__(self, send: Callable[[Verdict | Note], None], verdict: Verdict) -> None:
         self._send, self.verdict, self.stage = send, verdict, "loading the code"
-        self.grant: Callable[[bool], None] = lambda _: None  # the time that a stage has
-        self.repaired = ""  # what the code is as it stands, where only repaired it can be judged
+        self.grant: Callable[[bool], None] = lambda _: None  # resets the time limit
+        self.repaired = ""  # the fault of the code before the repair
 
     def __call__(self, verdict: Verdict) -> None:
-        """The verdict from now on; of code that was repaired, never the same."""
+        """Set and send the verdict; for repaired code, "same" is sent as unknown."""
         self.verdict = verdict
         if verdict.same and self.repaired:
             said = f"as it stands it {self.repaired}"
@@ -185,24 +185,24 @@ class Progress:
         self._send(verdict)
 
     def begin(self, stage: str, *, has_own_runs: bool = False) -> None:
-        """Another stage is under way; where its runs are ours, each of them has all the time."""
+        """Begin a stage; with `has_own_runs` the time limit applies to each run."""
         self.stage = stage
         self.tell("")
         self.grant(has_own_runs)
 
     def tell(self, what: str) -> None:
-        """Show the stage, and what of it is done."""
+        """Show the stage and its progress."""
         self._send(Note(f"{self.stage}: {what}" if what else self.stage))
 
     def end(self, why: str) -> None:
-        """The stage did not finish."""
+        """Add the reason why the stage did not finish, and send the verdict."""
         said = f"{self.stage} did not finish: {why}"
         self(replace(self.verdict, reasons=(*self.verdict.reasons, said)))
 
 
 @dataclass(frozen=True)
 class Job:
-    """Code, formula, and how the one is bound to the other."""
+    """The request of a check: code, formula, bindings and options."""
 
     code: Any
     formula: Formula
@@ -212,11 +212,11 @@ class Job:
     backward: bool
     seconds: float
     init: str = ""  # the constructor's arguments
-    compiled: bool = False  # is what inductor makes of the code judged, too
-    making: str = ""  # those that read the formula's sizes, so that they are others at each sample
+    compiled: bool = False  # whether to judge inductor's output too
+    making: str = ""  # constructor's arguments that read the formula's sizes
 
     def start(self) -> Verdict:
-        """What is known before anything has run."""
+        """The verdict before any run: unknown."""
         if isinstance(self.code, (str, Path)):
             text = str(self.code)
             shown = text if "\n" not in text else "the code"
@@ -225,7 +225,7 @@ class Job:
         return Verdict(None, "unknown", shown, self.system.name)
 
     def say_cannot_run(self, error: CannotRunError, verdict: Verdict) -> Verdict:
-        """Unknown, with the line where the code stops."""
+        """The verdict for code that cannot run: unknown, with the failing line."""
         says, reason, help = str(error), "the code cannot run", ""
         if error.line:  # by cell, where the code is a notebook's
             where = say_line(error.line, verdict.places)
