@@ -293,7 +293,7 @@ def find_layouts(program: Program, system: ir.System, told: Collection[str]) -> 
     plain = {name: t for name, t in given if t is not None and name not in told}
     first, shape = system.results[0], [write_extent(n) for n in system.results[0].shape]
 
-    def move(moved: Mapping[str, str], results: Mapping[str, str] | None = None) -> Program:
+    def with_layouts(moved: Mapping[str, str], results: Mapping[str, str] | None = None) -> Program:
         laid = {} if results is None else {"return": results[first.name]}
         said = tuple(f"{name}={source}" for name, source in (dict(moved) | laid).items())
         return replace(
@@ -311,19 +311,19 @@ def find_layouts(program: Program, system: ir.System, told: Collection[str]) -> 
         for places in combinations(range(most), most - rank) if rank < most else ():
             if tensor.kind == "bool":
                 added = "".join(f".unsqueeze({place})" for place in places)
-                yield move({argument: tensor.name + added})
+                yield with_layouts({argument: tensor.name + added})
     # A preallocated result that the code fills, with its axes permuted.
     for argument, source in program.arguments.items():
         is_filled = source == f"zeros({', '.join(shape)})" and not program.results
         for order in find_orders(first.shape) if is_filled else ():
             laid = f"zeros({', '.join(shape[place] for place in order)})"
-            yield move({argument: laid}, {first.name: write_order(first.name, order)})
+            yield with_layouts({argument: laid}, {first.name: write_order(first.name, order)})
     groups: dict[tuple[object, ...], list[str]] = {}
     for argument, tensor in plain.items():
         groups.setdefault(tensor.shape, []).append(argument)
     for extents, arguments in groups.items():
         for order in find_orders(extents):
-            yield move({name: write_order(plain[name].name, order) for name in arguments})
+            yield with_layouts({name: write_order(plain[name].name, order) for name in arguments})
     for rank in sorted({len(tensor.shape) for tensor in plain.values()}):
         same = {a: t for a, t in plain.items() if len(t.shape) == rank}
         alike = [t for t in system.results if len(t.shape) == rank]
@@ -336,8 +336,8 @@ def find_layouts(program: Program, system: ir.System, told: Collection[str]) -> 
             }
             # The results permuted like the arguments, where possible.
             if rank > 2 and order[-1] == rank - 1 and first.name in results and not program.results:
-                yield move(moved, results)
-            yield move(moved)
+                yield with_layouts(moved, results)
+            yield with_layouts(moved)
 
 
 def find_orders(shape: Sequence[Any]) -> Iterator[tuple[int, ...]]:
@@ -446,7 +446,7 @@ def find_holders(
         if slot.shape is None or len(tensors) != 1:
             continue
         if source == tensors[0].name and slot.name not in program.told:
-            holders.append(_hold(system, tensors[0], slot, orders.get(slot.name)))
+            holders.append(_make_holder(system, tensors[0], slot, orders.get(slot.name)))
         elif source == tensors[0].name:  # bound in the formula's layout
             places = tuple(range(len(tensors[0].shape)))
             single = tuple((place,) for place in places)
@@ -459,7 +459,7 @@ def find_holders(
     return holders
 
 
-def _hold(
+def _make_holder(
     system: ir.System, tensor: ir.Tensor, slot: Slot, assumed: tuple[int, ...] | None
 ) -> Holder:
     places = range(len(tensor.shape))

@@ -196,7 +196,7 @@ class _Inquiry:
         )
 
     @cached_property
-    def mender(self) -> Mender | None:
+    def code_search(self) -> Mender | None:
         """The search for an edit of the code; None where no edit can help."""
         case, code = self.case, self.case.program.code
         unread = find_unread(case.system, case.program.find_read())
@@ -292,7 +292,7 @@ class _Inquiry:
 
     def edit_code(self, suspects: set[int], more: float) -> Correction | None:
         """The edit that makes the code right; an edit on an unsuspected line costs `more`."""
-        lines, mender = self.lines, self.mender
+        lines, mender = self.lines, self.code_search
         if mender is None:
             return None
         suspects = mender.source.spread(suspects)
@@ -320,7 +320,7 @@ class _Inquiry:
 
     def explain_in_turn(self, plain: Explanation) -> Explanation:
         """The explanation by a first edit that makes a line right, and of the rest after it."""
-        case, lines, mender = self.case, self.lines, self.mender
+        case, lines, mender = self.case, self.lines, self.code_search
         if mender is None:
             return plain
         exact = {*lines.exact}
@@ -531,7 +531,7 @@ def explain_verdict(
         system = replace(system, results=system.results[: len(results)])
     samples = (*(() if choice.shown is None else (choice.shown,)), *choice.samples)
 
-    def add(found: Explanation) -> Verdict:
+    def with_explanation(found: Explanation) -> Verdict:
         kept = verdict.difference if choice.shown is not None else found.difference
         return replace(
             verdict,
@@ -545,7 +545,7 @@ def explain_verdict(
 
     def report(found: Explanation) -> None:
         if send is not None:
-            send(add(replace(found, difference=verdict.difference)))
+            send(with_explanation(replace(found, difference=verdict.difference)))
 
     def confirm(edited: ir.System, samples: Sequence[Sample] = samples) -> bool:
         """Whether the edited formula agrees with the code at every sample."""
@@ -576,7 +576,7 @@ def explain_verdict(
     every = tuple(replace(sample, system=system) for sample in samples)
     tell = send.tell if send is not None else lambda _: None
     case = Case(program, every, confirm, confirm_text, report, tell)
-    return add(explain(case))
+    return with_explanation(explain(case))
 
 
 def _count_infinite(program: Program, samples: Sequence[Sample]) -> int:

@@ -306,17 +306,17 @@ class Lines:
         for line, row in sorted(rows.items()):
             read = {number for event in row for number in event.reads}
             made = [event for event in row if event.number not in read][-_MOST_SAID:]
-            said = [self._say(event, elsewhere, twins) for event in made]
+            said = [self._describe_event(event, elsewhere, twins) for event in made]
             if all(said):
                 found.append((line, "; ".join(dict.fromkeys(said))))
                 continue
-            inner = [self._say(event, elsewhere, twins) for event in row]
+            inner = [self._describe_event(event, elsewhere, twins) for event in row]
             parts = [words for words in dict.fromkeys(inner) if words]
             if parts:
                 found.append((line, f"contains {'; '.join(parts[-_MOST_SAID:])}"))
         return tuple(found)
 
-    def _say(self, event: Event, elsewhere: Lines | None, twins: list[Event]) -> str:
+    def _describe_event(self, event: Event, elsewhere: Lines | None, twins: list[Event]) -> str:
         """The words for an event's node; "" for none, or if another at other sizes."""
         match = self.matches.get(event)
         twin = elsewhere.matches.get(twins[event.number]) if elsewhere and twins else None

@@ -101,7 +101,7 @@ def pick_program(
     """The program to judge, with samples on which it runs; CannotRunError if there is none."""
     if init and find_kind(code.target) != "class":
         raise refuse("init-class", f"{code.name} is no class, so --init makes nothing")
-    return _Search(subjects.Task(code, system, binds, sizes, init)).find()
+    return _Search(subjects.Task(code, system, binds, sizes, init)).find_program()
 
 
 @dataclass
@@ -114,7 +114,7 @@ class _Search:
     taken: set[str] = field(default_factory=set)  # sizes passed as arguments, by name or --bind
     failed_at: Mapping[str, int] = field(default_factory=dict)  # sizes of the first error
 
-    def find(self) -> Choice:
+    def find_program(self) -> Choice:
         """The choice of the certain program, else of a guess that runs."""
         self.taken |= {n for source in self.task.binds.values() for n in find_number_names(source)}
         best: Trial | None = None
@@ -138,7 +138,7 @@ class _Search:
         error = next(iter((*undefined, *self.errors)), None)
         is_said = best is not None and best.same_if is not None and not best.is_open
         if best is not None and (is_said or (best.fits and best.agrees)):
-            return self._pick(best)
+            return self._make_choice(best)
         if not self._is_incurable():
             guess: Trial | None = None
             for trial in self._guess(best):  # the first that agrees, else the best
@@ -147,7 +147,7 @@ class _Search:
                     guess = trial
                     break
             if best is None and guess is not None and guess.is_open:
-                return self._pick(guess)
+                return self._make_choice(guess)
             if best is None and guess is not None:
                 needs = guess.same_if.says if guess.same_if is not None else "other shapes"
                 lacks = "its parameters have other shapes than the formula's tensors"
@@ -155,14 +155,14 @@ class _Search:
                     says = f"{needs.replace('the same', 'it runs', 1)}, and is still not the same"
                     guess = replace(guess, same_if=replace(guess.same_if, says=says, help=""))
                 failure = error or CannotRunError(f"{lacks}: {needs}")
-                return replace(self._pick(guess), failure=failure, failed_at=self.failed_at)
+                return replace(self._make_choice(guess), failure=failure, failed_at=self.failed_at)
             if best is not None and guess is not None and guess.agrees:
                 best = guess if guess.is_open else replace(best, same_if=guess.same_if)
         if best is None:
             raise error or CannotRunError(
                 f"no sizes and no arguments were found for it: {self._ask()}"
             )
-        return self._pick(best)
+        return self._make_choice(best)
 
     def _ask(self) -> str:
         """The advice on how to give the arguments that are unknown."""
@@ -257,10 +257,10 @@ class _Search:
                 ran += found
                 likely = likely or programs[0]
         except CannotRunError as error:  # the class cannot be constructed
-            self._add(error, samples.first)
+            self._add_error(error, samples.first)
         return ran
 
-    def _add(self, error: CannotRunError, sample: Sample) -> None:
+    def _add_error(self, error: CannotRunError, sample: Sample) -> None:
         self.failed_at = self.failed_at if self.errors else sample.sizes
         self.errors.append(error)
 
@@ -280,7 +280,7 @@ class _Search:
             except CannotRunError as error:
                 if "'int'" in str(error):  # a size took the place of a tensor
                     error.findings += tuple(_find_left(program, self.task.system))
-                self._add(error, first)
+                self._add_error(error, first)
                 statements.append([*error.statements])
                 if runs.is_undefined(error):
                     return  # it fails with all arguments
@@ -292,11 +292,11 @@ class _Search:
         kept = list(self.errors)
         for subject in subjects.find_subjects(self.task, {}):
             samples = self.tried
-            if subject.make_unsaid is not None and samples is not None:
+            if subject.guess_numbers is not None and samples is not None:
                 # Constructor arguments as sizes that neither a name nor a shape determines.
                 said = next(subject.make(samples.first, []), None)
                 with suppress(CannotRunError, DeriveError):
-                    made = subject.make_unsaid(samples.first, [])
+                    made = subject.guess_numbers(samples.first, [])
                     for trial in self._try_programs(made, samples, []):
                         if said is not None and trial.agrees:
                             yield _ask(trial, said)
@@ -379,7 +379,7 @@ class _Search:
                 return replace(trial, own=own.first)
         return own
 
-    def _pick(self, trial: Trial) -> Choice:
+    def _make_choice(self, trial: Trial) -> Choice:
         """The choice of a trial: its program and the samples on which it runs."""
         kept, stops = [trial.first], []
         is_long = count_steps(trial.first) > MOST_STEPS  # one run at these sizes is enough

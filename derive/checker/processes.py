@@ -107,7 +107,7 @@ def end_children() -> None:
             return
 
 
-def be_quiet() -> None:
+def redirect_standard_streams() -> None:
     """Redirect the standard streams to the null device."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
@@ -440,7 +440,7 @@ def run_in_child(
     if not in_time:
         return last, "time"
     code = os.waitstatus_to_exitcode(status)
-    return last, crash or ("" if code == 0 else f"ended with {name_exit(code)}")
+    return last, crash or ("" if code == 0 else f"ended with {describe_exit_code(code)}")
 
 
 def wait_for(child: int, seconds: float = 1.0) -> int | None:
@@ -466,7 +466,7 @@ def receive(end: socket.socket, count: int, find_left: Callable[[], float] | Non
     return bytes(parts)
 
 
-def name_exit(code: int) -> str:
+def describe_exit_code(code: int) -> str:
     """An exit code in words, or the name of the signal."""
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
@@ -484,13 +484,13 @@ def _listen(
     def find_left() -> float:
         return (seconds or 0.0) - (time.monotonic() - begun)
 
-    def take(count: int) -> bytes:
+    def take_bytes(count: int) -> bytes:
         return receive(source, count, None if seconds is None else find_left)
 
     while True:
         try:
-            seal, head = take(_SEAL), take(HEAD.size)
-            frame = head + take(HEAD.unpack(head)[0])
+            seal, head = take_bytes(_SEAL), take_bytes(HEAD.size)
+            frame = head + take_bytes(HEAD.unpack(head)[0])
         except TimeoutError:
             return last, crash, False
         except ConnectionError:
@@ -529,7 +529,7 @@ def _work_and_leave(work: Callable[[Send], None], way: _Sealed, memory: int) -> 
     code = 1
     try:
         end_with_parent()
-        be_quiet()
+        redirect_standard_streams()
         limit_memory(memory)
         work(way.send)
         code = 0

@@ -102,7 +102,7 @@ def evaluate_source(
 ) -> Any:
     """The value of a source; DeriveError for an invalid one."""
 
-    def read(node: ast.expr | None) -> Any:
+    def read_node(node: ast.expr | None) -> Any:
         match node:
             case None:
                 return None
@@ -111,23 +111,23 @@ def evaluate_source(
             case ast.Name(id=name) if name in values or name in sizes:
                 return values[name] if name in values else sizes[name]
             case ast.UnaryOp(op=ast.Not() | ast.Invert(), operand=operand):
-                return ~read(operand)
+                return ~read_node(operand)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return -read(operand)
+                return -read_node(operand)
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-                return _OPERATORS[type(op)](read(left), read(right))
+                return _OPERATORS[type(op)](read_node(left), read_node(right))
             case ast.Tuple(elts=parts) | ast.List(elts=parts):
-                return tuple(read(part) for part in parts)
+                return tuple(read_node(part) for part in parts)
             case ast.Slice(lower, upper, step):
-                return slice(read(lower), read(upper), read(step))
+                return slice(read_node(lower), read_node(upper), read_node(step))
             case ast.Attribute(value=value, attr=name) if name in _ATTRIBUTES:
-                return getattr(read(value), name)
+                return getattr(read_node(value), name)
             case ast.Subscript(value=value, slice=places):
                 return index(value, places)
             case ast.Call(func=ast.Attribute(value=value, attr=name), args=given) if (
                 name in _METHODS
             ):
-                return getattr(read(value), name)(*map(read, given))
+                return getattr(read_node(value), name)(*map(read_node, given))
             case ast.Call(func=ast.Name(id="init"), args=[ast.Constant(str(call))]):
                 known = {**values, **sizes}.items()
                 return call, tuple((n, v) for n, v in known if isinstance(v, (int, float)))
@@ -135,21 +135,21 @@ def evaluate_source(
                 tensors = (each for each in values.values() if isinstance(each, torch.Tensor))
                 real = next((each for each in tensors if each.is_floating_point()), None)
                 like = torch.zeros(0, dtype=torch.float64) if real is None else real
-                return like.new_zeros([read(each) for each in given])
+                return like.new_zeros([read_node(each) for each in given])
             case ast.Call(func=ast.Name(id="tensor"), args=[given]):
-                number = read(given)  # for parameters without axes
+                number = read_node(given)  # for parameters without axes
                 is_tensor = isinstance(number, torch.Tensor)
                 return number if is_tensor else torch.tensor(number, dtype=torch.float64)
             case ast.Call(func=ast.Name(id="cat" | "stack" as name), args=given, keywords=named):
-                dim = next((read(each.value) for each in named if each.arg == "dim"), 0)
-                found = [read(each) for each in given]
+                dim = next((read_node(each.value) for each in named if each.arg == "dim"), 0)
+                found = [read_node(each) for each in given]
                 if len(found) == 1 and isinstance(found[0], tuple):
                     found = list(found[0])
                 return getattr(torch, name)(found, dim=dim)
         raise refuse("bind-form", f"{source} cannot be read as a source")
 
     def index(value: ast.expr, places: ast.expr) -> Any:
-        found = read(value)
+        found = read_node(value)
         parts = places.elts if isinstance(places, ast.Tuple) else [places]
         if isinstance(value, ast.Name) and all(isinstance(part, ast.Name) for part in parts):
             own = indices.get(value.id, ())
@@ -161,9 +161,9 @@ def evaluate_source(
                     help="write the indices of the formula in the order in which the code has them",
                 )
             return found.permute([own.index(name) for name in wanted])
-        return found[tuple(map(read, parts))]
+        return found[tuple(map(read_node, parts))]
 
-    return read(_parse(source))
+    return read_node(_parse(source))
 
 
 def check_source(source: str, system: ir.System, sizes: tuple[str, ...]) -> None:
@@ -266,13 +266,17 @@ class Program:
     def find_given(self, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> runs.Given:
         """The values of all sources."""
 
-        def read(sources: Mapping[str, str]) -> dict[str, Any]:
+        def read_sources(sources: Mapping[str, str]) -> dict[str, Any]:
             return {
                 name: evaluate_source(source, values, sizes, self.indices)
                 for name, source in sources.items()
             }
 
-        return runs.Given(read(self.arguments), read(self.parameters), read(self.constructor))
+        return runs.Given(
+            read_sources(self.arguments),
+            read_sources(self.parameters),
+            read_sources(self.constructor),
+        )
 
     def find_read(self) -> set[str]:
         """The names of the formula in the sources of arguments and parameters."""

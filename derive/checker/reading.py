@@ -124,16 +124,16 @@ def say_line(line: int, places: tuple[str, ...] = ()) -> str:
 def read_python(text: str) -> Reading:
     """The reading of a text, with repairs; UnreadableError where no repair is found."""
     cells = read_pasted(text) if is_pasted(text) else None
-    return _read(text, ()) if cells is None else _read(cells.text, cells.name_lines())
+    return _repair_text(text, ()) if cells is None else _repair_text(cells.text, cells.name_lines())
 
 
 def read_notebook(data: bytes) -> Reading:
     """The code cells of a notebook as one script; ValueError for other data."""
     cells = read_cells(data, keep_broken=True)
-    return _read(cells.text, cells.name_lines())
+    return _repair_text(cells.text, cells.name_lines())
 
 
-def _read(text: str, places: tuple[str, ...]) -> Reading:
+def _repair_text(text: str, places: tuple[str, ...]) -> Reading:
     repairs: list[tuple[int, str]] = []
     first: UnreadableError | None = None
     for _ in range(MOST_REPAIRS):
@@ -234,7 +234,7 @@ def find_member(names: Mapping[str, Any], member: str, init: str, shown: str) ->
             public = [each for each in dir(target) if not each.startswith("_")]
             help = suggest(name, public)
             raise refuse("code-missing", f"{shown}:{first} has no {name}", help=help)
-        target = _take(target, name, f"{shown}:{first}")
+        target = _take_member(target, name, f"{shown}:{first}")
     if isinstance(target, type) and not _is_module(target) and "__call__" in vars(target):
         target = make_object(target, "", names)
     if isinstance(target, type) and not _is_module(target):
@@ -268,7 +268,7 @@ def make_object(target: type, init: str, names: Mapping[str, Any]) -> Any:
     return made.eval() if _is_module(target) else made
 
 
-def _take(owner: Any, name: str, shown: str) -> Any:
+def _take_member(owner: Any, name: str, shown: str) -> Any:
     """An attribute; a method becomes callable with its own arguments."""
     kind = owner if isinstance(owner, type) else type(owner)
     method = inspect.getattr_static(kind, name, None)

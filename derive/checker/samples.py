@@ -119,7 +119,7 @@ def make_samples(
     merged = (n for _, made in relations if len(made) > 1 for n in made if isinstance(n, str))
     roots = [n for n in dict.fromkeys(merged) if n not in dependent and n not in fixed]
 
-    def make(number: int) -> Sample:
+    def make_sample(number: int) -> Sample:
         told = {**dict(zip(roots, FACTORS[number], strict=False)), **fixed}
         if roots:
             known = set_sizes({**dict.fromkeys(draws.find_sizes(system), 1), **told}, relations)
@@ -133,12 +133,12 @@ def make_samples(
             free = draws.choose_sizes(system, number + 1, fixed=fixed)[number]
         return Sample(system, set_sizes(free, relations), number, fixed=fixed, relations=relations)
 
-    first = make(0)
+    first = make_sample(0)
     if not draws.is_possible(system, first.sizes):
         return None
 
     def make_others() -> list[Sample]:
-        return [d for d in map(make, range(1, COUNT)) if draws.is_possible(system, d.sizes)]
+        return [d for d in map(make_sample, range(1, COUNT)) if draws.is_possible(system, d.sizes)]
 
     equal = (str(n) for name, made in relations if len(made) == 1 for n in (name, *made))
     return Samples(first, make_others, frozenset((*fixed, *equal)))

@@ -253,7 +253,7 @@ def find_arguments(function: Any) -> list[Slot]:
     groups, slots = find_groups(function), list[Slot]()
     dropped = {*_find_probabilities(function)}
 
-    def add(name: str, default: Any, hint: Any, part: str = "") -> None:
+    def add_slot(name: str, default: Any, hint: Any, part: str = "") -> None:
         if not isinstance(hint, str):
             hint = "" if hint is _EMPTY else getattr(hint, "__name__", "")
         required = default is _EMPTY
@@ -265,9 +265,9 @@ def find_arguments(function: Any) -> list[Slot]:
         if each.name in groups:
             for part, (default, hint) in groups[each.name].parts.items():
                 is_open = each.kind is each.VAR_KEYWORD
-                add(part if is_open else f"{each.name}.{part}", default, hint, part)
+                add_slot(part if is_open else f"{each.name}.{part}", default, hint, part)
         elif each.kind is not each.VAR_POSITIONAL:
-            add(each.name, each.default, each.annotation)
+            add_slot(each.name, each.default, each.annotation)
     return slots
 
 

@@ -459,7 +459,7 @@ class Stages:
         plan = draws.pass_limits(first, has_loops=load.has_loops(program.code))
         reached = {name: first.sizes[name] for name in plan}
 
-        def run(sample: Sample) -> tuple[Answer | CannotRunError, Further] | None:
+        def run_far(sample: Sample) -> tuple[Answer | CannotRunError, Further] | None:
             answer: Answer | CannotRunError
             try:
                 answer = program.run(sample.make_inputs(), sample.sizes, how)
@@ -483,7 +483,7 @@ class Stages:
                     is_full = True
                     continue
                 sample = left.pop(0)
-                tried = run(sample)
+                tried = run_far(sample)
                 if tried is None:
                     continue
                 answer, found = tried
@@ -494,7 +494,7 @@ class Stages:
                         middle = (low + sample.sizes[name]) // 2
                         nearer = sample.resize(**{name: middle})
                         nearer = nearer and replace(nearer, reason=f"{name} is {middle}")
-                        there = run(nearer) if nearer is not None else None
+                        there = run_far(nearer) if nearer is not None else None
                         if nearer is not None and there is not None and there[1].same is False:
                             sample, difference = nearer, there[1].difference
                         else:
@@ -652,8 +652,8 @@ class Stages:
         A difference at special inputs may never occur in the user's data.
         """
         told, system = self.send.verdict, self.job.system
-        unheard = Progress(lambda _: None, told)
-        unheard.grant = self.send.grant
+        silent = Progress(lambda _: None, told)
+        silent.grant = self.send.grant
         for entry in draws.list_tensors(system, "real"):
             for sign in (">=", ">") if entry.lower is entry.upper is None else ():
                 bounded = replace(entry, lower=ir.ZERO, strict=(sign == ">", False))
@@ -662,7 +662,7 @@ class Stages:
                 with suppress(CannotRunError, DeriveError):
                     if judge_at(self.program, replace(shown, system=job.system)).is_clear:
                         continue  # it differs in this domain, too
-                    if judge(job, self.program.code, job.start(), unheard).verdict.same:
+                    if judge(job, self.program.code, job.start(), silent).verdict.same:
                         shape = ",".join(map(to_text, entry.shape))
                         says = f"with {entry.name}[{shape}] {sign} 0 it is the same"
                         found = Diagnostic("domain", says, help="declare it, if it is so")

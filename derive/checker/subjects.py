@@ -77,7 +77,7 @@ class Subject:
     literals: Sequence[int] = ()  # integers without a name
     parameters: Mapping[str, str] = field(default_factory=dict)  # that may be permuted
     wider: Subject | None = None  # a script at free sizes
-    make_unsaid: Make | None = None  # programs with numbers that no name or shape determines
+    guess_numbers: Make | None = None  # programs with numbers that no name or shape determines
     guessed: tuple[str, ...] = ()  # guesses for undefined numbers: "n=H"
 
     def find_base(self) -> Mapping[str, int] | None:
@@ -116,13 +116,13 @@ def _find_module(task: Task, orders: Orders) -> Subject:
     names = {name for holder in holders for name in _name_extents(holder.tensor)}
     groups = _solve(holders, numbers, task.find_fixed(programs[0]), names)
 
-    def make(sample: Sample, _: list[list[Statement]]) -> Iterator[Program]:
+    def make_programs(sample: Sample, _: list[list[Statement]]) -> Iterator[Program]:
         sources = bind.find_sources(holders, sample.sizes)
         for program in programs if sources is not None else ():
             yield replace(program, parameters={**program.parameters, **(sources or {})})
 
     held = {holder.slot.name: holder.tensor.name for holder in holders if not holder.told}
-    return Subject(groups, make, numbers, literals, held)
+    return Subject(groups, make_programs, numbers, literals, held)
 
 
 def _list_parameters(task: Task, sample: Sample) -> list[Slot]:
@@ -308,15 +308,15 @@ def _find_classes(task: Task, orders: Orders) -> Iterator[Subject]:
     left = [slot for slot in slots if slot.name not in told]
     optional = tuple(slot.name for slot in left if not slot.required)
 
-    def find_unsaid(given: Mapping[str, str]) -> Iterator[str]:
+    def find_uncertain(given: Mapping[str, str]) -> Iterator[str]:
         for slot in left:
             is_default = not slot.required and given[slot.name] == repr(slot.default)
-            is_unsaid = bind.rank_source(slot, given[slot.name], scalars) >= UNSAID
-            if is_unsaid and not is_default and not slot.is_probability:
+            is_uncertain = bind.rank_source(slot, given[slot.name], scalars) >= UNSAID
+            if is_uncertain and not is_default and not slot.is_probability:
                 yield slot.name
 
     makers = [
-        _Maker({**told, **given}, doubt, frozenset(find_unsaid(given)), optional)
+        _Maker({**told, **given}, doubt, frozenset(find_uncertain(given)), optional)
         for doubt, given in islice(bind.find_numbers(left, scalars, system), MOST_MADE)
     ]
     if task.init:
@@ -325,7 +325,9 @@ def _find_classes(task: Task, orders: Orders) -> Iterator[Subject]:
     made = _Class(inner, makers, orders)
     fixed = task.find_fixed(Program(code, constructor=makers[0].sources))
     own = find_own_numbers(code)
-    yield Subject([[fixed]], made.make, *own, made.parameters, make_unsaid=made.make_unsaid)
+    yield Subject(
+        [[fixed]], made.make_programs, *own, made.parameters, guess_numbers=made.guess_numbers
+    )
     if not task.init and len(optional) == len(left):  # with default sizes
         with suppress(processes.CannotRunError, DeriveError):  # reported already
             given = {n: evaluate_source(s, {}, task.sizes, {}) for n, s in told.items()}
@@ -354,7 +356,7 @@ class _Class:
     shaped: set[str] = field(default_factory=set)  # arguments on which parameter shapes depend
     held: set[str] | None = None  # sizes in the parameters' tensors, once known
 
-    def make(self, sample: Sample, statements: list[list[Statement]]) -> Iterator[Program]:
+    def make_programs(self, sample: Sample, statements: list[list[Statement]]) -> Iterator[Program]:
         """The programs with fitting parameters at a sample, for the most certain numbers.
 
         Certain numbers are determined by names or shapes. Where none fits, the misfits of shapes
@@ -367,13 +369,13 @@ class _Class:
                     holders = bind.find_holders(self.task.system, programs[0], parameters, {})
                     self.held = {name for each in holders for name in _name_extents(each.tensor)}
                     break
-        return self._make(self._split()[0], sample, statements)
+        return self._make_programs(self._split_makers()[0], sample, statements)
 
-    def make_unsaid(self, sample: Sample, statements: list[list[Statement]]) -> Iterator[Program]:
+    def guess_numbers(self, sample: Sample, statements: list[list[Statement]]) -> Iterator[Program]:
         """The other programs that fit, with less certain numbers."""
-        return self._make(self._split()[1], sample, statements)
+        return self._make_programs(self._split_makers()[1], sample, statements)
 
-    def _split(self) -> tuple[list[_Maker], list[_Maker]]:
+    def _split_makers(self) -> tuple[list[_Maker], list[_Maker]]:
         """The makers with the fewest uncertain numbers, and the others."""
         held, untold = self.held or set(), []
         for each in self.makers:
@@ -383,7 +385,7 @@ class _Class:
         said = [m for m, count in zip(self.makers, untold, strict=True) if count == min(untold)]
         return said, [maker for maker in self.makers if maker not in said]
 
-    def _make(
+    def _make_programs(
         self, makers: Sequence[_Maker], sample: Sample, statements: list[list[Statement]]
     ) -> Iterator[Program]:
         said, fits = list[list[Statement]](), 0

@@ -103,7 +103,7 @@ def _find_end(guardian: int) -> str:
     status = processes.wait_for(guardian, _PATIENCE)
     if status is None:
         return "the process that ran the code closed its channel"
-    how = processes.name_exit(os.waitstatus_to_exitcode(status))
+    how = processes.describe_exit_code(os.waitstatus_to_exitcode(status))
     return f"the process that ran the code ended with {how}"
 
 
@@ -113,7 +113,7 @@ def _be_guardian(end: socket.socket, job: Job, folder: str) -> NoReturn:
     processes.end_with_parent()
     os.closerange(3, end.fileno())  # all but the first three and the channel
     os.closerange(end.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
-    processes.be_quiet()
+    processes.redirect_standard_streams()
     contained = processes.isolate()
     # The first in a namespace is deaf to signals from within: the runner is the second.
     for _ in range(2):
