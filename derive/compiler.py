@@ -20,7 +20,7 @@ from derive.frontend.from_sympy import to_system
 from derive.frontend.modules import hold
 from derive.ir import nodes as ir
 from derive.ir import polynomial
-from derive.ir.text import to_text
+from derive.ir.text import to_lines, to_text
 from derive.ir.walk import find_all_indices, find_sizes, walk
 from derive.plan import search, shards
 from derive.plan.backward import Passes, name_compared, plan_passes
@@ -58,9 +58,11 @@ class Built:
     remarks: tuple[str, ...] = ()  # why it is not all that was asked for
 
     def __repr__(self) -> str:
-        at = " ".join(f"{size}={number}" for size, number in self.plan.sizes.items())
-        steps = ", ".join(step.name for step in self.plan.steps)
-        return f"<Built {self.name}{f' at {at}' if at else ''}: {steps}>"
+        return f"<Built {self.plan.describe()}>"
+
+    def __str__(self) -> str:
+        """The equations, the plan with its costs, the notes."""
+        return "\n".join((*to_lines(self.system), "", str(self.plan), *self.notes))
 
     @property
     def notes(self) -> tuple[str, ...]:

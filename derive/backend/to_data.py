@@ -14,6 +14,7 @@ from typing import Any
 
 from derive.analysis.extents import find_broadcast
 from derive.ir import nodes as ir
+from derive.ir.pieces import to_compact
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.text import to_text
 from derive.ir.walk import as_written, find_accesses, find_all_indices, find_free, walk
@@ -76,9 +77,9 @@ def to_plan_data(plan: Plan) -> Data:
             for step in plan.steps
         ],
         "einsums": list(plan.einsums),
-        "flops": to_compact(plan.flops.to_expr()),
+        "flops": str(plan.flops),
         "flops_at_sizes": plan.at_sizes(plan.flops),
-        "peak_elements": to_compact(plan.peak_elements.to_expr()),
+        "peak_elements": str(plan.peak_elements),
         "peak_elements_at_sizes": plan.at_sizes(plan.peak_elements),
         "notes": list(plan.notes),
     }
@@ -123,11 +124,6 @@ def to_cost_pairs(data: Data, plan: Plan) -> list[tuple[str, str]]:
         steps = ", ".join(step.name for step in plan.steps[tile.first : tile.last + 1])
         pairs.append((tile.block, f"{length} of {tile.index.name} at a time: {steps}"))
     return pairs
-
-
-def to_compact(expr: ir.Expr) -> str:
-    """An expression over sizes without blanks around its products."""
-    return to_text(expr).replace(" * ", "*").replace(" / ", "/")
 
 
 def to_short(number: int) -> str:

@@ -21,6 +21,7 @@ from itertools import pairwise
 
 from derive.backend import to_data, to_latex
 from derive.ir import nodes as ir
+from derive.ir.pieces import to_compact
 from derive.ir.text import to_lines
 from derive.plan import ops
 from derive.plan.plan import Entry, Plan
@@ -105,7 +106,7 @@ def _find_boxes(
     for entry in plan.system.inputs:
         if entry.name in layers:
             shape = entry.shape if isinstance(entry, ir.Tensor) else ()
-            text = f"[{', '.join(map(to_data.to_compact, shape))}]"
+            text = f"[{to_compact(*shape)}]"
             yield entry.name, _Box((entry.name, text), "argument", f"{entry.name}{text}")
     loops = [plan.steps[tile.first : tile.last + 1] for tile in plan.tiles]
     loops += [plan.steps[scan.first : scan.last + 1] for scan in plan.scans]

@@ -9,7 +9,7 @@ _Copy, _Add, ..  what ranks exchange, as functions that autograd knows
 import re
 from collections.abc import Sequence
 
-from derive.backend import to_checks, to_data, to_torch
+from derive.backend import to_checks, to_torch
 from derive.backend.lines import (
     INDENT,
     fit_assignment,
@@ -93,11 +93,9 @@ def _write_placements(sharding: Sharding, name: str) -> str:
 
 
 def say_transfers(transfers: Sequence[Transfer]) -> str:
-    """`all-reduce z (tp): B*D*N/dp; ..`, in elements."""
+    """`all-reduce z (tp) B*D*N/dp; ..`, in elements."""
     return "; ".join(
-        f"{each.collective} {each.tensor} ({each.axis}) "
-        f"{to_data.to_compact(each.elements.to_expr())}"
-        for each in transfers
+        f"{each.collective} {each.tensor} ({each.axis}) {each.elements}" for each in transfers
     )
 
 

@@ -12,6 +12,7 @@ from derive.cli import formulas, tables
 from derive.cli.options import Code, Options, Parts, ReadWords, check_sizes, show_path
 from derive.errors import DeriveError
 from derive.ir import nodes as ir
+from derive.ir.pieces import to_compact
 from derive.ir.polynomial import Polynomial, add_all
 from derive.ir.text import to_lines, to_text
 from derive.ir.walk import as_written, find_all_indices
@@ -109,8 +110,8 @@ def _change(old: int, new: int) -> str:
 def _write_report(cost: Polynomial, plan: Plan) -> str:
     """The largest terms at the plan's sizes, and whether there are more."""
     terms = [Polynomial({monomial: value}) for monomial, value in cost.terms.items()]
-    terms.sort(key=lambda term: (-abs(plan.at_sizes(term)), to_data.to_compact(term.to_expr())))
-    kept = " + ".join(to_data.to_compact(term.to_expr()) for term in terms[:_MOST])
+    terms.sort(key=lambda term: (-abs(plan.at_sizes(term)), str(term)))
+    kept = " + ".join(str(term) for term in terms[:_MOST])
     return (kept or "0") + (" + .." if len(terms) > _MOST else "")
 
 
@@ -121,9 +122,9 @@ def to_derivation_data(built: Built) -> to_data.Data:
         "written": [
             {
                 "equation": each.equation,
-                "operations": to_data.to_compact(each.operations.to_expr()),
+                "operations": str(each.operations),
                 "operations_at_sizes": plan.at_sizes(each.operations),
-                "elements": to_data.to_compact(each.elements.to_expr()),
+                "elements": str(each.elements),
                 "elements_at_sizes": plan.at_sizes(each.elements),
             }
             for each in derivation.written
@@ -146,9 +147,9 @@ def _find_data(entry: Entry) -> to_data.Data:
     if entry.old is not None and entry.new is not None:
         both = entry.old, entry.new
         data["costs"] = {
-            "operations": [to_data.to_compact(costs.operations.to_expr()) for costs in both],
+            "operations": [str(costs.operations) for costs in both],
             "operations_at_sizes": [costs.operations_at for costs in both],
-            "elements": [to_data.to_compact(costs.elements.to_expr()) for costs in both],
+            "elements": [str(costs.elements) for costs in both],
             "elements_at_sizes": [costs.elements_at for costs in both],
             "seconds": [costs.seconds for costs in both],
         }
@@ -312,7 +313,7 @@ def _to_shards_data(built: Built) -> list[to_data.Data]:
             {
                 "collective": each.collective,
                 "tensor": each.tensor,
-                "elements": to_data.to_compact(each.elements.to_expr()),
+                "elements": str(each.elements),
                 "bytes_at_sizes": WIDTH * plan.at_sizes(each.elements, sizes),
             }
             for each in transfers
@@ -325,7 +326,7 @@ def _to_shards_data(built: Built) -> list[to_data.Data]:
         rows.append(
             {
                 "index": index.name,
-                "extent": to_data.to_compact(index.extent),
+                "extent": to_compact(index.extent),
                 "ranks": RANKS,
                 "is_cut": sharding.is_cut,
                 "places": {name: cut[ranks] for name, cut in sharding.places.items() if cut},

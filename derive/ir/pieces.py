@@ -291,6 +291,11 @@ def _bracket(parts: tuple[ir.Expr, ...], comma: str) -> Pieces:
     return [("[", None), *join(parts, comma, OR), ("]", None)]
 
 
+def to_compact(*exprs: ir.Expr) -> str:
+    """The text of extents, positions or costs, without blanks around products."""
+    return "".join(piece for piece, _ in tighten(join(exprs, ", ", OR)))
+
+
 def tighten(pieces: Pieces) -> Pieces:
     """Products and divisions without blanks, as they are written in places and shapes."""
     close = {" * ": "*", " / ": "/", " // ": "//", " % ": "%"}

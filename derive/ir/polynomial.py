@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from derive.errors import refuse
 from derive.ir import nodes as ir
-from derive.ir.pieces import to_text
+from derive.ir.pieces import to_compact, to_text
 from derive.ir.walk import find_size_names, walk
 
 Monomial: TypeAlias = tuple[tuple[ir.Expr, int], ...]
@@ -73,6 +73,10 @@ class Polynomial:
 
     def __sub__(self, other: Polynomial) -> Polynomial:
         return self + -other
+
+    def __str__(self) -> str:
+        """The terms in descending degree, without blanks around products: `4*B*N**2 + N`."""
+        return to_compact(self.to_expr())
 
     def __hash__(self) -> int:
         return hash(frozenset(self.terms.items()))

@@ -12,7 +12,7 @@ from itertools import groupby
 from derive.errors import Mark
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
-from derive.ir.pieces import OR, find_span, find_spans, join, tighten, to_text
+from derive.ir.pieces import find_span, find_spans, to_compact, to_text
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import as_written, find_accesses, find_all_indices, find_free, walk
 
@@ -242,7 +242,7 @@ def find_free_marks(equation: ir.Equation, use: ir.Expr, index: ir.Index) -> tup
 def write_extent(*extents: ir.Expr | Polynomial) -> str:
     """Extents or positions as declarations write them; the terms of a polynomial in their order."""
     exprs = (_order_terms(e.to_expr()) if isinstance(e, Polynomial) else e for e in extents)
-    return "".join(piece for piece, _ in tighten(join(tuple(exprs), ", ", OR)))
+    return to_compact(*exprs)
 
 
 def to_count(number: int, noun: str) -> str:

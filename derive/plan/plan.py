@@ -12,6 +12,7 @@ from fractions import Fraction
 from statistics import geometric_mean
 
 from derive.ir import nodes as ir
+from derive.ir.pieces import to_compact
 from derive.ir.polynomial import Polynomial, add_all
 from derive.plan import ops
 from derive.plan.cost import (
@@ -102,12 +103,35 @@ class Plan:
     # Keyword arguments for lengths of chunks that no operation names, as in `chunks`.
     lengths: Mapping[str, tuple[ir.Index, int]] = field(default_factory=dict)
     regimes: tuple[Regime, ...] = ()
-    log: tuple[Entry, ...] = field(default=(), repr=False)  # rules of the search
-    orders: tuple[Order, ...] = field(default=(), repr=False)  # of three factors or more
+    log: tuple[Entry, ...] = ()  # rules of the search
+    orders: tuple[Order, ...] = ()  # of three factors or more
     is_matmul: bool = False  # contractions are printed as products of matrices, not as einsum
-    uses: tuple[tuple[str, ...], ...] = field(default=(), repr=False)  # results of each use
+    uses: tuple[tuple[str, ...], ...] = ()  # results of each use
     in_place: bool = False  # whether blocks may be written into the whole tensor
     frees: int | None = None  # bytes from which tensors are deleted after their last use
+
+    def __repr__(self) -> str:
+        return f"<Plan {self.describe()}>"
+
+    def __str__(self) -> str:
+        """The steps with their einsum strings and operations, then the costs of the plan."""
+        lines = [self.describe()]
+        for step in self.steps:
+            strings = ", ".join(self.find_einsums(step)) or "no einsum"
+            shape = to_compact(*(index.extent for index in step.axes))
+            flops = self.at_sizes(self.count_flops(step))
+            lines.append(f"    {step.name}[{shape}]    {strings}    {flops:,} flops")
+        lines += [
+            f"flops: {self.flops} = {self.at_sizes(self.flops):,}",
+            f"peak elements: {self.peak_elements} = {self.peak:,}",
+        ]
+        return "\n".join(lines)
+
+    def describe(self) -> str:
+        """The formula's name, the sizes and the names of the steps: `f at N=8: h, y`."""
+        at = " ".join(f"{size}={number}" for size, number in self.sizes.items())
+        steps = ", ".join(step.name for step in self.steps)
+        return f"{self.system.name}{f' at {at}' if at else ''}: {steps}"
 
     @property
     def freed(self) -> Mapping[int, tuple[str, ...]]:
