@@ -17,6 +17,7 @@ The map of the house, from the door to the ground; each module imports only from
     judge/       judges: loops/ (direct evaluation), fields/ (exact), evaluate/, samples, compare
     ir/          the index language: nodes, walk, text, polynomials; functions: one row each
     notation/    the words a formula is written in, as plain SymPy objects
+    options.py   the settings of a generated file, from the command line to the judge
     errors.py    diagnostics; libraries.py: torch, loaded when it is first used
 
 The public names are loaded when they are first used: `import derive` loads neither torch nor SymPy.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from derive.analysis.names import find_unplanned
 from derive.backend.to_class import find_numbers, name_class, to_class
@@ -22,9 +22,10 @@ from derive.ir import nodes as ir
 from derive.ir import polynomial
 from derive.ir.text import to_lines, to_text
 from derive.ir.walk import find_all_indices, find_sizes, walk
+from derive.options import NONE, Options, Parameters
 from derive.plan import search, shards
 from derive.plan.backward import Passes, name_compared, plan_passes
-from derive.plan.machine import DEFAULT, WIDTH, Machine, parse_memory
+from derive.plan.machine import DEFAULT, WIDTH, Machine, parse_memory, read_machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from derive.plan.derivation import Derivation
     from derive.plan.plan import Plan
 
-Asked: TypeAlias = "bool | str | Mapping[str, str] | Sequence[str]"  # tensors that a module holds
 LONGEST = 1 << 63  # limit of torch's 64-bit positions
 TYPICAL = 64  # extent that a plan assumes where the formula has no typical size
 ALONE = "one_by_one"  # the keyword by which a judge asks for each gradient alone
@@ -50,11 +50,10 @@ class Built:
     system: ir.System
     plan: Plan
     source: str
-    request: search.Request = field(default_factory=search.Request)
+    options: Options = NONE
     parts: tuple[str, ...] = ()  # files of each order alone, where the file chooses among several
     passes: Passes | None = None  # where the file has a backward of its own
     sharding: shards.Sharding | None = None  # where it has a function over the ranks of a mesh
-    asked: Asked = False  # requested tensors of a module
     remarks: tuple[str, ...] = ()  # why it is not all that was asked for
 
     def __repr__(self) -> str:
@@ -71,7 +70,19 @@ class Built:
         return (*self.plan.notes, *own)
 
     @property
-    def variants(self) -> tuple[dict[str, int], ...]:
+    def request(self) -> search.Request:
+        """The options that the planner reads."""
+        return to_request(self.options)
+
+    @property
+    def case(self) -> Case:
+        """The file as the judge reads it: texts and numbers alone, for another process."""
+        shares = () if self.sharding is None else tuple(self.sharding.shares.values())
+        held = self.options.held
+        return Case(self.source, self.name, self.parts, self._variants, self._pulls, shares, held)
+
+    @property
+    def _variants(self) -> tuple[dict[str, int], ...]:
         """The keywords that a judge tries: none, and blocks of 1, 2, 3: some end short.
 
         Each loop in turn, and then all together in blocks of lengths that differ.
@@ -83,18 +94,13 @@ class Built:
         return ({}, *found, *({name: length} for name in self.plan.chunks for length in (2, 3)))
 
     @property
-    def pulls(self) -> tuple[dict[str, Any], ...]:
+    def _pulls(self) -> tuple[dict[str, Any], ...]:
         """The keywords for the backward: the gradients together and alone, and its blocks."""
         if self.passes is None:
             return ()
         blocks = self.passes.blocks.values()
         found = [{name: length} for name in blocks for length in (1, 2, 3)]
         return ({}, {ALONE: True}, *found)
-
-    @property
-    def shares(self) -> tuple[tuple[ir.Expr, str], ...]:
-        """The extents that are cut over ranks, and the dimension of the mesh of each."""
-        return () if self.sharding is None else tuple(self.sharding.shares.values())
 
     @cached_property
     def derivation(self) -> Derivation:
@@ -115,14 +121,13 @@ class Built:
         """The class of the file; DeriveError where it has none."""
         from derive.judge.compare import load_function
 
-        if not self.asked:
+        if not self.options.held:
             raise refuse("module-none", "the file has no class", help="build it with module=True")
         return cast("type[Any]", load_function(self.source, name_class(self.name)))
 
     def judge(self, count: int = 3) -> Judgement:
         """Execute the file's text and compare it with the loops; DeriveError where they differ."""
-        own = self.parts, self.variants, self.pulls, self.shares, self.asked
-        return judge_text(self.source, self.name, self.formula, *own, count=count)
+        return judge_case(self.case, self.formula, count)
 
     def _repr_html_(self) -> str:
         """The notebook page: the formula, the steps, the contraction tree, the code."""
@@ -158,7 +163,7 @@ def write_whole(path: Path, text: str) -> None:
         beside.unlink(missing_ok=True)
 
 
-def build(  # noqa: PLR0913 - the last two are for the command line's header
+def build(  # noqa: PLR0913 - the options, by name
     formula: Formula | str,
     sizes: Mapping[str, int] | None = None,
     memory: int | str | None = None,
@@ -172,9 +177,7 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
     backward: bool = False,
     einsum: bool = True,
     shard: Mapping[str, str] | None = None,
-    module: Asked = False,
-    origin: str = "a formula",
-    rebuild: str = "",
+    module: bool | Parameters = False,
 ) -> Built:
     """The generated file of a formula, planned for `sizes` (else its typical sizes).
 
@@ -191,109 +194,160 @@ def build(  # noqa: PLR0913 - the last two are for the command line's header
     the file has a second function, over the ranks of a mesh: {"h": "tp"} cuts index h over its
     dimension tp. `module`: the file has an `nn.Module`, too, which holds some of the arguments:
     names `"W_q,W_k"` or others by which a state dict has them, as `derive.frontend.modules` says;
-    True for those without a batch, or those that the module of `from_torch` has. `origin` and
-    `rebuild` are what the file's header says of where it comes from.
+    True for those without a batch, or those that the module of `from_torch` has.
     Raises DeriveError for a formula that cannot be used, and for a memory that no plan keeps to.
     """
-    if exact and fast_math:
-        raise refuse("options-conflict", "exact and fast_math exclude each other", help="give one")
+    options = Options(
+        dict(sizes or {}),
+        memory,
+        exact,
+        fast_math,
+        cells,
+        dispatch,
+        backward,
+        einsum,
+        dict(shard or {}),
+        bool(module),
+        "" if isinstance(module, bool) else module,
+        machine,
+    )
+    return build_file(formula, options, name)
+
+
+def build_file(
+    formula: Formula | str,
+    options: Options,
+    name: str | None = None,
+    origin: str = "a formula",
+    rebuild: str = "",
+) -> Built:
+    """The generated file of a formula under these options; errors are those of `build`.
+
+    The file's header names `origin`, where the formula is from, and `rebuild`, the command that
+    makes the file again.
+    """
+    _refuse_conflicts(options)
     formula = read_formula(formula)
-    formula = hold(formula, module) if module else formula
-    most = None if memory is None else parse_memory(memory) // WIDTH
-    request = search.Request(machine or DEFAULT, most, exact, fast_math, cells, not einsum)
+    formula = hold(formula, options.held) if options.held else formula
+    request = to_request(options)
     with refuse_depth():
         system = to_system(formula, name)
-        unplanned = find_unplanned(system)
-        if unplanned is not None:
-            raise DeriveError(unplanned)
+        _refuse_unplanned(system)
         _refuse_long(system)
-        typical = _find_typical(system, formula, sizes)
+        typical = _find_typical(system, formula, options.sizes)
         command = rebuild or f"derive build {system.name}"
         header = Header(formula.title, formula.source, origin, command)
-        write = partial(to_class, name=system.name, header=header, held=formula.held or ())
-        if backward:
-            if shard:
-                says = "a sharded function has no backward of its own: autograd knows its moves"
-                raise refuse("backward-shard", says, help="leave out one of the two options")
-            if dispatch:
-                says = "a file with a backward of its own has one order of contraction"
-                raise refuse("backward-dispatch", says, help="leave out one of the two options")
         plan = search.find_plan(system, typical, request, regimes=True)
-        sharding, more = None, More()
-        if backward:
+        built = Built(system.name, formula, system, plan, "", options)
+        if options.backward:
             passes = _plan_passes(formula, system, typical, request)
-            more = More(remarks=passes.compare(plan, request.machine))
-        if backward and not more.remarks:
-            shown = replace(passes.forward, system=system)
-            results = shown.results[: len(system.results)]
-            blocks = [*(tile.block for tile in shown.tiles), *passes.blocks.values()]
-            texts = [write(replace(shown, results=results), blocks=blocks)] if module else []
-            source = to_function(passes, system, system.name, header, More(texts))
-            return Built(
-                system.name, formula, system, shown, source, request, passes=passes, asked=module
-            )
-        if shard:
-            sharding, plans = plan_sharding(shards.find_sharding(system, shard), plan, request)
-            more = to_shards(sharding, plans, system.name)
-        if module:
-            text = write(plan, blocks=[tile.block for tile in plan.tiles])
-            more = replace(more, texts=(*more.texts, text))
-        source = to_module(plan, system.name, header, dispatch=dispatch, more=more)
-        orders = [plan, *(each.plan for each in plan.regimes)] if dispatch else []
-        parts = tuple(to_module(each, system.name, header) for each in orders)
-    return Built(
-        system.name,
-        formula,
-        system,
-        plan,
-        source,
-        request,
-        parts,
-        sharding=sharding,
-        asked=module,
-        remarks=more.remarks,
-    )
+            remarks = passes.compare(plan, request.machine)
+            if not remarks:
+                return _write_backward(built, passes, header)
+            built = replace(built, remarks=remarks)
+        return _write_forward(built, header, request)
+
+
+def _write_backward(built: Built, passes: Passes, header: Header) -> Built:
+    """The file with a backward of its own."""
+    system = built.system
+    plan = replace(passes.forward, system=system)
+    results = plan.results[: len(system.results)]
+    blocks = [*(tile.block for tile in plan.tiles), *passes.blocks.values()]
+    more = More(_write_class(built, replace(plan, results=results), blocks, header))
+    source = to_function(passes, system, system.name, header, more)
+    return replace(built, plan=plan, source=source, passes=passes)
+
+
+def _write_forward(built: Built, header: Header, request: search.Request) -> Built:
+    """The file whose gradients are autograd's, and the files of each order alone."""
+    system, plan, options = built.system, built.plan, built.options
+    sharding, more = None, More(remarks=built.remarks)
+    if options.shard:
+        found = shards.find_sharding(system, options.shard)
+        sharding, plans = plan_sharding(found, plan, request)
+        more = to_shards(sharding, plans, system.name)
+    blocks = [tile.block for tile in plan.tiles]
+    more = replace(more, texts=(*more.texts, *_write_class(built, plan, blocks, header)))
+    source = to_module(plan, system.name, header, dispatch=options.dispatch, more=more)
+    orders = [plan, *(each.plan for each in plan.regimes)] if options.dispatch else []
+    parts = tuple(to_module(each, system.name, header) for each in orders)
+    return replace(built, source=source, parts=parts, sharding=sharding, remarks=more.remarks)
+
+
+def _write_class(
+    built: Built, plan: Plan, blocks: Sequence[str], header: Header
+) -> tuple[str, ...]:
+    """The text of the file's `nn.Module`; none where none is asked for."""
+    if not built.options.held:
+        return ()
+    held = built.formula.held or ()
+    return (to_class(plan, name=built.name, header=header, held=held, blocks=blocks),)
+
+
+def _refuse_conflicts(options: Options) -> None:
+    """Raise for two options that exclude each other."""
+    if options.exact and options.fast_math:
+        raise refuse("options-conflict", "exact and fast_math exclude each other", help="give one")
+    help = "leave out one of the two options"
+    if options.backward and options.shard:
+        says = "a sharded function has no backward of its own: autograd knows its moves"
+        raise refuse("backward-shard", says, help=help)
+    if options.backward and options.dispatch:
+        says = "a file with a backward of its own has one order of contraction"
+        raise refuse("backward-dispatch", says, help=help)
+
+
+def to_request(options: Options) -> search.Request:
+    """The planner's part of the options."""
+    machine, memory = options.machine or DEFAULT, options.memory or None
+    machine = read_machine(machine) if isinstance(machine, Path) else machine
+    elements = None if memory is None else parse_memory(memory) // WIDTH
+    exact, fast_math, cells = options.exact, options.fast_math, options.cells
+    return search.Request(machine, elements, exact, fast_math, cells, not options.einsum)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A generated file as the judge reads it; it can be sent to another process."""
+
+    source: str
+    name: str
+    parts: tuple[str, ...]  # files of each order alone
+    variants: Sequence[Mapping[str, Any]]  # keywords of the calls
+    pulls: Sequence[Mapping[str, Any]]  # keywords of the backward
+    shares: tuple[tuple[ir.Expr, str], ...]  # extents cut over ranks, and the mesh dimension
+    held: bool | Parameters  # tensors of the module
 
 
 @refuse_depth()
-def judge_text(  # noqa: PLR0913, PLR0917 - what a file is judged by, texts and numbers alone
-    source: str,
-    name: str,
-    formula: Formula,
-    parts: tuple[str, ...],
-    variants: Sequence[Mapping[str, Any]],
-    pulls: Sequence[Mapping[str, Any]],
-    shares: tuple[tuple[ir.Expr, str], ...],
-    asked: Asked,
-    *,
-    count: int,
-) -> Judgement:
+def judge_case(case: Case, formula: Formula, count: int) -> Judgement:
     """Execute a file's text and compare it with the loops; DeriveError where they differ."""
     from derive.frontend.gradient import find_backward
     from derive.judge.compare import Layer, Pull, judge_file
     from derive.judge.ranks import judge_ranks
 
-    system, layer, pull = to_system(formula, name), None, None
-    if pulls:
+    system, layer, pull = to_system(formula, case.name), None, None
+    if case.pulls:
         found = find_backward(formula)
         given = {e.name: 1.0 for e in system.inputs if isinstance(e, ir.ScalarInput)}
         made = to_system(found.formula)
-        pull = Pull(found.formula, made, pulls, found.given, found.made, given)
-    if asked:
+        pull = Pull(found.formula, made, case.pulls, found.given, found.made, given)
+    if case.held:
         numbers = tuple(find_numbers(system, formula.held or ()))
-        layer = Layer(name_class(name), formula.parameters, numbers)
+        layer = Layer(name_class(case.name), formula.parameters, numbers)
     judgement = judge_file(
-        source,
-        name,
+        case.source,
+        case.name,
         formula,
         system,
-        parts=parts,
-        variants=variants,
+        parts=case.parts,
+        variants=case.variants,
         pull=pull,
         layer=layer,
         count=count,
     )
-    judge_ranks(source, name, system, shares)
+    judge_ranks(case.source, case.name, system, case.shares)
     return judgement
 
 
@@ -335,11 +389,16 @@ def _plan_passes(
     system, compared = name_compared(system)
     found = find_backward(formula, system)
     gradients = to_system(found.formula)
-    unplanned = find_unplanned(gradients)
-    if unplanned is not None:
-        raise DeriveError(unplanned)
+    _refuse_unplanned(gradients)
     names = found.given, found.made
     return plan_passes(system, gradients, names, sizes, request, compared)
+
+
+def _refuse_unplanned(system: ir.System) -> None:
+    """Raise for a name or a form that no plan can have."""
+    unplanned = find_unplanned(system)
+    if unplanned is not None:
+        raise DeriveError(unplanned)
 
 
 def _refuse_long(system: ir.System) -> None:
@@ -359,14 +418,12 @@ def _refuse_long(system: ir.System) -> None:
             )
 
 
-def _find_typical(
-    system: ir.System, formula: Formula, sizes: Mapping[str, int] | None
-) -> dict[str, int]:
+def _find_typical(system: ir.System, formula: Formula, sizes: Mapping[str, int]) -> dict[str, int]:
     """A number for every size: what is asked for, what is typical, else a default."""
-    for size, number in dict(sizes or {}).items():
+    for size, number in sizes.items():
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
             raise refuse("sizes-range", f"a size is a whole number above 0, {size} is {number!r}")
-    wanted = {**formula.typical, **(sizes or {})}
+    wanted = {**formula.typical, **sizes}
     known = find_sizes(system)
     unknown = [size for size in wanted if size not in known]
     if unknown:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from derive.bench.candidates import load_hand
 from derive.bench.run import Over, Sweep, Wishes, find_dtype, measure
 from derive.bench.timing import measure_machine, refuse_too_large
-from derive.compiler import Built, build, write_whole
+from derive.compiler import Built, build_file, write_whole
 from derive.errors import refuse
 from derive.judge.samples import is_possible
 from derive.plan.machine import to_json
@@ -101,7 +101,7 @@ def calibrate(path: Path) -> Machine:
 
 def _build(formula: Formula, sizes: Mapping[str, int], name: str | None, wishes: Wishes) -> Built:
     """The function for these sizes, which have to be possible and to fit."""
-    built = build(formula, sizes=dict(sizes) or None, name=name, **wishes.plan)
+    built = build_file(formula, wishes.options.at(sizes), name)
     if not is_possible(built.system, built.plan.sizes):
         at = ", ".join(f"{size}={number}" for size, number in built.plan.sizes.items())
         raise refuse(

@@ -19,6 +19,7 @@ from derive.bench.candidates import find_candidates, find_compiled, quietly, to_
 from derive.errors import refuse
 from derive.judge.samples import draw_inputs
 from derive.libraries import torch
+from derive.options import NONE, Options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -231,7 +232,7 @@ class Wishes:
     threads: tuple[int, ...] = (1,)  # a table for each
     runs: int = RUNS
     dtype: str = "float32"
-    plan: Mapping[str, Any] = field(default_factory=dict)  # further arguments of derive.build
+    options: Options = NONE
 
 
 def find_dtype(name: str) -> Any:

@@ -25,7 +25,6 @@ from derive.cli.options import (
     Code,
     Judged,
     Names,
-    Options,
     Parts,
     Timed,
     Words,
@@ -33,6 +32,7 @@ from derive.cli.options import (
     spread,
 )
 from derive.errors import DeriveError, Diagnostic
+from derive.options import Options
 
 FORMULA = "NAME|FILE|FILE.py:NAME|TEXT"
 CODE = "FILE.py[:NAME,..]|NOTEBOOK.ipynb|EINSUM|TEXT"

@@ -14,8 +14,9 @@ from typing import Any, TypeAlias
 from derive.backend.to_data import Data
 from derive.bench import bench, run, sweep
 from derive.cli import formulas, tables
-from derive.cli.options import Options, ReadWords, Timed, refuse_part
+from derive.cli.options import ReadWords, Timed, refuse_part
 from derive.errors import DeriveError, refuse
+from derive.options import Options
 from derive.plan.machine import Machine, to_bytes
 
 MOST_THREADS = 1024
@@ -66,7 +67,7 @@ def print_bench(
         )
     found, options = formulas.find_asked(where, options, read)
     known = {n: size for n, size in options.sizes.items() if over is None or n != over.size}
-    wishes = replace(wishes, plan=options.to_arguments())
+    wishes = replace(wishes, options=options)
     given = found.formula, timed.against, known
     try:
         if over is None:

@@ -28,18 +28,9 @@ from typing import TYPE_CHECKING
 from derive.backend.to_data import Data, to_plan_data, to_short
 from derive.cli import tables
 from derive.cli.formulas import LIBRARY, Found, build_found, find_formulas, find_library
-from derive.cli.options import (
-    NONE,
-    Options,
-    ReadWords,
-    check_sizes,
-    find_header,
-    find_made,
-    read_made,
-    show_path,
-    to_word,
-)
+from derive.cli.options import ReadWords, check_sizes, find_header, find_made, read_made
 from derive.errors import DeriveError, Diagnostic, refuse
+from derive.options import NONE, Options, show_path, to_word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -310,8 +301,7 @@ def open_judge(formulas: Sequence[Found]) -> Iterator[Judge]:
 
     def judge(built: Built) -> None:
         try:
-            own = built.parts, built.variants, built.pulls, built.shares, built.asked
-            here.send((built.name, built.source, *own))
+            here.send(built.case)
             found = here.recv()
         except (OSError, EOFError):
             found = False
@@ -340,15 +330,15 @@ def _serve(formulas: Sequence[Found], way: Connection, other: Connection) -> Non
     with suppress(EOFError, OSError):
         import torch  # noqa: F401 - it takes longest, and nothing was asked yet
 
-        from derive.compiler import judge_text
+        from derive.compiler import Case, judge_case
         from derive.frontend.modules import hold
 
         while True:
-            name, source, *own = way.recv()
+            case: Case = way.recv()
             answer: Diagnostic | bool = True
             try:
-                formula = hold(by_name[name], own[-1]) if own[-1] else by_name[name]
-                judge_text(source, name, formula, *own, count=DRAWS)
+                formula = by_name[case.name]
+                judge_case(case, hold(formula, case.held) if case.held else formula, DRAWS)
             except DeriveError as error:
                 answer = error.diagnostic
             except Exception:

@@ -25,11 +25,12 @@ from traceback import extract_tb
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from derive.cli.options import NONE, Code, Options, ReadWords, find_made, read_made, show_path
+from derive.cli.options import Code, ReadWords, find_made, read_made
 from derive.errors import DeriveError, Mark, refuse, suggest
 from derive.frontend.notebooks import is_file, read_cells, read_text
 from derive.linter.scopes import to_column
 from derive.notation.formula import Formula, check_name
+from derive.options import NONE, Options, show_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -123,23 +124,17 @@ def differentiate(found: Found, wrt: str, name: str | None = None) -> Found:
 
 def build_found(found: Found, options: Options = NONE, out: str = "") -> Built:
     """The formula's file, which names its origin and the command that makes it again."""
-    from derive.compiler import build
+    from derive.compiler import build_file
 
     told = options.at({**found.fixed, **options.sizes})
     try:
-        return build(
-            found.formula,
-            sizes=dict(options.sizes) or None,
-            name=found.name,
-            origin=found.origin,
-            rebuild=f"{found.rebuild}{out}{told.to_text()}{found.given}",
-            **options.to_arguments(),
-        )
+        command = f"{found.rebuild}{out}{told.to_text()}{found.given}"
+        return build_file(found.formula, options, found.name, found.origin, command)
     except DeriveError as error:
         raise say_memory(error, options.memory) from error
 
 
-def say_memory(error: DeriveError, memory: str) -> DeriveError:
+def say_memory(error: DeriveError, memory: int | str | None) -> DeriveError:
     """A refusal with the amount of memory as it was typed."""
     if error.diagnostic.code != "memory-short":
         return error

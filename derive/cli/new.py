@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from derive.cli import options, tables
+from derive.cli import tables
 from derive.errors import refuse
 from derive.notation.formula import check_name
+from derive.options import show_path
 
 TEMPLATE = '''"""Formulas for derive: every module-level Formula is one, named by its variable.
 
@@ -47,7 +48,7 @@ def write_new(name: str, folder: Path) -> None:
     """Write NAME.py in the folder; a file that is there stays as it is."""
     check_name(name)
     path = folder / f"{name}.py"
-    shown = options.show_path(path)
+    shown = show_path(path)
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with path.open("x", encoding="utf-8") as file:

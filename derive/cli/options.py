@@ -11,7 +11,7 @@ import ast
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
@@ -19,6 +19,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 from typer import Option
 
 from derive.errors import DeriveError, Mark, refuse
+from derive.options import Options, option
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 Names = list[str]  # `derive.cli.list` is a module
@@ -48,17 +49,17 @@ def refuse_part(
     return refuse(code, says, marks=[Mark(shown, *(place or (0, len(shown))))], help=help)
 
 
-def parse_cuts(text: str) -> dict[str, str]:
+def parse_cuts(text: str | Mapping[str, str]) -> Mapping[str, str]:
     """The indices that are cut, and over which dimensions of a mesh: `b=dp,h=tp`."""
     cuts: dict[str, str] = {}
-    for part, place in _split_parts(text):
+    for part, place in _split_parts(text) if isinstance(text, str) else ():
         name, sign, axis = (word.strip() for word in part.partition("="))
         if not sign or not name.isidentifier() or not axis.isidentifier() or name in cuts:
             twice = f"{name} is cut twice" if name in cuts else ""
             says = twice or f"{part.strip() or 'nothing'} says of no index over what it is cut"
-            raise refuse_part("shard-form", says, text, place, "write cuts like b=dp,h=tp")
+            raise refuse_part("shard-form", says, str(text), place, "write cuts like b=dp,h=tp")
         cuts[name] = axis
-    return cuts
+    return cuts if isinstance(text, str) else text
 
 
 def parse_sizes(text: str | Mapping[str, int]) -> Mapping[str, int]:
@@ -82,82 +83,15 @@ def parse_sizes(text: str | Mapping[str, int]) -> Mapping[str, int]:
     return sizes if isinstance(text, str) else text
 
 
-def option(
-    default: Any, help: str, metavar: str | None = None, name: str = "", **more: object
-) -> Any:
-    """A field of a dataclass that is an option, called like the field if it has no other name."""
-    told = {"help": help, "metavar": metavar, "name": name, **more}
-    if default == {}:
-        return field(default_factory=dict, metadata=told)
-    return field(default=default, metadata=told)
-
-
 CONFIG = '"Config(n_head=2)"'
 HTML = "Write it as a page of its own."
 OUT = "Where files go."
 GRADIENT = "Of its gradients by these instead."
 
 
-@dataclass(frozen=True)
-class Options:
-    """The options of `derive build`, `show` and `bench` that change the code."""
-
-    sizes: Mapping[str, int] = option({}, "Numbers to plan and count for.", "S=4096,...")
-    memory: str = option(
-        "",
-        "The most that intermediates may take: forward, without gradients, not compiled.",
-        "256MiB",
-    )
-    exact: bool = option(False, "Use no rule that rounds worse.")
-    fast_math: bool = option(False, "Lose digits also where a root or quotient magnifies.")
-    no_cells: bool = option(False, "No torch call without second derivatives.")
-    dispatch: bool = option(False, "Hold the orders for other sizes too.")
-    backward: bool = option(False, "With a backward of its own, which keeps little.")
-    no_einsum: bool = option(False, "Products of matrices instead, as for ONNX.")
-    shard: str = option("", "Beside it, one over a mesh.", "b=dp,h=tp")
-    module: bool = option(False, "With an nn.Module around it.")
-    parameters: str = option(
-        "", "What the module holds; without it what has no batch.", "W,q.weight=W_q.T|TEXT"
-    )
-    machine: Path | None = option(None, "Costs, by bench --calibrate.", "FILE")
-
-    def at(self, sizes: Mapping[str, int]) -> Options:
-        """The options at other sizes."""
-        return replace(self, sizes=dict(sizes))
-
-    def to_arguments(self) -> dict[str, Any]:
-        """The arguments of `derive.build` beside the formula and the sizes."""
-        from derive.plan.machine import read_machine
-
-        return {
-            "memory": self.memory or None,
-            "exact": self.exact,
-            "fast_math": self.fast_math,
-            "cells": not self.no_cells,
-            "machine": None if self.machine is None else read_machine(self.machine),
-            "dispatch": self.dispatch,
-            "backward": self.backward,
-            "einsum": not self.no_einsum,
-            "shard": parse_cuts(self.shard),
-            "module": self.parameters or self.module,
-        }
-
-    def to_text(self) -> str:
-        """The options as they are typed, each after a blank."""
-        text = ""
-        for each in fields(self):
-            value, name = getattr(self, each.name), f" --{each.name.replace('_', '-')}"
-            if value is True:
-                text += name
-            elif value:
-                text += f"{name} {to_word(value)}"
-        return text
-
-
-NONE = Options()
 OPTIONS = tuple(each.name for each in fields(Options))
 # Those that make sense where no file is written.
-PLANNED = ("sizes", "memory", "exact", "fast_math", "no_cells", "machine", "dispatch")
+PLANNED = ("sizes", "memory", "exact", "fast_math", "cells", "machine", "dispatch")
 
 
 @dataclass(frozen=True)
@@ -230,12 +164,23 @@ class Chosen:
     sarif: Path | None = option(None, "Write SARIF for code hosts too.", "FILE")
 
 
+PARSERS = {"sizes": parse_sizes, "shard": parse_cuts}
+
+
+def _negate(value: bool) -> bool:
+    """The field behind a flag such as `--no-cells`."""
+    return not value
+
+
 def _to_parameter(field: Field[Any], kind: Any) -> Parameter:
     """A field as a parameter of a verb, as typer reads it."""
     told, default = dict(field.metadata), field.default
-    name = told.pop("name") or f"--{field.name.replace('_', '-')}"
-    if default is MISSING:  # sizes, which are no plain text
-        default, told = "", told | {"parser": parse_sizes}
+    flag = field.name.replace("_", "-")
+    name, kind = told.pop("name") or f"--{flag}", told.pop("type", kind)
+    if default is True:
+        name, default, told = f"--no-{flag}", False, told | {"callback": _negate}
+    if default is MISSING:  # a mapping, which typer does not read
+        default, told = "", told | {"parser": PARSERS[field.name]}
     annotation: Any = Annotated[kind, Option(name, **told)]
     return Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
@@ -337,18 +282,3 @@ def check_sizes(
         has += f"; an index stands for its extent: {', '.join(indices)}" if indices else ""
         says, advice = f"there is no size {strange[0]}", "leave it out, or correct its name"
         raise refuse("size-unknown", says, facts=[has], help=advice)
-
-
-def to_word(value: str | Path | Mapping[str, int]) -> str:
-    """A value as it is typed behind its option."""
-    if isinstance(value, Mapping):
-        return ",".join(f"{name}={number}" for name, number in value.items())
-    return shlex.quote(show_path(value) if isinstance(value, Path) else value)
-
-
-def show_path(path: Path) -> str:
-    """The path as it was given; an absolute one from where we stand, else its name alone."""
-    if not path.is_absolute():
-        return path.as_posix()
-    here = Path.cwd()
-    return path.relative_to(here).as_posix() if path.is_relative_to(here) else path.name

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from derive.backend import to_data
 from derive.cli import formulas, tables
-from derive.cli.options import Code, Options, Parts, ReadWords, check_sizes, show_path
+from derive.cli.options import Code, Parts, ReadWords, check_sizes
 from derive.errors import DeriveError
 from derive.ir import nodes as ir
 from derive.ir.pieces import to_compact
 from derive.ir.polynomial import Polynomial, add_all
 from derive.ir.text import to_lines, to_text
 from derive.ir.walk import as_written, find_all_indices
+from derive.options import Options, show_path
 from derive.plan.machine import WIDTH
 
 if TYPE_CHECKING:

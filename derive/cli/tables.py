@@ -14,8 +14,8 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from derive.backend import to_data
-from derive.cli.options import Options, to_word
 from derive.errors import Diagnostic
+from derive.options import Options, to_word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

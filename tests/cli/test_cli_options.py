@@ -9,8 +9,9 @@ from cli_runs import TWO
 from texts import read_literals
 
 from derive.cli import read_build, tables
-from derive.cli.options import NONE, Options, read_made
+from derive.cli.options import read_made
 from derive.cli.tables import find_widths, to_ratio
+from derive.options import NONE, Options
 
 ROWS = read_literals(Path(__file__).with_name("cli_options_rows.txt"))
 

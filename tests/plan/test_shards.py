@@ -108,7 +108,7 @@ def test_what_cannot_be_cut_is_refused(text, cuts, code):
 def judge(built):
     """The ranks give what one call gives, and send what was said."""
     system, sharding = built.system, built.sharding
-    for axes, sizes, inputs in draw_worlds(system, built.shares):
+    for axes, sizes, inputs in draw_worlds(system, built.case.shares):
         _, where, sent = run_ranks(built.source, built.name, system, axes, inputs)
         assert not where, (sharding.cuts, sizes)
         for said, record in zip((sharding.forward, sharding.backward), sent, strict=True):
@@ -121,11 +121,11 @@ def test_a_wrong_sharded_function_is_not_written():
     wrong = built.source.replace("y = _Add.apply(y_part, r)", "y = y_part")
     assert wrong != built.source
     with pytest.raises(derive.DeriveError, match="gate-failed"):
-        judge_ranks(wrong, built.name, built.system, built.shares)
+        judge_ranks(wrong, built.name, built.system, built.case.shares)
     alone = built.source.replace("C_r = _Copy.apply(C, r)", "C_r = C")
     assert alone != built.source
     with pytest.raises(derive.DeriveError, match="gate-failed"):
-        judge_ranks(alone, built.name, built.system, built.shares)
+        judge_ranks(alone, built.name, built.system, built.case.shares)
 
 
 def test_names_of_the_file_may_stand_in_a_formula():
