@@ -2,12 +2,12 @@
 
     prove(code, formula) -> Proof | None
 
-Inputs are matched by name, results one by one. First both are multiplied out as a whole; where that
-does not do, intermediates that agree are cut: both are replaced by one symbol.
+Inputs are matched by name, results by order. The first attempt multiplies out both systems as a
+whole. The next one replaces each pair of intermediates that agree by one shared symbol, a cut.
 
 Laws:
-- Unequal systems are never proved equal; that equal ones are is not promised.
-- The budget is counted in steps, so that the answer hangs on no clock.
+- Sound, not complete: unequal systems are never proved equal; equal ones may stay unproved.
+- The budget is counted in steps, so the answer does not depend on the speed of the machine.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,14 +27,14 @@ from derive.prove.definedness import Definedness, Needs, collect_needs
 
 _MOST_SPLITS = 8
 _MOST_CLEARED = 4
-_FEW = 8  # values of an index that are tried one by one
-_MOST_UNROLLED = 8  # entries of a sum that are written out
-_LARGEST = 120  # terms of a difference that is looked at
+_FEW = 8  # extent up to which every value of an index is tried
+_MOST_UNROLLED = 8  # extent up to which a sum is unrolled
+_LARGEST = 120  # terms of the largest difference that is examined
 
 
 def is_equal(algebra: nf.Algebra, ours: nf.Normal, theirs: nf.Normal, indices: nf.Indices) -> bool:
-    """Are both equal for all values of the indices, as far as is seen?"""
-    ours, theirs, indices = _split(algebra, ours, theirs, indices)
+    """Whether both are equal for all values of the indices; False means not shown."""
+    ours, theirs, indices = _split_quotients(algebra, ours, theirs, indices)
     if algebra.key(ours) == algebra.key(theirs):
         return True
     gap = algebra.finish((*ours.terms, *(term.times(Fraction(-1)) for term in theirs.terms)))
@@ -46,7 +46,7 @@ def is_equal(algebra: nf.Algebra, ours: nf.Normal, theirs: nf.Normal, indices: n
 
 
 def is_finite_alike(algebra: nf.Algebra, ours: Needs, theirs: Needs, indices: nf.Indices) -> bool:
-    """Are both finite at the same places, and the same infinity or nan elsewhere?"""
+    """Whether both are finite at the same places, and the same infinity or nan elsewhere."""
     one, other = (
         {(key, what.lstrip("~")): term for key, (term, what) in needs.items()}
         for needs in (ours, theirs)
@@ -62,10 +62,10 @@ def is_finite_alike(algebra: nf.Algebra, ours: Needs, theirs: Needs, indices: nf
     )
 
 
-def _split(
+def _split_quotients(
     algebra: nf.Algebra, ours: nf.Normal, theirs: nf.Normal, indices: nf.Indices
 ) -> tuple[nf.Normal, nf.Normal, nf.Indices]:
-    """Both with the indices that quotients divide in either split in two."""
+    """Both normal forms, with indices that a quotient divides split in two."""
     for _ in range(_MOST_SPLITS):
         if algebra.key(ours) == algebra.key(theirs):
             break
@@ -105,7 +105,7 @@ def _is_zero(algebra: nf.Algebra, gap: nf.Normal, indices: nf.Indices) -> bool:
 
 
 def _unroll(algebra: nf.Algebra, gap: nf.Normal) -> nf.Normal:
-    """The difference with its sums over a few numbers written out."""
+    """The difference with its sums over short constant extents unrolled."""
     found: list[nf.Term] = []
     for term in gap.terms:
         extents = {index: Polynomial.of(index.extent).constant for index in term.bound}
@@ -119,7 +119,7 @@ def _unroll(algebra: nf.Algebra, gap: nf.Normal) -> nf.Normal:
 
 
 def _clear_divisor(algebra: nf.Algebra, gap: nf.Normal) -> nf.Normal | None:
-    """The difference times a positive divisor of some of its terms; None where there is none."""
+    """The difference times a positive denominator of some of its terms; None without one."""
     found: dict[str, nf.Factor] = {}
     for term in gap.terms:
         for factor in term.factors:
@@ -147,7 +147,7 @@ def _clear_divisor(algebra: nf.Algebra, gap: nf.Normal) -> nf.Normal | None:
 
 
 def _is_divisor(factor: nf.Factor, term: nf.Term) -> bool:
-    """Is it 1/K**n of a positive K that is free of the summed indices?"""
+    """Whether the factor is 1/K**n for a positive K that is free of the summed indices."""
     whole = isinstance(factor.atom, nf.Base) and factor.exponent.denominator == 1
     if not whole or factor.exponent >= 0 or factor.free.intersection(term.bound):
         return False
@@ -156,8 +156,8 @@ def _is_divisor(factor: nf.Factor, term: nf.Term) -> bool:
 
 # Cut points: intermediates of two systems that agree, replaced by one symbol in both.
 #
-# A cut says what a reader puts for an intermediate: a symbol at permuted places, times a factor.
-# What may be nan stays so: its symbol is no finite number there.
+# A cut replaces an intermediate by a symbol at permuted places, times a factor. The symbol of an
+# intermediate that may be nan or infinite has the need "undefined".
 
 _MOST_ORDERS = 24
 _LEAST_WEIGHT = 5
@@ -166,23 +166,23 @@ _MOST_STEPS = 4000  # for one intermediate
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """An intermediate's normal form over indices of its own, without its factor."""
+    """The normal form of an intermediate over fresh indices, without its constant factor."""
 
     name: str
     indices: nf.Indices
     factor: nf.Term
     normal: nf.Normal
-    needs: Needs  # where it is finite
+    needs: Needs
     coarse: str
 
     @property
     def may_be_cut(self) -> bool:
-        """Is there no infinity in it, which exp would not see in a symbol?"""
+        """Whether no written infinity is inside: exp could not see it in a symbol."""
         return not any(what in {"-oo", "oo"} for _, what in self.needs.values())
 
 
 class Stages:
-    """The normal forms of one system's intermediates, found anew where a cut changes them."""
+    """The normal forms of one system's intermediates; a cut discards those that it changes."""
 
     def __init__(self, definedness: Definedness, system: ir.System) -> None:
         self._definedness = definedness
@@ -197,24 +197,24 @@ class Stages:
         }
         self._known: dict[str, Stage | None] = {}
 
-    def find(self, tensor: ir.Tensor) -> Stage | None:
-        """The normal form; None where it has none, or where it takes too long."""
+    def get_stage(self, tensor: ir.Tensor) -> Stage | None:
+        """The intermediate's stage; None where it has no normal form within the budget."""
         name = tensor.name
         if name not in self._known:
-            needs = self._find_open(name)
+            needs = self._find_dependencies(name)
             hard = any(self._known.get(n, self) is None for n in needs)
-            self._known[name] = None if hard else self._make(tensor)
+            self._known[name] = None if hard else self._make_stage(tensor)
         return self._known[name]
 
-    def cut(self, name: str, cut: reader.Cut) -> None:
-        """Tell the reader, and forget what hangs on the intermediate."""
+    def add_cut(self, name: str, cut: reader.Cut) -> None:
+        """Cut the intermediate in the reader, and discard all that depends on it."""
         known = self._known.items()
-        self._known = {n: stage for n, stage in known if name not in self._find_open(n)}
-        self.reader.cut(name, cut)
+        self._known = {n: stage for n, stage in known if name not in self._find_dependencies(n)}
+        self.reader.add_cut(name, cut)
         self._definedness.forget()
 
-    def _find_open(self, name: str) -> set[str]:
-        """The intermediates that it is made of, as far as they are not cut."""
+    def _find_dependencies(self, name: str) -> set[str]:
+        """The intermediates that it depends on, not looking inside those that are cut."""
         found: set[str] = set()
         todo = [name]
         while todo:
@@ -225,9 +225,9 @@ class Stages:
                         todo.append(need)
         return found
 
-    def _make(self, tensor: ir.Tensor) -> Stage | None:
+    def _make_stage(self, tensor: ir.Tensor) -> Stage | None:
         try:
-            return self._algebra.limited(_MOST_STEPS, lambda: find_stage(self._definedness, tensor))
+            return self._algebra.limited(_MOST_STEPS, lambda: make_stage(self._definedness, tensor))
         except nf.GivesUp:
             return None
 
@@ -235,28 +235,28 @@ class Stages:
 def find_cuts(
     code: ir.System, formula: ir.System, layers: tuple[Definedness, Definedness]
 ) -> tuple[tuple[str, str], ...]:
-    """The intermediates of code and formula that agree, which both readers cut from then on."""
+    """Cut the intermediates that agree in both readers; return their pairs of names."""
     ours, theirs = Stages(layers[0], code), Stages(layers[1], formula)
     algebra = ours.reader.algebra
     found: list[tuple[str, str]] = []
     for tensor in theirs.tensors:
-        wanted = theirs.find(tensor)
+        wanted = theirs.get_stage(tensor)
         if wanted is None or not wanted.may_be_cut or _weigh(wanted.normal) < _LEAST_WEIGHT:
-            continue  # what is small stays open: a mean, say, is told by what it is the mean of
+            continue  # a small one stays inlined: a mean, say, is recognised by its argument
         pairs = list(_find_equal(algebra, ours, wanted))
         if not pairs:
             continue
         symbol = _make_symbol(len(found), wanted)
         order = tuple(range(len(wanted.indices)))
-        theirs.cut(wanted.name, reader.Cut(symbol, order, wanted.factor, bool(wanted.needs)))
+        theirs.add_cut(wanted.name, reader.Cut(symbol, order, wanted.factor, bool(wanted.needs)))
         for stage, permuted in pairs:
-            ours.cut(stage.name, reader.Cut(symbol, permuted, stage.factor, bool(stage.needs)))
+            ours.add_cut(stage.name, reader.Cut(symbol, permuted, stage.factor, bool(stage.needs)))
             found.append((stage.name, wanted.name))
     return tuple(found)
 
 
 def _weigh(piece: nf.Part | Affine) -> int:
-    """How many elements are read in it, each as often as it is written; conditions do not count."""
+    """The number of tensor reads in a piece, conditions aside."""
     match piece:
         case nf.Normal() | nf.Term() | nf.Base() | nf.Function() | nf.Fold():
             return sum(_weigh(each) for each in piece.inside if not isinstance(each, nf.Literal))
@@ -265,13 +265,13 @@ def _weigh(piece: nf.Part | Affine) -> int:
     return 1
 
 
-def find_stage(definedness: Definedness, tensor: ir.Tensor) -> Stage:
-    """The normal form of an intermediate over indices of its own."""
+def make_stage(definedness: Definedness, tensor: ir.Tensor) -> Stage:
+    """The stage of an intermediate over fresh indices."""
     algebra = definedness.reader.algebra
     indices = tuple(algebra.make_index(extent) for extent in tensor.shape)
     places = tuple(map(to_affine, indices))
-    whole = algebra.finish(definedness.reader.define(tensor.name, places))
-    needs = definedness.define(tensor.name, places)
+    whole = algebra.finish(definedness.reader.read_tensor(tensor.name, places))
+    needs = definedness.find_tensor_needs(tensor.name, places)
     content, rest = find_content(algebra, whole, whole=True)
     if content is None or content.free or content.power is not None:
         content, rest = nf.Term(), whole
@@ -281,12 +281,12 @@ def find_stage(definedness: Definedness, tensor: ir.Tensor) -> Stage:
 def _find_equal(
     algebra: nf.Algebra, stages: Stages, wanted: Stage
 ) -> Iterator[tuple[Stage, tuple[int, ...]]]:
-    """The code's intermediates that agree with one of the formula, and in which order of places."""
+    """The code's intermediates equal to one of the formula, each with its order of places."""
     extents = sorted(map(nf.write_extent, wanted.indices))
     for tensor in stages.tensors:
         if len(tensor.shape) != len(extents) or tensor.name in stages.reader.cuts:
             continue
-        stage = stages.find(tensor)
+        stage = stages.get_stage(tensor)
         if stage is None or stage.coarse != wanted.coarse:
             continue
         if sorted(map(nf.write_extent, stage.indices)) == extents:
@@ -296,7 +296,7 @@ def _find_equal(
 
 
 def _find_order(algebra: nf.Algebra, stage: Stage, wanted: Stage) -> tuple[int, ...] | None:
-    """Which of the code's indices stands at each place of the formula's intermediate."""
+    """The code's index at each place of the formula's intermediate; None where they differ."""
     ranks = range(len(stage.indices))
     target = [nf.write_extent(index) for index in wanted.indices]
     fitting = (
@@ -319,7 +319,7 @@ def _find_order(algebra: nf.Algebra, stage: Stage, wanted: Stage) -> tuple[int, 
 
 
 def _make_symbol(number: int, stage: Stage) -> ir.Tensor:
-    """A tensor that stands for the intermediate; its name is no one else's."""
+    """A tensor for the intermediate; no input has a name that begins with "="."""
     shape = tuple(index.extent for index in stage.indices)
     positive = cond.is_above(stage.normal)
     low = ir.ZERO if positive or cond.is_nonnegative(stage.normal) else None
@@ -327,15 +327,14 @@ def _make_symbol(number: int, stage: Stage) -> ir.Tensor:
     return ir.Tensor(f"={number}", shape, kind, None, low, None, (positive, False))
 
 
-# Steps, and whether intermediates are cut: small systems go as a whole, large ones by parts.
-ATTEMPTS = ((8_000, False), (60_000, True), (40_000, False))
-FEW = 12  # equations; more are not multiplied out as a whole at length
-STEPS_EACH = 2_000  # more for each equation of the code
+ATTEMPTS = ((8_000, False), (60_000, True), (40_000, False))  # steps, whether to cut
+FEW = 12  # equations up to which the third attempt is made
+STEPS_EACH = 2_000  # added per equation of the code where intermediates are cut
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What a proof rests on: all sizes or the given ones, and the intermediates that were cut."""
+    """The scope of a proof, every size or the given ones, and the intermediates that were cut."""
 
     every_size: bool
     cuts: tuple[tuple[str, str], ...] = ()
@@ -346,15 +345,15 @@ def prove(
 ) -> Proof | None:
     """A proof that the results are equal; None where none was found.
 
-    `sizes` are those of the formula that are numbers in the code.
+    `sizes` gives the formula's sizes that are numbers in the code.
     """
-    told: dict[ir.Expr, ir.Expr] = {
+    given: dict[ir.Expr, ir.Expr] = {
         ir.Size(name): ir.Number(Fraction(number)) for name, number in (sizes or {}).items()
     }
     matched = _match_sizes(code, formula)
     if matched is None:
         return None
-    fixed = {**matched, **told}
+    fixed = {**matched, **given}
     formula = resize_system(formula, fixed, simplify=simplify_place) if fixed else formula
     if not _is_same_shape(code, formula):
         return None
@@ -373,7 +372,7 @@ def prove(
 def _prove(
     code: ir.System, formula: ir.System, steps: int, *, cutting: bool
 ) -> tuple[tuple[str, str], ...] | None:
-    """The cuts with which all results agree."""
+    """The cuts under which all results agree; None where one differs."""
     algebra = sums.NormalAlgebra(steps)
     layers = Definedness(reader.Reader(algebra, code)), Definedness(reader.Reader(algebra, formula))
     cuts = find_cuts(code, formula, layers) if cutting else ()
@@ -382,21 +381,21 @@ def _prove(
         places = tuple(map(to_affine, indices))
         named = list(zip(layers, (one, other), strict=True))
         ours, theirs = (
-            algebra.finish(_absorb(layer.reader.define(tensor.name, places)))
+            algebra.finish(_absorb(layer.reader.read_tensor(tensor.name, places)))
             for layer, tensor in named
         )
         if ours.free.union(theirs.free).difference(indices):
             raise nf.GivesUp("a letter that was left over")
         if not is_equal(algebra, ours, theirs, indices):
             return None
-        mine, needs = (layer.define(tensor.name, places) for layer, tensor in named)
+        mine, needs = (layer.find_tensor_needs(tensor.name, places) for layer, tensor in named)
         if not is_finite_alike(algebra, mine, needs, indices):
             return None
     return cuts
 
 
 def _absorb(poly: nf.Poly) -> nf.Poly:
-    """The value without the finite terms that stand beside -oo."""
+    """The value without its finite terms at the places where it is -oo."""
     infinite = tuple(filter(cond.is_infinite, poly))
     if not infinite or any(term.coefficient > 0 for term in infinite):
         return poly
@@ -405,7 +404,7 @@ def _absorb(poly: nf.Poly) -> nf.Poly:
 
 
 def _pair_inputs(code: ir.System, formula: ir.System) -> list[tuple[ir.Tensor, ir.Tensor]]:
-    """The tensors of one name among the inputs of both."""
+    """The pairs of input tensors that have one name."""
     ours, theirs = (
         {entry.name: entry for entry in system.inputs if isinstance(entry, ir.Tensor)}
         for system in (code, formula)
@@ -414,7 +413,7 @@ def _pair_inputs(code: ir.System, formula: ir.System) -> list[tuple[ir.Tensor, i
 
 
 def _match_sizes(code: ir.System, formula: ir.System) -> dict[ir.Expr, ir.Expr] | None:
-    """The formula's sizes that the code has as numbers; None where inputs do not fit."""
+    """The formula's sizes that are numbers in the code; None where the inputs do not match."""
     fixed: dict[ir.Expr, ir.Expr] = {}
     for entry, other in _pair_inputs(code, formula):
         if len(entry.shape) != len(other.shape) or entry.kind != other.kind:
@@ -429,7 +428,7 @@ def _match_sizes(code: ir.System, formula: ir.System) -> dict[ir.Expr, ir.Expr] 
 
 
 def _is_same_shape(code: ir.System, formula: ir.System) -> bool:
-    """Have inputs of one name, and the results in order, one shape?"""
+    """Whether paired inputs, and the results in order, have equal shapes."""
     if len(code.results) != len(formula.results):
         return False
     results = zip(code.results, formula.results, strict=True)

@@ -1,11 +1,10 @@
-"""Sums of terms as numbers: products, powers, exp, log, other functions, and reductions.
+"""Arithmetic on sums of terms: products, powers, exp, log, other functions, and reductions.
 
-A guard covers all of its term; a condition that came in by a number (a -oo under exp, say)
-covers what was finite beside it, and stays a number beside what may not be.
+A guard covers all of its term.
 
-What can be drawn out of a power of a sum is: its number, sizes, factors that all terms share, and
-what all their exps share that is free of the summed indices. So the shift of a normalized row
-cancels, and `1 + exp(x)` and `1 + exp(-x)` are one base.
+The content of a sum is drawn out of its powers: its number, sizes, the factors that all terms
+share, and the shared part of their exps that is free of the summed indices. So the shift of a
+normalized row cancels, and `1 + exp(x)` and `1 + exp(-x)` have one base.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +20,7 @@ from derive.ir.functions import FUNCTIONS
 from derive.prove import conditions as cond
 from derive.prove import terms as nf
 
-MOST_TERMS = 160  # of a product that is multiplied out; a longer one keeps a factor whole
+MOST_TERMS = 160  # of a product that is multiplied out; beyond it the longer sum stays one atom
 _MOST_EXPANDED = 24  # terms of a power that is multiplied out
 
 
@@ -32,7 +31,7 @@ def multiply(algebra: nf.Algebra, one: nf.Poly, other: nf.Poly) -> nf.Poly:
     if len(one) * len(other) > MOST_TERMS:
         if len(one) < len(other):
             one, other = other, one
-        whole = nf.Function("sum", (algebra.finish(one),))  # the longer sum stays one atom
+        whole = nf.Function("sum", (algebra.finish(one),))
         one = nf.single(whole)
     found: list[nf.Term] = []
     for left in one:
@@ -63,7 +62,7 @@ def _times(algebra: nf.Algebra, one: nf.Term, other: nf.Term) -> nf.Poly:
 
 
 def rename_apart(algebra: nf.Algebra, term: nf.Term, other: nf.Term) -> nf.Term:
-    """The term with indices of its own where the other one uses its bound indices."""
+    """The term with fresh bound indices where the other term uses the same ones."""
     clash = [index for index in term.bound if index in other.inner or index in other.bound]
     if not clash:
         return term
@@ -78,7 +77,7 @@ def rename_apart(algebra: nf.Algebra, term: nf.Term, other: nf.Term) -> nf.Term:
 
 
 def collect(algebra: nf.Algebra, term: nf.Term, factors: Iterable[nf.Factor]) -> nf.Poly:
-    """A term times more factors: the powers of one atom merged, small whole ones multiplied out."""
+    """A term times more factors: powers of one atom merged, small integer powers multiplied out."""
     atoms: dict[str, nf.Atom] = {}
     exponents: dict[str, Fraction] = {}
     for factor in (*term.factors, *factors):
@@ -93,7 +92,7 @@ def collect(algebra: nf.Algebra, term: nf.Term, factors: Iterable[nf.Factor]) ->
         inside: nf.Poly = ()
         match atom:
             case nf.Function("abs", (inner,)) if exponent % 2 == 0:
-                inside = inner.terms  # an even power of an abs is that of what is inside
+                inside = inner.terms  # |x|**2 = x**2
             case nf.Base(normal) if exponent.denominator == 1:
                 inside = normal.terms
             case nf.Symbol(ir.Number(prime)):
@@ -110,7 +109,7 @@ def collect(algebra: nf.Algebra, term: nf.Term, factors: Iterable[nf.Factor]) ->
 
 
 def expand(algebra: nf.Algebra, poly: nf.Poly, exponent: int) -> nf.Poly:
-    """A whole power, multiplied out."""
+    """An integer power, multiplied out."""
     found = nf.ONE
     for _ in range(exponent):
         found = multiply(algebra, found, poly)
@@ -123,7 +122,7 @@ _LARGEST_PRIME = 1000
 
 
 def power(algebra: nf.Algebra, poly: nf.Poly, exponent: Fraction) -> nf.Poly:
-    """The power with a number as its exponent."""
+    """The power with a constant exponent."""
     if exponent == 0:
         return nf.ONE
     cond.refuse_infinite(poly)
@@ -133,26 +132,26 @@ def power(algebra: nf.Algebra, poly: nf.Poly, exponent: Fraction) -> nf.Poly:
     def act(case: nf.Poly) -> nf.Poly | None:
         found = algebra.finish(case)
         if found.terms:
-            return _power_plainly(algebra, found, exponent)
+            return _power_case(algebra, found, exponent)
         return () if exponent > 0 else None
 
-    return cond.by_cases(poly, act) or _keep(algebra.finish(poly), exponent)
+    return cond.by_cases(poly, act) or _make_power(algebra.finish(poly), exponent)
 
 
-def _power_plainly(algebra: nf.Algebra, base: nf.Normal, exponent: Fraction) -> nf.Poly:
+def _power_case(algebra: nf.Algebra, base: nf.Normal, exponent: Fraction) -> nf.Poly:
     if exponent.denominator != 1 and base.is_complex:
-        return _keep(base, exponent)
+        return _make_power(base, exponent)
     if len(base.terms) == 1 and _is_plain(base.terms[0]):
         return _power_term(algebra, base.terms[0], exponent)
     content, rest = find_content(algebra, base, whole=exponent.denominator == 1)
     if content is None:
-        return _keep(base, exponent)
+        return _make_power(base, exponent)
     drawn = _power_term(algebra, content, exponent)
-    return multiply(algebra, drawn, _keep(rest, exponent))
+    return multiply(algebra, drawn, _make_power(rest, exponent))
 
 
-def _keep(base: nf.Normal, exponent: Fraction) -> nf.Poly:
-    """The power as an atom."""
+def _make_power(base: nf.Normal, exponent: Fraction) -> nf.Poly:
+    """The power of a sum as one atom."""
     if not base.terms:
         raise nf.GivesUp("a power of 0")
     atom = nf.Base(base)
@@ -164,7 +163,7 @@ def _is_plain(term: nf.Term) -> bool:
 
 
 def _power_term(algebra: nf.Algebra, term: nf.Term, exponent: Fraction) -> nf.Poly:
-    """The power of a monomial: what is positive by itself, the rest together."""
+    """The power of a monomial: nonnegative factors one by one, the others together."""
     number, factors = power_number(abs(term.coefficient), exponent)
     argument = None
     if term.power:
@@ -183,13 +182,13 @@ def _power_term(algebra: nf.Algebra, term: nf.Term, exponent: Fraction) -> nf.Po
     drawn = collect(algebra, nf.Term(number, power=argument), factors)
     if not left and not negative:
         return drawn
-    return multiply(algebra, drawn, _power_left(algebra, left, negative, exponent))
+    return multiply(algebra, drawn, _power_signed(algebra, left, negative, exponent))
 
 
-def _power_left(
+def _power_signed(
     algebra: nf.Algebra, left: list[nf.Factor], negative: bool, exponent: Fraction
 ) -> nf.Poly:
-    """A root of what may be negative."""
+    """A root of the factors that may be negative."""
     if len(left) == 1 and not negative and left[0].exponent.denominator == 1:
         (factor,) = left
         base: nf.Poly = nf.single(factor.atom)
@@ -199,7 +198,7 @@ def _power_left(
         if factor.exponent == 1:
             return nf.single(factor.atom, exponent)
     whole = nf.Term(Fraction(-1 if negative else 1), factors=tuple(left))
-    return _keep(algebra.finish((whole,)), exponent)
+    return _make_power(algebra.finish((whole,)), exponent)
 
 
 def power_number(number: Fraction, exponent: Fraction) -> tuple[Fraction, list[nf.Factor]]:
@@ -223,7 +222,7 @@ def symbol(number: int) -> nf.Symbol:
 
 
 def factor_number(number: Fraction) -> dict[int, int]:
-    """The primes of a positive rational and how often each divides it; a large rest stays whole."""
+    """The exponent of each prime in a positive rational; a cofactor of large primes stays whole."""
     found: dict[int, int] = {}
     for part, sign in ((number.numerator, 1), (number.denominator, -1)):
         left, prime = part, 2
@@ -241,17 +240,17 @@ def factor_number(number: Fraction) -> dict[int, int]:
 def find_content(
     algebra: nf.Algebra, base: nf.Normal, *, whole: bool
 ) -> tuple[nf.Term | None, nf.Normal]:
-    """A monomial that all terms share, and what is left of them; None where there is none."""
+    """The monomial that all terms share, and the terms divided by it; None without one."""
     if not base.terms:
         return None, base
-    shared = _find_shared(algebra, base.terms, whole=whole)
+    shared = _find_shared_factors(algebra, base.terms, whole=whole)
     inverse = nf.Term(factors=tuple(nf.Factor(f.atom, -f.exponent) for f in shared))
     terms = base.terms
     if shared:
         terms = algebra.finish(multiply(algebra, terms, (inverse,))).terms
     argument, rest = None, algebra.finish(terms)
     if whole or not base.is_complex:  # the exp of a complex number is not positive
-        argument, rest = _draw_exp(algebra, terms)
+        argument, rest = _draw_out_exp(algebra, terms)
     number = _find_number(algebra, rest, whole=whole)
     if not shared and argument is None and number == 1:
         return None, base
@@ -260,8 +259,8 @@ def find_content(
     return nf.Term(number, (), (), tuple(shared), argument), rest
 
 
-def _find_shared(algebra: nf.Algebra, terms: nf.Poly, *, whole: bool) -> list[nf.Factor]:
-    """The powers in every term; of sizes also those that only divide some."""
+def _find_shared_factors(algebra: nf.Algebra, terms: nf.Poly, *, whole: bool) -> list[nf.Factor]:
+    """The powers in every term, and the sizes and elements that some terms are divided by."""
     found: dict[str, nf.Factor] = {}
     exponents: dict[str, list[Fraction]] = {}
     for term in terms:
@@ -287,13 +286,13 @@ def _find_shared(algebra: nf.Algebra, terms: nf.Poly, *, whole: bool) -> list[nf
     return shared
 
 
-def _draw_exp(algebra: nf.Algebra, terms: nf.Poly) -> tuple[nf.Normal | None, nf.Normal]:
-    """What the exps of all terms share, and the terms without it."""
+def _draw_out_exp(algebra: nf.Algebra, terms: nf.Poly) -> tuple[nf.Normal | None, nf.Normal]:
+    """The shared part of the exps of all terms, and the terms divided by its exp."""
     whole = algebra.finish(terms)
     choices: dict[str, nf.Poly] = {}
     for term in whole.terms:
         power = term.power.terms if term.power else ()
-        # what in its exp is free of its summed indices
+
         free = tuple(e for e in power if e.coefficient and e.free.isdisjoint(term.bound))
         choices.setdefault(algebra.key(algebra.finish(free)), free)
     if list(choices) in ([], [algebra.key(algebra.finish(()))]):
@@ -307,7 +306,7 @@ def _draw_exp(algebra: nf.Algebra, terms: nf.Poly) -> tuple[nf.Normal | None, nf
 
 
 def _divide_exp(algebra: nf.Algebra, terms: nf.Poly, free: nf.Poly) -> nf.Poly:
-    """The terms divided by an exp; what an exp has of it goes without a trace."""
+    """The terms divided by exp(free), where terms that cancel leave no 0."""
     found: list[nf.Term] = []
     for term in terms:
         left = {algebra.key(each): each for each in (term.power.terms if term.power else ())}
@@ -324,7 +323,7 @@ def _divide_exp(algebra: nf.Algebra, terms: nf.Poly, free: nf.Poly) -> nf.Poly:
 
 
 def _find_number(algebra: nf.Algebra, base: nf.Normal, *, whole: bool) -> Fraction:
-    """The number that all coefficients share, with a sign where signs may be drawn out."""
+    """The common divisor of all coefficients, negative where the sign may be drawn out."""
     top = gcd(*(term.coefficient.numerator for term in base.terms))
     bottom = lcm(*(term.coefficient.denominator for term in base.terms))
     number = Fraction(top or 1, bottom)
@@ -332,7 +331,7 @@ def _find_number(algebra: nf.Algebra, base: nf.Normal, *, whole: bool) -> Fracti
 
 
 def find_sign(algebra: nf.Algebra, base: nf.Normal) -> int:
-    """A sign that changes with the normal's, and not with the names of its indices."""
+    """A sign that flips when the normal form is negated, whatever its indices are called."""
     sums: dict[str, Fraction] = {}
     for term in base.terms:
         key = algebra.coarse_key(term)
@@ -341,16 +340,16 @@ def find_sign(algebra: nf.Algebra, base: nf.Normal) -> int:
 
 
 def exponential(algebra: nf.Algebra, poly: nf.Poly) -> nf.Poly:
-    """The exp of it: a monomial where it is finite, 0 where it is -oo."""
+    """The exp of a sum: a monomial where the sum is finite, 0 where it is -oo."""
     finite, regions = cond.find_regions(poly)
     found: list[nf.Term] = []
     for region in regions:
-        part = cond.by_cases(cond.assume(finite, region), lambda p: _exp_plainly(algebra, p))
+        part = cond.by_cases(cond.assume(finite, region), lambda p: _exp_case(algebra, p))
         found += cond.guard((region,), part or ())
     return tuple(found)
 
 
-def _exp_plainly(algebra: nf.Algebra, poly: nf.Poly) -> nf.Poly:
+def _exp_case(algebra: nf.Algebra, poly: nf.Poly) -> nf.Poly:
     argument = algebra.finish(poly)
     drawn: nf.Poly = nf.ONE
     left: list[nf.Term] = []
@@ -375,7 +374,7 @@ def _find_log(term: nf.Term) -> nf.Normal | None:
 
 
 def logarithm(algebra: nf.Algebra, poly: nf.Poly) -> nf.Poly:
-    """The log of it: of a product where its parts are positive, -oo of 0."""
+    """The log of a sum: the sum of logs of its positive content, -oo at 0."""
     cond.refuse_infinite(poly)
 
     def act(case: nf.Poly) -> nf.Poly:
@@ -420,7 +419,7 @@ def _make_log(inner: nf.Normal) -> Sequence[nf.Term]:
     return nf.single(nf.Function("log", (inner,)))
 
 
-# Conjugates: of sums and products those of the parts, down to the elements of complex tensors.
+# Conjugates distribute over sums and products, down to the elements of complex tensors.
 
 IMAGINARY: nf.Poly = (nf.Term(factors=(nf.Factor(symbol(-1), Fraction(1, 2)),)),)
 
@@ -446,7 +445,7 @@ def _conjugate_factor(algebra: nf.Algebra, factor: nf.Factor) -> nf.Poly:
     if is_real or not atom.is_complex:
         return nf.single(atom, exponent)
 
-    def turn(normal: nf.Normal) -> nf.Normal:
+    def conjugate_normal(normal: nf.Normal) -> nf.Normal:
         return algebra.finish(conjugate(algebra, normal.terms))
 
     match atom:
@@ -457,19 +456,19 @@ def _conjugate_factor(algebra: nf.Algebra, factor: nf.Factor) -> nf.Poly:
         case nf.Function("conj", (inner,)) if exponent.denominator == 1:
             return power(algebra, inner.terms, exponent)
         case nf.Function("sum", (inner,)) if exponent.denominator == 1:
-            return nf.single(nf.Function("sum", (turn(inner),)), exponent)
+            return nf.single(nf.Function("sum", (conjugate_normal(inner),)), exponent)
         case nf.Base(inner) if exponent.denominator == 1:
-            return power(algebra, turn(inner).terms, exponent)
-        case nf.Base(inner) if turn(inner) == inner:  # the root of a real number
+            return power(algebra, conjugate_normal(inner).terms, exponent)
+        case nf.Base(inner) if conjugate_normal(inner) == inner:  # the root of a real number
             return nf.single(atom, exponent)
         case nf.Fold("prod", bound, literals, body) if exponent.denominator == 1:
-            return nf.single(nf.Fold("prod", bound, literals, turn(body)), exponent)
+            return nf.single(nf.Fold("prod", bound, literals, conjugate_normal(body)), exponent)
         case nf.Fold("max" | "argmax"):
             return nf.single(atom, exponent)
     raise nf.GivesUp("the conjugate of what may be complex")
 
 
-# Primitive functions, and reductions that are no sums.
+# Primitive functions, and reductions other than sums.
 #
 # max(a, b) = (a + b + |a - b|)/2   min(a, b) = (a + b - |a - b|)/2
 # max_j (c*a_j + b) = c * max_j a_j + b where c > 0
@@ -493,21 +492,21 @@ def apply(algebra: nf.Algebra, name: str, arguments: tuple[nf.Poly, ...]) -> nf.
     for argument in arguments:
         cond.refuse_infinite(argument)
     if name == "share":
-        return _share(algebra, arguments)
+        return _divide_or_zero(algebra, arguments)
     if name in {"max", "min"}:
-        return _choose(algebra, arguments, Fraction(1 if name == "max" else -1))
+        return _choose_extreme(algebra, arguments, Fraction(1 if name == "max" else -1))
     if len(arguments) == 1:
-        return cond.by_cases(arguments[0], lambda p: _apply_plainly(algebra, name, p)) or ()
+        return cond.by_cases(arguments[0], lambda p: _apply_case(algebra, name, p)) or ()
     return nf.single(nf.Function(name, tuple(algebra.finish(argument) for argument in arguments)))
 
 
-def _apply_plainly(algebra: nf.Algebra, name: str, poly: nf.Poly) -> nf.Poly:
+def _apply_case(algebra: nf.Algebra, name: str, poly: nf.Poly) -> nf.Poly:
     inner = algebra.finish(poly)
     parity = FUNCTIONS[name].parity if name in FUNCTIONS else ""
     if not inner.terms and (parity == "odd" or name in {"abs", "floor"}):
         return ()
     if name == "abs":
-        return _find_size(algebra, inner)
+        return _take_abs(algebra, inner)
     sign = 1
     if parity and find_sign(algebra, inner) < 0:
         inner = algebra.finish(scale(inner.terms, -1))
@@ -515,8 +514,8 @@ def _apply_plainly(algebra: nf.Algebra, name: str, poly: nf.Poly) -> nf.Poly:
     return scale(nf.single(nf.Function(name, (inner,))), sign)
 
 
-def _find_size(algebra: nf.Algebra, inner: nf.Normal) -> nf.Poly:
-    """The absolute value: what is positive is drawn out, the sign is let go."""
+def _take_abs(algebra: nf.Algebra, inner: nf.Normal) -> nf.Poly:
+    """The absolute value, with positive content drawn out and the sign dropped."""
     if cond.is_nonnegative(inner):
         return inner.terms
     content, rest = find_content(algebra, inner, whole=False)
@@ -539,8 +538,8 @@ def _drop_infinite(arguments: tuple[nf.Poly, ...], *, negative: bool) -> tuple[n
     return tuple(kept) or arguments
 
 
-def _choose(algebra: nf.Algebra, arguments: tuple[nf.Poly, ...], sign: Fraction) -> nf.Poly:
-    """The largest (sign 1) or the smallest (sign -1) of the arguments."""
+def _choose_extreme(algebra: nf.Algebra, arguments: tuple[nf.Poly, ...], sign: Fraction) -> nf.Poly:
+    """The maximum (sign 1) or the minimum (sign -1) of the arguments."""
     best = arguments[0]
     for other in arguments[1:]:
         gap = apply(algebra, "abs", ((*best, *scale(other, -1)),))
@@ -550,12 +549,12 @@ def _choose(algebra: nf.Algebra, arguments: tuple[nf.Poly, ...], sign: Fraction)
 
 
 def number(value: Fraction | int) -> nf.Poly:
-    """A number as a term."""
+    """A constant as a sum of terms."""
     return (nf.Term(Fraction(value)),) if value else ()
 
 
-def _share(algebra: nf.Algebra, arguments: tuple[nf.Poly, ...]) -> nf.Poly:
-    """1 / x, and 0 where x is 0, of what is never negative."""
+def _divide_or_zero(algebra: nf.Algebra, arguments: tuple[nf.Poly, ...]) -> nf.Poly:
+    """1 / x, and 0 where x is 0, for a nonnegative x."""
 
     def act(case: nf.Poly) -> nf.Poly:
         inner = algebra.finish(case)
@@ -575,7 +574,7 @@ def _share(algebra: nf.Algebra, arguments: tuple[nf.Poly, ...]) -> nf.Poly:
 def fold(
     algebra: nf.Algebra, kind: str, bound: nf.Indices, poly: nf.Poly, cubes: cond.Cubes
 ) -> nf.Poly:
-    """A reduction that is no sum over the entries where a cube holds."""
+    """A reduction other than a sum, over the entries where a cube holds."""
     if kind == "min":
         return scale(fold(algebra, "max", bound, scale(poly, -1), cubes), -1)
     if kind in {"max", "argmax"}:
@@ -624,7 +623,7 @@ def count(value: polynomial.Polynomial) -> nf.Poly:
 
 
 def to_number(algebra: nf.Algebra, affine: Affine) -> nf.Poly:
-    """An index expression as a number."""
+    """An index expression as a sum of terms."""
     found = list(count(affine.constant))
     for atom, each in affine.terms.items():
         for term in count(each):

@@ -1,8 +1,8 @@
-"""What is known of the values of pieces: finite, positive, never negative.
+"""The signs of pieces, and conditions as sets of literals.
 
 Laws:
 - Inputs are finite numbers; sizes are at least 1.
-- No is never wrong.
+- Sound, not complete: False means not shown.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from derive.prove import terms as nf
 
 
 def find_sign(piece: nf.Atom | nf.Normal) -> Sign:
-    """The sign for all inputs; what is made of complex numbers has none that is known."""
-    if isinstance(piece, nf.Normal):  # one of the same text may be of tensors of other domains
+    """The sign for all inputs; UNKNOWN for most complex values."""
+    if isinstance(piece, nf.Normal):  # not cached: equal texts may have tensors of other domains
         return facts.add_signs(map(find_term_sign, piece.terms))
     return _find_atom_sign(piece)
 
@@ -63,7 +63,7 @@ def find_term_sign(term: nf.Term) -> Sign:
 
 
 def _is_squared_size(term: nf.Term) -> bool:
-    """Is every complex element in it multiplied by its conjugate: x * conj(x), summed or not?"""
+    """Whether every complex element is multiplied by its conjugate, x * conj(x)."""
     left: dict[str, Fraction] = {}
     for factor in term.factors:
         match factor.atom:
@@ -75,23 +75,23 @@ def _is_squared_size(term: nf.Term) -> bool:
                 side = -1
             case _:
                 return False
-        key = nf.Labeller(lambda: None).write(read, {})
+        key = nf.Labeller(lambda: None).write_key(read, {})
         left[key] = left.get(key, Fraction(0)) + side * factor.exponent
     return term.power is None and not any(left.values())
 
 
 def is_above(piece: nf.Atom | nf.Normal) -> bool:
-    """Is it > 0 for all inputs?"""
+    """Whether the piece is > 0 for all inputs."""
     return find_sign(piece) is Sign.POSITIVE
 
 
 def is_nonnegative(piece: nf.Atom | nf.Normal) -> bool:
-    """Is it >= 0 for all inputs, or not a number?"""
+    """Whether the piece is >= 0 for all inputs, or nan."""
     return find_sign(piece) >= Sign.NEVER_NEGATIVE
 
 
 def is_filled(bound: nf.Indices, literals: nf.Cube) -> bool:
-    """Is there, for all values of the free indices, a value of the bound ones that fits?"""
+    """Whether the bound indices satisfy the literals somewhere, for all values of the free ones."""
     if not all(is_positive(polynomial.Polynomial.of(index.extent)) for index in bound):
         return False
     asked = [index for index in bound if any(index in each.free for each in literals)]
@@ -106,20 +106,20 @@ def is_filled(bound: nf.Indices, literals: nf.Cube) -> bool:
 
 
 def guard(cubes: Cubes, poly: nf.Poly) -> nf.Poly:
-    """The terms where one of the cubes holds; elsewhere 0, whatever they are."""
+    """The terms guarded by the cubes, which exclude each other: 0 where none holds."""
     united = ((term, unite(term.guards, cube)) for cube in cubes for term in poly)
     return tuple(replace(term, guards=guards) for term, guards in united if guards is not None)
 
 
 def is_size(factor: nf.Factor) -> bool:
-    """Is it a power of a number over sizes that is positive?"""
+    """Whether the factor is a power of a positive symbol."""
     return isinstance(factor.atom, nf.Symbol) and is_above(factor.atom)
 
 
-# Literals in one form, and what they say of each other.
+# Literals in one form, and the implications between them.
 #
 # Laws:
-# - Of a condition and its contrary one is positive: of `a >= 0` and `-a - 1 >= 0` the one whose
+# - A condition and its negation share one subject: of `a >= 0` and `-a - 1 >= 0` the one whose
 #   constant is not negative.
 # - Cubes of one condition exclude each other.
 
@@ -131,8 +131,8 @@ _MOST_CUBES = 12
 
 
 def decide_affine(kind: str, subject: Affine, positive: bool = True) -> bool | nf.Cube:
-    """`affine >= 0` or `affine = 0` in its one form, or its truth; a literal, as a cube."""
-    short = _shorten(kind, subject)
+    """`affine >= 0` or `affine = 0` as a cube of one canonical literal, or its truth value."""
+    short = _divide_common(kind, subject)
     truth = find_truth(kind, short) if short is not None else False
     if truth is not None or short is None:
         return bool(truth) is positive
@@ -143,14 +143,14 @@ def decide_affine(kind: str, subject: Affine, positive: bool = True) -> bool | n
             return decide_affine("zero", subject, positive)
         if low == _LESS.constant:
             subject, positive = subject + Affine({}, polynomial.ONE), not positive
-    if kind == "least" and _is_lowered(subject.constant):
+    if kind == "least" and _is_mirrored(subject.constant):
         subject = _LESS - subject
         positive = not positive
     return (nf.Literal(kind, subject, positive),)
 
 
-def _shorten(kind: str, subject: Affine) -> Affine | None:
-    """The subject without a common number; None where it can never be 0."""
+def _divide_common(kind: str, subject: Affine) -> Affine | None:
+    """The subject divided by its common integer factor; None where it can never be 0."""
     parts = (*subject.terms.values(), subject.constant)
     scale = lcm(*(number.denominator for each in parts for number in each.terms.values()))
     subject = subject.scale(polynomial.Polynomial.of(scale))
@@ -168,8 +168,8 @@ def _shorten(kind: str, subject: Affine) -> Affine | None:
     return subject
 
 
-def _is_lowered(constant: polynomial.Polynomial) -> bool:
-    """Is it the one of c and -1 - c that is not chosen?"""
+def _is_mirrored(constant: polynomial.Polynomial) -> bool:
+    """Whether -1 - c is the canonical one of c and -1 - c."""
     if constant.constant is not None:
         return constant.constant < 0
     lead = max((m for m in constant.terms if m), key=repr)
@@ -177,14 +177,14 @@ def _is_lowered(constant: polynomial.Polynomial) -> bool:
 
 
 def to_cubes(answer: bool | nf.Cube) -> Cubes:
-    """An answer of `decide` as cubes."""
+    """The cubes of an answer of `decide`."""
     if isinstance(answer, bool):
         return ALWAYS if answer else NEVER
     return (answer,)
 
 
 def split_abs(kind: str, subject: Affine) -> Cubes | None:
-    """`n - |a| >= 0` as two conditions, `|a| - n >= 0` as a contrary; None without abs."""
+    """`n - |a| >= 0` as two conditions, `|a| - n >= 0` as a negation; None without abs."""
     for atom, each in subject.terms.items():
         match atom:
             case ir.Call("abs", (inside,)) if kind == "least" and each.constant is not None:
@@ -192,15 +192,15 @@ def split_abs(kind: str, subject: Affine) -> Cubes | None:
                 slope = to_affine(inside).scale(each)
                 if each.constant < 0:
                     parts = [rest + slope, rest - slope]
-                    return join([to_cubes(decide_affine(kind, part)) for part in parts])
-                contrary = _LESS - subject
-                inner = split_abs(kind, contrary)
+                    return conjoin([to_cubes(decide_affine(kind, part)) for part in parts])
+                negated = _LESS - subject
+                inner = split_abs(kind, negated)
                 return deny(inner) if inner is not None else None
     return None
 
 
-def join(parts: Iterable[Cubes]) -> Cubes:
-    """The cubes of `all of these`."""
+def conjoin(parts: Iterable[Cubes]) -> Cubes:
+    """The cubes of a conjunction."""
     found = ALWAYS
     for part in parts:
         found = tuple(
@@ -210,46 +210,46 @@ def join(parts: Iterable[Cubes]) -> Cubes:
 
 
 def deny(cubes: Cubes) -> Cubes:
-    """The cubes of the contrary."""
+    """The cubes of the negation."""
     found = ALWAYS
     for cube in cubes:
-        contrary = tuple((*cube[:k], literal.negation) for k, literal in enumerate(cube))
-        found = join([found, contrary])
+        negated = tuple((*cube[:k], literal.negation) for k, literal in enumerate(cube))
+        found = conjoin([found, negated])
     return found
 
 
 def unite(one: nf.Cube, other: nf.Cube) -> nf.Cube | None:
-    """Both cubes as one, each literal once; None where they exclude each other."""
+    """The union of both cubes, each literal once; None where they exclude each other."""
     found = list(one)
     for literal in other:
-        fate = _meet(found, literal)
-        if fate is None:
+        relation = _add_literal(found, literal)
+        if relation is None:
             return None
-        found = fate
+        found = relation
     return tuple(found)
 
 
-def _meet(known: list[nf.Literal], new: nf.Literal) -> list[nf.Literal] | None:
+def _add_literal(known: list[nf.Literal], new: nf.Literal) -> list[nf.Literal] | None:
     """The literals with one more; None where they contradict it."""
     for old in known:
-        fate = compare(old, new)
-        if fate == "excludes":
+        relation = compare(old, new)
+        if relation == "excludes":
             return None
-        if fate in {"same", "tells"}:
+        if relation in {"same", "implies"}:
             return known
-        if fate == "equals":
+        if relation == "equals":
             rest = [each for each in known if each is not old]
             answer = decide_affine("zero", read_least(old))
             if isinstance(answer, bool):
                 return rest if answer else None
             united = unite(tuple(rest), answer)
             return None if united is None else [*united]
-    kept = [old for old in known if compare(new, old) != "tells"]
+    kept = [old for old in known if compare(new, old) != "implies"]
     return [*kept, new]
 
 
 def read_least(literal: nf.Literal) -> Affine:
-    """The affine that a `least` literal keeps >= 0, its sign counted in."""
+    """The affine that is >= 0 where a `least` literal holds."""
     assert isinstance(literal.subject, Affine)
     if literal.positive:
         return literal.subject
@@ -257,7 +257,7 @@ def read_least(literal: nf.Literal) -> Affine:
 
 
 def compare(known: nf.Literal, asked: nf.Literal) -> str:
-    """What one literal says of another: same, excludes, tells, equals, or nothing."""
+    """The relation of a known literal to another: same, excludes, implies, equals, or ""."""
     one, other = known.subject, asked.subject
     if not isinstance(one, Affine) or not isinstance(other, Affine):
         is_alike = not isinstance(one, Affine) and not isinstance(other, Affine)
@@ -269,23 +269,23 @@ def compare(known: nf.Literal, asked: nf.Literal) -> str:
         return "same" if known.positive == asked.positive else "excludes"
     if (is_zero and not known.positive) or (not is_zero and asked.kind == "zero"):
         return ""
-    facts = (one, -one) if is_zero else (read_least(known),)  # what is >= 0
+    facts = (one, -one) if is_zero else (read_least(known),)  # affines that are >= 0
     if asked.kind == "zero":
         sides = (other, -other)
-        if not any(_is_told(side + _LESS, facts) for side in sides):
+        if not any(_is_implied(side + _LESS, facts) for side in sides):
             return ""
-        return "excludes" if asked.positive else "tells"
+        return "excludes" if asked.positive else "implies"
     wanted = read_least(asked)
-    if _is_told(wanted, facts):
-        return "same" if not is_zero and wanted == facts[0] else "tells"
-    contrary = -wanted
-    if not is_zero and contrary == facts[0]:
+    if _is_implied(wanted, facts):
+        return "same" if not is_zero and wanted == facts[0] else "implies"
+    negated = -wanted
+    if not is_zero and negated == facts[0]:
         return "equals"
-    return "excludes" if _is_told(contrary + _LESS, facts) else ""
+    return "excludes" if _is_implied(negated + _LESS, facts) else ""
 
 
-def _is_told(value: Affine, facts: tuple[Affine, ...]) -> bool:
-    """Is it >= 0 because it is no less than one of the facts?"""
+def _is_implied(value: Affine, facts: tuple[Affine, ...]) -> bool:
+    """Whether the value is >= 0 because it is no less than one of the facts."""
     gaps = (value - fact for fact in facts)
     return any(not gap.terms and is_never_negative(gap.constant) for gap in gaps)
 
@@ -293,11 +293,11 @@ def _is_told(value: Affine, facts: tuple[Affine, ...]) -> bool:
 @lru_cache(maxsize=20000)
 def _write_subject(subject: Affine | nf.Read | nf.Normal) -> str:
     assert not isinstance(subject, Affine)
-    return nf.Labeller(lambda: None).write(subject, {})
+    return nf.Labeller(lambda: None).write_key(subject, {})
 
 
 def solve(literal: nf.Literal, index: ir.Index) -> Affine | None:
-    """What an index is where `affine = 0` holds, if it stands there plainly."""
+    """The value of an index where `affine = 0` holds, if its slope is 1 or -1."""
     subject = literal.subject
     if literal.kind != "zero" or not literal.positive or not isinstance(subject, Affine):
         return None
@@ -311,53 +311,58 @@ def solve(literal: nf.Literal, index: ir.Index) -> Affine | None:
 
 
 def check_count(cubes: Cubes) -> Cubes:
-    """The cubes, if they are not too many."""
+    """The cubes; GivesUp where there are too many."""
     if len(cubes) > _MOST_CUBES:
         raise nf.GivesUp("a condition of too many cases")
     return cubes
 
 
 def all_of(*parts: Cubes) -> Cubes:
-    """The cubes of `all of these`, if they are not too many."""
-    return check_count(join(parts))
+    """The cubes of a conjunction; GivesUp where there are too many."""
+    return check_count(conjoin(parts))
 
 
 def none_of(cubes: Cubes) -> Cubes:
-    """The cubes of the contrary, if they are not too many."""
+    """The cubes of the negation; GivesUp where there are too many."""
     return check_count(deny(cubes))
 
 
-# Cases: what conditions free of the summed indices make of the argument of a function.
+# Cases: a function applied under each truth value of the guards of its argument.
 #
 # f(where(c, a, b)) = [c] f(a) + [not c] f(b)
 
-_MOST_CASES = 4  # conditions that are told apart; with more they stay inside
+_MOST_CASES = 4  # conditions that are distinguished; with more they stay inside
 
 
 def assume(poly: nf.Poly, cube: nf.Cube) -> nf.Poly:
-    """The terms where the literals hold."""
+    """The terms simplified under the assumption that the literals hold."""
     if not cube:
         return poly
     found = []
     for term in poly:
-        fates = [_judge(cube, literal) for literal in term.guards]
-        if False in fates:
+        relations = [_decide_literal(cube, literal) for literal in term.guards]
+        if False in relations:
             continue
-        pairs = zip(term.guards, fates, strict=True)
-        left = tuple(literal for literal, fate in pairs if fate is None)
-        found.append(term if len(left) == len(fates) else replace(term, guards=left))
+        pairs = zip(term.guards, relations, strict=True)
+        left = tuple(literal for literal, relation in pairs if relation is None)
+        found.append(term if len(left) == len(relations) else replace(term, guards=left))
     return tuple(found)
 
 
-def _judge(cube: nf.Cube, literal: nf.Literal) -> bool | None:
-    fates = (compare(known, literal) for known in cube)
+def _decide_literal(cube: nf.Cube, literal: nf.Literal) -> bool | None:
+    relations = (compare(known, literal) for known in cube)
     return next(
-        (fate != "excludes" for fate in fates if fate in {"same", "tells", "excludes"}), None
+        (
+            relation != "excludes"
+            for relation in relations
+            if relation in {"same", "implies", "excludes"}
+        ),
+        None,
     )
 
 
 def by_cases(poly: nf.Poly, act: Callable[[nf.Poly], nf.Poly | None]) -> nf.Poly | None:
-    """The function case by case; None where it has no value in one of them."""
+    """The function applied case by case; None where one case has no value."""
     literals = _find_literals(poly)
     if not 0 < len(literals) <= _MOST_CASES:
         return act(poly)
@@ -372,7 +377,7 @@ def by_cases(poly: nf.Poly, act: Callable[[nf.Poly], nf.Poly | None]) -> nf.Poly
 
 
 def _find_literals(poly: nf.Poly) -> list[nf.Literal]:
-    """The conditions that do not hang on a summed index, each once."""
+    """The guards that are free of summed indices, each once."""
     found: list[nf.Literal] = []
     for term in poly:
         for literal in term.guards:
@@ -384,18 +389,18 @@ def _find_literals(poly: nf.Poly) -> list[nf.Literal]:
 
 
 def is_infinite(term: nf.Term) -> bool:
-    """Is it infinite where its guards hold?"""
+    """Whether the term is infinite where its guards hold."""
     return any(isinstance(factor.atom, nf.Infinite) for factor in term.factors)
 
 
 def refuse_infinite(poly: nf.Poly) -> None:
-    """GivesUp where infinity goes into what has no rule for it."""
+    """Raise GivesUp where a term is infinite: the caller has no rule for it."""
     if any(map(is_infinite, poly)):
         raise nf.GivesUp("infinity as an argument")
 
 
 def find_regions(poly: nf.Poly) -> tuple[nf.Poly, Cubes]:
-    """The finite terms, and the cubes where no -oo counts; GivesUp where there is an oo."""
+    """The finite terms, and the cubes where no -oo term holds; GivesUp for an oo."""
     regions = ALWAYS
     for term in filter(is_infinite, poly):
         others = [f for f in term.factors if not isinstance(f.atom, nf.Infinite)]

@@ -1,19 +1,19 @@
-"""Where an expression is finite: the second layer of a proof, beside equality of normal forms.
+"""The conditions under which an expression is finite: the second part of a proof.
 
-    Definedness(reader).find(expr, env) -> Needs
+    Definedness(reader).find_needs(expr, env) -> Needs
 
-A need is a term that is never negative and is 0 wherever the expression is finite, as far as this
-one need goes: `[not m[j]]` for a masked -oo, `zero(x[i])` for 1/x[i], `negative(x[i])` for a root,
-`zero(sum_j [m[j]])` for a row that may be empty; with it, what the expression is instead.
+A need is a nonnegative term and a value. Where the term is not 0, the expression is not finite but
+has that value. Examples of terms: `[not m[j]]` for a masked -oo, `zero(x[i])` for 1/x[i],
+`negative(x[i])` for a root, `zero(sum_j [m[j]])` for a row that may be empty.
 
-    what    -oo, oo     a written infinity, which exp and max can see in the normal form
-            ~-oo, ~oo   an infinity that a function gave: log of 0, max over nothing
+    value   -oo, oo     a written infinity, which exp and max can see in the normal form
+            ~-oo, ~oo   an infinity that a function returns: log of 0, max of an empty row
             nan         nan, or an infinity of unknown sign
-            f(-oo)      what f makes of it
+            f(-oo)      the function f applied to a value
 
 Laws:
-- Normal forms are equal wherever both expressions are finite; they are equal everywhere if their
-  needs are, too.
+- Expressions with equal normal forms are equal wherever both are finite. With equal needs they are
+  equal everywhere.
 - Inputs are finite real numbers.
 """
 
@@ -29,9 +29,9 @@ from derive.prove.algebra import apply, exponential, find_content, fold, scale, 
 from derive.prove.reader import Reader, sum_over
 from derive.prove.sums import NormalAlgebra
 
-Needs: TypeAlias = "dict[str, tuple[nf.Term, str]]"  # by the key of the term
+Needs: TypeAlias = "dict[str, tuple[nf.Term, str]]"  # term and value by the key of the term
 
-_TURNED = {"-oo": "oo", "oo": "-oo", "~-oo": "~oo", "~oo": "~-oo"}
+_NEGATED = {"-oo": "oo", "oo": "-oo", "~-oo": "~oo", "~oo": "~-oo"}
 
 
 class Definedness:
@@ -43,104 +43,112 @@ class Definedness:
         self._known: dict[tuple[ir.Expr, tuple[Affine, ...]], Needs] = {}
 
     def forget(self) -> None:
-        """Find everything anew: an intermediate was cut."""
+        """Discard all known needs: an intermediate was cut."""
         self._known.clear()
 
-    def find(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> Needs:
-        """The needs of an expression, its free indices read as they are in `env`."""
+    def find_needs(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> Needs:
+        """The needs of an expression, its free indices replaced as `env` has them."""
         under = expr, tuple(env.get(index, to_affine(index)) for index in walk.find_free(expr))
         found = self._known.get(under)
         if found is None:
             self._algebra.step()
-            found = self._known[under] = self._find(expr, env)
+            found = self._known[under] = self._find_node_needs(expr, env)
         return found
 
-    def define(self, name: str, places: tuple[Affine, ...]) -> Needs:
+    def find_tensor_needs(self, name: str, places: tuple[Affine, ...]) -> Needs:
         """The needs of an equation's tensor at these places."""
-        with self.reader.enter(name, places) as (value, env):
-            return self.find(value, env)
+        with self.reader.enter_equation(name, places) as (value, env):
+            return self.find_needs(value, env)
 
-    def _find(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> Needs:
+    def _find_node_needs(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> Needs:
         match expr:
             case ir.Number() | ir.Size() | ir.Scalar() | ir.Index() | ir.Truth():
                 return {}
             case ir.Infinity(negative):
-                return self._collect([(nf.ONE, "-oo" if negative else "oo")])
+                return self._collect_needs([(nf.ONE, "-oo" if negative else "oo")])
             case ir.Compare() | ir.And() | ir.Or() | ir.Not():
-                return self._check(expr, env)
+                return self._refuse_partial(expr, env)
             case ir.Access(tensor, places):
                 if tensor.name not in self.reader.equations:
                     return {}
-                return self._read(tensor.name, tuple(self.reader.place(p, env) for p in places))
+                return self._find_read_needs(
+                    tensor.name, tuple(self.reader.read_place(p, env) for p in places)
+                )
             case ir.Add(terms):
-                return _add([self.find(term, env) for term in terms])
+                return _add_needs([self.find_needs(term, env) for term in terms])
             case ir.Mul():
-                return self._multiply(expr, env)
+                return self._find_product_needs(expr, env)
             case ir.Pow(base, exponent):
                 return self._power(base, exponent, env)
             case ir.Call():
                 return self._call(expr, env)
             case ir.Where(condition, then, other):
-                one, two = self.find(then, env), self.find(other, env)
-                asked = self._ask(condition, env)
+                one, two = self.find_needs(then, env), self.find_needs(other, env)
+                asked = self._find_compared_needs(condition, env)
                 if not one.keys() >= asked.keys() <= two.keys():
-                    raise nf.GivesUp("a choice by what may be nan")
-                cubes = self.reader.condition(condition, env)
+                    raise nf.GivesUp("a choice by a condition that may be nan")
+                cubes = self.reader.read_condition(condition, env)
                 denied = cond.none_of(cubes)
-                return _unite([asked, self._guard(cubes, one), self._guard(denied, two)])
+                return _unite_needs(
+                    [asked, self._guard_needs(cubes, one), self._guard_needs(denied, two)]
+                )
             case ir.Reduce():
                 return self._reduce(expr, env)
             case ir.Along():
                 return self._along(expr, env)
         raise AssertionError(expr)
 
-    def _ask(self, condition: ir.Expr, env: Mapping[ir.Index, Affine]) -> Needs:
-        """Where what a condition compares is not finite."""
+    def _find_compared_needs(self, condition: ir.Expr, env: Mapping[ir.Index, Affine]) -> Needs:
+        """The needs of the values that a condition compares."""
         match condition:
             case ir.Compare(_, left, right):
-                parts = tuple(e for e in (left, right) if self.reader.index(e, env) is None)
-                return _change(_unite(self.find(e, env) for e in parts), lambda what: "nan")
+                parts = tuple(e for e in (left, right) if self.reader.read_index(e, env) is None)
+                return _map_values(
+                    _unite_needs(self.find_needs(e, env) for e in parts), lambda value: "nan"
+                )
             case ir.And(parts) | ir.Or(parts):
-                return _unite(self._ask(part, env) for part in parts)
+                return _unite_needs(self._find_compared_needs(part, env) for part in parts)
             case ir.Not(part):
-                return self._ask(part, env)
+                return self._find_compared_needs(part, env)
             case ir.Where(inner, then, other):
-                return _unite(self._ask(part, env) for part in (inner, then, other))
+                return _unite_needs(
+                    self._find_compared_needs(part, env) for part in (inner, then, other)
+                )
         return {}
 
-    def _check(self, condition: ir.Expr, env: Mapping[ir.Index, Affine]) -> Needs:
-        """No needs: nf.GivesUp where a condition compares what may be nan."""
-        if self._ask(condition, env):
-            raise nf.GivesUp("a comparison of what may be nan")
+    def _refuse_partial(self, condition: ir.Expr, env: Mapping[ir.Index, Affine]) -> Needs:
+        """No needs; GivesUp where a condition compares a value that may be nan."""
+        if self._find_compared_needs(condition, env):
+            raise nf.GivesUp("a comparison of a value that may be nan")
         return {}
 
-    def _read(self, name: str, places: tuple[Affine, ...]) -> Needs:
+    def _find_read_needs(self, name: str, places: tuple[Affine, ...]) -> Needs:
         cut = self.reader.cuts.get(name)
         if cut is None:
-            return self.define(name, places)
+            return self.find_tensor_needs(name, places)
         if not cut.is_partial:
             return {}
         read = nf.Read(cut.symbol, tuple(places[k] for k in cut.order))
-        return self._collect([(self._say("undefined", read), "nan")])
+        return self._collect_needs([(self._apply_test("undefined", read), "nan")])
 
-    def _multiply(self, expr: ir.Mul, env: Mapping[ir.Index, Affine]) -> Needs:
+    def _find_product_needs(self, expr: ir.Mul, env: Mapping[ir.Index, Affine]) -> Needs:
         guards, others = walk.split_guards(expr.factors)
-        needs = [self.find(factor, env) for factor in others]
+        needs = [self.find_needs(factor, env) for factor in others]
         for each in guards:
-            self._check(each, env)
+            self._refuse_partial(each, env)
         found: list[Needs] = []
         for k, own in enumerate(needs):
             if not own:
                 continue
             beside = ir.Mul((*others[:k], *others[k + 1 :]))
             sign = 0 if any(needs[:k] + needs[k + 1 :]) else self._find_sign(beside, env)
-            found.append(_change(own, lambda what, sign=sign: _scale(what, sign)))  # type: ignore[misc]
-        cubes = cond.all_of(*[self.reader.condition(each, env) for each in guards])
-        return self._guard(cubes, _unite(found))
+            found.append(_map_values(own, lambda value, sign=sign: _scale_value(value, sign)))  # type: ignore[misc]
+        cubes = cond.all_of(*[self.reader.read_condition(each, env) for each in guards])
+        return self._guard_needs(cubes, _unite_needs(found))
 
     def _find_sign(self, factor: ir.Expr, env: Mapping[ir.Index, Affine]) -> int:
-        """1 where it is > 0 for all inputs, -1 where it is < 0, else 0."""
-        normal = self._algebra.finish(self.reader.read(factor, env))
+        """The sign of a factor: 1 or -1 where it is the same for all inputs, else 0."""
+        normal = self._algebra.finish(self.reader.read_value(factor, env))
         if cond.is_above(normal):
             return 1
         return -1 if cond.is_above(self._negate(normal)) else 0
@@ -149,43 +157,47 @@ class Definedness:
         return self._algebra.finish(scale(normal.terms, -1))
 
     def _power(self, base: ir.Expr, exponent: ir.Expr, env: Mapping[ir.Index, Affine]) -> Needs:
-        own = self.find(base, env)
+        own = self.find_needs(base, env)
         if not isinstance(exponent, ir.Number):
-            both = _unite([own, self.find(exponent, env)])
-            found = _change(both, lambda what: "nan")
+            both = _unite_needs([own, self.find_needs(exponent, env)])
+            found = _map_values(both, lambda value: "nan")
             if self._find_sign(base, env) > 0:
                 return found
             return self._undefined("power", found, (base, exponent), env)
         power = exponent.value
         if power == 1 or (not own and power >= 0 and power.denominator == 1):
             return own
-        value = self.reader.read(base, env)
-        found = _change(own, lambda what: f"({what})^{power}")
+        value = self.reader.read_value(base, env)
+        found = _map_values(own, lambda value: f"({value})^{power}")
         asked: list[tuple[nf.Poly, str]] = []
         if power.denominator != 1:
-            asked.append((self._violate(value, self._negative), "nan"))
+            asked.append((self._test_cases(value, self._negative), "nan"))
         if power < 0:
-            asked.append((self._violate(value, self._zero), "nan"))
-        return _unite([found, self._collect(asked)])
+            asked.append((self._test_cases(value, self._zero), "nan"))
+        return _unite_needs([found, self._collect_needs(asked)])
 
     def _call(self, expr: ir.Call, env: Mapping[ir.Index, Affine]) -> Needs:
         name, arguments = expr.function, expr.arguments
-        if name in {"pi", "I"} or self.reader.index(expr, env) is not None:
+        if name in {"pi", "I"} or self.reader.read_index(expr, env) is not None:
             return {}
         if name == "exp":
-            return _exponentiate(self.find(arguments[0], env))
+            return _exponentiate(self.find_needs(arguments[0], env))
         if name == "log":
-            return self._log(self.find(arguments[0], env), self.reader.read(arguments[0], env))
+            return self._log(
+                self.find_needs(arguments[0], env), self.reader.read_value(arguments[0], env)
+            )
         if name in {"max", "min"}:
             lost = "-oo" if name == "max" else "oo"
             kept = [each for each in arguments if each is not ir.Infinity(name == "max")]
-            found = _unite([self.find(each, env) for each in kept or arguments])
-            return _change(found, lambda what: f"{name}({what})" if what.endswith(lost) else what)
+            found = _unite_needs([self.find_needs(each, env) for each in kept or arguments])
+            return _map_values(
+                found, lambda value: f"{name}({value})" if value.endswith(lost) else value
+            )
         meaning = functions.unfold(expr)
         if meaning is not None:
-            return self.find(meaning, env)
-        found = _unite([self.find(each, env) for each in arguments])
-        found = _change(found, lambda what: f"{name}({what})")
+            return self.find_needs(meaning, env)
+        found = _unite_needs([self.find_needs(each, env) for each in arguments])
+        found = _map_values(found, lambda value: f"{name}({value})")
         if name in functions.FUNCTIONS and not functions.FUNCTIONS[name].is_partial:
             return found
         return self._undefined(name, found, arguments, env)
@@ -193,111 +205,121 @@ class Definedness:
     def _undefined(
         self, name: str, needs: Needs, arguments: Iterable[ir.Expr], env: Mapping[ir.Index, Affine]
     ) -> Needs:
-        """The needs, and that the function has a value at the arguments."""
-        inner = tuple(self._algebra.finish(self.reader.read(each, env)) for each in arguments)
+        """The needs of the arguments, and one for the domain of the function."""
+        inner = tuple(self._algebra.finish(self.reader.read_value(each, env)) for each in arguments)
         missing = nf.single(nf.Function(f"undefined {name}", inner))
-        return _unite([needs, self._collect([(missing, "nan")])])
+        return _unite_needs([needs, self._collect_needs([(missing, "nan")])])
 
     def _log(self, own: Needs, value: nf.Poly) -> Needs:
-        """Of what may be negative nan, of 0 -oo."""
+        """The needs of a log: nan for a negative argument, -oo for 0."""
         asked = [
-            (self._violate(value, self._negative), "nan"),
-            (self._violate(value, self._zero), "~-oo"),
+            (self._test_cases(value, self._negative), "nan"),
+            (self._test_cases(value, self._zero), "~-oo"),
         ]
-        return _unite([_change(own, lambda what: f"log({what})"), self._collect(asked)])
+        return _unite_needs(
+            [_map_values(own, lambda value: f"log({value})"), self._collect_needs(asked)]
+        )
 
     def _reduce(self, expr: ir.Reduce, env: Mapping[ir.Index, Affine]) -> Needs:
         algebra, reader = self._algebra, self.reader
-        bound, inner, cubes = reader.open(expr, env)
-        self._check(expr.condition, inner)
-        body = self.find(expr.body, inner)
+        bound, inner, cubes = reader.open_row(expr, env)
+        self._refuse_partial(expr.condition, inner)
+        body = self.find_needs(expr.body, inner)
         match expr.kind:
             case "sum":
-                return self._over(body, bound, cubes)
+                return self._sum_needs(body, bound, cubes)
             case "logsumexp":
-                powers = exponential(algebra, reader.read(expr.body, inner))
+                powers = exponential(algebra, reader.read_value(expr.body, inner))
                 total = sum_over(cond.guard(cubes, powers), bound)
-                return self._log(self._over(_exponentiate(body), bound, cubes), total)
+                return self._log(self._sum_needs(_exponentiate(body), bound, cubes), total)
             case "max" | "min":
                 sign = 1 if expr.kind == "max" else -1
                 lost = "-oo" if sign > 0 else "oo"
-                value = scale(reader.read(expr.body, inner), sign)
-                rows = cond.check_count(cond.join([cubes, cond.find_regions(value)[1]]))
-                empty = self._collect([(self._find_empty(rows, bound), f"~{lost}")])
+                value = scale(reader.read_value(expr.body, inner), sign)
+                rows = cond.check_count(cond.conjoin([cubes, cond.find_regions(value)[1]]))
+                empty = self._collect_needs([(self._find_empty(rows, bound), f"~{lost}")])
                 rest = {key: need for key, need in body.items() if need[1] != lost}
-                rest = _change(rest, lambda what: f"max({what})")
-                return _unite([empty, self._over(rest, bound, cubes)])
-        found = self._over(_change(body, lambda what: "nan"), bound, cubes)
+                rest = _map_values(rest, lambda value: f"max({value})")
+                return _unite_needs([empty, self._sum_needs(rest, bound, cubes)])
+        found = self._sum_needs(_map_values(body, lambda value: "nan"), bound, cubes)
         if expr.kind in {"det", "prod"}:
             return found
         if expr.kind == "logdet":
-            matrix = reader.read(expr.body, inner)
+            matrix = reader.read_value(expr.body, inner)
             return self._log(found, fold(algebra, "det", bound, matrix, cubes))
         less = 1 if expr.kind == "sample_var" else 0
-        return _unite([found, self._collect([(self._find_empty(cubes, bound, less), "nan")])])
+        return _unite_needs(
+            [found, self._collect_needs([(self._find_empty(cubes, bound, less), "nan")])]
+        )
 
     def _along(self, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> Needs:
         reader = self.reader
         if expr.columns is not None:
             return self._take_entry(expr, env)
-        bound, row, cubes = reader.open(expr, env)
-        self._check(expr.condition, row)
-        body = self.find(expr.body, row)
+        bound, row, cubes = reader.open_row(expr, env)
+        self._refuse_partial(expr.condition, row)
+        body = self.find_needs(expr.body, row)
         if functions.ROWS[expr.kind].is_linear:
-            return self._over(body, bound, cubes)
-        regions = cond.find_regions(reader.read(expr.body, row))[1]
+            return self._sum_needs(body, bound, cubes)
+        regions = cond.find_regions(reader.read_value(expr.body, row))[1]
         rows = cond.all_of(cubes, regions)
         rest = {key: need for key, need in body.items() if need[1] != "-oo"}
-        found = self._over(_change(rest, lambda what: "nan"), bound, cubes)
-        empty = self._collect([(self._find_empty(rows, bound), "nan")])
-        own = reader.condition(expr.condition, env)
-        entry = self.find(expr.body, env)
+        found = self._sum_needs(_map_values(rest, lambda value: "nan"), bound, cubes)
+        empty = self._collect_needs([(self._find_empty(rows, bound), "nan")])
+        own = reader.read_condition(expr.condition, env)
+        entry = self.find_needs(expr.body, env)
         if expr.kind == "log_softmax":
-            inside = self._guard(own, _unite([found, entry]))
+            inside = self._guard_needs(own, _unite_needs([found, entry]))
             left_out = cond.guard(cond.none_of(own), nf.ONE)
-            return _unite([inside, self._collect([(left_out, "-oo")]), empty])
+            return _unite_needs([inside, self._collect_needs([(left_out, "-oo")]), empty])
         if reader.empty_row != "nan":
             empty = {}
-        entry = self._guard(own, _change(_exponentiate(entry), lambda what: "nan"))
-        return _unite([found, entry, empty])
+        entry = self._guard_needs(own, _map_values(_exponentiate(entry), lambda value: "nan"))
+        return _unite_needs([found, entry, empty])
 
     def _take_entry(self, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> Needs:
-        """Of a singular matrix there is none, nor of one with an entry that is not finite."""
-        bound, inner, _ = self.reader.open(expr, env)
-        found = self._over(
-            _change(self.find(expr.body, inner), lambda what: "nan"), bound, cond.ALWAYS
+        """The needs of an entry of an inverse or Cholesky factor.
+
+        All entries of the matrix are finite and the matrix is regular.
+        """
+        bound, inner, _ = self.reader.open_row(expr, env)
+        found = self._sum_needs(
+            _map_values(self.find_needs(expr.body, inner), lambda value: "nan"), bound, cond.ALWAYS
         )
-        matrix = self.reader.read(expr.body, inner)
-        if expr.kind == "cholesky":  # a pivot that is not above 0
+        matrix = self.reader.read_value(expr.body, inner)
+        if expr.kind == "cholesky":  # undefined where a pivot is not above 0
             matrix = apply(
                 self._algebra, "entry", (matrix, to_number(self._algebra, to_affine(bound[0])))
             )
         number = fold(self._algebra, f"undefined {expr.kind}", bound, matrix, cond.ALWAYS)
-        return _unite([found, self._collect([(number, "nan")])])
+        return _unite_needs([found, self._collect_needs([(number, "nan")])])
 
-    def _over(self, needs: Needs, bound: nf.Indices, cubes: cond.Cubes) -> Needs:
-        """The needs at all values of the bound indices for which the condition holds."""
-        return self._collect(
-            (sum_over(cond.guard(cubes, (term,)), bound), what) for term, what in needs.values()
+    def _sum_needs(self, needs: Needs, bound: nf.Indices, cubes: cond.Cubes) -> Needs:
+        """The needs summed over the bound indices where the condition holds."""
+        return self._collect_needs(
+            (sum_over(cond.guard(cubes, (term,)), bound), value) for term, value in needs.values()
         )
 
-    def _guard(self, cubes: cond.Cubes, needs: Needs) -> Needs:
-        return needs if cubes == cond.ALWAYS else self._over(needs, (), cubes)
+    def _guard_needs(self, cubes: cond.Cubes, needs: Needs) -> Needs:
+        return needs if cubes == cond.ALWAYS else self._sum_needs(needs, (), cubes)
 
-    def _collect(self, asked: Iterable[tuple[nf.Poly, str]]) -> Needs:
+    def _collect_needs(self, asked: Iterable[tuple[nf.Poly, str]]) -> Needs:
         return collect_needs(self._algebra, asked)
 
-    def _violate(self, value: nf.Poly, act: Callable[[nf.Normal], nf.Poly]) -> nf.Poly:
-        """Where the value is 0, or negative: a sum of terms that are 0 where it is not."""
+    def _test_cases(self, value: nf.Poly, act: Callable[[nf.Normal], nf.Poly]) -> nf.Poly:
+        """The terms that `act` gives for the finite part of a value, case by case."""
         finite = tuple(term for term in value if not cond.is_infinite(term))
         return cond.by_cases(finite, lambda case: act(self._algebra.finish(case))) or ()
 
-    def _say(self, what: str, atom: nf.Atom) -> nf.Poly:
+    def _apply_test(self, test: str, atom: nf.Atom) -> nf.Poly:
         inner = self._algebra.finish(nf.single(atom))
-        return nf.single(nf.Function(what, (inner,)))
+        return nf.single(nf.Function(test, (inner,)))
 
     def _zero(self, value: nf.Normal) -> nf.Poly:
-        """Where it is 0: one of its factors is, or all of its terms that are never negative are."""
+        """Terms that are not 0 where the value is 0.
+
+        A product is 0 where a factor is. A sum of nonnegative terms is 0 where all of them are.
+        """
         if not value.terms:
             return nf.ONE
         if any(cond.is_above(each) for each in (value, self._negate(value))):
@@ -313,7 +335,11 @@ class Definedness:
             if factor.exponent < 0 or is_unit or cond.is_above(factor.atom):
                 continue
             atom = factor.atom
-            zero = self._zero(atom.normal) if isinstance(atom, nf.Base) else self._say("zero", atom)
+            zero = (
+                self._zero(atom.normal)
+                if isinstance(atom, nf.Base)
+                else self._apply_test("zero", atom)
+            )
             found += cond.guard((content.guards,), zero)
         if cond.is_above(rest):
             return found
@@ -324,22 +350,22 @@ class Definedness:
         return (*found, *nf.single(nf.Function("zero", (rest,))))
 
     def _negative(self, value: nf.Normal) -> nf.Poly:
-        """Where it is < 0."""
+        """A term that is not 0 where the value is < 0."""
         if not value.terms or cond.is_nonnegative(value):
             return ()
         rest = find_content(self._algebra, value, whole=False)[1]
         return nf.single(nf.Function("negative", (rest,)))
 
     def _find_empty(self, cubes: cond.Cubes, bound: nf.Indices, less: int = 0) -> nf.Poly:
-        """Where a row has no entries, or no more than so many."""
+        """Terms that are not 0 where a row has exactly `less` entries."""
         count = sum_over(cond.guard(cubes, nf.ONE), bound)
-        return self._violate((*count, *scale(nf.ONE, -less)), self._zero)
+        return self._test_cases((*count, *scale(nf.ONE, -less)), self._zero)
 
 
 def collect_needs(algebra: nf.Algebra, asked: Iterable[tuple[nf.Poly, str]]) -> Needs:
-    """What is violated, as needs: a sum of terms that are never negative is one need a term."""
+    """The needs of sums of terms with their values: one for each nonnegative term."""
     found: Needs = {}
-    for poly, what in asked:
+    for poly, value in asked:
         terms = algebra.finish(poly).terms if poly else ()
         if any(term.coefficient < 0 for term in terms):
             terms = nf.single(nf.Function("any", (algebra.finish(terms),)))
@@ -347,61 +373,63 @@ def collect_needs(algebra: nf.Algebra, asked: Iterable[tuple[nf.Poly, str]]) -> 
             factors = tuple(factor for factor in term.factors if not cond.is_size(factor))
             bare = nf.Term(bound=term.bound, guards=term.guards, factors=factors)
             key = algebra.key(bare)
-            known = found.get(key, (bare, what))
-            found[key] = bare, what if known[1] == what else "nan"
+            known = found.get(key, (bare, value))
+            found[key] = bare, value if known[1] == value else "nan"
     return found
 
 
 def _find_support(term: nf.Term) -> nf.Term:
-    """The term without what is positive: 0 where the term is."""
+    """The term without its positive factors and its exp, which is 0 at the same places."""
     factors = tuple(factor for factor in term.factors if not cond.is_above(factor.atom))
     return nf.Term(bound=term.bound, guards=term.guards, factors=factors)
 
 
 def _exponentiate(needs: Needs) -> Needs:
-    """Exp is 0 at -oo; where something else is not finite besides, nothing is known of it."""
+    """The needs of an exp, which is 0 at -oo; other needs beside a -oo become nan."""
     found = {key: need for key, need in needs.items() if need[1] != "-oo"}
     if len(found) < len(needs):
-        return _change(found, lambda what: "nan")
-    return _change(found, lambda what: what if what in {"nan", "~oo"} else f"exp({what})")
+        return _map_values(found, lambda value: "nan")
+    return _map_values(found, lambda value: value if value in {"nan", "~oo"} else f"exp({value})")
 
 
-def _scale(what: str, sign: int) -> str:
-    return {1: what, -1: _TURNED.get(what, what)}.get(sign, "nan")
+def _scale_value(value: str, sign: int) -> str:
+    return {1: value, -1: _NEGATED.get(value, value)}.get(sign, "nan")
 
 
-def _change(needs: Needs, act: Callable[[str], str]) -> Needs:
-    """The needs with what is there instead changed; nan stays nan."""
+def _map_values(needs: Needs, act: Callable[[str], str]) -> Needs:
+    """The needs with their values changed; nan stays nan."""
     return {
-        key: (term, what if what == "nan" else act(what)) for key, (term, what) in needs.items()
+        key: (term, value if value == "nan" else act(value)) for key, (term, value) in needs.items()
     }
 
 
-def _unite(parts: Iterable[Needs]) -> Needs:
-    """All needs, of parts that are looked at for themselves."""
+def _unite_needs(parts: Iterable[Needs]) -> Needs:
+    """The needs of all parts; one with two different values has the value nan."""
     found: Needs = {}
     for part in parts:
-        for key, (term, what) in part.items():
-            known = found.get(key, (term, what))[1]
-            found[key] = term, what if known == what else "nan"
+        for key, (term, value) in part.items():
+            known = found.get(key, (term, value))[1]
+            found[key] = term, value if known == value else "nan"
     return found
 
 
-def _add(parts: Iterable[Needs]) -> Needs:
-    """The needs of a sum: beside -oo, oo is nan."""
-    found = _unite(parts)
-    signs = {what.lstrip("~") for _, what in found.values()}
+def _add_needs(parts: Iterable[Needs]) -> Needs:
+    """The needs of a sum, with oo replaced by nan where a -oo may occur too."""
+    found = _unite_needs(parts)
+    signs = {value.lstrip("~") for _, value in found.values()}
     if {"-oo", "oo"} <= signs:
-        return _change(found, lambda what: "nan" if what.endswith("~oo") or what == "oo" else what)
+        return _map_values(
+            found, lambda value: "nan" if value.endswith("~oo") or value == "oo" else value
+        )
     return found
 
 
 def to_key(expr: ir.Expr, *, steps: int = nf.MOST_STEPS) -> str:
-    """What expressions that are equal wherever they are finite, which is at the same places, share.
+    """A key that equal expressions share: the normal form and the needs.
 
-    nf.GivesUp where it is not found, or where it takes too long.
+    Raises GivesUp where the expression has no normal form, or none within the steps.
     """
     reader = Reader(NormalAlgebra(steps), ir.System("", (), (), (), ()))
-    needs = Definedness(reader).find(expr, {})
-    asked = sorted(f"{what} where {key}" for key, (_, what) in needs.items())
-    return "; ".join((reader.algebra.finish(reader.read(expr, {})).key, *asked))
+    needs = Definedness(reader).find_needs(expr, {})
+    asked = sorted(f"{value} where {key}" for key, (_, value) in needs.items())
+    return "; ".join((reader.algebra.finish(reader.read_value(expr, {})).key, *asked))

@@ -1,7 +1,7 @@
-"""Expressions as sums of terms, intermediates put in place.
+"""The values of expressions as sums of terms, with intermediates inlined.
 
-A reader knows the equations of one system; indices are read as index expressions over indices of
-its own. What is read twice with the same indices is kept.
+A reader has the equations of one system. An environment maps the indices of an expression to index
+expressions over fresh indices. Values are cached by expression and environment.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,14 +38,14 @@ from derive.prove.sums import decide
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What stands for an intermediate: a factor times a symbol at permuted places."""
+    """The replacement of an intermediate: a factor times a symbol at permuted places."""
 
     symbol: ir.Tensor
     order: tuple[int, ...]
     factor: nf.Term
-    is_partial: bool  # may it be no finite number?
+    is_partial: bool  # whether it may be infinite or nan
 
-    def read(self, algebra: nf.Algebra, places: Sequence[Affine]) -> nf.Poly:
+    def read_at(self, algebra: nf.Algebra, places: Sequence[Affine]) -> nf.Poly:
         """The intermediate at these places."""
         read = nf.Read(self.symbol, tuple(places[k] for k in self.order))
         return collect(algebra, self.factor, (nf.Factor(read),))
@@ -63,26 +63,26 @@ class Reader:
             if name in self.equations:
                 raise nf.GivesUp("a tensor that several equations fill")
             self.equations[name] = equation
-        self.cuts: dict[str, Cut] = {}  # what stands for each intermediate that is cut
+        self.cuts: dict[str, Cut] = {}
         self._known: dict[tuple[ir.Expr, tuple[Affine, ...]], nf.Poly] = {}
         self._open: list[str] = []
 
-    def cut(self, name: str, cut: Cut) -> None:
-        """Put a symbol for an intermediate, from now on."""
+    def add_cut(self, name: str, cut: Cut) -> None:
+        """Replace an intermediate by a symbol from now on."""
         self.cuts[name] = cut
         self._known.clear()
 
-    def read(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> nf.Poly:
-        """The value of an expression, its free indices read as they are in `env`."""
+    def read_value(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> nf.Poly:
+        """The value of an expression, its free indices replaced as `env` has them."""
         free = find_free(expr)
         under = expr, tuple(env.get(index, to_affine(index)) for index in free)
         found = self._known.get(under)
         if found is None:
             self.algebra.step()
-            found = self._known[under] = self._read(expr, env)
+            found = self._known[under] = self._read_node(expr, env)
         return found
 
-    def _read(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> nf.Poly:
+    def _read_node(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> nf.Poly:
         match expr:
             case ir.Number(value):
                 return number(value)
@@ -96,7 +96,7 @@ class Reader:
             case ir.Access():
                 return self._read_access(expr, env)
             case ir.Add(terms):
-                parts = [self.read(term, env) for term in terms]
+                parts = [self.read_value(term, env) for term in terms]
                 return tuple(term for part in parts for term in part)
             case ir.Mul():
                 return self._multiply(expr, env)
@@ -105,59 +105,61 @@ class Reader:
             case ir.Call():
                 return self._call(expr, env)
             case ir.Where(condition, then, other):
-                return self._choose(condition, then, other, env)
+                return self._read_where(condition, then, other, env)
             case ir.Reduce():
                 return reduce(self, expr, env)
             case ir.Along():
                 return along(self, expr, env)
             case ir.Truth() | ir.Compare() | ir.And() | ir.Or() | ir.Not():
-                return cond.guard(self.condition(expr, env), nf.ONE)
+                return cond.guard(self.read_condition(expr, env), nf.ONE)
         raise AssertionError(expr)
 
-    def condition(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> cond.Cubes:
+    def read_condition(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> cond.Cubes:
         """The cubes of a condition, which exclude each other."""
         match expr:
             case ir.Truth(value):
                 return cond.ALWAYS if value else cond.NEVER
             case ir.And(parts):
-                return cond.all_of(*[self.condition(part, env) for part in parts])
+                return cond.all_of(*[self.read_condition(part, env) for part in parts])
             case ir.Or(parts):
                 return cond.none_of(
-                    cond.join([cond.deny(self.condition(part, env)) for part in parts])
+                    cond.conjoin([cond.deny(self.read_condition(part, env)) for part in parts])
                 )
             case ir.Not(part):
-                return cond.none_of(self.condition(part, env))
+                return cond.none_of(self.read_condition(part, env))
             case ir.Access():
                 if expr.tensor.name in self.equations:
                     raise nf.GivesUp("a condition that an equation defines")
-                places = tuple(self.place(place, env) for place in expr.places)
+                places = tuple(self.read_place(place, env) for place in expr.places)
                 return ((nf.Literal("read", nf.Read(expr.tensor, places)),),)
             case ir.Where(condition, then, other):
-                asked, chosen, left = (self.condition(e, env) for e in (condition, then, other))
+                asked, chosen, left = (
+                    self.read_condition(e, env) for e in (condition, then, other)
+                )
                 return cond.check_count(
-                    (*cond.join([asked, chosen]), *cond.join([cond.deny(asked), left]))
+                    (*cond.conjoin([asked, chosen]), *cond.conjoin([cond.deny(asked), left]))
                 )
             case ir.Compare(relation, left, right):
-                one, two = self.index(left, env), self.index(right, env)
+                one, two = self.read_index(left, env), self.read_index(right, env)
                 if one is not None and two is not None:
                     return _compare_indices(relation, one, two)
-                sides = self.read(left, env), self.read(right, env)
+                sides = self.read_value(left, env), self.read_value(right, env)
                 return _compare_values(self.algebra, relation, *sides)
         raise nf.GivesUp("a condition of an unknown kind")
 
-    def index(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> Affine | None:
-        """The affine of an integer expression over indices and sizes; None of any other."""
+    def read_index(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> Affine | None:
+        """The affine of an integer expression over indices and sizes; else None."""
         if not is_integer(polynomial.Polynomial.of(expr)):
             return None
-        put = self._put(expr, env)
+        put = self._inline_integers(expr, env)
         return None if put is None else to_affine(put)
 
-    def _put(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> ir.Expr | None:
+    def _inline_integers(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> ir.Expr | None:
         for here in walk(expr):
             match here:
                 case ir.Access(tensor, _) if tensor.name in self.equations:
                     if tensor.name not in self.cuts:
-                        return self._put_defined(expr, here, env)
+                        return self._inline_defined(expr, here, env)
                     raise nf.GivesUp("an integer tensor that was cut")
                 case ir.Reduce() | ir.Along() | ir.Where():
                     return None
@@ -165,36 +167,36 @@ class Reader:
             expr, {index: env[index].to_expr() for index in find_free(expr) if index in env}
         )
 
-    def _put_defined(
+    def _inline_defined(
         self, expr: ir.Expr, here: ir.Access, env: Mapping[ir.Index, Affine]
     ) -> ir.Expr | None:
-        """The expression with a defined integer tensor's own expression in its place."""
+        """The expression with an access to a defined integer tensor inlined."""
         equation = self.equations[here.tensor.name]
         indices = equation.target.places
         if not all(isinstance(index, ir.Index) for index in indices):
             return None
         own = dict(zip(indices, here.places, strict=True))
-        return self._put(substitute(expr, {here: substitute(equation.value, own)}), env)
+        return self._inline_integers(substitute(expr, {here: substitute(equation.value, own)}), env)
 
-    def place(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> Affine:
-        """A position."""
+    def read_place(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> Affine:
+        """The affine of a position; GivesUp where it has none."""
         if isinstance(expr, ir.Index):
             return env.get(expr, to_affine(expr))
-        found = self.index(expr, env)
+        found = self.read_index(expr, env)
         if found is None:
             raise nf.GivesUp("a position that is no index expression")
         return found
 
-    def open(
+    def open_row(
         self, expr: ir.Reduce | ir.Along, env: Mapping[ir.Index, Affine]
     ) -> tuple[nf.Indices, dict[ir.Index, Affine], cond.Cubes]:
-        """Fresh indices for those that run, the environment with them, and the condition.
+        """Fresh indices for the bound ones, the environment with them, and the condition.
 
-        The condition of a running sum holds up to its own place.
+        The condition of a running sum covers the entries up to the current one.
         """
         fresh = {index: self.algebra.fresh(index) for index in expr.indices}
         inner = {**env, **{old: to_affine(new) for old, new in fresh.items()}}
-        cubes = self.condition(expr.condition, inner)
+        cubes = self.read_condition(expr.condition, inner)
         if isinstance(expr, ir.Along) and ROWS[expr.kind].is_linear:
             ahead = env.get(expr.index, to_affine(expr.index)) - inner[expr.index]
             cubes = cond.all_of(cubes, cond.to_cubes(cond.decide_affine("least", ahead)))
@@ -202,21 +204,21 @@ class Reader:
 
     def _read_access(self, access: ir.Access, env: Mapping[ir.Index, Affine]) -> nf.Poly:
         name = access.tensor.name
-        places = tuple(self.place(place, env) for place in access.places)
+        places = tuple(self.read_place(place, env) for place in access.places)
         if name in self.cuts:
-            return self.cuts[name].read(self.algebra, places)
+            return self.cuts[name].read_at(self.algebra, places)
         if name in self.equations:
-            return self.define(name, places)
+            return self.read_tensor(name, places)
         read = nf.Read(access.tensor, places)
         if access.tensor.kind == "bool":
             return cond.guard(((nf.Literal("read", read),),), nf.ONE)
         return nf.single(read)
 
     @contextmanager
-    def enter(
+    def enter_equation(
         self, name: str, places: tuple[Affine, ...]
     ) -> Iterator[tuple[ir.Expr, dict[ir.Index, Affine]]]:
-        """The value of an equation's tensor, and what its indices are at these places."""
+        """The value expression of an equation, and the environment of its tensor at the places."""
         if name in self._open:
             raise nf.GivesUp("a recurrence")
         equation = self.equations[name]
@@ -230,26 +232,26 @@ class Reader:
         finally:
             self._open.pop()
 
-    def define(self, name: str, places: tuple[Affine, ...]) -> nf.Poly:
+    def read_tensor(self, name: str, places: tuple[Affine, ...]) -> nf.Poly:
         """The value of an equation's tensor at these places."""
-        with self.enter(name, places) as (value, env):
+        with self.enter_equation(name, places) as (value, env):
             if self.equations[name].target.tensor.kind == "bool":
-                return cond.guard(self.condition(value, env), nf.ONE)
-            return self.read(value, env)
+                return cond.guard(self.read_condition(value, env), nf.ONE)
+            return self.read_value(value, env)
 
     def _multiply(self, expr: ir.Mul, env: Mapping[ir.Index, Affine]) -> nf.Poly:
         guards, others = split_guards(expr.factors)
         found: nf.Poly = nf.ONE
         for factor in others:
-            found = multiply(self.algebra, found, self.read(factor, env))
-        cubes = cond.all_of(*[self.condition(each, env) for each in guards])
+            found = multiply(self.algebra, found, self.read_value(factor, env))
+        cubes = cond.all_of(*[self.read_condition(each, env) for each in guards])
         return cond.guard(cubes, found) if guards else found
 
     def _power(self, base: ir.Expr, exponent: ir.Expr, env: Mapping[ir.Index, Affine]) -> nf.Poly:
         if isinstance(exponent, ir.Number):
-            return power(self.algebra, self.read(base, env), exponent.value)
-        argument = self.read(exponent, env)
-        below = self.algebra.finish(self.read(base, env))
+            return power(self.algebra, self.read_value(base, env), exponent.value)
+        argument = self.read_value(exponent, env)
+        below = self.algebra.finish(self.read_value(base, env))
         if not cond.is_above(below):
             return apply(self.algebra, "power", (below.terms, argument))
         log = logarithm(self.algebra, below.terms)
@@ -261,49 +263,49 @@ class Reader:
         if expr.function == "I":
             return IMAGINARY
         if expr.function in {"floordiv", "mod", "clip", "abs", "max", "min"}:
-            affine = self.index(expr, env)
+            affine = self.read_index(expr, env)
             if affine is not None:
                 return to_number(self.algebra, affine)
         if expr.function in {"floordiv", "mod"}:
             raise nf.GivesUp("a whole quotient of values")
         if any(map(is_complex, expr.arguments)):
             return self._call_complex(expr, env)
-        arguments = tuple(self.read(each, env) for each in expr.arguments)
+        arguments = tuple(self.read_value(each, env) for each in expr.arguments)
         if expr.function in {"conj", "re"}:
             return arguments[0]
         meaning = unfold(expr)
         if meaning is not None:
             for argument in arguments:
                 cond.refuse_infinite(argument)
-            return self.read(meaning, env)
+            return self.read_value(meaning, env)
         return apply(self.algebra, expr.function, arguments)
 
     def _call_complex(self, expr: ir.Call, env: Mapping[ir.Index, Affine]) -> nf.Poly:
-        """A function of complex arguments, by what its row says of these."""
+        """A function of complex arguments, by the definition in its row of the table."""
         row = FUNCTIONS[expr.function]
         if not row.complex:
             raise nf.GivesUp(f"{row.name} of complex numbers")
         if row.complex != f"{row.name}(x)":
-            return self.read(read_text(row.complex, {"x": expr.arguments[0]}, PLAIN), env)
-        (argument,) = (self.read(each, env) for each in expr.arguments)
+            return self.read_value(read_text(row.complex, {"x": expr.arguments[0]}, PLAIN), env)
+        (argument,) = (self.read_value(each, env) for each in expr.arguments)
         cond.refuse_infinite(argument)
         if row.name == "conj":
             return conjugate(self.algebra, argument)
         return apply(self.algebra, row.name, (argument,))
 
-    def _choose(
+    def _read_where(
         self, condition: ir.Expr, then: ir.Expr, other: ir.Expr, env: Mapping[ir.Index, Affine]
     ) -> nf.Poly:
         if then is ir.ONE and other is ir.ZERO:
-            return cond.guard(self.condition(condition, env), nf.ONE)
+            return cond.guard(self.read_condition(condition, env), nf.ONE)
         relu = self._find_relu(condition, then, other, env)
         if relu is not None:
             return relu
-        cubes = self.condition(condition, env)
+        cubes = self.read_condition(condition, env)
         found: list[nf.Term] = []
         for chosen, branch in ((cubes, then), (cond.none_of(cubes), other)):
             if chosen:
-                found += cond.guard(chosen, self.read(branch, env))
+                found += cond.guard(chosen, self.read_value(branch, env))
         return tuple(found)
 
     def _find_relu(
@@ -315,13 +317,13 @@ class Reader:
                 pass
             case _:
                 return None
-        if self.index(left, env) is not None and self.index(right, env) is not None:
+        if self.read_index(left, env) is not None and self.read_index(right, env) is not None:
             return None
         algebra = self.algebra
-        branches = [self.read(branch, env) for branch in (then, other)]
+        branches = [self.read_value(branch, env) for branch in (then, other)]
         if any(isinstance(f.atom, nf.Infinite) for b in branches for t in b for f in t.factors):
             return None
-        gap = algebra.finish((*self.read(left, env), *scale(self.read(right, env), -1)))
+        gap = algebra.finish((*self.read_value(left, env), *scale(self.read_value(right, env), -1)))
         step = algebra.finish((*branches[0], *scale(branches[1], -1)))
         if not gap.terms or len(gap.terms) != len(step.terms):
             return None
@@ -332,7 +334,7 @@ class Reader:
 
 
 def _solve_place(place: ir.Expr, extent: ir.Expr, wanted: Affine) -> dict[ir.Index, Affine]:
-    """What the indices of an equation's place are where it is the wanted position."""
+    """The index values for which the place of an equation is the wanted position."""
     if isinstance(place, ir.Index):
         return {place: wanted}
     indices = split_merged(place, extent)
@@ -341,7 +343,7 @@ def _solve_place(place: ir.Expr, extent: ir.Expr, wanted: Affine) -> dict[ir.Ind
     return dict(zip(indices, unravel(wanted, [i.extent for i in indices]), strict=True))
 
 
-# Reductions over bound indices, and functions along an index that stays free, opened to sums.
+# Reductions over bound indices, and functions along an index that stays free, expanded to sums.
 #
 # mean_j x = sum_j x / J            var_j x = mean_j x**2 - (mean_j x)**2
 # logsumexp_j x = log(sum_j exp(x_j))                 cumsum_j x = sum_k [k <= j] x_k
@@ -349,15 +351,15 @@ def _solve_place(place: ir.Expr, extent: ir.Expr, wanted: Affine) -> dict[ir.Ind
 
 
 def sum_over(poly: nf.Poly, bound: nf.Indices) -> nf.Poly:
-    """The terms summed over indices that are used nowhere else."""
+    """The terms summed over fresh indices."""
     return tuple(replace(term, bound=(*term.bound, *bound)) for term in poly)
 
 
 def reduce(reader: Reader, expr: ir.Reduce, env: Mapping[ir.Index, Affine]) -> nf.Poly:
     """A reduction over bound indices."""
     algebra = reader.algebra
-    bound, inner, cubes = reader.open(expr, env)
-    body = reader.read(expr.body, inner)
+    bound, inner, cubes = reader.open_row(expr, env)
+    body = reader.read_value(expr.body, inner)
     match expr.kind:
         case "det":
             return fold(algebra, "det", bound, body, cubes)
@@ -366,29 +368,31 @@ def reduce(reader: Reader, expr: ir.Reduce, env: Mapping[ir.Index, Affine]) -> n
         case "sum":
             if any(map(cond.is_infinite, body)):
                 raise nf.GivesUp("a sum of what is infinite")
-            return _total(algebra, cubes, body, bound)
+            return _sum_guarded(algebra, cubes, body, bound)
         case "mean" | "var" | "sample_var":
             return _find_moment(algebra, expr.kind, cubes, body, bound)
         case "logsumexp":
             powers = exponential(algebra, body)
-            return logarithm(algebra, _total(algebra, cubes, powers, bound))
+            return logarithm(algebra, _sum_guarded(algebra, cubes, powers, bound))
     return fold(algebra, expr.kind, bound, body, cubes)
 
 
-def _total(algebra: nf.Algebra, cubes: cond.Cubes, body: nf.Poly, bound: nf.Indices) -> nf.Poly:
+def _sum_guarded(
+    algebra: nf.Algebra, cubes: cond.Cubes, body: nf.Poly, bound: nf.Indices
+) -> nf.Poly:
     return algebra.finish(sum_over(cond.guard(cubes, body), bound)).terms
 
 
 def _find_moment(
     algebra: nf.Algebra, kind: str, cubes: cond.Cubes, body: nf.Poly, bound: nf.Indices
 ) -> nf.Poly:
-    """The mean, or the variance: the mean of the squares without the square of the mean."""
-    entries = _total(algebra, cubes, nf.ONE, bound)
+    """The mean, or the variance: the mean of the squares minus the square of the mean."""
+    entries = _sum_guarded(algebra, cubes, nf.ONE, bound)
     share = power(algebra, entries, Fraction(-1))
-    whole = _total(algebra, cubes, body, bound)
+    whole = _sum_guarded(algebra, cubes, body, bound)
     if kind == "mean":
         return multiply(algebra, whole, share)
-    squares = _total(algebra, cubes, multiply(algebra, body, body), bound)
+    squares = _sum_guarded(algebra, cubes, multiply(algebra, body, body), bound)
     middle = multiply(algebra, multiply(algebra, whole, whole), share)
     if kind == "sample_var":
         share = power(algebra, (*entries, *number(-1)), Fraction(-1))
@@ -400,14 +404,14 @@ def along(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> nf.
     algebra = reader.algebra
     if expr.columns is not None:
         return _take_entry(reader, expr, env)
-    bound, row, cubes = reader.open(expr, env)
-    body = reader.read(expr.body, row)
+    bound, row, cubes = reader.open_row(expr, env)
+    body = reader.read_value(expr.body, row)
     if ROWS[expr.kind].is_linear:
-        return _total(algebra, cubes, body, bound)
+        return _sum_guarded(algebra, cubes, body, bound)
     powers = exponential(algebra, body)
-    total = _total(algebra, cubes, powers, bound)
-    own = reader.condition(expr.condition, env)
-    entry = reader.read(expr.body, env)
+    total = _sum_guarded(algebra, cubes, powers, bound)
+    own = reader.read_condition(expr.condition, env)
+    entry = reader.read_value(expr.body, env)
     if expr.kind == "log_softmax":
         left_out = scale(nf.single(nf.Infinite()), -1)
         logs = (*entry, *scale(logarithm(algebra, total), -1))
@@ -419,14 +423,14 @@ def along(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> nf.
 
 
 def _take_entry(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> nf.Poly:
-    """An entry of the inverse of a matrix, or of its triangle, as a fold over rows and columns.
+    """An entry of the inverse or the Cholesky factor of a matrix, as a fold over rows and columns.
 
-    It is of the matrix beside a 1 at the entry that is asked for. So a matrix and its transpose are
-    alike: the inverse of one is the transpose of the other's. For a triangle the rows are told.
+    The body pairs each entry of the matrix with a 1 at the wanted place. So the inverse of a
+    transpose is the transpose of the inverse. The body for a Cholesky factor has the row as well.
     """
     algebra = reader.algebra
-    bound, inner, _ = reader.open(expr, env)
-    body = reader.read(expr.body, inner)
+    bound, inner, _ = reader.open_row(expr, env)
+    body = reader.read_value(expr.body, inner)
     gaps = (env.get(index, to_affine(index)) - inner[index] for index in expr.indices)
     here = cond.all_of(*[cond.to_cubes(cond.decide_affine("zero", gap)) for gap in gaps])
     parts = [body, cond.guard(here, nf.ONE)]
@@ -450,7 +454,7 @@ def _compare_values(
     if relation in {"<", "<="}:
         left, right = right, left
         relation = {"<": ">", "<=": ">="}[relation]
-    if relation == ">=":  # the contrary of <, as neither side is nan
+    if relation == ">=":  # the negation of <, as neither side is nan
         left, right = right, left
     gap = algebra.finish((*left, *(term.times(Fraction(-1)) for term in right)))
     kind = "equal" if relation in {"==", "!="} else "above"

@@ -1,4 +1,4 @@
-"""Where indices stand: all index expressions of a piece, and indices that quotients split."""
+"""The rules that simplify the sums of a term, and substitution of indices."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -31,14 +31,14 @@ from derive.prove.algebra import (
 
 @lru_cache(maxsize=20000)
 def find_affines(piece: nf.Part) -> tuple[Affine, ...]:
-    """Every index expression inside, each once; indices that are bound inside have any names."""
+    """Every index expression inside a piece, each once."""
     inner = ((e,) if isinstance(e, Affine) else find_affines(e) for e in piece.inside)
     return tuple(dict.fromkeys(affine for each in inner for affine in each))
 
 
 @lru_cache(maxsize=20000)
 def find_read_places(piece: nf.Part) -> tuple[Affine, ...]:
-    """The positions of tensors alone, without conditions and indices as numbers."""
+    """The positions of tensor reads inside, apart from those in conditions."""
     if isinstance(piece, nf.Read):
         return piece.places
     inside = (e for e in piece.inside if not isinstance(e, (Affine, nf.Literal)))
@@ -46,7 +46,7 @@ def find_read_places(piece: nf.Part) -> tuple[Affine, ...]:
 
 
 def find_quotients(affine: Affine) -> Iterator[tuple[Affine, Polynomial]]:
-    """The quotients inside, by what is divided and the divisor."""
+    """The dividend and the divisor of each quotient inside."""
     for atom in affine.terms:
         if isinstance(atom, ir.Index):
             continue
@@ -59,7 +59,10 @@ def find_quotients(affine: Affine) -> Iterator[tuple[Affine, Polynomial]]:
 def split_quotient(
     algebra: nf.Algebra, index: ir.Index, affines: Sequence[Affine]
 ) -> tuple[ir.Index, ir.Index, Affine] | None:
-    """Two indices for one that is divided by a divisor of its extent, and what it is in them."""
+    """Quotient and remainder indices for an index, and the index in terms of both.
+
+    The index is divided somewhere by a divisor of its extent.
+    """
     extent = Polynomial.of(index.extent)
     for affine in affines:
         if index not in nf.find_affine_free(affine):
@@ -76,27 +79,24 @@ def split_quotient(
     return None
 
 
-# Two bound indices that only stand together, as high*B + low, are one index of extent A*B.
-
-
 def merge_indices(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
-    """Two summed indices that stand only together, as h*D + d, become one."""
+    """Merge two summed indices that occur only as h*D + d into one of extent H*D."""
     if len(term.bound) < 2:
         return None
     affines = find_affines(term)
     bound = ([atom for atom in affine.terms if atom in term.bound] for affine in affines)
     pairs = {pair for indices in bound for pair in permutations(indices, 2)}
     for high, low in permutations(term.bound, 2):
-        if (high, low) in pairs and _stand_together(high, low, affines):
+        if (high, low) in pairs and _occur_merged(high, low, affines):
             extent = Polynomial.of(high.extent) * Polynomial.of(low.extent)
             fresh = algebra.make_index(extent.to_expr())
             new = {high: Affine({}), low: to_affine(fresh)}
-            return _put_in(algebra, term.without(high, low), new, fresh)
+            return _substitute_term(algebra, term.without(high, low), new, fresh)
     return None
 
 
-def _stand_together(high: ir.Index, low: ir.Index, affines: Sequence[Affine]) -> bool:
-    """Do they stand in every position as c * (high * extent of low + low), and plainly?"""
+def _occur_merged(high: ir.Index, low: ir.Index, affines: Sequence[Affine]) -> bool:
+    """Whether every affine has the indices as c * (high * extent of low + low) or not at all."""
     extent = Polynomial.of(low.extent)
     for affine in affines:
         if nf.find_affine_free(affine).isdisjoint((high, low)):
@@ -110,13 +110,13 @@ def _stand_together(high: ir.Index, low: ir.Index, affines: Sequence[Affine]) ->
     return is_positive(extent)
 
 
-# Sums over a part of a range as differences of sums from its start, so that parts add up.
+# A sum over a part of a range is a difference of sums from the start of the range.
 #
 # sum_{v < E} f(v + c) = sum_{v < c + E} f(v) - sum_{v < c} f(v)
 
 
-def open_range(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
-    """A sum that starts later, as a difference of two that start at 0."""
+def extend_range(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
+    """Write a sum that starts later as a difference of two that start at 0."""
     if not term.bound or cond.is_infinite(term):
         return None
     places = find_read_places(term)
@@ -129,14 +129,14 @@ def open_range(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
         for end, sign in ((start + extent, 1), (start, -1)):
             fresh = algebra.make_index(end.to_expr())
             place = to_affine(fresh) - Affine({}, start)
-            made = _put_in(algebra, term.without(index), {index: place}, fresh)
+            made = _substitute_term(algebra, term.without(index), {index: place}, fresh)
             found += [each.times(sign) for each in made]
         return tuple(found)
     return None
 
 
 def _find_start(index: ir.Index, places: tuple[Affine, ...]) -> Polynomial | None:
-    """The least c of the places v + c, if all are of this kind and it is above 0."""
+    """The least offset c of the places v + c, if all have this form and c is above 0."""
     least: Polynomial | None = None
     for place in places:
         if index not in nf.find_affine_free(place):
@@ -153,29 +153,29 @@ def _find_start(index: ir.Index, places: tuple[Affine, ...]) -> Polynomial | Non
     return least
 
 
-# The sums of a term simplified, until nothing changes.
+# Rules that simplify the sums of a term, applied until none fits.
 #
 # sum_j [j = a] f(j)         = [0 <= a < J] f(a)
 # sum_j [c <= j] f(j)        = sum_{j < J - c} f(j + c)
 # sum_x f(x // D, x % D)     = sum_{h, d} f(h, d)              where D divides the extent of x
-# sum_{h, d} f(h*D + d)      = sum_{x < H*D} f(x)              where h and d stand nowhere else
+# sum_{h, d} f(h*D + d)      = sum_{x < H*D} f(x)              where f has h and d no other way
 # sum_{i, j} [i >= j] f(i,j) = (sum_{i, j} f + sum_i f(i,i))/2 where f(i, j) = f(j, i)
 # sum_j f                    = J * f                           where j is not in f
 # [not c] f                  = f - [c] f
 
-_MOST_SPLIT = 5  # contraries opened in one term
+_MOST_SPLIT = 5  # negations expanded in one term
 
 
-def _put_in(
+def _substitute_term(
     algebra: nf.Algebra, term: nf.Term, new: Mapping[ir.Index, Affine], *bound: ir.Index
 ) -> nf.Poly:
-    """The term with indices put in place of others, under sums over further ones."""
+    """The term with indices replaced, summed over further ones."""
     made = algebra.replace((term,), new)
     return tuple(replace(each, bound=(*each.bound, *bound)) for each in made)
 
 
 def _assume_inside(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
-    """What stands in an exp under guards stands there where they hold."""
+    """Simplify an exp under the assumption that the guards of its term hold."""
     if term.power is None or not term.guards:
         return None
     inner = cond.assume(term.power.terms, term.guards)
@@ -185,8 +185,8 @@ def _assume_inside(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     return multiply(algebra, (replace(term, power=None),), power)
 
 
-def _count_idle(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
-    """An index that does not occur counts the entries of its range."""
+def _count_unused(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
+    """Replace a sum over an index that does not occur by a factor: its extent."""
     idle = [index for index in term.bound if index not in term.inner]
     if not idle:
         return None
@@ -196,8 +196,8 @@ def _count_idle(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     return found
 
 
-def _sift(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
-    """A summed index that a condition ties to others is put there."""
+def _substitute_summed(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
+    """Substitute a summed index that a guard equates with an index expression."""
     for literal in term.guards:
         for index in term.bound:
             place = cond.solve(literal, index)
@@ -212,14 +212,16 @@ def _sift(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
                     return ()
                 inside += answer if isinstance(answer, tuple) else ()
             left = term.without(index).bound
-            return cond.guard((tuple(inside),), _put_in(algebra, rest, {index: place}, *left))
+            return cond.guard(
+                (tuple(inside),), _substitute_term(algebra, rest, {index: place}, *left)
+            )
     return None
 
 
-def _narrow(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
-    """A condition on a summed index alone shortens its range."""
+def _shorten_range(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
+    """Shorten the range of a summed index by a guard on this index alone."""
     for literal in term.guards:
-        index = _find_alone(literal, term.bound)
+        index = _find_bounded(literal, term.bound)
         if index is None:
             continue
         subject = cond.read_least(literal)
@@ -231,12 +233,12 @@ def _narrow(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
             continue
         fresh = algebra.make_index(left.to_expr())
         place = to_affine(fresh) + Affine({}, start)
-        return _put_in(algebra, term.without(index, literal), {index: place}, fresh)
+        return _substitute_term(algebra, term.without(index, literal), {index: place}, fresh)
     return None
 
 
-def _find_alone(literal: nf.Literal, bound: nf.Indices) -> ir.Index | None:
-    """The one summed index of `j + c >= 0` or `c - j >= 0`."""
+def _find_bounded(literal: nf.Literal, bound: nf.Indices) -> ir.Index | None:
+    """The summed index j of a literal `j + c >= 0` or `c - j >= 0`."""
     subject = literal.subject
     if literal.kind != "least" or not isinstance(subject, Affine) or len(subject.terms) != 1:
         return None
@@ -247,17 +249,17 @@ def _find_alone(literal: nf.Literal, bound: nf.Indices) -> ir.Index | None:
 
 
 def _split_index(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
-    """A summed index that occurs as x // D and x % D is split in two."""
+    """Split a summed index that occurs as x // D into quotient and remainder."""
     for index in term.bound:
         parts = split_quotient(algebra, index, find_affines(term))
         if parts is not None:
             high, low, place = parts
-            return _put_in(algebra, term.without(index), {index: place}, high, low)
+            return _substitute_term(algebra, term.without(index), {index: place}, high, low)
     return None
 
 
-def _halve(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
-    """A sum over half of a symmetric square is half of the square and of its diagonal."""
+def _halve_triangle(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
+    """Replace a sum over a triangle of a symmetric square: half the square, half the diagonal."""
     for literal in term.guards:
         pair = _find_pair(literal, term.bound)
         if pair is None:
@@ -289,8 +291,8 @@ def _find_pair(literal: nf.Literal, bound: nf.Indices) -> tuple[ir.Index, ir.Ind
     return None
 
 
-def _open_negation(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
-    """[not c] f = f - [c] f."""
+def _expand_negation(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
+    """Expand a negated guard: [not c] f = f - [c] f."""
     if sum(not each.positive for each in term.guards) > _MOST_SPLIT or cond.is_infinite(term):
         return None
     for literal in term.guards:
@@ -300,8 +302,8 @@ def _open_negation(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     return None
 
 
-def _put_known(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
-    """A free index that a guard ties to a number, or to an index of the result, is put there."""
+def _substitute_free(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
+    """Substitute a free index that a guard equates with a constant or a result's index."""
     for literal in term.guards:
         if literal.kind != "zero" or not literal.positive:
             continue
@@ -312,7 +314,8 @@ def _put_known(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
                 continue
             if all(
                 isinstance(a, ir.Index)
-                and a.name[0] == "@"  # of the result, and the other none or a later one
+                and a.name[0]
+                == "@"  # an index of the result; the replaced one is none or a later one
                 and (index.name[0] != "@" or a.name < index.name)
                 for a in place.terms
             ):
@@ -320,8 +323,8 @@ def _put_known(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     return None
 
 
-def _open_pair(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
-    """[a] [c] f = [a] f + [c] f - f, where one of a and c holds at least."""
+def _expand_pair(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
+    """Expand a product of guards of which one holds: [a] [c] f = [a] f + [c] f - f."""
     if cond.is_infinite(term):
         return None
     for one, other in combinations(term.guards, 2):
@@ -334,20 +337,20 @@ def _open_pair(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
 
 _RULES: tuple[Callable[[nf.Algebra, nf.Term], nf.Poly | None], ...] = (
     _assume_inside,
-    _sift,
-    _put_known,
-    _narrow,
+    _substitute_summed,
+    _substitute_free,
+    _shorten_range,
     _split_index,
     merge_indices,
-    _halve,
-    open_range,
-    _count_idle,
-    _open_negation,
-    _open_pair,
+    _halve_triangle,
+    extend_range,
+    _count_unused,
+    _expand_negation,
+    _expand_pair,
 )
 
 
-# Indices put in place of others, all through a sum of terms; what comes out is simplified anew.
+# Substitution of indices in a sum of terms; the parts that change are simplified again.
 
 
 def _replace_term(algebra: nf.Algebra, term: nf.Term, new: Mapping[ir.Index, Affine]) -> nf.Poly:
@@ -355,7 +358,7 @@ def _replace_term(algebra: nf.Algebra, term: nf.Term, new: Mapping[ir.Index, Aff
     if not new:
         return (term,)
     algebra.step()
-    bound, new = _free_bound(algebra, term.bound, new)
+    bound, new = _rename_bound(algebra, term.bound, new)
     guards = replace_cube(algebra, term.guards, new)
     if guards is None:
         return ()
@@ -365,7 +368,7 @@ def _replace_term(algebra: nf.Algebra, term: nf.Term, new: Mapping[ir.Index, Aff
         if not any(index in new for index in factor.free):
             plain.append(factor)
         elif isinstance(factor.atom, nf.Read):
-            plain.append(nf.Factor(_put_read(factor.atom, new), factor.exponent))
+            plain.append(nf.Factor(_replace_places(factor.atom, new), factor.exponent))
         else:
             parts.append(_replace_factor(algebra, factor, new))
     power = term.power
@@ -380,10 +383,10 @@ def _replace_term(algebra: nf.Algebra, term: nf.Term, new: Mapping[ir.Index, Aff
     )
 
 
-def _free_bound(
+def _rename_bound(
     algebra: nf.Algebra, bound: nf.Indices, new: Mapping[ir.Index, Affine]
 ) -> tuple[nf.Indices, dict[ir.Index, Affine]]:
-    """The bound indices, renamed where what comes in holds one of them."""
+    """The bound indices, renamed where the new index expressions contain one of them."""
     coming = {index for value in new.values() for index in nf.find_affine_free(value)}
     kept = []
     changed = dict(new)
@@ -398,7 +401,7 @@ def _free_bound(
 def replace_cube(
     algebra: nf.Algebra, cube: nf.Cube, new: Mapping[ir.Index, Affine]
 ) -> nf.Cube | None:
-    """The literals with indices put in place of others; None where they exclude each other."""
+    """The literals with indices replaced; None where they exclude each other."""
     found: list[nf.Literal] = []
     for literal in cube:
         if not any(index in new for index in literal.free):
@@ -408,10 +411,10 @@ def replace_cube(
         if not cubes:
             return None
         for each in cubes[0]:
-            fates = {cond.compare(known, each) for known in found}
-            if "excludes" in fates:
+            relations = {cond.compare(known, each) for known in found}
+            if "excludes" in relations:
                 return None
-            if not fates & {"same", "tells"}:
+            if not relations & {"same", "implies"}:
                 found.append(each)
     return tuple(found)
 
@@ -419,17 +422,17 @@ def replace_cube(
 def replace_literal(
     algebra: nf.Algebra, literal: nf.Literal, new: Mapping[ir.Index, Affine]
 ) -> nf.Literal:
-    """The literal with indices put in place of others."""
+    """The literal with indices replaced."""
     subject = literal.subject
     if isinstance(subject, Affine):
         return nf.Literal(literal.kind, put(subject, dict(new)), literal.positive)
     if isinstance(subject, nf.Read):
-        return nf.Literal(literal.kind, _put_read(subject, new), literal.positive)
+        return nf.Literal(literal.kind, _replace_places(subject, new), literal.positive)
     inner = algebra.finish(algebra.replace(subject.terms, new))
     return nf.Literal(literal.kind, inner, literal.positive)
 
 
-def _put_read(read: nf.Read, new: Mapping[ir.Index, Affine]) -> nf.Read:
+def _replace_places(read: nf.Read, new: Mapping[ir.Index, Affine]) -> nf.Read:
     return nf.Read(read.tensor, tuple(put(place, dict(new)) for place in read.places))
 
 
@@ -452,7 +455,7 @@ def _replace_factor(
             parts = tuple(algebra.replace(each.terms, new) for each in arguments)
             made = apply(algebra, name, parts)
         case nf.Fold(kind, bound, literals, body):
-            kept_bound, changed = _free_bound(algebra, bound, new)
+            kept_bound, changed = _rename_bound(algebra, bound, new)
             cube = replace_cube(algebra, literals, changed)
             if cube is None:
                 raise nf.GivesUp("a largest entry of nothing")
@@ -464,7 +467,7 @@ def _replace_factor(
 
 
 def _is_like(one: nf.Poly, other: nf.Poly) -> bool:
-    """Are the terms of one shape, so that nothing new can be drawn out of their sum?"""
+    """Whether the terms pair up in shape, so that their sum has no new content."""
 
     def measure(poly: nf.Poly) -> list[tuple[int, int, int, bool]]:
         return [(len(t.bound), len(t.guards), len(t.factors), t.power is None) for t in poly]
@@ -473,7 +476,7 @@ def _is_like(one: nf.Poly, other: nf.Poly) -> bool:
 
 
 def decide(algebra: nf.Algebra, literal: nf.Literal) -> bool | nf.Cube:
-    """The literal in its one form, or its truth; of a normal form compared with 0, too."""
+    """The literal as a cube of one canonical literal, or its truth value."""
     subject = literal.subject
     if isinstance(subject, Affine):
         return cond.decide_affine(literal.kind, subject, literal.positive)
@@ -483,14 +486,14 @@ def decide(algebra: nf.Algebra, literal: nf.Literal) -> bool | nf.Cube:
         return (literal.kind == "equal") is literal.positive
     if cond.is_above(subject):
         return (literal.kind != "equal") is literal.positive
-    rest = find_content(algebra, subject, whole=False)[1]  # what is drawn out is positive
+    rest = find_content(algebra, subject, whole=False)[1]  # the content drawn out is positive
     if literal.kind == "equal" and find_sign(algebra, rest) < 0:
         rest = algebra.finish(scale(rest.terms, -1))
     return (nf.Literal(literal.kind, rest, literal.positive),)
 
 
 class NormalAlgebra(nf.Algebra):
-    """The operations of the normal form that hang on one another."""
+    """The operations on normal forms that call each other."""
 
     def tidy(self, term: nf.Term) -> nf.Poly:
         """The term with its sums simplified."""
@@ -508,5 +511,5 @@ class NormalAlgebra(nf.Algebra):
         return tuple(done)
 
     def replace(self, poly: nf.Poly, new: Mapping[ir.Index, Affine]) -> nf.Poly:
-        """The terms with indices put in place of others."""
+        """The terms with indices replaced."""
         return tuple(made for term in poly for made in _replace_term(self, term, new))

@@ -5,12 +5,12 @@
     atom    = Symbol (size, scalar, prime number, pi) | Read A[i, j] | Value of an index
             | Base, a normal | Function of normals | Fold (max, prod, argmax) | Infinite
     literal = an affine >= 0, an affine = 0, a Boolean element, or a normal compared with 0;
-              or the contrary of one of these
+              or the negation of one of these
 
 Laws:
-- Where a guard is false the term is 0, whatever stands beside it.
-- A normal form is a value where its expression is finite; where that is, `definedness` says.
-- A bound index is made for one sum and is used nowhere else.
+- Where a guard is false the term is 0, even if its factors are infinite there.
+- A normal form gives the value wherever its expression is finite; see `definedness`.
+- A bound index is fresh for its sum and is used nowhere else.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ ONCE = Fraction(1)
 MOST_STEPS = 200_000
 
 
-class GivesUp(Exception):  # noqa: N818 - it is no error: the form is not found, and that is said
-    """Something has no normal form here, or it would take too long."""
+class GivesUp(Exception):  # noqa: N818 - a missing normal form is no error
+    """An expression has no normal form here, or none within the steps."""
 
 
 @lru_cache(maxsize=50000)
@@ -48,9 +48,9 @@ def find_affine_free(value: Affine) -> Free:
 
 
 class Part:
-    """What a normal form is made of; it knows what stands in it and its free indices."""
+    """A piece of a normal form, with the pieces inside and its free indices."""
 
-    holds: ClassVar[tuple[str, ...]] = ()  # the fields in which other parts or affines stand
+    holds: ClassVar[tuple[str, ...]] = ()  # the fields that contain parts or affines
 
     @cached_property
     def inside(self) -> tuple[Any, ...]:
@@ -62,19 +62,19 @@ class Part:
 
     @cached_property
     def is_complex(self) -> bool:
-        """Is something in it complex? Then nothing is said of its sign, and it has no roots."""
+        """Whether a piece inside is complex: its sign is unknown, and no root is drawn out."""
         return any(isinstance(each, Part) and each.is_complex for each in self.inside)
 
     @cached_property
     def inner(self) -> Free:
-        """The indices that occur, bound ones among them."""
+        """The indices that occur inside, bound ones included."""
         return NONE.union(
             *(find_affine_free(e) if isinstance(e, Affine) else e.free for e in self.inside)
         )
 
     @cached_property
     def free(self) -> Free:
-        """Its free indices."""
+        """The free indices."""
         return self.inner.difference(getattr(self, "bound", ()))
 
 
@@ -86,7 +86,7 @@ class Symbol(Part):
 
     @cached_property
     def is_complex(self) -> bool:
-        """Is it -1?"""
+        """Whether the symbol is -1."""
         return self.expr is ir.MINUS_ONE
 
 
@@ -100,7 +100,7 @@ class Read(Part):
 
     @cached_property
     def is_complex(self) -> bool:
-        """Does the tensor hold complex numbers?"""
+        """Whether the tensor is complex."""
         return self.tensor.kind == "complex"
 
 
@@ -131,7 +131,7 @@ class Function(Part):
 
 @dataclass(frozen=True, eq=False)
 class Fold(Part):
-    """A reduction that is no sum; entries where a literal is false have no part."""
+    """A reduction other than a sum, over the entries where all literals hold."""
 
     holds = ("literals", "body")
     kind: str
@@ -150,7 +150,7 @@ Atom: TypeAlias = Symbol | Read | Value | Base | Function | Fold | Infinite
 
 @dataclass(frozen=True, eq=False)
 class Literal(Part):
-    """A condition or its contrary.
+    """A condition or its negation.
 
     Kinds: `least` (affine >= 0), `zero` (affine = 0), `read` (Boolean element), `above` (normal >
     0), `equal` (normal = 0).
@@ -230,7 +230,7 @@ def single(atom: Atom, exponent: Fraction = ONCE, coefficient: Fraction = ONCE) 
 
 
 class Algebra(ABC):
-    """A budget of steps, indices that are used once, and the normal forms that are found."""
+    """The budget of steps, the source of fresh indices, and the cache of keys."""
 
     def __init__(self, steps: int = MOST_STEPS) -> None:
         self._left = steps
@@ -239,13 +239,13 @@ class Algebra(ABC):
         self._tidied: dict[Term, None] = {}
 
     def step(self, count: int = 1) -> None:
-        """Count steps; GivesUp where there are too many."""
+        """Spend steps; GivesUp where none are left."""
         self._left -= count
         if self._left < 0:
             raise GivesUp("it takes too long")
 
     def limited(self, steps: int, act: Callable[[], Found]) -> Found:
-        """What `act` gives; GivesUp where it takes more than so many steps."""
+        """The result of `act`; GivesUp where it takes more than `steps`."""
         kept = max(self._left - steps, 0)
         self._left -= kept
         try:
@@ -254,25 +254,25 @@ class Algebra(ABC):
             self._left = max(self._left, 0) + kept
 
     def fresh(self, index: ir.Index) -> ir.Index:
-        """An index of the same extent, used nowhere else."""
+        """A fresh index of the same extent."""
         return self.make_index(index.extent)
 
     def make_index(self, extent: ir.Expr) -> ir.Index:
-        """An index, used nowhere else."""
+        """A fresh index."""
         self._indices += 1
         return ir.Index(f"~{self._indices}", extent)
 
     def key(self, piece: Part) -> str:
-        """What tells two pieces apart; bound indices are renamed for it."""
-        return self._labeller.write(piece, {})
+        """A text that only pieces share which are equal up to the names of bound indices."""
+        return self._labeller.write_key(piece, {})
 
     def coarse_key(self, piece: Part) -> str:
-        """A key in which all indices of one extent are one, for choices that no name has a say in.
+        """A key in which all free indices of one extent are alike, those of a result aside.
 
-        Indices of a result keep their names.
+        A choice by this key does not depend on the names of indices.
         """
         free = (index for index in piece.free if index.name[0] != "@")
-        return self._labeller.write(piece, {index: (1, write_extent(index)) for index in free})
+        return self._labeller.write_key(piece, {index: (1, write_extent(index)) for index in free})
 
     def finish(self, poly: Poly) -> Normal:
         """The normal form of a sum of terms."""
@@ -293,26 +293,26 @@ class Algebra(ABC):
 
     @abstractmethod
     def replace(self, poly: Poly, new: Mapping[ir.Index, Affine]) -> Poly:
-        """The terms with indices put in place of others."""
+        """The terms with indices replaced."""
 
 
-# Keys of pieces: texts that are equal where two pieces differ in their bound indices alone.
+# Keys of pieces: texts that are equal where two pieces differ in bound indices alone.
 #
-# The bound indices of a term get labels by colour refinement (indices that stand in different
-# company are told apart) and individualisation (of those left, each is tried as the first one). The
-# labels of an inner sum lie deeper than those of the indices around it. A label stands for its
-# index's part in the term, so the order in which sums and factors were written has no say.
+# The bound indices of a term get labels by colour refinement (indices that occur in different parts
+# get different colours) and individualisation (each index of a shared colour is tried as the first
+# one). The labels of an inner sum have a greater depth than those of the indices around it. A label
+# depends on the parts with its index alone, not on the order of sums and factors.
 
-Labels: TypeAlias = Mapping[ir.Index, tuple[int, str]]  # how deep its sum lies, and the text
+Labels: TypeAlias = Mapping[ir.Index, tuple[int, str]]  # the depth of the sum, and a text
 Marked: TypeAlias = tuple[str, Part]
 
 _LONG = 96
-_MOST_LEAVES = 48  # orders of indices that colours cannot tell apart; one is tried beyond
+_MOST_LEAVES = 48  # orders of equally coloured indices that are tried
 
 
 @lru_cache(maxsize=20000)
 def write_size(value: polynomial.Polynomial) -> str:
-    """A polynomial over sizes as a text; equal ones have one text."""
+    """The text of a polynomial over sizes; equal polynomials have one text."""
     if value.constant is not None:
         return str(value.constant)
     return to_text(value.to_expr())
@@ -320,7 +320,7 @@ def write_size(value: polynomial.Polynomial) -> str:
 
 @lru_cache(maxsize=20000)
 def write_extent(index: ir.Index) -> str:
-    """The text of an index' extent."""
+    """The text of an index's extent."""
     return write_size(polynomial.Polynomial.of(index.extent))
 
 
@@ -332,26 +332,26 @@ def shorten(text: str) -> str:
 
 
 class Labeller:
-    """Keys of pieces under labels for their indices; what is found is kept."""
+    """Keys of pieces under labels for their indices, cached."""
 
     def __init__(self, step: Callable[[], None]) -> None:
         self._known: dict[tuple[object, ...], str] = {}
         self._step = step
 
-    def write(self, piece: Part, labels: Labels) -> str:
-        """The key of a piece; indices without a label stand for themselves."""
+    def write_key(self, piece: Part, labels: Labels) -> str:
+        """The key of a piece; an index without a label is written by its name."""
         mine = {index: labels[index] for index in piece.free if index in labels}
         under = (piece, *sorted((i.name, *label) for i, label in mine.items()))
         found = self._known.get(under)
         if found is None:
             self._step()
-            found = self._known[under] = shorten(self._write(piece, mine))
+            found = self._known[under] = shorten(self._write_piece(piece, mine))
         return found
 
-    def _write(self, piece: Part, labels: Labels) -> str:
+    def _write_piece(self, piece: Part, labels: Labels) -> str:
         match piece:
             case Factor(atom, exponent):
-                return f"{self.write(atom, labels)}^{exponent}"
+                return f"{self.write_key(atom, labels)}^{exponent}"
             case Symbol(expr):
                 return to_text(expr)
             case Read(tensor, places):
@@ -359,9 +359,9 @@ class Labeller:
             case Value(affine):
                 return f"value({self.write_affine(affine, labels)})"
             case Base(normal):
-                return f"({self.write(normal, labels)})"
+                return f"({self.write_key(normal, labels)})"
             case Function(name, arguments):
-                return f"{name}({','.join(self.write(each, labels) for each in arguments)})"
+                return f"{name}({','.join(self.write_key(each, labels) for each in arguments)})"
             case Fold(kind, bound, literals, body):
                 marked = [*(("!", each) for each in literals), ("", body)]
                 return f"{kind}{self.write_bound(bound, marked, labels)}"
@@ -375,20 +375,20 @@ class Labeller:
                 return self.write_bound(bound, marked, labels)
             case Normal(terms):
                 pieces = zip(terms, (term.coefficient for term in terms), strict=True)
-                return "+".join(sorted(f"{n}*{self.write(t, labels)}" for t, n in pieces))
+                return "+".join(sorted(f"{n}*{self.write_key(t, labels)}" for t, n in pieces))
         raise AssertionError(piece)
 
     def _write_literal(self, literal: Literal, labels: Labels) -> str:
         sign = "" if literal.positive else "not "
         subject = literal.subject
         if not isinstance(subject, Affine):
-            return f"{sign}{literal.kind} {self.write(subject, labels)}"
+            return f"{sign}{literal.kind} {self.write_key(subject, labels)}"
         sides = (subject, -subject) if literal.kind == "zero" else (subject,)
         text = min(self.write_affine(side, labels) for side in sides)
         return f"{sign}{literal.kind} {text}"
 
     def write_affine(self, value: Affine, labels: Labels) -> str:
-        """An index expression, its indices by their labels."""
+        """The text of an index expression, its indices by their labels."""
         parts = [
             f"{write_size(each)}*{self._write_place(atom, labels)}"
             for atom, each in value.terms.items()
@@ -413,9 +413,9 @@ class Labeller:
         raise GivesUp("a position of an unknown kind")
 
     def write_bound(self, bound: Indices, parts: Sequence[Marked], labels: Labels) -> str:
-        """The parts under a sum over the bound indices, whatever their names are."""
+        """The text of parts under a sum over bound indices, independent of their names."""
         if not bound:
-            return "*".join(sorted(mark + self.write(part, labels) for mark, part in parts))
+            return "*".join(sorted(mark + self.write_key(part, labels) for mark, part in parts))
         depth = 1 + max((label[0] for label in labels.values()), default=0)
         colours = {index: write_extent(index) for index in bound}
         return min(islice(self._find_leaves(parts, labels, depth, colours), _MOST_LEAVES))
@@ -423,7 +423,7 @@ class Labeller:
     def _find_leaves(
         self, parts: Sequence[Marked], labels: Labels, depth: int, colours: dict[ir.Index, str]
     ) -> Iterator[str]:
-        """The texts of the parts in each order of the indices that colours cannot tell apart."""
+        """The texts of the parts, one for each order of equally coloured indices."""
         colours = self._refine(parts, labels, depth, colours)
         cells: dict[str, list[ir.Index]] = {}
         for index, colour in colours.items():
@@ -439,13 +439,13 @@ class Labeller:
     def _refine(
         self, parts: Sequence[Marked], labels: Labels, depth: int, colours: dict[ir.Index, str]
     ) -> dict[ir.Index, str]:
-        """Colours that tell indices apart by the company in which they stand."""
+        """Colours refined by the parts that contain each index, until no colour splits."""
         while len(set(colours.values())) < len(colours):
             coloured = {**labels, **{i: (depth, f"c{c}") for i, c in colours.items()}}
             seen = {}
             for index, colour in colours.items():
                 marked = {**coloured, index: (depth, "*")}
-                company = [m + self.write(p, marked) for m, p in parts if index in p.free]
+                company = [m + self.write_key(p, marked) for m, p in parts if index in p.free]
                 seen[index] = shorten("&".join([colour, *sorted(company)]))
             ranks = {text: f"{k:03d}" for k, text in enumerate(sorted(set(seen.values())))}
             if len(ranks) == len(set(colours.values())):

@@ -35,7 +35,7 @@ def monomial(pairs):
 
 def to_normal(expr, steps=10_000):
     reader = Reader(NormalAlgebra(steps), ir.System("", (), (), (), ()))
-    return reader.algebra.finish(reader.read(expr, {}))
+    return reader.algebra.finish(reader.read_value(expr, {}))
 
 
 def key(expr):
