@@ -25,7 +25,7 @@ from derive.ir.walk import (
     rename_apart,
     walk,
 )
-from derive.notation.formula import FUNCTION_WORDS
+from derive.notation.formula import FUNCTION_WORDS, find_owner
 
 
 def find_scope_mistakes(system: ir.System) -> Iterator[Diagnostic]:
@@ -329,12 +329,11 @@ def find_names(system: ir.System) -> dict[str, tuple[tuple[str, str], ...]]:
 
 def _find_bad_names(roles: dict[str, tuple[tuple[str, str], ...]]) -> Iterator[Diagnostic]:
     for name, ((kind, _), *_) in roles.items():
-        is_special = name.startswith("__") and name.endswith("__")
-        if (name in FUNCTION_WORDS or is_special) and kind != "index":
-            user = "Python" if is_special else "the generated code"
+        owner = find_owner(name, FUNCTION_WORDS)
+        if owner and kind != "index":
             yield Diagnostic(
                 "name-form",
-                f"{name} cannot be {to_article(kind)}: {user} uses the name itself",
+                f"{name} cannot be {to_article(kind)}: {owner}",
                 help=f"call it {name.strip('_')}_",
             )
         if name.isidentifier() and not iskeyword(name):

@@ -1,24 +1,16 @@
 """A formula: SymPy equations with a name, a source, and declarations."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from keyword import iskeyword
 from typing import Any, ClassVar, TypedDict
 
 from derive.errors import DeriveError, refuse
 
-# What a generated function reads, and the file around it: nothing else may have these names.
-_HELPERS = """
-    _check_shapes _check_range _sum_so_far _find_ranks _count_below _reduce_below _average_below
-    _is_among_first _add_ties _read_places
-    _sum_windows
-    _sum_segments _sum_places _add_places _take_places
-    _average_segments _reduce_segments _segment_logsumexp
-    _weigh_apart _exponentiate _log_product
-    _transform _unfold _split_windows _stack_windows _recur _lstm _gru _norm
-"""
+# Names that a generated function reads, and those of the file around it. Helper functions of a file
+# begin with an underscore.
 _TYPES = "Tensor tuple float int bool str dict slice reversed abs range min RuntimeError"
-FUNCTION_WORDS = ("torch", *_HELPERS.split(), "ValueError", "list", "zip", "isinstance", "max")
+FUNCTION_WORDS = ("torch", "ValueError", "list", "zip", "isinstance", "max")
 FILE_WORDS = (*FUNCTION_WORDS, *_TYPES.split())
 
 
@@ -151,13 +143,18 @@ def check_name(name: str) -> None:
             f"a formula is named like a Python function, not {name!r}",
             help="use letters, digits and _",
         )
-    if name in FILE_WORDS or name.startswith("__"):
-        user = "the generated file" if name in FILE_WORDS else "Python"
-        raise refuse(
-            "formula-name",
-            f"a formula cannot be named {name}, which {user} uses itself",
-            help=f"call it {name.strip('_')}_",
-        )
+    owner = find_owner(name, FILE_WORDS)
+    if owner:
+        says = f"a formula cannot be named {name}: {owner}"
+        raise refuse("formula-name", says, help=f"call it {name.strip('_')}_")
+
+
+def find_owner(name: str, words: Collection[str]) -> str:
+    """The reason why a formula cannot use a name; empty for a free name."""
+    if name in words:
+        return "the generated file uses the name itself"
+    is_helper = name.startswith("_") and name.strip("_")
+    return "names that begin with _ are those of Python and the generated file" if is_helper else ""
 
 
 def _find_outputs(outputs: Any) -> tuple[str, ...] | None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 WAVES = "x[N]; index k < N; z[k] = sum[n](x[n] * cos(2 * pi * k * n / N))"
 SHIFTS = "x[B, C, L + 8]; y[B, C, L]; index k < 9; z[b,k,t] = sum[c](y[b,c,t] * x[b,c,t + k])"
+HELPERS = ("_check_shapes", "_x", "__init__", "__class__")
 NAMED = {
     "an argument": "{0}[M, N]; y[i] = exp(sum[k]({0}[i,k]))",
     "a scalar": "x[M]; scalar {0}; y[i] = x[i] / {0}",
@@ -45,7 +46,7 @@ def test_the_words_are_those_that_the_files_read() -> None:
     sources.append(build(parse(SHIFTS), {"B": 8, "C": 32, "L": 1024}).source)
     sources += [build(rule.computes).source for rule in CELLS if rule.call.startswith("_")]
     read = {name for source in sources for name in find_read(source)}
-    assert read == set(FILE_WORDS)
+    assert {name for name in read if not name.startswith("_")} == set(FILE_WORDS)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "generated").glob("*.py")), ids=lambda p: p.stem)
@@ -59,7 +60,7 @@ def test_every_value_that_a_file_names_is_read(path: Path) -> None:
             assert {each.id for each in targets if isinstance(each, ast.Name)} <= read
 
 
-@pytest.mark.parametrize("name", [*FILE_WORDS, "__init__", "__class__"])
+@pytest.mark.parametrize("name", [*FILE_WORDS, *HELPERS])
 def test_no_formula_is_named_so(name: str) -> None:
     text = "x[M, N]; y[i] = sum[k](x[i,k])"
     with pytest.raises(DeriveError, match="formula-name"):
@@ -68,7 +69,7 @@ def test_no_formula_is_named_so(name: str) -> None:
         build(parse(text), name=name)
 
 
-@pytest.mark.parametrize("name", FUNCTION_WORDS)
+@pytest.mark.parametrize("name", [*FUNCTION_WORDS, *HELPERS])
 @pytest.mark.parametrize("text", NAMED.values(), ids=NAMED.keys())
 def test_nothing_of_a_formula_is_named_so(text: str, name: str) -> None:
     with pytest.raises(DeriveError, match="name-form"):
